@@ -1,0 +1,211 @@
+"""A tenure's batches: which produces were appended, and from where to where.
+
+A produce line has no record count, and its answer only the base offset: a batch ends where the next one begins. The
+end is taken from the best evidence there is: segment dumps, the next base offset, offsets from which followers fetched
+(batches are fetched whole), the leader's LEO as it is next stated. A batch that evidence shows and no line tells of is
+inserted. What the model leaves out: that a batch's size bounds its count.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from replay.chains import ack_operation, is_follower_fetch
+from replay.drafts import Draft, Operation, Row
+from replay.merge import OP_APPEND
+from replay.partition_facts import PartitionFacts
+from replay.spine import Tenure
+from replay.windows import Window, local_window, phases
+
+NOT_LEADER, TIMED_OUT, NOT_ENOUGH_AFTER_APPEND = 6, 7, 20
+APPENDED_YET_FAILED = (NOT_LEADER, TIMED_OUT, NOT_ENOUGH_AFTER_APPEND)
+
+
+@dataclass(slots=True)
+class Batch:
+    """One appended batch [base, end) and the produce that brought it; no row: inserted."""
+
+    base: int
+    end: int
+    evidence: str  # of the end
+    row: Row | None
+
+
+def was_appended(row: Row) -> bool:
+    """Whether the produce reached the log: answered well, unanswered (acks=0), or failed only after waiting."""
+    error = row["error_code"]
+    if error in (None, 0):
+        return True
+    if error not in APPENDED_YET_FAILED:
+        return False
+    return (row["base_offset"] or -1) >= 0 or bool(row["remote_us"]) or error == NOT_ENOUGH_AFTER_APPEND
+
+
+def produces_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
+    """Every produce that was appended or answered, under the leader epoch that its broker had."""
+    out: dict[int, list[Row]] = defaultdict(list)
+    for row in facts.by_kind["produce"]:
+        epoch = facts.epoch_at(row["broker_id"], phases(row).local)
+        if epoch is not None and was_appended(row):
+            out[epoch].append(row)
+    for rows in out.values():
+        rows.sort(key=lambda r: (phases(r).local, r["connection"] or "", r["correlation_id"] or 0))
+    return out
+
+
+def append_chain(
+    facts: PartitionFacts, tenure: Tenure, produces: list[Row]
+) -> tuple[list[Operation], list[Operation]]:
+    """The tenure's appends in offset order, and the answers to its produces."""
+    start = facts.starts.get(tenure.epoch)
+    placed: dict[int, Row] = {}
+    duplicates: list[Row] = []
+    floating: list[Row] = []
+    for row in produces:
+        base = row["base_offset"]
+        if base is None or base < 0:
+            floating.append(row)
+        elif base in placed or (start is not None and base < start[0]):
+            duplicates.append(row)
+        else:
+            placed[base] = row
+    edges = known_edges(facts, tenure)
+    batches = lay_out(facts, tenure, placed, floating, edges)
+    appends, acks = [], []
+    before = None
+    for batch in batches:
+        operation = append_operation(facts, tenure, batch, before)
+        appends.append(operation)
+        before = operation
+        row = batch.row
+        if row is not None and row["acks"] != 0 and row["error_code"] is not None:
+            acks.append(ack_operation(tenure, row, batch.base, batch.end, batch.evidence, duplicate=False))
+    for row in duplicates:
+        acks.append(ack_operation(tenure, row, row["base_offset"], row["base_offset"] + 1, "bounded", duplicate=True))
+    acks.sort(key=lambda op: (op.window.est, op.drafts[0].fields["base_offset"]))
+    return appends, acks
+
+
+def known_edges(facts: PartitionFacts, tenure: Tenure) -> list[int]:
+    """Offsets at which a batch of this tenure is known to end or begin, rising."""
+    edges = {r["fetch_offset"] for r in facts.by_kind["fetch"] if is_follower_fetch(r, tenure) and accepted(r)}
+    start = facts.starts.get(tenure.epoch)
+    if start is not None:
+        edges = {edge for edge in edges if edge >= start[0]} | {start[0]}
+    for row in facts.by_kind["segment_batch"]:
+        if row["leader_epoch"] == tenure.epoch:
+            edges |= {row["base_offset"], row["last_offset"] + 1}
+    stated = next((leo for epoch, leo in facts.stated_leos(tenure.leader) if epoch > tenure.epoch), None)
+    if stated is not None and stated >= max(edges, default=0):
+        edges.add(stated)  # lower: its log was cut before it said so
+    return sorted(edges)
+
+
+def accepted(row: Row) -> bool:
+    """Whether the leader took the fetch offset for a position in its log."""
+    return not row["error_code"] and row["diverging_epoch"] is None
+
+
+def lay_out(
+    facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row], floating: list[Row], edges: list[int]
+) -> list[Batch]:
+    """Base offsets and edges -> batches without holes from the tenure's start to its last known end."""
+    segments = {
+        (r["base_offset"]): r["last_offset"] + 1
+        for r in facts.by_kind["segment_batch"]
+        if r["leader_epoch"] == tenure.epoch
+    }
+    marks = sorted({*placed, *edges})
+    if not marks:
+        return []
+    start = facts.starts.get(tenure.epoch)
+    first = start[0] if start is not None else min(placed, default=marks[0])
+    marks = [m for m in marks if m >= first]
+    waiting = list(floating)
+    batches: list[Batch] = []
+    for place, base in enumerate(marks):
+        after = marks[place + 1] if place + 1 < len(marks) else None
+        row = placed.get(base)
+        if row is None and after is None:
+            break
+        if row is None:
+            row = next_floating(waiting, batches, placed, marks, place)
+        if after is None:
+            batches.append(Batch(base, segments.get(base, base + 1), "observed" if base in segments else "bounded", row))
+        elif base in segments:
+            batches.append(Batch(base, after, "observed", row))
+        else:
+            batches += split(base, after, row, waiting, until=next_time(placed, marks, place))
+    return batches
+
+
+def next_time(placed: dict[int, Row], marks: list[int], place: int) -> int:
+    """When the next produce whose base is known was handled."""
+    for mark in marks[place + 1 :]:
+        if mark in placed:
+            return phases(placed[mark]).local
+    return 2**62
+
+
+def next_floating(
+    waiting: list[Row], batches: list[Batch], placed: dict[int, Row], marks: list[int], place: int
+) -> Row | None:
+    """The unplaced produce (acks=0, or failed after appending) that fits a hole, by time; None where none does."""
+    del batches
+    if waiting and phases(waiting[0]).local <= next_time(placed, marks, place):
+        return waiting.pop(0)
+    return None
+
+
+def split(base: int, after: int, row: Row | None, waiting: list[Row], *, until: int) -> list[Batch]:
+    """[base, after) as one batch, or as several where unplaced produces fall into it."""
+    inside = []
+    while waiting and phases(waiting[0]).local < until and len(inside) < after - base - 1:
+        inside.append(waiting.pop(0))
+    if not inside:
+        return [Batch(base, after, "derived", row)]
+    rows = sorted([row, *inside] if row is not None else inside, key=lambda r: phases(r).local)
+    total = after - base
+    evidence = "derived" if total == len(rows) else "bounded"
+    weights = [max(r["bytes"] or 1, 1) for r in rows]
+    out, at, used = [], base, 0
+    for k, one in enumerate(rows):
+        used += weights[k]
+        left = len(rows) - k - 1
+        end = after if not left else max(at + 1, min(base + round(total * used / sum(weights)), after - left))
+        out.append(Batch(at, end, evidence, one))
+        at = end
+    return out
+
+
+def append_operation(
+    facts: PartitionFacts, tenure: Tenure, batch: Batch, before: Operation | None
+) -> Operation:
+    """A batch as the merge orders it; an inserted one may have come any time up to the fetch that shows it."""
+    row = batch.row
+    if row is not None:
+        window = local_window(phases(row))
+    else:
+        shown = [
+            phases(r).taken
+            for r in facts.by_kind["fetch"]
+            if is_follower_fetch(r, tenure) and accepted(r) and r["fetch_offset"] >= batch.end
+        ]
+        earliest = before.window.lo if before else (tenure.decisions[0].us if tenure.decisions else 0)
+        latest = min(shown, default=before.window.hi if before else earliest)
+        window = Window(min(earliest, latest), latest, latest)
+    fields = {
+        "broker_id": tenure.leader,
+        "leader_epoch": tenure.epoch,
+        "base_offset": batch.base,
+        "next_offset": batch.end,
+        "next_offset_evidence": batch.evidence,
+        "bytes": row["bytes"] if row else None,
+        "acks": row["acks"] if row else None,
+        "error_code": row["error_code"] if row else None,
+        "client_id": row["client_id"] if row else None,
+        "duplicate": False,
+        "evidence": "observed" if row else "derived",
+    }
+    return Operation(OP_APPEND, window, [Draft("append", row, window, fields)], offset=batch.end)

@@ -1,0 +1,373 @@
+"""The chains of one tenure: each broker's, follower's and connection's own order, as operations for the merge."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from replay.drafts import Draft, Operation, Row
+from replay.merge import OP_ACK, OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE, OP_WITNESS
+from replay.partition_facts import PartitionFacts, broker_draft
+from replay.spine import Decision, Tenure, micros
+from replay.windows import (
+    STAMP_EARLY_US,
+    STAMP_LATE_US,
+    Phases,
+    Window,
+    completion_window,
+    decision_window,
+    line_window,
+    local_window,
+    phases,
+)
+
+CONSUMER = -1
+
+
+def role_drafts(facts: PartitionFacts, tenure: Tenure) -> list[Draft]:
+    """The decision that elects, the leader taking up its role, then each follower that is known to have followed."""
+    drafts = [decision_draft(d) for d in tenure.decisions[:1]]
+    isr = list(tenure.decisions[0].isr) if tenure.decisions else sorted(followers_of(facts, tenure) | {tenure.leader})
+    if tenure.leader >= 0:
+        drafts += role_of(facts, tenure, tenure.leader, "leader", isr)
+    lines = {b for (b, epoch), row in facts.role_lines.items() if epoch == tenure.epoch and row["name"] == "follower"}
+    for broker in sorted((lines | followers_of(facts, tenure)) - {tenure.leader}):
+        drafts += role_of(facts, tenure, broker, "follower", None)
+    return drafts
+
+
+def followers_of(facts: PartitionFacts, tenure: Tenure) -> set[int]:
+    """Replicas whose fetches name this leader epoch."""
+    return {r["replica_id"] for r in facts.by_kind["fetch"] if is_follower_fetch(r, tenure)}
+
+
+def is_follower_fetch(row: Row, tenure: Tenure) -> bool:
+    """Whether the row is a replica's fetch from this tenure's leader, under its epoch."""
+    return (
+        row["broker_id"] == tenure.leader
+        and row["replica_id"] is not None
+        and row["replica_id"] >= 0
+        and row["current_leader_epoch"] == tenure.epoch
+        and row["fetch_offset"] is not None
+    )
+
+
+def role_of(facts: PartitionFacts, tenure: Tenure, broker: int, role: str, isr: list[int] | None) -> list[Draft]:
+    """A broker takes up a role, after loading its log where it had just started."""
+    line = facts.role_lines.get((broker, tenure.epoch))
+    if line is not None and line["name"] == role:
+        return line_role(tenure, broker, line, facts.loads.get((broker, tenure.epoch)), isr)
+    at = tenure.decisions[0].us if tenure.decisions else first_fetch_us(facts, tenure)
+    leo, evidence = facts.starts.get(tenure.epoch, (None, "bounded")) if role == "leader" else (None, "bounded")
+    fields = {"role": role, "leo": leo, "hw": None, "isr": isr, "evidence": evidence}
+    return [Draft("role_change", None, decision_window(at), {**role_key(tenure, broker), **fields})]
+
+
+def role_key(tenure: Tenure, broker: int) -> dict[str, Any]:
+    """The fields that every role change of a tenure has."""
+    return {"broker_id": broker, "leader_epoch": tenure.epoch, "leader_id": tenure.leader}
+
+
+def line_role(tenure: Tenure, broker: int, line: Row, load: Row | None, isr: list[int] | None) -> list[Draft]:
+    """A role as the broker's own line states it, after the load of its log where there was one."""
+    drafts = []
+    if load is not None:
+        fields = {"broker_id": broker, "leo": load["offset"], "hw": load["hw"], "evidence": "observed"}
+        drafts.append(Draft("log_load", load, line_window(micros(load["ts"])), fields))
+    fields = {"role": line["name"], "leo": line["offset"], "hw": line["hw"], "isr": isr, "evidence": "observed"}
+    drafts.append(Draft("role_change", line, line_window(micros(line["ts"])), {**role_key(tenure, broker), **fields}))
+    return drafts
+
+
+def rejoin_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list[Operation]:
+    """A follower that restarted within the tenure: it loaded its log and took up the same epoch again."""
+    return [
+        Operation(OP_CONTROL, line_window(micros(line["ts"])), line_role(tenure, replica, line, load, None))
+        for load, line in facts.rejoins.get((replica, tenure.epoch), [])
+        if line["name"] == "follower"
+    ]
+
+
+def first_fetch_us(facts: PartitionFacts, tenure: Tenure) -> int:
+    """When the tenure's first follower fetch was taken up; 0 where there is none."""
+    return min((phases(r).taken for r in facts.by_kind["fetch"] if is_follower_fetch(r, tenure)), default=0)
+
+
+def decision_draft(decision: Decision) -> Draft:
+    """The controller's decision as an event; ZooKeeper and metadata times are the controller's."""
+    return Draft(
+        "partition_change",
+        decision.row,
+        line_window(decision.us),
+        {
+            "leader_id": decision.leader,
+            "leader_epoch": decision.leader_epoch,
+            "partition_epoch": decision.partition_epoch,
+            "isr": list(decision.isr),
+            "replicas": list(decision.replicas),
+            "adding_replicas": list(decision.adding),
+            "removing_replicas": list(decision.removing),
+            "elr": None if decision.elr is None else list(decision.elr),
+            "recovering": decision.recovering,
+            "metadata_offset": decision.row["metadata_offset"],
+            "evidence": decision.evidence,
+        },
+    )
+
+
+def control_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
+    """Later decisions of the tenure, and who was fenced or stopped meanwhile, in metadata order."""
+    updates = {
+        row["partition_epoch"]: row
+        for row in facts.by_kind["isr_update"]
+        if row["name"] == "updated" and row["broker_id"] == tenure.leader
+    }
+    items: list[tuple[int, int, Operation]] = []
+    for place, decision in enumerate(tenure.decisions[1:]):
+        told = updates.get(decision.partition_epoch)
+        window = line_window(micros(told["ts"])) if told is not None else decision_window(decision.us)
+        drafts = [decision_draft(decision)]
+        if tenure.leader >= 0:
+            fields = {
+                "broker_id": tenure.leader,
+                "leader_epoch": tenure.epoch,
+                "partition_epoch": decision.partition_epoch,
+                "isr": list(decision.isr),
+                "cause": "committed",
+                "evidence": "observed" if told is not None else "bounded",
+            }
+            drafts.append(Draft("isr_request", told, window, fields))
+        offset = decision.row["metadata_offset"]
+        items.append((offset if offset is not None else place, 1, Operation(OP_CONTROL, window, drafts)))
+    first, last = metadata_span(facts, tenure)
+    for row in facts.broker_changes():
+        if first <= row["metadata_offset"] < last:
+            window = decision_window(micros(row["ts"]))
+            items.append((row["metadata_offset"], 0, Operation(OP_CONTROL, window, [broker_draft(row)])))
+    return [op for _, _, op in sorted(items, key=lambda item: item[:2])]
+
+
+def metadata_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
+    """Metadata offsets from the tenure's first decision to the next tenure's; empty where there is no metadata."""
+    if not tenure.decisions or tenure.decisions[0].row["metadata_offset"] is None:
+        return 0, 0
+    later = [d.row["metadata_offset"] for d in facts.decisions if d.leader_epoch > tenure.epoch]
+    return tenure.decisions[0].row["metadata_offset"], min(later, default=2**62)
+
+
+def witness_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
+    """The leader's own lines about its HW (DEBUG): each says what the HW was from then on."""
+    rows = [
+        row
+        for row in facts.by_kind["hw_update"]
+        if row["name"] == "leader"
+        and row["broker_id"] == tenure.leader
+        and facts.epoch_at(tenure.leader, micros(row["ts"])) == tenure.epoch
+    ]
+    rows.sort(key=lambda r: (r["ts"], r["hw"]))
+    return [
+        Operation(
+            OP_WITNESS,
+            window := line_window(micros(row["ts"])),
+            [
+                Draft(
+                    "observation",
+                    row,
+                    window,
+                    {
+                        "broker_id": tenure.leader,
+                        "leader_epoch": tenure.epoch,
+                        "hw": row["hw"],
+                        "cause": "high_watermark_updated",
+                        "evidence": "observed",
+                    },
+                )
+            ],
+            hw=row["hw"],
+        )
+        for row in rows
+    ]
+
+
+def consumer_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
+    """Consumers' reads, a chain per connection. They change nothing, and show the HW."""
+    chains: dict[str, list[Row]] = defaultdict(list)
+    for row in facts.by_kind["fetch"]:
+        if row["replica_id"] != CONSUMER or row["broker_id"] != tenure.leader or row["run_count"] is not None:
+            continue
+        if row["error_code"] or row["fetch_offset"] is None or row["hw"] is None:
+            continue
+        if facts.epoch_at(tenure.leader, phases(row).taken) == tenure.epoch:
+            chains[row["connection"] or ""].append(row)
+    out = []
+    for connection in sorted(chains):
+        rows = sorted(chains[connection], key=lambda r: r["correlation_id"] or 0)
+        following = [r["fetch_offset"] for r in rows[1:]] + [None]
+        out.append([consumer_read(tenure, row, after) for row, after in zip(rows, following, strict=True)])
+    return out
+
+
+def consumer_read(tenure: Tenure, row: Row, after: int | None) -> Operation:
+    """One consumer fetch that was answered; `after` is where the connection fetched next."""
+    at = phases(row)
+    delayed = bool(row["remote_us"])
+    window = completion_window(at) if delayed else local_window(at)
+    handed = row["bytes"] or 0
+    end = after if after is not None and handed and after > row["fetch_offset"] else None
+    fields = {
+        "broker_id": tenure.leader,
+        "leader_epoch": tenure.epoch,
+        "replica_id": CONSUMER,
+        "fetch_offset": row["fetch_offset"],
+        "next_offset": end,
+        "next_offset_evidence": None if end is None else "derived",
+        "bytes": handed,
+        "client_id": row["client_id"],
+        "delayed": delayed,
+        "response_hw": row["hw"],
+        "evidence": "observed",
+    }
+    return Operation(OP_READ, window, [Draft("consumer_read", row, window, fields)], offset=0, hw=row["hw"])
+
+
+def ack_operation(tenure: Tenure, row: Row, base: int, end: int, evidence: str, *, duplicate: bool) -> Operation:
+    """The answer to a produce. acks=all is answered once the HW has passed the batch."""
+    at = phases(row)
+    window = completion_window(at) if row["remote_us"] else local_window(at)
+    fields = {
+        "broker_id": tenure.leader,
+        "leader_epoch": tenure.epoch,
+        "base_offset": base,
+        "next_offset": end,
+        "next_offset_evidence": evidence,
+        "bytes": row["bytes"],
+        "acks": row["acks"],
+        "error_code": row["error_code"],
+        "client_id": row["client_id"],
+        "duplicate": duplicate,
+        "evidence": "observed",
+    }
+    draft = Draft("ack", row, (window.lo, at.stamp, at.stamp + 1000), fields)
+    needed = end if row["acks"] == -1 and row["error_code"] == 0 and not duplicate else 0
+    return Operation(OP_ACK, window, [draft], hw=needed)
+
+
+def follower_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
+    """Each follower's fetches from this leader, in its order."""
+    out = []
+    for replica in sorted(followers_of(facts, tenure)):
+        chain: list[Operation] = []
+        sequence = facts.sequence_of(replica)
+        waiting = rejoin_operations(facts, tenure, replica)
+        for place, (row, after, same) in enumerate(sequence):
+            if is_follower_fetch(row, tenure):
+                while waiting and waiting[0].window.est <= phases(row).taken:
+                    chain.append(waiting.pop(0))
+                before = sequence[place - 1][0] if place else None
+                chain += fetch_operations(tenure, row, after, before, same_tenure=same)
+        out.append(chain + waiting)
+    return out
+
+
+OFFSET_OUT_OF_RANGE = 1
+
+
+def fetch_operations(
+    tenure: Tenure, row: Row, after: int | None, before: Row | None, *, same_tenure: bool
+) -> list[Operation]:
+    """One follower fetch. `after` is the follower's LEO where it is next known, None where it never is again."""
+    at = phases(row)
+    local = local_window(at)
+    common = {
+        "broker_id": tenure.leader,
+        "leader_epoch": tenure.epoch,
+        "replica_id": row["replica_id"],
+        "fetch_offset": row["fetch_offset"],
+        "evidence": "observed",
+    }
+    update = {**common, "last_fetched_epoch": row["last_fetched_epoch"], "error_code": row["error_code"]}
+    cut = cut_before(common, row, before, local)
+    ahead = [Operation(OP_CONTROL, Window(local.lo, local.lo, local.hi), cut)] if cut else []
+    if row["run_count"] is not None:
+        return [*ahead, unlisted(update, row, at)]
+    if row["error_code"] or row["diverging_epoch"] is not None:
+        return [*ahead, refused(common, update, row, after, local)]
+    return [*ahead, *answered(common, update, row, after, same_tenure=same_tenure)]
+
+
+def unlisted(update: dict[str, Any], row: Row, at: Phases) -> Operation:
+    """A run of fetches that list the partition on neither side: the follower was there, at its cached offset."""
+    until = micros(row["run_until"])
+    window = Window(at.taken - STAMP_LATE_US, at.taken, max(until, at.taken) + STAMP_EARLY_US)
+    run = {"implied": True, "run_count": row["run_count"], "run_until": until, "run_gap_us": row["run_gap_us"]}
+    draft = Draft("fetch_update", row, window, {**update, **run, "evidence": "derived"})
+    return Operation(OP_UPDATE, window, [draft], offset=row["fetch_offset"])
+
+
+def answered(
+    common: dict[str, Any], update: dict[str, Any], row: Row, after: int | None, *, same_tenure: bool
+) -> list[Operation]:
+    """A fetch answered without error: at once (read, then update), or parked first and read again on completion."""
+    at = phases(row)
+    offset, handed, delayed = row["fetch_offset"], row["bytes"] or 0, bool(row["remote_us"])
+    local, completion = local_window(at), completion_window(at)
+    window = completion if delayed else local
+    moved = bool(handed) and after is not None and after > offset
+    seen = (after if moved and same_tenure else -1) if handed else offset
+    limited = handed * 2 >= (row["partition_max_bytes"] or 2**31)
+    exact = seen is not None and seen >= 0 and not limited
+    shape = {"bytes": handed, "response_hw": row["hw"], "implied": bool(row["hw_implied"]), "delayed": delayed}
+    drafts = [Draft("fetch_read", row, window, {**common, **shape})]
+    if row["in_response"] and not (handed and after == offset):
+        applied = {
+            **common,
+            "next_offset": after if moved else None,
+            "next_offset_evidence": None if not moved else "derived" if same_tenure else "bounded",
+            "bytes": handed,
+            "response_hw": row["hw"],
+            "evidence": "derived" if after is not None else "bounded",
+        }
+        drafts.append(Draft("fetch_apply", row, (at.completed, at.stamp, at.stamp + 1000), applied))
+    taken = Draft("fetch_update", row, local, update)
+    saw = {"offset": offset, "seen": -1 if seen is None else seen, "hw": -1 if row["hw"] is None else row["hw"]}
+    if delayed:
+        parked = Operation(OP_UPDATE, local, [taken], offset=offset, exact=True)
+        return [parked, Operation(OP_READ, completion, drafts, exact=exact, **saw)]
+    return [Operation(OP_FETCH, local, [drafts[0], taken, *drafts[1:]], exact=exact, **saw)]
+
+
+def refused(
+    common: dict[str, Any], update: dict[str, Any], row: Row, after: int | None, window: Window
+) -> Operation:
+    """A fetch answered with an error or a diverging epoch: no state of the leader moves; the follower may cut."""
+    epoch, end = row["diverging_epoch"], row["diverging_end_offset"]
+    drafts = [Draft("fetch_update", row, window, {**update, "diverging_epoch": epoch, "diverging_end_offset": end})]
+    if epoch is not None:
+        cut = {
+            **common,
+            "broker_id": common["replica_id"],
+            "replica_id": common["broker_id"],
+            "diverging_epoch": epoch,
+            "diverging_end_offset": end,
+            "truncate_to": after if after is not None and after <= row["fetch_offset"] else None,
+            "cause": "diverging_fetch",
+            "evidence": "observed" if after is not None else "derived",
+        }
+        drafts.append(Draft("truncation", row, window, cut))
+    return Operation(OP_READ, window, drafts)
+
+
+def cut_before(common: dict[str, Any], row: Row, before: Row | None, window: Window) -> list[Draft]:
+    """A follower that fetches below where it fetched before has cut its log without a diverging answer."""
+    if before is None or before["fetch_offset"] <= row["fetch_offset"] or before["diverging_epoch"] is not None:
+        return []
+    cause = "out_of_range" if before["error_code"] == OFFSET_OUT_OF_RANGE else "leader_epoch"
+    cut = {
+        **common,
+        "broker_id": common["replica_id"],
+        "replica_id": common["broker_id"],
+        "truncate_to": row["fetch_offset"],
+        "cause": cause,
+        "evidence": "derived",
+    }
+    return [Draft("truncation", row, window, cut)]

@@ -1,0 +1,86 @@
+"""The integer form of an event and of the rows that leave the kernel: columns of int64 matrices.
+
+Text, sets and nulls stay outside: brokers are dense indices, sets are bit masks, a missing value is `UNSET`.
+"""
+
+from __future__ import annotations
+
+from schemas.events import EVENT_KINDS
+
+KIND = {name: code for code, name in enumerate(EVENT_KINDS)}
+APPEND, ACK = KIND["append"], KIND["ack"]
+FETCH_UPDATE, FETCH_READ, FETCH_APPLY = KIND["fetch_update"], KIND["fetch_read"], KIND["fetch_apply"]
+CONSUMER_READ = KIND["consumer_read"]
+PARTITION_CHANGE, ISR_REQUEST = KIND["partition_change"], KIND["isr_request"]
+BROKER_CHANGE, CONFIG_CHANGE = KIND["broker_change"], KIND["config_change"]
+ROLE_CHANGE, LOG_LOAD, TRUNCATION = KIND["role_change"], KIND["log_load"], KIND["truncation"]
+LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
+
+# Columns of an event.
+(
+    E_KIND,
+    E_TS,
+    E_BROKER,  # on whose log or state it acts
+    E_REPLICA,  # the other replica, NONE: none or a consumer
+    E_EPOCH,
+    E_END,  # next_offset
+    E_END_EVIDENCE,
+    E_FETCH,  # fetch_offset
+    E_HW,  # response_hw, or hw stated
+    E_LEO,  # LEO stated
+    E_ISR,  # mask
+    E_ASSIGNED,  # mask
+    E_LEADER,
+    E_PARTITION_EPOCH,
+    E_VALUE,  # role, state of an ISR request, min ISR, fenced
+    E_EXTRA,  # stopping, lag in microseconds, log start
+    E_DIVERGING_EPOCH,
+    E_DIVERGING_END,
+    E_TARGET,  # truncate_to
+    E_CAUSE,
+    E_ERROR,
+    E_UNTIL,  # last of a run of unlisted fetches
+    E_DUPLICATE,
+    E_EVIDENCE,
+    E_SEQ,
+) = range(25)
+EVENT_WIDTH = 25
+
+ISR_COMMITTED, ISR_PENDING_EXPAND, ISR_PENDING_SHRINK = 0, 1, 2
+CAUSES = ("leader_epoch", "high_watermark", "diverging_fetch", "out_of_range", "recovery")
+CAUSE_LEADER_EPOCH, CAUSE_HIGH_WATERMARK, CAUSE_DIVERGING, CAUSE_OUT_OF_RANGE, CAUSE_RECOVERY = range(5)
+
+STEPS = (
+    "leader_append",
+    "leader_update_follower_leo",
+    "leader_maybe_increment_hw",
+    "follower_append",
+    "follower_advance_hw",
+    "truncate",
+    "log_load",
+    "role",
+    "observation",
+)
+(
+    STEP_LEADER_APPEND,
+    STEP_FOLLOWER_LEO,
+    STEP_LEADER_HW,
+    STEP_FOLLOWER_APPEND,
+    STEP_FOLLOWER_HW,
+    STEP_TRUNCATE,
+    STEP_LOAD,
+    STEP_ROLE,
+    STEP_OBSERVATION,
+) = range(9)
+
+# Columns of the rows that leave the kernel, a matrix per table.
+LEO_ROW = ("seq", "ts", "broker", "observer", "epoch", "before", "leo", "step", "kind", "evidence")
+HW_ROW = ("seq", "ts", "broker", "role", "epoch", "before", "hw", "step", "kind", "cause", "evidence")
+ISR_ROW = (
+    "seq", "ts", "leader", "epoch", "partition_epoch", "isr", "isr_before", "state", "gap", "us", "under_min", "evidence",
+)  # fmt: skip
+CUT_ROW = ("seq", "ts", "broker", "epoch", "before", "after", "hw_before", "cause", "evidence")
+ROLE_ROW = ("seq", "ts", "broker", "role", "epoch", "leo", "hw", "leo_evidence", "hw_evidence")
+CHECK_ROW = ("seq", "check", "broker", "computed", "stated")
+CHECKS = ("response_hw", "role_leo", "role_hw", "fetch_offset_is_leo", "rule_broken")
+CHECK_RESPONSE_HW, CHECK_ROLE_LEO, CHECK_ROLE_HW, CHECK_FETCH_IS_LEO, CHECK_RULE = range(5)

@@ -1,0 +1,20 @@
+"""The one switch between compiled and plain: every rule is written once, in the part of Python that numba compiles.
+
+With NUMBA_DISABLE_JIT=1 numba returns each function unchanged, so that a debugger and a coverage run see the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import numba
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile on first call and keep the machine code in NUMBA_CACHE_DIR."""
+    result: Callable[P, R] = numba.njit(cache=True)(function)
+    return result

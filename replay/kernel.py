@@ -1,0 +1,440 @@
+"""The fold: one partition's ordered events in, rows of the timelines out, compiled.
+
+`apply` is the only place where an event meets the rules. A driver is the order of the events, nothing else: the same
+`apply` serves the order stage, which runs ahead to see which interleaving the answers allow, and the replay.
+An event that breaks a rule changes nothing and is reported (`CHECK_RULE`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from replay.encoding import (
+    APPEND,
+    BROKER_CHANGE,
+    CAUSE_RECOVERY,
+    CHECK_FETCH_IS_LEO,
+    CHECK_RESPONSE_HW,
+    CHECK_ROLE_HW,
+    CHECK_ROLE_LEO,
+    CHECK_ROW,
+    CHECK_RULE,
+    CONFIG_CHANGE,
+    CONSUMER_READ,
+    CUT_ROW,
+    E_ASSIGNED,
+    E_BROKER,
+    E_CAUSE,
+    E_DIVERGING_END,
+    E_DIVERGING_EPOCH,
+    E_DUPLICATE,
+    E_END,
+    E_END_EVIDENCE,
+    E_EPOCH,
+    E_ERROR,
+    E_EVIDENCE,
+    E_EXTRA,
+    E_FETCH,
+    E_HW,
+    E_ISR,
+    E_KIND,
+    E_LEADER,
+    E_LEO,
+    E_PARTITION_EPOCH,
+    E_REPLICA,
+    E_SEQ,
+    E_TARGET,
+    E_TS,
+    E_UNTIL,
+    E_VALUE,
+    FETCH_APPLY,
+    FETCH_READ,
+    FETCH_UPDATE,
+    HW_ROW,
+    ISR_COMMITTED,
+    ISR_PENDING_EXPAND,
+    ISR_PENDING_SHRINK,
+    ISR_REQUEST,
+    ISR_ROW,
+    LEO_ROW,
+    LOG_LOAD,
+    LOG_START_CHANGE,
+    OBSERVATION,
+    PARTITION_CHANGE,
+    ROLE_CHANGE,
+    ROLE_ROW,
+    STEP_FOLLOWER_APPEND,
+    STEP_FOLLOWER_HW,
+    STEP_FOLLOWER_LEO,
+    STEP_LEADER_APPEND,
+    STEP_LEADER_HW,
+    STEP_LOAD,
+    STEP_OBSERVATION,
+    STEP_ROLE,
+    STEP_TRUNCATE,
+    TRUNCATION,
+)
+from replay.jit import compiled
+from replay.log import diverging_target, truncate_to
+from replay.profile import Profile
+from replay.state import (
+    ASSIGNED,
+    BOUNDED,
+    DERIVED,
+    LAG_US,
+    MIN_ISR,
+    NONE,
+    OBSERVED,
+    ROLE_FOLLOWER,
+    ROLE_LEADER,
+    ROLE_NONE,
+    UNSET,
+    Ints,
+    State,
+)
+from replay.steps import (
+    bits,
+    follower_advance_hw,
+    follower_append,
+    is_under_min_isr,
+    leader_append,
+    leader_commit_isr,
+    leader_handle_fetch,
+    leader_maybe_increment_hw,
+    make_follower,
+    make_leader,
+    note_hw,
+    note_leo,
+)
+
+OK, MISMATCH, BROKEN = 0, 1, 2  # what `apply` says of an event
+
+
+@compiled
+def apply_fetch_update(s: State, p: Profile, e: Ints) -> int:
+    """A follower's fetch reaches the leader. Its offset states the follower's LEO, even where the leader refuses it."""
+    b, r, offset = e[E_BROKER], e[E_REPLICA], e[E_FETCH]
+    verdict = OK
+    if s.leo[r] != offset and s.role[r] != ROLE_LEADER:
+        verdict = MISMATCH
+        if offset < s.leo[r]:
+            truncate_to(s, r, offset)
+        note_leo(s, r, offset, OBSERVED)
+    refused = e[E_ERROR] > 0 or (e[E_DIVERGING_EPOCH] != UNSET and not p.update_on_diverging)
+    if refused:
+        return verdict
+    if s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH] or offset > s.leo[b]:
+        return BROKEN
+    leader_handle_fetch(s, p, b, r, offset, e[E_TS])
+    if e[E_UNTIL] != UNSET and e[E_UNTIL] > e[E_TS]:
+        leader_handle_fetch(s, p, b, r, offset, e[E_UNTIL])
+    return verdict
+
+
+@compiled
+def apply_read(s: State, e: Ints) -> int:
+    """An answer is read on the leader: the HW it carries is that moment's, so it wins where it is ahead."""
+    b, hw = e[E_BROKER], e[E_HW]
+    if hw < 0 or s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH] or s.hw[b] == hw:
+        return OK
+    if hw > s.leo[b]:
+        return BROKEN
+    if s.hw[b] < hw:
+        note_hw(s, b, hw, OBSERVED)
+    return MISMATCH
+
+
+@compiled
+def apply_role(s: State, p: Profile, e: Ints) -> int:
+    """A broker takes up a role; where its line states LEO and HW, they win over what was computed."""
+    b = e[E_BROKER]
+    if e[E_LEO] >= 0:
+        if e[E_LEO] < s.leo[b]:
+            truncate_to(s, b, e[E_LEO])
+        note_leo(s, b, e[E_LEO], e[E_EVIDENCE])
+    if e[E_HW] >= 0:
+        note_hw(s, b, min(e[E_HW], s.leo[b]), e[E_EVIDENCE])
+    if e[E_VALUE] == ROLE_LEADER:
+        make_leader(s, p, b, e[E_EPOCH], e[E_ISR], e[E_TS])
+    else:
+        make_follower(s, b, e[E_EPOCH])
+    return OK
+
+
+@compiled
+def apply_load(s: State, e: Ints) -> int:
+    """A broker started and loaded its log: no role, LEO and HW as its files say."""
+    b = e[E_BROKER]
+    s.role[b] = ROLE_NONE
+    if e[E_LEO] >= 0:
+        truncate_to(s, b, e[E_LEO])
+        note_leo(s, b, e[E_LEO], e[E_EVIDENCE])
+    if e[E_HW] >= 0:
+        note_hw(s, b, min(e[E_HW], s.leo[b]), e[E_EVIDENCE])
+    return OK
+
+
+@compiled
+def apply_isr_request(s: State, p: Profile, e: Ints) -> int:
+    """The leader takes over a committed ISR, or asks for another one."""
+    b = e[E_BROKER]
+    if s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH]:
+        return OK  # a zombie, or a broker that has moved on: the decision does not act on it
+    if e[E_VALUE] == ISR_COMMITTED:
+        leader_commit_isr(s, p, b, e[E_ISR], e[E_TS])
+    elif e[E_VALUE] == ISR_PENDING_EXPAND:
+        s.maximal_isr[b] = s.isr[b] | e[E_ISR]
+        s.pending[b] = 1
+    else:
+        s.pending[b] = 1
+    return OK
+
+
+@compiled
+def apply_truncation(s: State, e: Ints) -> int:
+    """A replica cuts its log: to the target stated, else to where the leader's answer and its own epochs say."""
+    b = e[E_BROKER]
+    target = e[E_TARGET]
+    if target == UNSET:
+        target = diverging_target(s, b, e[E_DIVERGING_EPOCH], e[E_DIVERGING_END])
+    if target >= s.leo[b]:
+        return OK
+    truncate_to(s, b, target)
+    return OK
+
+
+@compiled
+def apply_cluster(s: State, p: Profile, e: Ints) -> int:
+    """What holds for the partition as a whole: assignment, configuration, which brokers are fenced."""
+    kind = e[E_KIND]
+    if kind == PARTITION_CHANGE:
+        if e[E_ASSIGNED] != UNSET:
+            s.cluster[ASSIGNED] = e[E_ASSIGNED]
+    elif kind == CONFIG_CHANGE:
+        if e[E_VALUE] != UNSET:
+            s.cluster[MIN_ISR] = e[E_VALUE]
+        if e[E_EXTRA] != UNSET:
+            s.cluster[LAG_US] = e[E_EXTRA]
+    elif kind == BROKER_CHANGE:
+        if e[E_VALUE] != UNSET:
+            s.fenced[e[E_BROKER]] = e[E_VALUE]
+        if e[E_EXTRA] != UNSET:
+            s.stopping[e[E_BROKER]] = e[E_EXTRA]
+    return OK
+
+
+@compiled
+def apply(s: State, p: Profile, e: Ints) -> int:
+    """One event meets the rules. Returns OK, MISMATCH (a source corrected the state) or BROKEN (nothing changed)."""
+    kind = e[E_KIND]
+    if kind == APPEND:
+        b = e[E_BROKER]
+        if e[E_DUPLICATE] or e[E_END] < 0:
+            return OK
+        if s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH]:
+            return BROKEN
+        return OK if leader_append(s, p, b, e[E_END], e[E_END_EVIDENCE], e[E_TS]) else BROKEN
+    if kind == FETCH_UPDATE:
+        return apply_fetch_update(s, p, e)
+    if kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
+        return apply_read(s, e)
+    if kind == FETCH_APPLY:
+        r = e[E_REPLICA]
+        if s.role[r] == ROLE_LEADER:
+            return BROKEN
+        if e[E_END] >= 0:
+            follower_append(s, e[E_BROKER], r, e[E_END], e[E_END_EVIDENCE])
+        if e[E_HW] >= 0:
+            follower_advance_hw(s, r, e[E_HW])
+        return OK
+    if kind == ROLE_CHANGE:
+        return apply_role(s, p, e)
+    if kind == LOG_LOAD:
+        return apply_load(s, e)
+    if kind == ISR_REQUEST:
+        return apply_isr_request(s, p, e)
+    if kind == TRUNCATION:
+        return apply_truncation(s, e)
+    if kind == LOG_START_CHANGE:
+        s.log_start[e[E_BROKER]] = max(s.log_start[e[E_BROKER]], e[E_EXTRA])
+        return OK
+    return apply_cluster(s, p, e)
+
+
+class Rows(NamedTuple):
+    """Where the kernel puts rows: a matrix per table, and how many rows of each are filled (`count`)."""
+
+    leo: Ints
+    hw: Ints
+    isr: Ints
+    cut: Ints
+    role: Ints
+    check: Ints
+    count: Ints
+
+
+N_LEO, N_HW, N_ISR, N_CUT, N_ROLE, N_CHECK = range(6)
+
+
+def new_rows(events: int, brokers: int) -> Rows:
+    """Room for what `events` events can give at most, in a partition of `brokers` brokers."""
+    room = lambda per_event, width: np.zeros((events * per_event + 8, width), np.int64)  # noqa: E731
+    return Rows(
+        leo=room(3, len(LEO_ROW)),
+        hw=room(2, len(HW_ROW)),
+        isr=room(1, len(ISR_ROW)),
+        cut=room(1, len(CUT_ROW)),
+        role=room(1, len(ROLE_ROW)),
+        check=room(3, len(CHECK_ROW)),
+        count=np.zeros(6, np.int64),
+    )
+
+
+@compiled
+def step_of(kind: int, role: int, of_hw: bool) -> int:
+    """Which step of the protocol moves an offset when an event of that kind acts on a broker of that role."""
+    if kind == ROLE_CHANGE:
+        return STEP_ROLE
+    if kind == TRUNCATION:
+        return STEP_TRUNCATE
+    if kind == LOG_LOAD:
+        return STEP_LOAD
+    if kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
+        return STEP_OBSERVATION
+    if of_hw:
+        return STEP_LEADER_HW if role == ROLE_LEADER else STEP_FOLLOWER_HW
+    if kind == APPEND:
+        return STEP_LEADER_APPEND
+    return STEP_FOLLOWER_APPEND if kind == FETCH_APPLY else STEP_OBSERVATION
+
+
+@compiled
+def put(matrix: Ints, counts: Ints, table: int, values: tuple[int, ...]) -> None:
+    """Append one row to a matrix."""
+    row = counts[table]
+    for k, value in enumerate(values):
+        matrix[row, k] = value
+    counts[table] = row + 1
+
+
+@compiled
+def emit_offsets(s: State, e: Ints, leo_before: Ints, hw_before: Ints, rows: Rows) -> None:
+    """A row for each LEO and HW that the event moved."""
+    kind, seq, ts = e[E_KIND], e[E_SEQ], e[E_TS]
+    for b in range(len(s.leo)):
+        if s.leo[b] != leo_before[b]:
+            put(rows.leo, rows.count, N_LEO, (
+                seq, ts, b, 0, s.epoch[b], leo_before[b], s.leo[b], step_of(kind, s.role[b], False), kind,
+                s.leo_evidence[b],
+            ))  # fmt: skip
+        if kind == ROLE_CHANGE and b == e[E_BROKER]:
+            continue
+        if s.hw[b] != hw_before[b]:
+            cause = e[E_REPLICA] if kind in (FETCH_UPDATE, FETCH_APPLY) else NONE
+            put(rows.hw, rows.count, N_HW, (
+                seq, ts, b, s.role[b], s.epoch[b], hw_before[b], s.hw[b], step_of(kind, s.role[b], True), kind, cause,
+                s.hw_evidence[b],
+            ))  # fmt: skip
+
+
+@compiled
+def emit_role(s: State, e: Ints, hw_before: int, hw_taken: int, rows: Rows) -> None:
+    """The HW with which a broker takes up its role, and the raise that its first attempt may bring."""
+    b, seq, ts = e[E_BROKER], e[E_SEQ], e[E_TS]
+    evidence = s.hw_evidence[b]
+    put(rows.hw, rows.count, N_HW, (
+        seq, ts, b, s.role[b], s.epoch[b], hw_before, hw_taken, STEP_ROLE, ROLE_CHANGE, NONE, evidence,
+    ))  # fmt: skip
+    if s.hw[b] != hw_taken:
+        put(rows.hw, rows.count, N_HW, (
+            seq, ts, b, s.role[b], s.epoch[b], hw_taken, s.hw[b], STEP_LEADER_HW, ROLE_CHANGE, NONE, evidence,
+        ))  # fmt: skip
+    put(rows.role, rows.count, N_ROLE, (
+        seq, ts, b, s.role[b], s.epoch[b], s.leo[b], hw_taken, s.leo_evidence[b], evidence,
+    ))  # fmt: skip
+
+
+@compiled
+def emit_isr(s: State, e: Ints, state: int, isr: int, before: int, rows: Rows) -> None:
+    """An ISR row, with how far the broker that moved was behind as its leader knew it."""
+    leader = e[E_LEADER] if e[E_KIND] == PARTITION_CHANGE else e[E_BROKER]
+    moved = isr ^ before
+    gap, us = UNSET, UNSET
+    if leader >= 0 and moved and bits(moved) == 1:
+        for r in range(len(s.leo)):
+            if moved & (1 << r) and s.remote_leo[leader, r] >= 0:
+                gap = s.leo[leader] - s.remote_leo[leader, r]
+                if s.caught_up[leader, r] > 0:
+                    us = max(e[E_TS] - s.caught_up[leader, r], 0)
+    under = bits(isr) < min(s.cluster[MIN_ISR], max(bits(s.cluster[ASSIGNED]), 1))
+    put(rows.isr, rows.count, N_ISR, (
+        e[E_SEQ], e[E_TS], leader, e[E_EPOCH], e[E_PARTITION_EPOCH] if state == ISR_COMMITTED else UNSET, isr, before,
+        state, gap, us, int(under), e[E_EVIDENCE],
+    ))  # fmt: skip
+
+
+@compiled
+def check(rows: Rows, e: Ints, what: int, b: int, computed: int, stated: int) -> None:
+    """Note what was computed beside what a source states."""
+    put(rows.check, rows.count, N_CHECK, (e[E_SEQ], what, b, computed, stated))
+
+
+@compiled
+def check_before(s: State, e: Ints, rows: Rows) -> None:
+    """Compare the state with what the event states, before the event corrects it."""
+    kind, b = e[E_KIND], e[E_BROKER]
+    if kind in (FETCH_READ, CONSUMER_READ) and e[E_HW] >= 0 and s.role[b] == ROLE_LEADER and s.epoch[b] == e[E_EPOCH]:
+        check(rows, e, CHECK_RESPONSE_HW, b, s.hw[b], e[E_HW])
+    elif kind == FETCH_UPDATE and s.role[e[E_REPLICA]] == ROLE_FOLLOWER:
+        check(rows, e, CHECK_FETCH_IS_LEO, e[E_REPLICA], s.leo[e[E_REPLICA]], e[E_FETCH])
+    elif kind == ROLE_CHANGE and s.epoch[b] != NONE and e[E_EVIDENCE] == OBSERVED:
+        if e[E_LEO] >= 0:
+            check(rows, e, CHECK_ROLE_LEO, b, s.leo[b], e[E_LEO])
+        if e[E_HW] >= 0:
+            check(rows, e, CHECK_ROLE_HW, b, s.hw[b], e[E_HW])
+
+
+@compiled
+def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int:
+    """Replay `events` in their order into `rows`. Returns the committed ISR mask after them, to carry on with."""
+    n = len(s.leo)
+    leo_before, hw_before = np.empty(n, np.int64), np.empty(n, np.int64)
+    for k in range(len(events)):
+        e = events[k]
+        kind, b, r = e[E_KIND], e[E_BROKER], e[E_REPLICA]
+        leo_before[:] = s.leo
+        hw_before[:] = s.hw
+        pending_before = s.pending[b] if b >= 0 else 0
+        remote_before = s.remote_leo[b, r] if kind == FETCH_UPDATE else UNSET
+        check_before(s, e, rows)
+        hw_taken = s.hw[b] if b >= 0 else 0
+        if kind == ROLE_CHANGE:
+            hw_taken = min(e[E_HW] if e[E_HW] >= 0 else s.hw[b], e[E_LEO] if e[E_LEO] >= 0 else s.leo[b])
+        verdict = apply(s, p, e)
+        if verdict == BROKEN:
+            check(rows, e, CHECK_RULE, b, s.leo[b], e[E_END] if kind == APPEND else e[E_FETCH])
+        if kind == TRUNCATION or kind == ROLE_CHANGE or kind == LOG_LOAD:
+            if s.leo[b] < leo_before[b]:
+                cause = e[E_CAUSE] if kind == TRUNCATION else CAUSE_RECOVERY
+                put(rows.cut, rows.count, N_CUT, (
+                    e[E_SEQ], e[E_TS], b, s.epoch[b] if kind != LOG_LOAD else UNSET, leo_before[b], s.leo[b],
+                    hw_before[b], cause, max(e[E_EVIDENCE], min(s.leo_evidence[b], BOUNDED)),
+                ))  # fmt: skip
+        emit_offsets(s, e, leo_before, hw_before, rows)
+        if kind == ROLE_CHANGE:
+            emit_role(s, e, hw_before[b], hw_taken, rows)
+        elif kind == FETCH_UPDATE and s.remote_leo[b, r] != remote_before:
+            put(rows.leo, rows.count, N_LEO, (
+                e[E_SEQ], e[E_TS], r, 1, s.epoch[b], remote_before, s.remote_leo[b, r], STEP_FOLLOWER_LEO, kind,
+                OBSERVED,
+            ))  # fmt: skip
+        elif kind == PARTITION_CHANGE and e[E_ISR] != UNSET:
+            emit_isr(s, e, ISR_COMMITTED, e[E_ISR], isr_before, rows)
+            isr_before = e[E_ISR]
+        if kind == ISR_REQUEST and e[E_VALUE] == ISR_PENDING_SHRINK:
+            emit_isr(s, e, ISR_PENDING_SHRINK, e[E_ISR], s.isr[b], rows)
+        elif b >= 0 and not pending_before and s.pending[b] and s.maximal_isr[b] != s.isr[b]:
+            emit_isr(s, e, ISR_PENDING_EXPAND, s.maximal_isr[b], s.isr[b], rows)
+    return isr_before

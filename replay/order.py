@@ -1,0 +1,132 @@
+"""All facts of one partition -> its effects in one deterministic order.
+
+The order is decided, in this order, by the epoch spine (`spine`), offsets and each chain's own order, then within a
+tenure by the merge (`merge`), which runs the engine's rules ahead. Wall clocks of different brokers are compared only
+where the controller's decisions meet a leader's requests.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from replay.appends import append_chain, produces_by_tenure
+from replay.chains import consumer_chains, control_chain, follower_chains, role_drafts, witness_chain
+from replay.drafts import Draft, Operation
+from replay.encode import brokers_of, encode
+from replay.identity import event_id
+from replay.kernel import apply
+from replay.merge import OP_WIDTH, merge
+from replay.partition_facts import PartitionFacts
+from replay.profile import LATEST, parse_version, profile_of
+from replay.state import new_state
+from schemas.events import REPLICATION_EVENTS
+
+EVENT_SCHEMA = pa.schema(
+    [f.with_nullable(True) for f in REPLICATION_EVENTS.arrow_schema if f.name not in ("recording_id",)]
+)
+
+
+def order_partition(facts: PartitionFacts) -> pa.Table:
+    """One partition incarnation's facts -> `replication_events` rows (without recording_id), in replay order."""
+    blocks: list[tuple[list[Draft], list[list[Operation]]]] = []
+    produces = produces_by_tenure(facts)
+    opening = [facts.configuration_draft(), *facts.opening_broker_drafts()]
+    for tenure in facts.tenures:
+        heads, chains = role_drafts(facts, tenure), []
+        if tenure.leader >= 0:
+            appends, acks = append_chain(facts, tenure, produces[tenure.epoch])
+            chains = [appends, acks, control_chain(facts, tenure), witness_chain(facts, tenure)]
+            chains += follower_chains(facts, tenure)
+            chains += consumer_chains(facts, tenure)
+        else:
+            heads += [d for op in control_chain(facts, tenure) for d in op.drafts]
+        blocks.append((heads, [chain for chain in chains if chain]))
+    return arrange(facts, opening, blocks)
+
+
+def arrange(
+    facts: PartitionFacts, opening: list[Draft], blocks: list[tuple[list[Draft], list[list[Operation]]]]
+) -> pa.Table:
+    """Encode all drafts once, merge each tenure on them, and lay the rows out in the order found."""
+    drafts: list[Draft] = list(opening)
+    spans: list[tuple[int, int, list[list[Operation]], list[list[int]]]] = []
+    for heads, chains in blocks:
+        first = len(drafts)
+        drafts += heads
+        last = len(drafts)
+        firsts: list[list[int]] = []
+        for chain in chains:
+            firsts.append([])
+            for op in chain:
+                firsts[-1].append(len(drafts))
+                drafts += op.drafts
+        spans.append((first, last, chains, firsts))
+    table = table_of(facts, drafts)
+    brokers = brokers_of(table)
+    events = encode(table, brokers)
+    profile = profile_of(parse_version(facts.kafka_version) or LATEST)
+    state = new_state(len(brokers), min_isr=facts.min_insync_replicas, lag_us=facts.lag_us)
+    rows: list[int] = list(range(len(opening)))
+    for k in rows:
+        apply(state, profile, events[k])
+    for first, last, chains, firsts in spans:
+        for k in range(first, last):
+            apply(state, profile, events[k])
+            rows.append(k)
+        if not chains:
+            continue
+        ops, start, end, op_first = operations(chains, firsts)
+        sequence, swapped = merge(state, profile, events, ops, start, end)
+        for place, after_own in zip(sequence.tolist(), swapped.tolist(), strict=True):
+            begin, count = op_first[place]
+            mine = list(range(begin, begin + count))
+            if after_own:
+                mine[0], mine[1] = mine[1], mine[0]
+            rows += mine
+    out = table.take(pa.array(rows, pa.int64()))
+    place = out.schema.get_field_index("seq")
+    return out.set_column(place, EVENT_SCHEMA.field("seq"), pa.array(np.arange(len(rows), dtype=np.int64)))
+
+
+def operations(
+    chains: list[list[Operation]], firsts: list[list[int]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[int, int]]]:
+    """Chains -> the merge's matrix, chain bounds, and the event rows of each operation."""
+    ops = np.zeros((sum(map(len, chains)), OP_WIDTH), np.int64)
+    start, end, spans = [], [], []
+    row = 0
+    for c, (chain, begins) in enumerate(zip(chains, firsts, strict=True)):
+        start.append(row)
+        for op, begin in zip(chain, begins, strict=True):
+            w = op.window
+            ops[row] = (
+                op.type, c, w.lo, w.est, w.hi, begin, len(op.drafts), op.offset, op.seen, op.hw, int(op.exact),
+            )  # fmt: skip
+            spans.append((begin, len(op.drafts)))
+            row += 1
+        end.append(row)
+    return ops, np.array(start, np.int64), np.array(end, np.int64), spans
+
+
+def table_of(facts: PartitionFacts, drafts: list[Draft]) -> pa.Table:
+    """Drafts as event rows, seq still null."""
+    columns: dict[str, list[Any]] = defaultdict(list)
+    names = [f.name for f in EVENT_SCHEMA]
+    common = facts.key
+    seen: dict[str, int] = {}
+    for draft in drafts:
+        fields = draft.fields
+        ident = event_id(facts, draft)
+        seen[ident] = seen.get(ident, -1) + 1
+        for name in names:
+            if name in common:
+                columns[name].append(common[name])
+            elif name == "event_id":
+                columns[name].append(ident if not seen[ident] else f"{ident}.{seen[ident]}")
+            else:
+                columns[name].append(fields.get(name))
+    return pa.table({f.name: pa.array(columns[f.name], f.type) for f in EVENT_SCHEMA}, schema=EVENT_SCHEMA)

@@ -1,0 +1,308 @@
+"""The facts of one partition, looked up the ways that ordering needs them.
+
+A `PartitionFacts` is built from rows (dicts) of `facts`, fetches already completed by `sessions`, and from the facts
+that hold for the whole cluster: broker registrations, configuration, versions.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from replay.drafts import Draft, Row
+from replay.spine import Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
+from replay.windows import phases
+
+DEFAULT_LAG_MS = 30_000  # replica.lag.time.max.ms from 2.5 on (KIP-537)
+DEFAULT_MIN_ISR = 1
+
+
+@dataclass(slots=True)
+class PartitionFacts:
+    """One incarnation of one partition."""
+
+    topic: str
+    topic_id: str | None
+    incarnation: int
+    partition: int
+    rows: list[Row]
+    cluster: list[Row]
+    kafka_version: str | None = None
+    lag_us: int = DEFAULT_LAG_MS * 1000
+    min_insync_replicas: int = DEFAULT_MIN_ISR
+    decisions: list[Decision] = field(default_factory=list)
+    tenures: list[Tenure] = field(default_factory=list)
+    by_kind: dict[str, list[Row]] = field(default_factory=dict)
+    role_lines: dict[tuple[int, int], Row] = field(default_factory=dict)
+    loads: dict[tuple[int, int], Row] = field(default_factory=dict)
+    rejoins: dict[tuple[int, int], list[tuple[Row, Row]]] = field(default_factory=lambda: defaultdict(list))
+    leads: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    starts: dict[int, tuple[int, str]] = field(default_factory=dict)
+    sequences: dict[int, list[tuple[Row, int | None, bool]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Index the rows, read the configuration, build the spine."""
+        self.by_kind = defaultdict(list)
+        for row in self.rows:
+            self.by_kind[row["kind"]].append(row)
+        changes = [r for r in self.by_kind["partition_change"] if r["metadata_offset"] is not None]
+        self.decisions = metadata_decisions(changes) or line_decisions(self.rows)
+        self.tenures = tenures_of(self.decisions, self.rows)
+        self.read_configuration()
+        self.index_roles()
+        self.index_leaders()
+        self.find_starts()
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The partition's key columns."""
+        return {
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "incarnation": self.incarnation,
+            "partition": self.partition,
+        }
+
+    def read_configuration(self) -> None:
+        """min.insync.replicas: the topic's, else the cluster's default; the lag; the version."""
+        best = -1
+        for row in [*self.cluster, *self.by_kind["config_change"]]:
+            if row["kind"] == "broker_lifecycle" and row["value"] and row["name"] == "version":
+                self.kafka_version = self.kafka_version or row["value"]
+            if row["kind"] == "feature_change" and row["name"] == "kafka.version":
+                self.kafka_version = row["value"]
+            if row["kind"] != "config_change" or row["value"] is None:
+                continue
+            if row["name"] == "replica.lag.time.max.ms" and row["value"].isdigit():
+                self.lag_us = int(row["value"]) * 1000
+            if row["name"] == "min.insync.replicas" and row["value"].isdigit():
+                rank = 2 if row["resource_type"] == 2 else int(row["metadata_offset"] is not None)  # noqa: PLR2004
+                if rank >= best:
+                    best, self.min_insync_replicas = rank, int(row["value"])
+
+    def index_roles(self) -> None:
+        """Role lines by (broker, epoch), and the log load that came just before each.
+
+        A role taken up again in the same epoch after a load is a restart within the epoch: `rejoins`.
+        """
+        ends: dict[int, Row] = {}
+        loaded: dict[int, Row] = {}
+        lines = [r for r in self.rows if r["kind"] in ("role_change", "log_load") and r["ts"] is not None]
+        for row in sorted(lines, key=lambda r: (r["broker_id"], r["ts"], r["source_file"], r["source_line"])):
+            broker = row["broker_id"]
+            if row["kind"] == "log_load" and row["hw"] is None:
+                ends[broker] = row  # also written after a truncation: it counts only if the partition is then loaded
+            elif row["kind"] == "log_load":
+                end = ends.pop(broker, row)
+                loaded[broker] = {**row, "offset": row["offset"] if row["offset"] is not None else end["offset"]}
+            elif row["leader_epoch"] is not None:
+                key = (broker, row["leader_epoch"])
+                load = loaded.pop(broker, None)
+                if key not in self.role_lines:
+                    self.role_lines[key] = row
+                    if load is not None:
+                        self.loads[key] = load
+                elif load is not None:
+                    self.rejoins[key].append((load, row))
+
+    def index_leaders(self) -> None:
+        """For each broker, its tenures as (since when on its clock, epoch), rising."""
+        self.leads = defaultdict(list)
+        first_fetch: dict[tuple[int, int], int] = {}
+        for row in self.by_kind["fetch"]:
+            if row["error_code"] == 0 and (row["replica_id"] or -1) >= 0:
+                key = (row["broker_id"], row["current_leader_epoch"])
+                at = phases(row).taken
+                first_fetch[key] = min(first_fetch.get(key, at), at)
+        for tenure in self.tenures:
+            if tenure.leader < 0:
+                continue
+            line = self.role_lines.get((tenure.leader, tenure.epoch))
+            if line is not None and line["name"] == "leader":
+                since = micros(line["ts"])
+            elif tenure.decisions:
+                since = tenure.decisions[0].us
+            else:
+                since = first_fetch.get((tenure.leader, tenure.epoch), 0)
+            self.leads[tenure.leader].append((since, tenure.epoch))
+
+    def epoch_at(self, broker: int, us: int) -> int | None:
+        """Leader epoch in which `broker` served a request at `us` of its clock; None where it never led."""
+        spans = self.leads.get(broker)
+        if not spans:
+            return None
+        found = [epoch for since, epoch in spans if since <= us]
+        return found[-1] if found else spans[0][1]
+
+    def find_starts(self) -> None:
+        """Start offsets of leader epochs that a source states: role lines, epoch checkpoints, segments."""
+        for tenure in self.tenures:
+            line = self.role_lines.get((tenure.leader, tenure.epoch))
+            if line is not None and line["name"] == "leader" and line["offset"] is not None:
+                self.starts[tenure.epoch] = (line["offset"], "observed")
+        for row in self.by_kind["checkpoint"]:
+            if row["leader_epoch"] is not None and row["offset"] is not None:
+                self.starts.setdefault(row["leader_epoch"], (row["offset"], "observed"))
+        first: dict[int, int] = {}
+        for row in self.by_kind["segment_batch"]:
+            if row["leader_epoch"] is not None:
+                first[row["leader_epoch"]] = min(first.get(row["leader_epoch"], row["base_offset"]), row["base_offset"])
+        for epoch, base in first.items():
+            self.starts.setdefault(epoch, (base, "derived"))
+        for epoch, base in self.first_bases().items():
+            self.starts.setdefault(epoch, (base, "derived"))
+
+    def first_bases(self) -> dict[int, int]:
+        """First base offset that each leader epoch answered, bounded by what its followers fetched.
+
+        A fetch accepted at X whose last record is of an older epoch says that this epoch starts at X or later, so a
+        lower base is a retry answered from the producer's state.
+        """
+        low: dict[int, int] = {}
+        for row in self.by_kind["fetch"]:
+            epoch, last = row["current_leader_epoch"], row["last_fetched_epoch"]
+            if row["error_code"] or row["diverging_epoch"] is not None or row["fetch_offset"] is None:
+                continue
+            if (row["replica_id"] or -1) >= 0 and epoch is not None and last is not None and 0 <= last < epoch:
+                low[epoch] = max(low.get(epoch, 0), row["fetch_offset"])
+        bases: dict[int, int] = {}
+        for row in self.by_kind["produce"]:
+            base = row["base_offset"]
+            if row["error_code"] != 0 or base is None or base < 0:
+                continue
+            epoch = self.epoch_at(row["broker_id"], phases(row).local)
+            if epoch is not None and base >= low.get(epoch, 0):
+                bases[epoch] = min(bases.get(epoch, base), base)
+        return {epoch: bases.get(epoch, low.get(epoch, 0)) for epoch in bases.keys() | low.keys()}
+
+    def sequence_of(self, replica: int) -> list[tuple[Row, int | None, bool]]:
+        """The replica's fetches in its own order: each with its LEO where it is next known, and whether that is the
+        next fetch of the same tenure.
+        """
+        if replica not in self.sequences:
+            rows = in_own_order(
+                r
+                for r in self.by_kind["fetch"]
+                if r["replica_id"] == replica and r["fetch_offset"] is not None and r["current_leader_epoch"] is not None
+            )
+            following: list[Row | None] = [*rows[1:], None]
+            self.sequences[replica] = [
+                (row, *self.next_known(replica, row, after)) for row, after in zip(rows, following, strict=True)
+            ]
+        return self.sequences[replica]
+
+    def next_known(self, replica: int, row: Row, after: Row | None) -> tuple[int | None, bool]:
+        """The replica's LEO where a source next states it after `row`, and whether the same tenure does."""
+        epoch = row["current_leader_epoch"]
+        if after is not None and after["current_leader_epoch"] == epoch and after["broker_id"] == row["broker_id"]:
+            return after["fetch_offset"], True
+        until = after["current_leader_epoch"] if after is not None else None
+        for taken, leo in self.stated_leos(replica):
+            if taken > epoch and (until is None or taken <= until):
+                return leo, False  # null where it led in between and nothing says from where
+        if after is not None:
+            return after["fetch_offset"], False
+        return self.final_leo(replica), False
+
+    def stated_leos(self, replica: int) -> list[tuple[int, int | None]]:
+        """(leader epoch, LEO) as the replica took up its role in that epoch; every epoch that it led is there."""
+        found: dict[int, int | None] = {
+            e: r["offset"] for (b, e), r in self.role_lines.items() if b == replica and r["offset"] is not None
+        }
+        for tenure in self.tenures:
+            if tenure.leader == replica:
+                found.setdefault(tenure.epoch, self.starts.get(tenure.epoch, (None, ""))[0])
+        return sorted(found.items())
+
+    def final_leo(self, broker: int) -> int | None:
+        """End of the broker's log as its segments were dumped at the end; None where they were not."""
+        ends = [r["last_offset"] + 1 for r in self.by_kind["segment_batch"] if r["broker_id"] == broker]
+        return max(ends, default=None)
+
+    def configuration_draft(self) -> Draft:
+        """The configuration in force, as the first event."""
+        at = self.decisions[0].us if self.decisions else 0
+        return Draft(
+            "config_change",
+            None,
+            (at, at, at),
+            {
+                "min_insync_replicas": self.min_insync_replicas,
+                "replica_lag_time_max_us": self.lag_us,
+                "kafka_version": self.kafka_version,
+                "evidence": "observed",
+            },
+        )
+
+    def broker_changes(self) -> list[Row]:
+        """Registrations and fencing of the brokers that this partition ever had, in metadata order."""
+        mine = {b for d in self.decisions for b in (*d.replicas, *d.isr)}
+        changes = [
+            r
+            for r in self.cluster
+            if r["kind"] == "broker_change"
+            and r["metadata_offset"] is not None
+            and r["subject_broker_id"] in mine
+            and (r["fenced"] is not None or r["in_controlled_shutdown"] is not None)
+        ]
+        return sorted(changes, key=lambda r: r["metadata_offset"])
+
+    def opening_broker_drafts(self) -> list[Draft]:
+        """Who was fenced when the partition was made: each broker's last change before."""
+        if not self.decisions or self.decisions[0].row["metadata_offset"] is None:
+            return []
+        last: dict[int, Row] = {}
+        for row in self.broker_changes():
+            if row["metadata_offset"] < self.decisions[0].row["metadata_offset"]:
+                before = last.get(row["subject_broker_id"], row)
+                fenced = row["fenced"] if row["fenced"] is not None else before["fenced"]
+                last[row["subject_broker_id"]] = {**row, "fenced": fenced}
+        return [broker_draft(row) for _, row in sorted(last.items())]
+
+
+def in_own_order(rows: Iterable[Row]) -> list[Row]:
+    """A fetcher's rows in the order it sent them: by epoch, then connection by connection, then correlation id.
+
+    A fetcher has one request in flight, so correlation ids order a connection; connections follow each other.
+    """
+    begun: dict[tuple[int, str], int] = {}
+    found = list(rows)
+    for row in found:
+        key = (row["current_leader_epoch"], row["connection"] or "")
+        at = phases(row).taken
+        begun[key] = min(begun.get(key, at), at)
+    return sorted(
+        found,
+        key=lambda r: (
+            r["current_leader_epoch"],
+            begun[r["current_leader_epoch"], r["connection"] or ""],
+            r["connection"] or "",
+            r["correlation_id"] or 0,
+        ),
+    )
+
+
+def broker_draft(row: Row) -> Draft:
+    """A registration or fencing as an event."""
+    at = micros(row["ts"])
+    return Draft(
+        "broker_change",
+        row,
+        (at, at, at),
+        {
+            "broker_id": row["subject_broker_id"],
+            "broker_epoch": row["broker_epoch"],
+            "fenced": row["fenced"],
+            "in_controlled_shutdown": registered(row),
+            "metadata_offset": row["metadata_offset"],
+            "evidence": "observed",
+        },
+    )
+
+
+def registered(row: Row) -> bool | None:
+    """A new registration ends a controlled shutdown."""
+    stopping: bool | None = row["in_controlled_shutdown"]
+    return False if stopping is None and row["record_type"] == "REGISTER_BROKER_RECORD" else stopping

@@ -1,0 +1,152 @@
+"""The epoch spine of a partition: the controller's decisions in metadata order, and the tenures they make.
+
+KRaft: the metadata log's offset is the order; a change record that names a leader bumps the leader epoch, every record
+bumps the partition epoch (PartitionRegistration.merge). Without metadata, the brokers' own role lines stand in: each
+leader's line states epoch, partition epoch and ISR, and `ISR updated` lines the states in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Decision:
+    """The partition's state after one decision of the controller."""
+
+    row: Row  # the fact that states it
+    leader: int  # -1: none
+    leader_epoch: int
+    partition_epoch: int | None
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+    elr: tuple[int, ...] | None
+    recovering: bool
+    elects: bool  # whether it begins a leader epoch
+    evidence: str = "observed"
+
+    @property
+    def us(self) -> int:
+        """When the controller wrote it, microseconds."""
+        return micros(self.row["ts"])
+
+
+@dataclass(slots=True)
+class Tenure:
+    """A leader epoch: who leads, and the decisions made in it (the first one elects)."""
+
+    epoch: int
+    leader: int
+    decisions: list[Decision] = field(default_factory=list)
+
+
+def micros(stamp: Any) -> int:
+    """A UTC datetime in microseconds since 1970."""
+    return int(stamp.timestamp()) * 1_000_000 + stamp.microsecond
+
+
+def ints(values: Any) -> tuple[int, ...]:
+    """A list column's value as a tuple; null as empty."""
+    return tuple(values or ())
+
+
+def metadata_decisions(facts: list[Row]) -> list[Decision]:
+    """Partition records in metadata order -> full states. Records before the first full one are left out."""
+    out: list[Decision] = []
+    for row in sorted(facts, key=lambda r: r["metadata_offset"]):
+        before = out[-1] if out else None
+        if row["record_type"] == "PARTITION_RECORD":
+            leader, epoch, partition_epoch, elects = row["leader_id"], row["leader_epoch"], row["partition_epoch"], True
+        elif before is None:
+            continue
+        else:
+            elects = row["leader_id"] is not None
+            leader = row["leader_id"] if elects else before.leader
+            epoch = before.leader_epoch + int(elects)
+            partition_epoch = (before.partition_epoch or 0) + 1
+        state = row["leader_recovery_state"]
+        keep = lambda name, old: ints(row[name]) if row[name] is not None else old  # noqa: E731
+        out.append(
+            Decision(
+                row=row,
+                leader=leader,
+                leader_epoch=epoch,
+                partition_epoch=partition_epoch,
+                isr=tuple(sorted(keep("isr", before.isr if before else ()))),
+                replicas=keep("replicas", before.replicas if before else ()),
+                adding=keep("adding_replicas", before.adding if before else ()),
+                removing=keep("removing_replicas", before.removing if before else ()),
+                elr=keep("elr", before.elr if before else None),
+                recovering=state == 1 if state in (0, 1) else bool(before and before.recovering),
+                elects=elects,
+            )
+        )
+    return out
+
+
+def line_decisions(facts: list[Row]) -> list[Decision]:
+    """Without metadata: leaders' role lines and ISR lines -> states, as far as the brokers told them."""
+    leads = [r for r in facts if r["kind"] == "role_change" and r["name"] == "leader" and r["leader_epoch"] is not None]
+    states: dict[tuple[int, int], Decision] = {}
+    everyone = sorted({b for r in leads for b in ints(r["isr"])} | {r["broker_id"] for r in leads})
+    for row in sorted(leads, key=lambda r: (r["leader_epoch"], r["partition_epoch"] or 0, r["ts"])):
+        key = (row["leader_epoch"], row["partition_epoch"] if row["partition_epoch"] is not None else -1)
+        replicas = ints(row["replicas"]) or tuple(everyone)
+        states.setdefault(key, from_line(row, row["broker_id"], row["leader_epoch"], row["partition_epoch"], replicas, True))
+    for row in facts:
+        if row["kind"] != "isr_update" or row["name"] != "updated" or row["partition_epoch"] is None or row["isr"] is None:
+            continue
+        before = [k for k, d in states.items() if d.leader == row["broker_id"] and k[1] < row["partition_epoch"]]
+        if before:
+            base = states[max(before)]
+            key = (base.leader_epoch, row["partition_epoch"])
+            states.setdefault(
+                key, from_line(row, base.leader, base.leader_epoch, row["partition_epoch"], base.replicas, False)
+            )
+    return [states[key] for key in sorted(states)]
+
+
+def from_line(
+    row: Row, leader: int, epoch: int, partition_epoch: int | None, replicas: tuple[int, ...], elects: bool
+) -> Decision:
+    """A decision as a broker's line repeats it."""
+    return Decision(
+        row=row,
+        leader=leader,
+        leader_epoch=epoch,
+        partition_epoch=partition_epoch,
+        isr=tuple(sorted(ints(row["isr"]) or (leader,))),
+        replicas=replicas,
+        adding=ints(row["adding_replicas"]),
+        removing=ints(row["removing_replicas"]),
+        elr=None,
+        recovering=False,
+        elects=elects,
+    )
+
+
+def fetched_tenures(facts: list[Row], known: dict[int, Tenure]) -> list[Tenure]:
+    """Epochs that only the fetches show: a broker that serves fetches of epoch e without error leads e."""
+    out: dict[int, Tenure] = {}
+    for row in facts:
+        epoch = row["current_leader_epoch"]
+        if row["kind"] == "fetch" and row["error_code"] == 0 and epoch is not None and epoch >= 0:
+            if (row["replica_id"] or -1) >= 0 and epoch not in known:
+                out.setdefault(epoch, Tenure(epoch, row["broker_id"]))
+    return list(out.values())
+
+
+def tenures_of(decisions: list[Decision], facts: list[Row]) -> list[Tenure]:
+    """Decisions and fetches -> tenures in epoch order."""
+    tenures: dict[int, Tenure] = {}
+    for decision in decisions:
+        tenure = tenures.setdefault(decision.leader_epoch, Tenure(decision.leader_epoch, decision.leader))
+        tenure.decisions.append(decision)
+    for tenure in fetched_tenures(facts, tenures):
+        tenures[tenure.epoch] = tenure
+    return [tenures[epoch] for epoch in sorted(tenures)]

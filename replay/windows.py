@@ -1,0 +1,64 @@
+"""When an effect of a request can have happened, from the one stamp and the durations that its line has.
+
+The line is stamped by the log thread after the response was sent, so every time computed from it may be late, under
+load by tens of milliseconds, and early only by the truncation to whole milliseconds. All on the broker's own clock.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from replay.spine import micros
+
+STAMP_EARLY_US = 2_000  # stamps are cut to milliseconds
+STAMP_LATE_US = 25_000  # how late the log thread may be; 99 % of a loaded host's lines are within it
+
+
+class Window(NamedTuple):
+    """Earliest, best and latest time of an effect, microseconds UTC."""
+
+    lo: int
+    est: int
+    hi: int
+
+
+class Phases(NamedTuple):
+    """The phases of a request: taken up by a handler, handled locally, completed in purgatory, answered."""
+
+    taken: int
+    local: int
+    completed: int
+    stamp: int
+
+
+def phases(row: dict[str, Any]) -> Phases:
+    """Phases of a request's line; durations that the line does not have count as 0."""
+    stamp = micros(row["ts"])
+    taken = stamp - (row["total_us"] or 0) + (row["queue_us"] or 0)
+    local = min(taken + (row["local_us"] or 0), stamp)
+    completed = min(local + (row["remote_us"] or 0), stamp)
+    return Phases(taken, local, completed, stamp)
+
+
+def local_window(at: Phases) -> Window:
+    """While a handler worked on it: the read, the append, the update of the follower's state."""
+    return Window(at.taken - STAMP_LATE_US, at.local, at.local + STAMP_EARLY_US)
+
+
+def completion_window(at: Phases) -> Window:
+    """When it left purgatory: read again, or found the HW where it had to be."""
+    return Window(at.local - STAMP_LATE_US, at.completed, at.stamp + STAMP_EARLY_US)
+
+
+def line_window(stamp: int) -> Window:
+    """A server line is written as the thing happens."""
+    return Window(stamp - STAMP_EARLY_US, stamp, stamp + STAMP_EARLY_US)
+
+
+DECISION_LATE_US = 2_000_000  # how long a leader may take to learn of a decision
+DECISION_USUAL_US = 30_000
+
+
+def decision_window(us: int) -> Window:
+    """When a leader acts on a decision of the controller, on the leader's clock."""
+    return Window(us - STAMP_EARLY_US, us + DECISION_USUAL_US, us + DECISION_LATE_US)

@@ -1,0 +1,1 @@
+"""What every table and event is. Imports pyarrow and nothing else."""

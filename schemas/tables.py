@@ -1,0 +1,283 @@
+"""The output tables: timelines, truncations, incidents, conformance, and what belongs to one run."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from schemas.events import REPLICATION_EVENTS
+from schemas.facts import FACTS
+from schemas.model import (
+    EVIDENCE_COLUMN,
+    INT32,
+    INT64,
+    INT_LIST,
+    PARTITION_KEY,
+    STRING,
+    STRING_LIST,
+    TIMESTAMP,
+    BOOL,
+    Column,
+    Table,
+    required,
+)
+
+SEQ = required("seq", INT64, "Place in the partition's replay order; joins replication_events.")
+TS = Column("ts", TIMESTAMP, "When it happened, on the acting broker's clock; null: no source tells a time.")
+
+LEO_TIMELINE = Table(
+    "leo_timeline",
+    "Every movement of a log end offset: a replica's own, and the leader's record of a remote replica's.",
+    (
+        *PARTITION_KEY,
+        SEQ,
+        TS,
+        required("broker_id", INT32, "Whose LEO it is."),
+        required("observer", STRING, "'local': the replica's own log; 'leader': the leader's record of it.", values=("local", "leader")),
+        Column("leader_epoch", INT32, "Leader epoch of the broker that holds this value; null: no role yet."),
+        Column("leo_before", INT64, "LEO before; null: not known. -1: the leader had no record of the replica yet."),
+        required("leo", INT64, "LEO after.", unit="offset"),
+        required("step", STRING, "Step of the fetch protocol, or what else moved it: leader_append, follower_append, leader_update_follower_leo, truncate, log_load, role."),
+        Column("cause", STRING, "What made it move: kind of the event."),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "broker_id", "observer"),
+    checks={"leo_not_negative": "leo >= -1"},
+)
+
+HW_TIMELINE = Table(
+    "hw_timeline",
+    "Every change of a broker's high watermark, and one row when a broker takes up a role (step = 'role').",
+    (
+        *PARTITION_KEY,
+        SEQ,
+        TS,
+        required("broker_id", INT32, "Whose high watermark it is."),
+        required("role", STRING, "Role it had then.", values=("leader", "follower")),
+        Column("leader_epoch", INT32, "Leader epoch of that role; null: no role yet."),
+        Column("hw_before", INT64, "High watermark before; null: not known."),
+        required("hw", INT64, "High watermark after.", unit="offset"),
+        required("step", STRING, "leader_maybe_increment_hw, follower_advance_hw, truncate, log_load or role."),
+        Column("cause", STRING, "Kind of the event that moved it."),
+        Column("cause_broker_id", INT32, "Replica whose fetch, or ISR change, moved it; null: the leader's own append."),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "broker_id", "step"),
+    checks={"hw_not_negative": "hw >= 0"},
+)
+
+ISR_TIMELINE = Table(
+    "isr_timeline",
+    "The ISR: one committed row per partition epoch, and the leader's pending changes between them.",
+    (
+        *PARTITION_KEY,
+        SEQ,
+        TS,
+        Column("leader_id", INT32, "Leader; null: offline."),
+        required("leader_epoch", INT32, "Leader epoch."),
+        Column("partition_epoch", INT32, "Partition epoch (ZooKeeper: version of the state); null: pending."),
+        required("isr", INT_LIST, "ISR after, sorted; pending expand: the maximal ISR; pending shrink: what was asked for."),
+        Column("isr_before", INT_LIST, "Committed ISR before, sorted."),
+        required("state", STRING, "Whether the controller has committed it.", values=("committed", "pending_expand", "pending_shrink")),
+        required(
+            "change",
+            STRING,
+            "Why it changed.",
+            values=("initial", "shrink", "expand", "election", "reassignment", "controlled_shutdown", "fenced", "other"),
+        ),
+        Column("broker_id", INT32, "Who joined or left; null: several or none."),
+        Column("leo_gap", INT64, "Leader's LEO minus the broker's as the leader knew it.", unit="records"),
+        Column("ms_since_caught_up", INT64, "Time since the broker was last caught up.", unit="ms"),
+        Column("under_min_isr", BOOL, "Whether the committed ISR is smaller than min.insync.replicas."),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "state"),
+)
+
+LEADERSHIP_TIMELINE = Table(
+    "leadership_timeline",
+    "One row per leader epoch: who led, from which offset, how it was elected, and what the previous leader held.",
+    (
+        *PARTITION_KEY,
+        required("leader_epoch", INT32, "Leader epoch."),
+        Column("leader_id", INT32, "Leader; null: offline."),
+        Column("start_ts", TIMESTAMP, "The controller's decision."),
+        Column("end_ts", TIMESTAMP, "The next decision; null: still in force at the end of the recording."),
+        Column("start_offset", INT64, "The leader's LEO when it took up the epoch; null: not known."),
+        Column("hw_at_start", INT64, "Its high watermark then; null: not known."),
+        required(
+            "election",
+            STRING,
+            "How it came about.",
+            values=("initial", "clean", "unclean", "preferred", "controlled_shutdown", "reassignment", "offline"),
+        ),
+        Column("trigger", STRING, "What set it off, in words."),
+        Column("previous_leader_id", INT32, "Last leader before it."),
+        Column("previous_leo", INT64, "That leader's LEO at the end of its epoch, as far as known."),
+        Column("previous_hw", INT64, "That leader's high watermark then."),
+        EVIDENCE_COLUMN,
+    ),
+    key=("leader_epoch",),
+)
+
+LOG_TRUNCATIONS = Table(
+    "log_truncations",
+    "Every time a replica cut its log.",
+    (
+        *PARTITION_KEY,
+        SEQ,
+        TS,
+        required("broker_id", INT32, "The replica that cut."),
+        Column("leader_epoch", INT32, "Leader epoch under which it cut; null: at start, before any role."),
+        Column("leo_before", INT64, "LEO before; null: not known."),
+        required("leo_after", INT64, "LEO after."),
+        Column("hw_before", INT64, "Its high watermark before; null: not known."),
+        Column("records_removed", INT64, "Offsets removed; null: not known.", unit="records"),
+        required(
+            "cause",
+            STRING,
+            "What decided the cut.",
+            values=("leader_epoch", "high_watermark", "diverging_fetch", "out_of_range", "recovery"),
+        ),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "broker_id"),
+)
+
+MECHANISMS: tuple[str, ...] = (
+    "unclean_election",
+    "acks_one_leader_failure",
+    "acks_one_planned_move",
+    "last_replica_standing",
+    "hw_truncation",
+    "fast_failover_divergence",
+    "stale_fetch_accepted",
+    "stale_isr_rejoin",
+    "eligible_leader_regressed",
+    "storage_failure",
+    "out_of_range_reset",
+    "other",
+)
+
+RANGES = pa.list_(pa.struct([("leader_epoch", INT32), ("first_offset", INT64), ("last_offset", INT64)]))
+CHAIN = pa.list_(pa.struct([("seq", INT64), ("ts", TIMESTAMP), ("what", STRING)]))
+
+DATA_LOSS_INCIDENTS = Table(
+    "data_loss_incidents",
+    "One row per losing event: a leader change or local loss after which slots that a leader had appended are gone.",
+    (
+        *PARTITION_KEY,
+        required("incident_id", STRING, "Hash of recording, partition, first lost epoch and the epoch that replaced it."),
+        required("mechanism", STRING, "How they were lost.", values=MECHANISMS),
+        required("severity", STRING, "S0 committed and lost silently, S1 lost as the configuration permits, S2 only acks=1, S3 visibility.", values=("S0", "S1", "S2", "S3")),
+        required("first_offset", INT64, "First lost offset."),
+        Column("last_offset", INT64, "Last lost offset, inclusive; null: open end."),
+        required("ranges", RANGES, "The lost slots exactly: leader epoch, first and last offset, inclusive (null: open end)."),
+        Column("records", INT64, "Lost slots; null: open end.", unit="records"),
+        Column("acked_all", INT64, "Of them acknowledged with acks=all: at least so many; null: no evidence of acknowledgements.", unit="records"),
+        Column("acked_one", INT64, "Of them acknowledged with acks=1: at least so many; null as above.", unit="records"),
+        Column("unacked", INT64, "Of them never acknowledged; null as above.", unit="records"),
+        Column("committed", INT64, "Of them below the highest high watermark that a leader had.", unit="records"),
+        Column("consumed", INT64, "Of them handed to a consumer: at least so many; null as above.", unit="records"),
+        Column("acked_all_possible", INT64, "How many more the evidence cannot rule out (acks=all).", unit="records"),
+        Column("acked_one_possible", INT64, "How many more the evidence cannot rule out (acks=1).", unit="records"),
+        Column("acked_unconfirmed", INT64, "Answered by a leader that had stood still, to a client that never sent anything again.", unit="records"),
+        Column("old_leader_id", INT32, "Leader before."),
+        Column("old_leader_epoch", INT32, "Its epoch."),
+        Column("new_leader_id", INT32, "Leader that replaced the slots."),
+        Column("new_leader_epoch", INT32, "Its epoch."),
+        required("losing_broker_id", INT32, "The leader that had appended them."),
+        Column("lost_ts", TIMESTAMP, "Election of new_leader_epoch, or the local loss."),
+        Column("truncated_ts", TIMESTAMP, "When the losing broker cut them; null: never seen."),
+        Column("first_ack_ts", TIMESTAMP, "First acknowledgement of a lost record."),
+        Column("last_ack_ts", TIMESTAMP, "Last one."),
+        Column("producers", STRING_LIST, "Client ids that had them acknowledged, sorted; null: no evidence of acknowledgements."),
+        Column("chain", CHAIN, "What led to it, in order: shrink, last acknowledgement, death, election, truncation."),
+        Column("prevention", STRING_LIST, "Settings that would have kept the records."),
+        required("explanation", STRING, "Two or three plain sentences."),
+        EVIDENCE_COLUMN,
+    ),
+    key=("incident_id",),
+    checks={"range_order": "last_offset IS NULL OR last_offset >= first_offset"},
+)
+
+CONFORMANCE = Table(
+    "conformance",
+    "What the engine computed against what the brokers reported, per partition and check.",
+    (
+        *PARTITION_KEY,
+        required("check", STRING, "What is compared."),
+        required("compared", INT64, "How many were compared."),
+        required("matched", INT64, "How many were equal."),
+        Column("first_mismatch_seq", INT64, "First that was not; null: all equal."),
+        Column("note", STRING, "What the first mismatch was, or why nothing was compared."),
+    ),
+    key=("check",),
+    checks={"matched": "matched <= compared"},
+)
+
+REJECTED_LINES = Table(
+    "rejected_lines",
+    "Lines that say nothing for certain: which line of which file, and why.",
+    (
+        required("recording_id", STRING, "Recording."),
+        required("run_id", STRING, "Run that read it."),
+        required("source_file", STRING, "File."),
+        required("source_line", INT64, "1-based line; 0: the file as a whole."),
+        required("reason", STRING, "Why it was rejected."),
+        Column("text", STRING, "Its first 200 characters."),
+    ),
+    key=("run_id", "source_file", "source_line", "reason"),
+)
+
+EXPECTATION_RESULTS = Table(
+    "expectation_results",
+    "What each expectation said of each table in each run.",
+    (
+        required("recording_id", STRING, "Recording."),
+        required("run_id", STRING, "Run."),
+        required("table", STRING, "Table, or tables, looked at."),
+        required("expectation", STRING, "Name of the expectation."),
+        required("meaning", STRING, "What it says, in words."),
+        required("severity", STRING, "error: exit code 3; warning: reported.", values=("error", "warning")),
+        required("success", BOOL, "Whether it held."),
+        Column("rows_checked", INT64, "Rows looked at."),
+        Column("rows_failed", INT64, "Rows that broke it; null: not counted."),
+        Column("example", STRING, "A few of the rows that broke it, as JSON."),
+    ),
+    key=("run_id", "table", "expectation"),
+)
+
+RUNS = Table(
+    "runs",
+    "One row per run, written last: versions, configuration, inputs, counts, and which table versions belong together.",
+    (
+        required("recording_id", STRING, "Recording."),
+        required("run_id", STRING, "Run."),
+        required("started", TIMESTAMP, "Start."),
+        required("finished", TIMESTAMP, "End."),
+        required("status", STRING, "How it ended.", values=("ok", "expectations_failed", "failed")),
+        required("stages", STRING_LIST, "Stages that ran."),
+        required("versions", STRING, "Versions of Tidemark, Python, Spark, Delta, as JSON."),
+        required("configuration", STRING, "Settings in force, as JSON."),
+        required("inputs", STRING, "Files read: size, lines, facts, rejected, of no interest by level and logger, as JSON."),
+        required("counts", STRING, "Rows written per table, as JSON."),
+        required("durations", STRING, "Seconds per stage, as JSON."),
+        required("table_versions", STRING, "Delta version of each table that belongs to this run, as JSON."),
+        Column("message", STRING, "Why it failed."),
+    ),
+    key=("run_id",),
+)
+
+REPLAY_TABLES: tuple[Table, ...] = (
+    LEO_TIMELINE,
+    HW_TIMELINE,
+    ISR_TIMELINE,
+    LEADERSHIP_TIMELINE,
+    LOG_TRUNCATIONS,
+    DATA_LOSS_INCIDENTS,
+    CONFORMANCE,
+)
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, REJECTED_LINES, EXPECTATION_RESULTS, RUNS)
+}
