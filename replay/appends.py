@@ -12,9 +12,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from replay.chains import ack_operation, is_follower_fetch
-from replay.drafts import Draft, Operation, Row
+from replay.drafts import Draft, Operation
 from replay.merge import OP_APPEND
 from replay.partition_facts import PartitionFacts
+from replay.rows import Row
 from replay.spine import Tenure
 from replay.windows import Window, local_window, phases
 
@@ -79,10 +80,16 @@ def append_chain(
         appends.append(operation)
         before = operation
         row = batch.row
-        if row is not None and row["acks"] != 0 and row["error_code"] is not None:
-            acks.append(ack_operation(tenure, row, batch.base, batch.end, batch.evidence, duplicate=False))
+        if row is None or row["acks"] == 0 or row["error_code"] is None:
+            continue
+        answer = ack_operation(facts, tenure, row, (batch.base, batch.end, batch.evidence), duplicate=False)
+        if answer.hw > 0:
+            acks.append(answer)
+        else:
+            operation.drafts += answer.drafts  # acks=1 is answered as soon as it is appended
     for row in duplicates:
-        acks.append(ack_operation(tenure, row, row["base_offset"], row["base_offset"] + 1, "bounded", duplicate=True))
+        base = row["base_offset"]
+        acks.append(ack_operation(facts, tenure, row, (base, base + 1, "bounded"), duplicate=True))
     acks.sort(key=lambda op: (op.window.est, op.drafts[0].fields["base_offset"]))
     return appends, acks
 
@@ -90,6 +97,11 @@ def append_chain(
 def known_edges(facts: PartitionFacts, tenure: Tenure) -> list[int]:
     """Offsets at which a batch of this tenure is known to end or begin, rising."""
     edges = {r["fetch_offset"] for r in facts.by_kind["fetch"] if is_follower_fetch(r, tenure) and accepted(r)}
+    edges |= {  # whoever asks with a last record of this epoch has got it from this leader, whatever the answer
+        r["fetch_offset"]
+        for r in facts.by_kind["fetch"]
+        if r["last_fetched_epoch"] == tenure.epoch and r["fetch_offset"] is not None
+    }
     start = facts.starts.get(tenure.epoch)
     if start is not None:
         edges = {edge for edge in edges if edge >= start[0]} | {start[0]}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from replay.drafts import Draft, Operation, Row
+from replay.drafts import Draft, Operation
 from replay.merge import OP_ACK, OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE, OP_WITNESS
 from replay.partition_facts import PartitionFacts, broker_draft
+from replay.rows import Row
 from replay.spine import Decision, Tenure, micros
 from replay.windows import (
     STAMP_EARLY_US,
@@ -109,6 +110,9 @@ def decision_draft(decision: Decision) -> Draft:
             "removing_replicas": list(decision.removing),
             "elr": None if decision.elr is None else list(decision.elr),
             "recovering": decision.recovering,
+            "change": decision.change,
+            "election": decision.election,
+            "trigger": decision.trigger,
             "metadata_offset": decision.row["metadata_offset"],
             "evidence": decision.evidence,
         },
@@ -230,8 +234,11 @@ def consumer_read(tenure: Tenure, row: Row, after: int | None) -> Operation:
     return Operation(OP_READ, window, [Draft("consumer_read", row, window, fields)], offset=0, hw=row["hw"])
 
 
-def ack_operation(tenure: Tenure, row: Row, base: int, end: int, evidence: str, *, duplicate: bool) -> Operation:
-    """The answer to a produce. acks=all is answered once the HW has passed the batch."""
+def ack_operation(
+    facts: PartitionFacts, tenure: Tenure, row: Row, span: tuple[int, int, str], *, duplicate: bool
+) -> Operation:
+    """The answer to a produce of [base, end). acks=all is answered once the HW has passed the batch."""
+    base, end, evidence = span
     at = phases(row)
     window = completion_window(at) if row["remote_us"] else local_window(at)
     fields = {
@@ -245,6 +252,7 @@ def ack_operation(tenure: Tenure, row: Row, base: int, end: int, evidence: str, 
         "error_code": row["error_code"],
         "client_id": row["client_id"],
         "duplicate": duplicate,
+        "unconfirmed": facts.is_unconfirmed(row),
         "evidence": "observed",
     }
     draft = Draft("ack", row, (window.lo, at.stamp, at.stamp + 1000), fields)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from replay.rows import Row
 from replay.windows import Window
-
-Row = dict[str, Any]
 
 
 class Draft:

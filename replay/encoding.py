@@ -80,7 +80,6 @@ ISR_ROW = (
     "seq", "ts", "leader", "epoch", "partition_epoch", "isr", "isr_before", "state", "gap", "us", "under_min", "evidence",
 )  # fmt: skip
 CUT_ROW = ("seq", "ts", "broker", "epoch", "before", "after", "hw_before", "cause", "evidence")
-ROLE_ROW = ("seq", "ts", "broker", "role", "epoch", "leo", "hw", "leo_evidence", "hw_evidence")
 CHECK_ROW = ("seq", "check", "broker", "computed", "stated")
-CHECKS = ("response_hw", "role_leo", "role_hw", "fetch_offset_is_leo", "rule_broken")
-CHECK_RESPONSE_HW, CHECK_ROLE_LEO, CHECK_ROLE_HW, CHECK_FETCH_IS_LEO, CHECK_RULE = range(5)
+CHECKS = ("response_hw", "role_leo", "role_hw", "fetch_offset_is_leo", "leader_hw_line", "rule_kept")
+CHECK_RESPONSE_HW, CHECK_ROLE_LEO, CHECK_ROLE_HW, CHECK_FETCH_IS_LEO, CHECK_HW_LINE, CHECK_RULE = range(6)

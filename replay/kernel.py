@@ -16,6 +16,7 @@ from replay.encoding import (
     BROKER_CHANGE,
     CAUSE_RECOVERY,
     CHECK_FETCH_IS_LEO,
+    CHECK_HW_LINE,
     CHECK_RESPONSE_HW,
     CHECK_ROLE_HW,
     CHECK_ROLE_LEO,
@@ -64,7 +65,6 @@ from replay.encoding import (
     OBSERVATION,
     PARTITION_CHANGE,
     ROLE_CHANGE,
-    ROLE_ROW,
     STEP_FOLLOWER_APPEND,
     STEP_FOLLOWER_HW,
     STEP_FOLLOWER_LEO,
@@ -206,11 +206,21 @@ def apply_truncation(s: State, e: Ints) -> int:
 
 
 @compiled
+def forget_unassigned(s: State, gone: int) -> None:
+    """A replica taken out of the assignment deletes its log: back again, it starts empty. That is no truncation."""
+    for b in range(len(s.leo)):
+        if gone & (1 << b):
+            s.leo[b], s.hw[b], s.log_start[b], s.cache_len[b] = 0, 0, 0, 0
+            s.role[b], s.epoch[b] = ROLE_NONE, NONE
+
+
+@compiled
 def apply_cluster(s: State, p: Profile, e: Ints) -> int:
     """What holds for the partition as a whole: assignment, configuration, which brokers are fenced."""
     kind = e[E_KIND]
     if kind == PARTITION_CHANGE:
         if e[E_ASSIGNED] != UNSET:
+            forget_unassigned(s, s.cluster[ASSIGNED] & ~e[E_ASSIGNED])
             s.cluster[ASSIGNED] = e[E_ASSIGNED]
     elif kind == CONFIG_CHANGE:
         if e[E_VALUE] != UNSET:
@@ -270,12 +280,11 @@ class Rows(NamedTuple):
     hw: Ints
     isr: Ints
     cut: Ints
-    role: Ints
     check: Ints
     count: Ints
 
 
-N_LEO, N_HW, N_ISR, N_CUT, N_ROLE, N_CHECK = range(6)
+N_LEO, N_HW, N_ISR, N_CUT, N_CHECK = range(5)
 
 
 def new_rows(events: int, brokers: int) -> Rows:
@@ -286,9 +295,8 @@ def new_rows(events: int, brokers: int) -> Rows:
         hw=room(2, len(HW_ROW)),
         isr=room(1, len(ISR_ROW)),
         cut=room(1, len(CUT_ROW)),
-        role=room(1, len(ROLE_ROW)),
         check=room(3, len(CHECK_ROW)),
-        count=np.zeros(6, np.int64),
+        count=np.zeros(5, np.int64),
     )
 
 
@@ -351,9 +359,6 @@ def emit_role(s: State, e: Ints, hw_before: int, hw_taken: int, rows: Rows) -> N
         put(rows.hw, rows.count, N_HW, (
             seq, ts, b, s.role[b], s.epoch[b], hw_taken, s.hw[b], STEP_LEADER_HW, ROLE_CHANGE, NONE, evidence,
         ))  # fmt: skip
-    put(rows.role, rows.count, N_ROLE, (
-        seq, ts, b, s.role[b], s.epoch[b], s.leo[b], hw_taken, s.leo_evidence[b], evidence,
-    ))  # fmt: skip
 
 
 @compiled
@@ -385,8 +390,9 @@ def check(rows: Rows, e: Ints, what: int, b: int, computed: int, stated: int) ->
 def check_before(s: State, e: Ints, rows: Rows) -> None:
     """Compare the state with what the event states, before the event corrects it."""
     kind, b = e[E_KIND], e[E_BROKER]
-    if kind in (FETCH_READ, CONSUMER_READ) and e[E_HW] >= 0 and s.role[b] == ROLE_LEADER and s.epoch[b] == e[E_EPOCH]:
-        check(rows, e, CHECK_RESPONSE_HW, b, s.hw[b], e[E_HW])
+    if kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
+        if e[E_HW] >= 0 and s.role[b] == ROLE_LEADER and s.epoch[b] == e[E_EPOCH]:
+            check(rows, e, CHECK_HW_LINE if kind == OBSERVATION else CHECK_RESPONSE_HW, b, s.hw[b], e[E_HW])
     elif kind == FETCH_UPDATE and s.role[e[E_REPLICA]] == ROLE_FOLLOWER:
         check(rows, e, CHECK_FETCH_IS_LEO, e[E_REPLICA], s.leo[e[E_REPLICA]], e[E_FETCH])
     elif kind == ROLE_CHANGE and s.epoch[b] != NONE and e[E_EVIDENCE] == OBSERVED:
@@ -422,7 +428,8 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int
                     e[E_SEQ], e[E_TS], b, s.epoch[b] if kind != LOG_LOAD else UNSET, leo_before[b], s.leo[b],
                     hw_before[b], cause, max(e[E_EVIDENCE], min(s.leo_evidence[b], BOUNDED)),
                 ))  # fmt: skip
-        emit_offsets(s, e, leo_before, hw_before, rows)
+        if kind != PARTITION_CHANGE:
+            emit_offsets(s, e, leo_before, hw_before, rows)
         if kind == ROLE_CHANGE:
             emit_role(s, e, hw_before[b], hw_taken, rows)
         elif kind == FETCH_UPDATE and s.remote_leo[b, r] != remote_before:

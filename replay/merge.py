@@ -109,6 +109,17 @@ def rank_of(s: State, p: Profile, events: Ints, ops: Ints, heads: Ints, c: int, 
 
 
 @compiled
+def append_needed(s: State, events: Ints, ops: Ints, heads: Ints, c: int) -> int:
+    """The chain of appends where the head of chain c is past the leader's LEO: causality wins over every stamp."""
+    op = ops[heads[c]]
+    if max(op[O_OFFSET], op[O_SEEN]) > s.leo[events[op[O_FIRST], E_BROKER]]:
+        for d in range(len(heads)):
+            if heads[d] >= 0 and ops[heads[d], O_TYPE] == OP_APPEND:
+                return d
+    return c
+
+
+@compiled
 def merge(s: State, p: Profile, events: Ints, ops: Ints, chain_start: Ints, chain_end: Ints) -> tuple[Ints, Ints]:
     """Order the operations of one tenure; the state ends as after all of them.
 
@@ -134,6 +145,8 @@ def merge(s: State, p: Profile, events: Ints, ops: Ints, chain_start: Ints, chai
             est = ops[heads[c], O_EST]
             if rank < best_rank or (rank == best_rank and est < best_est):
                 best, best_rank, best_est = c, rank, est
+        if best_rank == RANK_LATE:
+            best = append_needed(s, events, ops, heads, best)
         k = heads[best]
         order[done] = k
         first, count = ops[k, O_FIRST], ops[k, O_COUNT]

@@ -11,12 +11,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from replay.drafts import Draft, Row
+from replay.drafts import Draft
+from replay.elections import explain
+from replay.rows import Row
+from replay.standstill import Standstills, is_unconfirmed
 from replay.spine import Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.windows import phases
 
 DEFAULT_LAG_MS = 30_000  # replica.lag.time.max.ms from 2.5 on (KIP-537)
 DEFAULT_MIN_ISR = 1
+LAG_SETTING = "replica.lag.time.max.ms"
+MIN_ISR_SETTING = "min.insync.replicas"
 
 
 @dataclass(slots=True)
@@ -29,6 +34,9 @@ class PartitionFacts:
     partition: int
     rows: list[Row]
     cluster: list[Row]
+    standstills: Standstills = field(default_factory=dict)
+    connection_ends: dict[tuple[int, str], int] = field(default_factory=dict)  # last stamp on (broker, connection)
+    settings: dict[str, int | None] = field(default_factory=dict)  # broker settings that the recording's manifest states
     kafka_version: str | None = None
     lag_us: int = DEFAULT_LAG_MS * 1000
     min_insync_replicas: int = DEFAULT_MIN_ISR
@@ -49,6 +57,7 @@ class PartitionFacts:
             self.by_kind[row["kind"]].append(row)
         changes = [r for r in self.by_kind["partition_change"] if r["metadata_offset"] is not None]
         self.decisions = metadata_decisions(changes) or line_decisions(self.rows)
+        explain(self.decisions, self.broker_changes())
         self.tenures = tenures_of(self.decisions, self.rows)
         self.read_configuration()
         self.index_roles()
@@ -66,21 +75,24 @@ class PartitionFacts:
         }
 
     def read_configuration(self) -> None:
-        """min.insync.replicas: the topic's, else the cluster's default; the lag; the version."""
-        best = -1
-        for row in [*self.cluster, *self.by_kind["config_change"]]:
-            if row["kind"] == "broker_lifecycle" and row["value"] and row["name"] == "version":
-                self.kafka_version = self.kafka_version or row["value"]
-            if row["kind"] == "feature_change" and row["name"] == "kafka.version":
-                self.kafka_version = row["value"]
-            if row["kind"] != "config_change" or row["value"] is None:
+        """min.insync.replicas: the topic's, else the cluster's default, else the brokers'; the lag; the version."""
+        rows = [*self.cluster, *self.by_kind["config_change"]]
+        named = [r for r in rows if r["kind"] == "broker_lifecycle" and r["name"] == "version" and r["value"]]
+        if self.kafka_version is None and named:
+            self.kafka_version = named[0]["value"]
+        stated = {name: value for name, value in self.settings.items() if value is not None}
+        best = 0
+        for row in rows:
+            if row["kind"] != "config_change" or not (row["value"] or "").isdigit():
                 continue
-            if row["name"] == "replica.lag.time.max.ms" and row["value"].isdigit():
-                self.lag_us = int(row["value"]) * 1000
-            if row["name"] == "min.insync.replicas" and row["value"].isdigit():
-                rank = 2 if row["resource_type"] == 2 else int(row["metadata_offset"] is not None)  # noqa: PLR2004
-                if rank >= best:
-                    best, self.min_insync_replicas = rank, int(row["value"])
+            if row["name"] == LAG_SETTING:
+                stated.setdefault(LAG_SETTING, int(row["value"]))
+            if row["name"] == MIN_ISR_SETTING:
+                rank = 2 if row["topic"] is not None else int(row["metadata_offset"] is not None)
+                if rank > best or (rank == best and (rank or MIN_ISR_SETTING not in stated)):
+                    best, stated[MIN_ISR_SETTING] = rank, int(row["value"])
+        self.lag_us = stated.get(LAG_SETTING, DEFAULT_LAG_MS) * 1000
+        self.min_insync_replicas = stated.get(MIN_ISR_SETTING, DEFAULT_MIN_ISR)
 
     def index_roles(self) -> None:
         """Role lines by (broker, epoch), and the log load that came just before each.
@@ -96,7 +108,8 @@ class PartitionFacts:
                 ends[broker] = row  # also written after a truncation: it counts only if the partition is then loaded
             elif row["kind"] == "log_load":
                 end = ends.pop(broker, row)
-                loaded[broker] = {**row, "offset": row["offset"] if row["offset"] is not None else end["offset"]}
+                offset = row["offset"] if row["offset"] is not None else end["offset"]
+                loaded[broker] = Row({**row, "offset": offset})
             elif row["leader_epoch"] is not None:
                 key = (broker, row["leader_epoch"])
                 load = loaded.pop(broker, None)
@@ -135,6 +148,13 @@ class PartitionFacts:
             return None
         found = [epoch for since, epoch in spans if since <= us]
         return found[-1] if found else spans[0][1]
+
+    def is_unconfirmed(self, row: Row) -> bool:
+        """Whether the answer of this produce may have reached nobody (`standstill`)."""
+        at = phases(row)
+        request = (at.stamp - (row["total_us"] or 0), at.local, at.stamp)
+        last = self.connection_ends.get((row["broker_id"], row["connection"] or ""), at.stamp)
+        return is_unconfirmed(request, max(last, at.stamp), self.standstills.get(row["broker_id"], ()))
 
     def find_starts(self) -> None:
         """Start offsets of leader epochs that a source states: role lines, epoch checkpoints, segments."""
@@ -258,7 +278,7 @@ class PartitionFacts:
             if row["metadata_offset"] < self.decisions[0].row["metadata_offset"]:
                 before = last.get(row["subject_broker_id"], row)
                 fenced = row["fenced"] if row["fenced"] is not None else before["fenced"]
-                last[row["subject_broker_id"]] = {**row, "fenced": fenced}
+                last[row["subject_broker_id"]] = Row({**row, "fenced": fenced})
         return [broker_draft(row) for _, row in sorted(last.items())]
 
 

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from replay.rows import Row, rows_of_facts
 from schemas.facts import FACTS
 from schemas.model import BOOL, INT64, TIMESTAMP
-
-Row = dict[str, Any]
 
 RUN_COLUMNS = (
     pa.field("hw_implied", BOOL),
@@ -56,7 +55,7 @@ def partition_key(row: Row) -> tuple[str, int]:
 def rebuild_sessions(facts: pa.Table) -> pa.Table:
     """Fetch facts of one broker -> the same, completed, and run-length rows of the unlisted fetches."""
     sessions: dict[int, dict[tuple[int, str, int], list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for row in facts.to_pylist():
+    for row in rows_of_facts(facts):
         line = (row["session_epoch"] or 0, row["connection"] or "", row["correlation_id"] or 0)
         sessions[session_key(row)][line].append(row)
     out: list[Row] = []
@@ -74,7 +73,7 @@ def rebuild_sessions(facts: pa.Table) -> pa.Table:
 
 def complete(row: Row, hw: int | None, *, implied: bool) -> Row:
     """A listed row as it leaves: no run."""
-    return {**row, "hw": hw, "hw_implied": implied, "run_count": None, "run_until": None, "run_gap_us": None}
+    return Row({**row, "hw": hw, "hw_implied": implied, "run_count": None, "run_until": None, "run_gap_us": None})
 
 
 def rebuild_session(lines: list[list[Row]]) -> list[Row]:
@@ -110,7 +109,7 @@ def listed(row: Row, key: tuple[str, int], index: int, cache: dict[tuple[str, in
     if not row["in_request"]:
         if held is None:
             return []
-        row = {**row, **{name: held.row[name] for name in CACHED}}
+        row = Row({**row, **{name: held.row[name] for name in CACHED}})
     failed = bool(row["error_code"])
     implied = bool(row["in_request"]) and not row["in_response"]
     hw = (held.hw if held else None) if implied else row["hw"]
@@ -128,7 +127,7 @@ def run_between(held: Cached, index: int, lines: list[list[Row]], arrivals: np.n
     fields = ("ts", "connection", "correlation_id", "source_line", "source_file", "fact_id",
               "total_us", "queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us", "send_us")  # fmt: skip
     return [
-        {
+        Row({
             **held.row,
             **{name: line[name] for name in fields},
             "in_request": False,
@@ -141,7 +140,7 @@ def run_between(held: Cached, index: int, lines: list[list[Row]], arrivals: np.n
             "run_count": last - first + 1,
             "run_until": int(arrivals[last]),
             "run_gap_us": int(gaps.max()) if len(gaps) else 0,
-        }
+        })
     ]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-Row = dict[str, Any]
+from replay.rows import Row
 
 
 @dataclass(slots=True)
@@ -29,6 +29,9 @@ class Decision:
     recovering: bool
     elects: bool  # whether it begins a leader epoch
     evidence: str = "observed"
+    change: str = "other"  # what it did to the ISR (`elections`)
+    election: str | None = None  # how its leader came to lead, where it elects
+    trigger: str | None = None
 
     @property
     def us(self) -> int:

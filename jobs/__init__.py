@@ -1,0 +1,1 @@
+"""Entry points: arguments, configuration, one call into pipelines, an exit code."""

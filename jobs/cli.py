@@ -1,0 +1,380 @@
+"""What the jobs share: flags, settings, progress, errors in one sentence, exit codes.
+
+Pipelines are imported where they are called, so that `--help` needs neither Spark nor any package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+import tomllib
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pipelines.recording import Recording
+    from pipelines.run import Run
+
+DONE: Final = 0
+FAILED: Final = 1
+BAD_INPUT: Final = 2
+EXPECTATIONS_FAILED: Final = 3
+LOSSES_FOUND: Final = 4
+_BEST_TO_WORST: Final = (DONE, LOSSES_FOUND, EXPECTATIONS_FAILED, BAD_INPUT, FAILED)
+
+SETTINGS_FILE: Final = Path(__file__).parent.parent / "conf" / "tidemark.toml"
+_SETTINGS: Final = {
+    "shuffle_partitions": int,
+    "replica_lag_time_max_ms": int,
+    "unlisted_fetches": bool,
+}
+_EXIT_CODES: Final = (
+    "exit codes: 0 done; 1 failed; 2 bad usage or input; 3 an expectation failed (tables and report are there);\n"
+    "4 losses found and --fail-on-loss given. Everything after -- goes to spark-submit."
+)
+
+
+def job_parser(job: str, description: str, examples: Sequence[str]) -> argparse.ArgumentParser:
+    """A parser that names the job as one types it, and shows examples."""
+    shown = "\n".join(f"  ./spark-submit.sh {job} {example}".rstrip() for example in examples)
+    return argparse.ArgumentParser(
+        prog=f"./spark-submit.sh {job}",
+        description=description,
+        epilog=f"examples:\n{shown}\n\n{_EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def add_input_flags(parser: argparse.ArgumentParser) -> None:
+    """What to read."""
+    group = parser.add_argument_group("what to read")
+    group.add_argument(
+        "--recording", nargs="+", action="extend", default=[], metavar="DIR", help="folders of recordings"
+    )
+    group.add_argument("--recording-id", metavar="ID", help="what the evidence is called (default: the folder's name)")
+    group.add_argument(
+        "--logs", nargs="+", action="extend", type=_of_broker, default=[], metavar="BROKER=PATH",
+        help="instead of --recording: logs that lie elsewhere, files or folders",
+    )  # fmt: skip
+    group.add_argument(
+        "--metadata",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="PATH",
+        help="with --logs: dump of __cluster_metadata",
+    )
+    group.add_argument(
+        "--segments", nargs="+", action="extend", type=_of_broker, default=[], metavar="BROKER=PATH",
+        help="with --logs: dumps of segments, checkpoints",
+    )  # fmt: skip
+    group.add_argument(
+        "--time-zone", nargs="+", action="extend", type=_zone, default=[], metavar="[BROKER=]ZONE",
+        help="zone of the brokers' clocks, as Europe/Berlin (default: the manifest's, else UTC)",
+    )  # fmt: skip
+    group.add_argument(
+        "--kafka-version",
+        metavar="V",
+        help="Kafka's version, as 3.9.0 (default: the manifest's, else what the logs tell)",
+    )
+    group.add_argument("--log-layout", metavar="NAME", help="layout of the log lines (default: told from the lines)")
+
+
+def only_recording(root: str) -> argparse.Namespace:
+    """What the input flags would give for one folder: for a job that has none of them."""
+    parser = argparse.ArgumentParser()
+    add_input_flags(parser)
+    return parser.parse_args(["--recording", root])
+
+
+def add_warehouse_flags(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """Where the tables are, and how to work on them."""
+    group = parser.add_argument_group("where the tables are")
+    group.add_argument(
+        "--warehouse", metavar="DIR", default=default, required=default is None,
+        help=f"folder or URI of the tables{f' (default: {default})' if default else ''}",
+    )  # fmt: skip
+    group = parser.add_argument_group("how")
+    group.add_argument(
+        "--topic",
+        nargs="+",
+        action="extend",
+        type=_pattern,
+        default=[],
+        metavar="PATTERN",
+        help="replay only topics whose whole name matches",
+    )
+    group.add_argument(
+        "--from",
+        dest="from_",
+        type=_time,
+        metavar="TIME",
+        help="keep timelines from here on, as 2025-03-01T10:00 (UTC, or with an offset)",
+    )
+    group.add_argument("--to", type=_time, metavar="TIME", help="keep timelines up to here")
+    group.add_argument("--settings", type=Path, metavar="FILE", help="settings other than conf/tidemark.toml")
+    group.add_argument("--dry-run", action="store_true", help="say what would be read and written, and do nothing")
+
+
+def add_output_flags(parser: argparse.ArgumentParser) -> None:
+    """What to print."""
+    group = parser.add_argument_group("what to print")
+    group.add_argument("--json", action="store_true", help="one JSON object on standard output instead of text")
+    group.add_argument("--fail-on-loss", action="store_true", help="exit with 4 if records were lost")
+    group.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def recordings(args: argparse.Namespace) -> list[Callable[[], Recording]]:
+    """What the flags name, each to be looked up when it is its turn: one that is missing does not stop the others."""
+    from pipelines.recording import discover, from_paths
+
+    told: dict[str, Any] = {
+        "time_zones": dict(args.time_zone) or None,
+        "kafka_version": args.kafka_version,
+        "log_layout": args.log_layout,
+    }
+    if args.recording and (args.logs or args.metadata or args.segments):
+        message = "--recording names a whole folder: leave out --logs, --metadata and --segments"
+        raise InputError(message)
+    if args.recording_id and len(args.recording) > 1:
+        message = "--recording-id names one recording: give one --recording with it"
+        raise InputError(message)
+    if args.logs or args.metadata or args.segments:
+        if not args.recording_id:
+            message = "with --logs, say what the evidence is called: --recording-id NAME"
+            raise InputError(message)
+        logs, segments = _by_broker(args.logs), _by_broker(args.segments)
+        return [lambda: from_paths(args.recording_id, logs, metadata=args.metadata, segments=segments, **told)]
+    return [lambda root=root: discover(root, recording_id=args.recording_id, **told) for root in args.recording]  # type: ignore[misc]
+
+
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings file, and what the flags narrow; InputError for what is not a setting."""
+    path = args.settings or SETTINGS_FILE
+    found: dict[str, Any] = {}
+    if args.settings or path.exists():  # a job that was shipped to a cluster alone has no conf/
+        try:
+            found = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(str(error), source=str(path)) from error
+    for name, value in found.items():
+        if name not in _SETTINGS:
+            message = f"there is no setting '{name}': {', '.join(_SETTINGS)}"
+            raise InputError(message, source=str(path))
+        if type(value) is not _SETTINGS[name]:
+            wanted = "a whole number" if _SETTINGS[name] is int else "true or false"
+            message = f"{name} is {value!r}, and should be {wanted}"
+            raise InputError(message, source=str(path))
+    narrow = {"topics": args.topic or None, "from": args.from_, "to": args.to}
+    return {**found, **{name: value for name, value in narrow.items() if value is not None}}
+
+
+def guarded(main: Callable[[], int]) -> int:
+    """Run a job; whatever happens, its last word is one sentence and not a stack trace."""
+    try:
+        return main()
+    except KeyboardInterrupt:
+        print("tidemark: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except Exception as error:  # noqa: BLE001 - the outermost frame
+        return tell(error)
+
+
+def tell(error: Exception) -> int:
+    """Say what went wrong in one line, and give the exit code for it. A bug's trace goes to a file."""
+    if isinstance(error, InputError):
+        print(f"tidemark: {error}", file=sys.stderr)
+        return BAD_INPUT
+    handle, path = tempfile.mkstemp(prefix="tidemark-error-", suffix=".txt", text=True)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.writelines(traceback.format_exception(error))
+    print(f"tidemark: {_one_line(error)} (details: {path})", file=sys.stderr)
+    return FAILED
+
+
+def worst(codes: Sequence[int]) -> int:
+    """The code that tells of the worst end."""
+    return max(codes, key=_BEST_TO_WORST.index, default=DONE)
+
+
+class Progress:
+    """Steps and their seconds on standard error: overwritten in place on a terminal, one line a step elsewhere."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        """Say nothing at all if quiet."""
+        self.quiet = quiet
+
+    def __call__(self, step: str, seconds: float | None) -> None:
+        """A step starts (no seconds), or is over."""
+        terminal = sys.stderr.isatty()
+        if self.quiet or (seconds is None and not terminal):
+            return
+        if seconds is None:
+            print(f"  {step} ...", end="", file=sys.stderr, flush=True)
+        else:
+            start = "\r" if terminal else ""
+            print(f"{start}  {step:<10}{seconds:7.1f} s", file=sys.stderr, flush=True)
+
+
+def run_stages(args: argparse.Namespace, job: str, stages: Sequence[str]) -> int:
+    """Run the stages on each recording that the flags name, or on all that stand in the warehouse."""
+    configuration, wanted = settings(args), recordings(args)
+    if args.dry_run:
+        return _dry_run(args, wanted, stages)
+    if not wanted and "ingest" in stages:
+        message = f"name what to read: --recording DIR, or --logs BROKER=PATH; see ./spark-submit.sh {job} --help"
+        raise InputError(message)
+    from pipelines.run import execute, recorded_ids
+    from pipelines.session import spark_session
+
+    spark = spark_session(f"tidemark {job}")
+    named: list[Callable[[], tuple[str, Recording | None]]] = [
+        lambda find=find: ((found := find()).recording_id, found)  # type: ignore[misc]
+        for find in wanted
+    ]
+    if not wanted:
+        ids = [args.recording_id] if args.recording_id else recorded_ids(spark, args.warehouse)
+        named = [lambda name=name: (name, None) for name in ids]  # type: ignore[misc]
+    progress = Progress(quiet=args.quiet)
+    codes: list[int] = []
+    reports: list[dict[str, Any]] = []
+    for find in named:
+        try:
+            recording_id, recording = find()
+            if not args.quiet:
+                print(f"{recording_id}: {', '.join(stages)}", file=sys.stderr)
+            run = execute(spark, args.warehouse, recording_id, recording, stages, configuration, progress)
+        except Exception as error:  # noqa: BLE001 - one recording's failure must not stop the others
+            codes.append(tell(error))
+            continue
+        reports.append(_summary(run))
+        if not args.json:
+            _print_outcome(run)
+        codes.append(_exit_code(run, fail_on_loss=args.fail_on_loss))
+    if args.json:
+        print(json.dumps({"recordings": reports}, indent=2, default=str))
+    return worst(codes)
+
+
+def _summary(run: Run) -> dict[str, Any]:
+    """A run for machines."""
+    validation = run.validation
+    return {
+        "recording_id": run.recording_id,
+        "run_id": run.run_id,
+        "warehouse": run.warehouse.path,
+        "durations": run.durations,
+        "validation": {"errors": validation.errors, "warnings": validation.warnings} if validation else None,
+        "report": run.report.as_dict() if run.report else None,
+    }
+
+
+def _print_outcome(run: Run) -> None:
+    """A run for people: what was found, and where to look."""
+    if run.report is not None:
+        print(run.report.terminal(sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    print(f"tables:     {run.warehouse.path}")
+    if run.report_path is not None:
+        print(f"report:     {run.report_path}")
+    if run.validation is not None:
+        failed = f"{run.validation.errors} errors, {run.validation.warnings} warnings"
+        pages = f"; see {run.validation.docs_path}" if run.validation.docs_path else ""
+        print(f"validation: {failed}{pages}")
+
+
+def _exit_code(run: Run, *, fail_on_loss: bool) -> int:
+    if run.validation is not None and run.validation.errors:
+        return EXPECTATIONS_FAILED
+    if fail_on_loss and run.warehouse.read("data_loss_incidents", run.recording_id).head(1):
+        return LOSSES_FOUND
+    return DONE
+
+
+def _dry_run(args: argparse.Namespace, wanted: Sequence[Callable[[], Recording]], stages: Sequence[str]) -> int:
+    from schemas.tables import REPLAY_TABLES
+
+    tables: Mapping[str, Sequence[str]] = {
+        "ingest": ("facts", "rejected_lines", "replication_events"),
+        "replay": [table.name for table in REPLAY_TABLES],
+        "validate": ("expectation_results",),
+        "report": (),
+    }
+    for find in wanted:
+        found = find()
+        size = sum(source.size for source in found.sources)
+        print(f"{found.recording_id}: would read {len(found.sources)} files, {size:,} bytes")
+        for source in found.sources:
+            whose = "" if source.broker_id is None else f"broker {source.broker_id}"
+            print(f"  {source.size:>14,}  {whose:<12} {source.name}")
+    written = [name for stage in stages for name in tables[stage]] + ["runs"]
+    print(f"would run {', '.join(stages)}, and write to {args.warehouse}: {', '.join(written)}")
+    return DONE
+
+
+def _of_broker(text: str) -> tuple[int, str]:
+    broker, equals, path = text.partition("=")
+    if not (equals and broker.isdecimal() and path):
+        message = f"'{text}' should be BROKER=PATH, as 1=/var/log/kafka"
+        raise argparse.ArgumentTypeError(message)
+    return int(broker), path
+
+
+def _by_broker(pairs: Sequence[tuple[int, str]]) -> dict[int | None, list[str]]:
+    paths: dict[int | None, list[str]] = {}
+    for broker, path in pairs:
+        paths.setdefault(broker, []).append(path)
+    return paths
+
+
+def _zone(text: str) -> tuple[int | None, str]:
+    from zoneinfo import ZoneInfo
+
+    broker, equals, zone = text.rpartition("=")
+    try:
+        ZoneInfo(zone)
+        return (int(broker) if equals else None), zone
+    except (ValueError, KeyError, OSError):
+        message = f"'{text}' should be ZONE or BROKER=ZONE with a zone as Europe/Berlin or UTC"
+        raise argparse.ArgumentTypeError(message) from None
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        message = f"'{text}' is not a regular expression: {error}"
+        raise argparse.ArgumentTypeError(message) from None
+    return text
+
+
+def _time(text: str) -> str:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"'{text}' should be a time as 2025-03-01T10:00 or 2025-03-01T10:00:00+01:00"
+        raise argparse.ArgumentTypeError(message) from None
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return aware.astimezone(UTC).isoformat()
+
+
+def _one_line(error: Exception) -> str:
+    """What an error says: its first line, or the last one where a worker's trace stands before it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if any(line.startswith("Traceback") for line in lines):
+        told = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+        lines = told[-1:] or lines
+    return f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}"

@@ -1,0 +1,32 @@
+"""One stage: fold replication_events into timelines, truncations, incidents and conformance.
+
+How to start it:
+
+    ./spark-submit.sh replay --warehouse DIR [--recording-id ID]
+    spark-submit --properties-file conf/spark-defaults.conf jobs/replay_job.py --warehouse DIR [--recording-id ID]
+"""
+
+from __future__ import annotations
+
+import sys
+
+from jobs import cli
+
+DESCRIPTION = "Replays the events of a warehouse: of one recording, or of all that stand there."
+EXAMPLES = (
+    "--warehouse /lake/tidemark",
+    "--warehouse /lake/tidemark --recording-id prod --topic payments orders-.*",
+)
+
+
+def main() -> int:
+    """Parse the arguments, run the stages, and say how it ended."""
+    parser = cli.job_parser("replay", DESCRIPTION, EXAMPLES)
+    cli.add_input_flags(parser)
+    cli.add_warehouse_flags(parser)
+    cli.add_output_flags(parser)
+    return cli.run_stages(parser.parse_args(), "replay", ("replay",))
+
+
+if __name__ == "__main__":
+    sys.exit(cli.guarded(main))

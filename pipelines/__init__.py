@@ -1,0 +1,1 @@
+"""Recordings in, Delta tables out: parse, order, replay, validate, report."""

@@ -1,0 +1,251 @@
+"""Every Delta read and write. One directory per table under the warehouse, partitioned by recording_id.
+
+A write replaces or adds the rows of one recording and touches no other's, so that runs of different recordings can go
+side by side: a run that loses the race for a commit takes it again on top of the winner's. Each write is one commit:
+a killed run leaves every table as it was or as it shall be.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from delta import DeltaTable
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from pipelines.spark_schemas import spark_schema
+from schemas.errors import InputError, TableContractError
+from schemas.tables import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from schemas.model import Table
+
+FILE_BYTES: Final = 128 * 1024 * 1024  # what one file of a write should hold, by the optimizer's estimate
+COMMIT_ATTEMPTS: Final = 8
+
+# Another run's commit came between; Delta's Python classes for it share no base.
+_LOST_RACES: Final = (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+
+# What Delta says when rows break the table's contract, the most telling first: a replacing write calls every broken
+# constraint a mismatch and keeps the true one as its cause; a foreign row is then the broken EXPRESSION.
+_CONTRACT_MARKS: Final = (
+    "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED]",
+    "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES]",
+    "[DELTA_REPLACE_WHERE_MISMATCH]",
+)
+_FOREIGN_ROW_MARK: Final = "CHECK constraint EXPRESSION("
+
+
+def row_key(table: Table) -> tuple[str, ...]:
+    """The columns that name one row of a recording: the partition's, where the table has them, and the table's own."""
+    names = {column.name for column in table.columns}
+    of_partition = tuple(name for name in ("topic", "incarnation", "partition") if {"topic", "incarnation"} <= names)
+    return (*of_partition, *(name for name in table.key if name not in of_partition))
+
+
+def check_constraints(table: Table) -> dict[str, str]:
+    """The table's CHECK constraints: those it states, and one for each closed list of values."""
+    closed = {}
+    for column in table.columns:
+        if column.values:
+            known = f"{column.name} IN ({', '.join(sql_string(value) for value in column.values)})"
+            # Delta takes a condition that comes out null for a broken one.
+            closed[f"{column.name}_known"] = f"{column.name} IS NULL OR {known}" if column.nullable else known
+    return {**table.checks, **closed}
+
+
+def sql_string(text: str) -> str:
+    """A Spark SQL string literal that stands for exactly this text."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+class Warehouse:
+    """The Delta tables under one directory; `path` is local or any URI that Hadoop's file systems know."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        """Nothing is created before it is needed."""
+        self.spark = spark
+        self.path = path.rstrip("/") or "/"
+        self._ensured: set[str] = set()
+
+    def table_path(self, table_name: str) -> str:
+        """Where a table lies."""
+        return f"{self.path}/{TABLES[table_name].name}"
+
+    def ensure(self, table_name: str) -> None:
+        """Create the table if it is not there; InputError if another schema stands in its place."""
+        if table_name in self._ensured:
+            return
+        table, path = TABLES[table_name], self.table_path(table_name)
+        builder = (
+            DeltaTable.createIfNotExists(self.spark)
+            .location(path)
+            .addColumns(spark_schema(table))
+            .partitionedBy("recording_id")
+            .comment(table.comment)
+        )
+        for name, condition in check_constraints(table).items():
+            builder = builder.property(f"delta.constraints.{name}", condition)
+        self._commit(table_name, builder.execute)
+        stands = {f.name: f.dataType for f in self.spark.read.format("delta").load(path).schema}
+        if stands != {f.name: f.dataType for f in spark_schema(table)}:
+            message = f"the table {table_name} there has other columns than this version of Tidemark writes"
+            raise InputError(f"{message}; use a new warehouse, or the version that made it", source=path)
+        self._ensured.add(table_name)
+
+    def read(self, table_name: str, recording_id: str | None = None) -> DataFrame:
+        """The table, or one recording's rows of it; an empty frame while nobody has written to it."""
+        self.ensure(table_name)
+        frame = self.spark.read.format("delta").load(self.table_path(table_name))
+        return frame if recording_id is None else frame.where(F.col("recording_id") == F.lit(recording_id))
+
+    def version(self, table_name: str) -> int:
+        """The table's newest version."""
+        self.ensure(table_name)
+        table = DeltaTable.forPath(self.spark, self.table_path(table_name))
+        # The public way, history(), runs a job to say the same.
+        return int(table._jdt.deltaLog().unsafeVolatileSnapshot().version())  # noqa: SLF001
+
+    def append(self, table_name: str, frame: DataFrame) -> None:
+        """Add rows."""
+        self.ensure(table_name)
+        rows = self._arranged(table_name, frame)
+        self._commit(table_name, lambda: rows.write.format("delta").mode("append").save(self.table_path(table_name)))
+
+    def append_facts(self, frame: DataFrame, recording_id: str) -> None:
+        """Add the facts that are not there yet; of copies of one line, the first by file and line is taken.
+
+        A merge, not an append behind a look: two runs that bring the same facts at once must not both add them.
+        """
+        self.ensure("facts")
+        first = Window.partitionBy("fact_id").orderBy("source_file", "source_line")
+        rows = frame.withColumn("_copy", F.row_number().over(first)).where("_copy = 1").drop("_copy")
+        arranged = self._arranged("facts", rows, order=("broker_id", "source_file", "source_line", "fact_id"))
+        same = f"known.recording_id = {sql_string(recording_id)} AND known.fact_id = new.fact_id"
+
+        def write() -> None:
+            known = DeltaTable.forPath(self.spark, self.table_path("facts")).alias("known")
+            known.merge(arranged.alias("new"), same).whenNotMatchedInsertAll().execute()
+
+        self._commit("facts", write)
+
+    def replace(self, table_name: str, frame: DataFrame, recording_id: str) -> None:
+        """Put these rows in the place of the recording's rows; TableContractError if they are another recording's."""
+        self.ensure(table_name)
+        rows = self._arranged(table_name, frame)
+        only = f"recording_id = {sql_string(recording_id)}"
+
+        def write() -> None:
+            writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", only)
+            writer.save(self.table_path(table_name))
+
+        self._commit(table_name, write)
+
+    def staging_dir(self, run_id: str) -> str:
+        """Where a run keeps what it hands from stage to stage; nobody else writes there."""
+        return f"{self.path}/_staging/{run_id}"
+
+    def drop_staging(self, run_id: str) -> None:
+        """Delete the run's staging directory, if there is one."""
+        path, system = self._hadoop(self.staging_dir(run_id))
+        system.delete(path, True)  # noqa: FBT003 - Java's recursive
+
+    def publish(self, local_dir: str, name: str) -> str:
+        """Put a copy of a local directory at `name` in the warehouse, in place of what is there; say where."""
+        target = f"{self.path}/{name}"
+        path, system = self._hadoop(target)
+        system.setWriteChecksum(False)  # noqa: FBT003 - no .crc files between pages
+        system.delete(path, True)  # noqa: FBT003
+        system.mkdirs(path.getParent())
+        system.copyFromLocalFile(False, True, self._hadoop(f"file://{local_dir}")[0], path)  # noqa: FBT003
+        return target
+
+    def _hadoop(self, path: str) -> tuple[Any, Any]:
+        """A path and its file system, as Spark itself sees them."""
+        jvm: Any = self.spark.sparkContext._jvm  # noqa: SLF001 - Spark has no public way to Hadoop's file systems
+        hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
+        configuration = self.spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - as above
+        return hadoop_path, hadoop_path.getFileSystem(configuration)
+
+    def _arranged(self, table_name: str, frame: DataFrame, order: tuple[str, ...] | None = None) -> DataFrame:
+        """Exactly the table's columns, in few files, rows of a file in a fixed order."""
+        table = TABLES[table_name]
+        types = {f.name: f.dataType for f in frame.schema}
+        missing = [column.name for column in table.columns if column.name not in types]
+        if missing:
+            message = f"rows for {table_name} lack the columns {', '.join(missing)}"
+            raise TableContractError(message)
+        columns = [
+            F.col(f.name) if types[f.name] == f.dataType else F.col(f.name).cast(f.dataType).alias(f.name)
+            for f in spark_schema(table)
+        ]
+        rows = frame.select(columns)
+        files = -(-estimated_bytes(rows) // FILE_BYTES)
+        # A narrow coalesce instead of a shuffle: a large frame keeps the partitions it has.
+        rows = rows.coalesce(max(1, files)) if files < self.spark.sparkContext.defaultParallelism else rows
+        return rows.sortWithinPartitions(*(order or row_key(table)))
+
+    def _commit(self, table_name: str, action: Callable[[], object]) -> None:
+        """Do it; again if another run's commit came between; contract violations as one plain error."""
+        for attempt in range(1, COMMIT_ATTEMPTS + 1):
+            try:
+                action()
+            except _LOST_RACES:
+                if attempt == COMMIT_ATTEMPTS:
+                    raise
+                time.sleep(0.1 * attempt)
+            except (Py4JJavaError, PySparkException) as error:
+                broken = _broken_contract(error)
+                if broken is None:
+                    raise
+                message = f"{table_name}: {broken}; nothing was written"
+                raise TableContractError(message) from error
+            else:
+                return
+
+
+def estimated_bytes(frame: DataFrame) -> int:
+    """The optimizer's estimate of the frame's size: known for files and literals, huge where it cannot tell."""
+    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))  # noqa: SLF001 - not in the API
+
+
+def _broken_contract(error: Py4JJavaError | PySparkException) -> str | None:
+    """Delta's own words for a broken constraint, wherever in the chain of causes they stand; None for other errors."""
+    throwable = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    said: list[str] = []
+    while throwable is not None:
+        said.append(str(throwable.getMessage()))
+        throwable = throwable.getCause()
+    for mark in _CONTRACT_MARKS:
+        for message in reversed(said):
+            if mark in message and (mark == _CONTRACT_MARKS[-1] or _FOREIGN_ROW_MARK not in message):
+                words = message[message.index(mark) + len(mark) :].split("[DELTA_", 1)[0]
+                return " ".join(words.split())
+    return None

@@ -1,0 +1,1 @@
+"""What must hold of the tables: rules derived from `schemas`, cross-table invariants, and their Data Docs."""

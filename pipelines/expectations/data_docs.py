@@ -1,0 +1,99 @@
+"""Data Docs that read offline: Great Expectations' own pages, without what they would fetch from elsewhere.
+
+As it renders them, a page loads style sheets and scripts from five content networks and a logo that reports the
+context's id. Scripts, links and images are taken out, and one small style sheet is put in.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from great_expectations.render.renderer import ValidationResultsPageRenderer
+from great_expectations.render.view import DefaultJinjaPageView
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from great_expectations.core import ExpectationSuiteValidationResult
+
+    from pipelines.delta_io import Warehouse
+
+# What fetches, runs or reports something, and what does nothing without its script.
+_FOREIGN: Final = re.compile(
+    r"<script\b.*?</script>|<link\b[^>]*>|<img\b[^>]*>|<meta http-equiv[^>]*>"
+    r'|<div class="card mb-3">\s*<div class="card-header p-2">\s*<strong>Actions</strong>.*?'
+    r'(?=<div class="card d-md-block)',
+    re.DOTALL | re.IGNORECASE,
+)
+_FOREIGN_ADDRESS: Final = re.compile(r"""\s(?:href|src|onclick)=(?:"(?!#|[\w./]+index\.html)[^"]*"|'[^'#]*')""")
+_GX_STYLE: Final = re.compile(r"<style>.*?</style>", re.DOTALL)
+_HOME: Final = re.compile(r'"(?:\.\./)+index\.html"')
+
+_STYLE: Final = """<style>
+body{font:15px/1.45 system-ui,sans-serif;color:#1d2733;margin:0 auto;max-width:76rem;padding:1rem 1.5rem}
+h1,h2,h3,h4,h5{font-weight:600;line-height:1.25}
+a{color:#0b5cad}
+nav ol,nav ul,.ge-breadcrumbs{list-style:none;padding:0;margin:0}
+.ge-breadcrumbs li{display:inline;margin-right:.6rem;font-weight:600}
+.ge-navigation-sidebar-content li{display:inline-block;margin:0 .9rem .2rem 0}
+table{border-collapse:collapse;width:100%;margin:.5rem 0 1.2rem}
+th,td{border-bottom:1px solid #d8dee6;padding:.35rem .6rem;text-align:left;vertical-align:top;overflow-wrap:anywhere}
+th{background:#f2f5f8}
+td:first-child{white-space:nowrap;width:4rem}
+nav{height:auto!important}
+h5{margin:1rem 0 .2rem}
+code,pre,.code-snippet{font-family:ui-monospace,monospace;font-size:.9em}
+.modal,.walkthrough-card,.card-header+.collapse .card-title{display:none}
+.fa-check-circle::before,.holds::before{content:"\\2713";color:#17803d;font-weight:700;font-style:normal}
+.fa-times::before,.breaks::before{content:"\\2717";color:#b3261e;font-weight:700;font-style:normal}
+.fa-exclamation-triangle::before,.fa-question-circle::before{content:"!";color:#9a6700;font-weight:700;font-style:normal}
+.badge,.cooltip .top,.tooltip{font-weight:600}
+.cooltip .top{display:none}
+</style>"""
+
+
+def escaped(text: str) -> str:
+    """Text from logs as Great Expectations' templates may hold it: they escape nothing and expand dollar signs."""
+    return html.escape(text).replace("$", "&#36;")
+
+
+def publish_docs(suites: Sequence[ExpectationSuiteValidationResult], warehouse: Warehouse, recording_id: str) -> str:
+    """Put a page per suite and an index into the warehouse, in place of the last run's; say where the index is."""
+    with tempfile.TemporaryDirectory() as folder:
+        for suite in suites:
+            document = ValidationResultsPageRenderer(run_info_at_end=True).render(suite)
+            page = Path(folder, f"{suite.suite_name}.html")
+            page.write_text(self_contained(DefaultJinjaPageView().render(document)), encoding="utf-8")
+        Path(folder, "index.html").write_text(_index_page(suites, recording_id), encoding="utf-8")
+        published = warehouse.publish(folder, "_data_docs/" + quote(recording_id, safe=""))
+    return f"{published}/index.html"
+
+
+def self_contained(page: str) -> str:
+    """The page with our style sheet, and nothing in it that a browser would fetch or run."""
+    page = _GX_STYLE.sub("", _FOREIGN.sub("", page))
+    page = _HOME.sub('"index.html"', _FOREIGN_ADDRESS.sub("", page))
+    return page.replace("</head>", f"{_STYLE}</head>", 1)
+
+
+def _index_page(suites: Sequence[ExpectationSuiteValidationResult], recording_id: str) -> str:
+    lines = []
+    for suite in suites:
+        failed = [outcome for outcome in suite.results if not outcome.success]
+        mark, said = ("breaks", f"{len(failed)} do not hold") if failed else ("holds", "all hold")
+        name = html.escape(suite.suite_name)
+        lines.append(
+            f'<tr><td><i class="{mark}"></i></td><td><a href="{quote(suite.suite_name)}.html">{name}</a></td>'
+            f"<td>{len(suite.results)}</td><td>{said}</td></tr>"
+        )
+    title = f"Expectations on {html.escape(recording_id)}"
+    return (
+        f'<!DOCTYPE html><html lang="en"><head><meta charset="UTF-8"><title>{title}</title>{_STYLE}</head><body>'
+        f"<h1>{title}</h1><table><tr><th></th><th>Table</th><th>Expectations</th><th>Result</th></tr>"
+        f"{''.join(lines)}</table></body></html>"
+    )

@@ -1,0 +1,227 @@
+"""What must hold across rows and tables: the replication protocol's promises, and what a report may rely on.
+
+Only values that are known exactly (`observed`, `derived`) can break a promise of the protocol: a bounded value is the
+cautious end of an interval. Each SELECT names the place (topic, incarnation, partition, seq) and the values that clash.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pipelines.expectations.rules import Rule
+
+# A row and what came at or before it: `turn` orders what stands at the same seq.
+_SO_FAR: Final = "ORDER BY seq, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+_BEFORE: Final = "ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+_PARTITION: Final = "topic, incarnation, partition"
+_EXACT: Final = "('observed', 'derived')"
+CONFORMANCE_MIN_PERCENT: Final = 99
+
+
+def _same_partition(left: str, right: str) -> str:
+    return " AND ".join(f"{left}.{name} = {right}.{name}" for name in ("topic", "incarnation", "partition"))
+
+
+HW_WITHIN_LEO = Rule(
+    "hw_within_leo",
+    "hw_timeline",
+    "A broker's high watermark is never beyond its own log end offset.",
+    reads=("leo_timeline",),
+    breaches=f"""
+    WITH moves AS (
+      SELECT {_PARTITION}, broker_id, seq, 0 AS turn, leo, evidence IN {_EXACT} AS leo_exact,
+             CAST(NULL AS BIGINT) AS hw, false AS hw_exact
+      FROM {{leo_timeline}} WHERE observer = 'local'
+      UNION ALL
+      SELECT {_PARTITION}, broker_id, seq, 1, CAST(NULL AS BIGINT), CAST(NULL AS BOOLEAN), hw, evidence IN {_EXACT}
+      FROM {{hw_timeline}}
+    ), together AS (
+      SELECT {_PARTITION}, broker_id, seq, hw, hw_exact,
+             last_value(leo, true) OVER so_far AS leo, last_value(leo_exact, true) OVER so_far AS leo_exact
+      FROM moves WINDOW so_far AS (PARTITION BY {_PARTITION}, broker_id {_SO_FAR})
+    )
+    SELECT {_PARTITION}, seq, broker_id, hw, leo FROM together WHERE hw_exact AND leo_exact AND hw > leo""",
+)
+
+LEADER_HW_NEVER_BACK = Rule(
+    "leader_hw_never_back",
+    "hw_timeline",
+    "Within its epoch a leader's high watermark never goes back; only taking up the role starts it anew.",
+    breaches=f"""
+    WITH terms AS (
+      SELECT *, IF(step = 'role', 0, 1) AS turn,
+             count_if(step = 'role') OVER (PARTITION BY {_PARTITION}, broker_id, leader_epoch
+               ORDER BY seq, IF(step = 'role', 0, 1) ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS term
+      FROM {{hw_timeline}} WHERE role = 'leader' AND evidence IN {_EXACT}
+    ), climbs AS (
+      SELECT *, max(hw) OVER (PARTITION BY {_PARTITION}, broker_id, leader_epoch, term
+        ORDER BY seq, turn, hw ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS hw_reached
+      FROM terms
+    )
+    SELECT {_PARTITION}, seq, broker_id, leader_epoch, hw_reached, hw FROM climbs WHERE hw < hw_reached""",
+)
+
+LOCAL_LEO_NOT_NEGATIVE = Rule(
+    "local_leo_not_negative",
+    "leo_timeline",
+    "A replica's own log end offset is never negative.",
+    breaches=f"""
+    SELECT {_PARTITION}, seq, broker_id, leo FROM {{leo_timeline}} WHERE observer = 'local' AND leo < 0""",
+)
+
+# The controller's decisions and the committed ISR rows in one order: what was in force when a row was committed.
+_ISR_IN_FORCE: Final = f"""
+    WITH decisions AS (
+      SELECT {_PARTITION}, seq, 0 AS turn, replicas, coalesce(recovering, false) AS recovering,
+             CAST(NULL AS INT) AS leader_id, CAST(NULL AS ARRAY<INT>) AS isr
+      FROM {{replication_events}} WHERE kind = 'partition_change'
+      UNION ALL
+      SELECT {_PARTITION}, seq, 1, CAST(NULL AS ARRAY<INT>), CAST(NULL AS BOOLEAN), leader_id, isr
+      FROM {{isr_timeline}} WHERE state = 'committed'
+    ), in_force AS (
+      SELECT {_PARTITION}, seq, turn, leader_id, isr,
+             last_value(replicas, true) OVER so_far AS assignment, last_value(recovering, true) OVER so_far AS recovering
+      FROM decisions WINDOW so_far AS (PARTITION BY {_PARTITION} {_SO_FAR})
+    )"""
+
+ISR_WITHIN_ASSIGNMENT = Rule(
+    "isr_within_assignment",
+    "isr_timeline",
+    "A committed ISR holds only replicas of the assignment in force.",
+    reads=("replication_events",),
+    breaches=f"""{_ISR_IN_FORCE}
+    SELECT {_PARTITION}, seq, isr, assignment FROM in_force
+    WHERE turn = 1 AND assignment IS NOT NULL AND size(array_except(isr, assignment)) > 0""",
+)
+
+LEADER_IN_ISR = Rule(
+    "leader_in_isr",
+    "isr_timeline",
+    "The leader is in the committed ISR, unless it is offline or recovering from an unclean election.",
+    reads=("replication_events",),
+    breaches=f"""{_ISR_IN_FORCE}
+    SELECT {_PARTITION}, seq, leader_id, isr FROM in_force
+    WHERE turn = 1 AND leader_id >= 0 AND NOT array_contains(isr, leader_id) AND NOT coalesce(recovering, false)""",
+)
+
+LEADER_EPOCH_NEVER_BACK = Rule(
+    "leader_epoch_never_back",
+    "isr_timeline",
+    "From one committed ISR to the next the leader epoch never goes back.",
+    breaches=f"""
+    SELECT {_PARTITION}, seq, epoch_reached, leader_epoch FROM (
+      SELECT *, max(leader_epoch) OVER (PARTITION BY {_PARTITION} {_BEFORE}) AS epoch_reached
+      FROM {{isr_timeline}} WHERE state = 'committed')
+    WHERE leader_epoch < epoch_reached""",
+)
+
+PARTITION_EPOCH_ONLY_UP = Rule(
+    "partition_epoch_only_up",
+    "isr_timeline",
+    "Every committed ISR has a partition epoch of its own, higher than all before it.",
+    breaches=f"""
+    SELECT {_PARTITION}, seq, epoch_reached, partition_epoch FROM (
+      SELECT *, max(partition_epoch) OVER (PARTITION BY {_PARTITION} {_BEFORE}) AS epoch_reached
+      FROM {{isr_timeline}} WHERE state = 'committed')
+    WHERE partition_epoch <= epoch_reached""",
+)
+
+TRUNCATION_CUTS = Rule(
+    "truncation_cuts",
+    "log_truncations",
+    "A truncation never makes a log longer.",
+    breaches=f"""
+    SELECT {_PARTITION}, seq, broker_id, leo_before, leo_after FROM {{log_truncations}} WHERE leo_after > leo_before""",
+)
+
+LOSS_WITHIN_CUT = Rule(
+    "loss_within_cut",
+    "data_loss_incidents",
+    "Every lost range was replaced by the new leader's epoch, or lies inside a range that a replica cut.",
+    reads=("leadership_timeline", "log_truncations"),
+    breaches=f"""
+    WITH lost AS (
+      SELECT {_PARTITION}, incident_id, new_leader_epoch, range.* FROM (
+        SELECT *, explode(ranges) AS range FROM {{data_loss_incidents}})
+    ), kept AS (
+      SELECT lost.* FROM lost LEFT ANTI JOIN {{leadership_timeline}} AS term
+        ON {_same_partition("lost", "term")} AND lost.new_leader_epoch = term.leader_epoch
+        AND (term.start_offset IS NULL OR term.start_offset <= lost.first_offset)
+    )
+    SELECT kept.* FROM kept LEFT ANTI JOIN {{log_truncations}} AS cut
+      ON {_same_partition("kept", "cut")} AND cut.leo_after <= kept.first_offset
+      AND (kept.last_offset IS NULL OR cut.leo_before IS NULL OR kept.last_offset < cut.leo_before)""",
+)
+
+LOSS_TOTALS = Rule(
+    "loss_totals",
+    "data_loss_incidents",
+    "First offset, last offset and number of lost records are those of the lost ranges.",
+    breaches=f"""
+    SELECT {_PARTITION}, incident_id, first_offset, last_offset, records, ranges FROM {{data_loss_incidents}}
+    WHERE first_offset <> array_min(ranges.first_offset)
+      OR (NOT exists(ranges, r -> r.last_offset IS NULL) AND (
+        last_offset <> array_max(ranges.last_offset)
+        OR records <> aggregate(ranges, 0L, (total, r) -> total + r.last_offset - r.first_offset + 1)))""",
+)
+
+LOSS_ACKNOWLEDGED = Rule(
+    "loss_acknowledged",
+    "data_loss_incidents",
+    "No more records were acknowledged than were lost.",
+    breaches=f"""
+    SELECT {_PARTITION}, incident_id, acked_all, acked_one, records FROM {{data_loss_incidents}}
+    WHERE coalesce(acked_all, 0) + coalesce(acked_one, 0) > records""",
+)
+
+ROWS_JOIN_EVENTS = Rule(
+    "rows_join_events",
+    "replication_events",
+    "Every row of a timeline stands at the seq of an event.",
+    reads=("leo_timeline", "hw_timeline", "isr_timeline", "log_truncations"),
+    breaches="\n    UNION ALL\n".join(
+        f"""
+    SELECT '{table}' AS in_table, {", ".join(f"line.{n}" for n in ("topic", "incarnation", "partition", "seq"))}
+    FROM {{{table}}} AS line LEFT ANTI JOIN {{replication_events}} AS event
+      ON {_same_partition("line", "event")} AND line.seq = event.seq"""
+        for table in ("leo_timeline", "hw_timeline", "isr_timeline", "log_truncations")
+    ),
+)
+
+PARTITIONS_HAVE_ISR = Rule(
+    "partitions_have_isr",
+    "replication_events",
+    "Of every partition at least one committed ISR is known.",
+    severity="warning",
+    reads=("isr_timeline",),
+    breaches=f"""
+    SELECT DISTINCT {_PARTITION} FROM {{replication_events}} AS event
+    LEFT ANTI JOIN {{isr_timeline}} AS line ON {_same_partition("event", "line")} AND line.state = 'committed'""",
+)
+
+ENGINE_CONFORMS = Rule(
+    "engine_conforms",
+    "conformance",
+    f"Of each check at least {CONFORMANCE_MIN_PERCENT} % of what was computed equals what the brokers reported.",
+    severity="warning",
+    breaches=f"""
+    SELECT check, sum(compared) AS compared, sum(matched) AS matched FROM {{conformance}}
+    GROUP BY check HAVING sum(matched) * 100 < sum(compared) * {CONFORMANCE_MIN_PERCENT}""",
+)
+
+INVARIANTS: tuple[Rule, ...] = (
+    HW_WITHIN_LEO,
+    LEADER_HW_NEVER_BACK,
+    LOCAL_LEO_NOT_NEGATIVE,
+    ISR_WITHIN_ASSIGNMENT,
+    LEADER_IN_ISR,
+    LEADER_EPOCH_NEVER_BACK,
+    PARTITION_EPOCH_ONLY_UP,
+    TRUNCATION_CUTS,
+    LOSS_WITHIN_CUT,
+    LOSS_TOTALS,
+    LOSS_ACKNOWLEDGED,
+    ROWS_JOIN_EVENTS,
+    PARTITIONS_HAVE_ISR,
+    ENGINE_CONFORMS,
+)

@@ -1,0 +1,130 @@
+"""A rule is a sentence, a SELECT of the rows that break it, and the Great Expectations expectation that says so.
+
+The rules of one table alone are derived from `schemas`: what a table is stands there once. Great Expectations asks the
+rules it has words for of the table itself, all in one pass. The others are asked of a frame of one row that holds, per
+rule, how many rows break it: so Spark counts them all in one job instead of several jobs for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import great_expectations.expectations as gxe
+from great_expectations.expectations.metadata_types import FailureSeverity
+
+from pipelines.delta_io import row_key, sql_string
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from great_expectations.expectations.expectation import Expectation
+
+    from schemas.model import Column, Table
+
+Severity = Literal["error", "warning"]
+GX_SEVERITY: Final[dict[Severity, FailureSeverity]] = {
+    "error": FailureSeverity.CRITICAL,
+    "warning": FailureSeverity.WARNING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One thing that must hold of `table`; `breaches` selects the rows that break it.
+
+    In `breaches`, `{name}` stands for the view of the table of that name; `reads` lists the tables other than `table`.
+    `native` is the expectation Great Expectations itself has for it; without one, breaches are counted.
+    """
+
+    name: str
+    table: str
+    meaning: str
+    breaches: str
+    severity: Severity = "error"
+    reads: tuple[str, ...] = ()
+    native: Expectation | None = None
+
+    @property
+    def id(self) -> str:
+        """The rule's name among those of all tables; the column that counts its breaches."""
+        return f"{self.table}__{self.name}"
+
+    def sql(self, views: Mapping[str, str]) -> str:
+        """The SELECT over these views."""
+        return self.breaches.format_map(views)
+
+    def expectation(self) -> Expectation:
+        """The expectation to put in a suite, marked with the rule's id."""
+        if self.native is not None:
+            return self.native
+        return gxe.ExpectColumnMaxToBeBetween(
+            column=self.id,
+            max_value=0,
+            description=f"{self.name}: {self.meaning}",
+            severity=GX_SEVERITY[self.severity],
+            meta={"rule": self.id},
+        )
+
+
+def table_rules(table: Table) -> list[Rule]:
+    """What the schema alone demands: columns, NOT NULL, closed lists of values, CHECK conditions, the key."""
+    rules = [_columns_rule(table)]
+    rules += [_not_null_rule(table, column) for column in table.columns if not column.nullable]
+    rules += [_values_rule(table, column) for column in table.columns if column.values]
+    rules += [_check_rule(table, name, condition) for name, condition in table.checks.items()]
+    return [*rules, _key_rule(table)]
+
+
+def _columns_rule(table: Table) -> Rule:
+    name, meaning = "columns", "The table has exactly the columns of its schema."
+    return Rule(
+        name,
+        table.name,
+        meaning,
+        breaches=f"SELECT * FROM {{{table.name}}} LIMIT 0",
+        native=gxe.ExpectTableColumnsToMatchSet(
+            column_set=[column.name for column in table.columns], exact_match=True, description=meaning, meta={"rule": f"{table.name}__{name}"}
+        ),
+    )
+
+
+def _not_null_rule(table: Table, column: Column) -> Rule:
+    name, meaning = f"{column.name}_not_null", f"{column.name} is never null."
+    return Rule(
+        name,
+        table.name,
+        meaning,
+        breaches=f"SELECT * FROM {{{table.name}}} WHERE {column.name} IS NULL",
+        native=gxe.ExpectColumnValuesToNotBeNull(column=column.name, description=meaning, meta={"rule": f"{table.name}__{name}"}),
+    )
+
+
+def _values_rule(table: Table, column: Column) -> Rule:
+    values = ", ".join(column.values)
+    name, meaning = f"{column.name}_known", f"{column.name} is one of: {values}."
+    literals = ", ".join(sql_string(value) for value in column.values)
+    return Rule(
+        name,
+        table.name,
+        meaning,
+        breaches=f"SELECT * FROM {{{table.name}}} WHERE {column.name} NOT IN ({literals})",
+        native=gxe.ExpectColumnValuesToBeInSet(
+            column=column.name, value_set=list(column.values), description=meaning, meta={"rule": f"{table.name}__{name}"}
+        ),
+    )
+
+
+def _check_rule(table: Table, name: str, condition: str) -> Rule:
+    breaches = f"SELECT * FROM {{{table.name}}} WHERE NOT ({condition})"
+    return Rule(name, table.name, f"Every row of {table.name} meets: {condition}.", breaches)
+
+
+def _key_rule(table: Table) -> Rule:
+    columns = ", ".join(row_key(table))
+    return Rule(
+        "key_unique",
+        table.name,
+        f"A row of {table.name} is named by ({columns}): no two rows share it.",
+        breaches=f"SELECT {columns}, count(*) AS copies FROM {{{table.name}}} GROUP BY {columns} HAVING count(*) > 1",
+    )

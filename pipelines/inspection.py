@@ -1,0 +1,144 @@
+"""What a recording holds and so what it can answer, from the counts of its files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pipelines.parse.rows import GAP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipelines.recording import Manifest
+
+_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+_REPLICATION = ("Partition", "ReplicaFetcherThread", "Log", "UnifiedLog", "logger")
+_REQUEST_KINDS = frozenset({"produce", "fetch", "epoch_end_offset", "isr_request", "leader_and_isr", "api"})
+_DUMP_KINDS = frozenset({"segment_batch", "checkpoint", "partition_change", "broker_change", "feature_change"})
+_MOST_GAPS = 50
+
+
+def findings(inputs: list[dict[str, Any]], manifest: Manifest) -> dict[str, Any]:
+    """Brokers, versions, time ranges, levels, gaps, and what can be answered, in plain sentences."""
+    by_broker: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for entry in inputs:
+        if entry["content"] == "log" and entry["broker_id"] is not None:
+            by_broker[entry["broker_id"]].append(entry)
+    brokers = [_broker(broker, by_broker[broker]) for broker in sorted(by_broker)]
+    gaps = [
+        {"broker": broker, "from": _text(begin), "to": _text(end), "seconds": round((end - begin) / 1e6, 1)}
+        for broker in sorted(by_broker)
+        for begin, end in silences(by_broker[broker])
+    ]
+    notes = {tuple(note) for entry in inputs for note in entry["notes"]}
+    contents = {entry["content"] for entry in inputs}
+    return {
+        "kafka_versions": sorted({value for name, value in notes if name == "version"} | {manifest.kafka or ""} - {""}),
+        "cluster_ids": sorted(value for name, value in notes if name == "cluster_id"),
+        "brokers": brokers,
+        "files": [_file(entry) for entry in inputs if entry["content"] in {"log", "metadata dump", "unknown"}],
+        "gaps": gaps[:_MOST_GAPS],
+        "rejected_lines": sum(entry["rejected"] for entry in inputs),
+        "answers": _answers(brokers, contents, gaps, sum(entry["rejected"] for entry in inputs)),
+    }
+
+
+def silences(entries: Iterable[dict[str, Any]]) -> list[tuple[int, int]]:
+    """When a broker wrote to none of its logs for more than five seconds."""
+    spans: list[tuple[int, int]] = []
+    for entry in entries:
+        begin = entry["first_ts"]
+        if begin is None:
+            continue
+        for silence_begin, silence_end in sorted(map(tuple, entry["silences"])):
+            spans.append((begin, silence_begin))
+            begin = silence_end
+        spans.append((begin, entry["last_ts"]))
+    found: list[tuple[int, int]] = []
+    until: int | None = None
+    for begin, end in sorted(spans):
+        if until is not None and begin - until > GAP:
+            found.append((until, begin))
+        until = end if until is None else max(until, end)
+    return found
+
+
+def _broker(broker_id: int, entries: list[dict[str, Any]]) -> dict[str, Any]:
+    times = [entry[name] for entry in entries for name in ("first_ts", "last_ts") if entry[name] is not None]
+    requests = sum(
+        sum(levels.values()) for entry in entries for kind, levels in entry["kinds"].items() if kind in _REQUEST_KINDS
+    )
+    return {
+        "broker": broker_id,
+        "from": _text(min(times)) if times else None,
+        "to": _text(max(times)) if times else None,
+        "request facts": requests,
+        "server log": _level(entries),
+    }
+
+
+def _level(entries: list[dict[str, Any]]) -> str | None:
+    """The most talkative level at which the broker's replication loggers wrote."""
+    seen: set[str] = set()
+    others: set[str] = set()
+    for entry in entries:
+        for kind, levels in entry["kinds"].items():
+            if kind not in _REQUEST_KINDS | _DUMP_KINDS:
+                seen |= set(levels)
+        for level, loggers in entry["no_interest"].items():
+            names = {logger.rpartition(".")[2] for logger in loggers}
+            (seen if names & set(_REPLICATION) else others).add(level)
+    return next((level for levels in (seen, others) for level in _LEVELS if level in levels), None)
+
+
+def _file(entry: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "path": entry["path"],
+        "is": entry["content"],
+        "lines": entry["lines"],
+        "facts": entry["facts"],
+        "rejected": entry["rejected"],
+    }
+
+
+def _answers(brokers: list[dict[str, Any]], contents: set[str], gaps: list[Any], rejected: int) -> list[str]:
+    """What the engine can and cannot say with this, one plain sentence each."""
+    with_requests = [str(b["broker"]) for b in brokers if b["request facts"]]
+    without = [str(b["broker"]) for b in brokers if not b["request facts"]]
+    levels = {str(b["broker"]): b["server log"] for b in brokers}
+    fine = [broker for broker, level in levels.items() if level in {"TRACE", "DEBUG"}]
+    told = []
+    if with_requests:
+        told.append(f"Acknowledgements and every fetch are known for what brokers {', '.join(with_requests)} led.")
+        if without:
+            told.append(f"No request log of {', '.join(without)}: if a leader, what it acknowledged is not known.")
+    else:
+        told.append("There is no request log: acknowledgements are not known, losses show as ranges only.")
+    if "metadata dump" in contents:
+        told.append("Leaders, ISR and their order are exact: the metadata dump states them.")
+    else:
+        told.append("There is no metadata dump: leaders and ISR come from the brokers' own lines.")
+    if fine:
+        told.append(f"High watermarks can be checked against what brokers {', '.join(fine)} logged themselves.")
+    if any(level is not None for level in levels.values()):
+        told.append("Role changes, ISR shrinks and truncations are stated by the server logs.")
+    else:
+        told.append("There is no server log: truncations and role changes are inferred.")
+    if "segment dump" in contents:
+        told.append("Extents of batches, and what survived, are exact where segments were dumped.")
+    else:
+        told.append("There are no segment dumps: extents of batches come from offsets that were answered.")
+    if gaps:
+        told.append(
+            f"{len(gaps)} times a broker wrote nothing for more than five seconds: it was down, stood still, or lines "
+            "are missing."
+        )
+    if rejected:
+        told.append(f"{rejected} lines could not be read; rejected_lines says which and why.")
+    return told
+
+
+def _text(micros: int) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat(timespec="milliseconds")

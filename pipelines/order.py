@@ -1,0 +1,197 @@
+"""The order stage: all facts of a recording -> `replication_events`.
+
+Two grouped passes. Fetch sessions are rebuilt per broker and session, for an incremental fetch is one of every
+partition in its session; then each partition's facts are ordered on their own. What holds for the whole cluster
+(registrations, configuration, topic ids, standstills) is small, and goes to every partition as it is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from pipelines.spark_schemas import spark_type
+from replay.order import EVENT_SCHEMA, order_partition
+from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PartitionFacts
+from replay.rows import Row, rows_of_facts
+from replay.sessions import SESSION_SCHEMA, rebuild_sessions
+from replay.spine import micros
+from replay.standstill import AWAKE_US, STANDSTILL_US
+
+CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle")
+UNORDERED_KINDS = ("api", "leo_update", "remote_leo_update", "log_append")  # statements that the order does not need
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What holds for every partition of a recording."""
+
+    recording_id: str
+    rows: list[Row]
+    topics: dict[str, tuple[str, int]]  # topic id -> (topic, incarnation)
+    created: dict[str, list[tuple[int, str]]]  # topic -> (when, topic id), rising
+    standstills: dict[int, list[tuple[int, int]]]
+    connection_ends: dict[tuple[int, str], int]
+    kafka_version: str | None
+    settings: dict[str, int | None]
+
+
+def order(spark: SparkSession, facts: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
+    """Facts of one recording -> its `replication_events`, ordered by seq within each partition."""
+    del spark
+    cluster = cluster_of(facts, settings)
+    wanted = facts.where(~F.col("kind").isin(*UNORDERED_KINDS)).where(
+        (F.col("kind") != "hw_update") | (F.col("name") == "leader")
+    )
+    fetches = rebuilt(wanted.where(F.col("kind") == "fetch"))
+    others = wanted.where((F.col("kind") != "fetch") & F.col("partition").isNotNull())
+    columns = [F.lit(None).cast(spark_type(field.type)).alias(field.name) for field in SESSION_SCHEMA]
+    names = {field.name for field in SESSION_SCHEMA}
+    missing = [column for field, column in zip(SESSION_SCHEMA, columns, strict=True) if field.name not in others.columns]
+    everything = others.select(*[c for c in others.columns if c in names], *missing).unionByName(fetches)
+    named = F.coalesce(F.col("topic"), *topic_names(cluster), F.col("topic_id"))
+    return everything.groupBy(named.alias("topic"), "partition").applyInArrow(
+        lambda key, table: order_group(key, table, cluster), event_ddl()
+    )
+
+
+def event_ddl() -> str:
+    """`replication_events` as Spark knows it."""
+    return ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in WITH_RECORDING)
+
+
+WITH_RECORDING = pa.schema([pa.field("recording_id", pa.string()), *EVENT_SCHEMA])
+
+
+def topic_names(cluster: Cluster) -> list[Any]:
+    """Topic ids to names, as a map literal; nothing where no id is known."""
+    if not cluster.topics:
+        return []
+    pairs = [F.lit(text) for topic_id, (topic, _) in sorted(cluster.topics.items()) for text in (topic_id, topic)]
+    return [F.create_map(*pairs)[F.col("topic_id")]]
+
+
+def rebuilt(fetches: DataFrame) -> DataFrame:
+    """Fetch facts, completed from their sessions. A fetch without a session stands alone, by connection."""
+    opened = F.when(F.col("session_epoch") == 0, F.coalesce("response_session_id", F.lit(0))).otherwise(F.lit(0))
+    session = F.when(F.coalesce("session_id", F.lit(0)) != 0, F.col("session_id")).otherwise(opened)
+    alone = F.when(session == 0, F.col("connection")).otherwise(F.lit(""))
+    ddl = ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in SESSION_SCHEMA)
+    return fetches.groupBy("broker_id", session.alias("session"), alone.alias("alone")).applyInArrow(rebuild_group, ddl)
+
+
+def rebuild_group(table: pa.Table) -> pa.Table:
+    """One session's facts, completed."""
+    return rebuild_sessions(table.select([name for name in SESSION_SCHEMA.names if name in table.column_names]))
+
+
+def cluster_of(facts: DataFrame, settings: Mapping[str, Any]) -> Cluster:
+    """Collect what holds for the whole cluster: a few hundred rows, whatever the recording's size."""
+    rows = [
+        Row({name: value for name, value in row.asDict().items() if value is not None})
+        for row in facts.where(F.col("kind").isin(*CLUSTER_KINDS, "topic_change")).collect()
+    ]
+    recording = facts.select("recording_id").head()
+    config: Mapping[str, Any] = settings.get("broker_config") or {}
+    standstills = standstills_of_brokers(facts)
+    topics, created = incarnations(rows)
+    return Cluster(
+        recording_id=recording.recording_id if recording else "",
+        rows=[row for row in rows if row["kind"] != "topic_change" and row["partition"] is None],
+        topics=topics,
+        created=created,
+        standstills=standstills,
+        connection_ends=connection_ends(facts, standstills),
+        kafka_version=settings.get("kafka_version"),
+        settings={name: int(config[name]) for name in (LAG_SETTING, MIN_ISR_SETTING) if name in config},
+    )
+
+
+def incarnations(rows: list[Row]) -> tuple[dict[str, tuple[str, int]], dict[str, list[tuple[int, str]]]]:
+    """Topic ids in the order in which topics of one name were created."""
+    seen: dict[str, dict[str, int]] = defaultdict(dict)
+    for row in rows:
+        if row["kind"] == "topic_change" and row["topic"] and row["topic_id"] and row["ts"] is not None:
+            at = micros(row["ts"])
+            ids = seen[row["topic"]]
+            ids[row["topic_id"]] = min(ids.get(row["topic_id"], at), at)
+    created = {topic: sorted((at, one) for one, at in ids.items()) for topic, ids in seen.items()}
+    topics = {one: (topic, k) for topic, ids in created.items() for k, (_, one) in enumerate(ids)}
+    return topics, created
+
+
+def standstills_of_brokers(facts: DataFrame) -> dict[int, list[tuple[int, int]]]:
+    """Where a broker wrote no line at all for seconds."""
+    lines = facts.where(
+        F.col("broker_id").isNotNull() & F.col("ts").isNotNull() & ~F.col("kind").isin("segment_batch", "checkpoint")
+    )
+    stamp = F.unix_micros("ts")
+    before = F.lag(stamp).over(Window.partitionBy("broker_id").orderBy(stamp))
+    gaps = lines.select("broker_id", before.alias("before"), stamp.alias("after")).where(
+        F.col("after") - F.col("before") >= STANDSTILL_US
+    )
+    out: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for row in sorted(gaps.collect()):
+        out[row.broker_id].append((row.before, row.after))
+    return dict(out)
+
+
+def connection_ends(facts: DataFrame, standstills: dict[int, list[tuple[int, int]]]) -> dict[tuple[int, str], int]:
+    """Last stamp on each connection that had a produce answered right after a standstill."""
+    stamp = F.unix_micros("ts")
+    awake = [
+        (F.col("broker_id") == broker) & stamp.between(after, after + 10 * AWAKE_US)
+        for broker, spans in sorted(standstills.items())
+        for _, after in spans
+    ]
+    if not awake:
+        return {}
+    woken = facts.where((F.col("kind") == "produce") & reduce(lambda a, b: a | b, awake))
+    some = woken.select("broker_id", "connection").distinct()
+    requests = facts.where(F.col("connection").isNotNull()).join(some, on=["broker_id", "connection"], how="left_semi")
+    last = requests.groupBy("broker_id", "connection").agg(F.max(stamp).alias("last"))
+    return {(row.broker_id, row.connection): row["last"] for row in last.collect()}
+
+
+def order_group(key: tuple[Any, ...], table: pa.Table, cluster: Cluster) -> pa.Table:
+    """One topic name and partition: its incarnations, each ordered on its own."""
+    topic, partition = key[0].as_py(), key[1].as_py()
+    ids = cluster.created.get(topic, [])
+    parts: dict[int, list[Row]] = defaultdict(list)
+    for row in rows_of_facts(table):
+        parts[incarnation_of(row, ids, cluster)].append(row)
+    out = []
+    for incarnation in sorted(parts):
+        facts = PartitionFacts(
+            topic=topic,
+            topic_id=ids[incarnation][1] if incarnation < len(ids) else None,
+            incarnation=incarnation,
+            partition=partition,
+            rows=parts[incarnation],
+            cluster=[row for row in cluster.rows if row["topic"] in (None, topic)],
+            standstills=cluster.standstills,
+            connection_ends=cluster.connection_ends,
+            kafka_version=cluster.kafka_version,
+            settings=cluster.settings,
+        )
+        out.append(order_partition(facts))
+    events = pa.concat_tables(out) if out else EVENT_SCHEMA.empty_table()
+    ident = pa.array([cluster.recording_id] * len(events), pa.string())
+    return events.add_column(0, WITH_RECORDING.field(0), ident)
+
+
+def incarnation_of(row: Row, ids: list[tuple[int, str]], cluster: Cluster) -> int:
+    """Which incarnation of its topic a fact is about: by id, else by when the topics of that name were created."""
+    if row["topic_id"] in cluster.topics:
+        return cluster.topics[row["topic_id"]][1]
+    if row["ts"] is None or len(ids) < 2:  # noqa: PLR2004 - one incarnation leaves no choice
+        return max(len(ids) - 1, 0)
+    at = micros(row["ts"])
+    return max(sum(created <= at for created, _ in ids) - 1, 0)

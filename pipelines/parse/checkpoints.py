@@ -1,0 +1,66 @@
+"""Kafka's checkpoint files, told apart by their names: a version, a count, then one entry per line."""
+
+from __future__ import annotations
+
+import re
+
+from pipelines.parse.rows import FactId, FactSink, Shape
+
+_LEADER_EPOCHS = "leader-epoch-checkpoint"
+OFFSET_FILES = {
+    "replication-offset-checkpoint": "hw",
+    "recovery-point-offset-checkpoint": None,
+    "log-start-offset-checkpoint": "log_start_offset",
+    "cleaner-offset-checkpoint": None,
+}
+_NAME = re.compile(r"(?:.*/)?([a-z-]+-checkpoint)(?:\.(?:gz|zst|txt))*")
+_HEADER_LINES = 2
+
+
+def checkpoint_name(path: str) -> str | None:
+    """The checkpoint's kind if the file is one."""
+    match = _NAME.fullmatch(path)
+    name = match[1] if match else None
+    return name if name == _LEADER_EPOCHS or name in OFFSET_FILES else None
+
+
+class Checkpoint:
+    """Parses the lines of one checkpoint file."""
+
+    def __init__(self, sink: FactSink, name: str, place: tuple[str, int] | None) -> None:
+        """Choose the entries' form by the file's name."""
+        self._sink = sink
+        self._name = name
+        self._place = place
+        constants = (("name", name),)
+        self._epochs = Shape("checkpoint", ("topic", "partition", "leader_epoch", "offset"), constants)
+        extra = OFFSET_FILES.get(name)
+        self._doubled = extra is not None
+        self._offsets = Shape("checkpoint", ("topic", "partition", "offset", *((extra,) if extra else ())), constants)
+
+    def parse(self, text: str, line: int) -> None:
+        """Add the entry, or reject the line."""
+        parts = text.split()
+        if line <= _HEADER_LINES:
+            if len(parts) != 1 or not parts[0].isdecimal():
+                self._sink.reject(line, f"not the head of a {self._name}", text)
+            return
+        if not parts:
+            return
+        try:
+            self._entry(parts, line)
+        except (ValueError, IndexError):
+            self._sink.reject(line, f"not an entry of a {self._name}", text)
+
+    def _entry(self, parts: list[str], line: int) -> None:
+        identity = FactId(f"checkpoint|{self._sink.broker_id}|{self._name}|{self._place}|{' '.join(parts)}")
+        if self._name == _LEADER_EPOCHS:
+            epoch, offset = (int(part) for part in parts)
+            if self._place is None:
+                self._sink.reject(line, "the file's folder does not say of which partition it is", " ".join(parts))
+                return
+            self._sink.add(self._epochs, identity.row(), line, None, (*self._place, epoch, offset))
+            return
+        topic, partition, offset = parts[0], int(parts[1]), int(parts[2])
+        values = (topic, partition, offset, offset) if self._doubled else (topic, partition, offset)
+        self._sink.add(self._offsets, identity.row(), line, None, values)

@@ -1,0 +1,47 @@
+"""A whole recording parsed in one process, without Spark: for tests and for a look at small recordings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.parse.files import parse_file
+from pipelines.parse.rows import FACT_SCHEMA, REJECTED_SCHEMA, FileCounts
+
+if TYPE_CHECKING:
+    from pipelines.recording import Recording
+
+
+class Collected(NamedTuple):
+    """What a recording says: each fact once, the lines that say nothing for certain, and counts per file."""
+
+    facts: pa.Table
+    rejected: pa.Table
+    counts: dict[str, FileCounts]
+
+
+def collect(recording: Recording) -> Collected:
+    """Parse all files of the recording, one after the other."""
+    facts, rejected, counts = [], [], {}
+    for source in recording.sources:
+        for batch in parse_file(recording, source):
+            if batch.facts is not None:
+                facts.append(batch.facts)
+            if batch.rejected is not None:
+                rejected.append(batch.rejected)
+            if batch.counts is not None:
+                counts[source.name] = batch.counts
+    every = pa.Table.from_batches(facts, FACT_SCHEMA)
+    return Collected(distinct(every), pa.Table.from_batches(rejected, REJECTED_SCHEMA), counts)
+
+
+def distinct(facts: pa.Table) -> pa.Table:
+    """Each fact once, from the first file and line that say it, in the order of files and lines."""
+    keys = [("source_file", "ascending"), ("source_line", "ascending"), ("fact_id", "ascending")]
+    order = pc.sort_indices(facts.select([name for name, _ in keys]), sort_keys=keys)
+    ordered = facts.take(order)
+    numbered = pa.table({"fact_id": ordered["fact_id"], "row": pa.array(range(ordered.num_rows), pa.int64())})
+    first = numbered.group_by("fact_id").aggregate([("row", "min")])["row_min"]
+    return ordered.take(first.take(pc.sort_indices(first)))

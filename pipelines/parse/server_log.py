@@ -1,0 +1,193 @@
+"""server.log, state-change.log and controller.log lines to facts, by the table in `server_rules`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from pipelines.parse.layout import LogLine, last_part
+from pipelines.parse.rows import FactId, FactSink, Shape, cut_text, line_identity
+from pipelines.parse.server_rules import RULES, Rule
+from schemas.facts import FACTS
+from schemas.model import INT_LIST, STRING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+METADATA_TOPIC = "__cluster_metadata"
+_PREFIX_PARTITION = re.compile(r"(?:Partition |partition=)(\S+?)-(\d+)(?=[ ,\]])")
+_PREFIX_ID = re.compile(r"(?:Server|Manager) id=(\d+)\]")
+_PREFIX_LEADER = re.compile(r"leaderId=(\d+)")
+_BROKER_IDS = re.compile(r"brokerId=(\d+)")
+_MOST_PREFIXES = 100_000
+_NUMBERS = re.compile(r"-?\d+")
+_TOPIC_SETTINGS = re.compile(r"\b(min\.insync\.replicas|unclean\.leader\.election\.enable)(?:=| -> )([^,}\s]+)")
+_OFFLINE = re.compile(r"Logs for partitions ([^ ]*) are offline")
+_BROKER_SETTINGS = frozenset(
+    {
+        "inter.broker.protocol.version",
+        "min.insync.replicas",
+        "replica.fetch.wait.max.ms",
+        "replica.high.watermark.checkpoint.interval.ms",
+        "replica.lag.time.max.ms",
+        "unclean.leader.election.enable",
+    }
+)
+
+TOPIC_SETTING = Shape("config_change", ("topic", "partition", "name", "value"), (("resource_type", 2),))
+BROKER_SETTING = Shape("config_change", ("name", "value"), (("resource_type", 4),))
+OFFLINE_PARTITION = Shape("storage_failure", ("topic", "partition", "text"), (("name", "directory_failed"),))
+
+
+def integers(text: str) -> list[int]:
+    """The ids in a list however Kafka prints it: `1,2`, `[1, 2]`, `Set(1, 2)`, `[BrokerState(brokerId=1, ...)]`."""
+    found = _BROKER_IDS.findall(text) if "brokerId=" in text else _NUMBERS.findall(text)
+    return [int(number) for number in found]
+
+
+def _converter(column: str) -> Callable[[str], Any]:
+    type_ = FACTS.column(column).type
+    if type_ == INT_LIST:
+        return integers
+    return str if type_ == STRING else int
+
+
+_FROM_PREFIX = ("topic", "partition", "leader_id", "subject_broker_id")
+
+
+class CompiledRule:
+    """A rule made ready: its pattern, the shape of its facts, and what turns groups into values."""
+
+    __slots__ = ("converters", "from_prefix", "keep_text", "match", "shape", "tp")
+
+    def __init__(self, rule: Rule) -> None:
+        """Compile the pattern and fix the columns."""
+        regex = re.compile(rule.pattern, re.DOTALL)
+        groups = sorted(regex.groupindex, key=regex.groupindex.__getitem__)
+        if len(groups) != regex.groups:
+            message = f"every group of {rule.pattern!r} needs the name of a column"
+            raise ValueError(message)
+        self.match = regex.fullmatch
+        self.tp = groups.index("tp") if "tp" in groups else None
+        columns = [name for name in groups if name != "tp"]
+        self.converters = [_converter(name) for name in columns]
+        tail = [name for name in _FROM_PREFIX if name not in columns]
+        self.from_prefix = [_FROM_PREFIX.index(name) for name in tail]
+        self.keep_text = rule.keep_text
+        texts = ("text",) if rule.keep_text else ()
+        constants = (("name", rule.name),) if rule.name else ()
+        self.shape = Shape(rule.kind, (*columns, *tail, *texts), constants)
+
+
+_PrefixValues = tuple[str | None, int | None, int | None, int | None]
+
+
+def _compile() -> dict[tuple[str, str], list[CompiledRule]]:
+    found: dict[tuple[str, str], list[CompiledRule]] = {}
+    for rule in RULES:
+        ready = CompiledRule(rule)
+        for logger in rule.loggers:
+            found.setdefault((logger, rule.word), []).append(ready)
+    return found
+
+
+class ServerLog:
+    """Parses the lines of one file that are no request lines."""
+
+    def __init__(self, sink: FactSink) -> None:
+        """Compile the table; remember loggers, prefixes and partitions as they come, for they repeat."""
+        self._sink = sink
+        self._rules = _compile()
+        self._loggers: dict[str, str] = {}
+        self._prefixes: dict[str, _PrefixValues] = {}
+        self._partitions: dict[str, tuple[str, int]] = {}
+
+    def parse(self, parts: LogLine, line: int, local: int, ts: int) -> bool:
+        """Add the line's facts; False where it is of no interest."""
+        logger = parts.logger or ""
+        last = self._loggers.get(logger)
+        if last is None:
+            last = self._loggers[logger] = last_part(logger)
+        body = parts.text
+        prefix: _PrefixValues = (None, None, None, None)
+        if body.startswith("["):
+            end = body.find("] ")
+            if end > 0:
+                prefix = self._prefix(body[: end + 1])
+                body = body[end + 2 :]
+        if prefix[0] == METADATA_TOPIC:
+            return False
+        rules = self._rules.get((last, body.partition(" ")[0])) or self._rules.get((last, "")) or ()
+        for rule in rules:
+            match = rule.match(body)
+            if match is not None:
+                values = self._values(rule, match.groups(), prefix, parts.text)
+                identity = line_identity(self._sink.broker_id, local, parts.level, last, parts.text)
+                self._sink.add(rule.shape, identity.row(), line, ts, values, parts.level)
+                if last == "LogManager":
+                    self._of_log_manager(body, line, ts, parts.level, identity)
+                return True
+        return False
+
+    def _values(
+        self, rule: CompiledRule, groups: tuple[str | None, ...], prefix: _PrefixValues, text: str
+    ) -> list[Any]:
+        """What the rule's columns are: what the pattern named, what the prefix says, the text."""
+        if rule.tp is not None:
+            named = groups[rule.tp]
+            groups = groups[: rule.tp] + groups[rule.tp + 1 :]
+            if named is not None:
+                prefix = (*self._partition(named), prefix[2], prefix[3])
+        values = [
+            None if group is None else convert(group) for convert, group in zip(rule.converters, groups, strict=True)
+        ]
+        values += [prefix[index] for index in rule.from_prefix]
+        if rule.keep_text:
+            values.append(cut_text(text))
+        return values
+
+    def broker_setting(self, line: int, local: int, ts: int, text: str) -> bool:
+        """Add one line of `KafkaConfig values:` if the setting matters; False where it does not."""
+        name, equals, value = text.strip().partition(" = ")
+        if not equals or name not in _BROKER_SETTINGS:
+            return False
+        identity = line_identity(self._sink.broker_id, local, "INFO", "KafkaConfig", text)
+        self._sink.add(BROKER_SETTING, identity.row(), line, ts, (name, value), "INFO")
+        return True
+
+    def _of_log_manager(self, body: str, line: int, ts: int, level: str, identity: FactId) -> None:
+        """The further facts of lines that hold several: a new log's settings, a failed directory's partitions."""
+        if body.startswith("Created log for partition "):
+            topic, partition = self._partition(body.split(" ", 5)[4])
+            for name, value in _TOPIC_SETTINGS.findall(body):
+                self._sink.add(TOPIC_SETTING, identity.row(name), line, ts, (topic, partition, name, value), level)
+        elif body.startswith("Logs for partitions "):
+            listed = _OFFLINE.match(body)
+            for name in listed[1].split(",") if listed else ():
+                if name.rpartition("-")[2].isdecimal():
+                    values = (*self._partition(name), cut_text(body))
+                    self._sink.add(OFFLINE_PARTITION, identity.row(name), line, ts, values, level)
+
+    def _partition(self, text: str) -> tuple[str, int]:
+        found = self._partitions.get(text)
+        if found is None:
+            topic, _, number = text.rpartition("-")
+            found = self._partitions[text] = (topic, int(number))
+        return found
+
+    def _prefix(self, text: str) -> _PrefixValues:
+        found = self._prefixes.get(text)
+        if found is None:
+            partition = _PREFIX_PARTITION.search(text)
+            broker = _PREFIX_ID.search(text)
+            leader = _PREFIX_LEADER.search(text)
+            found = (
+                partition[1] if partition else None,
+                int(partition[2]) if partition else None,
+                int(leader[1]) if leader else None,
+                int(broker[1]) if broker else None,
+            )
+            if len(self._prefixes) > _MOST_PREFIXES:
+                self._prefixes.clear()
+            self._prefixes[text] = found
+        return found

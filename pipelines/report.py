@@ -1,0 +1,273 @@
+"""Report: what was lost, how it is known, and where to look; read back from the Delta tables of one recording."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+
+from pipelines import report_text
+from pipelines.delta_io import sql_string
+from schemas.tables import REPLAY_TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+    from pipelines.delta_io import Warehouse
+
+REASONS: Final = 5  # of rejected lines, told one by one
+SEVERITY_ORDER: Final = ("S0", "S1", "S2", "S3")
+
+# Which facts tell that a kind of log was there; the names are those an operator knows.
+SOURCES: Final = {
+    "request log": ("produce", "fetch", "epoch_end_offset", "isr_request", "leader_and_isr", "api"),
+    "metadata dump": ("partition_change", "broker_change", "config_change", "topic_change", "feature_change"),
+    "server log": (
+        "role_change",
+        "log_load",
+        "truncation",
+        "isr_update",
+        "hw_update",
+        "leo_update",
+        "remote_leo_update",
+        "log_append",
+        "broker_lifecycle",
+        "log_start_change",
+        "storage_failure",
+    ),
+    "segment dumps": ("segment_batch", "checkpoint"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The findings on one recording, as plain values with stable names; three ways to show them."""
+
+    findings: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For machines: JSON's types only."""
+        plain: dict[str, Any] = json.loads(json.dumps(self.findings, default=_as_json))
+        return plain
+
+    def terminal(self, colour: bool = False) -> str:  # noqa: FBT001, FBT002 - callers name it
+        """For whoever was woken up; `colour` puts ANSI in."""
+        return report_text.terminal(self.findings, colour=colour)
+
+    def markdown(self) -> str:
+        """The same for a ticket."""
+        return report_text.markdown(self.findings)
+
+
+def build(warehouse: Warehouse, recording_id: str, run_id: str | None = None) -> Report:
+    """Gather the findings; `run_id` names the run whose expectations and rejected lines count, else the last one's."""
+    incidents = _incidents(warehouse, recording_id)
+    coverage = _coverage(warehouse, recording_id)
+    tables = _table_rows(warehouse, recording_id)
+    findings = {
+        "recording_id": recording_id,
+        **_verdict(incidents, coverage, tables),
+        "incidents": incidents,
+        "tables": tables,
+        "conformance": _conformance(warehouse, recording_id),
+        "rejected_lines": _rejected(warehouse, recording_id, run_id),
+        "expectations": _expectations(warehouse, recording_id, run_id),
+        "coverage": coverage,
+        "look_at": _look_at(warehouse, recording_id),
+    }
+    return Report(findings)
+
+
+def _as_json(value: object) -> str:
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    return dict(row.asDict(recursive=True))
+
+
+def _incidents(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
+    """Worst first: by severity, then by how many acknowledged records are gone."""
+    rows = [_plain(row) for row in warehouse.read("data_loss_incidents", recording_id).collect()]
+
+    def badness(row: dict[str, Any]) -> tuple[Any, ...]:
+        sure, possible = acknowledged(row)
+        place = (row["topic"], row["incarnation"], row["partition"], row["first_offset"])
+        return (SEVERITY_ORDER.index(row["severity"]), -(sure or 0), -(possible or 0), *place)
+
+    return sorted(rows, key=badness)
+
+
+def acknowledged(incident: dict[str, Any]) -> tuple[int | None, int | None]:
+    """Acknowledged records lost: for sure, and how many more cannot be ruled out; None: acknowledgements unknown."""
+    if incident["acked_all"] is None and incident["acked_one"] is None:
+        return None, None
+    sure = (incident["acked_all"] or 0) + (incident["acked_one"] or 0)
+    return sure, (incident["acked_all_possible"] or 0) + (incident["acked_one_possible"] or 0)
+
+
+def _verdict(
+    incidents: list[dict[str, Any]], coverage: list[dict[str, Any]], tables: dict[str, int]
+) -> dict[str, Any]:
+    """The one sentence, and the numbers it is made of."""
+    known = [acknowledged(incident) for incident in incidents]
+    sure = sum(count for count, _ in known if count is not None)
+    possible = sum(count for _, count in known if count is not None)
+    unknown = sum(count is None for count, _ in known)
+    losing = {(i["topic"], i["incarnation"], i["partition"]) for i in incidents}
+    hit = {
+        (i["topic"], i["incarnation"], i["partition"])
+        for i, (count, _) in zip(incidents, known, strict=True)
+        if count
+    }
+    has_requests = any("request log" in broker["sources"] for broker in coverage)
+    if sure:
+        verdict, headline = "lost", f"{_of(sure, 'acknowledged record')} lost in {_of(len(hit), 'partition')}"
+    elif unknown:
+        verdict = "unknown"
+        headline = f"Cannot tell how much was lost in {_of(len(losing), 'partition')}: acknowledgements unknown"
+    elif possible:
+        verdict = "possible"
+        headline = f"Up to {_of(possible, 'acknowledged record')} may be lost in {_of(len(losing), 'partition')}"
+    elif not tables["replication_events"]:
+        verdict, headline = "unknown", "Cannot tell: the recording holds nothing about replication"
+    elif incidents:
+        verdict = "unacknowledged"
+        headline = f"Nothing acknowledged was lost, but committed or consumed records in {_of(len(losing), 'partition')}"
+    else:
+        verdict = "nothing_lost"
+        headline = "Nothing acknowledged was lost" + ("" if has_requests else " as far as the logs tell")
+    return {
+        "verdict": verdict,
+        "headline": headline,
+        "acknowledged_lost": None if unknown and not sure else sure,
+        "acknowledged_possible": None if unknown and not sure else possible,
+        "incidents_with_unknown_acknowledgements": unknown,
+        "partitions_with_incidents": len(losing),
+    }
+
+
+def _of(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _table_rows(warehouse: Warehouse, recording_id: str) -> dict[str, int]:
+    """Rows of the recording in each table that a query may start from, counted in one job."""
+    names = ("facts", "replication_events", *(table.name for table in REPLAY_TABLES), "rejected_lines")
+
+    def count(name: str) -> DataFrame:
+        return warehouse.read(name, recording_id).agg(F.lit(name).alias("name"), F.count("*").alias("rows"))
+
+    counted = reduce(lambda one, other: one.unionAll(other), map(count, names)).collect()
+    rows = {row["name"]: row["rows"] for row in counted}
+    return {name: rows[name] for name in names}
+
+
+def _conformance(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
+    """Per check over all partitions, worst first, with the note of one partition that differs."""
+    rows = (
+        warehouse.read("conformance", recording_id)
+        .groupBy("check")
+        .agg(
+            F.sum("compared").alias("compared"),
+            F.sum("matched").alias("matched"),
+            F.count_if(F.col("matched") < F.col("compared")).alias("partitions_differing"),
+            F.min(
+                F.when(F.col("matched") < F.col("compared"), F.struct("topic", "partition", "first_mismatch_seq", "note"))
+            ).alias("first"),
+        )
+        .collect()
+    )
+    checks = [{**_plain(row), "ratio": row["matched"] / row["compared"] if row["compared"] else None} for row in rows]
+    return sorted(checks, key=lambda check: (check["ratio"] is None, check["ratio"] or 0.0, check["check"]))
+
+
+def _rejected(warehouse: Warehouse, recording_id: str, run_id: str | None) -> dict[str, Any]:
+    """How many lines of the last run that read files said nothing for certain, and why, the commonest reasons first."""
+    lines = warehouse.read("rejected_lines", recording_id)
+    run = _run_with_rows(warehouse, recording_id, run_id, "ingest")
+    if run is not None:
+        lines = lines.where(F.col("run_id") == run)
+    reasons = (
+        lines.groupBy("reason")
+        .agg(F.count("*").alias("lines"), F.min(F.struct("source_file", "source_line", "text")).alias("first"))
+        .collect()
+    )
+    told = sorted((_plain(row) for row in reasons), key=lambda row: (-row["lines"], row["reason"]))
+    return {"lines": sum(row["lines"] for row in told), "reasons": told[:REASONS]}
+
+
+def _expectations(warehouse: Warehouse, recording_id: str, run_id: str | None) -> dict[str, Any]:
+    """What did not hold, errors first; `checked` is null where no run has validated the recording."""
+    run = _run_with_rows(warehouse, recording_id, run_id, "validate")
+    if run is None:
+        return {"checked": None, "failed": []}
+    rows = warehouse.read("expectation_results", recording_id).where(F.col("run_id") == run).collect()
+    failed = sorted(
+        (_plain(row) for row in rows if not row["success"]),
+        key=lambda row: (row["severity"], row["table"], row["expectation"]),
+    )
+    shown = ("table", "expectation", "meaning", "severity", "rows_checked", "rows_failed", "example")
+    return {"checked": len(rows) or None, "failed": [{name: row[name] for name in shown} for row in failed]}
+
+
+def _run_with_rows(warehouse: Warehouse, recording_id: str, run_id: str | None, stage: str) -> str | None:
+    """The given run if it left rows of that stage (its own row in `runs` comes last), else the last that ran it."""
+    table = {"ingest": "rejected_lines", "validate": "expectation_results"}[stage]
+    if run_id is not None and warehouse.read(table, recording_id).where(F.col("run_id") == run_id).head(1):
+        return run_id
+    runs = warehouse.read("runs", recording_id).where(F.array_contains("stages", stage) & (F.col("run_id") != (run_id or "")))
+    last = runs.orderBy(F.desc("finished"), F.desc("run_id")).select("run_id").head(1)
+    return str(last[0]["run_id"]) if last else run_id
+
+
+def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
+    """Per broker: which sources spoke, from when to when. Broker null: what belongs to none (the metadata dump)."""
+    source = reduce(
+        lambda so_far, item: so_far.when(F.col("kind").isin(*item[1]), item[0]), SOURCES.items(), F.when(F.lit(False), "")
+    )
+    rows = (
+        warehouse.read("facts", recording_id)
+        .groupBy("broker_id")
+        .agg(
+            F.sort_array(F.collect_set(source)).alias("sources"),
+            F.min("ts").alias("first_ts"),
+            F.max("ts").alias("last_ts"),
+            F.count("*").alias("facts"),
+        )
+        .collect()
+    )
+    return sorted((_plain(row) for row in rows), key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0))
+
+
+def _look_at(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
+    """Where the tables lie, and queries to paste."""
+    this = sql_string(recording_id)
+    loss, hw, isr = (warehouse.table_path(name) for name in ("data_loss_incidents", "hw_timeline", "isr_timeline"))
+    return {
+        "warehouse": warehouse.path,
+        "queries": [
+            {
+                "question": "What was lost, where, and by which mechanism?",
+                "tool": "spark-sql",
+                "text": "SELECT topic, partition, first_offset, last_offset, acked_all, acked_one, mechanism, lost_ts\n"
+                f"FROM delta.`{loss}` WHERE recording_id = {this} ORDER BY severity, lost_ts",
+            },
+            {
+                "question": "Who left or joined the ISR, and when?",
+                "tool": "spark-sql",
+                "text": "SELECT topic, partition, seq, ts, leader_id, isr_before, isr, change, under_min_isr\n"
+                f"FROM delta.`{isr}` WHERE recording_id = {this} AND state = 'committed' ORDER BY topic, partition, seq",
+            },
+            {
+                "question": "How did the high watermarks move? (no Spark needed)",
+                "tool": "python",
+                "text": "from deltalake import DeltaTable\n"
+                f"hw = DeltaTable({hw!r}).to_pandas(partitions=[('recording_id', '=', {recording_id!r})])\n"
+                "print(hw.sort_values(['topic', 'partition', 'seq']).to_string())",
+            },
+        ],
+    }

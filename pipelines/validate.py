@@ -1,0 +1,176 @@
+"""Validate: Great Expectations over the tables of one recording, results as rows, Data Docs as pages.
+
+Every rule is first asked for yes or no only; rows are shown only for rules that do not hold. Nothing is sent anywhere:
+the context is in memory, its analytics are off, and the pages refer to nothing outside themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read when Great Expectations is imported
+
+import great_expectations as gx
+from great_expectations.data_context.types.base import ProgressBarsConfig
+from pyspark.sql import functions as F
+
+from pipelines.delta_io import estimated_bytes
+from pipelines.expectations.data_docs import escaped, publish_docs
+from pipelines.expectations.invariants import INVARIANTS
+from pipelines.expectations.rules import Rule, table_rules
+from schemas.events import REPLICATION_EVENTS
+from schemas.facts import FACTS
+from schemas.tables import REJECTED_LINES, REPLAY_TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipelines.delta_io import Warehouse
+
+VALIDATED: Final = (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, REJECTED_LINES)
+ONE_TASK_BYTES: Final = 64 * 1024 * 1024  # up to here a table is kept in one partition: nothing has to be shuffled
+KEPT_BYTES: Final = 1024 * 1024 * 1024  # larger tables are read anew by each pass rather than kept
+EXAMPLES: Final = 3
+VIEW_PREFIX: Final = "tidemark_validated_"
+INVARIANTS_SUITE: Final = "invariants"
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What the expectations said: rows of `expectation_results`, how many did not hold, where the pages are."""
+
+    results: list[dict[str, Any]]
+    errors: int
+    warnings: int
+    docs_path: str
+
+
+def validate(spark: SparkSession, warehouse: Warehouse, recording_id: str, run_id: str) -> Validation:
+    """Check every table of the recording and publish the pages; the caller writes the results."""
+    frames = {table.name: warehouse.read(table.name, recording_id) for table in VALIDATED}
+    results, suites = check(spark, frames, recording_id, run_id)
+    docs_path = publish_docs(suites, warehouse, recording_id)
+    failed = [row["severity"] for row in results if not row["success"]]
+    return Validation(results, failed.count("error"), failed.count("warning"), docs_path)
+
+
+def check(
+    spark: SparkSession, frames: Mapping[str, DataFrame], recording_id: str, run_id: str
+) -> tuple[list[dict[str, Any]], list[ExpectationSuiteValidationResult]]:
+    """Run every rule over these frames: rows of `expectation_results`, and what Great Expectations made of them."""
+    views = {name: f"{VIEW_PREFIX}{name}" for name in frames}
+    kept = {name: _kept(frame) for name, frame in frames.items()}
+    for name, frame in kept.items():
+        frame.createOrReplaceTempView(views[name])
+    try:
+        counts = _row_counts(spark, views)
+        suites = _run_suites(spark, kept, views, run_id)
+        outcomes = {o.expectation_config.meta["rule"]: o for suite in suites for o in suite.results}
+        results = [
+            {"recording_id": recording_id, "run_id": run_id, **_result_row(spark, rule, outcomes[rule.id], views, counts)}
+            for rule in all_rules()
+        ]
+    finally:
+        for view in views.values():
+            spark.catalog.dropTempView(view)
+        for frame in kept.values():
+            frame.unpersist()
+    return results, suites
+
+
+def all_rules() -> list[Rule]:
+    """Every rule of every validated table, then the invariants across tables."""
+    return [*(rule for table in VALIDATED for rule in table_rules(table)), *INVARIANTS]
+
+
+def _kept(frame: DataFrame) -> DataFrame:
+    size = estimated_bytes(frame)
+    if size <= ONE_TASK_BYTES:
+        return frame.coalesce(1).persist()
+    return frame.persist() if size <= KEPT_BYTES else frame
+
+
+def _row_counts(spark: SparkSession, views: Mapping[str, str]) -> dict[str, int]:
+    """Rows of every table, in one job that also fills the caches."""
+    counting = (f"SELECT '{name}' AS name, count(*) AS rows FROM {view}" for name, view in views.items())
+    return {row["name"]: row["rows"] for row in spark.sql(" UNION ALL ".join(counting)).collect()}
+
+
+def _breach_counts(spark: SparkSession, rules: list[Rule], views: Mapping[str, str]) -> DataFrame:
+    """One row: per rule, in a column of its id, how many rows break it. All of them are counted in one job."""
+    counting = (f"SELECT '{rule.id}' AS rule, count(*) AS rows FROM ({rule.sql(views)})" for rule in rules)
+    counts = {row["rule"]: row["rows"] for row in spark.sql(" UNION ALL ".join(counting)).collect()}
+    schema = ", ".join(f"{rule.id} BIGINT" for rule in rules)
+    return spark.createDataFrame([tuple(counts[rule.id] for rule in rules)], schema)
+
+
+def _run_suites(
+    spark: SparkSession, frames: Mapping[str, DataFrame], views: Mapping[str, str], run_id: str
+) -> list[ExpectationSuiteValidationResult]:
+    """A suite per table for what its schema demands, and one for everything that takes a query to find out."""
+    rules = all_rules()
+    counted = [rule for rule in rules if rule.native is None]
+    batches = {name: (frame, [r for r in rules if r.table == name and r.native]) for name, frame in frames.items()}
+    batches[INVARIANTS_SUITE] = (_breach_counts(spark, counted, views), counted)
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
+    source = context.data_sources.add_or_update_spark("warehouse", persist=False)
+    when = gx.RunIdentifier(run_name=run_id, run_time=datetime.now(UTC))
+    results = []
+    for name, (frame, asked) in batches.items():
+        batch = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("recording")
+        suite = gx.ExpectationSuite(name, expectations=[rule.expectation() for rule in asked])
+        definition = gx.ValidationDefinition(name=name, data=batch, suite=context.suites.add(suite))
+        validation = context.validation_definitions.add(definition)
+        results.append(
+            validation.run(batch_parameters={"dataframe": frame}, result_format="BOOLEAN_ONLY", run_id=when)
+        )
+    return results
+
+
+def _result_row(
+    spark: SparkSession,
+    rule: Rule,
+    outcome: ExpectationValidationResult,
+    views: Mapping[str, str],
+    counts: Mapping[str, int],
+) -> dict[str, Any]:
+    """The outcome as a row of `expectation_results`; of a failed one the pages get the count and examples too."""
+    failed: int | None = 0
+    example: str | None = None
+    outcome.result = {"observed_value": 0, "unexpected_percent": 0.0}
+    if not outcome.success:
+        failed, example = _breaches(spark, rule, outcome, views)
+        said = escaped(example if failed is None else f"{failed} rows break it: {example}")
+        outcome.result = {"observed_value": said, "partial_unexpected_list": [said], "unexpected_count": failed or 0}
+        outcome.result |= {"unexpected_percent": 100.0 * (failed or 0) / max(1, counts[rule.table])}
+    return {
+        "table": ", ".join((rule.table, *rule.reads)),
+        "expectation": rule.name,
+        "meaning": rule.meaning,
+        "severity": rule.severity,
+        "success": bool(outcome.success),
+        "rows_checked": counts[rule.table],
+        "rows_failed": failed,
+        "example": example,
+    }
+
+
+def _breaches(
+    spark: SparkSession, rule: Rule, outcome: ExpectationValidationResult, views: Mapping[str, str]
+) -> tuple[int | None, str]:
+    """How many rows break the rule, and the first few as a JSON list; no count where it is not a matter of rows."""
+    rows = spark.sql(rule.sql(views))
+    as_json = rows.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row"))
+    examples = [row["row"] for row in as_json.orderBy("row").limit(EXAMPLES).collect()]
+    if examples:
+        return rows.count(), f"[{', '.join(examples)}]"
+    said = outcome.exception_info or {}
+    return None, json.dumps([said.get("exception_message") or {"columns": spark.table(views[rule.table]).columns}])

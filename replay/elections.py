@@ -1,0 +1,82 @@
+"""Why each decision was made: what it did to the ISR, and how a leader came to lead.
+
+KRaft writes the partition changes that a fencing or a controlled shutdown brings in one batch with the registration
+change itself, before it (ReplicationControlManager), so the two share their time and stand next to each other.
+"""
+
+from __future__ import annotations
+
+from replay.rows import Row
+from replay.spine import Decision
+
+
+def cause_of(decision: Decision, broker: int, changes: list[Row]) -> str | None:
+    """'fenced' or 'controlled_shutdown' where the decision came with that change of `broker`, or after it; else None."""
+    here = decision.row["metadata_offset"]
+    if here is None:
+        return None
+    state: str | None = None
+    for row in changes:
+        if row["subject_broker_id"] != broker:
+            continue
+        if row["metadata_offset"] > here and row["ts"] != decision.row["ts"]:
+            break
+        if row["in_controlled_shutdown"]:
+            state = "controlled_shutdown"
+        elif row["fenced"]:
+            state = "fenced" if state is None or row["record_type"] == "REGISTER_BROKER_RECORD" else state
+        elif row["fenced"] is False:
+            state = None
+    return state
+
+
+def change_of(decision: Decision, before: Decision | None, changes: list[Row]) -> str:
+    """What a decision did to the ISR, as `isr_timeline.change`."""
+    if before is None:
+        return "initial"
+    if decision.replicas != before.replicas or decision.adding != before.adding or decision.removing != before.removing:
+        return "reassignment"
+    left, joined = set(before.isr) - set(decision.isr), set(decision.isr) - set(before.isr)
+    for broker in sorted(left | ({before.leader} if decision.elects and before.leader >= 0 else set())):
+        cause = cause_of(decision, broker, changes)
+        if cause:
+            return cause
+    if decision.elects:
+        return "election"
+    if left:
+        return "shrink"
+    return "expand" if joined else "other"
+
+
+def election_of(decision: Decision, earlier: list[Decision], changes: list[Row]) -> tuple[str, str]:
+    """How the leader of a decision that elects came to lead, and what set it off in words."""
+    if not earlier:
+        return "initial", "the partition was created"
+    before = earlier[-1]
+    if decision.leader < 0:
+        return "offline", f"no eligible replica was left when broker {before.leader} went"
+    last_isr = next((d.isr for d in reversed(earlier) if d.isr), ())
+    eligible = set(last_isr) | set(before.elr or ())
+    if decision.leader not in eligible or (decision.recovering and not before.recovering):
+        return "unclean", f"broker {decision.leader} was outside the last ISR {list(last_isr)}"
+    led = next((d.leader for d in reversed(earlier) if d.leader >= 0), -1)
+    cause = cause_of(decision, led, changes) if led != decision.leader else None
+    if cause == "controlled_shutdown":
+        return "controlled_shutdown", f"broker {led} shut down in order"
+    if cause == "fenced" or before.leader < 0 or led not in decision.isr:
+        reason = f"broker {led} was fenced" if cause == "fenced" else f"broker {led} left the ISR"
+        return "clean", reason if before.leader >= 0 else f"broker {decision.leader} came back"
+    if before.adding or before.removing or decision.replicas != before.replicas:
+        return "reassignment", "the assignment changed"
+    if decision.replicas and decision.leader == decision.replicas[0]:
+        return "preferred", f"broker {decision.leader} is the preferred leader"
+    return "clean", f"leadership moved from broker {led}"
+
+
+def explain(decisions: list[Decision], changes: list[Row]) -> None:
+    """Set `change`, `election` and `trigger` of every decision."""
+    for place, decision in enumerate(decisions):
+        earlier = decisions[:place]
+        decision.change = change_of(decision, earlier[-1] if earlier else None, changes)
+        if decision.elects:
+            decision.election, decision.trigger = election_of(decision, earlier, changes)

@@ -1,0 +1,387 @@
+"""One partition replayed: its ordered events in, the rows of every replay table out.
+
+The driver around the kernel. Events come in batches, already in order; the kernel folds them, the state is carried
+over, and what the kernel cannot do (text, sets, accounting of losses) is done here on its few rows. A leader epoch
+begins at the first event that names it: there the log of the leader before is looked at, and again once the new leader
+has taken up its role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replay import encoding as c
+from replay.encode import brokers_of, encode
+from replay.incidents import Ledger, Log, chain_of, floor_of, incident, log_of, lost_slots, spans_of
+from replay.kernel import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, Rows, fold, new_rows
+from replay.profile import LATEST, Profile, parse_version, profile_of
+from replay.state import ASSIGNED, BOUNDED, MIN_ISR, ROLE_LEADER, ROLE_NONE, TRUE_HW, UNSET, Ints, State, new_state
+from schemas.events import EVENT_KINDS
+from schemas.model import EVIDENCE
+from schemas.tables import TABLES
+
+ISR_STATES = ("committed", "pending_expand", "pending_shrink")
+DEFAULT_LAG_US = 30_000_000
+LEDGER_KINDS = ("append", "ack", "consumer_read")
+
+
+def grown(state: State, brokers: int) -> State:
+    """The same state with room for more brokers."""
+    wider = new_state(brokers, min_isr=1, lag_us=DEFAULT_LAG_US)
+    n = len(state.leo)
+    for old, new in zip(state, wider, strict=True):
+        if old.shape == state.cluster.shape and old is state.cluster:
+            new[:] = old
+        elif old.ndim == 1:
+            new[:n] = old
+        elif old.shape[1] == n:
+            new[:n, :n] = old
+        else:
+            new[:n] = old
+    return wider
+
+
+class PartitionReplay:
+    """The replay of one partition, batch by batch."""
+
+    def __init__(self, key: dict[str, Any]) -> None:
+        """`key` holds the partition's key columns."""
+        self.key = key
+        self.brokers: list[int] = []
+        self.state = new_state(0, min_isr=1, lag_us=DEFAULT_LAG_US)
+        self.profile: Profile = profile_of(LATEST)
+        self.ledger = Ledger()
+        self.isr_mask = 0
+        self.epoch = -1
+        self.led = -1  # the last leader that had a log, as an index
+        self.log: Log | None = None  # its log at the end of its epoch
+        self.election: dict[str, Any] | None = None
+        self.history: list[dict[str, Any]] = []  # what a chain may be made of: decisions
+        self.checks: dict[str, dict[str, Any]] = {}
+        self.leaderships: list[dict[str, Any]] = []
+        self.incidents: list[dict[str, Any]] = []
+        self.cuts: list[dict[str, Any]] = []
+        self.changes: dict[int, str] = {}
+
+    def feed(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        """Fold one batch of events; yields (table, rows)."""
+        self.admit(brokers_of(batch))
+        self.set_profile(batch)
+        events = encode(batch, self.brokers)
+        rows = new_rows(len(events), len(self.brokers))
+        decisions = {r["seq"]: r for r in rows_of(batch, "partition_change")}
+        self.changes = {seq: row["change"] for seq, row in decisions.items()}
+        self.history += decisions.values()
+        facts = iter(sorted((r for kind in LEDGER_KINDS for r in rows_of(batch, kind)), key=lambda r: r["seq"]))
+        pending = next(facts, None)
+        start = 0
+        for stop in [*self.boundaries(events), len(events)]:
+            if start < stop:
+                self.isr_mask = int(fold(self.state, self.profile, events[start:stop], self.isr_mask, rows))
+                self.after(events[start:stop])
+            limit = int(events[stop, c.E_SEQ]) if stop < len(events) else None
+            while pending is not None and (limit is None or pending["seq"] < limit):
+                self.note(pending)
+                pending = next(facts, None)
+            if stop < len(events):
+                self.at_boundary(events[stop], decisions)
+            start = stop
+        self.ledger.prune(floor_of(self.state, int(self.state.cluster[ASSIGNED])))
+        yield from self.tables(rows)
+
+    def admit(self, found: list[int]) -> None:
+        """Give new brokers an index."""
+        new = [b for b in found if b not in self.brokers]
+        if new:
+            self.brokers = sorted([*self.brokers, *new]) if not self.brokers else [*self.brokers, *new]
+            self.state = grown(self.state, len(self.brokers))
+
+    def set_profile(self, batch: pa.Table) -> None:
+        """The first configuration that names a version decides the rules."""
+        for row in rows_of(batch, "config_change"):
+            if row["kafka_version"]:
+                self.profile = profile_of(parse_version(row["kafka_version"]) or LATEST)
+
+    def boundaries(self, events: Ints) -> list[int]:
+        """Where a leader epoch begins, and right after its leader has taken up its role."""
+        kinds, epochs = events[:, c.E_KIND], events[:, c.E_EPOCH]
+        elects = (kinds == c.PARTITION_CHANGE) | (kinds == c.ROLE_CHANGE)
+        out: set[int] = set()
+        newest = self.epoch
+        for k in np.flatnonzero(elects):
+            if epochs[k] > newest:
+                newest = int(epochs[k])
+                out.add(int(k))
+            if kinds[k] == c.ROLE_CHANGE and events[k, c.E_VALUE] == ROLE_LEADER:
+                out.add(int(k) + 1)
+        return sorted(k for k in out if k < len(events))
+
+    def note(self, row: dict[str, Any]) -> None:
+        """Keep what a loss would be accounted from."""
+        if row["kind"] == "append":
+            self.ledger.append(row)
+        elif row["kind"] == "ack":
+            self.ledger.ack(row)
+        else:
+            self.ledger.read(row)
+
+    def at_boundary(self, event: Ints, decisions: dict[int, dict[str, Any]]) -> None:
+        """A leader epoch is about to begin: look at the log of the leader before it."""
+        if event[c.E_EPOCH] <= self.epoch or event[c.E_KIND] not in (c.PARTITION_CHANGE, c.ROLE_CHANGE):
+            return
+        if self.led >= 0 and self.log is None:
+            s = self.state
+            self.log = log_of(
+                s, self.led, self.brokers[self.led], int(s.cluster[MIN_ISR]), int(s.cluster[TRUE_HW])
+            )
+        self.epoch = int(event[c.E_EPOCH])
+        decision = decisions.get(int(event[c.E_SEQ]))
+        leader = int(event[c.E_LEADER])
+        self.election = decision or {
+            "ts": None,
+            "election": "clean",
+            "trigger": None,
+            "leader_id": self.brokers[leader] if leader >= 0 else None,
+            "leader_epoch": self.epoch,
+        }
+        self.add_leadership()
+
+    def add_leadership(self) -> None:
+        """A row for the epoch that begins; its start offset follows once the leader has taken up its role."""
+        decision, old = self.election or {}, self.log
+        if self.leaderships:
+            self.leaderships[-1]["end_ts"] = decision["ts"]
+        leader = decision["leader_id"]
+        self.leaderships.append(
+            {
+                "leader_epoch": self.epoch,
+                "leader_id": leader if leader is not None and leader >= 0 else None,
+                "start_ts": decision["ts"],
+                "end_ts": None,
+                "start_offset": None,
+                "hw_at_start": None,
+                "election": decision["election"] or "clean",
+                "trigger": decision["trigger"],
+                "previous_leader_id": old.leader if old else None,
+                "previous_leo": old.leo if old else None,
+                "previous_hw": old.hw if old else None,
+                "evidence": "observed" if decision.get("evidence") == "observed" else "derived",
+            }
+        )
+
+    def after(self, events: Ints) -> None:
+        """Events were folded: if the last one made a leader, compare its log with the one before."""
+        last = events[-1]
+        if last[c.E_KIND] != c.ROLE_CHANGE or last[c.E_VALUE] != ROLE_LEADER:
+            return
+        b = int(last[c.E_BROKER])
+        s = self.state
+        row = self.leaderships[-1]
+        if row["leader_epoch"] == int(last[c.E_EPOCH]):
+            row["start_offset"], row["hw_at_start"] = int(s.epoch_start[b]), int(s.hw[b])
+        if last[c.E_EVIDENCE] >= BOUNDED and last[c.E_LEO] < 0:
+            return  # nothing says from where it led, and nothing was appended under it: the log before stays the measure
+        if self.log is not None and self.election is not None and self.election["ts"] is not None:
+            lost = lost_slots(self.log.spans, spans_of(s, b))
+            if lost:
+                found = incident(
+                    self.key,
+                    self.log,
+                    self.election,
+                    lost,
+                    self.ledger,
+                    start_evidence=int(last[c.E_EVIDENCE]),
+                    to_hw=any(r["cause"] == "high_watermark" and r["broker_id"] == self.brokers[b] for r in self.cuts),
+                )
+                if found is not None:
+                    self.incidents.append(found)
+        self.led, self.log = b, None
+
+    def tables(self, rows: Rows) -> Iterator[tuple[str, pa.Table]]:
+        """The kernel's rows as tables."""
+        count = rows.count
+        cuts = self.cut_rows(rows.cut[: count[N_CUT]])
+        self.cuts += cuts.to_pylist()
+        yield "leo_timeline", self.leo_rows(rows.leo[: count[N_LEO]])
+        yield "hw_timeline", self.hw_rows(rows.hw[: count[N_HW]])
+        yield "isr_timeline", self.isr_rows(rows.isr[: count[N_ISR]])
+        yield "log_truncations", cuts
+        self.add_checks(rows.check[: count[N_CHECK]])
+
+    def finish(self) -> Iterator[tuple[str, pa.Table]]:
+        """What is known only at the end."""
+        for row in self.incidents:
+            row.update(chain_of(row, self.history, self.cuts))
+        yield "leadership_timeline", self.table("leadership_timeline", self.leaderships)
+        yield "data_loss_incidents", self.table("data_loss_incidents", self.incidents)
+        yield "conformance", self.table("conformance", [self.checks[name] for name in sorted(self.checks)])
+
+    def ids(self, indices: Ints) -> pa.Array:
+        """Dense indices back to broker ids, NONE as null."""
+        lookup = np.array([*self.brokers, -1], np.int32)
+        return pa.array(lookup[indices], pa.int32(), mask=indices < 0)
+
+    def lists(self, masks: Ints) -> pa.Array:
+        """Bit masks as sorted lists of broker ids, UNSET as null."""
+        found = [
+            None if mask == UNSET else sorted(b for k, b in enumerate(self.brokers) if int(mask) & (1 << k))
+            for mask in masks.tolist()
+        ]
+        return pa.array(found, pa.list_(pa.int32()))
+
+    def rows_table(self, name: str, rows: Ints, columns: dict[str, pa.Array]) -> pa.Table:
+        """Columns as a table of the schema, the key filled in."""
+        schema = schema_of(name)
+        arrays = []
+        for field in schema:
+            if field.name in columns:
+                arrays.append(columns[field.name].cast(field.type))
+            else:
+                arrays.append(pa.repeat(pa.scalar(self.key[field.name], field.type), len(rows)))
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+    def table(self, name: str, rows: list[dict[str, Any]]) -> pa.Table:
+        """Rows as a table of the schema, the key filled in."""
+        return pa.Table.from_pylist([{**self.key, **row} for row in rows], schema=schema_of(name))
+
+    def leo_rows(self, rows: Ints) -> pa.Table:
+        """`leo_timeline`."""
+        at = places(rows, c.LEO_ROW)
+        return self.rows_table("leo_timeline", rows, {
+            "seq": pa.array(at["seq"]),
+            "ts": stamps(at["ts"]),
+            "broker_id": self.ids(at["broker"]),
+            "observer": words(at["observer"], ("local", "leader")),
+            "leader_epoch": offsets(at["epoch"]),
+            "leo_before": pa.array(at["before"], mask=at["before"] == UNSET),
+            "leo": pa.array(at["leo"]),
+            "step": words(at["step"], c.STEPS),
+            "cause": words(at["kind"], EVENT_KINDS),
+            "evidence": words(at["evidence"], EVIDENCE),
+        })  # fmt: skip
+
+    def hw_rows(self, rows: Ints) -> pa.Table:
+        """`hw_timeline`; a move of a broker without a role is told of once it has one."""
+        at = places(rows[rows[:, c.HW_ROW.index("role")] != ROLE_NONE], c.HW_ROW)
+        return self.rows_table("hw_timeline", at["seq"], {
+            "seq": pa.array(at["seq"]),
+            "ts": stamps(at["ts"]),
+            "broker_id": self.ids(at["broker"]),
+            "role": words(at["role"], ("none", "follower", "leader")),
+            "leader_epoch": offsets(at["epoch"]),
+            "hw_before": pa.array(at["before"]),
+            "hw": pa.array(at["hw"]),
+            "step": words(at["step"], c.STEPS),
+            "cause": words(at["kind"], EVENT_KINDS),
+            "cause_broker_id": self.ids(at["cause"]),
+            "evidence": words(at["evidence"], EVIDENCE),
+        })  # fmt: skip
+
+    def isr_rows(self, rows: Ints) -> pa.Table:
+        """`isr_timeline`."""
+        at = places(rows, c.ISR_ROW)
+        moved = np.where(at["isr_before"] >= 0, at["isr"] ^ at["isr_before"], 0)
+        single = (moved > 0) & ((moved & (moved - 1)) == 0)
+        index = np.where(single, np.log2(np.maximum(moved, 1)).astype(np.int64), -1)
+        change = [
+            self.changes.get(seq) if state == c.ISR_COMMITTED else ("", "expand", "shrink")[state]
+            for seq, state in zip(at["seq"].tolist(), at["state"].tolist(), strict=True)
+        ]
+        return self.rows_table("isr_timeline", rows, {
+            "seq": pa.array(at["seq"]),
+            "ts": stamps(at["ts"]),
+            "leader_id": self.ids(at["leader"]),
+            "leader_epoch": pa.array(at["epoch"]),
+            "partition_epoch": offsets(at["partition_epoch"]),
+            "isr": self.lists(at["isr"]),
+            "isr_before": self.lists(at["isr_before"]),
+            "state": words(at["state"], ISR_STATES),
+            "change": pa.array([one or "other" for one in change]),
+            "broker_id": self.ids(index),
+            "leo_gap": offsets(at["gap"]),
+            "ms_since_caught_up": pa.array(at["us"] // 1000, mask=at["us"] == UNSET),
+            "under_min_isr": pa.array(at["under_min"].astype(bool)),
+            "evidence": words(at["evidence"], EVIDENCE),
+        })  # fmt: skip
+
+    def cut_rows(self, rows: Ints) -> pa.Table:
+        """`log_truncations`."""
+        at = places(rows, c.CUT_ROW)
+        return self.rows_table("log_truncations", rows, {
+            "seq": pa.array(at["seq"]),
+            "ts": stamps(at["ts"]),
+            "broker_id": self.ids(at["broker"]),
+            "leader_epoch": offsets(at["epoch"]),
+            "leo_before": pa.array(at["before"]),
+            "leo_after": pa.array(at["after"]),
+            "hw_before": pa.array(at["hw_before"]),
+            "records_removed": pa.array(at["before"] - at["after"]),
+            "cause": words(at["cause"], c.CAUSES),
+            "evidence": words(at["evidence"], EVIDENCE),
+        })  # fmt: skip
+
+    def add_checks(self, rows: Ints) -> None:
+        """Fold what was computed against what was stated into `conformance`."""
+        at = places(rows, c.CHECK_ROW)
+        for code in np.unique(at["check"]).tolist():
+            name = c.CHECKS[code]
+            here = at["check"] == code
+            equal = here & (at["computed"] == at["stated"]) & (code != c.CHECK_RULE)
+            entry = self.checks.setdefault(
+                name, {"check": name, "compared": 0, "matched": 0, "first_mismatch_seq": None, "note": None}
+            )
+            entry["compared"] += int(here.sum())
+            entry["matched"] += int(equal.sum())
+            wrong = np.flatnonzero(here & ~equal)
+            if len(wrong) and entry["first_mismatch_seq"] is None:
+                first = wrong[0]
+                broker = self.brokers[int(at["broker"][first])]
+                computed, stated = int(at["computed"][first]), int(at["stated"][first])
+                entry["first_mismatch_seq"] = int(at["seq"][first])
+                entry["note"] = f"broker {broker}: computed {computed}, stated {stated}"
+
+
+def places(rows: Ints, names: tuple[str, ...]) -> dict[str, Ints]:
+    """A kernel matrix as named columns."""
+    return {name: rows[:, k] for k, name in enumerate(names)}
+
+
+def words(found: Ints, table: tuple[str, ...]) -> pa.Array:
+    """Codes as text."""
+    return pa.DictionaryArray.from_arrays(pa.array(found, pa.int64()), pa.array(table)).cast(pa.string())
+
+
+def stamps(found: Ints) -> pa.Array:
+    """Microseconds as UTC times."""
+    return pa.array(found, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+
+
+def offsets(found: Ints) -> pa.Array:
+    """Numbers that are null below 0."""
+    return pa.array(found, mask=found < 0)
+
+
+@cache
+def schema_of(name: str) -> pa.Schema:
+    """A replay table's Arrow schema; null where the key is not yet known is left to the writer."""
+    return TABLES[name].arrow_schema
+
+
+def rows_of(batch: pa.Table, kind: str) -> list[dict[str, Any]]:
+    """The events of one kind, as dicts."""
+    found: list[dict[str, Any]] = batch.filter(pc.equal(batch.column("kind"), kind)).to_pylist()
+    return found
+
+
+def replay_partition(key: dict[str, Any], batches: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+    """Replay one partition's events, given in seq order, batch by batch -> (table name, rows)."""
+    replay = PartitionReplay(key)
+    for batch in batches:
+        yield from replay.feed(batch)
+    yield from replay.finish()

@@ -1,0 +1,29 @@
+"""Facts as rows: dicts in which a column that the fact does not have reads as null.
+
+A fact fills a fifth of its columns, so rows are made kind by kind, of the columns that the kind uses at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+class Row(dict[str, Any]):
+    """One fact; a missing column is null."""
+
+    def __missing__(self, key: str) -> None:
+        """Columns that no fact of this kind fills are not stored."""
+        return
+
+
+def rows_of_facts(facts: pa.Table) -> list[Row]:
+    """A table of facts as rows, in the table's order within each kind."""
+    out: list[Row] = []
+    for kind in sorted(k for k in pc.unique(facts.column("kind")).to_pylist() if k is not None):
+        same = facts.filter(pc.equal(facts.column("kind"), kind))
+        used = [name for name in same.column_names if same.column(name).null_count < len(same)]
+        out.extend(map(Row, same.select(used).to_pylist()))
+    return out

@@ -1,0 +1,248 @@
+#!/usr/bin/env bash
+# Sets up what Tidemark needs, once, and hands a job to spark-submit. Without arguments it says how.
+#
+# Environment: JAVA_HOME         a JDK 17 or 21, if `java` on the PATH is another
+#              TIDEMARK_PYTHON   the Python to make the environment with (default: the first of 3.11 to 3.14 found)
+#              TIDEMARK_VENV     where the environment lies (default: .venv next to this script)
+#              TIDEMARK_IVY      where Spark keeps the jars it fetched (default: ~/.ivy2.5.2, Spark's own)
+#              SPARK_CONF_DIR    Spark's configuration (default: conf/ next to this script)
+set -euo pipefail
+
+script=${BASH_SOURCE[0]}
+while [ -L "$script" ]; do
+  target=$(readlink "$script")
+  case $target in /*) script=$target ;; *) script=$(dirname "$script")/$target ;; esac
+done
+here=$(cd "$(dirname "$script")" && pwd -P)
+venv=${TIDEMARK_VENV:-$here/.venv}
+case $venv in /*) ;; *) venv=$PWD/$venv ;; esac
+ivy=${TIDEMARK_IVY:-$HOME/.ivy2.5.2}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/tidemark
+export SPARK_CONF_DIR=${SPARK_CONF_DIR:-$here/conf}
+
+say() { printf 'tidemark: %s\n' "$*" >&2; }
+die() { say "$2"; exit "$1"; }
+sha256() { if command -v sha256sum >/dev/null; then sha256sum "$@"; else shasum -a 256 "$@"; fi; }
+
+help() {
+  cat <<'TEXT'
+Tidemark replays Kafka's replication protocol from broker logs, and says which acknowledged records were lost, when and why.
+
+  ./spark-submit.sh demo                                        a real recording, from logs to report, in a few minutes
+  ./spark-submit.sh inspect --recording DIR                     what is in a recording, and what it can answer
+  ./spark-submit.sh run --recording DIR --warehouse DIR         parse, order, replay, validate, report
+  ./spark-submit.sh ingest|replay|validate|report ...           one stage of it
+  ./spark-submit.sh tests [pytest arguments]                    every check of this repository
+  ./spark-submit.sh JOB --help                                  the flags of a job, with examples
+
+Everything after `--` goes to spark-submit:  ./spark-submit.sh run --recording DIR --warehouse DIR -- --master yarn --conf K=V
+Needed: Python 3.11 to 3.14, a JDK 17 or 21; the rest is fetched at the first start (PyPI, Maven Central) and kept.
+Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 an expectation failed; 4 losses found and --fail-on-loss given.
+TEXT
+}
+
+# Prints the first Python that can make the environment.
+find_python() {
+  local name found='' candidates=(python3 python3.13 python3.12 python3.11 python3.14 python)
+  [ -z "${TIDEMARK_PYTHON:-}" ] || candidates=("$TIDEMARK_PYTHON")
+  for name in "${candidates[@]}"; do
+    command -v "$name" >/dev/null || continue
+    "$name" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' 2>/dev/null || { found=$name; continue; }
+    "$name" -c 'import ensurepip, venv' 2>/dev/null || { found="$name without venv"; continue; }
+    command -v "$name"
+    return
+  done
+  case $found in
+    *' without venv') die 2 "${found% without venv} cannot make virtual environments: install its venv package (Debian, Ubuntu: python3-venv)" ;;
+    '') die 2 'no Python found: install Python 3.11, 3.12, 3.13 or 3.14, or name one in TIDEMARK_PYTHON' ;;
+    *) die 2 "Python 3.11 to 3.14 is needed, and $found is $("$found" --version 2>&1 || true): install one, or name one in TIDEMARK_PYTHON" ;;
+  esac
+}
+
+check_java() {
+  local java=java version
+  [ -z "${JAVA_HOME:-}" ] || java=$JAVA_HOME/bin/java
+  command -v "$java" >/dev/null || die 2 "no Java found${JAVA_HOME:+ in JAVA_HOME ($JAVA_HOME)}: install a JDK 17 or 21, and put it on the PATH or in JAVA_HOME"
+  version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -1)
+  case $version in
+    17 | 21) ;;
+    *) die 2 "a JDK 17 or 21 is needed, and $java is ${version:-none that starts}: install one, and put it on the PATH or in JAVA_HOME" ;;
+  esac
+}
+
+lock_hash() { sha256 <"$here/$1" | cut -c1-64; }
+is_installed() { [ -x "$venv/bin/python" ] && [ "$(cat "$venv/tidemark-$1" 2>/dev/null)" = "$(lock_hash "$1")" ]; }
+has_jars() { (cd "$ivy/jars" 2>/dev/null && sha256 -c "$here/conf/jars.sha256" >/dev/null 2>&1); }
+
+# Installs one lock file into the environment; its hash, written last, says that it is whole.
+install_lock() {
+  is_installed "$1" && return
+  say "installing the packages of $1 into $venv (once; it takes some minutes)"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$here/$1" ||
+    die 1 "pip could not install $1; what it said stands above; the next start tries again"
+  lock_hash "$1" >"$venv/tidemark-$1.new" && mv "$venv/tidemark-$1.new" "$venv/tidemark-$1"
+}
+
+make_environment() {
+  local python
+  if ! is_installed requirements.lock; then
+    python=$(find_python)
+    if [ -e "$venv/tidemark" ]; then
+      rm -rf "$venv" # made for another lock file, or half made
+    elif [ -n "$(ls -A "$venv" 2>/dev/null)" ]; then
+      die 2 "$venv is there, and Tidemark did not make it: move it away, or name another place in TIDEMARK_VENV"
+    fi
+    mkdir -p "$venv" && touch "$venv/tidemark"
+    "$python" -m venv "$venv" || die 1 "$python could not make a virtual environment in $venv"
+  fi
+  install_lock requirements.lock
+  [ "${1:-}" != tests ] || install_lock requirements-dev.lock
+  # The second line is where the packages lie in an environment that was shipped to a cluster.
+  printf '%s\n../../../tidemark\n' "$here" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tidemark.pth"
+}
+
+# Lets Spark's own resolver fetch Delta's jars: it wants a program to run, and version.py only sets a variable.
+fetch_jars() {
+  local log
+  has_jars && return
+  log=$(mktemp "${TMPDIR:-/tmp}/tidemark-jars.XXXXXX")
+  say "fetching Delta's jars into $ivy"
+  sed 's/^[0-9a-f]*  //' "$here/conf/jars.sha256" | while IFS= read -r jar; do rm -f "$ivy/jars/$jar"; done
+  "$SPARK_HOME/bin/spark-submit" --master 'local[1]' --conf "spark.jars.ivy=$ivy" "$SPARK_HOME/version.py" >"$log" 2>&1 ||
+    die 1 "Spark could not fetch Delta's jars from Maven Central; see $log (a mirror: spark.jars.repositories in conf/spark-defaults.conf)"
+  has_jars || die 1 "the jars in $ivy/jars are not those of conf/jars.sha256; see $log"
+  rm -f "$log"
+}
+
+use_environment() {
+  export PYSPARK_PYTHON=$venv/bin/python PYSPARK_DRIVER_PYTHON=$venv/bin/python
+  export GX_ANALYTICS_ENABLED=false PYTHONHASHSEED=0
+  SPARK_HOME=$("$venv/bin/python" -c 'import importlib.util as u; print(u.find_spec("pyspark").submodule_search_locations[0])')
+  export SPARK_HOME
+  # Compiled code does not notice a change in a file it calls into: other sources, another cache.
+  NUMBA_CACHE_DIR=$cache/numba/$(cat "$here"/replay/*.py | sha256 | cut -c1-16)
+  export NUMBA_CACHE_DIR
+}
+
+set_up() { # [tests]
+  make_environment "$@"
+  use_environment
+  fetch_jars
+}
+
+# Sets up under a lock that the system lets go of when its holder dies, however it dies.
+ensure_set_up() { # [tests]
+  if ! { is_installed requirements.lock && { [ "${1:-}" != tests ] || is_installed requirements-dev.lock; } && has_jars &&
+    grep -qxF "$here" "$venv"/lib/python3*/site-packages/tidemark.pth; }; then
+    local python
+    python=$(find_python)
+    mkdir -p "$(dirname "$venv")"
+    "$python" -c 'import fcntl, subprocess, sys
+lock = open(sys.argv[1], "w")
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("tidemark: another start is setting up; waiting for it", file=sys.stderr)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+sys.exit(subprocess.call(sys.argv[2:], pass_fds=[lock.fileno()]))' "$venv.lock" "$BASH" "$here/spark-submit.sh" set-up "$@" || exit $?
+  fi
+  use_environment
+}
+
+run_tests() {
+  check_java
+  ensure_set_up tests
+  cd "$here"
+  export SPARK_LOCAL_IP=127.0.0.1
+  local step failed=()
+  for step in 'ruff check .' 'ruff format --check .' 'mypy' 'lint-imports'; do
+    say "$step"
+    # shellcheck disable=SC2086
+    PATH=$venv/bin:$PATH "$venv/bin/"$step || failed+=("$step")
+  done
+  say "pytest $*"
+  "$venv/bin/python" -m pytest "$@" || failed+=(pytest)
+  [ ${#failed[@]} -eq 0 ] || die 1 "failed: $(printf '%s; ' "${failed[@]}" | sed 's/; $//')"
+}
+
+# What --master says, as a flag, as --conf, or in the defaults.
+master_of() {
+  local master
+  master=$(awk '$1 == "spark.master" { print $2 }' "$SPARK_CONF_DIR/spark-defaults.conf" 2>/dev/null || true)
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --master) master=${2:-} ;;
+      --master=*) master=${1#--master=} ;;
+      spark.master=*) master=${1#spark.master=} ;;
+      --conf=spark.master=*) master=${1#--conf=spark.master=} ;;
+    esac
+    shift
+  done
+  printf '%s' "${master:-local[*]}"
+}
+
+# Packs the environment with our packages in it, and prints its URI. The nodes need the same Python at the same place.
+pack_environment() {
+  local archive stage
+  archive=$cache/environment-$(cat "$here"/{schemas,replay,pipelines,jobs}/*.py "$here/requirements.lock" | sha256 | cut -c1-16).tar.gz
+  if [ ! -e "$archive" ]; then
+    say "packing the environment for the cluster into $archive"
+    mkdir -p "$cache"
+    stage=$(mktemp -d "$cache/stage.XXXXXX")
+    mkdir "$stage/tidemark"
+    cp -R "$here"/{schemas,replay,pipelines,jobs} "$stage/tidemark"
+    tar -czf "$stage/environment.tar.gz" --exclude '*/pyspark/jars' --exclude '__pycache__' -C "$venv" . -C "$stage" tidemark
+    mv "$stage/environment.tar.gz" "$archive"
+    rm -rf "$stage"
+  fi
+  "$venv/bin/python" -c 'import pathlib, sys; print(pathlib.Path(sys.argv[1]).as_uri())' "$archive"
+}
+
+submit() { # FILE ARGUMENTS... [-- SPARK FLAGS...]
+  local job=$1 arguments=() flags=() jars archive
+  shift
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do arguments+=("$1"); shift; done
+  [ $# -eq 0 ] || shift
+  jars=$(sed "s|^[0-9a-f]*  |$ivy/jars/|" "$here/conf/jars.sha256" | paste -sd, -)
+  flags=(--jars "$jars" --conf spark.jars.packages=)
+  case $(master_of "$@") in
+    local | 'local['*) export SPARK_LOCAL_IP=127.0.0.1 ;;
+    *)
+      archive=$(pack_environment)
+      flags+=(--archives "$archive#environment" --conf spark.pyspark.python=./environment/bin/python)
+      case " $* " in
+        *'--deploy-mode cluster '* | *'--deploy-mode=cluster '* | *'spark.submit.deployMode=cluster '*) ;;
+        *) flags+=(--conf "spark.pyspark.driver.python=$venv/bin/python") ;;
+      esac
+      ;;
+  esac
+  exec "$SPARK_HOME/bin/spark-submit" "${flags[@]}" "$@" "$here/jobs/$job" ${arguments[@]+"${arguments[@]}"}
+}
+
+# The flags of a job, by its own parser: neither the environment nor a JVM is needed.
+job_help() {
+  local python=$venv/bin/python
+  [ -x "$python" ] || python=$(find_python)
+  PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$here exec "$python" "$here/jobs/$1" --help
+}
+
+command=${1:-help}
+[ $# -eq 0 ] || shift
+case $command in
+  help | --help | -h) help; exit 0 ;;
+  set-up) set_up "$@"; exit 0 ;;
+  tests) run_tests "$@"; exit 0 ;;
+  demo | run | ingest | validate | report) job=$command.py ;;
+  replay) job=replay_job.py ;;
+  inspect) job=inspect_recording.py ;;
+  *) die 2 "there is no job '$command': demo, inspect, run, ingest, replay, validate, report or tests" ;;
+esac
+for argument in "$@"; do
+  case $argument in
+    --) break ;;
+    -h | --help) job_help "$job" ;;
+  esac
+done
+check_java
+ensure_set_up
+submit "$job" "$@"

@@ -1,0 +1,51 @@
+"""What every test may use: where things are, and one Spark session for all tests that need one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+REPOSITORY = Path(__file__).parent.parent
+
+# As spark-submit.sh sets them, for `pytest` by itself.
+os.environ.setdefault("SPARK_CONF_DIR", str(REPOSITORY / "conf"))
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def recordings() -> Path:
+    return REPOSITORY / "tests" / "recordings"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from pipelines.session import spark_session  # noqa: PLC0415 - tests without Spark do not pay for it
+
+    session = spark_session(
+        "tidemark tests",
+        {
+            "spark.master": "local[2]",
+            "spark.driver.memory": "2g",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # short jobs: compiling well does not pay
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark-warehouse")),
+        },
+    )
+    yield session
+    session.stop()

@@ -1,0 +1,69 @@
+"""Parsing on Spark says what parsing in one process says, whatever the tasks."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipelines import ingest
+from pipelines.parse.collect import collect
+from pipelines.recording import discover
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from pipelines.recording import Recording
+
+ORDER = [("source_file", "ascending"), ("source_line", "ascending"), ("fact_id", "ascending")]
+
+
+@pytest.fixture(scope="module")
+def recording(recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """A small real recording with a plain log, a copy of it, and a damaged file."""
+    root = tmp_path_factory.mktemp("recordings") / "small"
+    shutil.copytree(recordings / "last-replica", root)
+    logs = root / "logs" / "node-1"
+    packed = logs / "server.log.gz"
+    (logs / "server.log").write_bytes(gzip.decompress(packed.read_bytes()))
+    packed.write_bytes(packed.read_bytes()[:-2000])
+    (root / "logs" / "node-2" / "notes.txt").write_text("nothing of Kafka's\n")
+    return discover(root)
+
+
+def sorted_rows(table: pa.Table) -> list[dict[str, object]]:
+    return table.sort_by(ORDER).to_pylist()
+
+
+def test_same_facts_as_in_one_process(
+    spark: SparkSession, recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = collect(recording)
+    monkeypatch.setattr(ingest, "RANGE_BYTES", 300_000)  # so that the plain log is read in several ranges
+    parsed = ingest.parse(spark, recording, str(tmp_path / "staging"))
+    found = parsed.facts.toArrow()
+    assert found.schema.names == expected.facts.schema.names
+    assert sorted_rows(found.cast(expected.facts.schema)) == sorted_rows(expected.facts)
+    rejected = {(row["source_file"], row["source_line"], row["reason"]) for row in parsed.rejected.collect()}
+    assert rejected == {(r["source_file"], r["source_line"], r["reason"]) for r in expected.rejected.to_pylist()}
+    assert {file for file, _, _ in rejected} == {"logs/node-1/server.log.gz", "logs/node-2/notes.txt"}
+    whole = next(entry for entry in parsed.inputs if entry["path"] == "logs/node-1/server.log")
+    alone = expected.counts["logs/node-1/server.log"]
+    assert (whole["lines"], whole["facts"]) == (alone.lines, alone.facts)
+    assert (whole["first_ts"], whole["last_ts"]) == (alone.first_ts, alone.last_ts)
+    assert sum(sum(loggers.values()) for loggers in whole["no_interest"].values()) == alone.no_interest.total()
+
+
+def test_inspect_says_what_can_be_answered(spark: SparkSession, recording: Recording) -> None:
+    found = ingest.inspect(spark, recording)
+    assert found["kafka_versions"] == ["4.1.0"]
+    assert [broker["broker"] for broker in found["brokers"]] == [0, 1, 2, 3]
+    assert {broker["server log"] for broker in found["brokers"]} == {"TRACE"}
+    assert found["rejected_lines"] == 3  # a cut line, the cut stream, the file that is nothing known
+    assert any("Acknowledgements" in sentence for sentence in found["answers"])
+    assert any("metadata dump states" in sentence for sentence in found["answers"])

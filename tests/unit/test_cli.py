@@ -1,0 +1,147 @@
+"""Arguments, settings, and how a job says that something went wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jobs import cli
+from schemas.errors import InputError, TidemarkError
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    parser = cli.job_parser("run", "A job.", ("--warehouse DIR",))
+    cli.add_input_flags(parser)
+    cli.add_warehouse_flags(parser)
+    cli.add_output_flags(parser)
+    return parser.parse_args(["--warehouse", "w", *arguments])
+
+
+def log(folder: Path) -> Path:
+    path = folder / "logs" / "node-1" / "server.log"
+    path.parent.mkdir(parents=True)
+    path.write_text("")
+    return folder
+
+
+def test_several_recordings_and_several_flags_add_up(tmp_path: Path) -> None:
+    one, two, three = (str(log(tmp_path / name)) for name in ("a", "b", "c"))
+    found = [find() for find in cli.recordings(parsed("--recording", one, two, "--recording", three))]
+    assert [recording.recording_id for recording in found] == ["a", "b", "c"]
+
+
+def test_logs_are_named_broker_by_broker(tmp_path: Path) -> None:
+    path = log(tmp_path / "x") / "logs"
+    arguments = ("--logs", f"4={path}", "--recording-id", "prod", "--time-zone", "4=Europe/Berlin", "UTC")
+    (find,) = cli.recordings(parsed(*arguments))
+    recording = find()
+    assert [source.broker_id for source in recording.sources] == [4]
+    assert [recording.manifest.time_zone(broker) for broker in (4, 5)] == ["Europe/Berlin", "UTC"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--recording", "a", "b", "--recording-id", "c"), "--recording-id names one recording"),
+        (("--recording", "a", "--logs", "1=x"), "leave out --logs"),
+        (("--logs", "1=x"), "--recording-id NAME"),
+    ],
+)
+def test_flags_that_contradict_each_other_are_bad_input(arguments: tuple[str, ...], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        cli.recordings(parsed(*arguments))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--logs", "x"),
+        ("--logs", "a=x"),
+        ("--time-zone", "Mars/Base"),
+        ("--from", "noon"),
+        ("--topic", "("),
+        ("--rec", "x"),
+    ],
+)
+def test_a_flag_that_cannot_be_read_is_bad_usage(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parsed(*arguments)
+    assert caught.value.code == cli.BAD_INPUT
+    assert "error:" in capsys.readouterr().err
+
+
+def test_times_become_utc_and_narrow_the_settings() -> None:
+    found = cli.settings(parsed("--from", "2025-03-01T10:00+01:00", "--to", "2025-03-01T10:00", "--topic", "a", "b.*"))
+    assert found["from"] == "2025-03-01T09:00:00+00:00"
+    assert found["to"] == "2025-03-01T10:00:00+00:00"
+    assert found["topics"] == ["a", "b.*"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("colour = 1", "there is no setting 'colour'"),
+        ("shuffle_partitions = 'many'", "should be a whole number"),
+        ("shuffle_partitions = true", "should be a whole number"),
+        ("unlisted_fetches = ", "Invalid value"),
+    ],
+)
+def test_settings_that_cannot_be_are_bad_input(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=told) as caught:
+        cli.settings(parsed("--settings", str(path)))
+    assert caught.value.source == str(path)
+
+
+def test_the_last_word_of_bad_input_is_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.tell(InputError("not JSON", source="MANIFEST.json", line=3)) == cli.BAD_INPUT
+    assert capsys.readouterr().err == "tidemark: MANIFEST.json:3: not JSON\n"
+
+
+def test_the_last_word_of_a_bug_is_one_line_and_the_trace_lies_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> int:
+        raise TidemarkError("first line\nsecond line")
+
+    assert cli.guarded(broken) == cli.FAILED
+    told = capsys.readouterr().err
+    assert told.startswith("tidemark: TidemarkError: first line (details: ")
+    assert told.count("\n") == 1
+    trace = Path(told.split("details: ")[1].rstrip(")\n"))
+    assert "in broken" in trace.read_text()
+    trace.unlink()
+
+
+def test_of_a_workers_error_its_own_last_line_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    error = RuntimeError(
+        "\n  An exception was thrown.\nTraceback (most recent call last):\n  File x\nValueError: odd\n\nat a.b"
+    )
+    cli.tell(error)
+    told = capsys.readouterr().err
+    assert told.startswith("tidemark: RuntimeError: ValueError: odd (details: ")
+    Path(told.split("details: ")[1].rstrip(")\n")).unlink()
+
+
+@pytest.mark.parametrize(("codes", "code"), [((), 0), ((0, 4), 4), ((4, 3, 0), 3), ((3, 2), 2), ((2, 1, 4), 1)])
+def test_of_several_recordings_the_worst_code_wins(codes: tuple[int, ...], code: int) -> None:
+    assert cli.worst(codes) == code
+
+
+def test_a_dry_run_reads_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = log(tmp_path / "a")
+    args = parsed("--recording", str(folder), "--dry-run", "--warehouse", str(tmp_path / "w"))
+    assert cli.run_stages(args, "run", ("ingest", "replay")) == cli.DONE
+    assert "a: would read 1 files" in capsys.readouterr().out
+    assert not (tmp_path / "w").exists()
+
+
+def test_the_shipped_settings_are_settings() -> None:
+    assert json.dumps(cli.settings(parsed()))
