@@ -181,7 +181,7 @@ class Warehouse:
         """Put a copy of a local directory at `name` in the warehouse, in place of what is there; say where."""
         target = f"{self.path}/{name}"
         path, system = self._hadoop(target)
-        system.setWriteChecksum(False)  # noqa: FBT003 - no .crc files between pages
+        system.setWriteChecksum(False)
         system.delete(path, True)  # noqa: FBT003
         system.mkdirs(path.getParent())
         system.copyFromLocalFile(False, True, self._hadoop(f"file://{local_dir}")[0], path)  # noqa: FBT003

@@ -8,10 +8,9 @@ partition in its session; then each partition's facts are ordered on their own. 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -24,6 +23,9 @@ from replay.rows import Row, rows_of_facts
 from replay.sessions import SESSION_SCHEMA, rebuild_sessions
 from replay.spine import micros
 from replay.standstill import AWAKE_US, STANDSTILL_US
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle")
 UNORDERED_KINDS = ("api", "leo_update", "remote_leo_update", "log_append")  # statements that the order does not need
@@ -54,11 +56,15 @@ def order(spark: SparkSession, facts: DataFrame, settings: Mapping[str, Any]) ->
     others = wanted.where((F.col("kind") != "fetch") & F.col("partition").isNotNull())
     columns = [F.lit(None).cast(spark_type(field.type)).alias(field.name) for field in SESSION_SCHEMA]
     names = {field.name for field in SESSION_SCHEMA}
-    missing = [column for field, column in zip(SESSION_SCHEMA, columns, strict=True) if field.name not in others.columns]
+    missing = [
+        column for field, column in zip(SESSION_SCHEMA, columns, strict=True) if field.name not in others.columns
+    ]
     everything = others.select(*[c for c in others.columns if c in names], *missing).unionByName(fetches)
     named = F.coalesce(F.col("topic"), *topic_names(cluster), F.col("topic_id"))
-    return everything.groupBy(named.alias("topic"), "partition").applyInArrow(
-        lambda key, table: order_group(key, table, cluster), event_ddl()
+    return (
+        everything.withColumn("topic", named)
+        .groupBy("topic", "partition")
+        .applyInArrow(lambda key, table: order_group(key, table, cluster), event_ddl())
     )
 
 
@@ -191,7 +197,7 @@ def incarnation_of(row: Row, ids: list[tuple[int, str]], cluster: Cluster) -> in
     """Which incarnation of its topic a fact is about: by id, else by when the topics of that name were created."""
     if row["topic_id"] in cluster.topics:
         return cluster.topics[row["topic_id"]][1]
-    if row["ts"] is None or len(ids) < 2:  # noqa: PLR2004 - one incarnation leaves no choice
+    if row["ts"] is None or len(ids) < 2:
         return max(len(ids) - 1, 0)
     at = micros(row["ts"])
     return max(sum(created <= at for created, _ in ids) - 1, 0)

@@ -6,7 +6,7 @@ frame, `output` naming the table and the columns being the union of all tables';
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping  # noqa: TC003 - Spark reads the annotations at run time
 from typing import Any
 
 import numpy as np

@@ -109,9 +109,7 @@ def acknowledged(incident: dict[str, Any]) -> tuple[int | None, int | None]:
     return sure, (incident["acked_all_possible"] or 0) + (incident["acked_one_possible"] or 0)
 
 
-def _verdict(
-    incidents: list[dict[str, Any]], coverage: list[dict[str, Any]], tables: dict[str, int]
-) -> dict[str, Any]:
+def _verdict(incidents: list[dict[str, Any]], coverage: list[dict[str, Any]], tables: dict[str, int]) -> dict[str, Any]:
     """The one sentence, and the numbers it is made of."""
     known = [acknowledged(incident) for incident in incidents]
     sure = sum(count for count, _ in known if count is not None)
@@ -119,9 +117,7 @@ def _verdict(
     unknown = sum(count is None for count, _ in known)
     losing = {(i["topic"], i["incarnation"], i["partition"]) for i in incidents}
     hit = {
-        (i["topic"], i["incarnation"], i["partition"])
-        for i, (count, _) in zip(incidents, known, strict=True)
-        if count
+        (i["topic"], i["incarnation"], i["partition"]) for i, (count, _) in zip(incidents, known, strict=True) if count
     }
     has_requests = any("request log" in broker["sources"] for broker in coverage)
     if sure:
@@ -136,7 +132,9 @@ def _verdict(
         verdict, headline = "unknown", "Cannot tell: the recording holds nothing about replication"
     elif incidents:
         verdict = "unacknowledged"
-        headline = f"Nothing acknowledged was lost, but committed or consumed records in {_of(len(losing), 'partition')}"
+        headline = (
+            f"Nothing acknowledged was lost, but committed or consumed records in {_of(len(losing), 'partition')}"
+        )
     else:
         verdict = "nothing_lost"
         headline = "Nothing acknowledged was lost" + ("" if has_requests else " as far as the logs tell")
@@ -176,7 +174,9 @@ def _conformance(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]
             F.sum("matched").alias("matched"),
             F.count_if(F.col("matched") < F.col("compared")).alias("partitions_differing"),
             F.min(
-                F.when(F.col("matched") < F.col("compared"), F.struct("topic", "partition", "first_mismatch_seq", "note"))
+                F.when(
+                    F.col("matched") < F.col("compared"), F.struct("topic", "partition", "first_mismatch_seq", "note")
+                )
             ).alias("first"),
         )
         .collect()
@@ -219,16 +219,16 @@ def _run_with_rows(warehouse: Warehouse, recording_id: str, run_id: str | None, 
     table = {"ingest": "rejected_lines", "validate": "expectation_results"}[stage]
     if run_id is not None and warehouse.read(table, recording_id).where(F.col("run_id") == run_id).head(1):
         return run_id
-    runs = warehouse.read("runs", recording_id).where(F.array_contains("stages", stage) & (F.col("run_id") != (run_id or "")))
+    runs = warehouse.read("runs", recording_id).where(
+        F.array_contains("stages", stage) & (F.col("run_id") != (run_id or ""))
+    )
     last = runs.orderBy(F.desc("finished"), F.desc("run_id")).select("run_id").head(1)
     return str(last[0]["run_id"]) if last else run_id
 
 
 def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
     """Per broker: which sources spoke, from when to when. Broker null: what belongs to none (the metadata dump)."""
-    source = reduce(
-        lambda so_far, item: so_far.when(F.col("kind").isin(*item[1]), item[0]), SOURCES.items(), F.when(F.lit(False), "")
-    )
+    source = F.coalesce(*(F.when(F.col("kind").isin(*kinds), F.lit(name)) for name, kinds in SOURCES.items()))
     rows = (
         warehouse.read("facts", recording_id)
         .groupBy("broker_id")
@@ -260,7 +260,8 @@ def _look_at(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
                 "question": "Who left or joined the ISR, and when?",
                 "tool": "spark-sql",
                 "text": "SELECT topic, partition, seq, ts, leader_id, isr_before, isr, change, under_min_isr\n"
-                f"FROM delta.`{isr}` WHERE recording_id = {this} AND state = 'committed' ORDER BY topic, partition, seq",
+                f"FROM delta.`{isr}` WHERE recording_id = {this} AND state = 'committed'\n"
+                "ORDER BY topic, partition, seq",
             },
             {
                 "question": "How did the high watermarks move? (no Spark needed)",

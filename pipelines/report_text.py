@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import html
 import re
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
 SHOWN_INCIDENTS: Final = 20  # on a terminal; the JSON and the table hold all
 SHOWN_LINES: Final = 10
@@ -19,7 +19,7 @@ SHOWN_LINES: Final = 10
 MECHANISM_WORDS: Final = {
     "unclean_election": "unclean election: a replica outside the ISR became leader",
     "acks_one_leader_failure": "the leader failed before a follower had fetched what it had acknowledged (acks=1)",
-    "acks_one_planned_move": "leadership was moved on purpose before a follower had fetched what was acknowledged (acks=1)",
+    "acks_one_planned_move": "leadership was moved on purpose before a follower had what was acknowledged (acks=1)",
     "last_replica_standing": "the only replica in the ISR came back with less than it had",
     "hw_truncation": "a replica truncated to its own high watermark and then became leader",
     "fast_failover_divergence": "two elections in a row left a diverging log standing",
@@ -37,10 +37,16 @@ SEVERITY_WORDS: Final = {
     "S3": "visible records gone, none acknowledged",
 }
 RED, YELLOW, GREEN, BOLD, PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[1m", "\x1b[0m"
-VERDICT_COLOURS: Final = {"lost": RED, "possible": YELLOW, "unknown": YELLOW, "unacknowledged": YELLOW, "nothing_lost": GREEN}
+VERDICT_COLOURS: Final = {
+    "lost": RED,
+    "possible": YELLOW,
+    "unknown": YELLOW,
+    "unacknowledged": YELLOW,
+    "nothing_lost": GREEN,
+}
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
-_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]()#+!|~])")
+_MARKDOWN: Final = re.compile(r"([\\`*_\[\]|~])")
 
 
 def printable(text: object) -> str:
@@ -119,7 +125,8 @@ def _incident_lines(incident: dict[str, Any]) -> list[str]:
         f"how: {MECHANISM_WORDS[incident['mechanism']]} [{incident['mechanism']}]",
         f"severity: {incident['severity']}, {SEVERITY_WORDS[incident['severity']]}; evidence: {incident['evidence']}",
         f"when: lost {_time(incident['lost_ts'])}, cut {_time(incident['truncated_ts'])}",
-        f"leader: {_leader(incident, 'old')} -> {_leader(incident, 'new')}; the records stood on broker {incident['losing_broker_id']}",
+        f"leader: {_leader(incident, 'old')} -> {_leader(incident, 'new')}",
+        f"the records stood on: broker {incident['losing_broker_id']}",
     ]
     if incident["producers"]:
         lines.append(f"producers: {', '.join(incident['producers'])}")
@@ -164,7 +171,10 @@ def _chain_lines(incident: dict[str, Any]) -> list[str]:
 def _sections(findings: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
     """What follows the incidents: title and lines of each part that has something to say."""
     yield "Tables", [", ".join(f"{name} {rows:,}" for name, rows in findings["tables"].items())]
-    yield "Computed against reported (worst first)", [_check_line(check) for check in findings["conformance"]] or ["nothing to compare with"]
+    yield (
+        "Computed against reported (worst first)",
+        [_check_line(check) for check in findings["conformance"]] or ["nothing to compare with"],
+    )
     rejected = findings["rejected_lines"]
     if rejected["lines"]:
         reasons = [

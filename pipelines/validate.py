@@ -72,9 +72,13 @@ def check(
     try:
         counts = _row_counts(spark, views)
         suites = _run_suites(spark, kept, views, run_id)
-        outcomes = {o.expectation_config.meta["rule"]: o for suite in suites for o in suite.results}
+        outcomes = {_rule_id(outcome): outcome for suite in suites for outcome in suite.results}
         results = [
-            {"recording_id": recording_id, "run_id": run_id, **_result_row(spark, rule, outcomes[rule.id], views, counts)}
+            {
+                "recording_id": recording_id,
+                "run_id": run_id,
+                **_result_row(spark, rule, outcomes[rule.id], views, counts),
+            }
             for rule in all_rules()
         ]
     finally:
@@ -83,6 +87,12 @@ def check(
         for frame in kept.values():
             frame.unpersist()
     return results, suites
+
+
+def _rule_id(outcome: ExpectationValidationResult) -> str:
+    """The id of the rule that the expectation was made from."""
+    meta = outcome.expectation_config.meta if outcome.expectation_config else None
+    return str((meta or {})["rule"])
 
 
 def all_rules() -> list[Rule]:
@@ -129,9 +139,7 @@ def _run_suites(
         suite = gx.ExpectationSuite(name, expectations=[rule.expectation() for rule in asked])
         definition = gx.ValidationDefinition(name=name, data=batch, suite=context.suites.add(suite))
         validation = context.validation_definitions.add(definition)
-        results.append(
-            validation.run(batch_parameters={"dataframe": frame}, result_format="BOOLEAN_ONLY", run_id=when)
-        )
+        results.append(validation.run(batch_parameters={"dataframe": frame}, result_format="BOOLEAN_ONLY", run_id=when))
     return results
 
 

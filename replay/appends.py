@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from replay.chains import ack_operation, is_follower_fetch
 from replay.drafts import Draft, Operation
 from replay.merge import OP_APPEND
-from replay.partition_facts import PartitionFacts
-from replay.rows import Row
-from replay.spine import Tenure
 from replay.windows import Window, local_window, phases
+
+if TYPE_CHECKING:
+    from replay.partition_facts import PartitionFacts
+    from replay.rows import Row
+    from replay.spine import Tenure
 
 NOT_LEADER, TIMED_OUT, NOT_ENOUGH_AFTER_APPEND = 6, 7, 20
 APPENDED_YET_FAILED = (NOT_LEADER, TIMED_OUT, NOT_ENOUGH_AFTER_APPEND)
@@ -40,7 +43,11 @@ def was_appended(row: Row) -> bool:
         return True
     if error not in APPENDED_YET_FAILED:
         return False
-    return (row["base_offset"] or -1) >= 0 or bool(row["remote_us"]) or error == NOT_ENOUGH_AFTER_APPEND
+    return (
+        (row["base_offset"] if row["base_offset"] is not None else -1) >= 0
+        or bool(row["remote_us"])
+        or error == NOT_ENOUGH_AFTER_APPEND
+    )
 
 
 def produces_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
@@ -55,9 +62,7 @@ def produces_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
     return out
 
 
-def append_chain(
-    facts: PartitionFacts, tenure: Tenure, produces: list[Row]
-) -> tuple[list[Operation], list[Operation]]:
+def append_chain(facts: PartitionFacts, tenure: Tenure, produces: list[Row]) -> tuple[list[Operation], list[Operation]]:
     """The tenure's appends in offset order, and the answers to its produces."""
     start = facts.starts.get(tenure.epoch)
     placed: dict[int, Row] = {}
@@ -73,16 +78,17 @@ def append_chain(
             placed[base] = row
     edges = known_edges(facts, tenure)
     batches = lay_out(facts, tenure, placed, floating, edges)
-    appends, acks = [], []
-    before = None
+    appends: list[Operation] = []
+    acks: list[Operation] = []
+    before: Operation | None = None
     for batch in batches:
         operation = append_operation(facts, tenure, batch, before)
         appends.append(operation)
         before = operation
-        row = batch.row
-        if row is None or row["acks"] == 0 or row["error_code"] is None:
+        produce = batch.row
+        if produce is None or produce["acks"] == 0 or produce["error_code"] is None:
             continue
-        answer = ack_operation(facts, tenure, row, (batch.base, batch.end, batch.evidence), duplicate=False)
+        answer = ack_operation(facts, tenure, produce, (batch.base, batch.end, batch.evidence), duplicate=False)
         if answer.hw > 0:
             acks.append(answer)
         else:
@@ -108,7 +114,7 @@ def known_edges(facts: PartitionFacts, tenure: Tenure) -> list[int]:
     for row in facts.by_kind["segment_batch"]:
         if row["leader_epoch"] == tenure.epoch:
             edges |= {row["base_offset"], row["last_offset"] + 1}
-    stated = next((leo for epoch, leo in facts.stated_leos(tenure.leader) if epoch > tenure.epoch), None)
+    stated = facts.stated_after(tenure)
     if stated is not None and stated >= max(edges, default=0):
         edges.add(stated)  # lower: its log was cut before it said so
     return sorted(edges)
@@ -144,7 +150,9 @@ def lay_out(
         if row is None:
             row = next_floating(waiting, batches, placed, marks, place)
         if after is None:
-            batches.append(Batch(base, segments.get(base, base + 1), "observed" if base in segments else "bounded", row))
+            batches.append(
+                Batch(base, segments.get(base, base + 1), "observed" if base in segments else "bounded", row)
+            )
         elif base in segments:
             batches.append(Batch(base, after, "observed", row))
         else:
@@ -172,7 +180,7 @@ def next_floating(
 
 def split(base: int, after: int, row: Row | None, waiting: list[Row], *, until: int) -> list[Batch]:
     """[base, after) as one batch, or as several where unplaced produces fall into it."""
-    inside = []
+    inside: list[Row] = []
     while waiting and phases(waiting[0]).local < until and len(inside) < after - base - 1:
         inside.append(waiting.pop(0))
     if not inside:
@@ -191,9 +199,7 @@ def split(base: int, after: int, row: Row | None, waiting: list[Row], *, until: 
     return out
 
 
-def append_operation(
-    facts: PartitionFacts, tenure: Tenure, batch: Batch, before: Operation | None
-) -> Operation:
+def append_operation(facts: PartitionFacts, tenure: Tenure, batch: Batch, before: Operation | None) -> Operation:
     """A batch as the merge orders it; an inserted one may have come any time up to the fetch that shows it."""
     row = batch.row
     if row is not None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from replay.drafts import Draft, Operation
 from replay.merge import OP_ACK, OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE, OP_WITNESS
 from replay.partition_facts import PartitionFacts, broker_draft
-from replay.rows import Row
 from replay.spine import Decision, Tenure, micros
 from replay.windows import (
     STAMP_EARLY_US,
@@ -21,6 +20,9 @@ from replay.windows import (
     local_window,
     phases,
 )
+
+if TYPE_CHECKING:
+    from replay.rows import Row
 
 CONSUMER = -1
 
@@ -344,9 +346,7 @@ def answered(
     return [Operation(OP_FETCH, local, [drafts[0], taken, *drafts[1:]], exact=exact, **saw)]
 
 
-def refused(
-    common: dict[str, Any], update: dict[str, Any], row: Row, after: int | None, window: Window
-) -> Operation:
+def refused(common: dict[str, Any], update: dict[str, Any], row: Row, after: int | None, window: Window) -> Operation:
     """A fetch answered with an error or a diverging epoch: no state of the leader moves; the follower may cut."""
     epoch, end = row["diverging_epoch"], row["diverging_end_offset"]
     drafts = [Draft("fetch_update", row, window, {**update, "diverging_epoch": epoch, "diverging_end_offset": end})]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from replay.rows import Row
-from replay.windows import Window
+if TYPE_CHECKING:
+    from replay.rows import Row
+    from replay.windows import Window
 
 
 class Draft:

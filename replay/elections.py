@@ -6,12 +6,15 @@ change itself, before it (ReplicationControlManager), so the two share their tim
 
 from __future__ import annotations
 
-from replay.rows import Row
-from replay.spine import Decision
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from replay.rows import Row
+    from replay.spine import Decision
 
 
 def cause_of(decision: Decision, broker: int, changes: list[Row]) -> str | None:
-    """'fenced' or 'controlled_shutdown' where the decision came with that change of `broker`, or after it; else None."""
+    """'fenced' or 'controlled_shutdown' where the decision came with that change of `broker` or after it."""
     here = decision.row["metadata_offset"]
     if here is None:
         return None
@@ -63,11 +66,14 @@ def election_of(decision: Decision, earlier: list[Decision], changes: list[Row])
     cause = cause_of(decision, led, changes) if led != decision.leader else None
     if cause == "controlled_shutdown":
         return "controlled_shutdown", f"broker {led} shut down in order"
-    if cause == "fenced" or before.leader < 0 or led not in decision.isr:
-        reason = f"broker {led} was fenced" if cause == "fenced" else f"broker {led} left the ISR"
-        return "clean", reason if before.leader >= 0 else f"broker {decision.leader} came back"
+    if cause == "fenced":
+        return "clean", f"broker {led} was fenced"
+    if before.leader < 0:
+        return "clean", f"broker {decision.leader} came back"
     if before.adding or before.removing or decision.replicas != before.replicas:
         return "reassignment", "the assignment changed"
+    if led not in decision.isr:
+        return "clean", f"broker {led} left the ISR"
     if decision.replicas and decision.leader == decision.replicas[0]:
         return "preferred", f"broker {decision.leader} is the preferred leader"
     return "clean", f"leadership moved from broker {led}"

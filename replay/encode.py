@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +12,11 @@ from replay import encoding as c
 from replay.state import BOUNDED, DERIVED, NONE, OBSERVED, ROLE_FOLLOWER, ROLE_LEADER, UNKNOWN, UNSET, Ints
 from schemas.model import EVIDENCE
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 EVIDENCE_CODE = {name: code for code, name in enumerate(EVIDENCE)}
-assert (OBSERVED, DERIVED, BOUNDED, UNKNOWN) == tuple(range(4))  # noqa: S101 - the two orders must agree
+assert tuple(range(4)) == (OBSERVED, DERIVED, BOUNDED, UNKNOWN)  # noqa: S101 - the two orders must agree
 
 
 def brokers_of(events: pa.Table) -> list[int]:

@@ -77,7 +77,8 @@ STEPS = (
 LEO_ROW = ("seq", "ts", "broker", "observer", "epoch", "before", "leo", "step", "kind", "evidence")
 HW_ROW = ("seq", "ts", "broker", "role", "epoch", "before", "hw", "step", "kind", "cause", "evidence")
 ISR_ROW = (
-    "seq", "ts", "leader", "epoch", "partition_epoch", "isr", "isr_before", "state", "gap", "us", "under_min", "evidence",
+    "seq", "ts", "leader", "epoch", "partition_epoch", "isr", "isr_before", "state",
+    "gap", "us", "under_min", "evidence",
 )  # fmt: skip
 CUT_ROW = ("seq", "ts", "broker", "epoch", "before", "after", "hw_before", "cause", "evidence")
 CHECK_ROW = ("seq", "check", "broker", "computed", "stated")

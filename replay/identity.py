@@ -21,5 +21,13 @@ def event_id(facts: PartitionFacts, draft: Draft) -> str:
     where = (facts.topic, facts.incarnation, facts.partition, draft.kind)
     if draft.row is not None:
         return digest(draft.row["fact_id"], *where, draft.fields.get("broker_id"), draft.fields.get("replica_id"))
-    inserted = ("broker_id", "replica_id", "leader_epoch", "base_offset", "next_offset", "fetch_offset", "partition_epoch")
+    inserted = (
+        "broker_id",
+        "replica_id",
+        "leader_epoch",
+        "base_offset",
+        "next_offset",
+        "fetch_offset",
+        "partition_epoch",
+    )
     return digest("inserted", *where, *(draft.fields.get(name) for name in inserted))

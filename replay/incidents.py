@@ -154,7 +154,9 @@ class Ledger:
             "records": records,
             "acked_all": count["acked_all"] if told else None,
             "acked_one": count["acked_one"] if told else None,
-            "unacked": max(records - count["acked_all"] - count["acked_one"] - count["unconfirmed"] - count["unseen"], 0)
+            "unacked": max(
+                records - count["acked_all"] - count["acked_one"] - count["unconfirmed"] - count["unseen"], 0
+            )
             if told
             else None,
             "committed": sum(max(0, min(slots.end, committed) - slots.first) for slots in lost),
@@ -240,7 +242,7 @@ def prevention_of(mechanism: str, old: Log) -> list[str]:
     durable = ["acks=all", "min.insync.replicas=2"]
     if mechanism == "unclean_election":
         guard = ["unclean.leader.election.enable=false"]
-        return [*guard, "min.insync.replicas=2"] if old.min_isr < 2 else guard  # noqa: PLR2004 - a majority of three
+        return [*guard, "min.insync.replicas=2"] if old.min_isr < 2 else guard
     if mechanism == "last_replica_standing":
         return ["min.insync.replicas=2", "eligible.leader.replicas.version=1", "log.flush.interval.messages"]
     if mechanism == "hw_truncation":
@@ -350,7 +352,8 @@ def chain_of(row: Row, history: list[Row], cuts: list[Row]) -> dict[str, Any]:
     links: list[dict[str, Any]] = []
     for decision in history:
         if decision["leader_epoch"] == epoch and decision["election"] is not None:
-            what = f"broker {decision['leader_id']} elected for epoch {epoch} ({decision['election']}): {decision['trigger']}"
+            how = f"({decision['election']}): {decision['trigger']}"
+            what = f"broker {decision['leader_id']} elected for epoch {epoch} {how}"
         elif old <= decision["leader_epoch"] < epoch and decision["election"] == "offline":
             what = f"partition offline from epoch {decision['leader_epoch']}"
         elif decision["leader_epoch"] == old and decision["change"] in ("shrink", "fenced", "controlled_shutdown"):
@@ -369,6 +372,8 @@ def chain_of(row: Row, history: list[Row], cuts: list[Row]) -> dict[str, Any]:
         if cut["broker_id"] == row["losing_broker_id"] and truncated is None:
             truncated = at
         span = f"{cut['leo_before']} to {cut['leo_after']}"
-        links.append({"seq": cut["seq"], "ts": at, "what": f"broker {cut['broker_id']} cut its log from {span} ({cut['cause']})"})
+        links.append(
+            {"seq": cut["seq"], "ts": at, "what": f"broker {cut['broker_id']} cut its log from {span} ({cut['cause']})"}
+        )
     links.sort(key=lambda link: (link["ts"], link["seq"] or 0))
     return {"chain": links, "truncated_ts": truncated}

@@ -7,7 +7,7 @@ An event that breaks a rule changes nothing and is reported (`CHECK_RULE`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -78,11 +78,9 @@ from replay.encoding import (
 )
 from replay.jit import compiled
 from replay.log import diverging_target, truncate_to
-from replay.profile import Profile
 from replay.state import (
     ASSIGNED,
     BOUNDED,
-    DERIVED,
     LAG_US,
     MIN_ISR,
     NONE,
@@ -98,16 +96,17 @@ from replay.steps import (
     bits,
     follower_advance_hw,
     follower_append,
-    is_under_min_isr,
     leader_append,
     leader_commit_isr,
     leader_handle_fetch,
-    leader_maybe_increment_hw,
     make_follower,
     make_leader,
     note_hw,
     note_leo,
 )
+
+if TYPE_CHECKING:
+    from replay.profile import Profile
 
 OK, MISMATCH, BROKEN = 0, 1, 2  # what `apply` says of an event
 
@@ -215,7 +214,7 @@ def forget_unassigned(s: State, gone: int) -> None:
 
 
 @compiled
-def apply_cluster(s: State, p: Profile, e: Ints) -> int:
+def apply_cluster(s: State, e: Ints) -> int:
     """What holds for the partition as a whole: assignment, configuration, which brokers are fenced."""
     kind = e[E_KIND]
     if kind == PARTITION_CHANGE:
@@ -270,38 +269,41 @@ def apply(s: State, p: Profile, e: Ints) -> int:
     if kind == LOG_START_CHANGE:
         s.log_start[e[E_BROKER]] = max(s.log_start[e[E_BROKER]], e[E_EXTRA])
         return OK
-    return apply_cluster(s, p, e)
+    return apply_cluster(s, e)
 
 
 class Rows(NamedTuple):
-    """Where the kernel puts rows: a matrix per table, and how many rows of each are filled (`count`)."""
+    """Where the kernel puts rows: a matrix per table, and how many rows of each are filled (`filled`)."""
 
     leo: Ints
     hw: Ints
     isr: Ints
     cut: Ints
     check: Ints
-    count: Ints
+    filled: Ints
 
 
 N_LEO, N_HW, N_ISR, N_CUT, N_CHECK = range(5)
 
 
-def new_rows(events: int, brokers: int) -> Rows:
-    """Room for what `events` events can give at most, in a partition of `brokers` brokers."""
-    room = lambda per_event, width: np.zeros((events * per_event + 8, width), np.int64)  # noqa: E731
+def new_rows(events: int) -> Rows:
+    """Room for what `events` events can give at most."""
+
+    def room(per_event: int, width: int) -> Ints:
+        return np.zeros((events * per_event + 8, width), np.int64)
+
     return Rows(
         leo=room(3, len(LEO_ROW)),
         hw=room(2, len(HW_ROW)),
         isr=room(1, len(ISR_ROW)),
         cut=room(1, len(CUT_ROW)),
         check=room(3, len(CHECK_ROW)),
-        count=np.zeros(5, np.int64),
+        filled=np.zeros(5, np.int64),
     )
 
 
 @compiled
-def step_of(kind: int, role: int, of_hw: bool) -> int:
+def step_of(kind: int, role: int, of_hw: int) -> int:
     """Which step of the protocol moves an offset when an event of that kind acts on a broker of that role."""
     if kind == ROLE_CHANGE:
         return STEP_ROLE
@@ -333,16 +335,16 @@ def emit_offsets(s: State, e: Ints, leo_before: Ints, hw_before: Ints, rows: Row
     kind, seq, ts = e[E_KIND], e[E_SEQ], e[E_TS]
     for b in range(len(s.leo)):
         if s.leo[b] != leo_before[b]:
-            put(rows.leo, rows.count, N_LEO, (
-                seq, ts, b, 0, s.epoch[b], leo_before[b], s.leo[b], step_of(kind, s.role[b], False), kind,
+            put(rows.leo, rows.filled, N_LEO, (
+                seq, ts, b, 0, s.epoch[b], leo_before[b], s.leo[b], step_of(kind, s.role[b], 0), kind,
                 s.leo_evidence[b],
             ))  # fmt: skip
         if kind == ROLE_CHANGE and b == e[E_BROKER]:
             continue
         if s.hw[b] != hw_before[b]:
             cause = e[E_REPLICA] if kind in (FETCH_UPDATE, FETCH_APPLY) else NONE
-            put(rows.hw, rows.count, N_HW, (
-                seq, ts, b, s.role[b], s.epoch[b], hw_before[b], s.hw[b], step_of(kind, s.role[b], True), kind, cause,
+            put(rows.hw, rows.filled, N_HW, (
+                seq, ts, b, s.role[b], s.epoch[b], hw_before[b], s.hw[b], step_of(kind, s.role[b], 1), kind, cause,
                 s.hw_evidence[b],
             ))  # fmt: skip
 
@@ -352,11 +354,11 @@ def emit_role(s: State, e: Ints, hw_before: int, hw_taken: int, rows: Rows) -> N
     """The HW with which a broker takes up its role, and the raise that its first attempt may bring."""
     b, seq, ts = e[E_BROKER], e[E_SEQ], e[E_TS]
     evidence = s.hw_evidence[b]
-    put(rows.hw, rows.count, N_HW, (
+    put(rows.hw, rows.filled, N_HW, (
         seq, ts, b, s.role[b], s.epoch[b], hw_before, hw_taken, STEP_ROLE, ROLE_CHANGE, NONE, evidence,
     ))  # fmt: skip
     if s.hw[b] != hw_taken:
-        put(rows.hw, rows.count, N_HW, (
+        put(rows.hw, rows.filled, N_HW, (
             seq, ts, b, s.role[b], s.epoch[b], hw_taken, s.hw[b], STEP_LEADER_HW, ROLE_CHANGE, NONE, evidence,
         ))  # fmt: skip
 
@@ -374,7 +376,7 @@ def emit_isr(s: State, e: Ints, state: int, isr: int, before: int, rows: Rows) -
                 if s.caught_up[leader, r] > 0:
                     us = max(e[E_TS] - s.caught_up[leader, r], 0)
     under = bits(isr) < min(s.cluster[MIN_ISR], max(bits(s.cluster[ASSIGNED]), 1))
-    put(rows.isr, rows.count, N_ISR, (
+    put(rows.isr, rows.filled, N_ISR, (
         e[E_SEQ], e[E_TS], leader, e[E_EPOCH], e[E_PARTITION_EPOCH] if state == ISR_COMMITTED else UNSET, isr, before,
         state, gap, us, int(under), e[E_EVIDENCE],
     ))  # fmt: skip
@@ -383,7 +385,7 @@ def emit_isr(s: State, e: Ints, state: int, isr: int, before: int, rows: Rows) -
 @compiled
 def check(rows: Rows, e: Ints, what: int, b: int, computed: int, stated: int) -> None:
     """Note what was computed beside what a source states."""
-    put(rows.check, rows.count, N_CHECK, (e[E_SEQ], what, b, computed, stated))
+    put(rows.check, rows.filled, N_CHECK, (e[E_SEQ], what, b, computed, stated))
 
 
 @compiled
@@ -421,19 +423,18 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int
         verdict = apply(s, p, e)
         if verdict == BROKEN:
             check(rows, e, CHECK_RULE, b, s.leo[b], e[E_END] if kind == APPEND else e[E_FETCH])
-        if kind == TRUNCATION or kind == ROLE_CHANGE or kind == LOG_LOAD:
-            if s.leo[b] < leo_before[b]:
-                cause = e[E_CAUSE] if kind == TRUNCATION else CAUSE_RECOVERY
-                put(rows.cut, rows.count, N_CUT, (
-                    e[E_SEQ], e[E_TS], b, s.epoch[b] if kind != LOG_LOAD else UNSET, leo_before[b], s.leo[b],
-                    hw_before[b], cause, max(e[E_EVIDENCE], min(s.leo_evidence[b], BOUNDED)),
-                ))  # fmt: skip
+        if kind in (TRUNCATION, ROLE_CHANGE, LOG_LOAD) and s.leo[b] < leo_before[b]:
+            cause = e[E_CAUSE] if kind == TRUNCATION else CAUSE_RECOVERY
+            put(rows.cut, rows.filled, N_CUT, (
+                e[E_SEQ], e[E_TS], b, s.epoch[b] if kind != LOG_LOAD else UNSET, leo_before[b], s.leo[b],
+                hw_before[b], cause, max(e[E_EVIDENCE], min(s.leo_evidence[b], BOUNDED)),
+            ))  # fmt: skip
         if kind != PARTITION_CHANGE:
             emit_offsets(s, e, leo_before, hw_before, rows)
         if kind == ROLE_CHANGE:
             emit_role(s, e, hw_before[b], hw_taken, rows)
         elif kind == FETCH_UPDATE and s.remote_leo[b, r] != remote_before:
-            put(rows.leo, rows.count, N_LEO, (
+            put(rows.leo, rows.filled, N_LEO, (
                 e[E_SEQ], e[E_TS], r, 1, s.epoch[b], remote_before, s.remote_leo[b, r], STEP_FOLLOWER_LEO, kind,
                 OBSERVED,
             ))  # fmt: skip

@@ -63,8 +63,7 @@ def truncate_to(s: State, b: int, offset: int) -> int:
     if removed <= 0:
         return 0
     s.leo[b] = offset
-    if s.hw[b] > offset:
-        s.hw[b] = offset
+    s.hw[b] = min(s.hw[b], offset)
     n = s.cache_len[b]
     while n > 0 and s.cache_start[b, n - 1] >= offset:
         n -= 1

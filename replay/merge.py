@@ -10,14 +10,18 @@ that may come next the one that fits; where evidence is silent, the earliest est
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from replay.encoding import E_BROKER, E_REPLICA
 from replay.jit import compiled
 from replay.kernel import apply
-from replay.profile import Profile
-from replay.state import Ints, State
 from replay.steps import hw_candidate, leader_update_follower_leo
+
+if TYPE_CHECKING:
+    from replay.profile import Profile
+    from replay.state import Ints, State
 
 # Columns of an operation.
 (
@@ -70,7 +74,21 @@ def is_stranded_by(op: Ints, hw_now: int, hw_next: int) -> bool:
 
 
 @compiled
-def rank_of(s: State, p: Profile, events: Ints, ops: Ints, heads: Ints, c: int, deadline: int) -> int:
+def strands_another(ops: Ints, heads: Ints, c: int, deadline: int, hw_now: int, hw_next: int) -> bool:
+    """Whether raising the HW by the head of chain c would strand the head of another chain."""
+    for d in range(len(heads)):
+        if (
+            d != c
+            and heads[d] >= 0
+            and ops[heads[d], O_LO] <= deadline
+            and is_stranded_by(ops[heads[d]], hw_now, hw_next)
+        ):
+            return True
+    return False
+
+
+@compiled
+def rank_of(s: State, p: Profile, events: Ints, ops: Ints, heads: Ints, c: int, deadline: int) -> int:  # noqa: PLR0913, PLR0917 - compiled
     """How well the head of chain c may come next; small is good."""
     op = ops[heads[c]]
     kind = op[O_TYPE]
@@ -100,11 +118,8 @@ def rank_of(s: State, p: Profile, events: Ints, ops: Ints, heads: Ints, c: int, 
     hw_next = hw_after_update(s, p, b, e[E_REPLICA], op[O_OFFSET], op[O_EST])
     if kind == OP_FETCH and op[O_HW] >= 0 and hw != op[O_HW]:
         return RANK_AFTER_OWN if hw_next == op[O_HW] else RANK_LATE
-    if hw_next > hw:
-        for d in range(len(heads)):
-            if d != c and heads[d] >= 0 and ops[heads[d], O_LO] <= deadline:
-                if is_stranded_by(ops[heads[d]], hw, hw_next):
-                    return RANK_STRANDS
+    if hw_next > hw and strands_another(ops, heads, c, deadline, hw, hw_next):
+        return RANK_STRANDS
     return RANK_SAFE if op[O_EXACT] else RANK_APPEND
 
 

@@ -8,25 +8,27 @@ where the controller's decisions meet a leader's requests.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from replay.appends import append_chain, produces_by_tenure
 from replay.chains import consumer_chains, control_chain, follower_chains, role_drafts, witness_chain
-from replay.drafts import Draft, Operation
 from replay.encode import brokers_of, encode
 from replay.identity import event_id
 from replay.kernel import apply
 from replay.merge import OP_WIDTH, merge
-from replay.partition_facts import PartitionFacts
 from replay.profile import LATEST, parse_version, profile_of
 from replay.state import new_state
 from schemas.events import REPLICATION_EVENTS
 
+if TYPE_CHECKING:
+    from replay.drafts import Draft, Operation
+    from replay.partition_facts import PartitionFacts
+
 EVENT_SCHEMA = pa.schema(
-    [f.with_nullable(True) for f in REPLICATION_EVENTS.arrow_schema if f.name not in ("recording_id",)]
+    [f.with_nullable(nullable=True) for f in REPLICATION_EVENTS.arrow_schema if f.name != "recording_id"]
 )
 
 

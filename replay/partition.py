@@ -8,9 +8,8 @@ has taken up its role.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +24,9 @@ from replay.state import ASSIGNED, BOUNDED, MIN_ISR, ROLE_LEADER, ROLE_NONE, TRU
 from schemas.events import EVENT_KINDS
 from schemas.model import EVIDENCE
 from schemas.tables import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 ISR_STATES = ("committed", "pending_expand", "pending_shrink")
 DEFAULT_LAG_US = 30_000_000
@@ -74,7 +76,7 @@ class PartitionReplay:
         self.admit(brokers_of(batch))
         self.set_profile(batch)
         events = encode(batch, self.brokers)
-        rows = new_rows(len(events), len(self.brokers))
+        rows = new_rows(len(events))
         decisions = {r["seq"]: r for r in rows_of(batch, "partition_change")}
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.history += decisions.values()
@@ -137,9 +139,7 @@ class PartitionReplay:
             return
         if self.led >= 0 and self.log is None:
             s = self.state
-            self.log = log_of(
-                s, self.led, self.brokers[self.led], int(s.cluster[MIN_ISR]), int(s.cluster[TRUE_HW])
-            )
+            self.log = log_of(s, self.led, self.brokers[self.led], int(s.cluster[MIN_ISR]), int(s.cluster[TRUE_HW]))
         self.epoch = int(event[c.E_EPOCH])
         decision = decisions.get(int(event[c.E_SEQ]))
         leader = int(event[c.E_LEADER])
@@ -186,7 +186,7 @@ class PartitionReplay:
         if row["leader_epoch"] == int(last[c.E_EPOCH]):
             row["start_offset"], row["hw_at_start"] = int(s.epoch_start[b]), int(s.hw[b])
         if last[c.E_EVIDENCE] >= BOUNDED and last[c.E_LEO] < 0:
-            return  # nothing says from where it led, and nothing was appended under it: the log before stays the measure
+            return  # nothing says from where it led, nothing was appended: the log before stays the measure
         if self.log is not None and self.election is not None and self.election["ts"] is not None:
             lost = lost_slots(self.log.spans, spans_of(s, b))
             if lost:
@@ -205,7 +205,7 @@ class PartitionReplay:
 
     def tables(self, rows: Rows) -> Iterator[tuple[str, pa.Table]]:
         """The kernel's rows as tables."""
-        count = rows.count
+        count = rows.filled
         cuts = self.cut_rows(rows.cut[: count[N_CUT]])
         self.cuts += cuts.to_pylist()
         yield "leo_timeline", self.leo_rows(rows.leo[: count[N_LEO]])

@@ -7,16 +7,18 @@ that hold for the whole cluster: broker registrations, configuration, versions.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from replay.drafts import Draft
 from replay.elections import explain
 from replay.rows import Row
-from replay.standstill import Standstills, is_unconfirmed
 from replay.spine import Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
+from replay.standstill import Standstills, is_unconfirmed
 from replay.windows import phases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 DEFAULT_LAG_MS = 30_000  # replica.lag.time.max.ms from 2.5 on (KIP-537)
 DEFAULT_MIN_ISR = 1
@@ -36,7 +38,9 @@ class PartitionFacts:
     cluster: list[Row]
     standstills: Standstills = field(default_factory=dict)
     connection_ends: dict[tuple[int, str], int] = field(default_factory=dict)  # last stamp on (broker, connection)
-    settings: dict[str, int | None] = field(default_factory=dict)  # broker settings that the recording's manifest states
+    settings: dict[str, int | None] = field(
+        default_factory=dict
+    )  # broker settings that the recording's manifest states
     kafka_version: str | None = None
     lag_us: int = DEFAULT_LAG_MS * 1000
     min_insync_replicas: int = DEFAULT_MIN_ISR
@@ -198,16 +202,19 @@ class PartitionFacts:
         return {epoch: bases.get(epoch, low.get(epoch, 0)) for epoch in bases.keys() | low.keys()}
 
     def sequence_of(self, replica: int) -> list[tuple[Row, int | None, bool]]:
-        """The replica's fetches in its own order: each with its LEO where it is next known, and whether that is the
-        next fetch of the same tenure.
+        """The replica's fetches in its own order.
+
+        Each with the replica's LEO where it is next known, and whether that is the next fetch of the same tenure.
         """
         if replica not in self.sequences:
             rows = in_own_order(
                 r
                 for r in self.by_kind["fetch"]
-                if r["replica_id"] == replica and r["fetch_offset"] is not None and r["current_leader_epoch"] is not None
+                if r["replica_id"] == replica
+                and r["fetch_offset"] is not None
+                and r["current_leader_epoch"] is not None
             )
-            following: list[Row | None] = [*rows[1:], None]
+            following: list[Row | None] = [*rows[1:], None][: len(rows)]
             self.sequences[replica] = [
                 (row, *self.next_known(replica, row, after)) for row, after in zip(rows, following, strict=True)
             ]
@@ -235,6 +242,16 @@ class PartitionFacts:
             if tenure.leader == replica:
                 found.setdefault(tenure.epoch, self.starts.get(tenure.epoch, (None, ""))[0])
         return sorted(found.items())
+
+    def stated_after(self, tenure: Tenure) -> int | None:
+        """The leader's LEO as it first stated it after the tenure; None where it had followed somebody by then."""
+        for epoch, leo in self.stated_leos(tenure.leader):
+            if epoch > tenure.epoch:
+                followed = any(
+                    tenure.epoch < row["current_leader_epoch"] < epoch for row, _, _ in self.sequence_of(tenure.leader)
+                )
+                return None if followed else leo
+        return None
 
     def final_leo(self, broker: int) -> int | None:
         """End of the broker's log as its segments were dumped at the end; None where they were not."""

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from replay.rows import Row, rows_of_facts
+from replay.windows import phases
 from schemas.facts import FACTS
 from schemas.model import BOOL, INT64, TIMESTAMP
 
@@ -27,8 +27,24 @@ RUN_COLUMNS = (
     pa.field("run_until", TIMESTAMP),
     pa.field("run_gap_us", INT64),
 )
-SESSION_SCHEMA = pa.schema([*(f.with_nullable(True) for f in FACTS.arrow_schema), *RUN_COLUMNS])
+SESSION_SCHEMA = pa.schema([*(f.with_nullable(nullable=True) for f in FACTS.arrow_schema), *RUN_COLUMNS])
 CACHED = ("fetch_offset", "current_leader_epoch", "last_fetched_epoch", "follower_log_start_offset")
+
+LINE_FIELDS = (
+    "ts",
+    "connection",
+    "correlation_id",
+    "source_line",
+    "source_file",
+    "fact_id",
+    "total_us",
+    "queue_us",
+    "local_us",
+    "remote_us",
+    "throttle_us",
+    "response_queue_us",
+    "send_us",
+)  # what a run takes from its first line
 
 
 @dataclass(slots=True)
@@ -64,7 +80,9 @@ def rebuild_sessions(facts: pa.Table) -> pa.Table:
         order = sorted(lines, key=lambda line: (lines[line][0]["ts"], line))
         if key == 0:
             for line in order:
-                out.extend(complete(row, row["hw"], implied=False) for row in lines[line] if row["partition"] is not None)
+                out.extend(
+                    complete(row, row["hw"], implied=False) for row in lines[line] if row["partition"] is not None
+                )
             continue
         order.sort(key=lambda line: line[0])
         out.extend(rebuild_session([lines[line] for line in order]))
@@ -124,28 +142,26 @@ def run_between(held: Cached, index: int, lines: list[list[Row]], arrivals: np.n
         return []
     line = lines[first][0]
     gaps = np.diff(arrivals[first : last + 1])
-    fields = ("ts", "connection", "correlation_id", "source_line", "source_file", "fact_id",
-              "total_us", "queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us", "send_us")  # fmt: skip
     return [
-        Row({
-            **held.row,
-            **{name: line[name] for name in fields},
-            "in_request": False,
-            "in_response": False,
-            "bytes": 0,
-            "diverging_epoch": None,
-            "diverging_end_offset": None,
-            "hw": held.hw,
-            "hw_implied": True,
-            "run_count": last - first + 1,
-            "run_until": int(arrivals[last]),
-            "run_gap_us": int(gaps.max()) if len(gaps) else 0,
-        })
+        Row(
+            {
+                **held.row,
+                **{name: line[name] for name in LINE_FIELDS},
+                "in_request": False,
+                "in_response": False,
+                "bytes": 0,
+                "diverging_epoch": None,
+                "diverging_end_offset": None,
+                "hw": held.hw,
+                "hw_implied": True,
+                "run_count": last - first + 1,
+                "run_until": int(arrivals[last]),
+                "run_gap_us": int(gaps.max()) if len(gaps) else 0,
+            }
+        )
     ]
 
 
 def arrival_us(row: Row) -> int:
     """When a handler took the request up, in microseconds: the stamp less what came after it."""
-    stamp = row["ts"]
-    micros = int(stamp.timestamp()) * 1_000_000 + stamp.microsecond
-    return micros - int(row["total_us"] or 0) + int(row["queue_us"] or 0)
+    return phases(row).taken

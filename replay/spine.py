@@ -8,9 +8,23 @@ leader's line states epoch, partition epoch and ISR, and `ISR updated` lines the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
-from replay.rows import Row
+if TYPE_CHECKING:
+    from replay.rows import Row
+
+
+class Stamp(Protocol):
+    """What is needed of a time: `replay` imports no clock."""
+
+    @property
+    def microsecond(self) -> int:
+        """Microseconds within the second."""
+        ...
+
+    def timestamp(self) -> float:
+        """Seconds since 1970."""
+        ...
 
 
 @dataclass(slots=True)
@@ -48,14 +62,19 @@ class Tenure:
     decisions: list[Decision] = field(default_factory=list)
 
 
-def micros(stamp: Any) -> int:
-    """A UTC datetime in microseconds since 1970."""
+def micros(stamp: Stamp) -> int:
+    """A UTC time in microseconds since 1970."""
     return int(stamp.timestamp()) * 1_000_000 + stamp.microsecond
 
 
-def ints(values: Any) -> tuple[int, ...]:
+def ints(values: list[int] | None) -> tuple[int, ...]:
     """A list column's value as a tuple; null as empty."""
     return tuple(values or ())
+
+
+def kept(values: list[int] | None, before: tuple[int, ...]) -> tuple[int, ...]:
+    """What a record lists, else what held before it."""
+    return tuple(values) if values is not None else before
 
 
 def metadata_decisions(facts: list[Row]) -> list[Decision]:
@@ -73,18 +92,17 @@ def metadata_decisions(facts: list[Row]) -> list[Decision]:
             epoch = before.leader_epoch + int(elects)
             partition_epoch = (before.partition_epoch or 0) + 1
         state = row["leader_recovery_state"]
-        keep = lambda name, old: ints(row[name]) if row[name] is not None else old  # noqa: E731
         out.append(
             Decision(
                 row=row,
                 leader=leader,
                 leader_epoch=epoch,
                 partition_epoch=partition_epoch,
-                isr=tuple(sorted(keep("isr", before.isr if before else ()))),
-                replicas=keep("replicas", before.replicas if before else ()),
-                adding=keep("adding_replicas", before.adding if before else ()),
-                removing=keep("removing_replicas", before.removing if before else ()),
-                elr=keep("elr", before.elr if before else None),
+                isr=tuple(sorted(kept(row["isr"], before.isr if before else ()))),
+                replicas=kept(row["replicas"], before.replicas if before else ()),
+                adding=kept(row["adding_replicas"], before.adding if before else ()),
+                removing=kept(row["removing_replicas"], before.removing if before else ()),
+                elr=ints(row["elr"]) if row["elr"] is not None else before.elr if before else None,
                 recovering=state == 1 if state in (0, 1) else bool(before and before.recovering),
                 elects=elects,
             )
@@ -100,22 +118,29 @@ def line_decisions(facts: list[Row]) -> list[Decision]:
     for row in sorted(leads, key=lambda r: (r["leader_epoch"], r["partition_epoch"] or 0, r["ts"])):
         key = (row["leader_epoch"], row["partition_epoch"] if row["partition_epoch"] is not None else -1)
         replicas = ints(row["replicas"]) or tuple(everyone)
-        states.setdefault(key, from_line(row, row["broker_id"], row["leader_epoch"], row["partition_epoch"], replicas, True))
+        states.setdefault(
+            key, from_line(row, row["broker_id"], row["leader_epoch"], row["partition_epoch"], replicas, elects=True)
+        )
     for row in facts:
-        if row["kind"] != "isr_update" or row["name"] != "updated" or row["partition_epoch"] is None or row["isr"] is None:
+        if (
+            row["kind"] != "isr_update"
+            or row["name"] != "updated"
+            or row["partition_epoch"] is None
+            or row["isr"] is None
+        ):
             continue
         before = [k for k, d in states.items() if d.leader == row["broker_id"] and k[1] < row["partition_epoch"]]
         if before:
             base = states[max(before)]
             key = (base.leader_epoch, row["partition_epoch"])
             states.setdefault(
-                key, from_line(row, base.leader, base.leader_epoch, row["partition_epoch"], base.replicas, False)
+                key, from_line(row, base.leader, base.leader_epoch, row["partition_epoch"], base.replicas, elects=False)
             )
     return [states[key] for key in sorted(states)]
 
 
 def from_line(
-    row: Row, leader: int, epoch: int, partition_epoch: int | None, replicas: tuple[int, ...], elects: bool
+    row: Row, leader: int, epoch: int, partition_epoch: int | None, replicas: tuple[int, ...], *, elects: bool
 ) -> Decision:
     """A decision as a broker's line repeats it."""
     return Decision(
@@ -138,9 +163,10 @@ def fetched_tenures(facts: list[Row], known: dict[int, Tenure]) -> list[Tenure]:
     out: dict[int, Tenure] = {}
     for row in facts:
         epoch = row["current_leader_epoch"]
-        if row["kind"] == "fetch" and row["error_code"] == 0 and epoch is not None and epoch >= 0:
-            if (row["replica_id"] or -1) >= 0 and epoch not in known:
-                out.setdefault(epoch, Tenure(epoch, row["broker_id"]))
+        if row["kind"] != "fetch" or row["error_code"] != 0 or epoch is None or epoch < 0 or epoch in known:
+            continue
+        if (row["replica_id"] or -1) >= 0:
+            out.setdefault(epoch, Tenure(epoch, row["broker_id"]))
     return list(out.values())
 
 

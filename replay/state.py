@@ -52,8 +52,13 @@ MIN_ISR, LAG_US, ASSIGNED, TRUE_HW = 0, 1, 2, 3  # indices into State.cluster
 
 def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
     """An empty partition: logs at 0, nobody leads, nobody is fenced."""
-    zeros = lambda: np.zeros(brokers, np.int64)  # noqa: E731 - a name for the shape, used once per field
-    square = lambda value: np.full((brokers, brokers), value, np.int64)  # noqa: E731
+
+    def zeros() -> Ints:
+        return np.zeros(brokers, np.int64)
+
+    def square(value: int) -> Ints:
+        return np.full((brokers, brokers), value, np.int64)
+
     cluster = np.zeros(4, np.int64)
     cluster[MIN_ISR], cluster[LAG_US] = min_isr, lag_us
     return State(

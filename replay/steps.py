@@ -1,14 +1,16 @@
-"""The nine steps of the fetch protocol and the rules around them, each one function: guard, effect, what it leaves.
+"""The nine steps of the fetch protocol and the rules around them, a function each: guard, effect, what it leaves.
 
-Names are apache/kafka's (kafka.cluster.Partition, Replica, AbstractFetcherThread) in snake case. `b` leads, `r` follows.
+Names are apache/kafka's (kafka.cluster.Partition, Replica, AbstractFetcherThread) in snake case. `b` leads, `r` is a
+follower.
 `maybe_` functions return whether they changed anything. Nothing here orders, reads a clock, or builds a row.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from replay.jit import compiled
 from replay.log import copy_epochs, epoch_assign
-from replay.profile import Profile
 from replay.state import (
     ASSIGNED,
     BOUNDED,
@@ -22,6 +24,9 @@ from replay.state import (
     UNSET,
     State,
 )
+
+if TYPE_CHECKING:
+    from replay.profile import Profile
 
 
 @compiled
@@ -113,9 +118,7 @@ def hw_candidate(s: State, p: Profile, b: int, now: int) -> int:
         bit = 1 << r
         if r == b or not s.cluster[ASSIGNED] & bit or s.remote_leo[b, r] >= candidate:
             continue
-        if waited & bit or (
-            is_caught_up(s, p, b, r, now) and (not p.hw_caught_up_eligible or is_eligible(s, p, r))
-        ):
+        if waited & bit or (is_caught_up(s, p, b, r, now) and (not p.hw_caught_up_eligible or is_eligible(s, p, r))):
             candidate = s.remote_leo[b, r]
     return candidate
 
@@ -167,8 +170,10 @@ def follower_advance_hw(s: State, r: int, leader_hw: int) -> bool:
 
 @compiled
 def make_leader(s: State, p: Profile, b: int, epoch: int, isr: int, now: int) -> None:
-    """Become leader (Partition.makeLeader): the epoch starts at the own LEO, remote LEOs are forgotten unless b led
-    before, ISR members count as caught up now, and one HW attempt follows.
+    """Become leader (Partition.makeLeader).
+
+    The epoch starts at the own LEO, remote LEOs are forgotten unless b led before, ISR members count as caught up now,
+    and one HW attempt follows.
     """
     led = s.role[b] == ROLE_LEADER
     s.role[b], s.epoch[b], s.epoch_start[b] = ROLE_LEADER, epoch, s.leo[b]

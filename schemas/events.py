@@ -41,7 +41,11 @@ REPLICATION_EVENTS = Table(
     "One effect on one partition, in the order in which the engine replays it.",
     (
         *PARTITION_KEY,
-        required("seq", INT64, "Place in the partition's replay order, strictly increasing; may change when evidence is added."),
+        required(
+            "seq",
+            INT64,
+            "Place in the partition's replay order, strictly increasing; may change when evidence is added.",
+        ),
         required("event_id", STRING, "Hash of the fact's key, kind and partition: the same in every run."),
         Column("request_id", STRING, "Joins the effects of one request: broker, connection, correlation id."),
         required("ts", TIMESTAMP, "Best estimate of when the effect happened, on the acting broker's clock."),
@@ -56,19 +60,33 @@ REPLICATION_EVENTS = Table(
         EVIDENCE_COLUMN,
         # -- append, ack
         Column("base_offset", INT64, "append, ack: first offset of the batch."),
-        Column("next_offset", INT64, "append, ack: offset after the batch's last; fetch_read, fetch_apply: the follower's LEO after it, null unknown."),
-        Column("next_offset_evidence", STRING, "How next_offset is known (the end of a batch stands in no request log line)."),
+        Column(
+            "next_offset",
+            INT64,
+            "append, ack: offset after the batch's last; fetch_apply: the follower's LEO after it; null unknown.",
+        ),
+        Column(
+            "next_offset_evidence",
+            STRING,
+            "How next_offset is known (the end of a batch stands in no request log line).",
+        ),
         Column("bytes", INT64, "Bytes produced, or handed out by the answer.", unit="bytes"),
         Column("acks", INT32, "acks of the produce: -1, 0, 1."),
         Column("error_code", INT32, "Error answered; 0 none; null no answer is known."),
         Column("client_id", STRING, "Client id of the request."),
         Column("duplicate", BOOL, "append, ack: answered from the producer's state, nothing appended."),
-        Column("unconfirmed", BOOL, "ack: sent just after the broker had stood still, on a connection that never sent anything again."),
+        Column(
+            "unconfirmed",
+            BOOL,
+            "ack: sent just after the broker had stood still, on a connection that never sent anything again.",
+        ),
         # -- fetches
         Column("fetch_offset", INT64, "fetch_*: the fetcher's LEO; consumer_read: where it reads from."),
         Column("last_fetched_epoch", INT32, "Epoch of the fetcher's last record; -1 none."),
         Column("delayed", BOOL, "Whether the answer waited in purgatory, so that it was read again on completion."),
-        Column("response_hw", INT64, "High watermark that the answer carries; null: the partition is not in the answer."),
+        Column(
+            "response_hw", INT64, "High watermark that the answer carries; null: the partition is not in the answer."
+        ),
         Column("implied", BOOL, "The partition is listed in neither request nor response: the session's cached fetch."),
         Column("run_count", INT64, "Unlisted fetches folded into this row.", unit="fetches"),
         Column("run_until", TIMESTAMP, "Time of the last of them."),
@@ -92,7 +110,9 @@ REPLICATION_EVENTS = Table(
         Column("fenced", BOOL, "broker_change: fenced after it."),
         Column("in_controlled_shutdown", BOOL, "broker_change: shutting down in order after it."),
         Column("min_insync_replicas", INT32, "config_change: min.insync.replicas in force after it."),
-        Column("replica_lag_time_max_us", INT64, "config_change: replica.lag.time.max.ms in force after it.", unit="us"),
+        Column(
+            "replica_lag_time_max_us", INT64, "config_change: replica.lag.time.max.ms in force after it.", unit="us"
+        ),
         Column("kafka_version", STRING, "config_change: version whose rules hold from here on."),
         # -- broker states
         Column("role", STRING, "role_change: the role taken.", values=("leader", "follower")),
@@ -100,7 +120,11 @@ REPLICATION_EVENTS = Table(
         Column("hw", INT64, "High watermark stated or inferred (role_change, log_load, observation)."),
         Column("log_start_offset", INT64, "Log start offset stated."),
         Column("truncate_to", INT64, "truncation: new LEO."),
-        Column("cause", STRING, "truncation: what decided it; isr_request: committed, pending_expand, pending_shrink; observation: which line."),
+        Column(
+            "cause",
+            STRING,
+            "truncation: what decided it; isr_request: committed or pending; observation: which line.",
+        ),
     ),
     key=("topic", "incarnation", "partition", "seq"),
     checks={"interval": "ts_lo <= ts AND ts <= ts_hi"},

@@ -1,7 +1,7 @@
 """`facts`: what each line of a log or dump says, one row per line and partition, before any ordering.
 
 A fact repeats its source and adds nothing to it. Times are the broker's own clock, moved to UTC by that broker's zone.
-`fact_id` is the hash of the broker and of the line's normalised text (stamp, level, logger, message; for the rows of one
+`fact_id` is the hash of the broker and of the line's normalised text (stamp, level, logger, message; for rows of one
 line also the topic and partition): neither file nor line number is in it, for rolled files change names and copies
 repeat lines.
 """
@@ -57,10 +57,14 @@ FACTS = Table(
     "What each line of a log or dump says: append-only, one row per line and partition.",
     (
         required("recording_id", STRING, "The growing body of evidence about one cluster that this fact belongs to."),
-        required("fact_id", STRING, "Hash of broker and normalised line (and topic, partition): the same in every run."),
+        required(
+            "fact_id", STRING, "Hash of broker and normalised line (and topic, partition): the same in every run."
+        ),
         required("kind", STRING, "What the fact is.", values=FACT_KINDS),
         Column("broker_id", INT32, "The broker whose log says it; null for the metadata dump."),
-        required("source_file", STRING, "File the line stands in, relative to the recording's folder where it lies there."),
+        required(
+            "source_file", STRING, "File the line stands in, relative to the recording's folder where it lies there."
+        ),
         required("source_line", INT64, "1-based line in that file, after decompression.", unit="line"),
         Column("ts", TIMESTAMP, "The line's stamp (or the record's CreateTime) in UTC; null for files without times."),
         Column("topic", STRING, "Topic name, if the line has it."),
@@ -79,12 +83,25 @@ FACTS = Table(
         Column("throttle_us", INT64, "throttleTimeMs in microseconds.", unit="us"),
         Column("response_queue_us", INT64, "responseQueueTimeMs in microseconds.", unit="us"),
         Column("send_us", INT64, "sendTimeMs in microseconds.", unit="us"),
-        Column("error_code", INT32, "Error code for this partition, else the response's top-level one; null: no response was sent (acks=0)."),
+        Column(
+            "error_code",
+            INT32,
+            "Error code for this partition, else the response's top-level one; null: no response was sent (acks=0).",
+        ),
         # -- produce
         Column("acks", INT32, "acks of the produce request: -1 (all), 0 or 1."),
         Column("transactional_id", STRING, "Transactional id of the produce request."),
-        Column("bytes", INT64, "recordsSizeInBytes: produced, or returned by a fetch; size of a segment's batch.", unit="bytes"),
-        Column("base_offset", INT64, "First offset of the batch (produce response, segment, append line); -1 as answered on errors."),
+        Column(
+            "bytes",
+            INT64,
+            "recordsSizeInBytes: produced, or returned by a fetch; size of a segment's batch.",
+            unit="bytes",
+        ),
+        Column(
+            "base_offset",
+            INT64,
+            "First offset of the batch (produce response, segment, append line); -1 as answered on errors.",
+        ),
         Column("last_offset", INT64, "Last offset of the batch, inclusive (segment dump, append line)."),
         Column("log_start_offset", INT64, "Log start offset that the answer, line or file states."),
         # -- fetch (one row per partition that request or response lists; one with null partition where none is listed)
@@ -94,7 +111,11 @@ FACTS = Table(
         Column("min_bytes", INT32, "minBytes of the fetch.", unit="bytes"),
         Column("isolation_level", INT32, "0 read_uncommitted, 1 read_committed."),
         Column("session_id", INT32, "Fetch session id in the request (0: none yet)."),
-        Column("session_epoch", INT32, "Fetch session epoch in the request (0: full and start a session, -1: full, no session)."),
+        Column(
+            "session_epoch",
+            INT32,
+            "Fetch session epoch in the request (0: full and start a session, -1: full, no session).",
+        ),
         Column("response_session_id", INT32, "Fetch session id in the response (0: none)."),
         Column("in_request", BOOL, "Whether the request lists the partition."),
         Column("in_response", BOOL, "Whether the response lists the partition."),
@@ -127,10 +148,18 @@ FACTS = Table(
         Column("fenced", BOOL, "Registration: fenced or unfenced; null: unchanged."),
         Column("in_controlled_shutdown", BOOL, "Registration: in controlled shutdown; null: unchanged."),
         Column("resource_type", INT32, "Config record: 2 topic, 4 broker."),
-        Column("name", STRING, "Config or feature name; checkpoint file's name; role ('leader', 'follower'); lifecycle or cause word of a line."),
+        Column(
+            "name",
+            STRING,
+            "Config, feature or checkpoint file name; role ('leader', 'follower'); what a line says, in a word.",
+        ),
         Column("value", STRING, "Config value, feature level, cluster id."),
         # -- server lines, segments, checkpoints
-        Column("offset", INT64, "Offset that the line turns on: LEO at role change or load, truncation target, recorded remote LEO."),
+        Column(
+            "offset",
+            INT64,
+            "Offset that the line turns on: LEO at role change or load, truncation target, recorded remote LEO.",
+        ),
         Column("hw_before", INT64, "High watermark before the change, where the line states it."),
         Column("count", INT64, "Records in the segment batch."),
         Column("crc", INT64, "crc of the segment batch."),

@@ -46,9 +46,7 @@ class Table:
     @property
     def arrow_schema(self) -> pa.Schema:
         """The Arrow schema, with comments as field metadata."""
-        return pa.schema(
-            [pa.field(c.name, c.type, c.nullable, metadata={"comment": c.comment}) for c in self.columns]
-        )
+        return pa.schema([pa.field(c.name, c.type, c.nullable, metadata={"comment": c.comment}) for c in self.columns])
 
     def column(self, name: str) -> Column:
         """The column of that name; KeyError where there is none."""

@@ -7,6 +7,7 @@ import pyarrow as pa
 from schemas.events import REPLICATION_EVENTS
 from schemas.facts import FACTS
 from schemas.model import (
+    BOOL,
     EVIDENCE_COLUMN,
     INT32,
     INT64,
@@ -15,7 +16,6 @@ from schemas.model import (
     STRING,
     STRING_LIST,
     TIMESTAMP,
-    BOOL,
     Column,
     Table,
     required,
@@ -32,11 +32,20 @@ LEO_TIMELINE = Table(
         SEQ,
         TS,
         required("broker_id", INT32, "Whose LEO it is."),
-        required("observer", STRING, "'local': the replica's own log; 'leader': the leader's record of it.", values=("local", "leader")),
+        required(
+            "observer",
+            STRING,
+            "'local': the replica's own log; 'leader': the leader's record of it.",
+            values=("local", "leader"),
+        ),
         Column("leader_epoch", INT32, "Leader epoch of the broker that holds this value; null: no role yet."),
         Column("leo_before", INT64, "LEO before; null: not known. -1: the leader had no record of the replica yet."),
         required("leo", INT64, "LEO after.", unit="offset"),
-        required("step", STRING, "Step of the fetch protocol, or what else moved it: leader_append, follower_append, leader_update_follower_leo, truncate, log_load, role."),
+        required(
+            "step",
+            STRING,
+            "Step of the fetch protocol (leader_append, leader_update_follower_leo, follower_append), or truncate, log_load, role.",
+        ),
         Column("cause", STRING, "What made it move: kind of the event."),
         EVIDENCE_COLUMN,
     ),
@@ -58,7 +67,9 @@ HW_TIMELINE = Table(
         required("hw", INT64, "High watermark after.", unit="offset"),
         required("step", STRING, "leader_maybe_increment_hw, follower_advance_hw, truncate, log_load or role."),
         Column("cause", STRING, "Kind of the event that moved it."),
-        Column("cause_broker_id", INT32, "Replica whose fetch, or ISR change, moved it; null: the leader's own append."),
+        Column(
+            "cause_broker_id", INT32, "Replica whose fetch, or ISR change, moved it; null: the leader's own append."
+        ),
         EVIDENCE_COLUMN,
     ),
     key=("seq", "broker_id", "step"),
@@ -75,14 +86,30 @@ ISR_TIMELINE = Table(
         Column("leader_id", INT32, "Leader; null: offline."),
         required("leader_epoch", INT32, "Leader epoch."),
         Column("partition_epoch", INT32, "Partition epoch (ZooKeeper: version of the state); null: pending."),
-        required("isr", INT_LIST, "ISR after, sorted; pending expand: the maximal ISR; pending shrink: what was asked for."),
+        required(
+            "isr", INT_LIST, "ISR after, sorted; pending expand: the maximal ISR; pending shrink: what was asked for."
+        ),
         Column("isr_before", INT_LIST, "Committed ISR before, sorted."),
-        required("state", STRING, "Whether the controller has committed it.", values=("committed", "pending_expand", "pending_shrink")),
+        required(
+            "state",
+            STRING,
+            "Whether the controller has committed it.",
+            values=("committed", "pending_expand", "pending_shrink"),
+        ),
         required(
             "change",
             STRING,
             "Why it changed.",
-            values=("initial", "shrink", "expand", "election", "reassignment", "controlled_shutdown", "fenced", "other"),
+            values=(
+                "initial",
+                "shrink",
+                "expand",
+                "election",
+                "reassignment",
+                "controlled_shutdown",
+                "fenced",
+                "other",
+            ),
         ),
         Column("broker_id", INT32, "Who joined or left; null: several or none."),
         Column("leo_gap", INT64, "Leader's LEO minus the broker's as the leader knew it.", unit="records"),
@@ -166,21 +193,42 @@ DATA_LOSS_INCIDENTS = Table(
     "One row per losing event: a leader change or local loss after which slots that a leader had appended are gone.",
     (
         *PARTITION_KEY,
-        required("incident_id", STRING, "Hash of recording, partition, first lost epoch and the epoch that replaced it."),
+        required(
+            "incident_id", STRING, "Hash of recording, partition, first lost epoch and the epoch that replaced it."
+        ),
         required("mechanism", STRING, "How they were lost.", values=MECHANISMS),
-        required("severity", STRING, "S0 committed and lost silently, S1 lost as the configuration permits, S2 only acks=1, S3 visibility.", values=("S0", "S1", "S2", "S3")),
+        required(
+            "severity",
+            STRING,
+            "S0 committed and lost silently, S1 lost as the configuration permits, S2 only acks=1, S3 visibility.",
+            values=("S0", "S1", "S2", "S3"),
+        ),
         required("first_offset", INT64, "First lost offset."),
         Column("last_offset", INT64, "Last lost offset, inclusive; null: open end."),
-        required("ranges", RANGES, "The lost slots exactly: leader epoch, first and last offset, inclusive (null: open end)."),
+        required(
+            "ranges", RANGES, "The lost slots exactly: leader epoch, first and last offset, inclusive (null: open end)."
+        ),
         Column("records", INT64, "Lost slots; null: open end.", unit="records"),
-        Column("acked_all", INT64, "Of them acknowledged with acks=all: at least so many; null: no evidence of acknowledgements.", unit="records"),
-        Column("acked_one", INT64, "Of them acknowledged with acks=1: at least so many; null as above.", unit="records"),
+        Column(
+            "acked_all",
+            INT64,
+            "Of them acknowledged with acks=all: at least so many; null: no evidence of acknowledgements.",
+            unit="records",
+        ),
+        Column(
+            "acked_one", INT64, "Of them acknowledged with acks=1: at least so many; null as above.", unit="records"
+        ),
         Column("unacked", INT64, "Of them never acknowledged; null as above.", unit="records"),
         Column("committed", INT64, "Of them below the highest high watermark that a leader had.", unit="records"),
         Column("consumed", INT64, "Of them handed to a consumer: at least so many; null as above.", unit="records"),
         Column("acked_all_possible", INT64, "How many more the evidence cannot rule out (acks=all).", unit="records"),
         Column("acked_one_possible", INT64, "How many more the evidence cannot rule out (acks=1).", unit="records"),
-        Column("acked_unconfirmed", INT64, "Answered by a leader that had stood still, to a client that never sent anything again.", unit="records"),
+        Column(
+            "acked_unconfirmed",
+            INT64,
+            "Answered by a leader that had stood still, to a client that never sent anything again.",
+            unit="records",
+        ),
         Column("old_leader_id", INT32, "Leader before."),
         Column("old_leader_epoch", INT32, "Its epoch."),
         Column("new_leader_id", INT32, "Leader that replaced the slots."),
@@ -190,7 +238,11 @@ DATA_LOSS_INCIDENTS = Table(
         Column("truncated_ts", TIMESTAMP, "When the losing broker cut them; null: never seen."),
         Column("first_ack_ts", TIMESTAMP, "First acknowledgement of a lost record."),
         Column("last_ack_ts", TIMESTAMP, "Last one."),
-        Column("producers", STRING_LIST, "Client ids that had them acknowledged, sorted; null: no evidence of acknowledgements."),
+        Column(
+            "producers",
+            STRING_LIST,
+            "Client ids that had them acknowledged, sorted; null: no evidence of acknowledgements.",
+        ),
         Column("chain", CHAIN, "What led to it, in order: shrink, last acknowledgement, death, election, truncation."),
         Column("prevention", STRING_LIST, "Settings that would have kept the records."),
         required("explanation", STRING, "Two or three plain sentences."),
@@ -259,7 +311,9 @@ RUNS = Table(
         required("stages", STRING_LIST, "Stages that ran."),
         required("versions", STRING, "Versions of Tidemark, Python, Spark, Delta, as JSON."),
         required("configuration", STRING, "Settings in force, as JSON."),
-        required("inputs", STRING, "Files read: size, lines, facts, rejected, of no interest by level and logger, as JSON."),
+        required(
+            "inputs", STRING, "Files read: size, lines, facts, rejected, of no interest by level and logger, as JSON."
+        ),
         required("counts", STRING, "Rows written per table, as JSON."),
         required("durations", STRING, "Seconds per stage, as JSON."),
         required("table_versions", STRING, "Delta version of each table that belongs to this run, as JSON."),

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from great_expectations.render.renderer import ValidationResultsPageRenderer
-from great_expectations.render.view import DefaultJinjaPageView
+from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
+from great_expectations.render.view.view import DefaultJinjaPageView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +66,7 @@ def publish_docs(suites: Sequence[ExpectationSuiteValidationResult], warehouse: 
     """Put a page per suite and an index into the warehouse, in place of the last run's; say where the index is."""
     with tempfile.TemporaryDirectory() as folder:
         for suite in suites:
-            document = ValidationResultsPageRenderer(run_info_at_end=True).render(suite)
+            document = ValidationResultsPageRenderer(run_info_at_end=True).render(suite)  # type: ignore[no-untyped-call]
             page = Path(folder, f"{suite.suite_name}.html")
             page.write_text(self_contained(DefaultJinjaPageView().render(document)), encoding="utf-8")
         Path(folder, "index.html").write_text(_index_page(suites, recording_id), encoding="utf-8")

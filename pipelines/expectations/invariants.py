@@ -80,7 +80,8 @@ _ISR_IN_FORCE: Final = f"""
       FROM {{isr_timeline}} WHERE state = 'committed'
     ), in_force AS (
       SELECT {_PARTITION}, seq, turn, leader_id, isr,
-             last_value(replicas, true) OVER so_far AS assignment, last_value(recovering, true) OVER so_far AS recovering
+             last_value(replicas, true) OVER so_far AS assignment,
+             last_value(recovering, true) OVER so_far AS recovering
       FROM decisions WINDOW so_far AS (PARTITION BY {_PARTITION} {_SO_FAR})
     )"""
 

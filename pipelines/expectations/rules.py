@@ -10,7 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-import great_expectations.expectations as gxe
+from great_expectations.expectations.core.expect_column_max_to_be_between import ExpectColumnMaxToBeBetween
+from great_expectations.expectations.core.expect_column_values_to_be_in_set import ExpectColumnValuesToBeInSet
+from great_expectations.expectations.core.expect_column_values_to_not_be_null import ExpectColumnValuesToNotBeNull
+from great_expectations.expectations.core.expect_table_columns_to_match_set import ExpectTableColumnsToMatchSet
 from great_expectations.expectations.metadata_types import FailureSeverity
 
 from pipelines.delta_io import row_key, sql_string
@@ -58,7 +61,7 @@ class Rule:
         """The expectation to put in a suite, marked with the rule's id."""
         if self.native is not None:
             return self.native
-        return gxe.ExpectColumnMaxToBeBetween(
+        return ExpectColumnMaxToBeBetween(
             column=self.id,
             max_value=0,
             description=f"{self.name}: {self.meaning}",
@@ -83,8 +86,11 @@ def _columns_rule(table: Table) -> Rule:
         table.name,
         meaning,
         breaches=f"SELECT * FROM {{{table.name}}} LIMIT 0",
-        native=gxe.ExpectTableColumnsToMatchSet(
-            column_set=[column.name for column in table.columns], exact_match=True, description=meaning, meta={"rule": f"{table.name}__{name}"}
+        native=ExpectTableColumnsToMatchSet(
+            column_set=[column.name for column in table.columns],
+            exact_match=True,
+            description=meaning,
+            meta={"rule": f"{table.name}__{name}"},
         ),
     )
 
@@ -96,7 +102,9 @@ def _not_null_rule(table: Table, column: Column) -> Rule:
         table.name,
         meaning,
         breaches=f"SELECT * FROM {{{table.name}}} WHERE {column.name} IS NULL",
-        native=gxe.ExpectColumnValuesToNotBeNull(column=column.name, description=meaning, meta={"rule": f"{table.name}__{name}"}),
+        native=ExpectColumnValuesToNotBeNull(
+            column=column.name, description=meaning, meta={"rule": f"{table.name}__{name}"}
+        ),
     )
 
 
@@ -109,8 +117,11 @@ def _values_rule(table: Table, column: Column) -> Rule:
         table.name,
         meaning,
         breaches=f"SELECT * FROM {{{table.name}}} WHERE {column.name} NOT IN ({literals})",
-        native=gxe.ExpectColumnValuesToBeInSet(
-            column=column.name, value_set=list(column.values), description=meaning, meta={"rule": f"{table.name}__{name}"}
+        native=ExpectColumnValuesToBeInSet(
+            column=column.name,
+            value_set=list(column.values),
+            description=meaning,
+            meta={"rule": f"{table.name}__{name}"},
         ),
     )
 

@@ -16,7 +16,6 @@ Rows = dict[str, list[dict[str, Any]]]
 
 RECORDING = "small"
 START = datetime(2024, 5, 1, 3, 0, tzinfo=UTC)
-AT = {"recording_id": RECORDING, "topic": "orders", "topic_id": None, "incarnation": 0, "partition": 0}
 
 
 def at(seconds: int) -> datetime:
@@ -24,64 +23,204 @@ def at(seconds: int) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def valid_rows() -> Rows:
+def valid_rows(partition: int = 0) -> Rows:
     """Rows that meet every expectation; only the columns that are not null."""
+    place = {"recording_id": RECORDING, "topic": "orders", "topic_id": None, "incarnation": 0, "partition": partition}
     return {
         "facts": [
-            {"recording_id": RECORDING, "fact_id": f"f{n}", "kind": kind, "broker_id": 1, "source_file": "r.log",
-             "source_line": n, "ts": at(n)}
+            {
+                "recording_id": RECORDING,
+                "fact_id": f"f{partition}.{n}",
+                "kind": kind,
+                "broker_id": 1,
+                "source_file": f"r{partition}.log",
+                "source_line": n,
+                "ts": at(n),
+            }
             for n, kind in enumerate(("produce", "fetch", "partition_change", "truncation"), start=1)
         ],
-        "replication_events": _events(),
+        "replication_events": _events(place),
         "leo_timeline": [
-            {**AT, "seq": 2, "ts": at(2), "broker_id": 1, "observer": "local", "leader_epoch": 0, "leo_before": 0,
-             "leo": 10, "step": "leader_append", "cause": "append", "evidence": "derived"},
-            {**AT, "seq": 3, "ts": at(3), "broker_id": 2, "observer": "leader", "leader_epoch": 0, "leo_before": -1,
-             "leo": 7, "step": "leader_update_follower_leo", "cause": "fetch_update", "evidence": "derived"},
-            {**AT, "seq": 6, "ts": at(6), "broker_id": 1, "observer": "local", "leader_epoch": 1, "leo_before": 10,
-             "leo": 7, "step": "truncate", "cause": "truncation", "evidence": "observed"},
+            {
+                **place,
+                "seq": 2,
+                "ts": at(2),
+                "broker_id": 1,
+                "observer": "local",
+                "leader_epoch": 0,
+                "leo_before": 0,
+                "leo": 10,
+                "step": "leader_append",
+                "cause": "append",
+                "evidence": "derived",
+            },
+            {
+                **place,
+                "seq": 3,
+                "ts": at(3),
+                "broker_id": 2,
+                "observer": "leader",
+                "leader_epoch": 0,
+                "leo_before": -1,
+                "leo": 7,
+                "step": "leader_update_follower_leo",
+                "cause": "fetch_update",
+                "evidence": "derived",
+            },
+            {
+                **place,
+                "seq": 6,
+                "ts": at(6),
+                "broker_id": 1,
+                "observer": "local",
+                "leader_epoch": 1,
+                "leo_before": 10,
+                "leo": 7,
+                "step": "truncate",
+                "cause": "truncation",
+                "evidence": "observed",
+            },
         ],
         "hw_timeline": [
-            {**AT, "seq": 1, "ts": at(1), "broker_id": 1, "role": "leader", "leader_epoch": 0, "hw": 0,
-             "step": "role", "evidence": "observed"},
-            {**AT, "seq": 3, "ts": at(3), "broker_id": 1, "role": "leader", "leader_epoch": 0, "hw_before": 0,
-             "hw": 5, "step": "leader_maybe_increment_hw", "cause": "fetch_update", "evidence": "derived"},
-            {**AT, "seq": 4, "ts": at(4), "broker_id": 1, "role": "leader", "leader_epoch": 0, "hw_before": 5,
-             "hw": 7, "step": "leader_maybe_increment_hw", "cause": "fetch_update", "evidence": "derived"},
+            {
+                **place,
+                "seq": 1,
+                "ts": at(1),
+                "broker_id": 1,
+                "role": "leader",
+                "leader_epoch": 0,
+                "hw": 0,
+                "step": "role",
+                "evidence": "observed",
+            },
+            {
+                **place,
+                "seq": 3,
+                "ts": at(3),
+                "broker_id": 1,
+                "role": "leader",
+                "leader_epoch": 0,
+                "hw_before": 0,
+                "hw": 5,
+                "step": "leader_maybe_increment_hw",
+                "cause": "fetch_update",
+                "evidence": "derived",
+            },
+            {
+                **place,
+                "seq": 4,
+                "ts": at(4),
+                "broker_id": 1,
+                "role": "leader",
+                "leader_epoch": 0,
+                "hw_before": 5,
+                "hw": 7,
+                "step": "leader_maybe_increment_hw",
+                "cause": "fetch_update",
+                "evidence": "derived",
+            },
         ],
         "isr_timeline": [
-            {**AT, "seq": 1, "ts": at(1), "leader_id": 1, "leader_epoch": 0, "partition_epoch": 0, "isr": [1, 2],
-             "state": "committed", "change": "initial", "evidence": "observed"},
-            {**AT, "seq": 5, "ts": at(5), "leader_id": 2, "leader_epoch": 1, "partition_epoch": 1, "isr": [2],
-             "isr_before": [1, 2], "state": "committed", "change": "election", "evidence": "observed"},
+            {
+                **place,
+                "seq": 1,
+                "ts": at(1),
+                "leader_id": 1,
+                "leader_epoch": 0,
+                "partition_epoch": 0,
+                "isr": [1, 2],
+                "state": "committed",
+                "change": "initial",
+                "evidence": "observed",
+            },
+            {
+                **place,
+                "seq": 5,
+                "ts": at(5),
+                "leader_id": 2,
+                "leader_epoch": 1,
+                "partition_epoch": 1,
+                "isr": [2],
+                "isr_before": [1, 2],
+                "state": "committed",
+                "change": "election",
+                "evidence": "observed",
+            },
         ],
         "leadership_timeline": [
-            {**AT, "leader_epoch": 0, "leader_id": 1, "start_ts": at(1), "end_ts": at(5), "start_offset": 0,
-             "election": "initial", "evidence": "observed"},
-            {**AT, "leader_epoch": 1, "leader_id": 2, "start_ts": at(5), "start_offset": 7, "election": "clean",
-             "previous_leader_id": 1, "previous_leo": 10, "previous_hw": 7, "evidence": "observed"},
+            {
+                **place,
+                "leader_epoch": 0,
+                "leader_id": 1,
+                "start_ts": at(1),
+                "end_ts": at(5),
+                "start_offset": 0,
+                "election": "initial",
+                "evidence": "observed",
+            },
+            {
+                **place,
+                "leader_epoch": 1,
+                "leader_id": 2,
+                "start_ts": at(5),
+                "start_offset": 7,
+                "election": "clean",
+                "previous_leader_id": 1,
+                "previous_leo": 10,
+                "previous_hw": 7,
+                "evidence": "observed",
+            },
         ],
         "log_truncations": [
-            {**AT, "seq": 6, "ts": at(6), "broker_id": 1, "leader_epoch": 1, "leo_before": 10, "leo_after": 7,
-             "hw_before": 7, "records_removed": 3, "cause": "diverging_fetch", "evidence": "observed"},
+            {
+                **place,
+                "seq": 6,
+                "ts": at(6),
+                "broker_id": 1,
+                "leader_epoch": 1,
+                "leo_before": 10,
+                "leo_after": 7,
+                "hw_before": 7,
+                "records_removed": 3,
+                "cause": "diverging_fetch",
+                "evidence": "observed",
+            },
         ],
-        "data_loss_incidents": [_incident()],
+        "data_loss_incidents": [_incident(place)],
         "conformance": [
-            {**AT, "check": "leader_hw", "compared": 200, "matched": 199, "first_mismatch_seq": 4, "note": "6 for 7"},
-            {**AT, "check": "follower_hw", "compared": 50, "matched": 50},
+            {
+                **place,
+                "check": f"leader_hw_{partition}",
+                "compared": 200,
+                "matched": 199,
+                "first_mismatch_seq": 4,
+                "note": "6 for 7",
+            },
+            {**place, "check": "follower_hw", "compared": 50, "matched": 50},
         ],
         "rejected_lines": [
-            {"recording_id": RECORDING, "run_id": "run", "source_file": "r.log", "source_line": 9,
-             "reason": "cut off", "text": "{\"requ"},
+            {
+                "recording_id": RECORDING,
+                "run_id": "run",
+                "source_file": f"r{partition}.log",
+                "source_line": 9,
+                "reason": "cut off",
+                "text": '{"requ',
+            },
         ],
     }
 
 
-def _events() -> list[dict[str, Any]]:
+def together(sets: list[Rows]) -> Rows:
+    """Several sets as one recording."""
+    return {name: [row for rows in sets for row in rows[name]] for name in valid_rows()}
+
+
+def _events(place: dict[str, Any]) -> list[dict[str, Any]]:
     kinds = ("partition_change", "append", "fetch_update", "fetch_update", "partition_change", "truncation")
     rows = []
     for seq, kind in enumerate(kinds, start=1):
-        row = {**AT, "seq": seq, "event_id": f"e{seq}", "kind": kind, "evidence": "observed", "ts": at(seq)}
+        row = {**place, "seq": seq, "event_id": f"e{seq}", "kind": kind, "evidence": "observed", "ts": at(seq)}
         row |= {"ts_lo": at(seq), "ts_hi": at(seq)}
         if kind == "partition_change":
             row |= {"replicas": [1, 2], "isr": [1, 2] if seq == 1 else [2], "leader_id": 1 if seq == 1 else 2}
@@ -89,10 +228,11 @@ def _events() -> list[dict[str, Any]]:
     return rows
 
 
-def _incident() -> dict[str, Any]:
+def _incident(place: dict[str, Any]) -> dict[str, Any]:
     return {
-        **AT, "incident_id": "i1", "mechanism": "acks_one_leader_failure", "severity": "S2", "first_offset": 7,
-        "last_offset": 9, "ranges": [{"leader_epoch": 0, "first_offset": 7, "last_offset": 9}], "records": 3,
+        **place, "incident_id": f"i{place['partition']}", "mechanism": "acks_one_leader_failure",
+        "severity": "S2", "first_offset": 7, "last_offset": 9,
+        "ranges": [{"leader_epoch": 0, "first_offset": 7, "last_offset": 9}], "records": 3,
         "acked_all": 0, "acked_one": 3, "unacked": 0, "committed": 0, "consumed": 0, "acked_all_possible": 0,
         "acked_one_possible": 0, "acked_unconfirmed": 0, "old_leader_id": 1, "old_leader_epoch": 0,
         "new_leader_id": 2, "new_leader_epoch": 1, "losing_broker_id": 1, "lost_ts": at(5), "truncated_ts": at(6),
@@ -106,6 +246,6 @@ def frames_of(spark: SparkSession, rows: Rows) -> dict[str, DataFrame]:
     """The rows as frames of the tables' schemas, every column nullable, so that a fault can be planted anywhere."""
     frames = {}
     for name, some in rows.items():
-        schema = pa.schema([field.with_nullable(True) for field in TABLES[name].arrow_schema])
+        schema = pa.schema([field.with_nullable(nullable=True) for field in TABLES[name].arrow_schema])
         frames[name] = spark.createDataFrame(pa.Table.from_pylist(some, schema=schema))
     return frames

@@ -1,0 +1,157 @@
+"""Queries to start from, per table: a question an operator asks, and the Spark SQL that answers it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+QUERIES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
+    "data_loss_incidents": (
+        (
+            "Which offsets were acknowledged and are gone, how many records, whose, and when were they acknowledged?",
+            """
+            SELECT topic, partition, lost.leader_epoch, lost.first_offset, lost.last_offset, acked_all, acked_one,
+                   producers, first_ack_ts, last_ack_ts
+            FROM data_loss_incidents LATERAL VIEW explode(ranges) AS lost
+            ORDER BY severity, topic, partition, lost.first_offset
+            """,
+        ),
+        (
+            "What led to each loss, step by step?",
+            """
+            SELECT topic, partition, mechanism, link.ts, link.what, link.seq
+            FROM data_loss_incidents LATERAL VIEW posexplode(chain) AS place, link
+            ORDER BY lost_ts, incident_id, place
+            """,
+        ),
+    ),
+    "hw_timeline": (
+        (
+            "When did a high watermark go back, on which replica, from where to where?",
+            """
+            SELECT topic, partition, seq, ts, broker_id, role, leader_epoch, hw_before, hw, step, evidence
+            FROM hw_timeline WHERE hw < hw_before ORDER BY topic, partition, seq
+            """,
+        ),
+        (
+            "For how long did a leader's high watermark stand still, and whose fetch moved it on?",
+            """
+            SELECT topic, partition, seq, ts, broker_id, hw_before, hw, cause_broker_id,
+                   ts - lag(ts) OVER (PARTITION BY topic, incarnation, partition, broker_id ORDER BY seq) AS stood_still
+            FROM hw_timeline WHERE role = 'leader' ORDER BY stood_still DESC LIMIT 20
+            """,
+        ),
+    ),
+    "leo_timeline": (
+        (
+            "How far was each follower behind its leader at the end?",
+            """
+            SELECT topic, partition, broker_id, max_by(leo, seq) AS leo,
+                   max(max_by(leo, seq)) OVER (PARTITION BY topic, partition) - max_by(leo, seq) AS behind
+            FROM leo_timeline WHERE observer = 'local' GROUP BY topic, partition, broker_id ORDER BY behind DESC
+            """,
+        ),
+    ),
+    "isr_timeline": (
+        (
+            "Who fell out of the ISR, how far behind, and how long had it not been caught up?",
+            """
+            SELECT topic, partition, seq, ts, leader_id, isr_before, isr, broker_id, leo_gap, ms_since_caught_up, change
+            FROM isr_timeline WHERE state = 'committed' AND size(isr) < size(isr_before)
+            ORDER BY topic, partition, seq
+            """,
+        ),
+        (
+            "How long did each partition live with one replica in the ISR, or fewer than min.insync.replicas?",
+            """
+            SELECT topic, partition, sum(if(size(isr) = 1, seconds, 0)) AS seconds_alone,
+                   sum(if(under_min_isr, seconds, 0)) AS seconds_under_min
+            FROM (SELECT *, timestampdiff(SECOND, ts,
+                         lead(ts) OVER (PARTITION BY topic, incarnation, partition ORDER BY seq)) AS seconds
+                  FROM isr_timeline WHERE state = 'committed')
+            GROUP BY topic, partition ORDER BY seconds_alone DESC
+            """,
+        ),
+    ),
+    "leadership_timeline": (
+        (
+            "Was each election clean, and which offsets did it put at risk?",
+            """
+            SELECT topic, partition, leader_epoch, start_ts, election, trigger, previous_leader_id, leader_id,
+                   start_offset, greatest(previous_leo - start_offset, 0) AS offsets_at_risk
+            FROM leadership_timeline ORDER BY offsets_at_risk DESC NULLS LAST, topic, partition, leader_epoch
+            """,
+        ),
+        (
+            "How long was each partition without a leader?",
+            """
+            SELECT topic, partition, sum(timestampdiff(SECOND, start_ts, end_ts)) AS seconds_leaderless
+            FROM leadership_timeline WHERE leader_id IS NULL GROUP BY topic, partition ORDER BY seconds_leaderless DESC
+            """,
+        ),
+    ),
+    "log_truncations": (
+        (
+            "Who cut its log below its own high watermark?",
+            """
+            SELECT topic, partition, seq, ts, broker_id, leo_before, leo_after, hw_before, cause, evidence
+            FROM log_truncations WHERE leo_after < hw_before ORDER BY topic, partition, seq
+            """,
+        ),
+    ),
+    "replication_events": (
+        (
+            "What happened around a row of a timeline? (its topic, partition and seq; here orders-0 at 1000)",
+            """
+            SELECT seq, ts, kind, broker_id, replica_id, base_offset, next_offset, fetch_offset, evidence,
+                   source_file, source_line
+            FROM replication_events
+            WHERE topic = 'orders' AND partition = 0 AND seq BETWEEN 990 AND 1010 ORDER BY seq
+            """,
+        ),
+    ),
+    "conformance": (
+        (
+            "Where does what Tidemark computed differ from what the brokers reported?",
+            """
+            SELECT check, topic, partition, compared, matched, first_mismatch_seq, note
+            FROM conformance WHERE matched < compared ORDER BY matched / compared
+            """,
+        ),
+    ),
+    "facts": (
+        (
+            "Which broker's logs cover which time, and what do they tell?",
+            """
+            SELECT broker_id, kind, min(ts) AS first, max(ts) AS last, count(*) AS lines
+            FROM facts GROUP BY broker_id, kind ORDER BY broker_id, kind
+            """,
+        ),
+    ),
+    "rejected_lines": (
+        (
+            "Which lines could not be used, and why?",
+            """
+            SELECT reason, count(*) AS lines, min_by(source_file, source_line) AS file, min(source_line) AS line
+            FROM rejected_lines GROUP BY reason ORDER BY lines DESC
+            """,
+        ),
+    ),
+    "expectation_results": (
+        (
+            "What did not hold?",
+            """
+            SELECT run_id, severity, table, expectation, meaning, rows_failed, example
+            FROM expectation_results WHERE NOT success ORDER BY severity, table
+            """,
+        ),
+    ),
+    "runs": (
+        (
+            "Which versions of the tables belong to the last run that went through?",
+            """
+            SELECT recording_id, max_by(run_id, finished) AS run_id, max_by(table_versions, finished) AS table_versions
+            FROM runs WHERE status <> 'failed' GROUP BY recording_id
+            """,
+        ),
+    ),
+}

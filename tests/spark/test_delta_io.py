@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from pipelines.delta_io import Warehouse
+from schemas.errors import InputError, TableContractError
+from schemas.tables import LOG_TRUNCATIONS, TABLES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+TABLE = "log_truncations"
+AWKWARD = "o'clock \\ ü"
+
+
+@pytest.fixture
+def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
+    return Warehouse(spark, str(tmp_path / "ware house's"))
+
+
+def frame(spark: SparkSession, table: str, rows: list[dict[str, Any]]) -> DataFrame:
+    schema = pa.schema([field.with_nullable(nullable=True) for field in TABLES[table].arrow_schema])
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
+
+
+def cuts(spark: SparkSession, recording_id: str, seqs: list[int], **changed: object) -> DataFrame:
+    row = {"topic": "t", "incarnation": 0, "partition": 0, "broker_id": 1, "leo_after": 5, "cause": "recovery"}
+    row |= {"recording_id": recording_id, "evidence": "observed", **changed}
+    rows = [{**row, "seq": seq} for seq in seqs]
+    return frame(spark, TABLE, rows)
+
+
+def facts(spark: SparkSession, *lines: tuple[str, str, int]) -> DataFrame:
+    named = [{"fact_id": i, "source_file": file, "source_line": line} for i, file, line in lines]
+    return frame(spark, "facts", [{"recording_id": "r", "kind": "produce", **row} for row in named])
+
+
+def seqs(warehouse: Warehouse, recording_id: str) -> list[int]:
+    return [row["seq"] for row in warehouse.read(TABLE, recording_id).select("seq").collect()]
+
+
+def test_a_table_that_nobody_wrote_is_empty_and_has_comments(warehouse: Warehouse) -> None:
+    rows = warehouse.read(TABLE)
+    assert rows.count() == 0
+    assert rows.schema["leo_after"].metadata["comment"] == LOG_TRUNCATIONS.column("leo_after").comment
+    assert warehouse.version(TABLE) == 0
+
+
+def test_replace_replaces_one_recording_and_sorts(spark: SparkSession, warehouse: Warehouse) -> None:
+    warehouse.replace(TABLE, cuts(spark, "a", [3, 1, 2]), "a")
+    warehouse.replace(TABLE, cuts(spark, AWKWARD, [7]), AWKWARD)
+    warehouse.replace(TABLE, cuts(spark, "a", [5, 4]), "a")
+    assert seqs(warehouse, "a") == [4, 5]
+    assert seqs(warehouse, AWKWARD) == [7]
+    assert len(warehouse.read(TABLE, "a").inputFiles()) == 1
+
+
+@pytest.mark.parametrize(
+    ("writer", "changed", "words"),
+    [
+        ("a", {"leo_after": None}, "NOT NULL constraint violated for column: leo_after"),
+        ("a", {"cause": "whim"}, "CHECK constraint cause_known"),
+        ("b", {}, "recording_id = 'a'"),
+    ],
+)
+def test_rows_that_break_the_contract_are_one_plain_error(
+    spark: SparkSession, warehouse: Warehouse, writer: str, changed: dict[str, object], words: str
+) -> None:
+    warehouse.replace(TABLE, cuts(spark, "a", [1]), "a")
+    with pytest.raises(TableContractError) as caught:
+        warehouse.replace(TABLE, cuts(spark, writer, [2], **changed), "a")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert seqs(warehouse, "a") == [1]
+
+
+def test_missing_columns_are_named(spark: SparkSession, warehouse: Warehouse) -> None:
+    with pytest.raises(TableContractError, match="lack the columns cause"):
+        warehouse.replace(TABLE, cuts(spark, "a", [1]).drop("cause"), "a")
+
+
+def test_another_schema_in_the_table_s_place_is_refused(spark: SparkSession, warehouse: Warehouse) -> None:
+    spark.range(1).write.format("delta").save(warehouse.table_path(TABLE))
+    with pytest.raises(InputError, match="other columns"):
+        warehouse.ensure(TABLE)
+
+
+def test_facts_are_taken_once_however_often_they_come(spark: SparkSession, warehouse: Warehouse) -> None:
+    warehouse.append_facts(facts(spark, ("1", "b.log", 2), ("1", "a.log", 9), ("2", "b.log", 3)), "r")
+    warehouse.append_facts(facts(spark, ("3", "c.log", 1), ("2", "0.log", 1)), "r")
+    rows = warehouse.read("facts", "r").select("fact_id", "source_file", "source_line").collect()
+    assert sorted(map(tuple, rows)) == [("1", "a.log", 9), ("2", "b.log", 3), ("3", "c.log", 1)]
+
+
+def test_runs_side_by_side_do_not_harm_each_other(spark: SparkSession, warehouse: Warehouse) -> None:
+    def replace(number: int) -> None:
+        name = f"r{number % 2}"
+        Warehouse(spark, warehouse.path).replace(TABLE, cuts(spark, name, [1, 2]), name)
+
+    def bring(_: int) -> None:
+        Warehouse(spark, warehouse.path).append_facts(facts(spark, ("1", "a.log", 1), ("2", "a.log", 2)), "r")
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(replace, range(4)))
+        list(threads.map(bring, range(3)))
+    assert (seqs(warehouse, "r0"), seqs(warehouse, "r1")) == ([1, 2], [1, 2])
+    assert warehouse.read("facts", "r").count() == 2
+
+
+def test_staging_is_dropped_and_pages_replace_pages(warehouse: Warehouse, tmp_path: Path) -> None:
+    staged = tmp_path / "ware house's" / "_staging" / "run"
+    (staged / "replay").mkdir(parents=True)
+    assert warehouse.staging_dir("run") == str(staged)
+    warehouse.drop_staging("run")
+    warehouse.drop_staging("run")
+    assert not staged.exists()
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.html").write_text(name)
+        shelf = warehouse.publish(str(tmp_path / name), "_data_docs/x%2Fy")
+    assert shelf == str(tmp_path / "ware house's" / "_data_docs" / "x%2Fy")
+    assert [page.name for page in (tmp_path / "ware house's" / "_data_docs" / "x%2Fy").iterdir()] == ["new.html"]

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipelines import report
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+_SPEC = importlib.util.spec_from_file_location("recorded_tables", Path(__file__).with_name("recorded_tables.py"))
+assert _SPEC is not None and _SPEC.loader is not None  # noqa: PT018 - for the type checker
+recorded = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(recorded)
+
+
+class Shelf:
+    """Tables as a warehouse hands them out, without Delta."""
+
+    path = "/data/ware house"
+
+    def __init__(self, frames: dict[str, DataFrame]) -> None:
+        self.frames = frames
+
+    def read(self, table_name: str, recording_id: str | None = None) -> DataFrame:  # noqa: ARG002
+        return self.frames[table_name]
+
+    def table_path(self, table_name: str) -> str:
+        return f"{self.path}/{table_name}"
+
+
+def report_of(spark: SparkSession, rows: dict[str, list[dict[str, Any]]], run_id: str | None = "run") -> report.Report:
+    rows.setdefault("runs", [])
+    rows.setdefault("expectation_results", [])
+    return report.build(Shelf(recorded.frames_of(spark, rows)), "small", run_id)  # type: ignore[arg-type]
+
+
+def outcome(*, success: bool, rows_failed: int) -> dict[str, Any]:
+    named = {"recording_id": "small", "run_id": "run", "table": "hw_timeline, leo_timeline", "severity": "error"}
+    named |= {"expectation": f"hw_within_leo_{success}", "meaning": "A broker's HW is never beyond its LEO."}
+    return {**named, "success": success, "rows_checked": 3, "rows_failed": rows_failed, "example": "[]"}
+
+
+def test_a_loss_is_told_with_everything_that_is_known(spark: SparkSession) -> None:
+    rows = recorded.valid_rows()
+    rows["data_loss_incidents"][0]["acked_one_possible"] = 2
+    rows["expectation_results"] = [outcome(success=True, rows_failed=0), outcome(success=False, rows_failed=1)]
+    found = report_of(spark, rows)
+    text = found.terminal()
+    for words in (
+        "small: 3 acknowledged records lost in 1 partition",
+        "At most 2 more cannot be ruled out.",
+        "orders-0: offsets 7 to 9, 3 records",
+        "acks=all 0, acks=1 3 (up to 2 more)",
+        "[acks_one_leader_failure]",
+        "broker 1 (epoch 0) -> broker 2 (epoch 1)",
+        "lost 2024-05-01 03:00:05.000 UTC",
+        "would have kept them: acks=all",
+        "leader_hw_0: 199 of 200 equal (99.5 %); first at orders-0 seq 4: 6 for 7",
+        "Rejected lines: 1",
+        "1 x cut off, first r0.log:9",
+        "Expectations: 1 of 2 do not hold",
+        "broker 1: metadata dump, request log, server log",
+        "/data/ware house/data_loss_incidents",
+    ):
+        assert words in text
+    assert "\x1b" not in text
+    assert "\x1b[" in found.terminal(colour=True)
+    plain = found.as_dict()
+    assert plain == json.loads(json.dumps(plain))
+    assert (plain["verdict"], plain["acknowledged_lost"], plain["acknowledged_possible"]) == ("lost", 3, 2)
+    assert plain["incidents"][0]["lost_ts"].startswith("2024-05-01T03:00:05")
+
+
+def test_unknown_acknowledgements_are_never_said_as_none(spark: SparkSession) -> None:
+    rows = recorded.valid_rows()
+    unknown = dict.fromkeys(
+        ("acked_all", "acked_one", "unacked", "consumed", "acked_all_possible", "acked_one_possible", "producers")
+    )
+    rows["data_loss_incidents"][0].update(unknown, last_offset=None, records=None, evidence="bounded")
+    found = report_of(spark, rows)
+    assert "Cannot tell how much was lost in 1 partition: acknowledgements unknown" in found.terminal()
+    assert "acks=all unknown, acks=1 unknown, unacked unknown" in found.terminal()
+    assert "offsets 7 to the end (open), an unknown number of records" in found.terminal()
+    assert found.as_dict()["acknowledged_lost"] is None
+
+
+def test_no_incident_is_good_news_only_where_something_was_recorded(spark: SparkSession) -> None:
+    rows = recorded.valid_rows()
+    rows["data_loss_incidents"] = []
+    assert report_of(spark, rows).as_dict()["headline"] == "Nothing acknowledged was lost"
+    empty = report_of(spark, {name: [] for name in rows}, run_id=None)
+    assert empty.as_dict()["verdict"] == "unknown"
+    assert "not validated yet" in empty.terminal()
+
+
+def test_names_from_logs_stay_text(spark: SparkSession) -> None:
+    rows = recorded.valid_rows()
+    rows["data_loss_incidents"][0].update(producers=["\x1b[2Jevil", "<img src=x>", "[a](b) `c` *d*"])
+    found = report_of(spark, rows)
+    assert "\x1b" not in found.terminal()
+    assert "\\x1b[2Jevil" in found.terminal()
+    page = found.markdown()
+    assert "<img" not in page
+    assert "\\[a\\](b) \\`c\\` \\*d\\*" in page

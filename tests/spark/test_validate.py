@@ -1,0 +1,137 @@
+"""Every kind of expectation: a clean set of tables meets it, a planted fault breaks it and nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipelines.expectations.data_docs import escaped, publish_docs
+from pipelines.expectations.invariants import INVARIANTS
+from pipelines.validate import check
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+_SPEC = importlib.util.spec_from_file_location("recorded_tables", Path(__file__).with_name("recorded_tables.py"))
+assert _SPEC is not None and _SPEC.loader is not None  # noqa: PT018 - for the type checker
+recorded = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(recorded)
+
+Plant = Callable[[dict[str, list[dict[str, Any]]]], object]
+
+
+def failed(spark: SparkSession, *plants: Plant) -> dict[str, dict[str, Any]]:
+    """What does not hold of a recording in which every plant has a partition of its own."""
+    sets = [recorded.valid_rows(partition) for partition, _ in enumerate(plants)]
+    for rows, plant in zip(sets, plants, strict=True):
+        plant(rows)
+    results, _ = check(spark, recorded.frames_of(spark, recorded.together(sets)), "small", "run")
+    return {f"{row['table'].split(', ')[0]}.{row['expectation']}": row for row in results if not row["success"]}
+
+
+def put(table: str, index: int, **values: object) -> Plant:
+    return lambda rows: rows[table][index].update(values)
+
+
+def twice(table: str) -> Plant:
+    return lambda rows: rows[table].append(dict(rows[table][-1]))
+
+
+LOST_ELSEWHERE = [{"leader_epoch": 0, "first_offset": 4, "last_offset": 6}]
+
+# One for each kind derived from the schemas, and one for each invariant.
+FAULTS: dict[str, Plant] = {
+    "isr_timeline.evidence_not_null": put("isr_timeline", 0, evidence=None),
+    "conformance.check_not_null": put("conformance", 1, check=None),
+    "hw_timeline.role_known": put("hw_timeline", 1, role="observer"),
+    "data_loss_incidents.severity_known": put("data_loss_incidents", 0, severity="S9"),
+    "conformance.matched": put("conformance", 1, matched=51),
+    "rejected_lines.key_unique": twice("rejected_lines"),
+    "facts.key_unique": twice("facts"),
+    "hw_timeline.hw_within_leo": put("hw_timeline", 2, hw=11),
+    "hw_timeline.leader_hw_never_back": put("hw_timeline", 2, hw=4),
+    "leo_timeline.local_leo_not_negative": lambda rows: (rows["leo_timeline"][2].update(leo=-1, evidence="bounded"),),
+    "isr_timeline.isr_within_assignment": put("isr_timeline", 1, isr=[2, 9]),
+    "isr_timeline.leader_in_isr": put("isr_timeline", 1, isr=[1]),
+    "isr_timeline.leader_epoch_never_back": put("isr_timeline", 1, leader_epoch=-1),
+    "isr_timeline.partition_epoch_only_up": put("isr_timeline", 1, partition_epoch=0),
+    "log_truncations.truncation_cuts": lambda rows: (rows["log_truncations"][0].update(leo_before=6, leo_after=7),),
+    "data_loss_incidents.loss_within_cut": put(
+        "data_loss_incidents", 0, ranges=LOST_ELSEWHERE, first_offset=4, last_offset=6
+    ),
+    "data_loss_incidents.loss_totals": put("data_loss_incidents", 0, records=4),
+    "data_loss_incidents.loss_acknowledged": put("data_loss_incidents", 0, acked_all=1),
+    "replication_events.rows_join_events": put("log_truncations", 0, seq=60),
+    "replication_events.partitions_have_isr": lambda rows: rows["isr_timeline"].clear(),
+    "conformance.engine_conforms": put("conformance", 0, matched=190),
+}
+
+
+def test_a_clean_set_meets_every_expectation(spark: SparkSession) -> None:
+    assert failed(spark, lambda rows: rows) == {}
+
+
+def test_each_planted_fault_breaks_its_expectation_and_no_other(spark: SparkSession) -> None:
+    broken = failed(spark, *FAULTS.values())
+    assert set(broken) == set(FAULTS)
+    for partition, (name, row) in enumerate((name, broken[name]) for name in FAULTS):
+        (example,) = json.loads(row["example"])
+        # One row only, and it is in the fault's own partition: no other fault breaks this expectation.
+        assert row["rows_failed"] == 1, name
+        assert example.get("partition", partition) == partition, name
+
+
+def test_every_invariant_has_a_planted_fault() -> None:
+    assert {f"{rule.table}.{rule.name}" for rule in INVARIANTS} <= set(FAULTS)
+
+
+def test_a_table_with_other_columns_is_told(spark: SparkSession) -> None:
+    frames = recorded.frames_of(spark, recorded.valid_rows())
+    frames["conformance"] = frames["conformance"].selectExpr("*", "1 AS stray")
+    results, _ = check(spark, frames, "small", "run")
+    (row,) = (row for row in results if not row["success"])
+    assert row["expectation"] == "columns"
+    assert "stray" in row["example"]
+
+
+def test_what_is_not_known_breaks_nothing(spark: SparkSession) -> None:
+    open_end = [{"leader_epoch": 0, "first_offset": 7, "last_offset": None}]
+    bounded_leo = put("leo_timeline", 0, leo=3, evidence="bounded")
+    acks_unknown = put("data_loss_incidents", 0, acked_one=None, acked_all=None)
+    open_loss = put("data_loss_incidents", 0, last_offset=None, records=None, ranges=open_end)
+    nobody_leads = put("isr_timeline", 1, leader_id=None, isr=[1])
+    assert failed(spark, bounded_leo, acks_unknown, open_loss, nobody_leads) == {}
+
+
+def test_no_rows_at_all_break_nothing(spark: SparkSession) -> None:
+    assert failed(spark, lambda rows: [some.clear() for some in rows.values()]) == {}
+
+
+def test_pages_fetch_and_run_nothing_and_escape_names(spark: SparkSession, tmp_path: Path) -> None:
+    rows = recorded.valid_rows()
+    rows["hw_timeline"][1].update(role="<script>alert(1)</script> $role ${x}")
+    _, suites = check(spark, recorded.frames_of(spark, rows), "small", "run")
+
+    class Shelf:
+        def publish(self, local_dir: str, name: str) -> str:
+            for page in Path(local_dir).iterdir():
+                (tmp_path / page.name).write_bytes(page.read_bytes())
+            return name
+
+    assert publish_docs(suites, Shelf(), "a/b") == "_data_docs/a%2Fb/index.html"  # type: ignore[arg-type]
+    pages = {page.name: page.read_text(encoding="utf-8") for page in tmp_path.iterdir()}
+    assert {"index.html", "hw_timeline.html", "invariants.html"} <= set(pages)
+    for name, page in pages.items():
+        assert not re.search(r"<(script|link|img|iframe)\b", page, re.IGNORECASE), name
+        assert not re.search(r"""(?:href|src)=["']\s*(?:https?:|//|javascript:)""", page, re.IGNORECASE), name
+        assert not re.search(r"\son\w+=", page), name
+        assert not re.search(r"url\(|@import", page), name
+    assert escaped("<script>alert(1)</script> $role ${x}") in pages["hw_timeline.html"]
