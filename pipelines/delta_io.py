@@ -52,6 +52,9 @@ _LOST_RACES: Final = (
     ProtocolChangedException,
 )
 
+# Another run is creating the table: its directory is there, its first commit is not yet.
+_HALF_MADE_MARK: Final = "[DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION]"
+
 # What Delta says when rows break the table's contract, the most telling first: a replacing write calls every broken
 # constraint a mismatch and keeps the true one as its cause; a foreign row is then the broken EXPRESSION.
 _CONTRACT_MARKS: Final = (
@@ -217,16 +220,15 @@ class Warehouse:
         for attempt in range(1, COMMIT_ATTEMPTS + 1):
             try:
                 action()
-            except _LOST_RACES:
-                if attempt == COMMIT_ATTEMPTS:
+            except (*_LOST_RACES, Py4JJavaError, PySparkException) as error:
+                broken = _broken_contract(error)
+                if broken is not None:
+                    message = f"{table_name}: {broken}; nothing was written"
+                    raise TableContractError(message) from error
+                lost_race = isinstance(error, _LOST_RACES) or _HALF_MADE_MARK in str(error)
+                if not lost_race or attempt == COMMIT_ATTEMPTS:
                     raise
                 time.sleep(0.1 * attempt)
-            except (Py4JJavaError, PySparkException) as error:
-                broken = _broken_contract(error)
-                if broken is None:
-                    raise
-                message = f"{table_name}: {broken}; nothing was written"
-                raise TableContractError(message) from error
             else:
                 return
 

@@ -104,6 +104,7 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any]) -> Cluster:
         Row({name: value for name, value in row.asDict().items() if value is not None})
         for row in facts.where(F.col("kind").isin(*CLUSTER_KINDS, "topic_change")).collect()
     ]
+    rows.sort(key=lambda row: (row["metadata_offset"] if row["metadata_offset"] is not None else -1, row["fact_id"]))
     recording = facts.select("recording_id").head()
     config: Mapping[str, Any] = settings.get("broker_config") or {}
     standstills = standstills_of_brokers(facts)

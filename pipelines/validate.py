@@ -153,12 +153,16 @@ def _result_row(
     """The outcome as a row of `expectation_results`; of a failed one the pages get the count and examples too."""
     failed: int | None = 0
     example: str | None = None
-    outcome.result = {"observed_value": 0, "unexpected_percent": 0.0}
+    outcome.result = {"observed_value": "no row breaks it", "unexpected_percent": 0.0}
     if not outcome.success:
         failed, example = _breaches(spark, rule, outcome, views)
-        said = escaped(example if failed is None else f"{failed} rows break it: {example}")
-        outcome.result = {"observed_value": said, "partial_unexpected_list": [said], "unexpected_count": failed or 0}
-        outcome.result |= {"unexpected_percent": 100.0 * (failed or 0) / max(1, counts[rule.table])}
+        told = escaped(example)
+        outcome.result = {
+            "observed_value": told if failed is None or rule.native is None else f"{failed} rows break it",
+            "partial_unexpected_list": [told],
+            "unexpected_count": failed or 0,
+            "unexpected_percent": 100.0 * (failed or 0) / max(1, counts[rule.table]),
+        }
     return {
         "table": ", ".join((rule.table, *rule.reads)),
         "expectation": rule.name,

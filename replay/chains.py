@@ -276,7 +276,24 @@ def follower_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operatio
                 before = sequence[place - 1][0] if place else None
                 chain += fetch_operations(tenure, row, after, before, same_tenure=same)
         out.append(chain + waiting)
+    for broker, epoch in sorted(facts.cuts):
+        if epoch == tenure.epoch and broker not in followers_of(facts, tenure):
+            out.append([cut_line(tenure, broker, row) for row in facts.cuts[broker, epoch]])
     return out
+
+
+def cut_line(tenure: Tenure, broker: int, row: Row) -> Operation:
+    """A cut that only the follower's own line tells of: no request log has its fetches under this leader."""
+    window = line_window(micros(row["ts"]))
+    fields = {
+        "broker_id": broker,
+        "replica_id": tenure.leader,
+        "leader_epoch": tenure.epoch,
+        "truncate_to": row["offset"],
+        "cause": "leader_epoch",
+        "evidence": "observed",
+    }
+    return Operation(OP_CONTROL, window, [Draft("truncation", row, window, fields)])
 
 
 OFFSET_OUT_OF_RANGE = 1

@@ -60,7 +60,8 @@ def election_of(decision: Decision, earlier: list[Decision], changes: list[Row])
         return "offline", f"no eligible replica was left when broker {before.leader} went"
     last_isr = next((d.isr for d in reversed(earlier) if d.isr), ())
     eligible = set(last_isr) | set(before.elr or ())
-    if decision.leader not in eligible or (decision.recovering and not before.recovering):
+    moved = before.adding or before.removing or decision.replicas != before.replicas
+    if (decision.recovering and not before.recovering) or (decision.leader not in eligible and not moved):
         return "unclean", f"broker {decision.leader} was outside the last ISR {list(last_isr)}"
     led = next((d.leader for d in reversed(earlier) if d.leader >= 0), -1)
     cause = cause_of(decision, led, changes) if led != decision.leader else None
@@ -70,7 +71,7 @@ def election_of(decision: Decision, earlier: list[Decision], changes: list[Row])
         return "clean", f"broker {led} was fenced"
     if before.leader < 0:
         return "clean", f"broker {decision.leader} came back"
-    if before.adding or before.removing or decision.replicas != before.replicas:
+    if moved:
         return "reassignment", "the assignment changed"
     if led not in decision.isr:
         return "clean", f"broker {led} left the ISR"

@@ -21,7 +21,7 @@ assert tuple(range(4)) == (OBSERVED, DERIVED, BOUNDED, UNKNOWN)  # noqa: S101 - 
 
 def brokers_of(events: pa.Table) -> list[int]:
     """Every broker that the events name, sorted: the kernel's dense indices."""
-    found: set[int] = set()
+    found: set[int | None] = set()
     for name in ("broker_id", "replica_id", "leader_id"):
         found.update(pc.unique(events.column(name)).to_pylist())
     for name in ("isr", "replicas"):

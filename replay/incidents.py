@@ -81,6 +81,21 @@ def lost_slots(old: list[Slots], new: list[Slots]) -> list[Slots]:
     return out
 
 
+def without(lost: list[Slots], told: list[Slots]) -> list[Slots]:
+    """Slots of `lost` that are not among those told of before: each stands in one incident."""
+    out = lost
+    for old in told:
+        rest = []
+        for slots in out:
+            if slots.epoch != old.epoch or old.end <= slots.first or slots.end <= old.first:
+                rest.append(slots)
+                continue
+            rest += [Slots(slots.epoch, slots.first, old.first)] if slots.first < old.first else []
+            rest += [Slots(slots.epoch, old.end, slots.end)] if old.end < slots.end else []
+        out = rest
+    return out
+
+
 def overlap(batch_first: int, batch_end: int, slots: Slots) -> int:
     """How many offsets of [first, end) are among the slots."""
     return max(0, min(batch_end, slots.end) - max(batch_first, slots.first))

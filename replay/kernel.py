@@ -77,7 +77,7 @@ from replay.encoding import (
     TRUNCATION,
 )
 from replay.jit import compiled
-from replay.log import diverging_target, truncate_to
+from replay.log import copy_epochs, diverging_target, truncate_to
 from replay.state import (
     ASSIGNED,
     BOUNDED,
@@ -112,15 +112,44 @@ OK, MISMATCH, BROKEN = 0, 1, 2  # what `apply` says of an event
 
 
 @compiled
+def forget_log(s: State, b: int) -> None:
+    """A replica taken out of the assignment deletes its log: back again, it starts empty. That is no truncation."""
+    if s.gone[b]:
+        s.leo[b], s.hw[b], s.log_start[b], s.cache_len[b] = 0, 0, 0, 0
+        s.role[b], s.epoch[b], s.gone[b] = ROLE_NONE, NONE, 0
+
+
+@compiled
+def take_stated_leo(s: State, b: int, leader: int, leo: int, evidence: int) -> None:
+    """A source states b's LEO: below what was computed, its log was cut; above, it had the rest from its leader."""
+    if leo < s.leo[b]:
+        truncate_to(s, b, leo)
+    elif leader not in (NONE, b):
+        copy_epochs(s, leader, b, s.leo[b], leo)
+    note_leo(s, b, leo, evidence)
+
+
+@compiled
+def last_leader(s: State) -> int:
+    """The broker that leads the newest epoch, of those whose log is known; NONE where there is none."""
+    found = NONE
+    for b in range(len(s.leo)):
+        if s.role[b] != ROLE_LEADER or s.leo_evidence[b] >= BOUNDED:
+            continue
+        if found == NONE or s.epoch[b] > s.epoch[found]:
+            found = b
+    return found
+
+
+@compiled
 def apply_fetch_update(s: State, p: Profile, e: Ints) -> int:
     """A follower's fetch reaches the leader. Its offset states the follower's LEO, even where the leader refuses it."""
     b, r, offset = e[E_BROKER], e[E_REPLICA], e[E_FETCH]
     verdict = OK
+    forget_log(s, r)
     if s.leo[r] != offset and s.role[r] != ROLE_LEADER:
         verdict = MISMATCH
-        if offset < s.leo[r]:
-            truncate_to(s, r, offset)
-        note_leo(s, r, offset, OBSERVED)
+        take_stated_leo(s, r, b, offset, OBSERVED)
     refused = e[E_ERROR] > 0 or (e[E_DIVERGING_EPOCH] != UNSET and not p.update_on_diverging)
     if refused:
         return verdict
@@ -149,10 +178,11 @@ def apply_read(s: State, e: Ints) -> int:
 def apply_role(s: State, p: Profile, e: Ints) -> int:
     """A broker takes up a role; where its line states LEO and HW, they win over what was computed."""
     b = e[E_BROKER]
+    forget_log(s, b)
     if e[E_LEO] >= 0:
-        if e[E_LEO] < s.leo[b]:
-            truncate_to(s, b, e[E_LEO])
-        note_leo(s, b, e[E_LEO], e[E_EVIDENCE])
+        take_stated_leo(s, b, last_leader(s), e[E_LEO], e[E_EVIDENCE])
+    elif e[E_VALUE] == ROLE_LEADER:
+        s.leo_evidence[b] = max(s.leo_evidence[b], e[E_EVIDENCE])
     if e[E_HW] >= 0:
         note_hw(s, b, min(e[E_HW], s.leo[b]), e[E_EVIDENCE])
     if e[E_VALUE] == ROLE_LEADER:
@@ -166,10 +196,10 @@ def apply_role(s: State, p: Profile, e: Ints) -> int:
 def apply_load(s: State, e: Ints) -> int:
     """A broker started and loaded its log: no role, LEO and HW as its files say."""
     b = e[E_BROKER]
+    forget_log(s, b)
     s.role[b] = ROLE_NONE
     if e[E_LEO] >= 0:
-        truncate_to(s, b, e[E_LEO])
-        note_leo(s, b, e[E_LEO], e[E_EVIDENCE])
+        take_stated_leo(s, b, last_leader(s), e[E_LEO], e[E_EVIDENCE])
     if e[E_HW] >= 0:
         note_hw(s, b, min(e[E_HW], s.leo[b]), e[E_EVIDENCE])
     return OK
@@ -205,21 +235,14 @@ def apply_truncation(s: State, e: Ints) -> int:
 
 
 @compiled
-def forget_unassigned(s: State, gone: int) -> None:
-    """A replica taken out of the assignment deletes its log: back again, it starts empty. That is no truncation."""
-    for b in range(len(s.leo)):
-        if gone & (1 << b):
-            s.leo[b], s.hw[b], s.log_start[b], s.cache_len[b] = 0, 0, 0, 0
-            s.role[b], s.epoch[b] = ROLE_NONE, NONE
-
-
-@compiled
 def apply_cluster(s: State, e: Ints) -> int:
     """What holds for the partition as a whole: assignment, configuration, which brokers are fenced."""
     kind = e[E_KIND]
     if kind == PARTITION_CHANGE:
         if e[E_ASSIGNED] != UNSET:
-            forget_unassigned(s, s.cluster[ASSIGNED] & ~e[E_ASSIGNED])
+            for b in range(len(s.leo)):
+                if s.cluster[ASSIGNED] & ~e[E_ASSIGNED] & (1 << b):
+                    s.gone[b] = 1
             s.cluster[ASSIGNED] = e[E_ASSIGNED]
     elif kind == CONFIG_CHANGE:
         if e[E_VALUE] != UNSET:
@@ -412,6 +435,8 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int
     for k in range(len(events)):
         e = events[k]
         kind, b, r = e[E_KIND], e[E_BROKER], e[E_REPLICA]
+        if b >= 0 and kind in (ROLE_CHANGE, LOG_LOAD):
+            forget_log(s, b)
         leo_before[:] = s.leo
         hw_before[:] = s.hw
         pending_before = s.pending[b] if b >= 0 else 0

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from replay import encoding as c
 from replay.encode import brokers_of, encode
-from replay.incidents import Ledger, Log, chain_of, floor_of, incident, log_of, lost_slots, spans_of
+from replay.incidents import Ledger, Log, Slots, chain_of, floor_of, incident, log_of, lost_slots, spans_of, without
 from replay.kernel import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, Rows, fold, new_rows
 from replay.profile import LATEST, Profile, parse_version, profile_of
 from replay.state import ASSIGNED, BOUNDED, MIN_ISR, ROLE_LEADER, ROLE_NONE, TRUE_HW, UNSET, Ints, State, new_state
@@ -68,6 +68,7 @@ class PartitionReplay:
         self.checks: dict[str, dict[str, Any]] = {}
         self.leaderships: list[dict[str, Any]] = []
         self.incidents: list[dict[str, Any]] = []
+        self.told: list[Slots] = []  # slots that are lost already
         self.cuts: list[dict[str, Any]] = []
         self.changes: dict[int, str] = {}
 
@@ -188,7 +189,8 @@ class PartitionReplay:
         if last[c.E_EVIDENCE] >= BOUNDED and last[c.E_LEO] < 0:
             return  # nothing says from where it led, nothing was appended: the log before stays the measure
         if self.log is not None and self.election is not None and self.election["ts"] is not None:
-            lost = lost_slots(self.log.spans, spans_of(s, b))
+            lost = without(lost_slots(self.log.spans, spans_of(s, b)), self.told)
+            self.told += lost
             if lost:
                 found = incident(
                     self.key,

@@ -49,6 +49,7 @@ class PartitionFacts:
     by_kind: dict[str, list[Row]] = field(default_factory=dict)
     role_lines: dict[tuple[int, int], Row] = field(default_factory=dict)
     loads: dict[tuple[int, int], Row] = field(default_factory=dict)
+    cuts: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     rejoins: dict[tuple[int, int], list[tuple[Row, Row]]] = field(default_factory=lambda: defaultdict(list))
     leads: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     starts: dict[int, tuple[int, str]] = field(default_factory=dict)
@@ -99,16 +100,20 @@ class PartitionFacts:
         self.min_insync_replicas = stated.get(MIN_ISR_SETTING, DEFAULT_MIN_ISR)
 
     def index_roles(self) -> None:
-        """Role lines by (broker, epoch), and the log load that came just before each.
+        """Role lines by (broker, epoch), the log load that came just before each, and the cuts that came after it.
 
         A role taken up again in the same epoch after a load is a restart within the epoch: `rejoins`.
         """
         ends: dict[int, Row] = {}
         loaded: dict[int, Row] = {}
-        lines = [r for r in self.rows if r["kind"] in ("role_change", "log_load") and r["ts"] is not None]
+        newest: dict[int, int] = {}
+        lines = [r for r in self.rows if r["kind"] in ("role_change", "log_load", "truncation") and r["ts"] is not None]
         for row in sorted(lines, key=lambda r: (r["broker_id"], r["ts"], r["source_file"], r["source_line"])):
             broker = row["broker_id"]
-            if row["kind"] == "log_load" and row["hw"] is None:
+            if row["kind"] == "truncation":
+                if row["name"] == "log" and broker in newest:
+                    self.cuts[broker, newest[broker]].append(row)
+            elif row["kind"] == "log_load" and row["hw"] is None:
                 ends[broker] = row  # also written after a truncation: it counts only if the partition is then loaded
             elif row["kind"] == "log_load":
                 end = ends.pop(broker, row)
@@ -116,6 +121,7 @@ class PartitionFacts:
                 loaded[broker] = Row({**row, "offset": offset})
             elif row["leader_epoch"] is not None:
                 key = (broker, row["leader_epoch"])
+                newest[broker] = row["leader_epoch"]
                 load = loaded.pop(broker, None)
                 if key not in self.role_lines:
                     self.role_lines[key] = row

@@ -20,7 +20,8 @@ class Row(dict[str, Any]):
 
 
 def rows_of_facts(facts: pa.Table) -> list[Row]:
-    """A table of facts as rows, in the table's order within each kind."""
+    """A table of facts as rows, by kind and within it by fact: in the same order whatever the table's is."""
+    facts = facts.sort_by("fact_id")
     out: list[Row] = []
     for kind in sorted(k for k in pc.unique(facts.column("kind")).to_pylist() if k is not None):
         same = facts.filter(pc.equal(facts.column("kind"), kind))

@@ -44,6 +44,7 @@ class State(NamedTuple):
     cache_len: Ints  # [b]
     fenced: Ints  # [b] 1 while the controller has b fenced or unregistered
     stopping: Ints  # [b] 1 while b is in controlled shutdown
+    gone: Ints  # [b] 1 once b is out of the assignment: it deletes its log
     cluster: Ints  # [CLUSTER_*] what holds for the partition as a whole
 
 
@@ -82,5 +83,6 @@ def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
         cache_len=zeros(),
         fenced=zeros(),
         stopping=zeros(),
+        gone=zeros(),
         cluster=cluster,
     )

@@ -44,7 +44,7 @@ LEO_TIMELINE = Table(
         required(
             "step",
             STRING,
-            "Step of the fetch protocol (leader_append, leader_update_follower_leo, follower_append), or truncate, log_load, role.",
+            "Step of the fetch protocol, as in docs/protocol.md, or truncate, log_load, role, observation.",
         ),
         Column("cause", STRING, "What made it move: kind of the event."),
         EVIDENCE_COLUMN,

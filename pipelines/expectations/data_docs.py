@@ -44,7 +44,9 @@ nav ol,nav ul,.ge-breadcrumbs{list-style:none;padding:0;margin:0}
 table{border-collapse:collapse;width:100%;margin:.5rem 0 1.2rem}
 th,td{border-bottom:1px solid #d8dee6;padding:.35rem .6rem;text-align:left;vertical-align:top;overflow-wrap:anywhere}
 th{background:#f2f5f8}
-td:first-child{white-space:nowrap;width:4rem}
+th:first-child{width:4rem;white-space:nowrap}
+td *{white-space:normal;overflow-wrap:anywhere}
+td table{margin:.4rem 0}
 nav{height:auto!important}
 h5{margin:1rem 0 .2rem}
 code,pre,.code-snippet{font-family:ui-monospace,monospace;font-size:.9em}
@@ -66,9 +68,9 @@ def publish_docs(suites: Sequence[ExpectationSuiteValidationResult], warehouse: 
     """Put a page per suite and an index into the warehouse, in place of the last run's; say where the index is."""
     with tempfile.TemporaryDirectory() as folder:
         for suite in suites:
-            document = ValidationResultsPageRenderer(run_info_at_end=True).render(suite)  # type: ignore[no-untyped-call]
-            page = Path(folder, f"{suite.suite_name}.html")
-            page.write_text(self_contained(DefaultJinjaPageView().render(document)), encoding="utf-8")
+            document = ValidationResultsPageRenderer(run_info_at_end=True).render(suite)
+            page = DefaultJinjaPageView().render(document)  # type: ignore[no-untyped-call]
+            Path(folder, f"{suite.suite_name}.html").write_text(self_contained(page), encoding="utf-8")
         Path(folder, "index.html").write_text(_index_page(suites, recording_id), encoding="utf-8")
         published = warehouse.publish(folder, "_data_docs/" + quote(recording_id, safe=""))
     return f"{published}/index.html"
