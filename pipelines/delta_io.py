@@ -7,7 +7,9 @@ a killed run leaves every table as it was or as it shall be.
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from delta import DeltaTable
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from schemas.model import Table
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # anything else is a path of this machine
 
 FILE_BYTES: Final = 128 * 1024 * 1024  # what one file of a write should hold, by the optimizer's estimate
 COMMIT_ATTEMPTS: Final = 8
@@ -95,7 +99,7 @@ class Warehouse:
     def __init__(self, spark: SparkSession, path: str) -> None:
         """Nothing is created before it is needed."""
         self.spark = spark
-        self.path = path.rstrip("/") or "/"
+        self.path = (path if _URI.match(path) else str(Path(path).absolute())).rstrip("/") or "/"
         self._ensured: set[str] = set()
 
     def table_path(self, table_name: str) -> str:

@@ -198,7 +198,7 @@ def _validate(run: Run) -> None:
 def _report(run: Run) -> None:
     """The findings, as an object for the terminal and as a Markdown file next to the tables."""
     with run.step("report"):
-        run.report = report.build(run.warehouse, run.recording_id)
+        run.report = report.build(run.warehouse, run.recording_id, run.run_id)
         folder = f"{run.warehouse.path}/reports"
         system, path = filesystem(folder)
         system.create_dir(path, recursive=True)
