@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import importlib.util
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import recorded_tables as recorded
 
 from pipelines import report
 
@@ -13,11 +12,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-
-_SPEC = importlib.util.spec_from_file_location("recorded_tables", Path(__file__).with_name("recorded_tables.py"))
-assert _SPEC is not None and _SPEC.loader is not None  # noqa: PT018 - for the type checker
-recorded = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(recorded)
 
 
 class Shelf:

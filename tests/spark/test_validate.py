@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import recorded_tables as recorded
 
 from pipelines.expectations.data_docs import escaped, publish_docs
 from pipelines.expectations.invariants import INVARIANTS
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-_SPEC = importlib.util.spec_from_file_location("recorded_tables", Path(__file__).with_name("recorded_tables.py"))
-assert _SPEC is not None and _SPEC.loader is not None  # noqa: PT018 - for the type checker
-recorded = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(recorded)
 
 Plant = Callable[[dict[str, list[dict[str, Any]]]], object]
 

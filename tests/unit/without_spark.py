@@ -1,0 +1,86 @@
+"""A recording brought to its tables in one process, without Spark: the same pure functions, called in a row."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.order import CLUSTER_KINDS, UNORDERED_KINDS, Cluster, incarnations, order_group
+from pipelines.parse.collect import collect
+from pipelines.recording import discover
+from replay.partition import replay_partition
+from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING
+from replay.rows import rows_of_facts
+from replay.sessions import SESSION_SCHEMA, rebuild_sessions
+from replay.spine import micros
+from replay.standstill import standstills_of
+from schemas.model import PARTITION_KEY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOT_LINES = pa.array(["segment_batch", "checkpoint"])
+
+
+def events_of(root: Path) -> list[pa.Table]:
+    """Each partition's `replication_events`."""
+    recording = discover(str(root), recording_id=root.name)
+    facts = collect(recording).facts
+    cluster = cluster_of(facts, root.name, recording.manifest)
+    wanted = facts.filter(pc.invert(pc.is_in(facts["kind"], pa.array(UNORDERED_KINDS))))
+    fetches = wanted.filter(pc.equal(wanted["kind"], "fetch"))
+    others = wanted.filter(pc.and_(pc.not_equal(wanted["kind"], "fetch"), pc.is_valid(wanted["partition"])))
+    brokers = pc.unique(fetches["broker_id"]).to_pylist()
+    rebuilt = [rebuild_sessions(fetches.filter(pc.equal(fetches["broker_id"], b))) for b in brokers]
+    padded = [
+        others[f.name] if f.name in others.column_names else pa.nulls(len(others), f.type) for f in SESSION_SCHEMA
+    ]
+    everything = pa.concat_tables([pa.Table.from_arrays(padded, schema=SESSION_SCHEMA), *rebuilt])
+    topics = [
+        topic or cluster.topics.get(topic_id, (topic_id, 0))[0]
+        for topic, topic_id in zip(everything["topic"].to_pylist(), everything["topic_id"].to_pylist(), strict=True)
+    ]
+    names = pa.array(topics, pa.string())
+    out = []
+    for topic, partition in sorted(set(zip(topics, everything["partition"].to_pylist(), strict=True))):
+        mine = everything.filter(pc.and_(pc.equal(names, topic), pc.equal(everything["partition"], partition)))
+        out.append(order_group((pa.scalar(topic), pa.scalar(partition)), mine, cluster))
+    return out
+
+
+def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
+    """What holds for the whole cluster, as the order stage collects it."""
+    some = facts.filter(pc.is_in(facts["kind"], pa.array([*CLUSTER_KINDS, "topic_change"])))
+    rows = rows_of_facts(some)
+    topics, created = incarnations(rows)
+    standstills, ends = defaultdict(list), {}
+    lines = facts.filter(pc.and_(pc.is_valid(facts["broker_id"]), pc.invert(pc.is_in(facts["kind"], NOT_LINES))))
+    for broker in pc.unique(lines["broker_id"]).to_pylist():
+        stamps = lines.filter(pc.equal(lines["broker_id"], broker))["ts"].drop_null().cast(pa.int64()).to_pylist()
+        standstills[broker] = standstills_of(sorted(stamps))
+    requests = facts.filter(pc.is_valid(facts["connection"])).group_by(["broker_id", "connection"])
+    for row in requests.aggregate([("ts", "max")]).to_pylist():
+        ends[row["broker_id"], row["connection"]] = micros(row["ts_max"])
+    config = getattr(manifest, "broker_config", {})
+    return Cluster(
+        recording_id=name,
+        rows=[row for row in rows if row["kind"] != "topic_change" and row["partition"] is None],
+        topics=topics,
+        created=created,
+        standstills=dict(standstills),
+        connection_ends=ends,
+        kafka_version=getattr(manifest, "kafka", None),
+        settings={key: int(config[key]) for key in (LAG_SETTING, MIN_ISR_SETTING) if key in config},
+    )
+
+
+def tables_of(events: pa.Table, rows: int = 5000) -> dict[str, pa.Table]:
+    """One partition's events -> its rows of every replay table; events are fed `rows` at a time."""
+    key = {column.name: events.column(column.name)[0].as_py() for column in PARTITION_KEY}
+    found: dict[str, list[pa.Table]] = defaultdict(list)
+    for name, table in replay_partition(key, (events.slice(k, rows) for k in range(0, len(events), rows))):
+        found[name].append(table)
+    return {name: pa.concat_tables(tables) for name, tables in found.items()}
