@@ -35,8 +35,6 @@ _BEST_TO_WORST: Final = (DONE, LOSSES_FOUND, EXPECTATIONS_FAILED, BAD_INPUT, FAI
 SETTINGS_FILE: Final = Path(__file__).parent.parent / "conf" / "tidemark.toml"
 _SETTINGS: Final = {
     "shuffle_partitions": int,
-    "replica_lag_time_max_ms": int,
-    "unlisted_fetches": bool,
 }
 _EXIT_CODES: Final = (
     "exit codes: 0 done; 1 failed; 2 bad usage or input; 3 an expectation failed (tables and report are there);\n"

@@ -12,9 +12,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from replay.chains import ack_operation, is_follower_fetch
+from replay.chains import ack_operation
 from replay.drafts import Draft, Operation
 from replay.merge import OP_APPEND
+from replay.partition_facts import was_accepted
 from replay.windows import Window, local_window, phases
 
 if TYPE_CHECKING:
@@ -102,38 +103,23 @@ def append_chain(facts: PartitionFacts, tenure: Tenure, produces: list[Row]) -> 
 
 def known_edges(facts: PartitionFacts, tenure: Tenure) -> list[int]:
     """Offsets at which a batch of this tenure is known to end or begin, rising."""
-    edges = {r["fetch_offset"] for r in facts.by_kind["fetch"] if is_follower_fetch(r, tenure) and accepted(r)}
-    edges |= {  # whoever asks with a last record of this epoch has got it from this leader, whatever the answer
-        r["fetch_offset"]
-        for r in facts.by_kind["fetch"]
-        if r["last_fetched_epoch"] == tenure.epoch and r["fetch_offset"] is not None
-    }
     start = facts.starts.get(tenure.epoch)
+    edges = set(facts.edges.get(tenure.epoch, ()))
     if start is not None:
         edges = {edge for edge in edges if edge >= start[0]} | {start[0]}
-    for row in facts.by_kind["segment_batch"]:
-        if row["leader_epoch"] == tenure.epoch:
-            edges |= {row["base_offset"], row["last_offset"] + 1}
+    for base, end in facts.segments.get(tenure.epoch, {}).items():
+        edges |= {base, end}
     stated = facts.stated_after(tenure)
     if stated is not None and stated >= max(edges, default=0):
         edges.add(stated)  # lower: its log was cut before it said so
     return sorted(edges)
 
 
-def accepted(row: Row) -> bool:
-    """Whether the leader took the fetch offset for a position in its log."""
-    return not row["error_code"] and row["diverging_epoch"] is None
-
-
 def lay_out(
     facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row], floating: list[Row], edges: list[int]
 ) -> list[Batch]:
     """Base offsets and edges -> batches without holes from the tenure's start to its last known end."""
-    segments = {
-        (r["base_offset"]): r["last_offset"] + 1
-        for r in facts.by_kind["segment_batch"]
-        if r["leader_epoch"] == tenure.epoch
-    }
+    segments = facts.segments.get(tenure.epoch, {})
     marks = sorted({*placed, *edges})
     if not marks:
         return []
@@ -207,8 +193,8 @@ def append_operation(facts: PartitionFacts, tenure: Tenure, batch: Batch, before
     else:
         shown = [
             phases(r).taken
-            for r in facts.by_kind["fetch"]
-            if is_follower_fetch(r, tenure) and accepted(r) and r["fetch_offset"] >= batch.end
+            for r in facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
+            if was_accepted(r) and r["fetch_offset"] >= batch.end
         ]
         earliest = before.window.lo if before else (tenure.decisions[0].us if tenure.decisions else 0)
         latest = min(shown, default=before.window.hi if before else earliest)

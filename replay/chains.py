@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from replay.drafts import Draft, Operation
 from replay.merge import OP_ACK, OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE, OP_WITNESS
-from replay.partition_facts import PartitionFacts, broker_draft
+from replay.partition_facts import CONSUMER, Fetch, PartitionFacts, broker_draft
 from replay.spine import Decision, Tenure, micros
 from replay.windows import (
     STAMP_EARLY_US,
@@ -24,35 +24,17 @@ from replay.windows import (
 if TYPE_CHECKING:
     from replay.rows import Row
 
-CONSUMER = -1
-
 
 def role_drafts(facts: PartitionFacts, tenure: Tenure) -> list[Draft]:
     """The decision that elects, the leader taking up its role, then each follower that is known to have followed."""
     drafts = [decision_draft(d) for d in tenure.decisions[:1]]
-    isr = list(tenure.decisions[0].isr) if tenure.decisions else sorted(followers_of(facts, tenure) | {tenure.leader})
+    isr = list(tenure.decisions[0].isr) if tenure.decisions else sorted(facts.followers(tenure) | {tenure.leader})
     if tenure.leader >= 0:
         drafts += role_of(facts, tenure, tenure.leader, "leader", isr)
     lines = {b for (b, epoch), row in facts.role_lines.items() if epoch == tenure.epoch and row["name"] == "follower"}
-    for broker in sorted((lines | followers_of(facts, tenure)) - {tenure.leader}):
+    for broker in sorted((lines | facts.followers(tenure)) - {tenure.leader}):
         drafts += role_of(facts, tenure, broker, "follower", None)
     return drafts
-
-
-def followers_of(facts: PartitionFacts, tenure: Tenure) -> set[int]:
-    """Replicas whose fetches name this leader epoch."""
-    return {r["replica_id"] for r in facts.by_kind["fetch"] if is_follower_fetch(r, tenure)}
-
-
-def is_follower_fetch(row: Row, tenure: Tenure) -> bool:
-    """Whether the row is a replica's fetch from this tenure's leader, under its epoch."""
-    return (
-        row["broker_id"] == tenure.leader
-        and row["replica_id"] is not None
-        and row["replica_id"] >= 0
-        and row["current_leader_epoch"] == tenure.epoch
-        and row["fetch_offset"] is not None
-    )
 
 
 def role_of(facts: PartitionFacts, tenure: Tenure, broker: int, role: str, isr: list[int] | None) -> list[Draft]:
@@ -93,7 +75,7 @@ def rejoin_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> li
 
 def first_fetch_us(facts: PartitionFacts, tenure: Tenure) -> int:
     """When the tenure's first follower fetch was taken up; 0 where there is none."""
-    return min((phases(r).taken for r in facts.by_kind["fetch"] if is_follower_fetch(r, tenure)), default=0)
+    return min((phases(r).taken for r in facts.follower_fetches.get((tenure.leader, tenure.epoch), ())), default=0)
 
 
 def decision_draft(decision: Decision) -> Draft:
@@ -163,14 +145,7 @@ def metadata_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
 
 def witness_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
     """The leader's own lines about its HW (DEBUG): each says what the HW was from then on."""
-    rows = [
-        row
-        for row in facts.by_kind["hw_update"]
-        if row["name"] == "leader"
-        and row["broker_id"] == tenure.leader
-        and facts.epoch_at(tenure.leader, micros(row["ts"])) == tenure.epoch
-    ]
-    rows.sort(key=lambda r: (r["ts"], r["hw"]))
+    rows = sorted(facts.hw_lines.get(tenure.epoch, ()), key=lambda r: (r["ts"], r["hw"]))
     return [
         Operation(
             OP_WITNESS,
@@ -198,12 +173,8 @@ def witness_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
 def consumer_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
     """Consumers' reads, a chain per connection. They change nothing, and show the HW."""
     chains: dict[str, list[Row]] = defaultdict(list)
-    for row in facts.by_kind["fetch"]:
-        if row["replica_id"] != CONSUMER or row["broker_id"] != tenure.leader or row["run_count"] is not None:
-            continue
-        if row["error_code"] or row["fetch_offset"] is None or row["hw"] is None:
-            continue
-        if facts.epoch_at(tenure.leader, phases(row).taken) == tenure.epoch:
+    for row in facts.consumer_fetches.get(tenure.epoch, ()):
+        if not row["error_code"] and row["hw"] is not None:
             chains[row["connection"] or ""].append(row)
     out = []
     for connection in sorted(chains):
@@ -265,19 +236,16 @@ def ack_operation(
 def follower_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
     """Each follower's fetches from this leader, in its order."""
     out = []
-    for replica in sorted(followers_of(facts, tenure)):
+    for replica in sorted(facts.followers(tenure)):
         chain: list[Operation] = []
-        sequence = facts.sequence_of(replica)
         waiting = rejoin_operations(facts, tenure, replica)
-        for place, (row, after, same) in enumerate(sequence):
-            if is_follower_fetch(row, tenure):
-                while waiting and waiting[0].window.est <= phases(row).taken:
-                    chain.append(waiting.pop(0))
-                before = sequence[place - 1][0] if place else None
-                chain += fetch_operations(tenure, row, after, before, same_tenure=same)
+        for fetch in facts.fetches_of(replica, tenure):
+            while waiting and waiting[0].window.est <= phases(fetch.row).taken:
+                chain.append(waiting.pop(0))
+            chain += fetch_operations(tenure, fetch)
         out.append(chain + waiting)
     for broker, epoch in sorted(facts.cuts):
-        if epoch == tenure.epoch and broker not in followers_of(facts, tenure):
+        if epoch == tenure.epoch and broker not in facts.followers(tenure):
             out.append([cut_line(tenure, broker, row) for row in facts.cuts[broker, epoch]])
     return out
 
@@ -299,10 +267,9 @@ def cut_line(tenure: Tenure, broker: int, row: Row) -> Operation:
 OFFSET_OUT_OF_RANGE = 1
 
 
-def fetch_operations(
-    tenure: Tenure, row: Row, after: int | None, before: Row | None, *, same_tenure: bool
-) -> list[Operation]:
-    """One follower fetch. `after` is the follower's LEO where it is next known, None where it never is again."""
+def fetch_operations(tenure: Tenure, fetch: Fetch) -> list[Operation]:
+    """One follower fetch: parked, answered, refused or unlisted."""
+    row, before, after, same_tenure = fetch
     at = phases(row)
     local = local_window(at)
     common = {

@@ -6,9 +6,10 @@ that hold for the whole cluster: broker registrations, configuration, versions.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.drafts import Draft
 from replay.elections import explain
@@ -20,10 +21,25 @@ from replay.windows import phases
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+CONSUMER = -1
 DEFAULT_LAG_MS = 30_000  # replica.lag.time.max.ms from 2.5 on (KIP-537)
 DEFAULT_MIN_ISR = 1
 LAG_SETTING = "replica.lag.time.max.ms"
 MIN_ISR_SETTING = "min.insync.replicas"
+
+
+class Fetch(NamedTuple):
+    """A follower's fetch in its order."""
+
+    row: Row
+    before: Row | None  # the replica's fetch before it
+    after: int | None  # the replica's LEO where a source next states it
+    same_tenure: bool  # whether that is the next fetch of the same tenure
+
+
+def was_accepted(row: Row) -> bool:
+    """Whether the leader took the fetch offset for a position in its log."""
+    return not row["error_code"] and row["diverging_epoch"] is None
 
 
 @dataclass(slots=True)
@@ -53,7 +69,14 @@ class PartitionFacts:
     rejoins: dict[tuple[int, int], list[tuple[Row, Row]]] = field(default_factory=lambda: defaultdict(list))
     leads: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     starts: dict[int, tuple[int, str]] = field(default_factory=dict)
-    sequences: dict[int, list[tuple[Row, int | None, bool]]] = field(default_factory=dict)
+    follower_fetches: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
+    consumer_fetches: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    hw_lines: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    edges: dict[int, set[int]] = field(
+        default_factory=lambda: defaultdict(set)
+    )  # per epoch: offsets where a batch ends
+    segments: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))  # per epoch: base -> end
+    sequences: dict[int, list[Fetch]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Index the rows, read the configuration, build the spine."""
@@ -67,6 +90,7 @@ class PartitionFacts:
         self.read_configuration()
         self.index_roles()
         self.index_leaders()
+        self.index_tenures()
         self.find_starts()
 
     @property
@@ -151,6 +175,35 @@ class PartitionFacts:
                 since = first_fetch.get((tenure.leader, tenure.epoch), 0)
             self.leads[tenure.leader].append((since, tenure.epoch))
 
+    def index_tenures(self) -> None:
+        """What each tenure's chains are made of, found in one pass over the rows."""
+        for row in self.by_kind["fetch"]:
+            offset, last = row["fetch_offset"], row["last_fetched_epoch"]
+            if offset is None or row["replica_id"] is None:
+                continue
+            epoch = row["current_leader_epoch"]
+            if row["replica_id"] >= 0 and epoch is not None:
+                self.follower_fetches[row["broker_id"], epoch].append(row)
+                if was_accepted(row):
+                    self.edges[epoch].add(offset)
+                if last is not None and last >= 0:
+                    self.edges[last].add(offset)  # it has a last record of that epoch, whatever the answer
+            elif row["replica_id"] == CONSUMER and row["run_count"] is None:
+                served = self.epoch_at(row["broker_id"], phases(row).taken)
+                if served is not None:
+                    self.consumer_fetches[served].append(row)
+        for row in self.by_kind["hw_update"]:
+            served = self.epoch_at(row["broker_id"], micros(row["ts"])) if row["name"] == "leader" else None
+            if served is not None:
+                self.hw_lines[served].append(row)
+        for row in self.by_kind["segment_batch"]:
+            if row["leader_epoch"] is not None:
+                self.segments[row["leader_epoch"]][row["base_offset"]] = row["last_offset"] + 1
+
+    def followers(self, tenure: Tenure) -> set[int]:
+        """Replicas whose fetches name this tenure's leader and epoch."""
+        return {row["replica_id"] for row in self.follower_fetches.get((tenure.leader, tenure.epoch), ())}
+
     def epoch_at(self, broker: int, us: int) -> int | None:
         """Leader epoch in which `broker` served a request at `us` of its clock; None where it never led."""
         spans = self.leads.get(broker)
@@ -175,12 +228,8 @@ class PartitionFacts:
         for row in self.by_kind["checkpoint"]:
             if row["leader_epoch"] is not None and row["offset"] is not None:
                 self.starts.setdefault(row["leader_epoch"], (row["offset"], "observed"))
-        first: dict[int, int] = {}
-        for row in self.by_kind["segment_batch"]:
-            if row["leader_epoch"] is not None:
-                first[row["leader_epoch"]] = min(first.get(row["leader_epoch"], row["base_offset"]), row["base_offset"])
-        for epoch, base in first.items():
-            self.starts.setdefault(epoch, (base, "derived"))
+        for epoch, ends in self.segments.items():
+            self.starts.setdefault(epoch, (min(ends), "derived"))
         for epoch, base in self.first_bases().items():
             self.starts.setdefault(epoch, (base, "derived"))
 
@@ -207,24 +256,26 @@ class PartitionFacts:
                 bases[epoch] = min(bases.get(epoch, base), base)
         return {epoch: bases.get(epoch, low.get(epoch, 0)) for epoch in bases.keys() | low.keys()}
 
-    def sequence_of(self, replica: int) -> list[tuple[Row, int | None, bool]]:
-        """The replica's fetches in its own order.
-
-        Each with the replica's LEO where it is next known, and whether that is the next fetch of the same tenure.
-        """
+    def sequence_of(self, replica: int) -> list[Fetch]:
+        """The replica's fetches in its own order."""
         if replica not in self.sequences:
             rows = in_own_order(
-                r
-                for r in self.by_kind["fetch"]
-                if r["replica_id"] == replica
-                and r["fetch_offset"] is not None
-                and r["current_leader_epoch"] is not None
+                row for fetches in self.follower_fetches.values() for row in fetches if row["replica_id"] == replica
             )
             following: list[Row | None] = [*rows[1:], None][: len(rows)]
+            preceding: list[Row | None] = [None, *rows][: len(rows)]
             self.sequences[replica] = [
-                (row, *self.next_known(replica, row, after)) for row, after in zip(rows, following, strict=True)
+                Fetch(row, before, *self.next_known(replica, row, after))
+                for row, before, after in zip(rows, preceding, following, strict=True)
             ]
         return self.sequences[replica]
+
+    def fetches_of(self, replica: int, tenure: Tenure) -> list[Fetch]:
+        """The replica's fetches from this tenure's leader, in its own order."""
+        sequence = self.sequence_of(replica)
+        first = bisect_left(sequence, tenure.epoch, key=lambda fetch: fetch.row["current_leader_epoch"])
+        last = bisect_right(sequence, tenure.epoch, key=lambda fetch: fetch.row["current_leader_epoch"])
+        return [fetch for fetch in sequence[first:last] if fetch.row["broker_id"] == tenure.leader]
 
     def next_known(self, replica: int, row: Row, after: Row | None) -> tuple[int | None, bool]:
         """The replica's LEO where a source next states it after `row`, and whether the same tenure does."""
@@ -254,7 +305,8 @@ class PartitionFacts:
         for epoch, leo in self.stated_leos(tenure.leader):
             if epoch > tenure.epoch:
                 followed = any(
-                    tenure.epoch < row["current_leader_epoch"] < epoch for row, _, _ in self.sequence_of(tenure.leader)
+                    tenure.epoch < fetch.row["current_leader_epoch"] < epoch
+                    for fetch in self.sequence_of(tenure.leader)
                 )
                 return None if followed else leo
         return None

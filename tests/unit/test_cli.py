@@ -91,7 +91,7 @@ def test_times_become_utc_and_narrow_the_settings() -> None:
         ("colour = 1", "there is no setting 'colour'"),
         ("shuffle_partitions = 'many'", "should be a whole number"),
         ("shuffle_partitions = true", "should be a whole number"),
-        ("unlisted_fetches = ", "Invalid value"),
+        ("shuffle_partitions = ", "Invalid value"),
     ],
 )
 def test_settings_that_cannot_be_are_bad_input(tmp_path: Path, text: str, told: str) -> None:
