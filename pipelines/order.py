@@ -87,7 +87,7 @@ def topic_names(cluster: Cluster) -> list[Any]:
 def rebuilt(fetches: DataFrame) -> DataFrame:
     """Fetch facts, completed from their sessions. A fetch without a session stands alone, by connection."""
     opened = F.when(F.col("session_epoch") == 0, F.coalesce("response_session_id", F.lit(0))).otherwise(F.lit(0))
-    session = F.when(F.coalesce("session_id", F.lit(0)) != 0, F.col("session_id")).otherwise(opened)
+    session = F.when(F.col("session_epoch") > 0, F.coalesce("session_id", F.lit(0))).otherwise(opened)
     alone = F.when(session == 0, F.col("connection")).otherwise(F.lit(""))
     ddl = ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in SESSION_SCHEMA)
     return fetches.groupBy("broker_id", session.alias("session"), alone.alias("alone")).applyInArrow(rebuild_group, ddl)

@@ -67,22 +67,20 @@ def leo_fits(op: Ints, leo: int) -> bool:
 
 
 @compiled
-def is_stranded_by(op: Ints, hw_now: int, hw_next: int) -> bool:
-    """Whether `op` saw an HW that would be gone if the HW rose to `hw_next` first."""
-    kind = op[O_TYPE]
-    return kind in (OP_FETCH, OP_READ, OP_WITNESS) and op[O_HW] >= hw_now and op[O_HW] < hw_next
+def strands_another(ops: Ints, heads: Ints, c: int, deadline: int, hw: tuple[int, int]) -> bool:
+    """Whether raising the HW from `hw[0]` to `hw[1]` by the head of chain c would strand the head of another chain.
 
-
-@compiled
-def strands_another(ops: Ints, heads: Ints, c: int, deadline: int, hw_now: int, hw_next: int) -> bool:
-    """Whether raising the HW by the head of chain c would strand the head of another chain."""
+    A read saw an HW that would be gone. The broker's own lines name every value that its HW took, in order: whatever
+    their stamps, the next raise goes to the next line's value.
+    """
     for d in range(len(heads)):
-        if (
-            d != c
-            and heads[d] >= 0
-            and ops[heads[d], O_LO] <= deadline
-            and is_stranded_by(ops[heads[d]], hw_now, hw_next)
-        ):
+        if d == c or heads[d] < 0:
+            continue
+        other = ops[heads[d]]
+        if other[O_TYPE] == OP_WITNESS:
+            if other[O_HW] > hw[0] and other[O_HW] != hw[1]:
+                return True
+        elif other[O_TYPE] in (OP_FETCH, OP_READ) and other[O_LO] <= deadline and hw[0] <= other[O_HW] < hw[1]:
             return True
     return False
 
@@ -118,7 +116,7 @@ def rank_of(s: State, p: Profile, events: Ints, ops: Ints, heads: Ints, c: int, 
     hw_next = hw_after_update(s, p, b, e[E_REPLICA], op[O_OFFSET], op[O_EST])
     if kind == OP_FETCH and op[O_HW] >= 0 and hw != op[O_HW]:
         return RANK_AFTER_OWN if hw_next == op[O_HW] else RANK_LATE
-    if hw_next > hw and strands_another(ops, heads, c, deadline, hw, hw_next):
+    if hw_next > hw and strands_another(ops, heads, c, deadline, (hw, hw_next)):
         return RANK_STRANDS
     return RANK_SAFE if op[O_EXACT] else RANK_APPEND
 

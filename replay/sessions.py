@@ -57,9 +57,9 @@ class Cached:
 
 
 def session_key(row: Row) -> int:
-    """The session that a fetch belongs to: the one it names, or the one that its answer opens; 0: none."""
-    if row["session_id"]:
-        return int(row["session_id"])
+    """The session that a fetch belongs to: the one it names; of a full fetch the one that its answer opens; 0: none."""
+    if (row["session_epoch"] or 0) > 0:
+        return int(row["session_id"] or 0)
     return int(row["response_session_id"] or 0) if row["session_epoch"] == 0 else 0
 
 
