@@ -27,14 +27,31 @@ if TYPE_CHECKING:
 
 def role_drafts(facts: PartitionFacts, tenure: Tenure) -> list[Draft]:
     """The decision that elects, the leader taking up its role, then each follower that is known to have followed."""
-    drafts = [decision_draft(d) for d in tenure.decisions[:1]]
     isr = list(tenure.decisions[0].isr) if tenure.decisions else sorted(facts.followers(tenure) | {tenure.leader})
+    drafts = [decision_draft(d) for d in tenure.decisions[:1]] or [assumed_decision(facts, tenure, isr)]
     if tenure.leader >= 0:
         drafts += role_of(facts, tenure, tenure.leader, "leader", isr)
     lines = {b for (b, epoch), row in facts.role_lines.items() if epoch == tenure.epoch and row["name"] == "follower"}
     for broker in sorted((lines | facts.followers(tenure)) - {tenure.leader}):
         drafts += role_of(facts, tenure, broker, "follower", None)
     return drafts
+
+
+def assumed_decision(facts: PartitionFacts, tenure: Tenure, isr: list[int]) -> Draft:
+    """Where no source has the controller's decision: whoever fetches from the leader is taken for a member."""
+    at = first_fetch_us(facts, tenure)
+    fields = {
+        "leader_id": tenure.leader,
+        "leader_epoch": tenure.epoch,
+        "isr": isr,
+        "replicas": isr,
+        "recovering": False,
+        "change": "other",
+        "election": "clean",
+        "trigger": "fetches name this leader epoch",
+        "evidence": "bounded",
+    }
+    return Draft("partition_change", None, (at, at, at), fields)
 
 
 def role_of(facts: PartitionFacts, tenure: Tenure, broker: int, role: str, isr: list[int] | None) -> list[Draft]:

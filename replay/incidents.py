@@ -122,9 +122,11 @@ class Ledger:
             self.batches[key] = Batch(*key, row["next_offset"], sure, known)
 
     def ack(self, row: Row) -> None:
-        """Note an `ack` event; retries answered from the producer's state do not count twice."""
+        """Note an `ack` event. A retry answered well from the producer's state acknowledges the batch, once."""
         batch = self.batches.get((row["leader_epoch"], row["base_offset"]))
-        if batch is None or row["duplicate"] or row["error_code"] is None:
+        if batch is None or row["error_code"] is None:
+            return
+        if row["duplicate"] and (row["error_code"] != 0 or (batch.answer is not None and batch.answer[1] == 0)):
             return
         batch.answer = (row["acks"], row["error_code"], row["client_id"] or "", micros(row["ts"]))
         batch.unconfirmed = bool(row["unconfirmed"])

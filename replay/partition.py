@@ -59,6 +59,7 @@ class PartitionReplay:
         self.state = new_state(0, min_isr=1, lag_us=DEFAULT_LAG_US)
         self.profile: Profile = profile_of(LATEST)
         self.ledger = Ledger()
+        self.rows = new_rows(0)  # of the batch at hand
         self.isr_mask = 0
         self.epoch = -1
         self.led = -1  # the last leader that had a log, as an index
@@ -77,7 +78,7 @@ class PartitionReplay:
         self.admit(brokers_of(batch))
         self.set_profile(batch)
         events = encode(batch, self.brokers)
-        rows = new_rows(len(events))
+        rows = self.rows = new_rows(len(events))
         decisions = {r["seq"]: r for r in rows_of(batch, "partition_change")}
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.history += decisions.values()
@@ -191,6 +192,8 @@ class PartitionReplay:
         if self.log is not None and self.election is not None and self.election["ts"] is not None:
             lost = without(lost_slots(self.log.spans, spans_of(s, b)), self.told)
             self.told += lost
+            if lost:  # what was committed beyond is committed no more
+                s.cluster[TRUE_HW] = min(int(s.cluster[TRUE_HW]), *(slots.first for slots in lost))
             if lost:
                 found = incident(
                     self.key,
@@ -199,11 +202,18 @@ class PartitionReplay:
                     lost,
                     self.ledger,
                     start_evidence=int(last[c.E_EVIDENCE]),
-                    to_hw=any(r["cause"] == "high_watermark" and r["broker_id"] == self.brokers[b] for r in self.cuts),
+                    to_hw=self.was_cut_to_hw(b),
                 )
                 if found is not None:
                     self.incidents.append(found)
         self.led, self.log = b, None
+
+    def was_cut_to_hw(self, b: int) -> bool:
+        """Whether broker b has cut its log to its own high watermark, in this batch of events or an earlier one."""
+        here = places(self.rows.cut[: self.rows.filled[N_CUT]], c.CUT_ROW)
+        if np.any((here["broker"] == b) & (here["cause"] == c.CAUSE_HIGH_WATERMARK)):
+            return True
+        return any(r["cause"] == "high_watermark" and r["broker_id"] == self.brokers[b] for r in self.cuts)
 
     def tables(self, rows: Rows) -> Iterator[tuple[str, pa.Table]]:
         """The kernel's rows as tables."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.drafts import Draft
 from replay.elections import explain
-from replay.rows import Row
+from replay.rows import Row, is_by_replica
 from replay.spine import Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import Standstills, is_unconfirmed
 from replay.windows import phases
@@ -159,7 +159,7 @@ class PartitionFacts:
         self.leads = defaultdict(list)
         first_fetch: dict[tuple[int, int], int] = {}
         for row in self.by_kind["fetch"]:
-            if row["error_code"] == 0 and (row["replica_id"] or -1) >= 0:
+            if row["error_code"] == 0 and is_by_replica(row):
                 key = (row["broker_id"], row["current_leader_epoch"])
                 at = phases(row).taken
                 first_fetch[key] = min(first_fetch.get(key, at), at)
@@ -244,7 +244,7 @@ class PartitionFacts:
             epoch, last = row["current_leader_epoch"], row["last_fetched_epoch"]
             if row["error_code"] or row["diverging_epoch"] is not None or row["fetch_offset"] is None:
                 continue
-            if (row["replica_id"] or -1) >= 0 and epoch is not None and last is not None and 0 <= last < epoch:
+            if is_by_replica(row) and epoch is not None and last is not None and 0 <= last < epoch:
                 low[epoch] = max(low.get(epoch, 0), row["fetch_offset"])
         bases: dict[int, int] = {}
         for row in self.by_kind["produce"]:

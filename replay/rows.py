@@ -28,3 +28,8 @@ def rows_of_facts(facts: pa.Table) -> list[Row]:
         used = [name for name in same.column_names if same.column(name).null_count < len(same)]
         out.extend(map(Row, same.select(used).to_pylist()))
     return out
+
+
+def is_by_replica(fetch: Row) -> bool:
+    """Whether a fetch is a follower's: consumers have no broker id."""
+    return fetch["replica_id"] is not None and fetch["replica_id"] >= 0

@@ -8,10 +8,9 @@ leader's line states epoch, partition epoch and ISR, and `ISR updated` lines the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from replay.rows import Row
+from replay.rows import Row, is_by_replica
 
 
 class Stamp(Protocol):
@@ -165,7 +164,7 @@ def fetched_tenures(facts: list[Row], known: dict[int, Tenure]) -> list[Tenure]:
         epoch = row["current_leader_epoch"]
         if row["kind"] != "fetch" or row["error_code"] != 0 or epoch is None or epoch < 0 or epoch in known:
             continue
-        if (row["replica_id"] or -1) >= 0:
+        if is_by_replica(row):
             out.setdefault(epoch, Tenure(epoch, row["broker_id"]))
     return list(out.values())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from facts_builder import History, at
 
 from replay.sessions import rebuild_sessions
@@ -150,7 +149,6 @@ def test_order_of_the_facts_does_not_matter() -> None:
     assert rebuild_sessions(session.table()).equals(expected)
 
 
-@pytest.mark.xfail(reason="a full fetch belongs to the session that its answer opens, not to the one that it closes")
 def test_full_fetch_that_closes_a_session_opens_the_next_one() -> None:
     session = Session().opened()
     session.send(100, 1)

@@ -1,0 +1,134 @@
+"""Small histories by hand: facts of one partition as rows, with only the columns that matter."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from replay.order import order_partition
+from replay.partition_facts import PartitionFacts
+from replay.rows import Row, rows_of_facts
+from schemas.facts import FACTS
+
+START = datetime(2024, 5, 1, 3, 0, tzinfo=UTC)
+TOPIC, PARTITION = "orders", 0
+KEY = {"recording_id": "small", "topic": TOPIC, "topic_id": None, "incarnation": 0, "partition": PARTITION}
+FACT_SCHEMA = pa.schema([f.with_nullable(nullable=True) for f in FACTS.arrow_schema])
+
+
+def at(ms: float) -> datetime:
+    """A moment of the history."""
+    return START + timedelta(milliseconds=ms)
+
+
+class History:
+    """Facts in the order in which they are told; each gets its own line and name."""
+
+    def __init__(self) -> None:
+        """Nothing happened yet."""
+        self.rows: list[dict[str, Any]] = []
+        self.correlations: dict[str, int] = {}
+
+    def add(self, kind: str, ms: float, **fields: Any) -> dict[str, Any]:
+        """One fact, on the partition unless it says otherwise."""
+        line = len(self.rows) + 1
+        row = {
+            "recording_id": "small",
+            "fact_id": f"f{line:04}",
+            "kind": kind,
+            "source_file": "request.log",
+            "source_line": line,
+            "ts": at(ms),
+            "topic": TOPIC,
+            "partition": PARTITION,
+            **fields,
+        }
+        self.rows.append(row)
+        return row
+
+    def request(self, kind: str, ms: float, connection: str, **fields: Any) -> dict[str, Any]:
+        """One line of a request log, answered at `ms`; the next correlation id of its connection."""
+        self.correlations[connection] = self.correlations.get(connection, -1) + 1
+        durations = {f"{name}_us": 0 for name in ("total", "queue", "local", "remote")}
+        fields = {"error_code": 0, **durations, **fields}
+        return self.add(kind, ms, connection=connection, correlation_id=self.correlations[connection], **fields)
+
+    def decide(self, ms: float, leader: int | None, isr: list[int] | None = None, **fields: Any) -> None:
+        """A partition record (the first) or a change record of the metadata log; `leader` None: not named."""
+        before = [row for row in self.rows if row["kind"] == "partition_change"]
+        first = {"leader_epoch": 0, "partition_epoch": 0, "replicas": [1, 2, 3]} if not before else {}
+        record = "PARTITION_CHANGE_RECORD" if before else "PARTITION_RECORD"
+        place = {"metadata_offset": 100 + len(self.rows), "record_type": record}
+        self.add("partition_change", ms, leader_id=leader, isr=isr, **{**place, **first, **fields})
+
+    def fence(self, ms: float, broker: int, **fields: Any) -> None:
+        """A registration change: fenced, unless it says otherwise."""
+        where = {"metadata_offset": 100 + len(self.rows), "record_type": "BROKER_REGISTRATION_CHANGE_RECORD"}
+        self.add(
+            "broker_change",
+            ms,
+            topic=None,
+            partition=None,
+            subject_broker_id=broker,
+            **where,
+            **{"fenced": True, **fields},
+        )
+
+    def produce(self, ms: float, broker: int, base: int, **fields: Any) -> dict[str, Any]:
+        """A produce to `broker`, answered with `base`."""
+        fields = {"acks": -1, "bytes": 100, "client_id": "shop", **fields}
+        return self.request("produce", ms, f"p{broker}", broker_id=broker, base_offset=base, **fields)
+
+    def fetch(self, ms: float, broker: int, replica: int, offset: int, **fields: Any) -> dict[str, Any]:
+        """A fetch from `broker`, listed on both sides, without a session; `replica` -1: a consumer."""
+        fields = {
+            "session_epoch": -1,
+            "session_id": 0,
+            "response_session_id": 0,
+            "in_request": True,
+            "in_response": True,
+            "current_leader_epoch": 0 if replica >= 0 else -1,
+            "last_fetched_epoch": fields.get("current_leader_epoch", 0) if replica >= 0 and offset else -1,
+            "partition_max_bytes": 1 << 20,
+            "bytes": 0,
+            "hw": None,
+            **fields,
+        }
+        return self.request(
+            "fetch", ms, fields.pop("connection", f"r{replica}-{broker}"), broker_id=broker, replica_id=replica,
+            fetch_offset=offset, **fields,
+        )  # fmt: skip
+
+    def role(self, ms: float, broker: int, name: str, epoch: int, **fields: Any) -> None:
+        """A broker's line about its role: with `offset` (its LEO) and `hw`."""
+        fields = {"source_file": f"server-{broker}.log", "offset": None, "hw": None, **fields}
+        self.add("role_change", ms, broker_id=broker, name=name, leader_epoch=epoch, **fields)
+
+    def table(self, kind: str | None = None) -> pa.Table:
+        """The facts, or those of one kind, as the parse stage gives them."""
+        return pa.Table.from_pylist([r for r in self.rows if kind in (None, r["kind"])], schema=FACT_SCHEMA)
+
+    def facts(self, rows: list[dict[str, Any]] | None = None, **settings: Any) -> PartitionFacts:
+        """The partition's facts as the order stage gets them; fetches stand for themselves."""
+        told = self.rows if rows is None else rows
+        found = rows_of_facts(pa.Table.from_pylist(told, schema=FACT_SCHEMA))
+        return PartitionFacts(
+            topic=TOPIC,
+            topic_id=None,
+            incarnation=0,
+            partition=PARTITION,
+            rows=[row for row in found if row["partition"] is not None],
+            cluster=[row for row in found if row["partition"] is None],
+            **{"kafka_version": "4.1.0", **settings},
+        )
+
+    def events(self, rows: list[dict[str, Any]] | None = None, **settings: Any) -> pa.Table:
+        """The history in replay order."""
+        return order_partition(self.facts(rows, **settings))
+
+
+def of_kind(events: pa.Table, *kinds: str) -> list[Row]:
+    """The events of these kinds, in order."""
+    return [Row(row) for row in events.to_pylist() if row["kind"] in kinds]

@@ -1,0 +1,287 @@
+"""Losses: small histories whose loss is known, from facts to the rows of the replay's tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from facts_builder import KEY, START, History, at, of_kind
+
+from replay.partition import replay_partition
+
+COMMITTED, SILENT_FROM, SILENT_UNTIL = 2, 500, 5000  # records that both replicas have; when a zombie stood still
+
+
+def tables_of(events: pa.Table, size: int = 1000) -> dict[str, pa.Table]:
+    """The replay's tables; events are fed `size` at a time."""
+    found: dict[str, list[pa.Table]] = {}
+    for name, rows in replay_partition(KEY, (events.slice(k, size) for k in range(0, len(events), size))):
+        found.setdefault(name, []).append(rows)
+    return {name: pa.concat_tables(rows).combine_chunks() for name, rows in found.items()}
+
+
+def losses(history: History, **settings: Any) -> list[dict[str, Any]]:
+    return tables_of(history.events(**settings))["data_loss_incidents"].to_pylist()
+
+
+def loss(history: History, **settings: Any) -> dict[str, Any]:
+    (row,) = losses(history, **settings)
+    return row
+
+
+def slots(row: dict[str, Any]) -> list[tuple[int, int, int]]:
+    return [(r["leader_epoch"], r["first_offset"], r["last_offset"]) for r in row["ranges"]]
+
+
+def replicated(isr: list[int] | None = None) -> History:
+    """Broker 1 leads epoch 0; two records that broker 2 has too, committed and acknowledged with acks=all."""
+    history = History()
+    history.decide(0, 1, isr or [1, 2], replicas=[1, 2])
+    history.role(10, 1, "leader", 0, offset=0, hw=0)
+    history.role(11, 2, "follower", 0, offset=0, hw=0)
+    for base in range(COMMITTED):
+        ms = 100 + 10 * base
+        history.produce(ms + 1, 1, base, total_us=2000, remote_us=2000)
+        history.fetch(ms, 1, 2, base, bytes=100, hw=base, total_us=5000, remote_us=5000)
+    history.fetch(300, 1, 2, COMMITTED, hw=COMMITTED, total_us=189_000, remote_us=189_000)
+    return history
+
+
+def tail(history: History, *, ms: float = 310, **fields: Any) -> History:
+    """Three more records that only broker 1 got."""
+    for k in range(3):
+        history.produce(ms + k, 1, COMMITTED + k, **{"acks": 1, **fields})
+    return history
+
+
+def alone(history: History) -> None:
+    """Broker 2 is fenced and out of the ISR: the HW no longer waits for it."""
+    history.fence(304, 2)
+    history.decide(305, None, [1])
+
+
+def taken_over(history: History, *, ms: float = 1000, start: int = COMMITTED, **decision: Any) -> History:
+    """Broker 2 leads epoch 1 from `start`; broker 1 comes back and cuts to it."""
+    history.decide(ms, 2, [2], **decision)
+    history.role(ms + 10, 2, "leader", 1, offset=start, hw=start)
+    history.produce(ms + 20, 2, start, acks=1)
+    asks = {"current_leader_epoch": 1, "last_fetched_epoch": 0}
+    history.fetch(ms + 500, 2, 1, COMMITTED + 3, hw=-1, diverging_epoch=0, diverging_end_offset=start, **asks)
+    history.fetch(ms + 510, 2, 1, start, bytes=100, hw=start, **asks)
+    history.fetch(ms + 520, 2, 1, start + 1, hw=start + 1, **{**asks, "last_fetched_epoch": 1})
+    return history
+
+
+def acks_one_failure() -> History:
+    history = tail(replicated())
+    history.fence(1000, 1)
+    return taken_over(history)
+
+
+def test_acks_one_leader_failure() -> None:
+    row = loss(acks_one_failure())
+    assert (row["mechanism"], row["severity"]) == ("acks_one_leader_failure", "S2")
+    assert slots(row) == [(0, 2, 4)]
+    assert (row["records"], row["acked_all"], row["acked_one"], row["unacked"], row["committed"]) == (3, 0, 3, 0, 0)
+    assert (row["old_leader_id"], row["new_leader_id"], row["losing_broker_id"]) == (1, 2, 1)
+    assert (row["old_leader_epoch"], row["new_leader_epoch"]) == (0, 1)
+    assert (row["lost_ts"], row["truncated_ts"]) == (at(1000), at(1500))
+    assert row["producers"] == ["shop"]
+    assert "acks=all" in row["prevention"]
+
+
+def test_chain_tells_last_acknowledgement_election_and_cut_in_order() -> None:
+    row = loss(acks_one_failure())
+    found = [link["what"].split()[0] + " " + link["what"].split()[2] for link in row["chain"]]
+    assert found == ["last of", "broker elected", "broker cut"]
+    assert [link["ts"] for link in row["chain"]] == sorted(link["ts"] for link in row["chain"])
+
+
+def test_acks_one_planned_move() -> None:
+    history = tail(replicated())
+    history.fence(1000, 1, fenced=None, in_controlled_shutdown=True)
+    assert loss(taken_over(history))["mechanism"] == "acks_one_planned_move"
+
+
+def test_unclean_election() -> None:
+    history = replicated()
+    alone(history)
+    tail(history, acks=-1)
+    history.decide(900, -1, [1])
+    row = loss(taken_over_from(history, epoch=2))
+    assert (row["mechanism"], row["severity"], row["acked_all"]) == ("unclean_election", "S1", 3)
+    assert row["committed"] == 3
+    assert row["new_leader_epoch"] == 2
+    assert "unclean.leader.election.enable=false" in row["prevention"]
+
+
+def taken_over_from(history: History, epoch: int) -> History:
+    """Broker 2, outside the ISR, leads from where it was."""
+    history.decide(1000, 2, [2], leader_recovery_state=1)
+    history.role(1010, 2, "leader", epoch, offset=COMMITTED, hw=COMMITTED)
+    history.produce(1020, 2, COMMITTED, acks=1)
+    return history
+
+
+def test_last_replica_standing() -> None:
+    history = replicated()
+    alone(history)
+    tail(history, acks=-1)
+    history.decide(900, -1, [1])
+    history.decide(1000, 1, [1])
+    history.role(1010, 1, "leader", 2, offset=COMMITTED, hw=COMMITTED)
+    history.produce(1020, 1, COMMITTED, acks=-1)
+    tables = tables_of(history.events())
+    (row,) = tables["data_loss_incidents"].to_pylist()
+    assert (row["mechanism"], row["severity"], row["acked_all"]) == ("last_replica_standing", "S0", 3)
+    assert slots(row) == [(0, 2, 4)]
+    (cut,) = tables["log_truncations"].to_pylist()
+    assert (cut["broker_id"], cut["leo_before"], cut["leo_after"], cut["cause"]) == (1, 5, 2, "recovery")
+
+
+def cut_to_hw() -> pa.Table:
+    """Broker 2 cuts to its own HW and is elected before it fetches again: as events, no such line is parsed."""
+    history = replicated()
+    history.decide(1000, 2, [2])
+    history.role(1010, 2, "leader", 1, offset=1, hw=1)
+    events = history.events()
+    role = next(r for r in of_kind(events, "role_change") if r["leader_epoch"] == 1)
+    at_decision = next(r["seq"] for r in of_kind(events, "partition_change") if r["leader_epoch"] == 1)
+    cut = {name: role[name] for name in ("topic", "incarnation", "partition", "ts", "ts_lo", "ts_hi")}
+    cut |= {"kind": "truncation", "broker_id": 2, "leader_epoch": 0, "truncate_to": 1, "cause": "high_watermark"}
+    cut |= {"event_id": "cut", "evidence": "observed"}
+    rows = events.to_pylist()
+    rows.insert(at_decision, cut)
+    return pa.Table.from_pylist([{**row, "seq": k} for k, row in enumerate(rows)], schema=events.schema)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [1, 1000],
+)
+def test_hw_truncation(size: int) -> None:
+    (row,) = tables_of(cut_to_hw(), size)["data_loss_incidents"].to_pylist()
+    assert slots(row) == [(0, 1, 1)]
+    assert (row["mechanism"], row["acked_all"]) == ("hw_truncation", 1)
+
+
+def test_unacknowledged_tail_is_no_loss() -> None:
+    failed = {"acks": -1, "error_code": 7, "total_us": 100_000, "remote_us": 100_000}
+    assert losses(taken_over(tail(replicated(), **failed))) == []
+
+
+def test_fire_and_forget_tail_is_no_loss() -> None:
+    assert losses(taken_over(tail(replicated(), acks=0, error_code=None))) == []
+
+
+def test_clean_move_loses_nothing() -> None:
+    history = replicated()
+    history.decide(1000, 2, [1, 2])
+    history.role(1010, 2, "leader", 1, offset=COMMITTED, hw=COMMITTED)
+    assert losses(history) == []
+
+
+def test_records_deleted_on_purpose_are_no_loss() -> None:
+    history = replicated()
+    for broker in (1, 2):
+        fields = {"broker_id": broker, "log_start_offset": 2, "source_file": f"server-{broker}.log"}
+        history.add("log_start_change", 400, **fields)
+    history.decide(1000, 2, [1, 2])
+    history.role(1010, 2, "leader", 1, offset=COMMITTED, hw=COMMITTED)
+    assert losses(history) == []
+
+
+def test_without_produce_lines_acknowledgements_are_null_and_not_zero() -> None:
+    history = acks_one_failure()
+    history.rows = [row for row in history.rows if row["kind"] not in ("produce", "fetch")]
+    history.role(1500, 1, "follower", 1, offset=5, hw=2)
+    history.add("truncation", 1510, broker_id=1, name="log", offset=2, source_file="server-1.log")
+    row = loss(history)
+    unknown = ("acked_all", "acked_one", "unacked", "acked_all_possible", "acked_one_possible", "acked_unconfirmed")
+    assert {row[name] for name in (*unknown, "producers", "consumed")} == {None}
+    assert row["first_offset"] == 2
+
+
+@pytest.mark.xfail(reason="a batch takes the offsets of the lines missing after it, correlation ids are not looked at")
+def test_batch_without_a_produce_line_is_possibly_acknowledged() -> None:
+    history = taken_over(tail(replicated()))
+    history.rows = [r for r in history.rows if not (r["kind"] == "produce" and r["base_offset"] == 4)]
+    row = loss(history)
+    assert (row["records"], row["acked_one"], row["acked_one_possible"], row["unacked"]) == (3, 2, 1, 0)
+
+
+def test_answer_of_a_leader_that_had_stood_still_is_unconfirmed() -> None:
+    history = tail(replicated(), ms=SILENT_UNTIL + 1)
+    start = round(START.timestamp() * 1_000_000)
+    silent = {1: [(start + SILENT_FROM * 1000, start + SILENT_UNTIL * 1000)]}
+    row = loss(taken_over(history, ms=4000), standstills=silent)
+    assert (row["acked_one"], row["acked_unconfirmed"], row["records"]) == (0, 3, 3)
+
+
+def test_answer_counts_if_its_connection_goes_on() -> None:
+    history = tail(replicated(), ms=SILENT_UNTIL + 1)
+    start = round(START.timestamp() * 1_000_000)
+    silent = {1: [(start + SILENT_FROM * 1000, start + SILENT_UNTIL * 1000)]}
+    went_on = {(1, "p1"): start + (SILENT_UNTIL + 900) * 1000}
+    row = loss(taken_over(history, ms=4000), standstills=silent, connection_ends=went_on)
+    assert (row["acked_one"], row["acked_unconfirmed"]) == (3, 0)
+
+
+def test_lost_records_that_a_consumer_was_handed_are_counted() -> None:
+    history = replicated()
+    alone(history)
+    tail(history, acks=-1)
+    history.fetch(320, 1, -1, 1, bytes=300, hw=5, connection="c")
+    history.fetch(321, 1, -1, 4, hw=5, connection="c")
+    assert loss(taken_over_from(history, epoch=1))["consumed"] == 2
+
+
+def test_slot_is_told_of_once() -> None:
+    history = acks_one_failure()
+    history.decide(3000, 1, [1, 2])
+    history.role(3010, 1, "leader", 2, offset=3, hw=3)
+    assert len(losses(history)) == 1
+
+
+def test_incident_has_the_same_name_in_every_run() -> None:
+    assert loss(acks_one_failure())["incident_id"] == loss(acks_one_failure())["incident_id"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+@pytest.mark.parametrize("history", [acks_one_failure, lambda: taken_over(tail(replicated()))])
+def test_size_of_the_batches_of_events_changes_no_row(history: Any, size: int) -> None:
+    events = history().events()
+    assert tables_of(events, size) == tables_of(events)
+
+
+def test_offset_committed_in_a_lost_epoch_is_not_committed_in_the_one_that_replaced_it() -> None:
+    history = replicated()
+    alone(history)
+    tail(history, acks=-1)  # offsets 2 to 4, committed, then lost
+    history.decide(1000, 2, [1, 2], leader_recovery_state=1)
+    history.role(1010, 2, "leader", 1, offset=COMMITTED, hw=COMMITTED)
+    failed = {"error_code": 7, "total_us": 50_000, "remote_us": 50_000}
+    history.produce(1100, 2, COMMITTED, **failed)  # broker 1 never fetches: not committed, not acknowledged
+    history.decide(2000, 1, [1])
+    history.role(2010, 1, "leader", 2, offset=COMMITTED, hw=COMMITTED)
+    assert [(row["new_leader_epoch"], row["committed"]) for row in losses(history)] == [(1, 3)]
+
+
+def test_record_whose_retry_was_answered_well_is_acknowledged() -> None:
+    history = replicated()
+    failed = {"error_code": 7, "total_us": 100_000, "remote_us": 100_000}
+    alone(history)
+    history.produce(420, 1, COMMITTED, **failed)
+    history.produce(430, 1, COMMITTED)  # the same again: error 0, the old base
+    assert loss(taken_over_from(history, epoch=1))["acked_all"] == 1
+
+
+def test_hw_waits_for_the_followers_that_fetch_where_no_source_names_the_assignment() -> None:
+    history = History()
+    history.fetch(100, 1, 2, 0, bytes=100, hw=0, last_fetched_epoch=-1, total_us=50_000, remote_us=50_000)
+    history.produce(99, 1, 0, acks=1)
+    history.fetch(200, 1, 2, 1, hw=1, total_us=98_000, remote_us=98_000)
+    history.produce(300, 1, 1, acks=1)  # nobody fetches it
+    rows = tables_of(history.events())["hw_timeline"].to_pylist()
+    assert max(row["hw"] for row in rows) == 1

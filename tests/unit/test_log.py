@@ -1,0 +1,115 @@
+"""Truncation and the leader epoch cache, a test for each rule."""
+
+from __future__ import annotations
+
+import pytest
+from small_partition import EPOCH, A, B, apply, at, led
+
+from replay import encoding as c
+from replay import kernel
+from replay.log import (
+    copy_epochs,
+    diverging_target,
+    end_offset_for,
+    epoch_assign,
+    epoch_at,
+    truncate_to,
+)
+from replay.state import (
+    CACHE_CAPACITY,
+    NONE,
+)
+
+# -- truncation and the epoch cache
+
+
+def test_truncation_never_raises_the_leo() -> None:
+    s = at(led(), leo=9)
+    assert truncate_to(s, A, 12) == 0
+    assert s.leo[A] == 9
+
+
+def test_hw_comes_down_with_the_leo() -> None:
+    s = at(led(), leo=9, hw=8)
+    assert truncate_to(s, A, 3) == 6
+    assert (s.leo[A], s.hw[A]) == (3, 3)
+
+
+def test_truncation_takes_the_epochs_that_begin_at_or_above_it() -> None:
+    s = at(led(), leo=9)
+    epoch_assign(s, A, 6, 4)
+    epoch_assign(s, A, 7, 6)
+    truncate_to(s, A, 6)
+    assert s.cache_epoch[A, : s.cache_len[A]].tolist() == [5, 6]
+
+
+def test_epoch_ends_where_the_next_one_starts_and_the_last_one_at_the_leo() -> None:
+    s = at(led(), leo=9)
+    epoch_assign(s, A, 7, 4)
+    assert end_offset_for(s, A, 5) == (5, 4)
+    assert end_offset_for(s, A, 7) == (7, 9)
+
+
+def test_end_of_an_unknown_epoch_is_that_of_the_next_lower_one() -> None:
+    s = at(led(), leo=9)
+    epoch_assign(s, A, 7, 4)
+    assert end_offset_for(s, A, 6) == (5, 4)
+    assert end_offset_for(s, A, 4) == (NONE, NONE)
+
+
+@pytest.mark.parametrize(
+    ("told_epoch", "told_end", "target"),
+    [
+        (5, 8, 6),  # its own epoch 5 ends before the leader's
+        (5, 3, 3),  # the leader's ends before its own
+        (6, 6, 6),  # it has nothing of epoch 6: where its next lower epoch ends
+        (4, 7, 7),  # nothing at or below epoch 4: what it was told
+        (7, 20, 9),  # never beyond its own LEO
+    ],
+)
+def test_follower_cuts_to_the_least_of_the_epochs_end_there_and_here_and_its_leo(
+    told_epoch: int, told_end: int, target: int
+) -> None:
+    s = at(led(), leo=20, remote={B: 9})
+    epoch_assign(s, B, 5, 0)
+    epoch_assign(s, B, 7, 6)
+    assert diverging_target(s, B, told_epoch, told_end) == target
+    assert apply(s, c.TRUNCATION, broker=B, diverging_epoch=told_epoch, diverging_end=told_end) == kernel.OK
+    assert s.leo[B] == target
+
+
+def test_stated_target_of_a_truncation_wins_over_the_computed_one() -> None:
+    s = at(led(), leo=20, remote={B: 9})
+    apply(s, c.TRUNCATION, broker=B, target=2, diverging_epoch=5, diverging_end=7)
+    assert s.leo[B] == 2
+
+
+def test_known_epoch_keeps_its_start() -> None:
+    s = at(led(), leo=9)
+    epoch_assign(s, A, EPOCH, 4)
+    epoch_assign(s, A, EPOCH - 1, 4)
+    assert (s.cache_len[A], s.cache_start[A, 0]) == (1, 0)
+
+
+def test_newer_epoch_replaces_one_of_the_same_start_that_has_no_records() -> None:
+    s = at(led(), leo=0)
+    epoch_assign(s, A, 8, 0)
+    assert s.cache_epoch[A, : s.cache_len[A]].tolist() == [8]
+
+
+def test_follower_copies_only_the_epochs_of_what_it_fetched() -> None:
+    s = at(led(), leo=9)
+    epoch_assign(s, A, 6, 4)
+    epoch_assign(s, A, 8, 7)
+    copy_epochs(s, A, B, 5, 7)
+    assert s.cache_epoch[B, : s.cache_len[B]].tolist() == [6]
+    assert s.cache_start[B, 0] == 5
+
+
+def test_full_epoch_cache_forgets_its_oldest_half() -> None:
+    s = at(led(), leo=CACHE_CAPACITY + 1)
+    for k in range(1, CACHE_CAPACITY + 1):
+        epoch_assign(s, A, EPOCH + k, k)
+    assert s.cache_len[A] == CACHE_CAPACITY // 2 + 1
+    assert epoch_at(s, A, 0) == NONE
+    assert epoch_at(s, A, CACHE_CAPACITY) == EPOCH + CACHE_CAPACITY
