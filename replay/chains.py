@@ -275,7 +275,7 @@ def cut_line(tenure: Tenure, broker: int, row: Row) -> Operation:
         "replica_id": tenure.leader,
         "leader_epoch": tenure.epoch,
         "truncate_to": row["offset"],
-        "cause": "leader_epoch",
+        "cause": row["cause"],
         "evidence": "observed",
     }
     return Operation(OP_CONTROL, window, [Draft("truncation", row, window, fields)])

@@ -62,6 +62,8 @@ def election_of(decision: Decision, earlier: list[Decision], changes: list[Row])
     eligible = set(last_isr) | set(before.elr or ())
     moved = before.adding or before.removing or decision.replicas != before.replicas
     if (decision.recovering and not before.recovering) or (decision.leader not in eligible and not moved):
+        if decision.leader in last_isr:
+            return "unclean", f"broker {decision.leader}, last of the ISR, came back with no sure copy of its log"
         return "unclean", f"broker {decision.leader} was outside the last ISR {list(last_isr)}"
     led = next((d.leader for d in reversed(earlier) if d.leader >= 0), -1)
     cause = cause_of(decision, led, changes) if led != decision.leader else None

@@ -96,7 +96,7 @@ def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
     out[:, c.E_ASSIGNED] = masks(column("replicas"), brokers)
     out[:, c.E_EVIDENCE] = codes(column("evidence"), EVIDENCE_CODE, UNKNOWN)
     out[:, c.E_END_EVIDENCE] = codes(column("next_offset_evidence"), EVIDENCE_CODE, DERIVED)
-    out[:, c.E_CAUSE] = codes(column("cause"), {name: k for k, name in enumerate(c.CAUSES)}, UNSET)
+    out[:, c.E_CAUSE] = codes(column("cause"), {name: k for k, name in enumerate(c.CAUSES)}, c.CAUSE_LEADER_EPOCH)
     stated = numbers(column("hw"), UNSET)
     out[:, c.E_HW] = np.where(stated != UNSET, stated, numbers(column("response_hw"), UNSET))
     values = {

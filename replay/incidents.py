@@ -70,12 +70,17 @@ def spans_of(s: State, b: int) -> list[Slots]:
     ]
 
 
-def lost_slots(old: list[Slots], new: list[Slots]) -> list[Slots]:
-    """Slots of `old` that `new` does not hold: for each epoch, what lies beyond its end there."""
+def known_from(s: State, b: int) -> int:
+    """Offset from which b's epoch cache tells of its log; what lies below is taken for held."""
+    return int(s.cache_start[b, 0]) if s.cache_len[b] else int(s.leo[b])
+
+
+def lost_slots(old: list[Slots], new: list[Slots], floor: int) -> list[Slots]:
+    """Slots of `old` at `floor` or above that `new` does not hold: for each epoch, what lies beyond its end there."""
     kept = {span.epoch: span.end for span in new}
     out = []
     for span in old:
-        first = max(span.first, kept.get(span.epoch, span.first))
+        first = max(span.first, floor, kept.get(span.epoch, span.first))
         if first < span.end:
             out.append(Slots(span.epoch, first, span.end))
     return out
@@ -106,6 +111,7 @@ class Ledger:
     """What was appended, answered and read, kept as long as it may still be lost."""
 
     batches: dict[tuple[int, int], Batch] = field(default_factory=dict)
+    newest: dict[int, int] = field(default_factory=dict)  # base offset -> newest epoch with a batch there
     reads: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     produced: bool = False  # whether any produce line was seen: without one nothing is known of acknowledgements
     consumed: bool = False
@@ -120,10 +126,15 @@ class Ledger:
         known = row["source_line"] is not None
         if key not in self.batches:
             self.batches[key] = Batch(*key, row["next_offset"], sure, known)
+            self.newest[row["base_offset"]] = row["leader_epoch"]
 
     def ack(self, row: Row) -> None:
         """Note an `ack` event. A retry answered well from the producer's state acknowledges the batch, once."""
-        batch = self.batches.get((row["leader_epoch"], row["base_offset"]))
+        base = row["base_offset"]
+        epoch: int = row["leader_epoch"]
+        if row["duplicate"]:
+            epoch = self.newest.get(base, epoch)
+        batch = self.batches.get((epoch, base))
         if batch is None or row["error_code"] is None:
             return
         if row["duplicate"] and (row["error_code"] != 0 or (batch.answer is not None and batch.answer[1] == 0)):
@@ -147,6 +158,7 @@ class Ledger:
         """Drop the batches that every assigned replica has."""
         if len(self.batches) > PRUNE_EVERY:
             self.batches = {key: batch for key, batch in self.batches.items() if batch.end > floor}
+            self.newest = {base: epoch for base, epoch in self.newest.items() if (epoch, base) in self.batches}
 
     def account(self, lost: list[Slots], committed: int) -> dict[str, Any]:
         """Counts over the lost slots, each a lower bound that the evidence forces."""

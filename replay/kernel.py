@@ -145,16 +145,17 @@ def last_leader(s: State) -> int:
 def apply_fetch_update(s: State, p: Profile, e: Ints) -> int:
     """A follower's fetch reaches the leader. Its offset states the follower's LEO, even where the leader refuses it."""
     b, r, offset = e[E_BROKER], e[E_REPLICA], e[E_FETCH]
+    refused = e[E_ERROR] > 0 or (e[E_DIVERGING_EPOCH] != UNSET and not p.update_on_diverging)
+    leads = s.role[b] == ROLE_LEADER and s.epoch[b] == e[E_EPOCH]
+    if not refused and (not leads or offset > s.leo[b]):
+        return BROKEN
     verdict = OK
     forget_log(s, r)
     if s.leo[r] != offset and s.role[r] != ROLE_LEADER:
         verdict = MISMATCH
         take_stated_leo(s, r, b, offset, OBSERVED)
-    refused = e[E_ERROR] > 0 or (e[E_DIVERGING_EPOCH] != UNSET and not p.update_on_diverging)
     if refused:
         return verdict
-    if s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH] or offset > s.leo[b]:
-        return BROKEN
     leader_handle_fetch(s, p, b, r, offset, e[E_TS])
     if e[E_UNTIL] != UNSET and e[E_UNTIL] > e[E_TS]:
         leader_handle_fetch(s, p, b, r, offset, e[E_UNTIL])
@@ -258,9 +259,20 @@ def apply_cluster(s: State, e: Ints) -> int:
 
 
 @compiled
+def names_who_acts(e: Ints) -> bool:
+    """Whether the event names the brokers that its kind is about."""
+    kind = e[E_KIND]
+    if kind in (FETCH_UPDATE, FETCH_APPLY):
+        return e[E_BROKER] >= 0 and e[E_REPLICA] >= 0
+    return e[E_BROKER] >= 0 or kind in (PARTITION_CHANGE, CONFIG_CHANGE)
+
+
+@compiled
 def apply(s: State, p: Profile, e: Ints) -> int:
     """One event meets the rules. Returns OK, MISMATCH (a source corrected the state) or BROKEN (nothing changed)."""
     kind = e[E_KIND]
+    if not names_who_acts(e):
+        return BROKEN
     if kind == APPEND:
         b = e[E_BROKER]
         if e[E_DUPLICATE] or e[E_END] < 0:
@@ -435,6 +447,9 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int
     for k in range(len(events)):
         e = events[k]
         kind, b, r = e[E_KIND], e[E_BROKER], e[E_REPLICA]
+        if not names_who_acts(e):
+            check(rows, e, CHECK_RULE, NONE, NONE, NONE)
+            continue
         if b >= 0 and kind in (ROLE_CHANGE, LOG_LOAD):
             forget_log(s, b)
         leo_before[:] = s.leo

@@ -17,7 +17,19 @@ import pyarrow.compute as pc
 
 from replay import encoding as c
 from replay.encode import brokers_of, encode
-from replay.incidents import Ledger, Log, Slots, chain_of, floor_of, incident, log_of, lost_slots, spans_of, without
+from replay.incidents import (
+    Ledger,
+    Log,
+    Slots,
+    chain_of,
+    floor_of,
+    incident,
+    known_from,
+    log_of,
+    lost_slots,
+    spans_of,
+    without,
+)
 from replay.kernel import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, Rows, fold, new_rows
 from replay.profile import LATEST, Profile, parse_version, profile_of
 from replay.state import ASSIGNED, BOUNDED, MIN_ISR, ROLE_LEADER, ROLE_NONE, TRUE_HW, UNSET, Ints, State, new_state
@@ -190,7 +202,7 @@ class PartitionReplay:
         if last[c.E_EVIDENCE] >= BOUNDED and last[c.E_LEO] < 0:
             return  # nothing says from where it led, nothing was appended: the log before stays the measure
         if self.log is not None and self.election is not None and self.election["ts"] is not None:
-            lost = without(lost_slots(self.log.spans, spans_of(s, b)), self.told)
+            lost = without(lost_slots(self.log.spans, spans_of(s, b), known_from(s, b)), self.told)
             self.told += lost
             if lost:  # what was committed beyond is committed no more
                 s.cluster[TRUE_HW] = min(int(s.cluster[TRUE_HW]), *(slots.first for slots in lost))
@@ -353,7 +365,8 @@ class PartitionReplay:
             wrong = np.flatnonzero(here & ~equal)
             if len(wrong) and entry["first_mismatch_seq"] is None:
                 first = wrong[0]
-                broker = self.brokers[int(at["broker"][first])]
+                place = int(at["broker"][first])
+                broker = self.brokers[place] if place >= 0 else "unknown"
                 computed, stated = int(at["computed"][first]), int(at["stated"][first])
                 entry["first_mismatch_seq"] = int(at["seq"][first])
                 entry["note"] = f"broker {broker}: computed {computed}, stated {stated}"

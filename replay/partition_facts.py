@@ -131,12 +131,17 @@ class PartitionFacts:
         ends: dict[int, Row] = {}
         loaded: dict[int, Row] = {}
         newest: dict[int, int] = {}
+        to_hw: set[int] = set()
         lines = [r for r in self.rows if r["kind"] in ("role_change", "log_load", "truncation") and r["ts"] is not None]
         for row in sorted(lines, key=lambda r: (r["broker_id"], r["ts"], r["source_file"], r["source_line"])):
             broker = row["broker_id"]
             if row["kind"] == "truncation":
-                if row["name"] == "log" and broker in newest:
-                    self.cuts[broker, newest[broker]].append(row)
+                if row["name"] == "high_watermark":
+                    to_hw.add(broker)  # the log's own line about the cut follows
+                elif row["name"] == "log" and broker in newest:
+                    cause = "high_watermark" if broker in to_hw else "leader_epoch"
+                    self.cuts[broker, newest[broker]].append(Row({**row, "cause": cause}))
+                    to_hw.discard(broker)
             elif row["kind"] == "log_load" and row["hw"] is None:
                 ends[broker] = row  # also written after a truncation: it counts only if the partition is then loaded
             elif row["kind"] == "log_load":

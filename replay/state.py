@@ -18,7 +18,7 @@ UNSET = -2  # a field that an event does not carry (offsets and epochs may be -1
 
 ROLE_NONE, ROLE_FOLLOWER, ROLE_LEADER = 0, 1, 2
 OBSERVED, DERIVED, BOUNDED, UNKNOWN = 0, 1, 2, 3
-CACHE_CAPACITY = 512  # epochs kept per replica; the oldest half is folded into one entry beyond it
+CACHE_CAPACITY = 512  # epochs kept per replica; beyond it the oldest half is forgotten
 
 
 class State(NamedTuple):

@@ -81,7 +81,10 @@ def leader_maybe_expand_isr(s: State, p: Profile, b: int, r: int) -> bool:
     if s.pending[b] or s.remote_leo[b, r] < max(s.hw[b], s.epoch_start[b]) or not is_eligible(s, p, r):
         return False
     s.maximal_isr[b] |= bit
-    s.pending[b] = 1
+    if p.isr_change_pending:
+        s.pending[b] = 1
+    else:
+        s.isr[b] |= bit
     return True
 
 

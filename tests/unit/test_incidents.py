@@ -9,6 +9,7 @@ import pytest
 from facts_builder import KEY, START, History, at, of_kind
 
 from replay.partition import replay_partition
+from replay.state import CACHE_CAPACITY
 
 COMMITTED, SILENT_FROM, SILENT_UNTIL = 2, 500, 5000  # records that both replicas have; when a zombie stood still
 
@@ -285,3 +286,30 @@ def test_hw_waits_for_the_followers_that_fetch_where_no_source_names_the_assignm
     history.produce(300, 1, 1, acks=1)  # nobody fetches it
     rows = tables_of(history.events())["hw_timeline"].to_pylist()
     assert max(row["hw"] for row in rows) == 1
+
+
+def test_record_whose_retry_the_next_leader_answered_well_is_acknowledged() -> None:
+    history = replicated()
+    history.produce(420, 1, COMMITTED, error_code=7, total_us=100_000, remote_us=100_000)
+    history.fetch(430, 1, 2, COMMITTED, bytes=100, hw=COMMITTED)
+    history.fetch(431, 1, 2, COMMITTED + 1, hw=COMMITTED)
+    history.fence(1000, 1)
+    history.decide(1000, 2, [2])
+    history.role(1010, 2, "leader", 1, offset=COMMITTED + 1, hw=COMMITTED)
+    history.produce(1020, 2, COMMITTED)  # from the producer's state: nothing appended
+    history.decide(1900, -1, [2])
+    history.decide(2000, 1, [1], leader_recovery_state=1)
+    history.role(2010, 1, "leader", 3, offset=COMMITTED, hw=COMMITTED)
+    assert loss(history)["acked_all"] == 1
+
+
+def test_more_epochs_than_the_cache_holds_lose_nothing() -> None:
+    history = History()
+    history.decide(0, 1, [1, 2], replicas=[1, 2])
+    history.role(1, 1, "leader", 0, offset=0, hw=0)
+    history.produce(2, 1, 0, acks=1)
+    for epoch in range(1, CACHE_CAPACITY + 1):
+        history.decide(epoch * 100, 1, [1, 2])
+        history.role(epoch * 100 + 10, 1, "leader", epoch, offset=epoch, hw=epoch)
+        history.produce(epoch * 100 + 20, 1, epoch, acks=1)
+    assert losses(history) == []
