@@ -126,6 +126,7 @@ def lay_out(
     start = facts.starts.get(tenure.epoch)
     first = start[0] if start is not None else min(placed, default=marks[0])
     marks = [m for m in marks if m >= first]
+    until = next_times(placed, marks)
     waiting = list(floating)
     batches: list[Batch] = []
     for place, base in enumerate(marks):
@@ -134,7 +135,7 @@ def lay_out(
         if row is None and after is None:
             break
         if row is None:
-            row = next_floating(waiting, batches, placed, marks, place)
+            row = next_floating(waiting, until[place])
         if after is None:
             batches.append(
                 Batch(base, segments.get(base, base + 1), "observed" if base in segments else "bounded", row)
@@ -142,24 +143,22 @@ def lay_out(
         elif base in segments:
             batches.append(Batch(base, after, "observed", row))
         else:
-            batches += split(base, after, row, waiting, until=next_time(placed, marks, place))
+            batches += split(base, after, row, waiting, until=until[place])
     return batches
 
 
-def next_time(placed: dict[int, Row], marks: list[int], place: int) -> int:
-    """When the next produce whose base is known was handled."""
-    for mark in marks[place + 1 :]:
-        if mark in placed:
-            return phases(placed[mark]).local
-    return 2**62
+def next_times(placed: dict[int, Row], marks: list[int]) -> list[int]:
+    """For each mark, when the next produce whose base is known was handled."""
+    out = [2**62] * len(marks)
+    for place in range(len(marks) - 2, -1, -1):
+        after = placed.get(marks[place + 1])
+        out[place] = phases(after).local if after is not None else out[place + 1]
+    return out
 
 
-def next_floating(
-    waiting: list[Row], batches: list[Batch], placed: dict[int, Row], marks: list[int], place: int
-) -> Row | None:
+def next_floating(waiting: list[Row], until: int) -> Row | None:
     """The unplaced produce (acks=0, or failed after appending) that fits a hole, by time; None where none does."""
-    del batches
-    if waiting and phases(waiting[0]).local <= next_time(placed, marks, place):
+    if waiting and phases(waiting[0]).local <= until:
         return waiting.pop(0)
     return None
 
