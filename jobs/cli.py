@@ -193,15 +193,20 @@ def guarded(main: Callable[[], int]) -> int:
 
 
 def tell(error: Exception) -> int:
-    """Say what went wrong in one line, and give the exit code for it. A bug's trace goes to a file."""
+    """Say what went wrong in one line, and give the exit code for it."""
+    code, message = explained(error)
+    print(f"tidemark: {message}", file=sys.stderr)
+    return code
+
+
+def explained(error: Exception) -> tuple[int, str]:
+    """The exit code of an error and what it says in one line. A bug's trace goes to a file."""
     if isinstance(error, InputError):
-        print(f"tidemark: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return BAD_INPUT, str(error)
     handle, path = tempfile.mkstemp(prefix="tidemark-error-", suffix=".txt", text=True)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.writelines(traceback.format_exception(error))
-    print(f"tidemark: {_one_line(error)} (details: {path})", file=sys.stderr)
-    return FAILED
+    return FAILED, f"{_one_line(error)} (details: {path})"
 
 
 def worst(codes: Sequence[int]) -> int:
@@ -247,17 +252,23 @@ def run_stages(args: argparse.Namespace, job: str, stages: Sequence[str]) -> int
     if not wanted:
         ids = [args.recording_id] if args.recording_id else recorded_ids(spark, args.warehouse)
         named = [lambda name=name: (name, None) for name in ids]  # type: ignore[misc]
-    progress = Progress(quiet=args.quiet)
+    quiet = args.quiet or args.json  # spark-submit hands out both streams as one: what is for machines stands alone
+    progress = Progress(quiet=quiet)
     codes: list[int] = []
     reports: list[dict[str, Any]] = []
     for find in named:
         try:
             recording_id, recording = find()
-            if not args.quiet:
+            if not quiet:
                 print(f"{recording_id}: {', '.join(stages)}", file=sys.stderr)
             run = execute(spark, args.warehouse, recording_id, recording, stages, configuration, progress)
         except Exception as error:  # noqa: BLE001 - one recording's failure must not stop the others
-            codes.append(tell(error))
+            code, message = explained(error)
+            codes.append(code)
+            if args.json:
+                reports.append({"error": message, "exit_code": code})
+            else:
+                print(f"tidemark: {message}", file=sys.stderr)
             continue
         reports.append(_summary(run))
         if not args.json:

@@ -27,7 +27,7 @@ def main() -> int:
     cli.add_input_flags(parser)
     cli.add_warehouse_flags(parser)
     cli.add_output_flags(parser)
-    return cli.run_stages(parser.parse_args(), "report", ("report"))
+    return cli.run_stages(parser.parse_args(), "report", ("report",))
 
 
 if __name__ == "__main__":

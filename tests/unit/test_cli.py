@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -145,3 +147,14 @@ def test_a_dry_run_reads_and_writes_nothing(tmp_path: Path, capsys: pytest.Captu
 
 def test_the_shipped_settings_are_settings() -> None:
     assert json.dumps(cli.settings(parsed()))
+
+
+@pytest.mark.parametrize("job", ["run", "ingest", "replay_job", "validate", "report"])
+def test_a_job_names_stages_that_there_are(monkeypatch: pytest.MonkeyPatch, job: str) -> None:
+    module = importlib.import_module(f"jobs.{job}")
+    asked: list[Any] = []
+    monkeypatch.setattr(module.cli, "run_stages", lambda _args, _job, stages: asked.extend(stages) or 0)
+    monkeypatch.setattr(sys, "argv", [job, "--warehouse", "/lake", "--recording", "/tape"])
+    assert module.main() == 0
+    assert asked
+    assert set(asked) <= {"ingest", "replay", "validate", "report"}
