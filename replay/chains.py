@@ -246,7 +246,7 @@ def ack_operation(
         "evidence": "observed",
     }
     draft = Draft("ack", row, (window.lo, at.stamp, at.stamp + 1000), fields)
-    needed = end if row["acks"] == -1 and row["error_code"] == 0 and not duplicate else 0
+    needed = end if row["acks"] == -1 and row["error_code"] == 0 else 0  # a retry waits for the HW as well
     return Operation(OP_ACK, window, [draft], hw=needed)
 
 

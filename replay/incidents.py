@@ -111,7 +111,6 @@ class Ledger:
     """What was appended, answered and read, kept as long as it may still be lost."""
 
     batches: dict[tuple[int, int], Batch] = field(default_factory=dict)
-    newest: dict[int, int] = field(default_factory=dict)  # base offset -> newest epoch with a batch there
     reads: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     produced: bool = False  # whether any produce line was seen: without one nothing is known of acknowledgements
     consumed: bool = False
@@ -126,15 +125,14 @@ class Ledger:
         known = row["source_line"] is not None
         if key not in self.batches:
             self.batches[key] = Batch(*key, row["next_offset"], sure, known)
-            self.newest[row["base_offset"]] = row["leader_epoch"]
 
     def ack(self, row: Row) -> None:
-        """Note an `ack` event. A retry answered well from the producer's state acknowledges the batch, once."""
-        base = row["base_offset"]
-        epoch: int = row["leader_epoch"]
-        if row["duplicate"]:
-            epoch = self.newest.get(base, epoch)
-        batch = self.batches.get((epoch, base))
+        """Note an `ack` event. A retry answered well from the producer's state acknowledges its batch, once.
+
+        Only a batch of the answering leader's own epoch: which older batch a new leader speaks of hangs on where its
+        epoch starts, and one off would claim a loss that was not.
+        """
+        batch = self.batches.get((row["leader_epoch"], row["base_offset"]))
         if batch is None or row["error_code"] is None:
             return
         if row["duplicate"] and (row["error_code"] != 0 or (batch.answer is not None and batch.answer[1] == 0)):
@@ -158,7 +156,6 @@ class Ledger:
         """Drop the batches that every assigned replica has."""
         if len(self.batches) > PRUNE_EVERY:
             self.batches = {key: batch for key, batch in self.batches.items() if batch.end > floor}
-            self.newest = {base: epoch for base, epoch in self.newest.items() if (epoch, base) in self.batches}
 
     def account(self, lost: list[Slots], committed: int) -> dict[str, Any]:
         """Counts over the lost slots, each a lower bound that the evidence forces."""
