@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pipelines.recording import Recording
     from schemas.model import Table
 
-STAGES: Final = ("ingest", "replay", "validate", "report")
 _TIME_COLUMNS: Final = ("ts", "lost_ts", "start_ts")  # the first of them that a table has says when a row happened
 
 

@@ -15,7 +15,13 @@ from schemas.model import EVIDENCE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EVIDENCE_CODE = {name: code for code, name in enumerate(EVIDENCE)}
+
+def numbered(names: Sequence[str]) -> dict[str, int]:
+    """Words as codes: each one's place."""
+    return {name: code for code, name in enumerate(names)}
+
+
+EVIDENCE_CODE = numbered(EVIDENCE)
 assert tuple(range(4)) == (OBSERVED, DERIVED, BOUNDED, UNKNOWN)  # noqa: S101 - the two orders must agree
 
 
@@ -96,12 +102,12 @@ def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
     out[:, c.E_ASSIGNED] = masks(column("replicas"), brokers)
     out[:, c.E_EVIDENCE] = codes(column("evidence"), EVIDENCE_CODE, UNKNOWN)
     out[:, c.E_END_EVIDENCE] = codes(column("next_offset_evidence"), EVIDENCE_CODE, DERIVED)
-    out[:, c.E_CAUSE] = codes(column("cause"), {name: k for k, name in enumerate(c.CAUSES)}, c.CAUSE_LEADER_EPOCH)
+    out[:, c.E_CAUSE] = codes(column("cause"), numbered(c.CAUSES), c.CAUSE_LEADER_EPOCH)
     stated = numbers(column("hw"), UNSET)
     out[:, c.E_HW] = np.where(stated != UNSET, stated, numbers(column("response_hw"), UNSET))
     values = {
         c.ROLE_CHANGE: codes(column("role"), {"follower": ROLE_FOLLOWER, "leader": ROLE_LEADER}, UNSET),
-        c.ISR_REQUEST: codes(column("cause"), ISR_STATES, c.ISR_COMMITTED),
+        c.ISR_REQUEST: codes(column("cause"), numbered(c.ISR_STATES), c.ISR_COMMITTED),
         c.CONFIG_CHANGE: numbers(column("min_insync_replicas"), UNSET),
         c.BROKER_CHANGE: numbers(column("fenced"), UNSET),
     }
@@ -114,10 +120,3 @@ def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
         for code, found in table.items():
             out[:, place] = np.where(kind == code, found, out[:, place])
     return out
-
-
-ISR_STATES = {
-    "committed": c.ISR_COMMITTED,
-    "pending_expand": c.ISR_PENDING_EXPAND,
-    "pending_shrink": c.ISR_PENDING_SHRINK,
-}

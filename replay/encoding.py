@@ -46,7 +46,8 @@ LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
 ) = range(25)
 EVENT_WIDTH = 25
 
-ISR_COMMITTED, ISR_PENDING_EXPAND, ISR_PENDING_SHRINK = 0, 1, 2
+ISR_STATES = ("committed", "pending_expand", "pending_shrink")
+ISR_COMMITTED, ISR_PENDING_EXPAND, ISR_PENDING_SHRINK = range(3)
 CAUSES = ("leader_epoch", "high_watermark", "diverging_fetch", "out_of_range", "recovery")
 CAUSE_LEADER_EPOCH, CAUSE_HIGH_WATERMARK, CAUSE_DIVERGING, CAUSE_OUT_OF_RANGE, CAUSE_RECOVERY = range(5)
 

@@ -40,7 +40,6 @@ from schemas.tables import TABLES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-ISR_STATES = ("committed", "pending_expand", "pending_shrink")
 DEFAULT_LAG_US = 30_000_000
 LEDGER_KINDS = ("append", "ack", "consumer_read")
 
@@ -325,7 +324,7 @@ class PartitionReplay:
             "partition_epoch": offsets(at["partition_epoch"]),
             "isr": self.lists(at["isr"]),
             "isr_before": self.lists(at["isr_before"]),
-            "state": words(at["state"], ISR_STATES),
+            "state": words(at["state"], c.ISR_STATES),
             "change": pa.array([one or "other" for one in change]),
             "broker_id": self.ids(index),
             "leo_gap": offsets(at["gap"]),

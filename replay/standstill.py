@@ -8,7 +8,7 @@ connection later. A leader that is cut off from other brokers but not from its c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 STANDSTILL_US = 2_000_000
 AWAKE_US = 20_000
@@ -26,14 +26,3 @@ def is_unconfirmed(request: tuple[int, int, int], connection_last: int, standsti
         before <= arrival and handled <= after + AWAKE_US and connection_last <= max(stamp, after + AWAKE_US)
         for before, after in standstills
     )
-
-
-def standstills_of(stamps: Iterable[int]) -> list[tuple[int, int]]:
-    """Gaps of at least `STANDSTILL_US` in a broker's sorted line stamps."""
-    out = []
-    before: int | None = None
-    for stamp in stamps:
-        if before is not None and stamp - before >= STANDSTILL_US:
-            out.append((before, stamp))
-        before = stamp
-    return out

@@ -16,10 +16,11 @@ from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING
 from replay.rows import rows_of_facts
 from replay.sessions import SESSION_SCHEMA, rebuild_sessions
 from replay.spine import micros
-from replay.standstill import standstills_of
+from replay.standstill import STANDSTILL_US
 from schemas.model import PARTITION_KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 NOT_LINES = pa.array(["segment_batch", "checkpoint"])
@@ -84,3 +85,14 @@ def tables_of(events: pa.Table, rows: int = 5000) -> dict[str, pa.Table]:
     for name, table in replay_partition(key, (events.slice(k, rows) for k in range(0, len(events), rows))):
         found[name].append(table)
     return {name: pa.concat_tables(tables) for name, tables in found.items()}
+
+
+def standstills_of(stamps: Iterable[int]) -> list[tuple[int, int]]:
+    """Gaps of at least `STANDSTILL_US` in a broker's sorted line stamps."""
+    out = []
+    before: int | None = None
+    for stamp in stamps:
+        if before is not None and stamp - before >= STANDSTILL_US:
+            out.append((before, stamp))
+        before = stamp
+    return out
