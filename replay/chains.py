@@ -81,13 +81,21 @@ def line_role(tenure: Tenure, broker: int, line: Row, load: Row | None, isr: lis
     return drafts
 
 
-def rejoin_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list[Operation]:
-    """A follower that restarted within the tenure: it loaded its log and took up the same epoch again."""
-    return [
-        Operation(OP_CONTROL, line_window(micros(line["ts"])), line_role(tenure, replica, line, load, None))
-        for load, line in facts.rejoins.get((replica, tenure.epoch), [])
-        if line["name"] == "follower"
-    ]
+def role_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list[Operation]:
+    """What a follower's own lines tell of it within the tenure: cuts, and restarts that took the same epoch up again.
+
+    A cut under a diverging answer is left to the fetch that brought it; so are offsets that no line tells of.
+    """
+    diverged = any(f.row["diverging_epoch"] is not None for f in facts.fetches_of(replica, tenure))
+    cuts = [row for row in facts.cuts.get((replica, tenure.epoch), ()) if not diverged or row["cause"] != "leader_epoch"]
+    out = [cut_line(tenure, replica, row) for row in cuts if not row["rejoined"]]
+    rejoins = facts.rejoins.get((replica, tenure.epoch), [])
+    for place, (load, line) in enumerate(rejoins, start=1):
+        if line["name"] == "follower":
+            window = line_window(micros(line["ts"]))
+            out.append(Operation(OP_CONTROL, window, line_role(tenure, replica, line, load, None)))
+            out += [cut_line(tenure, replica, row) for row in cuts if row["rejoined"] == place]
+    return out
 
 
 def first_fetch_us(facts: PartitionFacts, tenure: Tenure) -> int:
@@ -251,24 +259,30 @@ def ack_operation(
 
 
 def follower_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
-    """Each follower's fetches from this leader, in its order."""
+    """Each follower's fetches from this leader, in its order, and what its own lines tell between them."""
     out = []
-    for replica in sorted(facts.followers(tenure)):
+    followers = facts.followers(tenure)
+    silent = {broker for broker, epoch in facts.cuts if epoch == tenure.epoch} - followers
+    for replica in sorted(followers | silent):
         chain: list[Operation] = []
-        waiting = rejoin_operations(facts, tenure, replica)
+        waiting = role_operations(facts, tenure, replica)
+        told = {row["offset"] for row in facts.cuts.get((replica, tenure.epoch), ())}
         for fetch in facts.fetches_of(replica, tenure):
-            while waiting and waiting[0].window.est <= phases(fetch.row).taken:
+            first = not chain
+            while waiting and (waiting[0].window.est <= phases(fetch.row).taken or (first and is_cut(waiting[0]))):
                 chain.append(waiting.pop(0))
-            chain += fetch_operations(tenure, fetch)
+            chain += fetch_operations(tenure, fetch, told)
         out.append(chain + waiting)
-    for broker, epoch in sorted(facts.cuts):
-        if epoch == tenure.epoch and broker not in facts.followers(tenure):
-            out.append([cut_line(tenure, broker, row) for row in facts.cuts[broker, epoch]])
     return out
 
 
+def is_cut(operation: Operation) -> bool:
+    """Whether the operation is a cut: under a new leader it comes before the first fetch, whatever the clocks say."""
+    return operation.drafts[0].kind == "truncation"
+
+
 def cut_line(tenure: Tenure, broker: int, row: Row) -> Operation:
-    """A cut that only the follower's own line tells of: no request log has its fetches under this leader."""
+    """A cut that the follower's own line tells of."""
     window = line_window(micros(row["ts"]))
     fields = {
         "broker_id": broker,
@@ -284,8 +298,8 @@ def cut_line(tenure: Tenure, broker: int, row: Row) -> Operation:
 OFFSET_OUT_OF_RANGE = 1
 
 
-def fetch_operations(tenure: Tenure, fetch: Fetch) -> list[Operation]:
-    """One follower fetch: parked, answered, refused or unlisted."""
+def fetch_operations(tenure: Tenure, fetch: Fetch, told: set[int]) -> list[Operation]:
+    """One follower fetch: parked, answered, refused or unlisted. `told`: offsets to which its own lines say it cut."""
     row, before, after, same_tenure = fetch
     at = phases(row)
     local = local_window(at)
@@ -297,7 +311,7 @@ def fetch_operations(tenure: Tenure, fetch: Fetch) -> list[Operation]:
         "evidence": "observed",
     }
     update = {**common, "last_fetched_epoch": row["last_fetched_epoch"], "error_code": row["error_code"]}
-    cut = cut_before(common, row, before, local)
+    cut = [] if row["fetch_offset"] in told else cut_before(common, row, before, local)
     ahead = [Operation(OP_CONTROL, Window(local.lo, local.lo, local.hi), cut)] if cut else []
     if row["run_count"] is not None:
         return [*ahead, unlisted(update, row, at)]

@@ -26,6 +26,12 @@ DEFAULT_LAG_MS = 30_000  # replica.lag.time.max.ms from 2.5 on (KIP-537)
 DEFAULT_MIN_ISR = 1
 LAG_SETTING = "replica.lag.time.max.ms"
 MIN_ISR_SETTING = "min.insync.replicas"
+CUT_CAUSES = {
+    "high_watermark": "high_watermark",
+    "leader_epoch": "leader_epoch",
+    "reset": "out_of_range",
+    "reset_full": "out_of_range",
+}
 
 
 class Fetch(NamedTuple):
@@ -90,6 +96,7 @@ class PartitionFacts:
         self.read_configuration()
         self.index_roles()
         self.index_leaders()
+        self.give_epochs()
         self.index_tenures()
         self.find_starts()
 
@@ -131,17 +138,17 @@ class PartitionFacts:
         ends: dict[int, Row] = {}
         loaded: dict[int, Row] = {}
         newest: dict[int, int] = {}
-        to_hw: set[int] = set()
+        causes: dict[int, str] = {}
         lines = [r for r in self.rows if r["kind"] in ("role_change", "log_load", "truncation") and r["ts"] is not None]
         for row in sorted(lines, key=lambda r: (r["broker_id"], r["ts"], r["source_file"], r["source_line"])):
             broker = row["broker_id"]
             if row["kind"] == "truncation":
-                if row["name"] == "high_watermark":
-                    to_hw.add(broker)  # the log's own line about the cut follows
+                cause = causes.pop(broker, "leader_epoch")
+                if row["name"] in CUT_CAUSES:
+                    causes[broker] = CUT_CAUSES[row["name"]]  # the log's own line about the cut follows
                 elif row["name"] == "log" and broker in newest:
-                    cause = "high_watermark" if broker in to_hw else "leader_epoch"
-                    self.cuts[broker, newest[broker]].append(Row({**row, "cause": cause}))
-                    to_hw.discard(broker)
+                    rejoined = len(self.rejoins.get((broker, newest[broker]), ()))
+                    self.cuts[broker, newest[broker]].append(Row({**row, "cause": cause, "rejoined": rejoined}))
             elif row["kind"] == "log_load" and row["hw"] is None:
                 ends[broker] = row  # also written after a truncation: it counts only if the partition is then loaded
             elif row["kind"] == "log_load":
@@ -179,6 +186,12 @@ class PartitionFacts:
             else:
                 since = first_fetch.get((tenure.leader, tenure.epoch), 0)
             self.leads[tenure.leader].append((since, tenure.epoch))
+
+    def give_epochs(self) -> None:
+        """Fetches up to version 8 (inter-broker protocol before 2.1) name no leader epoch: the leader's own one then."""
+        for row in self.by_kind["fetch"]:
+            if is_by_replica(row) and (row["current_leader_epoch"] is None or row["current_leader_epoch"] < 0):
+                row["current_leader_epoch"] = self.epoch_at(row["broker_id"], phases(row).taken)
 
     def index_tenures(self) -> None:
         """What each tenure's chains are made of, found in one pass over the rows."""
@@ -220,7 +233,7 @@ class PartitionFacts:
     def is_unconfirmed(self, row: Row) -> bool:
         """Whether the answer of this produce may have reached nobody (`standstill`)."""
         at = phases(row)
-        request = (at.stamp - (row["total_us"] or 0), at.local, at.stamp)
+        request = (at.stamp - (row["total_us"] or 0), at.taken, at.stamp)
         last = self.connection_ends.get((row["broker_id"], row["connection"] or ""), at.stamp)
         return is_unconfirmed(request, max(last, at.stamp), self.standstills.get(row["broker_id"], ()))
 
