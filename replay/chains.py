@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from replay.drafts import Draft, Operation
+from replay.encoding import STORAGE_FAILED
 from replay.merge import OP_ACK, OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE, OP_WITNESS
 from replay.partition_facts import CONSUMER, Fetch, PartitionFacts, broker_draft
 from replay.spine import Decision, Tenure, micros
@@ -74,7 +75,8 @@ def line_role(tenure: Tenure, broker: int, line: Row, load: Row | None, isr: lis
     """A role as the broker's own line states it, after the load of its log where there was one."""
     drafts = []
     if load is not None:
-        fields = {"broker_id": broker, "leo": load["offset"], "hw": load["hw"], "evidence": "observed"}
+        stated = {"leo": load["offset"], "hw": load["hw"], "cause": load["cause"]}
+        fields = {"broker_id": broker, **stated, "evidence": "observed"}
         drafts.append(Draft("log_load", load, line_window(micros(load["ts"])), fields))
     fields = {"role": line["name"], "leo": line["offset"], "hw": line["hw"], "isr": isr, "evidence": "observed"}
     drafts.append(Draft("role_change", line, line_window(micros(line["ts"])), {**role_key(tenure, broker), **fields}))
@@ -87,7 +89,9 @@ def role_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list
     A cut under a diverging answer is left to the fetch that brought it; so are offsets that no line tells of.
     """
     diverged = any(f.row["diverging_epoch"] is not None for f in facts.fetches_of(replica, tenure))
-    cuts = [row for row in facts.cuts.get((replica, tenure.epoch), ()) if not diverged or row["cause"] != "leader_epoch"]
+    cuts = [
+        row for row in facts.cuts.get((replica, tenure.epoch), ()) if not diverged or row["cause"] != "leader_epoch"
+    ]
     out = [cut_line(tenure, replica, row) for row in cuts if not row["rejoined"]]
     rejoins = facts.rejoins.get((replica, tenure.epoch), [])
     for place, (load, line) in enumerate(rejoins, start=1):
@@ -192,6 +196,30 @@ def witness_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
             hw=row["hw"],
         )
         for row in rows
+    ]
+
+
+def storage_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
+    """Brokers' lines about a log directory that failed. They move no offset; a loss is explained by them."""
+    return [
+        Operation(
+            OP_CONTROL,
+            window := line_window(micros(row["ts"])),
+            [
+                Draft(
+                    "observation",
+                    row,
+                    window,
+                    {
+                        "broker_id": row["broker_id"],
+                        "leader_epoch": tenure.epoch,
+                        "cause": STORAGE_FAILED,
+                        "evidence": "observed",
+                    },
+                )
+            ],
+        )
+        for row in facts.storage_failures.get(tenure.epoch, ())
     ]
 
 

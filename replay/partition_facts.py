@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.drafts import Draft
 from replay.elections import explain
+from replay.encoding import LOG_CREATED
 from replay.rows import Row, is_by_replica
 from replay.spine import Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import Standstills, is_unconfirmed
@@ -26,6 +27,7 @@ DEFAULT_LAG_MS = 30_000  # replica.lag.time.max.ms from 2.5 on (KIP-537)
 DEFAULT_MIN_ISR = 1
 LAG_SETTING = "replica.lag.time.max.ms"
 MIN_ISR_SETTING = "min.insync.replicas"
+ROLE_KINDS = ("role_change", "log_load", "truncation", "storage_failure")
 CUT_CAUSES = {
     "high_watermark": "high_watermark",
     "leader_epoch": "leader_epoch",
@@ -72,6 +74,7 @@ class PartitionFacts:
     role_lines: dict[tuple[int, int], Row] = field(default_factory=dict)
     loads: dict[tuple[int, int], Row] = field(default_factory=dict)
     cuts: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
+    storage_failures: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))  # by leader epoch
     rejoins: dict[tuple[int, int], list[tuple[Row, Row]]] = field(default_factory=lambda: defaultdict(list))
     leads: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     starts: dict[int, tuple[int, str]] = field(default_factory=dict)
@@ -139,7 +142,8 @@ class PartitionFacts:
         loaded: dict[int, Row] = {}
         newest: dict[int, int] = {}
         causes: dict[int, str] = {}
-        lines = [r for r in self.rows if r["kind"] in ("role_change", "log_load", "truncation") and r["ts"] is not None]
+        created: set[int] = set()
+        lines = [r for r in self.rows if r["kind"] in ROLE_KINDS and r["ts"] is not None]
         for row in sorted(lines, key=lambda r: (r["broker_id"], r["ts"], r["source_file"], r["source_line"])):
             broker = row["broker_id"]
             if row["kind"] == "truncation":
@@ -149,12 +153,19 @@ class PartitionFacts:
                 elif row["name"] == "log" and broker in newest:
                     rejoined = len(self.rejoins.get((broker, newest[broker]), ()))
                     self.cuts[broker, newest[broker]].append(Row({**row, "cause": cause, "rejoined": rejoined}))
+            elif row["kind"] == "storage_failure":
+                self.storage_failures[newest.get(broker, -1)].append(row)
+            elif row["kind"] == "log_load" and row["name"] == "created":
+                created.add(broker)
             elif row["kind"] == "log_load" and row["hw"] is None:
-                ends[broker] = row  # also written after a truncation: it counts only if the partition is then loaded
+                if row["name"] == "completed" or broker not in ends or ends[broker]["name"] != "completed":
+                    ends[broker] = row  # also written after a cut: it counts only if the partition is then loaded
             elif row["kind"] == "log_load":
                 end = ends.pop(broker, row)
                 offset = row["offset"] if row["offset"] is not None else end["offset"]
-                loaded[broker] = Row({**row, "offset": offset})
+                made = LOG_CREATED if broker in created and broker in newest else None
+                created.discard(broker)
+                loaded[broker] = Row({**row, "offset": offset, "cause": made})
             elif row["leader_epoch"] is not None:
                 key = (broker, row["leader_epoch"])
                 newest[broker] = row["leader_epoch"]
@@ -188,7 +199,7 @@ class PartitionFacts:
             self.leads[tenure.leader].append((since, tenure.epoch))
 
     def give_epochs(self) -> None:
-        """Fetches up to version 8 (inter-broker protocol before 2.1) name no leader epoch: the leader's own one then."""
+        """Fetches up to version 8 (inter-broker protocol before 2.1) name no leader epoch: it is the leader's then."""
         for row in self.by_kind["fetch"]:
             if is_by_replica(row) and (row["current_leader_epoch"] is None or row["current_leader_epoch"] < 0):
                 row["current_leader_epoch"] = self.epoch_at(row["broker_id"], phases(row).taken)

@@ -112,8 +112,8 @@ def metadata_decisions(facts: list[Row]) -> list[Decision]:
 def line_decisions(facts: list[Row]) -> list[Decision]:
     """Without metadata (ZooKeeper, or no dump): what the controller told the brokers, and what their lines repeat.
 
-    Best first: LeaderAndIsr requests, which state all; leaders' role lines; between them, ISR changes by the leaders' own
-    `ISR updated` lines and the controller's good answers to their AlterPartition requests.
+    Best first: LeaderAndIsr requests, which state all; leaders' role lines; between them, ISR changes by the leaders'
+    own `ISR updated` lines and the controller's good answers to their AlterPartition requests.
     """
     told = [r for r in facts if r["kind"] == "leader_and_isr" and r["leader_epoch"] is not None]
     leads = [r for r in facts if r["kind"] == "role_change" and r["name"] == "leader" and r["leader_epoch"] is not None]
@@ -179,9 +179,7 @@ def state_before(
     return states[max(found)] if found else None
 
 
-def from_line(
-    row: Row, leader: int, epoch: int, partition_epoch: int | None, replicas: tuple[int, ...]
-) -> Decision:
+def from_line(row: Row, leader: int, epoch: int, partition_epoch: int | None, replicas: tuple[int, ...]) -> Decision:
     """A decision as a broker's line repeats it."""
     return Decision(
         row=row,
