@@ -12,7 +12,6 @@ from typing import Protocol
 
 from replay.rows import Row, is_by_replica
 
-
 ISR_TAKEN_OVER = ("updated", "applied")  # leaders' lines about a committed ISR: by the answer, by the metadata
 
 
