@@ -1,7 +1,7 @@
 """The engine ordered by the leaders' own lines, to compare it with them: the rules without the doubt about the order.
 
 Where a broker wrote TRACE, its log has every append, every `Recorded replica` and every `High watermark updated`, in
-the order of the file. A handler thread that moves a remote LEO writes its line only after the HW attempt, and two of them
+the order of the file. A handler thread that moves a remote LEO writes its line only after the HW attempt, and two may
 race; so a remote LEO is applied at the first line that shows it: its own, or the HW line that needs it.
 """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.drafts import Draft
@@ -144,6 +145,7 @@ class PartitionFacts:
         causes: dict[int, str] = {}
         created: set[int] = set()
         lines = [r for r in self.rows if r["kind"] in ROLE_KINDS and r["ts"] is not None]
+        lines += told_roles(self.rows, lines)
         for row in sorted(lines, key=lambda r: (r["broker_id"], r["ts"], r["source_file"], r["source_line"])):
             broker = row["broker_id"]
             if row["kind"] == "truncation":
@@ -170,6 +172,8 @@ class PartitionFacts:
                 key = (broker, row["leader_epoch"])
                 newest[broker] = row["leader_epoch"]
                 load = loaded.pop(broker, None)
+                if row["offset"] is None and load is not None:
+                    row = Row({**row, "offset": load["offset"]})
                 if key not in self.role_lines:
                     self.role_lines[key] = row
                     if load is not None:
@@ -393,6 +397,38 @@ class PartitionFacts:
                 fenced = row["fenced"] if row["fenced"] is not None else before["fenced"]
                 last[row["subject_broker_id"]] = Row({**row, "fenced": fenced})
         return [broker_draft(row) for _, row in sorted(last.items())]
+
+
+def told_roles(rows: list[Row], lines: list[Row]) -> list[Row]:
+    """Roles of which only the controller's LeaderAndIsr request tells: followers up to 2.5 write no line about theirs.
+
+    A broker takes the role up while it handles the request, right after it has loaded the log, where it had to.
+    """
+    stated = {(row["broker_id"], row["leader_epoch"]) for row in lines if row["kind"] == "role_change"}
+    loads: dict[int, list[Row]] = defaultdict(list)
+    for row in lines:
+        if row["kind"] == "log_load" and row["hw"] is not None:
+            loads[row["broker_id"]].append(row)
+    out: dict[tuple[int, int], Row] = {}
+    for row in rows:
+        key = (row["broker_id"], row["leader_epoch"])
+        if (
+            row["kind"] != "leader_and_isr"
+            or row["error_code"]
+            or key in stated
+            or row["leader_id"] == row["broker_id"]
+        ):
+            continue
+        at = phases(row)
+        taken = row["ts"] - timedelta(microseconds=at.stamp - at.taken)
+        load = next((r for r in loads[row["broker_id"]] if at.taken <= micros(r["ts"]) <= at.stamp), None)
+        place = {"ts": load["ts"], "source_file": load["source_file"]} if load is not None else {"ts": taken}
+        role = Row({**row, "kind": "role_change", "name": "follower", "offset": None, "hw": None, **place})
+        if load is not None:
+            role["source_line"] = load["source_line"]
+        if key not in out or role["ts"] < out[key]["ts"]:
+            out[key] = role
+    return list(out.values())
 
 
 def in_own_order(rows: Iterable[Row]) -> list[Row]:
