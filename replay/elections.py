@@ -62,17 +62,21 @@ def election_of(decision: Decision, earlier: list[Decision], changes: list[Row])
     eligible = set(last_isr) | set(before.elr or ())
     moved = before.adding or before.removing or decision.replicas != before.replicas
     if (decision.recovering and not before.recovering) or (decision.leader not in eligible and not moved):
+        if decision.vote is not None and decision.vote.asked:
+            return "unclean", "an operator asked for an unclean election"
         if decision.leader in last_isr:
             return "unclean", f"broker {decision.leader}, last of the ISR, came back with no sure copy of its log"
         return "unclean", f"broker {decision.leader} was outside the last ISR {list(last_isr)}"
-    led = next((d.leader for d in reversed(earlier) if d.leader >= 0), -1)
+    if before.leader < 0:
+        return "clean", f"broker {decision.leader} came back"
+    led = before.leader
     cause = cause_of(decision, led, changes) if led != decision.leader else None
     if cause == "controlled_shutdown":
         return "controlled_shutdown", f"broker {led} shut down in order"
     if cause == "fenced":
         return "clean", f"broker {led} was fenced"
-    if before.leader < 0:
-        return "clean", f"broker {decision.leader} came back"
+    if decision.vote is not None and decision.vote.lost_directory == led:
+        return "clean", f"broker {led} lost the log directory"
     if moved:
         return "reassignment", "the assignment changed"
     if led not in decision.isr:

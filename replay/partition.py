@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay import encoding as c
+from replay.election_rows import ballot_columns, election_checks, risk_columns
 from replay.encode import brokers_of, encode
 from replay.incidents import (
     Ledger,
@@ -184,6 +185,9 @@ class PartitionReplay:
                 "previous_leader_id": old.leader if old else None,
                 "previous_leo": old.leo if old else None,
                 "previous_hw": old.hw if old else None,
+                "records_at_risk": None,
+                "committed_at_risk": None,
+                **ballot_columns(decision),
                 "evidence": "observed" if decision.get("evidence") == "observed" else "derived",
             }
         )
@@ -198,6 +202,8 @@ class PartitionReplay:
         row = self.leaderships[-1]
         if row["leader_epoch"] == int(last[c.E_EPOCH]):
             row["start_offset"], row["hw_at_start"] = int(s.epoch_start[b]), int(s.hw[b])
+            if last[c.E_EVIDENCE] < BOUNDED or last[c.E_LEO] >= 0:
+                row.update(risk_columns(row))
         if last[c.E_EVIDENCE] >= BOUNDED and last[c.E_LEO] < 0:
             return  # nothing says from where it led, nothing was appended: the log before stays the measure
         if self.log is not None and self.election is not None and self.election["ts"] is not None:
@@ -243,6 +249,7 @@ class PartitionReplay:
             row.update(chain_of(row, self.history, self.cuts))
         yield "leadership_timeline", self.table("leadership_timeline", self.leaderships)
         yield "data_loss_incidents", self.table("data_loss_incidents", self.incidents)
+        self.checks.update({row["check"]: row for row in election_checks(self.history)})
         yield "conformance", self.table("conformance", [self.checks[name] for name in sorted(self.checks)])
 
     def ids(self, indices: Ints) -> pa.Array:

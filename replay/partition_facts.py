@@ -11,8 +11,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from replay.ballots import metadata_votes
 from replay.drafts import Draft
 from replay.elections import explain
+from replay.profile import LATEST, parse_version
 from replay.rows import Row, is_by_replica
 from replay.spine import Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import Standstills, is_unconfirmed
@@ -85,9 +87,11 @@ class PartitionFacts:
             self.by_kind[row["kind"]].append(row)
         changes = [r for r in self.by_kind["partition_change"] if r["metadata_offset"] is not None]
         self.decisions = metadata_decisions(changes) or line_decisions(self.rows)
+        self.read_configuration()
+        if changes:
+            metadata_votes(self.decisions, self.cluster, parse_version(self.kafka_version) or LATEST)
         explain(self.decisions, self.broker_changes())
         self.tenures = tenures_of(self.decisions, self.rows)
-        self.read_configuration()
         self.index_roles()
         self.index_leaders()
         self.index_tenures()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from schemas.events import REPLICATION_EVENTS
+from schemas.events import ELECTION_RULES, REPLICATION_EVENTS
 from schemas.facts import FACTS
 from schemas.model import (
     BOOL,
@@ -141,6 +141,30 @@ LEADERSHIP_TIMELINE = Table(
         Column("previous_leader_id", INT32, "Last leader before it."),
         Column("previous_leo", INT64, "That leader's LEO at the end of its epoch, as far as known."),
         Column("previous_hw", INT64, "That leader's high watermark then."),
+        Column("candidates", INT_LIST, "Who could lead, in the order of the rule that chose; null: not known."),
+        Column("live", INT_LIST, "Of the assignment, old and new, who could be asked to lead; null: not known."),
+        Column("in_sync", INT_LIST, "ISR without those whom the decision drops, before the choice; null: not known."),
+        Column(
+            "rule",
+            STRING,
+            "Which rule chose, as in docs/protocol.md, Elections; null: nothing says who was alive.",
+            values=ELECTION_RULES,
+        ),
+        Column(
+            "predicted_leader_id", INT32, "Leader that the rule chooses; null: nobody (no_candidate), or not known."
+        ),
+        Column(
+            "records_at_risk",
+            INT64,
+            "Offsets that the previous leader had from start_offset on, and the new one lacks; null: not known.",
+            unit="records",
+        ),
+        Column(
+            "committed_at_risk",
+            INT64,
+            "Of them those below the previous leader's high watermark; null: not known.",
+            unit="records",
+        ),
         EVIDENCE_COLUMN,
     ),
     key=("leader_epoch",),
