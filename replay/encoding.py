@@ -46,6 +46,8 @@ LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
 ) = range(25)
 EVENT_WIDTH = 25
 
+LOG_CREATED = "created"  # log_load: made anew where the broker had one
+STORAGE_FAILED = "storage_failure"  # observation: the log directory failed
 ISR_STATES = ("committed", "pending_expand", "pending_shrink")
 ISR_COMMITTED, ISR_PENDING_EXPAND, ISR_PENDING_SHRINK = range(3)
 CAUSES = ("leader_epoch", "high_watermark", "diverging_fetch", "out_of_range", "recovery")

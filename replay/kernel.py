@@ -195,8 +195,10 @@ def apply_role(s: State, p: Profile, e: Ints) -> int:
 
 @compiled
 def apply_load(s: State, e: Ints) -> int:
-    """A broker started and loaded its log: no role, LEO and HW as its files say."""
+    """A broker started and loaded its log: no role, LEO and HW as its files say. A log made anew starts empty."""
     b = e[E_BROKER]
+    if e[E_VALUE] == 1:
+        s.gone[b] = 1
     forget_log(s, b)
     s.role[b] = ROLE_NONE
     if e[E_LEO] >= 0:
@@ -463,7 +465,8 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int
         verdict = apply(s, p, e)
         if verdict == BROKEN:
             check(rows, e, CHECK_RULE, b, s.leo[b], e[E_END] if kind == APPEND else e[E_FETCH])
-        if kind in (TRUNCATION, ROLE_CHANGE, LOG_LOAD) and s.leo[b] < leo_before[b]:
+        made_anew = kind == LOG_LOAD and e[E_VALUE] == 1  # its records went with the directory: that is no truncation
+        if kind in (TRUNCATION, ROLE_CHANGE, LOG_LOAD) and s.leo[b] < leo_before[b] and not made_anew:
             cause = e[E_CAUSE] if kind == TRUNCATION else CAUSE_RECOVERY
             put(rows.cut, rows.filled, N_CUT, (
                 e[E_SEQ], e[E_TS], b, s.epoch[b] if kind != LOG_LOAD else UNSET, leo_before[b], s.leo[b],

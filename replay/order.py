@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from replay.appends import append_chain, produces_by_tenure
-from replay.chains import consumer_chains, control_chain, follower_chains, role_drafts, witness_chain
+from replay.chains import consumer_chains, control_chain, follower_chains, role_drafts, storage_chain, witness_chain
 from replay.encode import brokers_of, encode
 from replay.identity import event_id
 from replay.kernel import apply
@@ -42,6 +42,7 @@ def order_partition(facts: PartitionFacts) -> pa.Table:
         if tenure.leader >= 0:
             appends, acks = append_chain(facts, tenure, produces[tenure.epoch])
             chains = [appends, acks, control_chain(facts, tenure), witness_chain(facts, tenure)]
+            chains.append(storage_chain(facts, tenure))
             chains += follower_chains(facts, tenure)
             chains += consumer_chains(facts, tenure)
         else:
