@@ -21,7 +21,7 @@ def ballot_fields(decision: Decision) -> dict[str, Any]:
     ballot, choice = decision.vote.ballot, decision.vote.choice
     return {
         "candidates": list(choice.candidates),
-        "live": sorted(ballot.live),
+        "live": None if ballot.unknown else sorted(ballot.live),
         "in_sync": list(ballot.in_sync),
         "rule": choice.rule,
         "predicted_leader_id": choice.leader,

@@ -19,7 +19,7 @@ from replay.profile import LATEST, parse_version
 from replay.rows import Row, is_by_replica
 from replay.spine import Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import Standstills, is_unconfirmed
-from replay.windows import phases
+from replay.windows import line_window, phases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -367,15 +367,29 @@ class PartitionFacts:
     def broker_changes(self) -> list[Row]:
         """Registrations and fencing of the brokers that this partition ever had, in metadata order."""
         mine = {b for d in self.decisions for b in (*d.replicas, *d.isr)}
+        removal = self.removal()
+        end = removal["metadata_offset"] if removal is not None else 2**62
         changes = [
             r
             for r in self.cluster
             if r["kind"] == "broker_change"
             and r["metadata_offset"] is not None
+            and r["metadata_offset"] < end
             and r["subject_broker_id"] in mine
             and (r["fenced"] is not None or r["in_controlled_shutdown"] is not None)
         ]
         return sorted(changes, key=lambda r: r["metadata_offset"])
+
+    def removal(self) -> Row | None:
+        """The record that removes the topic."""
+        removals = (r for r in self.cluster if r["kind"] == "topic_change" and self.topic_id is not None)
+        return next((r for r in removals if r["topic_id"] == self.topic_id), None)
+
+    def removal_drafts(self) -> list[Draft]:
+        """The topic was deleted: nothing comes after it."""
+        row = self.removal()
+        fields = {"cause": "remove", "evidence": "observed"}
+        return [Draft("topic_change", row, line_window(micros(row["ts"])), fields)] if row is not None else []
 
     def opening_broker_drafts(self) -> list[Draft]:
         """Who was fenced when the partition was made: each broker's last change before."""

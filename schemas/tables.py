@@ -120,6 +120,16 @@ ISR_TIMELINE = Table(
     key=("seq", "state"),
 )
 
+MACHINE_STATES: tuple[str, ...] = (
+    "NonExistent",
+    "New",
+    "Online",
+    "Offline",
+    "DeletionStarted",
+    "DeletionSuccessful",
+    "DeletionIneligible",
+)
+
 LEADERSHIP_TIMELINE = Table(
     "leadership_timeline",
     "One row per leader epoch: who led, from which offset, how it was elected, and what the previous leader held.",
@@ -168,6 +178,30 @@ LEADERSHIP_TIMELINE = Table(
         EVIDENCE_COLUMN,
     ),
     key=("leader_epoch",),
+)
+
+STATE_TRANSITIONS = Table(
+    "state_transitions",
+    "Every move of the partition's and its replicas' state machines; in KRaft derived, for its controller has none.",
+    (
+        *PARTITION_KEY,
+        SEQ,
+        required("step", INT32, "Order of the moves that one event brings, from 0."),
+        TS,
+        required("machine", STRING, "Whose state it is.", values=("partition", "replica")),
+        Column("broker_id", INT32, "Broker of the replica; null for the partition."),
+        required("state_before", STRING, "State before.", values=MACHINE_STATES),
+        required("state", STRING, "State after.", values=MACHINE_STATES),
+        required(
+            "reason",
+            STRING,
+            "Why: created, kind of the election, fenced, controlled_shutdown, log_directory, broker_away, broker_back, "
+            "joined_isr, leader_away, reassignment, topic_deleted.",
+        ),
+        Column("leader_epoch", INT32, "Leader epoch in force."),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "step"),
 )
 
 LOG_TRUNCATIONS = Table(
@@ -351,6 +385,7 @@ REPLAY_TABLES: tuple[Table, ...] = (
     HW_TIMELINE,
     ISR_TIMELINE,
     LEADERSHIP_TIMELINE,
+    STATE_TRANSITIONS,
     LOG_TRUNCATIONS,
     DATA_LOSS_INCIDENTS,
     CONFORMANCE,
