@@ -144,7 +144,7 @@ REPLICATION_EVENTS = Table(
         Column(
             "cause",
             STRING,
-            "truncation: what decided it; isr_request: committed or pending; observation: which line; topic_change: remove.",
+            "truncation: what decided it; isr_request: committed or pending; observation: which line; topic_change: which.",
         ),
     ),
     key=("topic", "incarnation", "partition", "seq"),
