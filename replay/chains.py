@@ -136,11 +136,7 @@ def decision_draft(decision: Decision) -> Draft:
 
 def control_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
     """Later decisions of the tenure, and who was fenced or stopped meanwhile, in metadata order."""
-    updates = {
-        row["partition_epoch"]: row
-        for row in facts.by_kind["isr_update"]
-        if row["name"] == "updated" and row["broker_id"] == tenure.leader
-    }
+    updates = facts.isr_lines(tenure)
     items: list[tuple[int, int, Operation]] = []
     for place, decision in enumerate(tenure.decisions[1:]):
         told = updates.get(decision.partition_epoch)

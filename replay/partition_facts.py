@@ -17,7 +17,7 @@ from replay.elections import explain
 from replay.encoding import LOG_CREATED
 from replay.profile import LATEST, parse_version
 from replay.rows import Row, is_by_replica
-from replay.spine import Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
+from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import Standstills, is_unconfirmed
 from replay.windows import line_window, phases
 
@@ -232,6 +232,15 @@ class PartitionFacts:
         for row in self.by_kind["segment_batch"]:
             if row["leader_epoch"] is not None:
                 self.segments[row["leader_epoch"]][row["base_offset"]] = row["last_offset"] + 1
+
+    def isr_lines(self, tenure: Tenure) -> dict[int, Row]:
+        """Partition epoch -> the line with which the tenure's leader first said that it took that state over."""
+        lines = [
+            row
+            for row in self.by_kind["isr_update"]
+            if row["name"] in ISR_TAKEN_OVER and row["broker_id"] == tenure.leader
+        ]
+        return {row["partition_epoch"]: row for row in sorted(lines, key=lambda r: r["ts"], reverse=True)}
 
     def followers(self, tenure: Tenure) -> set[int]:
         """Replicas whose fetches name this tenure's leader and epoch."""

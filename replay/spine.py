@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from replay.ballots import Vote
 
 
+ISR_TAKEN_OVER = ("updated", "applied")  # leaders' lines about a committed ISR: by the answer, by the metadata
+
+
 class Stamp(Protocol):
     """What is needed of a time: `replay` imports no clock."""
 
@@ -154,7 +157,7 @@ def isr_changes(facts: list[Row]) -> list[tuple[int, int, Row]]:
     lines = [
         (r["broker_id"], r["partition_epoch"], r)
         for r in facts
-        if r["kind"] == "isr_update" and r["name"] == "updated" and r["partition_epoch"] is not None
+        if r["kind"] == "isr_update" and r["name"] in ISR_TAKEN_OVER and r["partition_epoch"] is not None
     ]
     answered = [
         (r["replica_id"], r["partition_epoch"] + 1, r)
