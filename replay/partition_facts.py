@@ -20,6 +20,7 @@ from replay.rows import Row, is_by_replica
 from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import Standstills, is_unconfirmed
 from replay.windows import line_window, phases
+from replay.zookeeper_view import zookeeper_votes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,8 +98,11 @@ class PartitionFacts:
         changes = [r for r in self.by_kind["partition_change"] if r["metadata_offset"] is not None]
         self.decisions = metadata_decisions(changes) or line_decisions(self.rows)
         self.read_configuration()
+        version = parse_version(self.kafka_version) or LATEST
         if changes:
-            metadata_votes(self.decisions, self.cluster, parse_version(self.kafka_version) or LATEST)
+            metadata_votes(self.decisions, self.cluster, version)
+        else:
+            zookeeper_votes(self.decisions, self.cluster, self.rows, version)
         explain(self.decisions, self.broker_changes())
         self.tenures = tenures_of(self.decisions, self.rows)
         self.index_roles()

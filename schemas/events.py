@@ -144,7 +144,7 @@ REPLICATION_EVENTS = Table(
         Column(
             "cause",
             STRING,
-            "truncation: what decided it; isr_request: committed or pending; observation: which line; topic_change: which.",
+            "truncation: what decided it; isr_request: committed or pending; observation, topic_change: what it was.",
         ),
     ),
     key=("topic", "incarnation", "partition", "seq"),
