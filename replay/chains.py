@@ -136,10 +136,10 @@ def decision_draft(decision: Decision) -> Draft:
 
 def control_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
     """Later decisions of the tenure, and who was fenced or stopped meanwhile, in metadata order."""
-    updates = facts.isr_lines(tenure)
+    taken_over = facts.isr_lines(tenure)
     items: list[tuple[int, int, Operation]] = []
     for place, decision in enumerate(tenure.decisions[1:]):
-        told = updates.get(decision.partition_epoch)
+        told = taken_over.get(decision.partition_epoch) if decision.partition_epoch is not None else None
         window = line_window(micros(told["ts"])) if told is not None else decision_window(decision.us)
         drafts = [decision_draft(decision)]
         if tenure.leader >= 0:
@@ -170,8 +170,11 @@ def metadata_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
     return tenure.decisions[0].row["metadata_offset"], min(later, default=2**62)
 
 
-def witness_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
-    """The leader's own lines about its HW (DEBUG): each says what the HW was from then on."""
+def witness_chain(facts: PartitionFacts, tenure: Tenure, computed: dict[str, int]) -> list[Operation]:
+    """The leader's own lines about its HW (DEBUG): each says what the HW was from then on.
+
+    `computed`: the HW that the engine has at each, ordered by the leader's lines alone (`line_order`).
+    """
     rows = sorted(facts.hw_lines.get(tenure.epoch, ()), key=lambda r: (r["ts"], r["hw"]))
     return [
         Operation(
@@ -186,6 +189,7 @@ def witness_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
                         "broker_id": tenure.leader,
                         "leader_epoch": tenure.epoch,
                         "hw": row["hw"],
+                        "hw_by_lines": computed.get(row["fact_id"]),
                         "cause": "high_watermark_updated",
                         "evidence": "observed",
                     },

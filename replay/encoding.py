@@ -34,7 +34,7 @@ LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
     E_LEADER,
     E_PARTITION_EPOCH,
     E_VALUE,  # role, state of an ISR request, min ISR, fenced
-    E_EXTRA,  # stopping, lag in microseconds, log start
+    E_EXTRA,  # stopping, lag in microseconds, log start, HW by the broker's lines
     E_DIVERGING_EPOCH,
     E_DIVERGING_END,
     E_TARGET,  # truncate_to
@@ -86,5 +86,21 @@ ISR_ROW = (
 )  # fmt: skip
 CUT_ROW = ("seq", "ts", "broker", "epoch", "before", "after", "hw_before", "cause", "evidence")
 CHECK_ROW = ("seq", "check", "broker", "computed", "stated")
-CHECKS = ("response_hw", "role_leo", "role_hw", "fetch_offset_is_leo", "leader_hw_line", "rule_kept")
-CHECK_RESPONSE_HW, CHECK_ROLE_LEO, CHECK_ROLE_HW, CHECK_FETCH_IS_LEO, CHECK_HW_LINE, CHECK_RULE = range(6)
+CHECKS = (
+    "response_hw",
+    "role_leo",
+    "role_hw",
+    "fetch_offset_is_leo",
+    "leader_hw_line",
+    "rule_kept",
+    "leader_hw_by_lines",
+)
+(
+    CHECK_RESPONSE_HW,
+    CHECK_ROLE_LEO,
+    CHECK_ROLE_HW,
+    CHECK_FETCH_IS_LEO,
+    CHECK_HW_LINE,
+    CHECK_RULE,
+    CHECK_HW_BY_LINES,
+) = range(7)

@@ -16,6 +16,7 @@ from replay.encoding import (
     BROKER_CHANGE,
     CAUSE_RECOVERY,
     CHECK_FETCH_IS_LEO,
+    CHECK_HW_BY_LINES,
     CHECK_HW_LINE,
     CHECK_RESPONSE_HW,
     CHECK_ROLE_HW,
@@ -433,6 +434,8 @@ def check_before(s: State, e: Ints, rows: Rows) -> None:
     if kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
         if e[E_HW] >= 0 and s.role[b] == ROLE_LEADER and s.epoch[b] == e[E_EPOCH]:
             check(rows, e, CHECK_HW_LINE if kind == OBSERVATION else CHECK_RESPONSE_HW, b, s.hw[b], e[E_HW])
+        if kind == OBSERVATION and e[E_EXTRA] != UNSET:
+            check(rows, e, CHECK_HW_BY_LINES, b, e[E_EXTRA], e[E_HW])
     elif kind == FETCH_UPDATE and s.role[e[E_REPLICA]] == ROLE_FOLLOWER:
         check(rows, e, CHECK_FETCH_IS_LEO, e[E_REPLICA], s.leo[e[E_REPLICA]], e[E_FETCH])
     elif kind == ROLE_CHANGE and s.epoch[b] != NONE and e[E_EVIDENCE] == OBSERVED:

@@ -18,6 +18,7 @@ from replay.chains import consumer_chains, control_chain, follower_chains, role_
 from replay.encode import brokers_of, encode
 from replay.identity import event_id
 from replay.kernel import apply
+from replay.line_order import hw_by_lines
 from replay.merge import OP_WIDTH, merge
 from replay.profile import LATEST, parse_version, profile_of
 from replay.state import new_state
@@ -35,13 +36,15 @@ EVENT_SCHEMA = pa.schema(
 def order_partition(facts: PartitionFacts) -> pa.Table:
     """One partition incarnation's facts -> `replication_events` rows (without recording_id), in replay order."""
     blocks: list[tuple[list[Draft], list[list[Operation]]]] = []
+    profile = profile_of(parse_version(facts.kafka_version) or LATEST)
+    computed = hw_by_lines(facts, profile)
     produces = produces_by_tenure(facts)
     opening = [facts.configuration_draft(), *facts.opening_broker_drafts()]
     for tenure in facts.tenures:
         heads, chains = role_drafts(facts, tenure), []
         if tenure.leader >= 0:
             appends, acks = append_chain(facts, tenure, produces[tenure.epoch])
-            chains = [appends, acks, control_chain(facts, tenure), witness_chain(facts, tenure)]
+            chains = [appends, acks, control_chain(facts, tenure), witness_chain(facts, tenure, computed)]
             chains.append(storage_chain(facts, tenure))
             chains += follower_chains(facts, tenure)
             chains += consumer_chains(facts, tenure)
