@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from replay.drafts import Draft, Operation
+from replay.election_rows import ballot_fields
 from replay.encoding import STORAGE_FAILED
 from replay.merge import OP_ACK, OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE, OP_WITNESS
 from replay.partition_facts import CONSUMER, Fetch, PartitionFacts, broker_draft
@@ -128,6 +129,7 @@ def decision_draft(decision: Decision) -> Draft:
             "trigger": decision.trigger,
             "metadata_offset": decision.row["metadata_offset"],
             "evidence": decision.evidence,
+            **ballot_fields(decision),
         },
     )
 

@@ -13,6 +13,7 @@ FETCH_UPDATE, FETCH_READ, FETCH_APPLY = KIND["fetch_update"], KIND["fetch_read"]
 CONSUMER_READ = KIND["consumer_read"]
 PARTITION_CHANGE, ISR_REQUEST = KIND["partition_change"], KIND["isr_request"]
 BROKER_CHANGE, CONFIG_CHANGE = KIND["broker_change"], KIND["config_change"]
+TOPIC_CHANGE = KIND["topic_change"]
 ROLE_CHANGE, LOG_LOAD, TRUNCATION = KIND["role_change"], KIND["log_load"], KIND["truncation"]
 LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
 

@@ -75,6 +75,7 @@ from replay.encoding import (
     STEP_OBSERVATION,
     STEP_ROLE,
     STEP_TRUNCATE,
+    TOPIC_CHANGE,
     TRUNCATION,
 )
 from replay.jit import compiled
@@ -267,7 +268,7 @@ def names_who_acts(e: Ints) -> bool:
     kind = e[E_KIND]
     if kind in (FETCH_UPDATE, FETCH_APPLY):
         return e[E_BROKER] >= 0 and e[E_REPLICA] >= 0
-    return e[E_BROKER] >= 0 or kind in (PARTITION_CHANGE, CONFIG_CHANGE)
+    return e[E_BROKER] >= 0 or kind in (PARTITION_CHANGE, CONFIG_CHANGE, TOPIC_CHANGE)
 
 
 @compiled

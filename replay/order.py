@@ -51,6 +51,7 @@ def order_partition(facts: PartitionFacts) -> pa.Table:
         else:
             heads += [d for op in control_chain(facts, tenure) for d in op.drafts]
         blocks.append((heads, [chain for chain in chains if chain]))
+    blocks.append((facts.removal_drafts(), []))
     return arrange(facts, opening, blocks)
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay import encoding as c
+from replay.election_rows import ballot_columns, election_checks, risk_columns
 from replay.encode import brokers_of, encode
 from replay.incidents import (
     Ledger,
@@ -32,6 +33,7 @@ from replay.kernel import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, Rows, fold, new_ro
 from replay.mechanisms import Finding, Story, incident, matters
 from replay.profile import LATEST, Profile, parse_version, profile_of
 from replay.state import ASSIGNED, BOUNDED, ROLE_LEADER, ROLE_NONE, TRUE_HW, UNSET, Ints, State, new_state
+from replay.state_machines import MOVING_KINDS, Machines
 from schemas.events import EVENT_KINDS
 from schemas.model import EVIDENCE
 from schemas.tables import TABLES
@@ -81,6 +83,7 @@ class PartitionReplay:
         self.told: list[Slots] = []  # slots that are lost already
         self.cuts: list[dict[str, Any]] = []
         self.changes: dict[int, str] = {}
+        self.machines = Machines()
         self.storage: list[dict[str, Any]] = []  # logs loaded, and log directories that failed
 
     def feed(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -92,6 +95,7 @@ class PartitionReplay:
         decisions = {r["seq"]: r for r in rows_of(batch, "partition_change")}
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.history += decisions.values()
+        self.machines.take_all(batch.filter(pc.is_in(batch.column("kind"), MOVING_KINDS)))
         self.storage += rows_of(batch, "log_load")
         self.storage += [row for row in rows_of(batch, "observation") if row["cause"] == c.STORAGE_FAILED]
         facts = iter(sorted((r for kind in LEDGER_KINDS for r in rows_of(batch, kind)), key=lambda r: r["seq"]))
@@ -186,6 +190,9 @@ class PartitionReplay:
                 "previous_leader_id": old.leader if old else None,
                 "previous_leo": old.leo if old else None,
                 "previous_hw": old.hw if old else None,
+                "records_at_risk": None,
+                "committed_at_risk": None,
+                **ballot_columns(decision),
                 "evidence": "observed" if decision.get("evidence") == "observed" else "derived",
             }
         )
@@ -200,6 +207,8 @@ class PartitionReplay:
         row = self.leaderships[-1]
         if row["leader_epoch"] == int(last[c.E_EPOCH]):
             row["start_offset"], row["hw_at_start"] = int(s.epoch_start[b]), int(s.hw[b])
+            if last[c.E_EVIDENCE] < BOUNDED or last[c.E_LEO] >= 0:
+                row.update(risk_columns(row))
         if last[c.E_EVIDENCE] >= BOUNDED and last[c.E_LEO] < 0:
             return  # nothing says from where it led, nothing was appended: the log before stays the measure
         if self.log is not None and self.election is not None and self.election["ts"] is not None:
@@ -233,6 +242,9 @@ class PartitionReplay:
         incidents = [incident(self.key, found, story) for found in self.findings]
         yield "leadership_timeline", self.table("leadership_timeline", self.leaderships)
         yield "data_loss_incidents", self.table("data_loss_incidents", incidents)
+        yield "state_transitions", self.table("state_transitions", self.machines.moves)
+        checks = [*election_checks(self.history), *self.machines.checks()]
+        self.checks.update({row["check"]: row for row in checks})
         yield "conformance", self.table("conformance", [self.checks[name] for name in sorted(self.checks)])
 
     def ids(self, indices: Ints) -> pa.Array:

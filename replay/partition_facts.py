@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from replay.ballots import metadata_votes
 from replay.drafts import Draft
 from replay.elections import explain
 from replay.encoding import LOG_CREATED
+from replay.profile import LATEST, parse_version
 from replay.rows import Row, is_by_replica
 from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import Standstills, is_unconfirmed
-from replay.windows import phases
+from replay.windows import line_window, phases
+from replay.zookeeper_view import zookeeper_votes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,9 +98,14 @@ class PartitionFacts:
             self.by_kind[row["kind"]].append(row)
         changes = [r for r in self.by_kind["partition_change"] if r["metadata_offset"] is not None]
         self.decisions = metadata_decisions(changes) or line_decisions(self.rows)
+        self.read_configuration()
+        version = parse_version(self.kafka_version) or LATEST
+        if changes:
+            metadata_votes(self.decisions, self.cluster, version)
+        else:
+            zookeeper_votes(self.decisions, self.cluster, self.rows, version)
         explain(self.decisions, self.broker_changes())
         self.tenures = tenures_of(self.decisions, self.rows)
-        self.read_configuration()
         self.index_roles()
         self.index_leaders()
         self.give_epochs()
@@ -376,15 +384,29 @@ class PartitionFacts:
     def broker_changes(self) -> list[Row]:
         """Registrations and fencing of the brokers that this partition ever had, in metadata order."""
         mine = {b for d in self.decisions for b in (*d.replicas, *d.isr)}
+        removal = self.removal()
+        end = removal["metadata_offset"] if removal is not None else 2**62
         changes = [
             r
             for r in self.cluster
             if r["kind"] == "broker_change"
             and r["metadata_offset"] is not None
+            and r["metadata_offset"] < end
             and r["subject_broker_id"] in mine
             and (r["fenced"] is not None or r["in_controlled_shutdown"] is not None)
         ]
         return sorted(changes, key=lambda r: r["metadata_offset"])
+
+    def removal(self) -> Row | None:
+        """The record that removes the topic."""
+        removals = (r for r in self.cluster if r["kind"] == "topic_change" and self.topic_id is not None)
+        return next((r for r in removals if r["topic_id"] == self.topic_id), None)
+
+    def removal_drafts(self) -> list[Draft]:
+        """The topic was deleted: nothing comes after it."""
+        row = self.removal()
+        fields = {"cause": "remove", "evidence": "observed"}
+        return [Draft("topic_change", row, line_window(micros(row["ts"])), fields)] if row is not None else []
 
     def opening_broker_drafts(self) -> list[Draft]:
         """Who was fenced when the partition was made: each broker's last change before."""

@@ -36,6 +36,19 @@ EVENT_KINDS: tuple[str, ...] = (
     "observation",
 )
 
+# Which rule chose a leader, as in docs/protocol.md, Elections; leader_kept: nobody else was asked.
+ELECTION_RULES: tuple[str, ...] = (
+    "first_live",
+    "leader_kept",
+    "preferred_in_sync",
+    "first_in_sync",
+    "first_eligible",
+    "last_known_leader",
+    "first_live_unclean",
+    "no_candidate",
+    "not_known",
+)
+
 REPLICATION_EVENTS = Table(
     "replication_events",
     "One effect on one partition, in the order in which the engine replays it.",
@@ -104,6 +117,14 @@ REPLICATION_EVENTS = Table(
         Column("change", STRING, "partition_change: what the decision did to the ISR, as in isr_timeline."),
         Column("election", STRING, "partition_change that begins a leader epoch: how, as in leadership_timeline."),
         Column("trigger", STRING, "partition_change that begins a leader epoch: what set it off, in words."),
+        Column("candidates", INT_LIST, "partition_change: who could lead, in the order of the rule that chose."),
+        Column("live", INT_LIST, "partition_change: of the assignment, old and new, who could be asked to lead."),
+        Column("in_sync", INT_LIST, "partition_change: ISR without those whom the decision drops, before the choice."),
+        Column("rule", STRING, "partition_change: which rule chose the leader.", values=ELECTION_RULES),
+        Column(
+            "predicted_leader_id", INT32, "partition_change: leader that the rule chooses (-1 none); null: unknown."
+        ),
+        Column("predicted_isr", INT_LIST, "partition_change: ISR that goes with it, sorted; null: unknown."),
         Column("recovering", BOOL, "The decision marks the leader as recovering: an unclean election."),
         Column("metadata_offset", INT64, "Place in the metadata log."),
         Column("broker_epoch", INT64, "broker_change: epoch of the registration."),
@@ -128,7 +149,7 @@ REPLICATION_EVENTS = Table(
         Column(
             "cause",
             STRING,
-            "truncation: what decided it; isr_request: committed or pending; observation: which line.",
+            "truncation: what decided it; isr_request: committed or pending; observation, topic_change: what it was.",
         ),
     ),
     key=("topic", "incarnation", "partition", "seq"),

@@ -74,11 +74,12 @@ QUERIES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     ),
     "leadership_timeline": (
         (
-            "Was each election clean, and which offsets did it put at risk?",
+            "Why was each leader chosen, and what did its election put at risk?",
             """
             SELECT topic, partition, leader_epoch, start_ts, election, trigger, previous_leader_id, leader_id,
-                   start_offset, greatest(previous_leo - start_offset, 0) AS offsets_at_risk
-            FROM leadership_timeline ORDER BY offsets_at_risk DESC NULLS LAST, topic, partition, leader_epoch
+                   rule, candidates, live, in_sync, records_at_risk, committed_at_risk
+            FROM leadership_timeline
+            ORDER BY committed_at_risk DESC NULLS LAST, records_at_risk DESC NULLS LAST, topic, partition, leader_epoch
             """,
         ),
         (
@@ -86,6 +87,17 @@ QUERIES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
             """
             SELECT topic, partition, sum(timestampdiff(SECOND, start_ts, end_ts)) AS seconds_leaderless
             FROM leadership_timeline WHERE leader_id IS NULL GROUP BY topic, partition ORDER BY seconds_leaderless DESC
+            """,
+        ),
+    ),
+    "state_transitions": (
+        (
+            "How long was each partition offline, and what brought it back?",
+            """
+            SELECT topic, partition, ts AS online, reason, leader_epoch, ts - before AS offline_for FROM (
+              SELECT *, lag(ts) OVER (PARTITION BY topic, incarnation, partition ORDER BY seq, step) AS before
+              FROM state_transitions WHERE machine = 'partition')
+            WHERE state = 'Online' AND state_before = 'Offline' ORDER BY offline_for DESC
             """,
         ),
     ),

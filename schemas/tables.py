@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from schemas.events import REPLICATION_EVENTS
+from schemas.events import ELECTION_RULES, REPLICATION_EVENTS
 from schemas.facts import FACTS
 from schemas.model import (
     BOOL,
@@ -120,6 +120,16 @@ ISR_TIMELINE = Table(
     key=("seq", "state"),
 )
 
+MACHINE_STATES: tuple[str, ...] = (
+    "NonExistent",
+    "New",
+    "Online",
+    "Offline",
+    "DeletionStarted",
+    "DeletionSuccessful",
+    "DeletionIneligible",
+)
+
 LEADERSHIP_TIMELINE = Table(
     "leadership_timeline",
     "One row per leader epoch: who led, from which offset, how it was elected, and what the previous leader held.",
@@ -141,9 +151,57 @@ LEADERSHIP_TIMELINE = Table(
         Column("previous_leader_id", INT32, "Last leader before it."),
         Column("previous_leo", INT64, "That leader's LEO at the end of its epoch, as far as known."),
         Column("previous_hw", INT64, "That leader's high watermark then."),
+        Column("candidates", INT_LIST, "Who could lead, in the order of the rule that chose; null: not known."),
+        Column("live", INT_LIST, "Of the assignment, old and new, who could be asked to lead; null: not known."),
+        Column("in_sync", INT_LIST, "ISR without those whom the decision drops, before the choice; null: not known."),
+        Column(
+            "rule",
+            STRING,
+            "Which rule chose, as in docs/protocol.md, Elections; null: nothing says who was alive.",
+            values=ELECTION_RULES,
+        ),
+        Column(
+            "predicted_leader_id", INT32, "Leader that the rule chooses; null: nobody (no_candidate), or not known."
+        ),
+        Column(
+            "records_at_risk",
+            INT64,
+            "Offsets that the previous leader had from start_offset on, and the new one lacks; null: not known.",
+            unit="records",
+        ),
+        Column(
+            "committed_at_risk",
+            INT64,
+            "Of them those below the previous leader's high watermark; null: not known.",
+            unit="records",
+        ),
         EVIDENCE_COLUMN,
     ),
     key=("leader_epoch",),
+)
+
+STATE_TRANSITIONS = Table(
+    "state_transitions",
+    "Every move of the partition's and its replicas' state machines; in KRaft derived, for its controller has none.",
+    (
+        *PARTITION_KEY,
+        SEQ,
+        required("step", INT32, "Order of the moves that one event brings, from 0."),
+        TS,
+        required("machine", STRING, "Whose state it is.", values=("partition", "replica")),
+        Column("broker_id", INT32, "Broker of the replica; null for the partition."),
+        required("state_before", STRING, "State before.", values=MACHINE_STATES),
+        required("state", STRING, "State after.", values=MACHINE_STATES),
+        required(
+            "reason",
+            STRING,
+            "Why: created, kind of the election, fenced, controlled_shutdown, log_directory, broker_away, broker_back, "
+            "joined_isr, leader_away, reassignment, topic_deleted.",
+        ),
+        Column("leader_epoch", INT32, "Leader epoch in force."),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "step"),
 )
 
 LOG_TRUNCATIONS = Table(
@@ -327,6 +385,7 @@ REPLAY_TABLES: tuple[Table, ...] = (
     HW_TIMELINE,
     ISR_TIMELINE,
     LEADERSHIP_TIMELINE,
+    STATE_TRANSITIONS,
     LOG_TRUNCATIONS,
     DATA_LOSS_INCIDENTS,
     CONFORMANCE,

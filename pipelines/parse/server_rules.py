@@ -491,4 +491,33 @@ LIFECYCLE_RULES = (
     ),
 )
 
-RULES = (*PARTITION_RULES, *STATE_CHANGE_RULES, *LOG_RULES, *FETCHER_RULES, *LIFECYCLE_RULES)
+# Who is alive, as ZooKeeper's controller counts it: all that elections ask.
+CONTROLLER_RULES = (
+    Rule(
+        "KafkaController: Newly",
+        "1.0-3.9",
+        "broker_lifecycle live_brokers",
+        r"Newly added brokers: .*, all live brokers: (?P<replicas>[\d,]*)",
+    ),
+    Rule(
+        "KafkaController: Currently",
+        "1.0-3.9",
+        "broker_lifecycle controller_starts",
+        r"Currently active brokers in the cluster: (?P<replicas>.*)",
+    ),
+    Rule(
+        "KafkaController: Shutting",
+        "1.0-3.9",
+        "broker_lifecycle stopping_broker",
+        r"Shutting down broker (?P<subject_broker_id>\d+)",
+    ),
+)
+
+RULES = (
+    *PARTITION_RULES,
+    *STATE_CHANGE_RULES,
+    *LOG_RULES,
+    *FETCHER_RULES,
+    *LIFECYCLE_RULES,
+    *CONTROLLER_RULES,
+)
