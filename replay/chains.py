@@ -6,6 +6,14 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from replay.drafts import Draft, Operation
+from replay.isr_requests import (
+    Joins,
+    attach_expansions,
+    commit_lines,
+    interleaved,
+    leader_lines,
+    request_operations,
+)
 from replay.merge import OP_ACK, OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE, OP_WITNESS
 from replay.partition_facts import CONSUMER, Fetch, PartitionFacts, broker_draft
 from replay.spine import Decision, Tenure, micros
@@ -120,13 +128,12 @@ def decision_draft(decision: Decision) -> Draft:
     )
 
 
-def control_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
-    """Later decisions of the tenure, and who was fenced or stopped meanwhile, in metadata order."""
-    updates = {
-        row["partition_epoch"]: row
-        for row in facts.by_kind["isr_update"]
-        if row["name"] == "updated" and row["broker_id"] == tenure.leader
-    }
+def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[Operation]:
+    """Later decisions of the tenure, who was fenced or stopped meanwhile, and settings, in metadata order.
+
+    Between them what the leader asked of the ISR, by time.
+    """
+    updates = {epoch: rows[0] for epoch, rows in commit_lines(leader_lines(facts, tenure)).items()}
     items: list[tuple[int, int, Operation]] = []
     for place, decision in enumerate(tenure.decisions[1:]):
         told = updates.get(decision.partition_epoch)
@@ -149,7 +156,11 @@ def control_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
         if first <= row["metadata_offset"] < last:
             window = decision_window(micros(row["ts"]))
             items.append((row["metadata_offset"], 0, Operation(OP_CONTROL, window, [broker_draft(row)])))
-    return [op for _, _, op in sorted(items, key=lambda item: item[:2])]
+    for offset, draft in facts.min_isr_drafts():
+        if first < offset < last:
+            items.append((offset, 0, Operation(OP_CONTROL, decision_window(draft.fields["ts"]), [draft])))
+    decided = [op for _, _, op in sorted(items, key=lambda item: item[:2])]
+    return interleaved(decided, request_operations(facts, tenure, joins) if tenure.leader >= 0 else [])
 
 
 def metadata_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
@@ -250,16 +261,18 @@ def ack_operation(
     return Operation(OP_ACK, window, [draft], hw=needed)
 
 
-def follower_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
+def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[list[Operation]]:
     """Each follower's fetches from this leader, in its order."""
     out = []
     for replica in sorted(facts.followers(tenure)):
         chain: list[Operation] = []
         waiting = rejoin_operations(facts, tenure, replica)
-        for fetch in facts.fetches_of(replica, tenure):
+        for place, fetch in enumerate(facts.fetches_of(replica, tenure)):
             while waiting and waiting[0].window.est <= phases(fetch.row).taken:
                 chain.append(waiting.pop(0))
-            chain += fetch_operations(tenure, fetch)
+            operations = fetch_operations(tenure, fetch)
+            attach_expansions(tenure, operations, joins.get(replica, {}).get(place, ()))
+            chain += operations
         out.append(chain + waiting)
     for broker, epoch in sorted(facts.cuts):
         if epoch == tenure.epoch and broker not in facts.followers(tenure):

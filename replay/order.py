@@ -17,6 +17,7 @@ from replay.appends import append_chain, produces_by_tenure
 from replay.chains import consumer_chains, control_chain, follower_chains, role_drafts, witness_chain
 from replay.encode import brokers_of, encode
 from replay.identity import event_id
+from replay.isr_requests import expansions_of
 from replay.kernel import apply
 from replay.merge import OP_WIDTH, merge
 from replay.profile import profile_named
@@ -41,11 +42,12 @@ def order_partition(facts: PartitionFacts) -> pa.Table:
         heads, chains = role_drafts(facts, tenure), []
         if tenure.leader >= 0:
             appends, acks = append_chain(facts, tenure, produces[tenure.epoch])
-            chains = [appends, acks, control_chain(facts, tenure), witness_chain(facts, tenure)]
-            chains += follower_chains(facts, tenure)
+            joins = expansions_of(facts, tenure)
+            chains = [appends, acks, control_chain(facts, tenure, joins), witness_chain(facts, tenure)]
+            chains += follower_chains(facts, tenure, joins)
             chains += consumer_chains(facts, tenure)
         else:
-            heads += [d for op in control_chain(facts, tenure) for d in op.drafts]
+            heads += [d for op in control_chain(facts, tenure, {}) for d in op.drafts]
         blocks.append((heads, [chain for chain in chains if chain]))
     return arrange(facts, opening, blocks)
 

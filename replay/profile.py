@@ -22,6 +22,8 @@ class Profile(NamedTuple):
     hw_needs_min_isr: int  # 3.7+ (KAFKA-15583): no raise while the committed ISR is below min.insync.replicas
     hw_after_isr_commit: int  # synchronous commits, and 3.1+ (KAFKA-13091): one attempt after each ISR commit
     isr_change_pending: int  # 2.7+ and protocol 2.7-IV2+ (KIP-497): ISR changes are requests, one in flight
+    expiry_twice_per_lag: int  # 0.10.2+: the expiry task runs each replica.lag.time.max.ms / 2, before each lag
+    expiry_spares_equal_leo: int  # 2.1+ (KAFKA-7152): at the leader's LEO nobody is out of sync
     expand_needs_unfenced: int  # 3.3+ (KIP-841)
     remembered_leo_max: int  # 3.3+: the LEO at the previous fetch never falls
     update_on_diverging: int  # <=2.8.0 (KAFKA-13141): a diverging fetch still moves the remote LEO
@@ -61,6 +63,8 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         hw_needs_min_isr=int(version >= (3, 7, 0)),
         hw_after_isr_commit=int(not requests or version >= (3, 1, 0)),
         isr_change_pending=int(requests),
+        expiry_twice_per_lag=int(version >= (0, 10, 2)),
+        expiry_spares_equal_leo=int(version >= (2, 1, 0)),
         expand_needs_unfenced=int(version >= (3, 3, 0)),
         remembered_leo_max=int(version >= (3, 3, 0)),
         update_on_diverging=int(version < (2, 7, 2) or version == (2, 8, 0)),

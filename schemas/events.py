@@ -124,7 +124,15 @@ REPLICATION_EVENTS = Table(
         Column(
             "cause",
             STRING,
-            "truncation: what decided it; isr_request: committed or pending; observation: which line.",
+            "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
+            "observation: which line.",
+        ),
+        Column("throttled", INT_LIST, "isr_request: replicas that had left the partition out because of their quota."),
+        Column(
+            "stood_still_us",
+            INT64,
+            "isr_request: for how long the leader had written no line at all in the lag time before; null: it had not.",
+            unit="us",
         ),
     ),
     key=("topic", "incarnation", "partition", "seq"),
