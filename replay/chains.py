@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from replay.drafts import Draft, Operation
 from replay.isr_requests import (
     Joins,
-    attach_expansions,
     commit_lines,
     interleaved,
     leader_lines,
     request_operations,
+    with_expansions,
 )
 from replay.merge import OP_ACK, OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE, OP_WITNESS
 from replay.partition_facts import CONSUMER, Fetch, PartitionFacts, broker_draft
@@ -270,9 +270,7 @@ def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list
         for place, fetch in enumerate(facts.fetches_of(replica, tenure)):
             while waiting and waiting[0].window.est <= phases(fetch.row).taken:
                 chain.append(waiting.pop(0))
-            operations = fetch_operations(tenure, fetch)
-            attach_expansions(tenure, operations, joins.get(replica, {}).get(place, ()))
-            chain += operations
+            chain += with_expansions(tenure, fetch_operations(tenure, fetch), joins.get(replica, {}).get(place, ()))
         out.append(chain + waiting)
     for broker, epoch in sorted(facts.cuts):
         if epoch == tenure.epoch and broker not in facts.followers(tenure):

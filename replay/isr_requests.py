@@ -7,6 +7,7 @@ is out of sync becomes an `observation` of it, so that the engine's own view is 
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -327,26 +328,59 @@ def expansions_of(facts: PartitionFacts, tenure: Tenure) -> Joins:
         if change.shrinks or change.replica is None:
             continue
         near = [
-            (abs(span.est - change.us), place)
+            (distance, place)
             for place, fetch in enumerate(facts.fetches_of(change.replica, tenure))
-            if (span := fetch_span(fetch.row)).lo <= change.us <= span.hi
+            if (distance := distance_of(fetch.row, change.us)) is not None
         ]
         if near:
             out.setdefault(change.replica, {}).setdefault(min(near)[1], []).append(change)
     return out
 
 
-def fetch_span(row: Row) -> Window:
-    """When the leader can have handled a fetch, or a run of unlisted ones."""
+def distance_of(row: Row, us: int) -> int | None:
+    """How far from `us` a fetch, or a run of unlisted ones, was handled; None: it cannot have been handled then."""
     at = phases(row)
     until = at.local if row["run_until"] is None else max(micros(row["run_until"]), at.local)
-    return Window(at.taken - STAMP_LATE_US, at.local, until + STAMP_EARLY_US)
+    if not at.taken - STAMP_LATE_US <= us <= until + STAMP_EARLY_US:
+        return None
+    return max(at.local - us, us - until, 0) if row["run_until"] is not None else abs(at.local - us)
 
 
-def attach_expansions(tenure: Tenure, operations: list[Operation], changes: Sequence[Change]) -> None:
-    """Put the requests for a replica to join right behind the fetch that led to them."""
+def with_expansions(tenure: Tenure, operations: list[Operation], changes: Sequence[Change]) -> list[Operation]:
+    """Put the requests for a replica to join right behind the fetch that led to them; a run is split there."""
+    if not changes:
+        return operations
+    last = operations[-1].drafts[0]
+    if last.kind == "fetch_update" and last.fields.get("run_count") is not None:
+        return [*operations[:-1], *split_run(tenure, operations[-1], changes)]
     for op in operations:
         for place, draft in enumerate(op.drafts):
             if draft.kind == "fetch_update":
                 op.drafts[place + 1 : place + 1] = [expand_draft(tenure, change) for change in changes]
-                return
+                return operations
+    return operations
+
+
+def split_run(tenure: Tenure, run: Operation, changes: Sequence[Change]) -> list[Operation]:
+    """A run of unlisted fetches of which some led to a request: each of these fetches begins a part of its own.
+
+    The leader looks at a replica only when it fetches, so its line proves a fetch at that moment.
+    """
+    fields = run.drafts[0].fields
+    start, until, count = fields["ts"], fields["run_until"], fields["run_count"]
+    until = max(until, start)
+    begins = [start, *(min(max(change.us, start), until) for change in changes)]
+    ends = [*(max(b - 1, a) for a, b in itertools.pairwise(begins)), until]
+    out: list[Operation] = []
+    left = count
+    for k, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        parts_after = len(begins) - k - 1
+        share = round(count * (end - begin) / max(until - start, 1))
+        mine = left if not parts_after else min(max(share, 1), max(left - parts_after, 1))
+        left = max(left - mine, 1)
+        window = Window(run.window.lo if not k else begin - STAMP_EARLY_US, begin, end + STAMP_EARLY_US)
+        part = {**fields, "ts": begin, "ts_lo": window.lo, "ts_hi": window.hi, "run_count": mine, "run_until": end}
+        draft = Draft("fetch_update", run.drafts[0].row, window, part)
+        drafts = [draft] if not k else [draft, expand_draft(tenure, changes[k - 1])]
+        out.append(Operation(run.type, window, drafts, offset=run.offset))
+    return out
