@@ -11,6 +11,7 @@ from replay.isr_requests import (
     commit_lines,
     interleaved,
     leader_lines,
+    learnt_before,
     request_operations,
     with_expansions,
 )
@@ -154,7 +155,7 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
     first, last = metadata_span(facts, tenure)
     for row in facts.broker_changes():
         if first <= row["metadata_offset"] < last:
-            window = decision_window(micros(row["ts"]))
+            window = learnt_before(row, joins, decision_window(micros(row["ts"])))
             items.append((row["metadata_offset"], 0, Operation(OP_CONTROL, window, [broker_draft(row)])))
     for offset, draft in facts.min_isr_drafts():
         if first < offset < last:
@@ -312,6 +313,10 @@ def fetch_operations(tenure: Tenure, fetch: Fetch) -> list[Operation]:
     ahead = [Operation(OP_CONTROL, Window(local.lo, local.lo, local.hi), cut)] if cut else []
     if row["run_count"] is not None:
         return [*ahead, unlisted(update, row, at)]
+    if row["error_code"] and row["remote_us"]:  # read well and parked, then the role was lost, or the epoch fenced
+        parked = Draft("fetch_update", row, local, {**update, "error_code": 0})
+        ahead.append(Operation(OP_UPDATE, local, [parked], offset=row["fetch_offset"], exact=True))
+        local = completion_window(at)
     if row["error_code"] or row["diverging_epoch"] is not None:
         return [*ahead, refused(common, update, row, after, local)]
     return [*ahead, *answered(common, update, row, after, same_tenure=same_tenure)]

@@ -142,6 +142,21 @@ def changes_of(facts: PartitionFacts, tenure: Tenure) -> list[Change]:
     return lines + [c for c in asked_by_request(facts, tenure) if c.shrinks not in told and c.shrinks]
 
 
+def learnt_before(row: Row, joins: Joins, usual: Window) -> Window:
+    """When the leader learnt that a broker is unfenced: before it first asked for it to join."""
+    if row["fenced"] is not False:
+        return usual
+    decided = micros(row["ts"])
+    asked = [
+        change.us - 2 * STAMP_LATE_US  # before any window of the fetch begins
+        for changes in joins.get(row["subject_broker_id"], {}).values()
+        for change in changes
+        if change.us >= decided
+    ]
+    latest = max(min([usual.hi, *asked]), usual.lo)
+    return Window(usual.lo, min(usual.est, latest), latest)
+
+
 def common_fields(tenure: Tenure) -> dict[str, Any]:
     """The fields that every event of the leader about its ISR has."""
     return {"broker_id": tenure.leader, "leader_epoch": tenure.epoch, "evidence": "observed"}
@@ -356,6 +371,8 @@ def with_expansions(tenure: Tenure, operations: list[Operation], changes: Sequen
     for op in operations:
         for place, draft in enumerate(op.drafts):
             if draft.kind == "fetch_update":
+                told = max(min(change.us for change in changes), op.window.lo)
+                op.window = Window(op.window.lo, min(op.window.est, told), min(op.window.hi, told + STAMP_EARLY_US))
                 op.drafts[place + 1 : place + 1] = [expand_draft(tenure, change) for change in changes]
                 return operations
     return operations
