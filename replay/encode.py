@@ -108,7 +108,7 @@ def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
     values = {
         c.ROLE_CHANGE: codes(column("role"), {"follower": ROLE_FOLLOWER, "leader": ROLE_LEADER}, UNSET),
         c.LOG_LOAD: codes(column("cause"), {c.LOG_CREATED: 1}, UNSET),
-        c.ISR_REQUEST: codes(column("cause"), numbered(c.ISR_STATES), c.ISR_COMMITTED),
+        c.ISR_REQUEST: codes(column("cause"), numbered(c.REQUEST_STATES), c.ISR_COMMITTED),
         c.CONFIG_CHANGE: numbers(column("min_insync_replicas"), UNSET),
         c.BROKER_CHANGE: numbers(column("fenced"), UNSET),
     }

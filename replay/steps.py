@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from replay.isr_lifecycle import NEVER_FETCHED, NOTHING_PENDING, PREDICTED, blocks_eligibility, blocks_expansion
 from replay.jit import compiled
 from replay.log import copy_epochs, epoch_assign
 from replay.state import (
@@ -65,7 +66,7 @@ def leader_update_follower_leo(s: State, p: Profile, b: int, r: int, fetch_offse
 @compiled
 def is_eligible(s: State, p: Profile, r: int) -> bool:
     """Whether r may join the ISR as the brokers know it (KIP-841)."""
-    return not p.expand_needs_unfenced or (s.fenced[r] == 0 and s.stopping[r] == 0)
+    return blocks_eligibility(s, p, r) == 0
 
 
 @compiled
@@ -76,13 +77,14 @@ def leader_maybe_expand_isr(s: State, p: Profile, b: int, r: int) -> bool:
     Leaves unchanged: offsets; 2.7+ the committed ISR, until the controller answers.
     """
     bit = 1 << r
-    if s.isr[b] & bit or s.maximal_isr[b] & bit or not s.cluster[ASSIGNED] & bit:
+    if s.isr[b] & bit or s.maximal_isr[b] & bit:
         return False
-    if s.pending[b] or s.remote_leo[b, r] < max(s.hw[b], s.epoch_start[b]) or not is_eligible(s, p, r):
+    s.blocked[b, r] = blocks_expansion(s, p, b, r)
+    if s.blocked[b, r]:
         return False
     s.maximal_isr[b] |= bit
     if p.isr_change_pending:
-        s.pending[b] = 1
+        s.pending[b] = PREDICTED
     else:
         s.isr[b] |= bit
     return True
@@ -180,7 +182,7 @@ def make_leader(s: State, p: Profile, b: int, epoch: int, isr: int, now: int) ->
     """
     led = s.role[b] == ROLE_LEADER
     s.role[b], s.epoch[b], s.epoch_start[b] = ROLE_LEADER, epoch, s.leo[b]
-    s.isr[b], s.maximal_isr[b], s.pending[b] = isr, isr, 0
+    s.isr[b], s.maximal_isr[b], s.pending[b] = isr, isr, NOTHING_PENDING
     epoch_assign(s, b, epoch, s.leo[b])
     for r in range(len(s.leo)):
         if not led:
@@ -188,6 +190,8 @@ def make_leader(s: State, p: Profile, b: int, epoch: int, isr: int, now: int) ->
         s.leo_at_fetch[b, r] = s.leo[b] if led else NONE
         s.fetched[b, r] = now if led else 0
         s.caught_up[b, r] = now if isr & (1 << r) else 0
+        s.blocked[b, r], s.out_for[b, r] = NEVER_FETCHED, NONE
+    s.acted[b] = now
     leader_maybe_increment_hw(s, p, b, now)
 
 
@@ -195,13 +199,13 @@ def make_leader(s: State, p: Profile, b: int, epoch: int, isr: int, now: int) ->
 def make_follower(s: State, b: int, epoch: int) -> None:
     """Become follower (Partition.makeFollower). Leaves unchanged: log and HW; the fetcher cuts, if anyone does."""
     s.role[b], s.epoch[b] = ROLE_FOLLOWER, epoch
-    s.isr[b], s.maximal_isr[b], s.pending[b] = 0, 0, 0
+    s.isr[b], s.maximal_isr[b], s.pending[b] = 0, 0, NOTHING_PENDING
 
 
 @compiled
 def leader_commit_isr(s: State, p: Profile, b: int, isr: int, now: int) -> bool:
     """The leader takes over a committed ISR: nothing is pending any more; one HW attempt where the version makes it."""
-    s.isr[b], s.maximal_isr[b], s.pending[b] = isr, isr, 0
+    s.isr[b], s.maximal_isr[b], s.pending[b] = isr, isr, NOTHING_PENDING
     return bool(p.hw_after_isr_commit) and leader_maybe_increment_hw(s, p, b, now)
 
 

@@ -13,7 +13,7 @@ from replay.log import (
     end_offset_for,
     epoch_at,
 )
-from replay.profile import Profile, parse_version, profile_of
+from replay.profile import Profile, parse_version, profile_named, profile_of
 from replay.state import (
     ASSIGNED,
     DERIVED,
@@ -486,6 +486,8 @@ SWITCHES: dict[str, list[tuple[str, int]]] = {
     "hw_needs_min_isr": [("3.6.2", 0), ("3.7.0", 1)],
     "hw_after_isr_commit": [("2.6.3", 1), ("2.7.0", 0), ("3.0.2", 0), ("3.1.0", 1)],
     "isr_change_pending": [("2.6.3", 0), ("2.7.0", 1)],
+    "expiry_twice_per_lag": [("0.10.1", 0), ("0.10.2", 1)],
+    "expiry_spares_equal_leo": [("2.0.1", 0), ("2.1.0", 1)],
     "expand_needs_unfenced": [("3.2.3", 0), ("3.3.0", 1)],
     "remembered_leo_max": [("3.2.3", 0), ("3.3.0", 1)],
     "update_on_diverging": [("2.7.1", 1), ("2.7.2", 0), ("2.8.0", 1), ("2.8.1", 0), ("3.0.0", 0)],
@@ -496,6 +498,19 @@ SWITCHES: dict[str, list[tuple[str, int]]] = {
 def test_switch_turns_at_the_versions_where_kafka_changed(switch: str, edges: list[tuple[str, int]]) -> None:
     found = [(text, getattr(profile_of(parse_version(text) or (0, 0, 0)), switch)) for text, _ in edges]
     assert found == edges
+
+
+@pytest.mark.parametrize(
+    ("protocol", "requests"),
+    [("0.10.2", 0), ("2.6", 0), ("2.7-IV1", 0), ("2.7-IV2", 1), ("2.7", 1), ("2.8-IV1", 1), (None, 1)],
+)
+def test_isr_changes_are_requests_from_protocol_2_7_iv2_on(protocol: str | None, requests: int) -> None:
+    assert profile_named("2.8.2", protocol).isr_change_pending == requests
+
+
+@pytest.mark.parametrize(("protocol", "attempts"), [("2.6", 1), ("2.8", 0)])
+def test_an_isr_written_to_zookeeper_is_followed_by_an_hw_attempt(protocol: str, attempts: int) -> None:
+    assert profile_named("2.8.2", protocol).hw_after_isr_commit == attempts
 
 
 def test_every_switch_has_its_versions_here() -> None:

@@ -115,6 +115,6 @@ def test_follower_without_a_line_takes_its_role_up_while_it_handles_the_request(
     history.add("log_load", 1000, name="loaded", hw=1, **line)
     state = {"leader_id": 1, "leader_epoch": 1, "partition_epoch": 1, "isr": [1], "replicas": [1, 2, 3]}
     history.request("leader_and_isr", 1020, "controller-2b", broker_id=2, total_us=50_000, local_us=45_000, **state)
-    roles = [row for row in of_kind(history.events(kafka_version="2.4.1"), "role_change", "log_load")]
+    roles = of_kind(history.events(kafka_version="2.4.1"), "role_change", "log_load")
     mine = [(row["kind"], row["leader_epoch"], row["leo"]) for row in roles if row["broker_id"] == 2]
     assert mine == [("role_change", 0, None), ("log_load", None, 1), ("role_change", 1, 1)]
