@@ -244,8 +244,9 @@ class PartitionFacts:
                 newest[broker] = row["leader_epoch"]
                 load = loaded.pop(broker, None)
                 if key not in self.role_lines:
-                    known = row["offset"] is not None or load is None
-                    self.role_lines[key] = row if known else Row({**row, "offset": load["offset"]})
+                    self.role_lines[key] = row
+                    if row["offset"] is None and load is not None:
+                        self.role_lines[key] = Row({**row, "offset": load["offset"]})
                     if load is not None:
                         self.loads[key] = load
                 elif load is not None:
