@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from small_partition import EPOCH, A, B, apply, at, led
+from small_partition import EPOCH, LATEST, A, B, apply, at, led
 
 from replay import encoding as c
 from replay import kernel
@@ -25,13 +25,13 @@ from replay.state import (
 
 def test_truncation_never_raises_the_leo() -> None:
     s = at(led(), leo=9)
-    assert truncate_to(s, A, 12) == 0
+    assert truncate_to(s, LATEST, A, 12) == 0
     assert s.leo[A] == 9
 
 
 def test_hw_comes_down_with_the_leo() -> None:
     s = at(led(), leo=9, hw=8)
-    assert truncate_to(s, A, 3) == 6
+    assert truncate_to(s, LATEST, A, 3) == 6
     assert (s.leo[A], s.hw[A]) == (3, 3)
 
 
@@ -39,7 +39,7 @@ def test_truncation_takes_the_epochs_that_begin_at_or_above_it() -> None:
     s = at(led(), leo=9)
     epoch_assign(s, A, 6, 4)
     epoch_assign(s, A, 7, 6)
-    truncate_to(s, A, 6)
+    truncate_to(s, LATEST, A, 6)
     assert s.cache_epoch[A, : s.cache_len[A]].tolist() == [5, 6]
 
 
@@ -73,7 +73,7 @@ def test_follower_cuts_to_the_least_of_the_epochs_end_there_and_here_and_its_leo
     s = at(led(), leo=20, remote={B: 9})
     epoch_assign(s, B, 5, 0)
     epoch_assign(s, B, 7, 6)
-    assert diverging_target(s, B, told_epoch, told_end) == target
+    assert diverging_target(s, LATEST, B, told_epoch, told_end)[0] == target
     assert apply(s, c.TRUNCATION, broker=B, diverging_epoch=told_epoch, diverging_end=told_end) == kernel.OK
     assert s.leo[B] == target
 
