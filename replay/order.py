@@ -19,7 +19,7 @@ from replay.encode import brokers_of, encode
 from replay.identity import event_id
 from replay.kernel import apply
 from replay.merge import OP_WIDTH, merge
-from replay.profile import LATEST, parse_version, profile_of
+from replay.profile import profile_named
 from replay.state import new_state
 from schemas.events import REPLICATION_EVENTS
 
@@ -70,7 +70,7 @@ def arrange(
     table = table_of(facts, drafts)
     brokers = brokers_of(table)
     events = encode(table, brokers)
-    profile = profile_of(parse_version(facts.kafka_version) or LATEST)
+    profile = profile_named(facts.kafka_version, facts.inter_broker_protocol)
     state = new_state(len(brokers), min_isr=facts.min_insync_replicas, lag_us=facts.lag_us)
     rows: list[int] = list(range(len(opening)))
     for k in rows:

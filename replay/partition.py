@@ -31,7 +31,7 @@ from replay.incidents import (
     without,
 )
 from replay.kernel import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, Rows, fold, new_rows
-from replay.profile import LATEST, Profile, parse_version, profile_of
+from replay.profile import Profile, profile_named
 from replay.state import ASSIGNED, BOUNDED, MIN_ISR, ROLE_LEADER, ROLE_NONE, TRUE_HW, UNSET, Ints, State, new_state
 from schemas.events import EVENT_KINDS
 from schemas.model import EVIDENCE
@@ -68,7 +68,7 @@ class PartitionReplay:
         self.key = key
         self.brokers: list[int] = []
         self.state = new_state(0, min_isr=1, lag_us=DEFAULT_LAG_US)
-        self.profile: Profile = profile_of(LATEST)
+        self.profile: Profile = profile_named(None, None)
         self.ledger = Ledger()
         self.rows = new_rows(0)  # of the batch at hand
         self.isr_mask = 0
@@ -121,7 +121,7 @@ class PartitionReplay:
         """The first configuration that names a version decides the rules."""
         for row in rows_of(batch, "config_change"):
             if row["kafka_version"]:
-                self.profile = profile_of(parse_version(row["kafka_version"]) or LATEST)
+                self.profile = profile_named(row["kafka_version"], row["inter_broker_protocol"])
 
     def boundaries(self, events: Ints) -> list[int]:
         """Where a leader epoch begins, and right after its leader has taken up its role."""

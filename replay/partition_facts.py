@@ -26,6 +26,7 @@ DEFAULT_LAG_MS = 30_000  # replica.lag.time.max.ms from 2.5 on (KIP-537)
 DEFAULT_MIN_ISR = 1
 LAG_SETTING = "replica.lag.time.max.ms"
 MIN_ISR_SETTING = "min.insync.replicas"
+PROTOCOL_SETTING = "inter.broker.protocol.version"
 
 
 class Fetch(NamedTuple):
@@ -58,6 +59,7 @@ class PartitionFacts:
         default_factory=dict
     )  # broker settings that the recording's manifest states
     kafka_version: str | None = None
+    inter_broker_protocol: str | None = None
     lag_us: int = DEFAULT_LAG_MS * 1000
     min_insync_replicas: int = DEFAULT_MIN_ISR
     decisions: list[Decision] = field(default_factory=list)
@@ -109,6 +111,8 @@ class PartitionFacts:
         named = [r for r in rows if r["kind"] == "broker_lifecycle" and r["name"] == "version" and r["value"]]
         if self.kafka_version is None and named:
             self.kafka_version = named[0]["value"]
+        protocols = [r["value"] for r in rows if r["kind"] == "config_change" and r["name"] == PROTOCOL_SETTING]
+        self.inter_broker_protocol = self.inter_broker_protocol or next(iter(protocols), None)
         stated = {name: value for name, value in self.settings.items() if value is not None}
         best = 0
         for row in rows:
@@ -332,6 +336,7 @@ class PartitionFacts:
                 "min_insync_replicas": self.min_insync_replicas,
                 "replica_lag_time_max_us": self.lag_us,
                 "kafka_version": self.kafka_version,
+                "inter_broker_protocol": self.inter_broker_protocol,
                 "evidence": "observed",
             },
         )

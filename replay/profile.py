@@ -11,6 +11,7 @@ import re
 from typing import NamedTuple
 
 Version = tuple[int, int, int]
+Protocol = tuple[int, int, int]  # inter.broker.protocol.version: major, minor, IV
 
 
 class Profile(NamedTuple):
@@ -23,8 +24,8 @@ class Profile(NamedTuple):
     hw_caught_up_eligible: int  # 3.6+ (KAFKA-15021): outside the ISR it counts only if it may join
     hw_needs_min_isr: int  # 3.7+ (KAFKA-15583): no raise while the committed ISR is below min.insync.replicas
     hw_on_every_fetch: int  # <=2.3: each follower fetch attempts a raise; later only one that changed the remote LEO
-    hw_after_isr_commit: int  # <=2.6 (synchronous), 3.1+ (KAFKA-13091): one attempt after each ISR commit
-    isr_change_pending: int  # 2.7+ (KIP-497): ISR changes are requests, one in flight
+    hw_after_isr_commit: int  # synchronous commits, and 3.1+ (KAFKA-13091): one attempt after each ISR commit
+    isr_change_pending: int  # 2.7+ and protocol 2.7-IV2+ (KIP-497): ISR changes are requests, one in flight
     expand_needs_epoch_start: int  # 2.0.1+ (KAFKA-7128): a replica joins only with the start of the leader's epoch
     expand_needs_unfenced: int  # 3.3+ (KIP-841)
     # What a leader remembers of its followers
@@ -50,6 +51,11 @@ class Profile(NamedTuple):
 
 
 LATEST: Version = (4, 1, 0)
+KIP_101: Protocol = (0, 11, 2)  # 0.11.0-IV2: below it nobody asks where an epoch ends
+KIP_279: Protocol = (2, 0, 0)  # 2.0-IV0
+TRUNCATE_ON_FETCH: Protocol = (2, 7, 1)  # 2.7-IV1
+ALTER_ISR: Protocol = (2, 7, 2)  # 2.7-IV2, ApiVersion.isAlterIsrSupported: below it the leader writes to ZooKeeper
+LAST_IV = 99  # a protocol version named without IV stands for its last one
 
 
 def parse_version(text: str | None) -> Version | None:
@@ -60,12 +66,22 @@ def parse_version(text: str | None) -> Version | None:
     return int(match[1]), int(match[2]), int(match[3] or 0)
 
 
-def profile_of(version: Version, protocol: Version | None = None) -> Profile:
+def parse_protocol(text: str | None) -> Protocol | None:
+    """`2.7-IV2`, `2.8`, `0.10.2` -> major, minor, IV (a name without one is its last); None where it is no version."""
+    match = re.match(r"\s*(\d+)\.(\d+)(?:\.\d+)?(?:-IV(\d+))?", text or "")
+    if not match:
+        return None
+    return int(match[1]), int(match[2]), int(match[3] or LAST_IV)
+
+
+def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
     """The switches of that version of apache/kafka (kafka.cluster.Partition, kafka.cluster.Replica).
 
-    `protocol`: inter.broker.protocol.version where it is older; what brokers say to each other follows it.
+    `protocol` is inter.broker.protocol.version, which what brokers say to each other follows; None: the version's own,
+    as is the default.
     """
-    spoken = min(version, protocol or version)
+    spoken = protocol or (version[0], version[1], LAST_IV)
+    requests = version >= (2, 7, 0) and spoken >= ALTER_ISR
     return Profile(
         hw_over_caught_up=int(version >= (0, 10, 2)),
         hw_over_maximal_isr=int(version >= (2, 7, 0)),
@@ -73,8 +89,8 @@ def profile_of(version: Version, protocol: Version | None = None) -> Profile:
         hw_caught_up_eligible=int(version >= (3, 6, 0)),
         hw_needs_min_isr=int(version >= (3, 7, 0)),
         hw_on_every_fetch=int(version < (2, 4, 0)),
-        hw_after_isr_commit=int(spoken < (2, 7, 0) or version >= (3, 1, 0)),
-        isr_change_pending=int(spoken >= (2, 7, 0)),
+        hw_after_isr_commit=int(not requests or version >= (3, 1, 0)),
+        isr_change_pending=int(requests),
         expand_needs_epoch_start=int(version >= (2, 0, 1)),
         expand_needs_unfenced=int(version >= (3, 3, 0)),
         caught_up_at_previous=int(version >= (0, 10, 2)),
@@ -86,12 +102,17 @@ def profile_of(version: Version, protocol: Version | None = None) -> Profile:
         answer_after_update=int(version in ((1, 0, 0), (1, 0, 1), (1, 1, 0))),
         hw_told_at_once=int((2, 4, 0) <= version < (2, 6, 0)),
         hw_from_log_start=int(version >= (2, 4, 0)),
-        log_start_follows=int(spoken >= (0, 11, 0)),
+        log_start_follows=int(version >= (0, 11, 0)),
         truncation_lowers_hw=int(version >= (2, 4, 0)),
-        truncate_to_hw=int(spoken < (0, 11, 0)),
-        epoch_end_names_epoch=int(spoken >= (2, 0, 0)),
-        truncate_on_fetch=int(version >= (2, 8, 0) and spoken >= (2, 7, 0)),
+        truncate_to_hw=int(spoken < KIP_101),
+        epoch_end_names_epoch=int(spoken >= KIP_279),
+        truncate_on_fetch=int(version >= (2, 8, 0) and spoken >= TRUNCATE_ON_FETCH),
         refollow_on_missed_epoch=int((2, 0, 0) <= version < (2, 1, 0)),
         refollow_on_new_epoch=int(version >= (2, 1, 0)),
         epoch_cached_at_start=int(version >= (2, 0, 1)),
     )
+
+
+def profile_named(version: str | None, protocol: str | None) -> Profile:
+    """The switches as a recording names them; the newest version's where it names none."""
+    return profile_of(parse_version(version) or LATEST, parse_protocol(protocol))

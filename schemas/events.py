@@ -114,6 +114,7 @@ REPLICATION_EVENTS = Table(
             "replica_lag_time_max_us", INT64, "config_change: replica.lag.time.max.ms in force after it.", unit="us"
         ),
         Column("kafka_version", STRING, "config_change: version whose rules hold from here on."),
+        Column("inter_broker_protocol", STRING, "config_change: inter.broker.protocol.version; null: not stated."),
         # -- broker states
         Column("role", STRING, "role_change: the role taken.", values=("leader", "follower")),
         Column("leo", INT64, "LEO stated or inferred (role_change, log_load, observation)."),

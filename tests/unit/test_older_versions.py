@@ -155,7 +155,7 @@ def test_cut_of_a_new_follower_to_its_hw_is_told_with_its_cause() -> None:
 def test_follower_of_the_same_leader_follows_anew_by_its_epochs_from_2_0_on(
     version: Version, epoch: int, *, cuts: bool
 ) -> None:
-    profile = profile_of(version, (0, 10, 2))
+    profile = profile_of(version, (0, 10, 99))
     s = at(led(profile=profile), leo=9, remote={B: 9})
     s.hw[B] = 6
     make_follower(s, profile, B, A, epoch)

@@ -13,7 +13,7 @@ from replay.log import (
     end_offset_for,
     epoch_at,
 )
-from replay.profile import Profile, parse_version, profile_of
+from replay.profile import Profile, parse_version, profile_named, profile_of
 from replay.state import (
     ASSIGNED,
     DERIVED,
@@ -527,18 +527,31 @@ def test_switch_turns_at_the_versions_where_kafka_changed(switch: str, edges: li
 @pytest.mark.parametrize(
     ("protocol", "switches"),
     [
-        ((0, 10, 2), {"truncate_to_hw": 1, "epoch_end_names_epoch": 0, "truncate_on_fetch": 0}),
-        ((1, 1, 0), {"truncate_to_hw": 0, "epoch_end_names_epoch": 0, "truncate_on_fetch": 0}),
-        ((2, 6, 0), {"epoch_end_names_epoch": 1, "truncate_on_fetch": 0, "isr_change_pending": 0}),
-        ((2, 7, 0), {"truncate_on_fetch": 1, "isr_change_pending": 1}),
+        ("0.10.2", {"truncate_to_hw": 1, "epoch_end_names_epoch": 0, "truncate_on_fetch": 0}),
+        ("1.1", {"truncate_to_hw": 0, "epoch_end_names_epoch": 0, "truncate_on_fetch": 0}),
+        ("2.7-IV0", {"epoch_end_names_epoch": 1, "truncate_on_fetch": 0}),
+        ("2.7-IV1", {"truncate_on_fetch": 1}),
     ],
 )
 def test_what_brokers_say_to_each_other_follows_the_inter_broker_protocol(
-    protocol: tuple[int, int, int], switches: dict[str, int]
+    protocol: str, switches: dict[str, int]
 ) -> None:
-    found = profile_of((3, 0, 0), protocol)
+    found = profile_named("3.0.0", protocol)
     assert {name: getattr(found, name) for name in switches} == switches
     assert found.hw_over_maximal_isr == 1  # what a broker does by itself does not
+
+
+@pytest.mark.parametrize(
+    ("protocol", "requests"),
+    [("0.10.2", 0), ("2.6", 0), ("2.7-IV1", 0), ("2.7-IV2", 1), ("2.7", 1), ("2.8-IV1", 1), (None, 1)],
+)
+def test_isr_changes_are_requests_from_protocol_2_7_iv2_on(protocol: str | None, requests: int) -> None:
+    assert profile_named("2.8.2", protocol).isr_change_pending == requests
+
+
+@pytest.mark.parametrize(("protocol", "attempts"), [("2.6", 1), ("2.8", 0)])
+def test_an_isr_written_to_zookeeper_is_followed_by_an_hw_attempt(protocol: str, attempts: int) -> None:
+    assert profile_named("2.8.2", protocol).hw_after_isr_commit == attempts
 
 
 def test_every_switch_has_its_versions_here() -> None:
