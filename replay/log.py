@@ -48,11 +48,11 @@ def epoch_at(s: State, b: int, offset: int) -> int:
 
 
 @compiled
-def end_offset_for(s: State, b: int, epoch: int) -> tuple[int, int]:
+def end_offset_for(s: State, p: Profile, b: int, epoch: int) -> tuple[int, int]:
     """Largest epoch <= `epoch` in b's log and where it ends (LeaderEpochFileCache.endOffsetFor).
 
-    (-1, -1) unknown: an epoch beyond the last one, or below all. (Kafka answers for one below all with the first start,
-    for its cache reaches back to the log's start; ours reaches back to what was recorded.)
+    An epoch below all, 2.0+: ends where the first one begins, if the cache reaches back to the log's start (ours may
+    reach back only to where the recording begins). (-1, -1) unknown: else, and an epoch beyond the last one.
     """
     n = s.cache_len[b]
     if n == 0 or epoch > s.cache_epoch[b, n - 1]:
@@ -61,6 +61,8 @@ def end_offset_for(s: State, b: int, epoch: int) -> tuple[int, int]:
         if s.cache_epoch[b, k] <= epoch:
             end = s.leo[b] if k == n - 1 else s.cache_start[b, k + 1]
             return s.cache_epoch[b, k], end
+    if p.epoch_end_names_epoch and epoch >= 0 and s.cache_start[b, 0] <= s.log_start[b]:
+        return epoch, s.cache_start[b, 0]
     return NONE, NONE
 
 
@@ -68,17 +70,18 @@ def end_offset_for(s: State, b: int, epoch: int) -> tuple[int, int]:
 def truncate_to(s: State, p: Profile, b: int, offset: int) -> int:
     """Cut b's log to end at `offset` (UnifiedLog.truncateTo): the LEO comes down to it, epochs that begin above go.
 
-    The HW comes down too, 2.4+; before it stays and may exceed the LEO until the next answer. Returns how many offsets
-    went. Never raises the LEO.
+    The HW comes down too, 2.4+; before it stays and may exceed the LEO until the next answer. Where nothing is cut, an
+    epoch without records at the end goes all the same, 2.6.1+ (KAFKA-10706). Returns how many offsets went. Never raises
+    the LEO.
     """
-    removed = s.leo[b] - offset
-    if removed <= 0:
+    removed = max(s.leo[b] - offset, 0)
+    if removed == 0 and not p.truncation_cleans_epochs:
         return 0
-    s.leo[b] = offset
+    s.leo[b] -= removed
     if p.truncation_lowers_hw:
-        s.hw[b] = min(s.hw[b], offset)
+        s.hw[b] = min(s.hw[b], s.leo[b])
     n = s.cache_len[b]
-    while n > 0 and s.cache_start[b, n - 1] >= offset:
+    while n > 0 and s.cache_start[b, n - 1] >= s.leo[b]:
         n -= 1
     s.cache_len[b] = n
     return removed
@@ -125,13 +128,13 @@ def copy_epochs(s: State, leader: int, follower: int, first: int, end: int) -> N
 
 
 @compiled
-def diverges(s: State, leader: int, epoch: int, offset: int) -> bool:
+def diverges(s: State, p: Profile, leader: int, epoch: int, offset: int) -> bool:
     """Whether a follower's log that ends at `offset` with a record of `epoch` left the leader's.
 
     (Partition.readRecords.) 2.7+, where the fetch names its last epoch: the leader lacks that epoch, or it ends there
     before the offset.
     """
-    known, end = end_offset_for(s, leader, epoch)
+    known, end = end_offset_for(s, p, leader, epoch)
     return known < epoch or end < offset
 
 
@@ -149,7 +152,7 @@ def diverging_target(s: State, p: Profile, follower: int, epoch: int, end: int) 
         return min(s.hw[follower], leo), True
     if epoch == NONE or not p.epoch_end_names_epoch:
         return min(end, leo), True
-    own_epoch, own_end = end_offset_for(s, follower, epoch)
+    own_epoch, own_end = end_offset_for(s, p, follower, epoch)
     if own_epoch == NONE:
         return min(end, leo), True
     if own_epoch != epoch:

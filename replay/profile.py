@@ -42,6 +42,7 @@ class Profile(NamedTuple):
     hw_from_log_start: int  # 2.4+: a follower's HW is never below its log start
     log_start_follows: int  # 0.11+ (KIP-107): a follower takes its leader's log start
     truncation_lowers_hw: int  # 2.4+: the HW comes down with the LEO
+    truncation_cleans_epochs: int  # 2.6.1+ (KAFKA-10706): a cut of nothing still drops an epoch without records
     truncate_to_hw: int  # <=0.10: becoming follower cuts the log to the own HW
     epoch_end_names_epoch: int  # 2.0+ (KIP-279): the end of an epoch comes with the epoch that ends there
     truncate_on_fetch: int  # 2.7-IV1+ (KIP-595, KAFKA-10554): fetches name the last epoch, answers where logs diverge
@@ -104,6 +105,7 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         hw_from_log_start=int(version >= (2, 4, 0)),
         log_start_follows=int(version >= (0, 11, 0)),
         truncation_lowers_hw=int(version >= (2, 4, 0)),
+        truncation_cleans_epochs=int(version >= (2, 6, 1)),
         truncate_to_hw=int(spoken < KIP_101),
         epoch_end_names_epoch=int(spoken >= KIP_279),
         truncate_on_fetch=int(version >= (2, 8, 0) and spoken >= TRUNCATE_ON_FETCH),

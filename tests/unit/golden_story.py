@@ -64,6 +64,7 @@ class Parked:
     leader: int
     offset: int
     until: int
+    lost: bool  # whether its answer will be
 
 
 @dataclass
@@ -121,7 +122,8 @@ class Story:
 
     def become_leader(self, name: str, epoch: str, isr: str) -> None:
         b = self.broker(name)
-        self.leave(b)
+        if not self.leads(b):
+            self.leave(b)
         self.apply(c.ROLE_CHANGE, broker=b, leader=b, epoch=int(epoch), value=ROLE_LEADER, isr=self.mask(isr))
 
     def become_follower(self, name: str, leader: str, epoch: str) -> None:
@@ -158,12 +160,11 @@ class Story:
     def fetch(self, name: str, mishap: str) -> None:
         """A follower's fetch reaches its leader: refused, answered at once, or parked."""
         s, r = self.state, self.broker(name)
-        b, offset, epoch = int(s.follows[r]), int(s.leo[r]), int(s.epoch[r])
+        b, offset = int(s.follows[r]), int(s.leo[r])
         if b in self.down:
             self.said.append("nobody answers")
             return
-        if r in self.parked:
-            self.parked.pop(r)
+        self.parked.pop(r, None)
         error = STORAGE_ERROR if mishap == "the read fails" else self.refusal(b, r)
         place = {"broker": b, "replica": r, "epoch": int(s.epoch[b]), "fetch": offset, "extra": int(s.log_start[r])}
         if error:
@@ -172,22 +173,21 @@ class Story:
             if error == OUT_OF_RANGE:
                 self.reset(r, b)
             return
-        last = self.last_epoch(r)
-        if self.profile.truncate_on_fetch and last != NONE and diverges(s, b, last, offset):
-            end = end_offset_for(s, b, last)
+        if self.logs_part(b, r):
+            end = end_offset_for(s, self.profile, b, self.last_epoch(r))
             self.apply(c.FETCH_UPDATE, **place, diverging_epoch=end[0], diverging_end=end[1])
             self.cut(r, b, end, c.CAUSE_DIVERGING)
             return
+        lost = mishap == "the answer is lost"
         records, hw_read, owed = int(s.leo[b]) - offset, int(s.hw[b]), leader_owes_hw(s, self.profile, b, r)
         self.apply(c.FETCH_UPDATE, **place)
         if records or owed:
-            self.answer(r, b, answered_hw(self.profile, hw_read, int(s.hw[b])), lost=mishap == "the answer is lost")
+            self.answer(r, b, answered_hw(self.profile, hw_read, int(s.hw[b])), lost=lost)
         elif leader_owes_hw(s, self.profile, b, r):
-            self.answer(r, b, int(s.hw[b]), lost=False)
+            self.answer(r, b, int(s.hw[b]), lost=lost)
         else:
-            self.parked[r] = Parked(b, offset, self.now + FETCH_WAIT_US)
+            self.parked[r] = Parked(b, offset, self.now + FETCH_WAIT_US, lost)
             self.said.append(f"{name} waits: nothing beyond {offset}")
-        del epoch
 
     def refusal(self, b: int, r: int) -> int:
         """Error that leader b answers to r's fetch; 0 none."""
@@ -196,7 +196,14 @@ class Story:
             return NOT_LEADER
         if s.epoch[r] != s.epoch[b]:
             return FENCED if s.epoch[r] < s.epoch[b] else UNKNOWN_EPOCH
+        if s.log_start[b] <= s.leo[r] and self.logs_part(b, r):
+            return 0
         return 0 if s.log_start[b] <= s.leo[r] <= s.leo[b] else OUT_OF_RANGE
+
+    def logs_part(self, b: int, r: int) -> bool:
+        """Whether r's fetch names an epoch of which its leader says that it ends earlier."""
+        last, p = self.last_epoch(r), self.profile
+        return bool(p.truncate_on_fetch) and last != NONE and diverges(self.state, p, b, last, int(self.state.leo[r]))
 
     def last_epoch(self, b: int) -> int:
         n = int(self.state.cache_len[b])
@@ -219,7 +226,7 @@ class Story:
     def complete(self, r: int) -> None:
         """A parked fetch is read again and answered."""
         parked = self.parked.pop(r)
-        self.answer(r, parked.leader, int(self.state.hw[parked.leader]), lost=False)
+        self.answer(r, parked.leader, int(self.state.hw[parked.leader]), lost=parked.lost)
 
     def reset(self, r: int, b: int) -> None:
         """Out of range: the follower asks for its leader's end, then for its start."""
@@ -236,7 +243,7 @@ class Story:
         """OffsetsForLeaderEpoch (0.11+): where does my last epoch end in your log?"""
         s, r = self.state, self.broker(name)
         b, last = int(s.follows[r]), self.last_epoch(r)
-        end = end_offset_for(s, b, last) if last != NONE else (NONE, NONE)
+        end = end_offset_for(s, self.profile, b, last) if last != NONE else (NONE, NONE)
         self.cut(r, b, end, c.CAUSE_LEADER_EPOCH)
 
     def cut(self, r: int, b: int, end: tuple[int, int], cause: int) -> None:

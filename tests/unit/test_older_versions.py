@@ -185,6 +185,14 @@ def test_answer_names_no_epoch_before_2_0_so_the_follower_cuts_to_its_end(versio
     assert diverging_target(s, profile_of(version), B, 5, 8) == (target, True)
 
 
+@pytest.mark.parametrize(("version", "epochs"), [((2, 6, 0), [5, 7]), ((2, 6, 1), [5])])
+def test_cut_of_nothing_drops_an_epoch_without_records_from_2_6_1_on(version: Version, epochs: list[int]) -> None:
+    s = at(led(), leo=9)
+    epoch_assign(s, A, 7, 9)
+    assert truncate_to(s, profile_of(version), A, 9) == 0
+    assert s.cache_epoch[A, : s.cache_len[A]].tolist() == epochs
+
+
 def test_follower_that_lacks_the_epoch_cuts_to_the_end_of_its_next_lower_one_and_is_not_done() -> None:
     s = at(led(), leo=20, remote={B: 9})
     epoch_assign(s, B, 5, 0)
@@ -202,7 +210,7 @@ def test_log_diverges_where_the_leader_lacks_its_last_epoch_or_ends_it_before(
 ) -> None:
     s = at(led(), leo=9)
     epoch_assign(s, A, 7, 4)
-    assert diverges(s, A, epoch, offset) == left
+    assert diverges(s, LATEST, A, epoch, offset) == left
 
 
 @pytest.mark.parametrize(("version", "spans"), [((2, 0, 0), [(5, 4)]), ((2, 0, 1), [(5, 4), (6, 4)])])
@@ -213,9 +221,9 @@ def test_epoch_begins_as_it_is_taken_up_from_2_0_1_on_and_with_its_first_batch_b
     s = at(led(profile=profile), leo=0)
     leader_append(s, profile, A, 4, DERIVED, NOW)
     make_leader(s, profile, A, EPOCH + 1, ALL, NOW)
-    assert [end_offset_for(s, A, e) for e, _ in spans] == spans
+    assert [end_offset_for(s, profile, A, e) for e, _ in spans] == spans
     leader_append(s, profile, A, 6, DERIVED, NOW)
-    assert end_offset_for(s, A, EPOCH + 1) == (EPOCH + 1, 6)
+    assert end_offset_for(s, profile, A, EPOCH + 1) == (EPOCH + 1, 6)
 
 
 # -- log start

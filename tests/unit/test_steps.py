@@ -328,8 +328,8 @@ def test_epoch_of_a_new_leader_starts_at_its_own_leo_even_without_records() -> N
     follower_append(s, A, B, 8, DERIVED)
     make_leader(s, LATEST, B, EPOCH + 1, 0b011, NOW)
     assert s.epoch_start[B] == 8
-    assert end_offset_for(s, B, EPOCH) == (EPOCH, 8)
-    assert end_offset_for(s, B, EPOCH + 1) == (EPOCH + 1, 8)
+    assert end_offset_for(s, LATEST, B, EPOCH) == (EPOCH, 8)
+    assert end_offset_for(s, LATEST, B, EPOCH + 1) == (EPOCH + 1, 8)
 
 
 def test_leader_that_led_before_keeps_its_remote_leos() -> None:
@@ -511,6 +511,7 @@ SWITCHES: dict[str, list[tuple[str, int]]] = {
     "failed_read_resets": [("2.3.1", 1), ("2.4.0", 0)],
     "hw_from_log_start": [("2.3.1", 0), ("2.4.0", 1)],
     "truncation_lowers_hw": [("2.3.1", 0), ("2.4.0", 1)],
+    "truncation_cleans_epochs": [("2.6.0", 0), ("2.6.1", 1)],
     "hw_told_at_once": [("2.3.1", 0), ("2.4.0", 1), ("2.5.1", 1), ("2.6.0", 0)],
     "truncate_on_fetch": [("2.7.2", 0), ("2.8.0", 1)],
     "leader_reset_by_epoch": [("3.2.3", 0), ("3.3.0", 1)],
