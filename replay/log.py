@@ -71,8 +71,8 @@ def truncate_to(s: State, p: Profile, b: int, offset: int) -> int:
     """Cut b's log to end at `offset` (UnifiedLog.truncateTo): the LEO comes down to it, epochs that begin above go.
 
     The HW comes down too, 2.4+; before it stays and may exceed the LEO until the next answer. Where nothing is cut, an
-    epoch without records at the end goes all the same, 2.6.1+ (KAFKA-10706). Returns how many offsets went. Never raises
-    the LEO.
+    epoch without records at the end goes all the same, 2.6.1+ (KAFKA-10706). Returns how many offsets went. The LEO is
+    never raised.
     """
     removed = max(s.leo[b] - offset, 0)
     if removed == 0 and not p.truncation_cleans_epochs:

@@ -29,8 +29,6 @@ from replay.log import diverges, diverging_target, end_offset_for
 from replay.profile import Profile, profile_named
 from replay.state import (
     ASSIGNED,
-    LAG_US,
-    MIN_ISR,
     NONE,
     ROLE_FOLLOWER,
     ROLE_LEADER,
