@@ -79,7 +79,7 @@ from replay.encoding import (
     TRUNCATION,
 )
 from replay.jit import compiled
-from replay.log import copy_epochs, diverging_target, move_log_start, restart_at, truncate_to
+from replay.log import copy_epochs, diverging_target, forget_epoch, move_log_start, restart_at, truncate_to
 from replay.state import (
     ASSIGNED,
     BOUNDED,
@@ -196,6 +196,8 @@ def apply_role(s: State, p: Profile, e: Ints) -> int:
         note_hw(s, b, min(e[E_HW], s.leo[b]), e[E_EVIDENCE])
     if e[E_VALUE] == ROLE_LEADER:
         make_leader(s, p, b, e[E_EPOCH], e[E_ISR], e[E_TS])
+        if e[E_LEO] < 0 and e[E_EVIDENCE] >= BOUNDED:
+            forget_epoch(s, b, e[E_EPOCH])
     else:
         make_follower(s, p, b, e[E_LEADER], e[E_EPOCH])
     return OK

@@ -39,6 +39,14 @@ def epoch_assign(s: State, b: int, epoch: int, start: int) -> None:
 
 
 @compiled
+def forget_epoch(s: State, b: int, epoch: int) -> None:
+    """Take `epoch` out of b's cache where it is the last and has no record: nothing says where it begins, if it did."""
+    n = s.cache_len[b]
+    if n > 0 and s.cache_epoch[b, n - 1] == epoch and s.cache_start[b, n - 1] >= s.leo[b]:
+        s.cache_len[b] = n - 1
+
+
+@compiled
 def epoch_at(s: State, b: int, offset: int) -> int:
     """Epoch of the record at `offset` in b's log; -1 where the cache does not reach back to it."""
     for k in range(s.cache_len[b] - 1, -1, -1):
