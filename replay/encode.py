@@ -116,7 +116,9 @@ def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
         c.CONFIG_CHANGE: numbers(column("replica_lag_time_max_us"), UNSET),
         c.BROKER_CHANGE: numbers(column("in_controlled_shutdown"), UNSET),
         c.OBSERVATION: numbers(column("hw_by_lines"), UNSET),
-        c.LOG_START_CHANGE: numbers(column("log_start_offset"), UNSET),
+        **dict.fromkeys(
+            (c.LOG_START_CHANGE, c.FETCH_UPDATE, c.FETCH_APPLY), numbers(column("log_start_offset"), UNSET)
+        ),
     }
     for place, table in ((c.E_VALUE, values), (c.E_EXTRA, extras)):
         for code, found in table.items():

@@ -34,7 +34,7 @@ LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
     E_LEADER,
     E_PARTITION_EPOCH,
     E_VALUE,  # role, state of an ISR request, min ISR, fenced
-    E_EXTRA,  # stopping, lag in microseconds, log start, HW by the broker's lines
+    E_EXTRA,  # stopping, lag in microseconds, HW by lines, log start (of the follower in its fetch, else the leader's)
     E_DIVERGING_EPOCH,
     E_DIVERGING_END,
     E_TARGET,  # truncate_to

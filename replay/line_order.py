@@ -64,7 +64,7 @@ class LeaderLines:
         if all(row["kind"] != "log_append" for row in self.lines[first:last]):
             return  # without TRACE nothing says what the leader's own LEO was
         if s.leo[b] > role["offset"]:
-            truncate_to(s, b, role["offset"])
+            truncate_to(s, self.profile, b, role["offset"])
         note_leo(s, b, role["offset"], 0)
         note_hw(s, b, role["hw"], 0)
         opening = tenure.decisions[0] if tenure.decisions else None
