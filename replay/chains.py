@@ -17,6 +17,7 @@ from replay.isr_requests import (
 )
 from replay.merge import OP_ACK, OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE, OP_WITNESS
 from replay.partition_facts import CONSUMER, Fetch, PartitionFacts, broker_draft
+from replay.roles import moment
 from replay.spine import Decision, Tenure, micros
 from replay.windows import (
     STAMP_EARLY_US,
@@ -87,7 +88,7 @@ def line_role(tenure: Tenure, broker: int, line: Row, load: Row | None, isr: lis
         fields = {"broker_id": broker, **stated, "evidence": "observed"}
         drafts.append(Draft("log_load", load, line_window(micros(load["ts"])), fields))
     fields = {"role": line["name"], "leo": line["offset"], "hw": line["hw"], "isr": isr, "evidence": "observed"}
-    drafts.append(Draft("role_change", line, line_window(micros(line["ts"])), {**role_key(tenure, broker), **fields}))
+    drafts.append(Draft("role_change", line, line_window(moment(line)), {**role_key(tenure, broker), **fields}))
     return drafts
 
 
@@ -104,7 +105,7 @@ def role_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list
     rejoins = facts.rejoins.get((replica, tenure.epoch), [])
     for place, (load, line) in enumerate(rejoins, start=1):
         if line["name"] == "follower":
-            window = line_window(micros(line["ts"]))
+            window = line_window(moment(line))
             out.append(Operation(OP_CONTROL, window, line_role(tenure, replica, line, load, None)))
             out += [cut_line(tenure, replica, row) for row in cuts if row["rejoined"] == place]
     return out
