@@ -110,11 +110,13 @@ def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
         c.ISR_REQUEST: codes(column("cause"), numbered(c.ISR_STATES), c.ISR_COMMITTED),
         c.CONFIG_CHANGE: numbers(column("min_insync_replicas"), UNSET),
         c.BROKER_CHANGE: numbers(column("fenced"), UNSET),
+        c.APPEND: numbers(column("acks"), UNSET),
     }
     extras = {
         c.CONFIG_CHANGE: numbers(column("replica_lag_time_max_us"), UNSET),
         c.BROKER_CHANGE: numbers(column("in_controlled_shutdown"), UNSET),
         c.LOG_START_CHANGE: numbers(column("log_start_offset"), UNSET),
+        c.APPEND: numbers(column("base_offset"), UNSET),
     }
     for place, table in ((c.E_VALUE, values), (c.E_EXTRA, extras)):
         for code, found in table.items():

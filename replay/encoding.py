@@ -15,6 +15,7 @@ PARTITION_CHANGE, ISR_REQUEST = KIND["partition_change"], KIND["isr_request"]
 BROKER_CHANGE, CONFIG_CHANGE = KIND["broker_change"], KIND["config_change"]
 ROLE_CHANGE, LOG_LOAD, TRUNCATION = KIND["role_change"], KIND["log_load"], KIND["truncation"]
 LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
+FETCH_LEFT_OUT = KIND["fetch_left_out"]
 
 # Columns of an event.
 (
@@ -32,8 +33,8 @@ LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
     E_ASSIGNED,  # mask
     E_LEADER,
     E_PARTITION_EPOCH,
-    E_VALUE,  # role, state of an ISR request, min ISR, fenced
-    E_EXTRA,  # stopping, lag in microseconds, log start
+    E_VALUE,  # role, state of an ISR request, min ISR, fenced, acks
+    E_EXTRA,  # stopping, lag in microseconds, log start, base offset
     E_DIVERGING_EPOCH,
     E_DIVERGING_END,
     E_TARGET,  # truncate_to
@@ -83,5 +84,23 @@ ISR_ROW = (
 )  # fmt: skip
 CUT_ROW = ("seq", "ts", "broker", "epoch", "before", "after", "hw_before", "cause", "evidence")
 CHECK_ROW = ("seq", "check", "broker", "computed", "stated")
-CHECKS = ("response_hw", "role_leo", "role_hw", "fetch_offset_is_leo", "leader_hw_line", "rule_kept")
-CHECK_RESPONSE_HW, CHECK_ROLE_LEO, CHECK_ROLE_HW, CHECK_FETCH_IS_LEO, CHECK_HW_LINE, CHECK_RULE = range(6)
+CHECKS = (
+    "response_hw",
+    "role_leo",
+    "role_hw",
+    "fetch_offset_is_leo",
+    "leader_hw_line",
+    "rule_kept",
+    "fetch_completion",
+    "commit_before_ack",
+)
+(
+    CHECK_RESPONSE_HW,
+    CHECK_ROLE_LEO,
+    CHECK_ROLE_HW,
+    CHECK_FETCH_IS_LEO,
+    CHECK_HW_LINE,
+    CHECK_RULE,
+    CHECK_FETCH_COMPLETION,
+    CHECK_COMMIT_BEFORE_ACK,
+) = range(8)

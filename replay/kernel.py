@@ -78,6 +78,7 @@ from replay.encoding import (
 )
 from replay.jit import compiled
 from replay.log import copy_epochs, diverging_target, truncate_to
+from replay.purgatory import watch
 from replay.state import (
     ASSIGNED,
     BOUNDED,
@@ -107,6 +108,7 @@ from replay.steps import (
 
 if TYPE_CHECKING:
     from replay.profile import Profile
+    from replay.purgatory import Purgatory
 
 OK, MISMATCH, BROKEN = 0, 1, 2  # what `apply` says of an event
 
@@ -440,8 +442,8 @@ def check_before(s: State, e: Ints, rows: Rows) -> None:
 
 
 @compiled
-def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int:
-    """Replay `events` in their order into `rows`. Returns the committed ISR mask after them, to carry on with."""
+def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Purgatory) -> int:
+    """Replay `events` in their order into `rows`, watched by `g`. Returns the committed ISR mask to carry on with."""
     n = len(s.leo)
     leo_before, hw_before = np.empty(n, np.int64), np.empty(n, np.int64)
     for k in range(len(events)):
@@ -485,4 +487,5 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int
             emit_isr(s, e, ISR_PENDING_SHRINK, e[E_ISR], s.isr[b], rows)
         elif b >= 0 and not pending_before and s.pending[b] and s.maximal_isr[b] != s.isr[b]:
             emit_isr(s, e, ISR_PENDING_EXPAND, s.maximal_isr[b], s.isr[b], rows)
+        watch(g, s, e, leo_before, hw_before)
     return isr_before

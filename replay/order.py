@@ -14,7 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from replay.appends import append_chain, produces_by_tenure
-from replay.chains import consumer_chains, control_chain, follower_chains, role_drafts, witness_chain
+from replay.chains import (
+    consumer_chains,
+    control_chain,
+    follower_chains,
+    left_out_chain,
+    role_drafts,
+    witness_chain,
+)
 from replay.encode import brokers_of, encode
 from replay.identity import event_id
 from replay.kernel import apply
@@ -44,6 +51,7 @@ def order_partition(facts: PartitionFacts) -> pa.Table:
             chains = [appends, acks, control_chain(facts, tenure), witness_chain(facts, tenure)]
             chains += follower_chains(facts, tenure)
             chains += consumer_chains(facts, tenure)
+            chains.append(left_out_chain(facts, tenure))
         else:
             heads += [d for op in control_chain(facts, tenure) for d in op.drafts]
         blocks.append((heads, [chain for chain in chains if chain]))

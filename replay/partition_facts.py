@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from replay.drafts import Draft
 from replay.elections import explain
 from replay.rows import Row, is_by_replica
+from replay.sessions import LEFT_OUT
 from replay.spine import Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import Standstills, is_unconfirmed
 from replay.windows import phases
@@ -26,6 +27,7 @@ DEFAULT_LAG_MS = 30_000  # replica.lag.time.max.ms from 2.5 on (KIP-537)
 DEFAULT_MIN_ISR = 1
 LAG_SETTING = "replica.lag.time.max.ms"
 MIN_ISR_SETTING = "min.insync.replicas"
+REMOTE_STORAGE_SETTING = "remote.storage.enable"
 
 
 class Fetch(NamedTuple):
@@ -60,6 +62,7 @@ class PartitionFacts:
     kafka_version: str | None = None
     lag_us: int = DEFAULT_LAG_MS * 1000
     min_insync_replicas: int = DEFAULT_MIN_ISR
+    remote_storage: bool = False
     decisions: list[Decision] = field(default_factory=list)
     tenures: list[Tenure] = field(default_factory=list)
     by_kind: dict[str, list[Row]] = field(default_factory=dict)
@@ -71,6 +74,7 @@ class PartitionFacts:
     starts: dict[int, tuple[int, str]] = field(default_factory=dict)
     follower_fetches: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     consumer_fetches: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    left_out: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     hw_lines: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
     edges: dict[int, set[int]] = field(
         default_factory=lambda: defaultdict(set)
@@ -120,6 +124,10 @@ class PartitionFacts:
                 rank = 2 if row["topic"] is not None else int(row["metadata_offset"] is not None)
                 if rank > best or (rank == best and (rank or MIN_ISR_SETTING not in stated)):
                     best, stated[MIN_ISR_SETTING] = rank, int(row["value"])
+        self.remote_storage = any(
+            row["name"] == REMOTE_STORAGE_SETTING and row["value"] == "true" and row["topic"] is not None
+            for row in rows
+        )
         self.lag_us = stated.get(LAG_SETTING, DEFAULT_LAG_MS) * 1000
         self.min_insync_replicas = stated.get(MIN_ISR_SETTING, DEFAULT_MIN_ISR)
 
@@ -193,10 +201,13 @@ class PartitionFacts:
                     self.edges[epoch].add(offset)
                 if last is not None and last >= 0:
                     self.edges[last].add(offset)  # it has a last record of that epoch, whatever the answer
-            elif row["replica_id"] == CONSUMER and row["run_count"] is None:
+            elif row["replica_id"] == CONSUMER:
                 served = self.epoch_at(row["broker_id"], phases(row).taken)
                 if served is not None:
                     self.consumer_fetches[served].append(row)
+        for row in self.by_kind[LEFT_OUT]:
+            if is_by_replica(row):
+                self.left_out[row["broker_id"], row["current_leader_epoch"]].append(row)
         for row in self.by_kind["hw_update"]:
             served = self.epoch_at(row["broker_id"], micros(row["ts"])) if row["name"] == "leader" else None
             if served is not None:
@@ -332,6 +343,7 @@ class PartitionFacts:
                 "min_insync_replicas": self.min_insync_replicas,
                 "replica_lag_time_max_us": self.lag_us,
                 "kafka_version": self.kafka_version,
+                "remote_storage": self.remote_storage,
                 "evidence": "observed",
             },
         )

@@ -24,6 +24,7 @@ class Profile(NamedTuple):
     expand_needs_unfenced: int  # 3.3+ (KIP-841)
     remembered_leo_max: int  # 3.3+: the LEO at the previous fetch never falls
     update_on_diverging: int  # <=2.8.0 (KAFKA-13141): a diverging fetch still moves the remote LEO
+    fetch_completes_on_hw: int  # 2.4, 2.5 (KAFKA-8443, undone by KAFKA-9952): an HW not yet told completes a fetch
 
 
 LATEST: Version = (4, 1, 0)
@@ -49,4 +50,5 @@ def profile_of(version: Version) -> Profile:
         expand_needs_unfenced=int(version >= (3, 3, 0)),
         remembered_leo_max=int(version >= (3, 3, 0)),
         update_on_diverging=int(version < (2, 7, 2) or version == (2, 8, 0)),
+        fetch_completes_on_hw=int((2, 4, 0) <= version < (2, 6, 0)),
     )
