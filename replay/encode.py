@@ -80,6 +80,7 @@ def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
     out[:, c.E_KIND] = codes(column("kind"), c.KIND, UNSET)
     for place, name, missing in (
         (c.E_TS, "ts", 0),
+        (c.E_LO, "ts_lo", 0),
         (c.E_EPOCH, "leader_epoch", UNSET),
         (c.E_END, "next_offset", UNSET),
         (c.E_FETCH, "fetch_offset", UNSET),

@@ -44,8 +44,9 @@ FETCH_LEFT_OUT = KIND["fetch_left_out"]
     E_DUPLICATE,
     E_EVIDENCE,
     E_SEQ,
-) = range(25)
-EVENT_WIDTH = 25
+    E_LO,  # earliest time
+) = range(26)
+EVENT_WIDTH = 26
 
 ISR_STATES = ("committed", "pending_expand", "pending_shrink")
 ISR_COMMITTED, ISR_PENDING_EXPAND, ISR_PENDING_SHRINK = range(3)

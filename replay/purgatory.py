@@ -30,6 +30,7 @@ from replay.encoding import (
     E_EXTRA,
     E_HW,
     E_KIND,
+    E_LO,
     E_REPLICA,
     E_SEQ,
     E_TS,
@@ -108,13 +109,13 @@ W_SEQ, W_LEO, W_HW, W_SETTLED, W_TOLD, W_RAISED, W_IN_ISR = range(7)
 
 # Columns of an open batch, and of its row once it leaves.
 COMMIT_ROW = (
-    "seq", "broker", "epoch", "base", "end", "evidence", "ts", "commit_seq", "commit_ts", "cause", "replica", "isr",
-    "ack_seq",
+    "seq", "broker", "epoch", "base", "end", "evidence", "ts", "commit_seq", "commit_lo", "commit_ts", "cause",
+    "replica", "isr", "ack_seq",
 )  # fmt: skip
 (
-    O_SEQ, O_BROKER, O_EPOCH, O_BASE, O_END, O_EVIDENCE, O_TS, O_COMMIT_SEQ, O_COMMIT_TS, O_CAUSE, O_REPLICA, O_ISR,
-    O_ACK_SEQ,
-) = range(13)  # fmt: skip
+    O_SEQ, O_BROKER, O_EPOCH, O_BASE, O_END, O_EVIDENCE, O_TS, O_COMMIT_SEQ, O_COMMIT_LO, O_COMMIT_TS, O_CAUSE,
+    O_REPLICA, O_ISR, O_ACK_SEQ,
+) = range(14)  # fmt: skip
 
 
 class Purgatory(NamedTuple):
@@ -123,7 +124,7 @@ class Purgatory(NamedTuple):
     settled_leo: Ints  # [b, r] LEO that b had for sure when it took r's last fetch
     told_hw: Ints  # [b, r] HW that b last sent to r
     raised: Ints  # [b] when b's HW last rose
-    marks: Ints  # [b, MARK_*] b's LEO at two earlier moments, each CLOCK_SLACK_US apart at least
+    marks: Ints  # [b, MARK_*] b's LEO at two earlier moments, 2 CLOCK_SLACK_US apart at least
     open: Ints  # [k, COMMIT_ROW] acks=all batches that are not yet committed and answered
     rounds: Ints  # [k, ROUND_ROW]
     commits: Ints  # [k, COMMIT_ROW]
@@ -207,7 +208,8 @@ def commit_batches(g: Purgatory, s: State, e: Ints, b: int) -> None:
         row = g.open[k]
         if row[O_BROKER] != b or row[O_COMMIT_SEQ] != UNSET or row[O_END] > s.hw[b]:
             continue
-        row[O_COMMIT_SEQ], row[O_COMMIT_TS], row[O_CAUSE], row[O_ISR] = e[E_SEQ], e[E_TS], cause, s.isr[b]
+        row[O_COMMIT_SEQ], row[O_COMMIT_LO], row[O_COMMIT_TS] = e[E_SEQ], e[E_LO], e[E_TS]
+        row[O_CAUSE], row[O_ISR] = cause, s.isr[b]
         row[O_REPLICA] = NONE
         if cause == BY_FETCH:
             row[O_REPLICA] = e[E_REPLICA]
@@ -251,16 +253,18 @@ def answer_batch(g: Purgatory, e: Ints) -> None:
 def mark_leo(g: Purgatory, s: State, b: int, now: int) -> None:
     """Leader b appended: what its LEO was is remembered for as long as estimates of time may be apart."""
     mark = g.marks[b]
-    if now - mark[MARK_NEXT_TS] > CLOCK_SLACK_US:
+    if now - mark[MARK_NEXT_TS] > 2 * CLOCK_SLACK_US:  # a fetch that comes a little before has a mark all the same
         mark[MARK_LEO], mark[MARK_TS] = mark[MARK_NEXT_LEO], mark[MARK_NEXT_TS]
         mark[MARK_NEXT_LEO], mark[MARK_NEXT_TS] = s.leo[b], now
 
 
 @compiled
 def settled(g: Purgatory, b: int, now: int) -> int:
-    """An LEO that leader b had reached by then whatever the slack of its times."""
+    """An LEO that leader b had reached by then whatever the slack of its times; NONE where none is sure."""
     mark = g.marks[b]
-    return int(mark[MARK_NEXT_LEO] if now - mark[MARK_NEXT_TS] > CLOCK_SLACK_US else mark[MARK_LEO])
+    if now - mark[MARK_NEXT_TS] > CLOCK_SLACK_US:
+        return int(mark[MARK_NEXT_LEO])
+    return int(mark[MARK_LEO]) if now - mark[MARK_TS] > CLOCK_SLACK_US else NONE
 
 
 @compiled
@@ -330,8 +334,7 @@ def leader_throttles(asked: Ints, saw: Ints) -> bool:
     """
     if not asked[A_FOLLOWER] or saw[W_IN_ISR]:
         return False
-    there = saw[W_SETTLED] if asked[A_WAIT] > 0 else saw[W_LEO]
-    if there <= asked[A_OFFSET] or asked[A_MIN_BYTES] > 1:
+    if saw[W_SETTLED] <= asked[A_OFFSET] or asked[A_MIN_BYTES] > 1:
         return False
     return bool(asked[A_WAIT] > 0 or asked[A_BYTES] <= 0)
 

@@ -30,7 +30,11 @@ ISOLATION = ("read_uncommitted", "read_committed")
 
 
 def asked_of(fetches: pa.Table, *, remote_storage: bool) -> Ints:
-    """Fetch events -> what each asked and was answered (`purgatory.A_*`), a row each."""
+    """Fetch events -> what each asked and was answered (`purgatory.A_*`), a row each.
+
+    KafkaRaftClient, which serves the metadata log, waits for any byte, and answers nothing within the handler: of its
+    fetches there is no telling how long they should have waited.
+    """
 
     def of(name: str, missing: int) -> Ints:
         return numbers(fetches.column(name), missing)
@@ -41,10 +45,10 @@ def asked_of(fetches: pa.Table, *, remote_storage: bool) -> Ints:
     out[:, w.A_FOLLOWER] = of("replica_id", NONE) >= 0
     out[:, w.A_OFFSET] = of("fetch_offset", NONE)
     out[:, w.A_BYTES] = of("bytes", 0)
-    out[:, w.A_REQUEST_BYTES] = of("request_bytes", UNSET)
+    out[:, w.A_REQUEST_BYTES] = np.where(raft, UNSET, of("request_bytes", UNSET))
     out[:, w.A_REQUEST_FORCED] = of("request_forced", 0)
     out[:, w.A_MAX_WAIT] = np.where(wait == UNSET, FOREVER_US, wait * 1000)
-    out[:, w.A_MIN_BYTES] = np.where((least == UNSET) | raft, 1, least)  # KafkaRaftClient waits for any byte
+    out[:, w.A_MIN_BYTES] = np.where((least == UNSET) | raft, 1, least)
     out[:, w.A_LOCAL] = of("local_us", 0)
     out[:, w.A_WAIT] = of("remote_us", 0)
     out[:, w.A_THROTTLE] = of("throttle_us", 0)
@@ -130,12 +134,12 @@ def answers_to(ack_seq: Ints, answers: pa.Table) -> pa.Table:
 def commit_columns(at: dict[str, Ints], answers: pa.Table) -> dict[str, pa.Array]:
     """`commit_latency` but for the brokers' ids: batches that left (`COMMIT_ROW`) beside their answers.
 
-    A commit's time is an estimate; the append came before it, and an answer without error after it.
+    A commit's time is an estimate; the append came before it, and an answer without error was ready after it.
     """
     answer = answers_to(at["ack_seq"], answers)
     acked, error = numbers(answer.column("ts"), UNSET), numbers(answer.column("error_code"), UNSET)
     committed = at["commit_seq"] != UNSET
-    latest = np.where((error == 0) & (acked != UNSET), acked, at["commit_ts"])
+    latest = np.where(error == 0, ready_at(answer), at["commit_ts"])
     commit = np.maximum(np.minimum(at["commit_ts"], latest), at["ts"])
     stated = committed & (at["cause"] == w.BY_STATEMENT)
     raced = committed & (error == 0) & (at["commit_seq"] > at["ack_seq"])
@@ -161,16 +165,22 @@ def commit_columns(at: dict[str, Ints], answers: pa.Table) -> dict[str, pa.Array
     }
 
 
+def ready_at(answer: pa.Table) -> Ints:
+    """When an answer left purgatory, or its handler."""
+    sent: Ints = numbers(answer.column("response_queue_us"), 0) + numbers(answer.column("send_us"), 0)
+    return numbers(answer.column("ts"), 0) - sent
+
+
 def commit_checks(at: dict[str, Ints], answers: pa.Table) -> Ints:
     """Whether each batch answered without error was committed between its append and its answer (`CHECK_ROW`).
 
-    The time stated is the commit's own where that lies within, else the nearest that does.
+    What committed it has an interval of its own; the time stated is the nearest to it that lies between the two.
     """
     answer = answers_to(at["ack_seq"], answers)
     good = numbers(answer.column("error_code"), UNSET) == 0
-    sent = numbers(answer.column("response_queue_us"), 0) + numbers(answer.column("send_us"), 0)
-    completed = numbers(answer.column("ts"), 0) - sent
-    nearest = np.clip(at["commit_ts"], at["ts"] - STAMP_LATE_US, completed + STAMP_LATE_US + STAMP_EARLY_US)
+    first, last = at["ts"] - STAMP_LATE_US, ready_at(answer) + STAMP_LATE_US + STAMP_EARLY_US
+    within = np.minimum(at["commit_ts"], np.maximum(last, at["commit_lo"]))
+    nearest = np.clip(within, first, last)
     what = np.full(len(nearest), c.CHECK_COMMIT_BEFORE_ACK)
-    rows: Ints = np.column_stack([at["seq"], what, at["broker"], at["commit_ts"], nearest])[good]
+    rows: Ints = np.column_stack([at["seq"], what, at["broker"], within, nearest])[good]
     return rows
