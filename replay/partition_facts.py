@@ -17,6 +17,7 @@ from replay.elections import explain
 from replay.profile import LATEST, parse_version
 from replay.roles import moment, roles_of
 from replay.rows import Row, is_by_replica
+from replay.sessions import LEFT_OUT
 from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import Standstills, is_unconfirmed
 from replay.windows import line_window, phases
@@ -32,6 +33,7 @@ LAG_SETTING = "replica.lag.time.max.ms"
 MIN_ISR_SETTING = "min.insync.replicas"
 THROTTLED_SETTING = "follower.replication.throttled.replicas"
 PROTOCOL_SETTING = "inter.broker.protocol.version"
+REMOTE_STORAGE_SETTING = "remote.storage.enable"
 
 
 class Fetch(NamedTuple):
@@ -68,6 +70,7 @@ class PartitionFacts:
     lag_us: int = DEFAULT_LAG_MS * 1000
     min_insync_replicas: int = DEFAULT_MIN_ISR
     min_isr_changes: list[tuple[Row, int]] = field(default_factory=list)
+    remote_storage: bool = False
     decisions: list[Decision] = field(default_factory=list)
     tenures: list[Tenure] = field(default_factory=list)
     by_kind: dict[str, list[Row]] = field(default_factory=dict)
@@ -80,6 +83,7 @@ class PartitionFacts:
     starts: dict[int, tuple[int, str]] = field(default_factory=dict)
     follower_fetches: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     consumer_fetches: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    left_out: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     hw_lines: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
     edges: dict[int, set[int]] = field(
         default_factory=lambda: defaultdict(set)
@@ -136,6 +140,10 @@ class PartitionFacts:
                 stated.setdefault(LAG_SETTING, int(row["value"]))
             elif row["name"] == MIN_ISR_SETTING and row["topic"] is None and row["metadata_offset"] is None:
                 stated.setdefault(MIN_ISR_SETTING, int(row["value"]))
+        self.remote_storage = any(
+            row["name"] == REMOTE_STORAGE_SETTING and row["value"] == "true" and row["topic"] is not None
+            for row in rows
+        )
         self.lag_us = stated.get(LAG_SETTING, DEFAULT_LAG_MS) * 1000
         self.read_min_isr(rows, stated.get(MIN_ISR_SETTING, DEFAULT_MIN_ISR))
 
@@ -239,10 +247,13 @@ class PartitionFacts:
                     self.edges[epoch].add(offset)
                 if last is not None and last >= 0:
                     self.edges[last].add(offset)  # it has a last record of that epoch, whatever the answer
-            elif row["replica_id"] == CONSUMER and row["run_count"] is None:
+            elif row["replica_id"] == CONSUMER:
                 served = self.epoch_at(row["broker_id"], phases(row).taken)
                 if served is not None:
                     self.consumer_fetches[served].append(row)
+        for row in self.by_kind[LEFT_OUT]:
+            if is_by_replica(row):
+                self.left_out[row["broker_id"], row["current_leader_epoch"]].append(row)
         for row in self.by_kind["hw_update"]:
             served = self.epoch_at(row["broker_id"], micros(row["ts"])) if row["name"] == "leader" else None
             if served is not None:
@@ -388,6 +399,7 @@ class PartitionFacts:
                 "replica_lag_time_max_us": self.lag_us,
                 "kafka_version": self.kafka_version,
                 "inter_broker_protocol": self.inter_broker_protocol,
+                "remote_storage": self.remote_storage,
                 "evidence": "observed",
             },
         )
