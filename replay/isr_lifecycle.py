@@ -37,7 +37,7 @@ def blocks_expansion(s: State, p: Profile, b: int, r: int) -> int:
     found = 0
     if s.remote_leo[b, r] < s.hw[b]:
         found |= BELOW_HW
-    if s.remote_leo[b, r] < s.epoch_start[b]:
+    if p.expand_needs_epoch_start and s.remote_leo[b, r] < s.epoch_start[b]:
         found |= BELOW_EPOCH_START
     if s.pending[b]:
         found |= IN_FLIGHT

@@ -14,6 +14,8 @@ import numpy as np
 from replay.encoding import (
     APPEND,
     BROKER_CHANGE,
+    CAUSE_HIGH_WATERMARK,
+    CAUSE_OUT_OF_RANGE,
     CAUSE_RECOVERY,
     CHECK_EXPANSION,
     CHECK_FETCH_IS_LEO,
@@ -85,7 +87,8 @@ from replay.encoding import (
 )
 from replay.isr_lifecycle import ASKED, NOTHING_PENDING, PREDICTED, is_out_of_sync, note_expiry, who_knows
 from replay.jit import compiled
-from replay.log import copy_epochs, diverging_target, truncate_to
+from replay.log import copy_epochs, diverging_target, forget_epoch, move_log_start, restart_at, truncate_to
+from replay.purgatory import watch
 from replay.state import (
     ASSIGNED,
     BOUNDED,
@@ -105,8 +108,10 @@ from replay.steps import (
     bits,
     follower_advance_hw,
     follower_append,
+    follower_take_log_start,
     leader_append,
     leader_commit_isr,
+    leader_forget_follower_leo,
     leader_handle_fetch,
     make_follower,
     make_leader,
@@ -116,6 +121,7 @@ from replay.steps import (
 
 if TYPE_CHECKING:
     from replay.profile import Profile
+    from replay.purgatory import Purgatory
 
 OK, MISMATCH, BROKEN = 0, 1, 2  # what `apply` says of an event
 
@@ -129,10 +135,10 @@ def forget_log(s: State, b: int) -> None:
 
 
 @compiled
-def take_stated_leo(s: State, b: int, leader: int, leo: int, evidence: int) -> None:
+def take_stated_leo(s: State, p: Profile, b: int, leader: int, leo: int, evidence: int) -> None:
     """A source states b's LEO: below what was computed, its log was cut; above, it had the rest from its leader."""
     if leo < s.leo[b]:
-        truncate_to(s, b, leo)
+        truncate_to(s, p, b, leo)
     elif leader not in (NONE, b):
         copy_epochs(s, leader, b, s.leo[b], leo)
     note_leo(s, b, leo, evidence)
@@ -162,9 +168,13 @@ def apply_fetch_update(s: State, p: Profile, e: Ints) -> int:
     forget_log(s, r)
     if s.leo[r] != offset and s.role[r] != ROLE_LEADER:
         verdict = MISMATCH
-        take_stated_leo(s, r, b, offset, OBSERVED)
+        take_stated_leo(s, p, r, b, offset, OBSERVED)
     if refused:
+        if p.failed_read_resets and leads and e[E_ERROR] > 0:
+            leader_forget_follower_leo(s, b, r)
         return verdict
+    if e[E_EXTRA] >= 0:
+        s.remote_start[b, r] = e[E_EXTRA]
     leader_handle_fetch(s, p, b, r, offset, e[E_TS])
     if e[E_UNTIL] != UNSET and e[E_UNTIL] > e[E_TS]:
         leader_handle_fetch(s, p, b, r, offset, e[E_UNTIL])
@@ -172,12 +182,12 @@ def apply_fetch_update(s: State, p: Profile, e: Ints) -> int:
 
 
 @compiled
-def apply_read(s: State, e: Ints) -> int:
+def apply_read(s: State, p: Profile, e: Ints) -> int:
     """An answer is read on the leader: the HW it carries is that moment's, so it wins where it is ahead."""
     b, hw = e[E_BROKER], e[E_HW]
     if hw < 0 or s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH] or s.hw[b] == hw:
         return OK
-    if hw > s.leo[b]:
+    if hw > s.leo[b] and p.truncation_lowers_hw:
         return BROKEN
     if s.hw[b] < hw:
         note_hw(s, b, hw, OBSERVED)
@@ -190,28 +200,30 @@ def apply_role(s: State, p: Profile, e: Ints) -> int:
     b = e[E_BROKER]
     forget_log(s, b)
     if e[E_LEO] >= 0:
-        take_stated_leo(s, b, last_leader(s), e[E_LEO], e[E_EVIDENCE])
+        take_stated_leo(s, p, b, last_leader(s), e[E_LEO], e[E_EVIDENCE])
     elif e[E_VALUE] == ROLE_LEADER:
         s.leo_evidence[b] = max(s.leo_evidence[b], e[E_EVIDENCE])
     if e[E_HW] >= 0:
         note_hw(s, b, min(e[E_HW], s.leo[b]), e[E_EVIDENCE])
     if e[E_VALUE] == ROLE_LEADER:
         make_leader(s, p, b, e[E_EPOCH], e[E_ISR], e[E_TS])
+        if e[E_LEO] < 0 and e[E_EVIDENCE] >= BOUNDED:
+            forget_epoch(s, b, e[E_EPOCH])
     else:
-        make_follower(s, b, e[E_EPOCH])
+        make_follower(s, p, b, e[E_LEADER], e[E_EPOCH])
     return OK
 
 
 @compiled
-def apply_load(s: State, e: Ints) -> int:
+def apply_load(s: State, p: Profile, e: Ints) -> int:
     """A broker started and loaded its log: no role, LEO and HW as its files say. A log made anew starts empty."""
     b = e[E_BROKER]
     if e[E_VALUE] == 1:
         s.gone[b] = 1
     forget_log(s, b)
-    s.role[b] = ROLE_NONE
+    s.role[b], s.follows[b] = ROLE_NONE, NONE
     if e[E_LEO] >= 0:
-        take_stated_leo(s, b, last_leader(s), e[E_LEO], e[E_EVIDENCE])
+        take_stated_leo(s, p, b, last_leader(s), e[E_LEO], e[E_EVIDENCE])
     if e[E_HW] >= 0:
         note_hw(s, b, min(e[E_HW], s.leo[b]), e[E_EVIDENCE])
     return OK
@@ -244,15 +256,19 @@ def apply_isr_request(s: State, p: Profile, e: Ints) -> int:
 
 
 @compiled
-def apply_truncation(s: State, e: Ints) -> int:
-    """A replica cuts its log: to the target stated, else to where the leader's answer and its own epochs say."""
+def apply_truncation(s: State, p: Profile, e: Ints) -> int:
+    """A replica cuts its log: to the target stated, else to where the leader's answer and its own epochs say.
+
+    Out of its leader's range below the log start there, it drops its log and starts there.
+    """
     b = e[E_BROKER]
     target = e[E_TARGET]
     if target == UNSET:
-        target = diverging_target(s, b, e[E_DIVERGING_EPOCH], e[E_DIVERGING_END])
-    if target >= s.leo[b]:
-        return OK
-    truncate_to(s, b, target)
+        target, _ = diverging_target(s, p, b, e[E_DIVERGING_EPOCH], e[E_DIVERGING_END])
+    if target > s.leo[b] and e[E_CAUSE] == CAUSE_OUT_OF_RANGE:
+        restart_at(s, p, b, target)
+    else:
+        truncate_to(s, p, b, target)
     return OK
 
 
@@ -304,7 +320,7 @@ def apply(s: State, p: Profile, e: Ints) -> int:
     if kind == FETCH_UPDATE:
         return apply_fetch_update(s, p, e)
     if kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
-        return apply_read(s, e)
+        return apply_read(s, p, e)
     if kind == FETCH_APPLY:
         r = e[E_REPLICA]
         if s.role[r] == ROLE_LEADER:
@@ -312,18 +328,20 @@ def apply(s: State, p: Profile, e: Ints) -> int:
         if e[E_END] >= 0:
             follower_append(s, e[E_BROKER], r, e[E_END], e[E_END_EVIDENCE])
         if e[E_HW] >= 0:
-            follower_advance_hw(s, r, e[E_HW])
+            follower_advance_hw(s, p, r, e[E_HW])
+        if e[E_EXTRA] >= 0 and p.log_start_follows:
+            follower_take_log_start(s, r, e[E_EXTRA])
         return OK
     if kind == ROLE_CHANGE:
         return apply_role(s, p, e)
     if kind == LOG_LOAD:
-        return apply_load(s, e)
+        return apply_load(s, p, e)
     if kind == ISR_REQUEST:
         return apply_isr_request(s, p, e)
     if kind == TRUNCATION:
-        return apply_truncation(s, e)
+        return apply_truncation(s, p, e)
     if kind == LOG_START_CHANGE:
-        s.log_start[e[E_BROKER]] = max(s.log_start[e[E_BROKER]], e[E_EXTRA])
+        move_log_start(s, e[E_BROKER], e[E_EXTRA])
         return OK
     return apply_cluster(s, e)
 
@@ -509,9 +527,8 @@ def check_isr_request(s: State, p: Profile, e: Ints, rows: Rows) -> None:
                 )
 
 
-@compiled
-def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int:
-    """Replay `events` in their order into `rows`. Returns the committed ISR mask after them, to carry on with."""
+def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Purgatory) -> int:
+    """Replay `events` in their order into `rows`, watched by `g`. Returns the committed ISR mask to carry on with."""
     n = len(s.leo)
     leo_before, hw_before = np.empty(n, np.int64), np.empty(n, np.int64)
     for k in range(len(events)):
@@ -530,13 +547,17 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int
         check_before(s, p, e, rows)
         hw_taken = s.hw[b] if b >= 0 else 0
         if kind == ROLE_CHANGE:
-            hw_taken = min(e[E_HW] if e[E_HW] >= 0 else s.hw[b], e[E_LEO] if e[E_LEO] >= 0 else s.leo[b])
+            hw_taken = e[E_HW] if e[E_HW] >= 0 else s.hw[b]
+            if p.truncation_lowers_hw or e[E_HW] >= 0:
+                hw_taken = min(hw_taken, e[E_LEO] if e[E_LEO] >= 0 else s.leo[b])
         verdict = apply(s, p, e)
         if verdict == BROKEN:
             check(rows, e, CHECK_RULE, b, s.leo[b], e[E_END] if kind == APPEND else e[E_FETCH])
         made_anew = kind == LOG_LOAD and e[E_VALUE] == 1  # its records went with the directory: that is no truncation
         if kind in (TRUNCATION, ROLE_CHANGE, LOG_LOAD) and s.leo[b] < leo_before[b] and not made_anew:
             cause = e[E_CAUSE] if kind == TRUNCATION else CAUSE_RECOVERY
+            if kind == ROLE_CHANGE and p.truncate_to_hw and e[E_VALUE] == ROLE_FOLLOWER and s.leo[b] == s.hw[b]:
+                cause = CAUSE_HIGH_WATERMARK
             put(rows.cut, rows.filled, N_CUT, (
                 e[E_SEQ], e[E_TS], b, s.epoch[b] if kind != LOG_LOAD else UNSET, leo_before[b], s.leo[b],
                 hw_before[b], cause, max(e[E_EVIDENCE], min(s.leo_evidence[b], BOUNDED)),
@@ -561,4 +582,5 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int
             overdue = note_expiry(s, p, b, e[E_TS])
             if overdue:
                 check(rows, e, CHECK_OVERDUE, b, overdue, 0)
+        watch(g, s, e, leo_before, hw_before)
     return isr_before

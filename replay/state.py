@@ -30,6 +30,7 @@ class State(NamedTuple):
     role: Ints  # [b] ROLE_*
     epoch: Ints  # [b] leader epoch that b acts under; -1 none yet
     epoch_start: Ints  # [b] LEO when b became leader of that epoch
+    follows: Ints  # [b] broker that b took for the leader last, itself when it leads; -1 none since it started
     isr: Ints  # [b] committed ISR as leader b knows it, a mask
     maximal_isr: Ints  # [b] ISR with pending expansions, a mask
     pending: Ints  # [b] not 0 while an ISR change of b is in flight: predicted or asked for (`isr_lifecycle`)
@@ -42,6 +43,8 @@ class State(NamedTuple):
     blocked: Ints  # [b, r] what kept r out of the ISR at its previous fetch, a mask (`isr_lifecycle`)
     out_for: Ints  # [b, r] for how long r has been out of sync while b was awake; -1 it is not
     acted: Ints  # [b] when b last did something as leader; 0 never
+    remote_start: Ints  # [b, r] leader's record of r's log start; -1 none
+    hw_sent: Ints  # [b, r] HW that the leader had at r's previous fetch: what it takes r to have been told
     cache_epoch: Ints  # [b, k] leader epoch cache: epochs, rising
     cache_start: Ints  # [b, k] their start offsets
     cache_len: Ints  # [b]
@@ -72,6 +75,7 @@ def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
         role=zeros(),
         epoch=np.full(brokers, NONE, np.int64),
         epoch_start=zeros(),
+        follows=np.full(brokers, NONE, np.int64),
         isr=zeros(),
         maximal_isr=zeros(),
         pending=zeros(),
@@ -84,6 +88,8 @@ def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
         blocked=square(0),
         out_for=square(NONE),
         acted=zeros(),
+        remote_start=square(NONE),
+        hw_sent=square(0),
         cache_epoch=np.full((brokers, CACHE_CAPACITY), NONE, np.int64),
         cache_start=np.zeros((brokers, CACHE_CAPACITY), np.int64),
         cache_len=zeros(),
