@@ -106,7 +106,7 @@ REQUEST_RULES = (
     Rule(
         "logger: Sending",
         "2.4-3.9",
-        "leader_and_isr sent",
+        "state_change leader_and_isr_sent",
         rf"Sending become-\w+ LeaderAndIsr request {_PARTITION_STATE} to broker (?P<subject_broker_id>\d+) for "
         r"partition .*",
         printed_by=_REQUESTS,
