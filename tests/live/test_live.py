@@ -8,6 +8,7 @@ election follows, and acks=all does not help. Producers send all the time; each 
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -192,23 +193,26 @@ def test_leader_epochs_begin_where_every_disk_says(topic: str, seen: Seen, repla
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_each_killed_leader_cut_its_log_when_it_came_back(topic: str, seen: Seen, replayed: Tables) -> None:
-    starts = [row["start_offset"] for row in tenures(seen, replayed[topic])]
-    possible = list(zip(seen.leaders, starts[1:], strict=False))
+def test_each_log_was_cut_where_its_broker_said(topic: str, seen: Seen, replayed: Tables) -> None:
+    said = {
+        (broker, int(offset))
+        for broker in Cluster.brokers
+        for offset in re.findall(
+            rf"\[UnifiedLog partition={topic}-0, .*\] Truncating to offset (\d+) ",
+            (seen.recording / "logs" / f"node-{broker}" / "server.log").read_text(),
+        )
+    }
     cuts = [(row["broker_id"], row["leo_after"]) for row in replayed[topic]["log_truncations"]]
-    assert {possible[kill] for kill in LOSSES[topic][1]} <= set(cuts) <= set(possible)
-    assert len(cuts) == len(set(cuts))
+    assert sorted(cuts) == sorted(said)
+    starts = [row["start_offset"] for row in tenures(seen, replayed[topic])]
+    assert {(seen.leaders[kill], starts[kill + 1]) for kill in LOSSES[topic][1]} <= said
 
 
 @pytest.mark.spark
-def test_the_whole_job_reports_the_same_and_breaks_no_expectation(
-    seen: Seen, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_the_tables_that_spark_writes_say_the_same(seen: Seen, spark: SparkSession, tmp_path: Path) -> None:
     recording = discover(str(seen.recording), recording_id="live")
-    stages = ("ingest", "replay", "validate", "report")
-    done = execute(spark, str(tmp_path), "live", recording, stages, {"shuffle_partitions": 2}, lambda *_: None)
+    settings = {"shuffle_partitions": 2}
+    done = execute(spark, str(tmp_path), "live", recording, ("ingest", "replay"), settings, lambda *_: None)
     incidents = [row.asDict(recursive=True) for row in done.warehouse.read("data_loss_incidents", "live").collect()]
     for topic in TOPICS:
         compare(seen, topic, [incident for incident in incidents if incident["topic"] == topic])
-    assert done.validation is not None
-    assert done.validation.errors == 0
