@@ -288,10 +288,12 @@ class PartitionReplay:
         at = places(rows, COMMIT_ROW)
         columns = commit_columns(at, self.answers)
         self.add_checks(commit_checks(at, self.answers))
+        isr = self.lists(at["isr"])
         columns |= {
             "broker_id": self.ids(at["broker"]),
             "last_replica_id": self.ids(at["replica"]),
-            "isr": self.lists(at["isr"]),
+            "isr": isr,
+            "isr_size": pc.list_value_length(isr),
         }
         return self.rows_table("commit_latency", rows, columns)
 
@@ -314,11 +316,12 @@ class PartitionReplay:
 
     def lists(self, masks: Ints) -> pa.Array:
         """Bit masks as sorted lists of broker ids, UNSET as null."""
+        each, place = np.unique(masks, return_inverse=True)
         found = [
             None if mask == UNSET else sorted(b for k, b in enumerate(self.brokers) if int(mask) & (1 << k))
-            for mask in masks.tolist()
+            for mask in each.tolist()
         ]
-        return pa.array(found, pa.list_(pa.int32()))
+        return pa.array(found, pa.list_(pa.int32())).take(pa.array(place))
 
     def rows_table(self, name: str, rows: Ints, columns: dict[str, pa.Array]) -> pa.Table:
         """Columns as a table of the schema, the key filled in."""

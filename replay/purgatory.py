@@ -307,7 +307,7 @@ def watch(g: Purgatory, s: State, e: Ints, leo_before: Ints, hw_before: Ints) ->
         g.settled_leo[b, r] = settled(g, b, e[E_TS])
     elif kind in (FETCH_READ, CONSUMER_READ, FETCH_LEFT_OUT):
         note_round(g, s, e)
-        if kind == FETCH_READ and e[E_HW] >= 0:
+        if kind == FETCH_READ and r >= 0 and e[E_HW] >= 0:
             g.told_hw[b, r] = e[E_HW]
 
 

@@ -132,7 +132,7 @@ def answers_to(ack_seq: Ints, answers: pa.Table) -> pa.Table:
 
 
 def commit_columns(at: dict[str, Ints], answers: pa.Table) -> dict[str, pa.Array]:
-    """`commit_latency` but for the brokers' ids: batches that left (`COMMIT_ROW`) beside their answers.
+    """`commit_latency` but for the brokers: batches that left (`COMMIT_ROW`) beside their answers.
 
     A commit's time is an estimate; the append came before it, and an answer without error was ready after it.
     """
@@ -145,7 +145,6 @@ def commit_columns(at: dict[str, Ints], answers: pa.Table) -> dict[str, pa.Array
     raced = committed & (error == 0) & (at["commit_seq"] > at["ack_seq"])
     evidence = np.maximum(np.maximum(at["evidence"], DERIVED), np.where(stated | raced, BOUNDED, DERIVED))
     parts = [numbers(answer.column(name), 0) for name in TIMING if name != "throttle_us"]
-    size = np.array([int(mask).bit_count() for mask in at["isr"].tolist()], np.int64)
     return phase_columns(answer) | {
         "seq": pa.array(at["seq"]),
         "leader_epoch": pa.array(at["epoch"]),
@@ -158,7 +157,6 @@ def commit_columns(at: dict[str, Ints], answers: pa.Table) -> dict[str, pa.Array
         "commit_ms": milliseconds(np.where(committed, commit - at["ts"], NONE)),
         "commit_seq": offsets(at["commit_seq"]),
         "committed_by": words(np.where(committed, at["cause"], 0), COMMIT_CAUSES, missing=~committed),
-        "isr_size": pa.array(size, mask=~committed),
         "error_code": answer.column("error_code"),
         "total_ms": milliseconds(np.where(acked == UNSET, NONE, np.sum(parts, axis=0))),
         "evidence": words(evidence, EVIDENCE),

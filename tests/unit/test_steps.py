@@ -14,6 +14,7 @@ from replay.log import (
     epoch_at,
 )
 from replay.profile import Profile, parse_version, profile_of
+from replay.purgatory import new_purgatory, with_room
 from replay.state import (
     ASSIGNED,
     DERIVED,
@@ -420,7 +421,7 @@ def test_broken_event_changes_nothing_and_is_reported(name: str) -> None:
     s = at(led(), leo=9, remote={B: 9, C: 9}, hw=9)
     before = copy(s)
     rows = kernel.new_rows(1)
-    kernel.fold(s, LATEST, event(kind, **fields)[None], ALL, rows)
+    kernel.fold(s, LATEST, event(kind, **fields)[None], ALL, rows, with_room(new_purgatory(3), 3, 1))
     assert not changed(before, s)
     assert rows.check[: rows.filled[kernel.N_CHECK], c.CHECK_ROW.index("check")].tolist()[-1] == c.CHECK_RULE
 
@@ -488,6 +489,7 @@ SWITCHES: dict[str, list[tuple[str, int]]] = {
     "isr_change_pending": [("2.6.3", 0), ("2.7.0", 1)],
     "expand_needs_unfenced": [("3.2.3", 0), ("3.3.0", 1)],
     "remembered_leo_max": [("3.2.3", 0), ("3.3.0", 1)],
+    "fetch_completes_on_hw": [("2.3.1", 0), ("2.4.0", 1), ("2.5.1", 1), ("2.6.0", 0)],
     "update_on_diverging": [("2.7.1", 1), ("2.7.2", 0), ("2.8.0", 1), ("2.8.1", 0), ("3.0.0", 0)],
 }
 
