@@ -44,7 +44,7 @@ from replay.purgatory import (
     release_all,
     with_room,
 )
-from replay.rounds import answers_in, commit_checks, commit_columns, round_checks, round_columns, rounds_of
+from replay.rounds import Topic, answers_in, commit_checks, commit_columns, round_checks, round_columns, rounds_of
 from replay.state import (
     ASSIGNED,
     BOUNDED,
@@ -94,7 +94,7 @@ class PartitionReplay:
         self.brokers: list[int] = []
         self.state = new_state(0, min_isr=1, lag_us=DEFAULT_LAG_US)
         self.profile: Profile = profile_of(LATEST)
-        self.remote_storage = False
+        self.topic = Topic()
         self.purgatory = new_purgatory(0)
         self.answers: pa.Table | None = None  # those to acks=all batches that are still open
         self.ledger = Ledger()
@@ -151,7 +151,7 @@ class PartitionReplay:
     def set_profile(self, batch: pa.Table) -> None:
         """The first configuration that names a version decides the rules."""
         for row in rows_of(batch, "config_change"):
-            self.remote_storage = bool(row["remote_storage"])
+            self.topic = Topic(bool(row["remote_storage"]), bool(row["leader_throttled"]))
             if row["kafka_version"]:
                 self.profile = profile_of(parse_version(row["kafka_version"]) or LATEST)
 
@@ -274,7 +274,7 @@ class PartitionReplay:
         g = self.purgatory
         saw = g.rounds[: g.filled[N_ROUND]]
         fetches = batch.take(np.searchsorted(batch.column("seq").to_numpy(), saw[:, ROUND_ROW.index("seq")]))
-        found = rounds_of(fetches, saw, self.profile, remote_storage=self.remote_storage)
+        found = rounds_of(fetches, saw, self.profile, self.topic)
         yield "fetch_rounds", self.rows_table("fetch_rounds", saw, round_columns(fetches, saw, found))
         self.add_checks(round_checks(fetches, saw, found, self.brokers))
         self.answers = answers_in(batch, self.answers)

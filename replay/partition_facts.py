@@ -27,6 +27,7 @@ DEFAULT_LAG_MS = 30_000  # replica.lag.time.max.ms from 2.5 on (KIP-537)
 DEFAULT_MIN_ISR = 1
 LAG_SETTING = "replica.lag.time.max.ms"
 MIN_ISR_SETTING = "min.insync.replicas"
+THROTTLED_SETTING = "{}.replication.throttled.replicas"  # partition:broker,... or *, of a topic (KIP-73)
 REMOTE_STORAGE_SETTING = "remote.storage.enable"
 
 
@@ -63,6 +64,7 @@ class PartitionFacts:
     lag_us: int = DEFAULT_LAG_MS * 1000
     min_insync_replicas: int = DEFAULT_MIN_ISR
     remote_storage: bool = False
+    throttled: set[str] = field(default_factory=set)  # 'leader', 'follower': whose replication quota lists it
     decisions: list[Decision] = field(default_factory=list)
     tenures: list[Tenure] = field(default_factory=list)
     by_kind: dict[str, list[Row]] = field(default_factory=dict)
@@ -128,6 +130,10 @@ class PartitionFacts:
             row["name"] == REMOTE_STORAGE_SETTING and row["value"] == "true" and row["topic"] is not None
             for row in rows
         )
+        for side in ("leader", "follower"):
+            lists = [r["value"] or "" for r in rows if r["name"] == THROTTLED_SETTING.format(side)]
+            if any(one == "*" or one.startswith(f"{self.partition}:") for text in lists for one in text.split(",")):
+                self.throttled.add(side)
         self.lag_us = stated.get(LAG_SETTING, DEFAULT_LAG_MS) * 1000
         self.min_insync_replicas = stated.get(MIN_ISR_SETTING, DEFAULT_MIN_ISR)
 
@@ -344,6 +350,7 @@ class PartitionFacts:
                 "replica_lag_time_max_us": self.lag_us,
                 "kafka_version": self.kafka_version,
                 "remote_storage": self.remote_storage,
+                "leader_throttled": "leader" in self.throttled,
                 "evidence": "observed",
             },
         )

@@ -26,7 +26,8 @@ def fetch(**fields: int) -> Ints:
     asked = {
         "follower": 1, "offset": 100, "bytes": 0, "request_bytes": 0, "request_forced": 0, "max_wait": FULL,
         "min_bytes": 1, "local": 100, "wait": 0, "throttle": 0, "error": 0, "diverging": 0, "preferred": NONE,
-        "run": UNSET, "run_timeouts": UNSET, "left_out": 0, "remote_storage": 0, "ts": NOW, **fields,
+        "run": UNSET, "run_timeouts": UNSET, "left_out": 0, "remote_storage": 0, "leader_throttled": 1,
+        "ts": NOW, **fields,
     }  # fmt: skip
     asked["request_bytes"] = max(asked["request_bytes"], asked["bytes"])
     out = np.zeros(w.ASKED_WIDTH, np.int64)
@@ -150,6 +151,7 @@ def test_leaders_quota_keeps_records_from_a_follower_outside_the_isr() -> None:
     assert why(parked(wait=FULL, bytes=70), behind) == "throttled"  # the quota was free again once time was up
     assert why(fetch(bytes=70), behind) == "enough_bytes"
     assert why(parked(wait=FULL), held(leo=300, settled_leo=290, in_isr=1)) == "timeout"
+    assert why(parked(wait=FULL, leader_throttled=0), behind) == "timeout"
     assert why(parked(wait=FULL), held(leo=101, settled_leo=100, in_isr=0)) == "timeout"  # it came while it waited
 
 
@@ -330,9 +332,10 @@ def test_unlisted_fetches_of_a_session_are_one_round() -> None:
     assert (run["run_count"], run["run_timeouts"], run["completed_by"], run["wait_ms"]) == (3, 3, "timeout", 500.0)
 
 
-def left_out(back: int, **fields: Any) -> list[dict[str, Any]]:
+def left_out(back: int, *, listed: str = "0:2", **fields: Any) -> list[dict[str, Any]]:
     """Broker 2 leaves the partition out of two requests and comes back to it at offset `back`."""
     history = led()
+    history.add("config_change", 12, name="follower.replication.throttled.replicas", value=listed)
     history.produce(20, 1, 0, acks=1)
     session(history, 40, 0, 0, bytes=100, hw=0, offset=0, **fields)
     session(history, 540, 1, 480, forgotten=True, in_request=False, in_response=False, offset=None)
@@ -345,6 +348,10 @@ def test_partition_that_the_follower_left_out_and_came_back_to_was_throttled() -
     _, out, _ = left_out(1)
     assert (out["completed_by"], out["quota"], out["run_count"]) == ("throttled", "follower", 2)
     assert (out["fetch_offset"], out["bytes"], out["evidence"]) == (1, None, "bounded")
+
+
+def test_partition_that_is_not_listed_for_a_quota_was_not_throttled() -> None:
+    assert [row["quota"] for row in left_out(1, listed="1:2,2:2")] == [None, None]
 
 
 def test_partition_that_came_back_after_an_error_was_not_throttled() -> None:
