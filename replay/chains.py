@@ -428,10 +428,13 @@ def unlisted(update: dict[str, Any], row: Row, at: Phases) -> Operation:
 def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
     """Requests in which a follower left the partition out though it went on fetching it: its replication quota.
 
-    A follower that has nothing else to ask for sends no request at all. An error, a divergence or a new leader also
-    take a partition out of a session; then the follower does not go on where it was.
+    Known only where the topic lists throttled replicas. A follower that has nothing else to ask for sends no request at
+    all. An error, a divergence or a new leader also take a partition out of a session; then the follower does not go on
+    where it was.
     """
-    chain = []
+    chain: list[Operation] = []
+    if "follower" not in facts.throttled:
+        return chain
     for row in sorted(
         facts.left_out.get((tenure.leader, tenure.epoch), ()), key=lambda r: (phases(r).taken, r["fact_id"])
     ):

@@ -45,7 +45,7 @@ from replay.purgatory import (
     release_all,
     with_room,
 )
-from replay.rounds import answers_in, commit_checks, commit_columns, round_checks, round_columns, rounds_of
+from replay.rounds import Topic, answers_in, commit_checks, commit_columns, round_checks, round_columns, rounds_of
 from replay.state import (
     ASSIGNED,
     BOUNDED,
@@ -97,7 +97,7 @@ class PartitionReplay:
         self.brokers: list[int] = []
         self.state = new_state(0, min_isr=1, lag_us=DEFAULT_LAG_US)
         self.profile: Profile = profile_named(None, None)
-        self.remote_storage = False
+        self.topic = Topic()
         self.purgatory = new_purgatory(0)
         self.answers: pa.Table | None = None  # those to acks=all batches that are still open
         self.ledger = Ledger()
@@ -161,7 +161,7 @@ class PartitionReplay:
         """The first configuration that names a version decides the rules."""
         for row in rows_of(batch, "config_change"):
             if row["remote_storage"] is not None:
-                self.remote_storage = row["remote_storage"]
+                self.topic = Topic(row["remote_storage"], bool(row["leader_throttled"]))
             if row["kafka_version"]:
                 self.profile = profile_named(row["kafka_version"], row["inter_broker_protocol"])
 
@@ -278,7 +278,7 @@ class PartitionReplay:
         g = self.purgatory
         saw = g.rounds[: g.filled[N_ROUND]]
         fetches = batch.take(np.searchsorted(batch.column("seq").to_numpy(), saw[:, ROUND_ROW.index("seq")]))
-        found = rounds_of(fetches, saw, self.profile, remote_storage=self.remote_storage)
+        found = rounds_of(fetches, saw, self.profile, self.topic)
         yield "fetch_rounds", self.rows_table("fetch_rounds", saw, round_columns(fetches, saw, found))
         self.add_checks(round_checks(fetches, saw, found, self.brokers))
         self.answers = answers_in(batch, self.answers)
@@ -292,10 +292,12 @@ class PartitionReplay:
         at = places(rows, COMMIT_ROW)
         columns = commit_columns(at, self.answers)
         self.add_checks(commit_checks(at, self.answers))
+        isr = self.lists(at["isr"])
         columns |= {
             "broker_id": self.ids(at["broker"]),
             "last_replica_id": self.ids(at["replica"]),
-            "isr": self.lists(at["isr"]),
+            "isr": isr,
+            "isr_size": pc.list_value_length(isr),
         }
         return self.rows_table("commit_latency", rows, columns)
 
@@ -323,11 +325,12 @@ class PartitionReplay:
 
     def lists(self, masks: Ints) -> pa.Array:
         """Bit masks as sorted lists of broker ids, UNSET as null."""
+        each, place = np.unique(masks, return_inverse=True)
         found = [
             None if mask == UNSET else sorted(b for k, b in enumerate(self.brokers) if int(mask) & (1 << k))
-            for mask in masks.tolist()
+            for mask in each.tolist()
         ]
-        return pa.array(found, pa.list_(pa.int32()))
+        return pa.array(found, pa.list_(pa.int32())).take(pa.array(place))
 
     def rows_table(self, name: str, rows: Ints, columns: dict[str, pa.Array]) -> pa.Table:
         """Columns as a table of the schema, the key filled in."""

@@ -10,12 +10,11 @@ import pyarrow as pa
 from replay.order import order_partition
 from replay.partition_facts import PartitionFacts
 from replay.rows import Row, rows_of_facts
-from schemas.facts import FACTS
+from replay.sessions import SESSION_SCHEMA
 
 START = datetime(2024, 5, 1, 3, 0, tzinfo=UTC)
 TOPIC, PARTITION = "orders", 0
 KEY = {"recording_id": "small", "topic": TOPIC, "topic_id": None, "incarnation": 0, "partition": PARTITION}
-FACT_SCHEMA = pa.schema([f.with_nullable(nullable=True) for f in FACTS.arrow_schema])
 
 
 def at(ms: float) -> datetime:
@@ -108,12 +107,12 @@ class History:
 
     def table(self, kind: str | None = None) -> pa.Table:
         """The facts, or those of one kind, as the parse stage gives them."""
-        return pa.Table.from_pylist([r for r in self.rows if kind in (None, r["kind"])], schema=FACT_SCHEMA)
+        return pa.Table.from_pylist([r for r in self.rows if kind in (None, r["kind"])], schema=SESSION_SCHEMA)
 
     def facts(self, rows: list[dict[str, Any]] | None = None, **settings: Any) -> PartitionFacts:
         """The partition's facts as the order stage gets them; fetches stand for themselves."""
         told = self.rows if rows is None else rows
-        found = rows_of_facts(pa.Table.from_pylist(told, schema=FACT_SCHEMA))
+        found = rows_of_facts(pa.Table.from_pylist(told, schema=SESSION_SCHEMA))
         return PartitionFacts(
             topic=TOPIC,
             topic_id=None,

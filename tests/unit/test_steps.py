@@ -14,6 +14,7 @@ from replay.log import (
     epoch_at,
 )
 from replay.profile import Profile, parse_version, profile_named, profile_of
+from replay.purgatory import new_purgatory, with_room
 from replay.state import (
     ASSIGNED,
     DERIVED,
@@ -420,7 +421,7 @@ def test_broken_event_changes_nothing_and_is_reported(name: str) -> None:
     s = at(led(), leo=9, remote={B: 9, C: 9}, hw=9)
     before = copy(s)
     rows = kernel.new_rows(1)
-    kernel.fold(s, LATEST, event(kind, **fields)[None], ALL, rows)
+    kernel.fold(s, LATEST, event(kind, **fields)[None], ALL, rows, with_room(new_purgatory(3), 3, 1))
     assert not changed(before, s)
     assert rows.check[: rows.filled[kernel.N_CHECK], c.CHECK_ROW.index("check")].tolist()[-1] == c.CHECK_RULE
 
