@@ -43,8 +43,9 @@ LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
     E_DUPLICATE,
     E_EVIDENCE,
     E_SEQ,
-) = range(25)
-EVENT_WIDTH = 25
+    E_LO,  # earliest that it can have happened
+) = range(26)
+EVENT_WIDTH = 26
 
 ISR_STATES = ("committed", "pending_expand", "pending_shrink")
 ISR_COMMITTED, ISR_PENDING_EXPAND, ISR_PENDING_SHRINK = range(3)

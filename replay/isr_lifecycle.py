@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 # What keeps a replica out of the ISR, as it was last looked at; a mask.
 BELOW_HW, BELOW_EPOCH_START, FENCED, STOPPING, IN_FLIGHT, NOT_ASSIGNED, NEVER_FETCHED = 1, 2, 4, 8, 16, 32, 64
 
-NOTHING_PENDING, PREDICTED, ASKED = 0, 1, 2  # State.pending: by the engine's own rule, or as a source tells
+NOTHING_PENDING, PREDICTED, ASKED, DOUBTFUL = 0, 1, 2, 3
+# State.pending: by the engine's own rule; as a source tells; by a fetch that may have come before the last change ended
 
 AWAKE_US = 1_000_000  # a leader that writes nothing for longer may have stood still; its expiry task stood still too
 OVERDUE_SLACK_US = 1_000_000

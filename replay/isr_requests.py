@@ -142,6 +142,16 @@ def changes_of(facts: PartitionFacts, tenure: Tenure) -> list[Change]:
     return lines + [c for c in asked_by_request(facts, tenure) if c.shrinks not in told and c.shrinks]
 
 
+def learnt_awake(facts: PartitionFacts, tenure: Tenure, decided: int) -> Window:
+    """When the leader learnt of a decision: as usual, or once it was awake again where it stood still then."""
+    usual = decision_window(decided)
+    for before, after in facts.standstills.get(tenure.leader, ()):
+        if before <= usual.est < after:
+            late = decision_window(after)
+            return Window(usual.lo, late.est, late.hi)
+    return usual
+
+
 def learnt_before(row: Row, joins: Joins, usual: Window) -> Window:
     """When the leader learnt that a broker is unfenced: before it first asked for it to join."""
     if row["fenced"] is not False:
@@ -289,7 +299,7 @@ def shrink_operation(facts: PartitionFacts, tenure: Tenure, change: Change) -> O
         "stood_still_us": stood_still(facts, tenure.leader, change.us),
     }
     drafts.append(Draft("isr_request", row, window, fields))
-    return Operation(OP_CONTROL, window, drafts)
+    return Operation(OP_CONTROL, window, drafts, offset=row["offset"] or 0 if states_leos else 0)
 
 
 def stood_still(facts: PartitionFacts, broker: int, us: int) -> int | None:

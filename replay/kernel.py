@@ -46,6 +46,7 @@ from replay.encoding import (
     E_KIND,
     E_LEADER,
     E_LEO,
+    E_LO,
     E_PARTITION_EPOCH,
     E_REPLICA,
     E_SEQ,
@@ -81,7 +82,17 @@ from replay.encoding import (
     STEP_TRUNCATE,
     TRUNCATION,
 )
-from replay.isr_lifecycle import ASKED, NOTHING_PENDING, PREDICTED, is_out_of_sync, note_expiry, who_knows
+from replay.isr_lifecycle import (
+    ASKED,
+    DOUBTFUL,
+    IN_FLIGHT,
+    NOTHING_PENDING,
+    PREDICTED,
+    blocks_expansion,
+    is_out_of_sync,
+    note_expiry,
+    who_knows,
+)
 from replay.jit import compiled
 from replay.log import copy_epochs, diverging_target, truncate_to
 from replay.state import (
@@ -163,7 +174,10 @@ def apply_fetch_update(s: State, p: Profile, e: Ints) -> int:
         take_stated_leo(s, r, b, offset, OBSERVED)
     if refused:
         return verdict
+    free = s.pending[b] == NOTHING_PENDING
     leader_handle_fetch(s, p, b, r, offset, e[E_TS])
+    if free and s.pending[b] == PREDICTED and e[E_LO] <= s.settled[b]:
+        s.pending[b] = DOUBTFUL
     if e[E_UNTIL] != UNSET and e[E_UNTIL] > e[E_TS]:
         leader_handle_fetch(s, p, b, r, offset, e[E_UNTIL])
     return verdict
@@ -224,14 +238,18 @@ def apply_isr_request(s: State, p: Profile, e: Ints) -> int:
     if s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH]:
         return OK  # a zombie, or a broker that has moved on: the decision does not act on it
     if e[E_VALUE] == ISR_COMMITTED:
+        s.asked[b] &= ~e[E_ISR]
+        s.settled[b] = max(s.settled[b], e[E_TS])
         leader_commit_isr(s, p, b, e[E_ISR], e[E_TS])
     elif e[E_VALUE] == REQUEST_RESET:
         if e[E_ISR] != UNSET:
             s.isr[b] = e[E_ISR]
         s.maximal_isr[b], s.pending[b] = s.isr[b], NOTHING_PENDING
+        s.settled[b] = max(s.settled[b], e[E_TS])
     elif e[E_VALUE] in (ISR_PENDING_EXPAND, ISR_PENDING_SHRINK):
         if e[E_VALUE] == ISR_PENDING_EXPAND:
             s.maximal_isr[b] = s.isr[b] | e[E_ISR]
+            s.asked[b] |= e[E_ISR] & ~s.isr[b]
         if p.isr_change_pending:
             s.pending[b] = ASKED
         else:
@@ -477,6 +495,7 @@ def check_before(s: State, p: Profile, e: Ints, rows: Rows) -> None:
 def check_isr_request(s: State, p: Profile, e: Ints, rows: Rows) -> None:
     """What the leader asks for, or is granted, against what the engine says it had to ask for.
 
+    A prediction that may have come too early (`DOUBTFUL`) counts where it came true, not where it did not.
     An expansion is compared once: with the request where a source has it, else with the commit. A replica that the
     engine expands and the next decision leaves out was predicted and never came.
     """
@@ -485,14 +504,17 @@ def check_isr_request(s: State, p: Profile, e: Ints, rows: Rows) -> None:
         check(rows, e, CHECK_OVERDUE, b, 0, 0)
     if s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH]:
         return
+    doubted = s.pending[b] == DOUBTFUL
     for r in range(len(s.leo)):
         bit = 1 << r
         expected = bool(s.maximal_isr[b] & bit)
         if asked == ISR_PENDING_EXPAND and r == e[E_REPLICA]:
-            fresh = expected and (s.pending[b] == PREDICTED or not p.isr_change_pending)
+            fresh = expected and (s.pending[b] == PREDICTED or doubted or not p.isr_change_pending)
+            if doubted and not expected:  # the doubtful one was wrong: without it, this one?
+                fresh = blocks_expansion(s, p, b, r) in (0, IN_FLIGHT)
             check(rows, e, CHECK_EXPANSION, r, r if fresh else NONE, r)
-        elif asked == ISR_COMMITTED and p.isr_change_pending and s.pending[b] != ASKED:
-            joins = bool(e[E_ISR] & ~s.isr[b] & bit)
+        elif asked == ISR_COMMITTED and p.isr_change_pending:
+            joins = bool(e[E_ISR] & ~s.isr[b] & ~s.asked[b] & bit)
             if joins or (s.pending[b] == PREDICTED and expected and not e[E_ISR] & bit):
                 check(rows, e, CHECK_EXPANSION, r, r if expected else NONE, r if joins else NONE)
         elif asked == ISR_PENDING_SHRINK and s.isr[b] & bit and r != b:

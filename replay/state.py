@@ -42,6 +42,8 @@ class State(NamedTuple):
     blocked: Ints  # [b, r] what kept r out of the ISR at its previous fetch, a mask (`isr_lifecycle`)
     out_for: Ints  # [b, r] for how long r has been out of sync while b was awake; -1 it is not
     acted: Ints  # [b] when b last did something as leader; 0 never
+    asked: Ints  # [b] who b has asked to join and has not got yet, a mask
+    settled: Ints  # [b] when b's last ISR change ended; 0 never
     cache_epoch: Ints  # [b, k] leader epoch cache: epochs, rising
     cache_start: Ints  # [b, k] their start offsets
     cache_len: Ints  # [b]
@@ -84,6 +86,8 @@ def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
         blocked=square(0),
         out_for=square(NONE),
         acted=zeros(),
+        asked=zeros(),
+        settled=zeros(),
         cache_epoch=np.full((brokers, CACHE_CAPACITY), NONE, np.int64),
         cache_start=np.zeros((brokers, CACHE_CAPACITY), np.int64),
         cache_len=zeros(),

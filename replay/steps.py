@@ -191,7 +191,7 @@ def make_leader(s: State, p: Profile, b: int, epoch: int, isr: int, now: int) ->
         s.fetched[b, r] = now if led else 0
         s.caught_up[b, r] = now if isr & (1 << r) else 0
         s.blocked[b, r], s.out_for[b, r] = NEVER_FETCHED, NONE
-    s.acted[b] = now
+    s.acted[b], s.asked[b], s.settled[b] = now, 0, now
     leader_maybe_increment_hw(s, p, b, now)
 
 
