@@ -382,7 +382,7 @@ def with_expansions(tenure: Tenure, operations: list[Operation], changes: Sequen
         for place, draft in enumerate(op.drafts):
             if draft.kind == "fetch_update":
                 told = max(min(change.us for change in changes), op.window.lo)
-                op.window = Window(op.window.lo, min(op.window.est, told), min(op.window.hi, told + STAMP_EARLY_US))
+                op.window = Window(op.window.lo, min(op.window.est, told - 1), min(op.window.hi, told + STAMP_EARLY_US))
                 op.drafts[place + 1 : place + 1] = [expand_draft(tenure, change) for change in changes]
                 return operations
     return operations

@@ -89,6 +89,7 @@ from replay.isr_lifecycle import (
     NOTHING_PENDING,
     PREDICTED,
     blocks_expansion,
+    is_doubtful,
     is_out_of_sync,
     note_expiry,
     who_knows,
@@ -504,7 +505,7 @@ def check_isr_request(s: State, p: Profile, e: Ints, rows: Rows) -> None:
         check(rows, e, CHECK_OVERDUE, b, 0, 0)
     if s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH]:
         return
-    doubted = s.pending[b] == DOUBTFUL
+    doubted = is_doubtful(s, b, e[E_TS])
     for r in range(len(s.leo)):
         bit = 1 << r
         expected = bool(s.maximal_isr[b] & bit)
