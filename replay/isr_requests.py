@@ -42,7 +42,9 @@ WORDINGS: Final = (  # what a line about a rejected update says -> error code
     ("OPERATION_NOT_ATTEMPTED", 55),
     ("INELIGIBLE_REPLICA", 107),
     ("leader epoch is old", 74),
+    ("old leader epoch", 74),  # 2.7-3.1
     ("partition epoch is invalid", 95),
+    ("invalid version", 95),  # 2.7-3.1
     ("request is invalid", 42),
     ("about this topic or partition", 3),
     ("about this topic", 100),

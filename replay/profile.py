@@ -21,7 +21,7 @@ class Profile(NamedTuple):
     hw_caught_up_eligible: int  # 3.6+ (KAFKA-15021): outside the ISR it counts only if it may join
     hw_needs_min_isr: int  # 3.7+ (KAFKA-15583): no raise while the committed ISR is below min.insync.replicas
     hw_after_isr_commit: int  # synchronous commits, and 3.1+ (KAFKA-13091): one attempt after each ISR commit
-    isr_change_pending: int  # 2.7+ and protocol 2.7-IV2+ (KIP-497): ISR changes are requests, one in flight
+    isr_change_pending: int  # 2.7 with AlterIsr (KIP-497), 2.8+: an ISR change is pending till answered, one in flight
     expiry_twice_per_lag: int  # 0.10.2+: the expiry task runs each replica.lag.time.max.ms / 2, before each lag
     expiry_spares_equal_leo: int  # 2.1+ (KAFKA-7152): at the leader's LEO nobody is out of sync
     expand_needs_unfenced: int  # 3.3+ (KIP-841)
@@ -30,7 +30,8 @@ class Profile(NamedTuple):
 
 
 LATEST: Version = (4, 1, 0)
-ALTER_ISR: Protocol = (2, 7, 2)  # 2.7-IV2, ApiVersion.isAlterIsrSupported: below it the leader writes to ZooKeeper
+ALTER_ISR: Protocol = (2, 7, 2)  # 2.7-IV2, ApiVersion.isAlterIsrSupported: below it the leader writes to ZooKeeper,
+# itself up to 2.7, through ZkIsrManager from 2.8 on: answered at once, and pending where the update lost
 LAST_IV = 99  # a protocol version named without IV stands for its last one
 
 
@@ -62,7 +63,7 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         hw_caught_up_eligible=int(version >= (3, 6, 0)),
         hw_needs_min_isr=int(version >= (3, 7, 0)),
         hw_after_isr_commit=int(not requests or version >= (3, 1, 0)),
-        isr_change_pending=int(requests),
+        isr_change_pending=int(requests or version >= (2, 8, 0)),
         expiry_twice_per_lag=int(version >= (0, 10, 2)),
         expiry_spares_equal_leo=int(version >= (2, 1, 0)),
         expand_needs_unfenced=int(version >= (3, 3, 0)),

@@ -505,7 +505,11 @@ def test_switch_turns_at_the_versions_where_kafka_changed(switch: str, edges: li
     [("0.10.2", 0), ("2.6", 0), ("2.7-IV1", 0), ("2.7-IV2", 1), ("2.7", 1), ("2.8-IV1", 1), (None, 1)],
 )
 def test_isr_changes_are_requests_from_protocol_2_7_iv2_on(protocol: str | None, requests: int) -> None:
-    assert profile_named("2.8.2", protocol).isr_change_pending == requests
+    assert profile_named("2.7.2", protocol).isr_change_pending == requests
+
+
+def test_isr_written_to_zookeeper_is_pending_too_from_2_8_on() -> None:
+    assert profile_named("2.8.2", "0.10.2").isr_change_pending
 
 
 @pytest.mark.parametrize(("protocol", "attempts"), [("2.6", 1), ("2.8", 0)])
