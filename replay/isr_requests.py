@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SAME_CHANGE_US: Final = 2_000_000  # a leader that shrinks writes two lines, on a loaded host well apart
 OUT_OF_SYNC = re.compile(r"\(brokerId: (\d+), endOffset: (-?\d+)")
+EXPANDING = re.compile(r"Expanding ISR from ([\d,]*) to")
 RESET_ERRORS: Final = frozenset({55, 107})  # OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA
 FINAL_ERRORS: Final = frozenset({3, 42, 74, 95, 100, 108})
 # UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST, FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, UNKNOWN_TOPIC_ID,
@@ -108,8 +109,18 @@ def asked_by_line(lines: Sequence[Row]) -> list[Change]:
         second = row["name"].startswith("pending_") and before is not None and not before.row["name"].startswith("pend")
         if second and before and sorted(before.isr) == sorted(row["isr"]) and us - before.us <= SAME_CHANGE_US:
             continue
-        out.append(Change(row, us, shrinks, sorted(row["isr"]), row["replica_id"], by_line=True))
+        out.append(Change(row, us, shrinks, sorted(row["isr"]), joining_of(row), by_line=True))
     return out
+
+
+def joining_of(row: Row) -> int | None:
+    """Who is to join: named, or whom the new ISR has and the old one has not (`Expanding ISR from 2 to 2,3`)."""
+    if row["replica_id"] is not None or row["name"] != "expand":
+        replica: int | None = row["replica_id"]
+        return replica
+    listed = EXPANDING.search(row["text"] or "")
+    joining = sorted(set(row["isr"]) - {int(b) for b in listed[1].split(",") if b}) if listed else []
+    return joining[0] if len(joining) == 1 else None
 
 
 def asked_by_request(facts: PartitionFacts, tenure: Tenure) -> list[Change]:

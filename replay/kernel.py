@@ -123,6 +123,7 @@ from replay.steps import (
     note_hw,
     note_leo,
 )
+from replay.windows import STAMP_LATE_US
 
 if TYPE_CHECKING:
     from replay.profile import Profile
@@ -161,6 +162,12 @@ def last_leader(s: State) -> int:
 
 
 @compiled
+def fetch_time(e: Ints) -> int:
+    """The time that the leader notes of a fetch: of before it reads, seconds earlier if it stood still meanwhile."""
+    return int(min(e[E_TS], e[E_LO] + STAMP_LATE_US) if e[E_LO] > 0 else e[E_TS])
+
+
+@compiled
 def apply_fetch_update(s: State, p: Profile, e: Ints) -> int:
     """A follower's fetch reaches the leader. Its offset states the follower's LEO, even where the leader refuses it."""
     b, r, offset = e[E_BROKER], e[E_REPLICA], e[E_FETCH]
@@ -176,7 +183,7 @@ def apply_fetch_update(s: State, p: Profile, e: Ints) -> int:
     if refused:
         return verdict
     free = s.pending[b] == NOTHING_PENDING
-    leader_handle_fetch(s, p, b, r, offset, e[E_TS])
+    leader_handle_fetch(s, p, b, r, offset, fetch_time(e))
     if free and s.pending[b] == PREDICTED and e[E_LO] <= s.settled[b]:
         s.pending[b] = DOUBTFUL
     if e[E_UNTIL] != UNSET and e[E_UNTIL] > e[E_TS]:
@@ -542,6 +549,7 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int
         leo_before[:] = s.leo
         hw_before[:] = s.hw
         pending_before = s.pending[b] if b >= 0 else 0
+        member_before = s.isr[b] if b >= 0 else 0
         remote_before = s.remote_leo[b, r] if kind == FETCH_UPDATE else UNSET
         blocked = s.blocked[b, r] if b >= 0 and r >= 0 else 0
         check_before(s, p, e, rows)
@@ -573,6 +581,8 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int
             emit_isr(s, e, (ISR_PENDING_SHRINK, e[E_ISR], s.isr[b]), 0, rows)
         elif b >= 0 and not pending_before and s.pending[b] and s.maximal_isr[b] != s.isr[b]:
             emit_isr(s, e, (ISR_PENDING_EXPAND, s.maximal_isr[b], s.isr[b]), blocked, rows)
+        elif kind == FETCH_UPDATE and s.isr[b] != member_before:  # written at once: asked and granted
+            emit_isr(s, e, (ISR_PENDING_EXPAND, s.isr[b], member_before), blocked, rows)
         elif kind in (APPEND, FETCH_UPDATE, FETCH_READ) and s.epoch[b] == e[E_EPOCH]:
             overdue = note_expiry(s, p, b, e[E_TS])
             if overdue:

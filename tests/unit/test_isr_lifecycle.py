@@ -37,7 +37,7 @@ from replay.profile import Profile, profile_named, profile_of
 from replay.rows import Row
 from replay.spine import Tenure
 from replay.state import ASSIGNED, NONE, Ints, State
-from replay.windows import Window
+from replay.windows import STAMP_LATE_US, Window
 
 ZOOKEEPER = profile_named("2.6.0", None)
 
@@ -145,6 +145,12 @@ def test_what_kept_a_replica_out_is_remembered_until_it_fetches_again() -> None:
     apply(s, c.FETCH_UPDATE, broker=A, replica=C, fetch=4)
     assert s.blocked[A, C] == 0
     assert s.maximal_isr[A] == ALL
+
+
+def test_leader_notes_the_time_before_it_read_of_a_fetch_that_a_standstill_held_up() -> None:
+    s = with_offsets(led(), leo=9, hw=4)
+    apply(s, c.FETCH_UPDATE, broker=A, replica=C, fetch=9, ts=NOW + LAG, lo=NOW)
+    assert s.caught_up[A, C] == NOW + STAMP_LATE_US
 
 
 # -- requests and their ends
@@ -287,6 +293,16 @@ def test_expansion_that_never_came_is_a_mismatch() -> None:
 
 def test_expansion_that_never_came_does_not_count_where_a_change_may_have_been_in_flight() -> None:
     assert not checks(alone(), commits(0b001, NOW + 7), fetch_of_c(NOW + 9, NOW + 5), commits(0b001, NOW + 20))
+
+
+def test_expansion_written_to_zookeeper_at_once_is_compared_with_its_line_and_has_its_reason() -> None:
+    history = returning(asked_at=None)
+    isr_line(history, 1800, "expand", [1, 2, 3], text="Expanding ISR from 1,2 to 1,2,3", leader_epoch=None)
+    history.decide(1805, None, [1, 2, 3])
+    tables = replayed(history, kafka_version="2.6.3")
+    found = [(r["compared"], r["matched"]) for r in tables["conformance"] if r["check"] == "predicted_expansion"]
+    assert found == [(1, 1)]
+    assert [r["reason"] for r in tables["isr_timeline"] if r["movers"]][-1] == "leo_reached_hw"
 
 
 # -- from facts to rows
