@@ -52,7 +52,6 @@ WORDINGS: Final = (  # what a line about a rejected update says -> error code
     ("removed from the replica set", 108),
     ("unexpected", -1),
 )
-LOST_UPDATE = "skip updating ISR"  # ZooKeeper: somebody else wrote the state meanwhile
 
 
 @dataclass(slots=True)
@@ -195,7 +194,7 @@ def request_operations(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> l
     ]
     lines = leader_lines(facts, tenure)
     out += [rejection(tenure, row, error) for row in lines if (error := error_of_line(row)) is not None]
-    if not any(row["name"] == "failed" for row in lines):
+    if not any(error_of_line(row) is not None for row in lines):
         out += [
             rejection(tenure, row, row["error_code"])
             for row in requests_of(facts, tenure)
@@ -209,7 +208,7 @@ def commit_lines(lines: Iterable[Row]) -> dict[int | None, list[Row]]:
     """Per partition epoch the lines with which the leader took it over: from the answer, from the metadata."""
     out: dict[int | None, list[Row]] = {}
     for row in lines:
-        if row["name"] in ("updated", "metadata") and row["partition_epoch"] is not None:
+        if row["name"] in ("updated", "metadata", "applied") and row["partition_epoch"] is not None:
             out.setdefault(row["partition_epoch"], []).append(row)
     return out
 
@@ -252,11 +251,11 @@ def place_of(op: Operation) -> tuple[int, int]:
 
 def error_of_line(row: Row) -> int | None:
     """Error code of a line about an update that failed; None: no such line, or its answer only came late."""
-    if row["name"] != "failed":
+    if row["name"] == "zookeeper_conflict":
+        return RESET_BY_ZOOKEEPER
+    if row["name"] not in ("failed", "removed_from_replicas"):
         return None
     text = row["value"] or row["text"] or ""
-    if LOST_UPDATE in text:
-        return RESET_BY_ZOOKEEPER
     return next((code for words, code in WORDINGS if words in text), None)
 
 
@@ -272,7 +271,7 @@ def rejection(tenure: Tenure, row: Row, error: int) -> Operation:
         "cause": outcome_of(error),
         "error_code": error,
         "replica_id": row["replica_id"] if by_line else None,
-        "isr": held_isr(tenure, window.est) if LOST_UPDATE in (row["text"] or "") else None,
+        "isr": held_isr(tenure, window.est) if row["name"] == "zookeeper_conflict" else None,
     }
     return Operation(OP_CONTROL, window, [Draft("isr_request", row, window, fields)])
 

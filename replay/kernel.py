@@ -7,27 +7,25 @@ An event that breaks a rule changes nothing and is reported (`CHECK_RULE`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from replay.emit import N_CUT, N_HW, N_LEO, Rows, check, put
 from replay.encoding import (
     APPEND,
     BROKER_CHANGE,
     CAUSE_RECOVERY,
-    CHECK_EXPANSION,
     CHECK_FETCH_IS_LEO,
     CHECK_HW_LINE,
     CHECK_OVERDUE,
     CHECK_RESPONSE_HW,
     CHECK_ROLE_HW,
     CHECK_ROLE_LEO,
-    CHECK_ROW,
     CHECK_RULE,
     CHECK_SHRINK,
     CONFIG_CHANGE,
     CONSUMER_READ,
-    CUT_ROW,
     E_ASSIGNED,
     E_BROKER,
     E_CAUSE,
@@ -44,10 +42,8 @@ from replay.encoding import (
     E_HW,
     E_ISR,
     E_KIND,
-    E_LEADER,
     E_LEO,
     E_LO,
-    E_PARTITION_EPOCH,
     E_REPLICA,
     E_SEQ,
     E_TARGET,
@@ -57,16 +53,12 @@ from replay.encoding import (
     FETCH_APPLY,
     FETCH_READ,
     FETCH_UPDATE,
-    HW_ROW,
     ISR_COMMITTED,
     ISR_PENDING_EXPAND,
     ISR_PENDING_SHRINK,
     ISR_REQUEST,
-    ISR_ROW,
-    LEO_ROW,
     LOG_LOAD,
     LOG_START_CHANGE,
-    MOVE_ROW,
     OBSERVATION,
     PARTITION_CHANGE,
     REQUEST_RESET,
@@ -82,24 +74,20 @@ from replay.encoding import (
     STEP_TRUNCATE,
     TRUNCATION,
 )
+from replay.isr_checks import check_isr_request, emit_isr
 from replay.isr_lifecycle import (
     ASKED,
     DOUBTFUL,
-    IN_FLIGHT,
     NOTHING_PENDING,
     PREDICTED,
-    blocks_expansion,
-    is_doubtful,
     is_out_of_sync,
     note_expiry,
-    who_knows,
 )
 from replay.jit import compiled
 from replay.log import copy_epochs, diverging_target, truncate_to
 from replay.state import (
     ASSIGNED,
     BOUNDED,
-    DERIVED,
     LAG_US,
     MIN_ISR,
     NONE,
@@ -112,7 +100,6 @@ from replay.state import (
     State,
 )
 from replay.steps import (
-    bits,
     follower_advance_hw,
     follower_append,
     leader_append,
@@ -350,38 +337,6 @@ def apply(s: State, p: Profile, e: Ints) -> int:
     return apply_cluster(s, e)
 
 
-class Rows(NamedTuple):
-    """Where the kernel puts rows: a matrix per table, and how many rows of each are filled (`filled`)."""
-
-    leo: Ints
-    hw: Ints
-    isr: Ints
-    move: Ints
-    cut: Ints
-    check: Ints
-    filled: Ints
-
-
-N_LEO, N_HW, N_ISR, N_CUT, N_CHECK, N_MOVE = range(6)
-
-
-def new_rows(events: int, decisions: int = 0, brokers: int = 0) -> Rows:
-    """Room for what `events` events can give at most, `decisions` of them about the ISR of at most `brokers`."""
-
-    def room(per_event: int, width: int) -> Ints:
-        return np.zeros((events * per_event + decisions * brokers + 8, width), np.int64)
-
-    return Rows(
-        leo=room(3, len(LEO_ROW)),
-        hw=room(2, len(HW_ROW)),
-        isr=room(1, len(ISR_ROW)),
-        move=room(1, len(MOVE_ROW)),
-        cut=room(1, len(CUT_ROW)),
-        check=room(4, len(CHECK_ROW)),
-        filled=np.zeros(6, np.int64),
-    )
-
-
 @compiled
 def step_of(kind: int, role: int, of_hw: int) -> int:
     """Which step of the protocol moves an offset when an event of that kind acts on a broker of that role."""
@@ -398,15 +353,6 @@ def step_of(kind: int, role: int, of_hw: int) -> int:
     if kind == APPEND:
         return STEP_LEADER_APPEND
     return STEP_FOLLOWER_APPEND if kind == FETCH_APPLY else STEP_OBSERVATION
-
-
-@compiled
-def put(matrix: Ints, counts: Ints, table: int, values: tuple[int, ...]) -> None:
-    """Append one row to a matrix."""
-    row = counts[table]
-    for k, value in enumerate(values):
-        matrix[row, k] = value
-    counts[table] = row + 1
 
 
 @compiled
@@ -444,41 +390,6 @@ def emit_role(s: State, e: Ints, hw_before: int, hw_taken: int, rows: Rows) -> N
 
 
 @compiled
-def emit_isr(s: State, e: Ints, change: tuple[int, int, int], blocked: int, rows: Rows) -> None:
-    """An ISR row, and for each broker that moved how far it was behind as the leader of that moment knew it.
-
-    `change`: (state, ISR, ISR before); `blocked`: what had kept a joining replica out until now.
-    """
-    state, isr, before = change
-    leader = e[E_LEADER] if e[E_KIND] == PARTITION_CHANGE else e[E_BROKER]
-    knows = who_knows(s, e[E_EPOCH])
-    for r in range(len(s.leo)):
-        bit = 1 << r
-        if before < 0 or not (isr ^ before) & bit:
-            continue
-        remote, gap, us = UNSET, UNSET, UNSET
-        if knows not in (NONE, r):
-            if s.remote_leo[knows, r] >= 0:
-                remote, gap = s.remote_leo[knows, r], max(s.leo[knows] - s.remote_leo[knows, r], 0)
-            if s.caught_up[knows, r] > 0:
-                us = max(e[E_TS] - s.caught_up[knows, r], 0)
-        put(rows.move, rows.filled, N_MOVE, (
-            e[E_SEQ], state, r, int(bool(isr & bit)), knows, remote, gap, us, blocked,
-        ))  # fmt: skip
-    under = bits(isr) < min(s.cluster[MIN_ISR], max(bits(s.cluster[ASSIGNED]), 1))
-    put(rows.isr, rows.filled, N_ISR, (
-        e[E_SEQ], e[E_TS], leader, e[E_EPOCH], e[E_PARTITION_EPOCH] if state == ISR_COMMITTED else UNSET, isr, before,
-        state, int(under), e[E_EVIDENCE] if e[E_KIND] != FETCH_UPDATE else DERIVED,
-    ))  # fmt: skip
-
-
-@compiled
-def check(rows: Rows, e: Ints, what: int, b: int, computed: int, stated: int) -> None:
-    """Note what was computed beside what a source states."""
-    put(rows.check, rows.filled, N_CHECK, (e[E_SEQ], what, b, computed, stated))
-
-
-@compiled
 def check_before(s: State, p: Profile, e: Ints, rows: Rows) -> None:
     """Compare the state with what the event states, before the event corrects it."""
     kind, b, r = e[E_KIND], e[E_BROKER], e[E_REPLICA]
@@ -497,40 +408,6 @@ def check_before(s: State, p: Profile, e: Ints, rows: Rows) -> None:
             check(rows, e, CHECK_ROLE_LEO, b, s.leo[b], e[E_LEO])
         if e[E_HW] >= 0:
             check(rows, e, CHECK_ROLE_HW, b, s.hw[b], e[E_HW])
-
-
-@compiled
-def check_isr_request(s: State, p: Profile, e: Ints, rows: Rows) -> None:
-    """What the leader asks for, or is granted, against what the engine says it had to ask for.
-
-    A prediction that may have come too early (`DOUBTFUL`) counts where it came true, not where it did not.
-    An expansion is compared once: with the request where a source has it, else with the commit. A replica that the
-    engine expands and the next decision leaves out was predicted and never came.
-    """
-    b, asked = e[E_BROKER], e[E_VALUE]
-    if asked == ISR_PENDING_SHRINK:
-        check(rows, e, CHECK_OVERDUE, b, 0, 0)
-    if s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH]:
-        return
-    doubted = is_doubtful(s, b, e[E_TS])
-    for r in range(len(s.leo)):
-        bit = 1 << r
-        expected = bool(s.maximal_isr[b] & bit)
-        if asked == ISR_PENDING_EXPAND and r == e[E_REPLICA]:
-            fresh = expected and (s.pending[b] == PREDICTED or doubted or not p.isr_change_pending)
-            if doubted and not expected:  # the doubtful one was wrong: without it, this one?
-                fresh = blocks_expansion(s, p, b, r) in (0, IN_FLIGHT)
-            check(rows, e, CHECK_EXPANSION, r, r if fresh else NONE, r)
-        elif asked == ISR_COMMITTED and p.isr_change_pending:
-            joins = bool(e[E_ISR] & ~s.isr[b] & ~s.asked[b] & bit)
-            if joins or (s.pending[b] == PREDICTED and expected and not e[E_ISR] & bit):
-                check(rows, e, CHECK_EXPANSION, r, r if expected else NONE, r if joins else NONE)
-        elif asked == ISR_PENDING_SHRINK and s.isr[b] & bit and r != b:
-            out, named = is_out_of_sync(s, p, b, r, e[E_TS]), not e[E_ISR] & bit
-            if out != named or (named and e[E_LEO] == UNSET):
-                check(
-                    rows, e, CHECK_SHRINK, r, s.remote_leo[b, r] if out else NONE, s.remote_leo[b, r] if named else NONE
-                )
 
 
 @compiled

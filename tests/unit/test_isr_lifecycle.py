@@ -14,6 +14,7 @@ from small_partition import at as with_offsets
 from replay import encoding as c
 from replay import kernel
 from replay.drafts import Draft, Operation
+from replay.emit import N_CHECK, new_rows
 from replay.isr_lifecycle import (
     AWAKE_US,
     BELOW_EPOCH_START,
@@ -224,10 +225,10 @@ def test_the_leader_of_the_newest_epoch_knows_how_far_the_others_were() -> None:
 
 def checks(s: State, *events: Ints, profile: Profile = LATEST) -> list[tuple[str, int, int]]:
     """(check, computed, stated) of the life cycle's own checks."""
-    rows = kernel.new_rows(len(events), len(events), 3)
+    rows = new_rows(len(events), len(events), 3)
     kernel.fold(s, profile, np.stack(events), ALL, rows)
     own = (c.CHECK_SHRINK, c.CHECK_EXPANSION, c.CHECK_OVERDUE)
-    found = rows.check[: rows.filled[kernel.N_CHECK]]
+    found = rows.check[: rows.filled[N_CHECK]]
     return [(c.CHECKS[row[1]], int(row[3]), int(row[4])) for row in found if row[1] in own]
 
 
@@ -303,6 +304,15 @@ def test_expansion_written_to_zookeeper_at_once_is_compared_with_its_line_and_ha
     found = [(r["compared"], r["matched"]) for r in tables["conformance"] if r["check"] == "predicted_expansion"]
     assert found == [(1, 1)]
     assert [r["reason"] for r in tables["isr_timeline"] if r["movers"]][-1] == "leo_reached_hw"
+
+
+def test_conditional_update_that_lost_is_told_by_its_line_and_leaves_the_committed_isr() -> None:
+    history = returning(asked_at=None)
+    isr_line(history, 1802, "zookeeper_conflict", None, leader_epoch=None)
+    row = isr_rows(history, "pending_expand", kafka_version="2.6.3")[0]
+    assert (row["isr"], row["outcome"], row["error_code"]) == ([1, 2, 3], "rejected", 55)
+    (undone,) = [r for r in of_kind(history.events(kafka_version="2.6.3"), "isr_request") if r["cause"] == "reset"]
+    assert undone["isr"] == [1, 2]
 
 
 # -- from facts to rows

@@ -9,6 +9,7 @@ from small_partition import ALL, EPOCH, LAG, LATEST, NOW, A, B, C, apply, at, ch
 
 from replay import encoding as c
 from replay import kernel
+from replay.emit import N_CHECK, new_rows
 from replay.log import (
     end_offset_for,
     epoch_at,
@@ -419,10 +420,10 @@ def test_broken_event_changes_nothing_and_is_reported(name: str) -> None:
     kind, fields = BROKEN[name]
     s = at(led(), leo=9, remote={B: 9, C: 9}, hw=9)
     before = copy(s)
-    rows = kernel.new_rows(1)
+    rows = new_rows(1)
     kernel.fold(s, LATEST, event(kind, **fields)[None], ALL, rows)
     assert not changed(before, s)
-    assert rows.check[: rows.filled[kernel.N_CHECK], c.CHECK_ROW.index("check")].tolist()[-1] == c.CHECK_RULE
+    assert rows.check[: rows.filled[N_CHECK], c.CHECK_ROW.index("check")].tolist()[-1] == c.CHECK_RULE
 
 
 def test_fetch_beyond_the_leo_is_reported_and_moves_nothing_of_the_leader() -> None:
