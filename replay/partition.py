@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from replay import encoding as c
 from replay.columns import offsets, places, stamps, words
 from replay.election_rows import ballot_columns, election_checks, risk_columns
+from replay.emit import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, N_MOVE, Rows, new_rows
 from replay.encode import brokers_of, encode
 from replay.incidents import (
     Ledger,
@@ -31,7 +32,7 @@ from replay.incidents import (
     without,
 )
 from replay.isr_rows import IsrRows, moves_of
-from replay.kernel import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, N_MOVE, Rows, fold, new_rows
+from replay.kernel import fold
 from replay.mechanisms import Finding, Story, incident, matters
 from replay.profile import Profile, profile_named
 from replay.purgatory import (

@@ -80,7 +80,7 @@ class History:
         fields = {"acks": -1, "bytes": 100, "client_id": "shop", **fields}
         return self.request("produce", ms, f"p{broker}", broker_id=broker, base_offset=base, **fields)
 
-    def fetch(self, ms: float, broker: int, replica: int, offset: int, **fields: Any) -> dict[str, Any]:
+    def fetch(self, ms: float, broker: int, replica: int, offset: int | None, **fields: Any) -> dict[str, Any]:
         """A fetch from `broker`, listed on both sides, without a session; `replica` -1: a consumer."""
         fields = {
             "session_epoch": -1,
