@@ -22,6 +22,7 @@ from replay.line_order import hw_by_lines
 from replay.merge import OP_WIDTH, merge
 from replay.profile import LATEST, parse_version, profile_of
 from replay.state import new_state
+from replay.zookeeper_view import liveness_chain, liveness_drafts
 from schemas.events import REPLICATION_EVENTS
 
 if TYPE_CHECKING:
@@ -39,17 +40,18 @@ def order_partition(facts: PartitionFacts) -> pa.Table:
     profile = profile_of(parse_version(facts.kafka_version) or LATEST)
     computed = hw_by_lines(facts, profile)
     produces = produces_by_tenure(facts)
-    opening = [facts.configuration_draft(), *facts.opening_broker_drafts()]
-    for tenure in facts.tenures:
+    liveness = liveness_drafts(facts)
+    opening = [facts.configuration_draft(), *facts.opening_broker_drafts(), *liveness[0]]
+    for tenure, changes in zip(facts.tenures, liveness[1:], strict=True):
         heads, chains = role_drafts(facts, tenure), []
         if tenure.leader >= 0:
             appends, acks = append_chain(facts, tenure, produces[tenure.epoch])
             chains = [appends, acks, control_chain(facts, tenure), witness_chain(facts, tenure, computed)]
-            chains.append(storage_chain(facts, tenure))
+            chains += [storage_chain(facts, tenure), liveness_chain(changes)]
             chains += follower_chains(facts, tenure)
             chains += consumer_chains(facts, tenure)
         else:
-            heads += [d for op in control_chain(facts, tenure) for d in op.drafts]
+            heads += [*(d for op in control_chain(facts, tenure) for d in op.drafts), *changes]
         blocks.append((heads, [chain for chain in chains if chain]))
     blocks.append((facts.removal_drafts(), []))
     return arrange(facts, opening, blocks)

@@ -11,11 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from replay.ballots import UNCLEAN_SETTING, Vote, stated_settings
+from replay.drafts import Draft, Operation
 from replay.election_rules import NO_CANDIDATE, NO_LEADER, NOT_KNOWN, Ballot, Choice, choose, election_rules_of
+from replay.merge import OP_CONTROL
 from replay.spine import micros
-from replay.windows import phases
+from replay.windows import decision_window, line_window, phases
 
 if TYPE_CHECKING:
+    from replay.partition_facts import PartitionFacts
     from replay.profile import Version
     from replay.rows import Row
     from replay.spine import Decision
@@ -45,6 +48,47 @@ class View:
             return
         self.alive = frozenset(row["replicas"] or ())
         self.stopping = frozenset() if row["name"] == CONTROLLER_STARTS else self.stopping & self.alive
+
+
+def broker_changes(lines: list[Row]) -> list[tuple[int, Draft]]:
+    """Each broker's coming, going and shutting down as an event, with its time in microseconds.
+
+    Who goes is as good as fenced: ZooKeeper's controller has no word for it.
+    """
+    out: list[tuple[int, Draft]] = []
+    view = View()
+    for row in lines:
+        before, stopping = view.alive or frozenset(), view.stopping
+        view.take(row)
+        alive = view.alive or frozenset()
+        at = micros(row["ts"])
+        changes = [
+            *((broker, {"fenced": True}) for broker in sorted(before - alive)),
+            *((broker, {"fenced": False, "in_controlled_shutdown": False}) for broker in sorted(alive - before)),
+            *((broker, {"in_controlled_shutdown": True}) for broker in sorted(view.stopping - stopping)),
+        ]
+        for broker, fields in changes:
+            told = {"broker_id": broker, "evidence": "observed", **fields}
+            out.append((at, Draft("broker_change", row, line_window(at), told)))
+    return out
+
+
+def liveness_drafts(facts: PartitionFacts) -> list[list[Draft]]:
+    """Changes of the partition's brokers: before its first decision, then tenure by tenure."""
+    mine = {b for d in facts.decisions for b in (*d.replicas, *d.isr)}
+    starts = [decided_us(t.decisions[0]) if t.decisions else None for t in facts.tenures]
+    out: list[list[Draft]] = [[] for _ in range(len(starts) + 1)]
+    if any(d.row["metadata_offset"] is not None for d in facts.decisions) or not facts.decisions:
+        return out
+    for at, draft in broker_changes(view_lines(facts.cluster)):
+        if draft.fields["broker_id"] in mine:
+            out[sum(start is not None and start <= at for start in starts)].append(draft)
+    return out
+
+
+def liveness_chain(drafts: list[Draft]) -> list[Operation]:
+    """The changes of one tenure in the controller's order."""
+    return [Operation(OP_CONTROL, decision_window(d.fields["ts"]), [d]) for d in drafts]
 
 
 def decided_us(decision: Decision) -> int:
@@ -102,7 +146,7 @@ def ballot_of(decision: Decision, before: Decision | None, view: View, *, unclea
         kind,
         replicas,
         in_sync,
-        (alive - view.stopping if kind != "isr_change" else alive) & concerned,
+        (live | ({before.leader} & alive if kind == "isr_change" else set())) & concerned,
         leader=before.leader,
         isr_before=before.isr,
         unclean=unclean,
