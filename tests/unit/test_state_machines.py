@@ -1,0 +1,138 @@
+"""The partition's and its replicas' state machines, one test per rule; sources in docs/protocol.md, State machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from facts_builder import History
+from test_elections import ZOOKEEPER, cluster, lives, record, stops, tell, zookeeper
+from test_incidents import tables_of
+
+from replay.state_machines import MOVES, Machines, is_valid
+
+TOPIC_ID = "AAAA"
+
+
+def moves(history: History, machine: int | None, **settings: Any) -> list[tuple[str, str]]:
+    """(state, reason) of a replica's moves by broker, or of the partition's."""
+    rows = tables_of(history.events(**settings))["state_transitions"].to_pylist()
+    for before, after in zip([None, *rows], rows, strict=False):
+        assert before is None or (before["seq"], before["step"]) < (after["seq"], after["step"])
+    return [(row["state"], row["reason"]) for row in rows if row["broker_id"] == machine]
+
+
+def test_a_new_partition_is_online_when_it_has_a_leader() -> None:
+    history = cluster(1, 2)
+    history.decide(10, 1, [1, 2])
+    assert moves(history, None) == [("New", "created"), ("Online", "initial")]
+    assert moves(history, 1) == [("New", "created"), ("Online", "created")]
+    assert moves(history, 3) == [("New", "created"), ("Offline", "fenced")]
+
+
+def test_a_broker_takes_its_replicas_offline_and_brings_them_back() -> None:
+    history = cluster()
+    history.decide(10, 1, [1, 2, 3])
+    history.decide(50, None, [1, 2])
+    history.fence(50, 3)
+    history.fence(90, 3, fenced=False)
+    assert moves(history, 3)[2:] == [("Offline", "fenced"), ("Online", "broker_back")]
+    assert moves(history, None)[2:] == []
+
+
+def test_an_election_leaves_the_partition_online_in_kraft_and_without_a_leader_it_is_offline() -> None:
+    history = cluster()
+    history.decide(10, 1, [1, 2])
+    history.fence(50, 1, fenced=None, in_controlled_shutdown=True)
+    history.decide(50, 2, [2])
+    history.decide(60, -1)
+    history.fence(60, 2)
+    history.fence(90, 2, fenced=False)
+    history.decide(90, 2)
+    assert moves(history, None)[2:] == [("Online", "controlled_shutdown"), ("Offline", "offline"), ("Online", "clean")]
+    assert moves(history, 1)[2:] == [("Offline", "controlled_shutdown")]
+
+
+def test_a_lost_log_directory_takes_one_replica_offline_though_its_broker_lives() -> None:
+    history = cluster()
+    history.decide(10, 1, [1, 2, 3])
+    history.decide(50, 2, [2, 3])
+    history.fence(50, 1, fenced=None)
+    assert moves(history, 1)[2:] == [("Offline", "log_directory")]
+
+
+def test_an_added_replica_is_new_until_it_joins_the_isr_and_a_removed_one_is_deleted() -> None:
+    history = cluster()
+    history.decide(10, 1, [1, 2], replicas=[1, 2])
+    history.decide(50, None, replicas=[3, 2, 1], adding_replicas=[3], removing_replicas=[1])
+    history.decide(60, 3, [2, 3], replicas=[3, 2], adding_replicas=[], removing_replicas=[])
+    assert moves(history, 3) == [("New", "reassignment"), ("Online", "joined_isr")]
+    assert [state for state, _ in moves(history, 1)[2:]] == [
+        "Offline",
+        "DeletionStarted",
+        "DeletionSuccessful",
+        "NonExistent",
+    ]
+
+
+def test_a_deleted_topic_ends_its_machines_but_a_replica_that_is_away_cannot_be_deleted_yet() -> None:
+    history = cluster(1, 2)
+    history.decide(10, 1, [1, 2], topic_id=TOPIC_ID)
+    record(history, 50, "topic_change", name="remove", topic=None, topic_id=TOPIC_ID)
+    history.fence(70, 2)
+    told = {"topic_id": TOPIC_ID}
+    assert moves(history, None, **told)[2:] == [("Offline", "topic_deleted"), ("NonExistent", "topic_deleted")]
+    assert moves(history, 2, **told)[-1] == ("NonExistent", "topic_deleted")
+    assert moves(history, 3, **told)[-1] == ("DeletionIneligible", "topic_deleted")
+
+
+def test_zookeeper_s_partition_is_offline_between_a_leader_s_loss_and_the_election() -> None:
+    history = zookeeper()
+    lives(history, 50, 2, 3)
+    tell(history, 55, 2, 1, 1, [2, 3])
+    assert moves(history, None, **ZOOKEEPER)[2:] == [("Offline", "leader_away"), ("Online", "clean")]
+    assert moves(history, 1, **ZOOKEEPER)[2:] == [("Offline", "broker_away")]
+
+
+def test_zookeeper_s_controlled_shutdown_takes_followers_offline_and_leaders_only_when_they_are_gone() -> None:
+    history = zookeeper()
+    stops(history, 50, 3)
+    tell(history, 52, 1, 1, 1, [1, 2])
+    stops(history, 60, 1)
+    tell(history, 62, 2, 2, 2, [2])
+    lives(history, 80, 2)
+    tell(history, 82, 2, 3, 3, [2])
+    assert moves(history, 3, **ZOOKEEPER)[2:] == [("Offline", "controlled_shutdown")]
+    assert moves(history, 1, **ZOOKEEPER)[2:] == [("Offline", "broker_away")]
+    assert moves(history, None, **ZOOKEEPER)[2:][1] == ("Online", "controlled_shutdown")
+
+
+@pytest.mark.parametrize(
+    ("machine", "before", "after"),
+    [
+        ("partition", "NonExistent", "Online"),
+        ("partition", "Online", "New"),
+        ("partition", "Online", "NonExistent"),
+        ("replica", "NonExistent", "Online"),
+        ("replica", "Online", "DeletionStarted"),
+        ("replica", "Offline", "NonExistent"),
+        ("replica", "DeletionStarted", "Online"),
+    ],
+)
+def test_what_no_machine_does(machine: str, before: str, after: str) -> None:
+    assert not is_valid(machine, before, after)
+
+
+def test_every_state_can_be_reached_and_left() -> None:
+    for states in MOVES.values():
+        assert {before for allowed in states.values() for before in allowed} == set(states)
+
+
+def test_a_move_that_the_machine_does_not_have_is_refused_and_reported() -> None:
+    machines = Machines()
+    machines.move({"seq": 7, "ts": None, "evidence": "observed"}, 1, "Online", "created")
+    assert machines.replicas == {}
+    assert machines.moves == []
+    (row,) = machines.checks()
+    assert (row["compared"], row["matched"], row["first_mismatch_seq"]) == (1, 0, 7)
+    assert row["note"] == "replica 1: NonExistent to Online"
