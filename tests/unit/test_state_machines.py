@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from facts_builder import History
 from test_elections import ZOOKEEPER, cluster, lives, record, stops, tell, zookeeper
 from test_incidents import tables_of
 
 from replay.state_machines import MOVES, Machines, is_valid
+
+if TYPE_CHECKING:
+    from facts_builder import History
 
 TOPIC_ID = "AAAA"
 
