@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from pipelines.spark_schemas import spark_type
 from replay.order import EVENT_SCHEMA, order_partition
-from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PartitionFacts
+from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING, PartitionFacts
 from replay.rows import Row, rows_of_facts
 from replay.sessions import SESSION_SCHEMA, rebuild_sessions
 from replay.spine import micros
@@ -43,6 +43,7 @@ class Cluster:
     connection_ends: dict[tuple[int, str], int]
     kafka_version: str | None
     settings: dict[str, int | None]
+    inter_broker_protocol: str | None = None
 
 
 def order(spark: SparkSession, facts: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
@@ -122,6 +123,7 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any]) -> Cluster:
         connection_ends=connection_ends(facts, standstills),
         kafka_version=settings.get("kafka_version"),
         settings={name: int(config[name]) for name in (LAG_SETTING, MIN_ISR_SETTING) if name in config},
+        inter_broker_protocol=config.get(PROTOCOL_SETTING),
     )
 
 
@@ -191,6 +193,7 @@ def order_group(key: tuple[Any, ...], table: pa.Table, cluster: Cluster) -> pa.T
             connection_ends=cluster.connection_ends,
             kafka_version=cluster.kafka_version,
             settings=cluster.settings,
+            inter_broker_protocol=cluster.inter_broker_protocol,
         )
         out.append(order_partition(facts))
     events = pa.concat_tables(out) if out else EVENT_SCHEMA.empty_table()

@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Any
 from replay.drafts import Draft, Operation
 from replay.election_rows import ballot_fields
 from replay.encoding import STORAGE_FAILED
+from replay.isr_requests import (
+    Joins,
+    interleaved,
+    learnt_before,
+    request_operations,
+    with_expansions,
+)
 from replay.merge import OP_ACK, OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE, OP_WITNESS
 from replay.partition_facts import CONSUMER, Fetch, PartitionFacts, broker_draft
 from replay.spine import Decision, Tenure, micros
@@ -134,8 +141,11 @@ def decision_draft(decision: Decision) -> Draft:
     )
 
 
-def control_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
-    """Later decisions of the tenure, and who was fenced or stopped meanwhile, in metadata order."""
+def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[Operation]:
+    """Later decisions of the tenure, who was fenced or stopped meanwhile, and settings, in metadata order.
+
+    Between them what the leader asked of the ISR, by time.
+    """
     taken_over = facts.isr_lines(tenure)
     items: list[tuple[int, int, Operation]] = []
     for place, decision in enumerate(tenure.decisions[1:]):
@@ -157,9 +167,13 @@ def control_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
     first, last = metadata_span(facts, tenure)
     for row in facts.broker_changes():
         if first <= row["metadata_offset"] < last:
-            window = decision_window(micros(row["ts"]))
+            window = learnt_before(row, joins, decision_window(micros(row["ts"])))
             items.append((row["metadata_offset"], 0, Operation(OP_CONTROL, window, [broker_draft(row)])))
-    return [op for _, _, op in sorted(items, key=lambda item: item[:2])]
+    for offset, draft in facts.min_isr_drafts():
+        if first < offset < last:
+            items.append((offset, 0, Operation(OP_CONTROL, decision_window(draft.fields["ts"]), [draft])))
+    decided = [op for _, _, op in sorted(items, key=lambda item: item[:2])]
+    return interleaved(decided, request_operations(facts, tenure, joins) if tenure.leader >= 0 else [])
 
 
 def metadata_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
@@ -288,7 +302,7 @@ def ack_operation(
     return Operation(OP_ACK, window, [draft], hw=needed)
 
 
-def follower_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
+def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[list[Operation]]:
     """Each follower's fetches from this leader, in its order, and what its own lines tell between them."""
     out = []
     followers = facts.followers(tenure)
@@ -297,11 +311,12 @@ def follower_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operatio
         chain: list[Operation] = []
         waiting = role_operations(facts, tenure, replica)
         told = {row["offset"] for row in facts.cuts.get((replica, tenure.epoch), ())}
-        for fetch in facts.fetches_of(replica, tenure):
+        for place, fetch in enumerate(facts.fetches_of(replica, tenure)):
             first = not chain
             while waiting and (waiting[0].window.est <= phases(fetch.row).taken or (first and is_cut(waiting[0]))):
                 chain.append(waiting.pop(0))
-            chain += fetch_operations(tenure, fetch, told)
+            fetched = fetch_operations(tenure, fetch, told)
+            chain += with_expansions(tenure, fetched, joins.get(replica, {}).get(place, ()))
         out.append(chain + waiting)
     return out
 
@@ -345,6 +360,10 @@ def fetch_operations(tenure: Tenure, fetch: Fetch, told: set[int]) -> list[Opera
     ahead = [Operation(OP_CONTROL, Window(local.lo, local.lo, local.hi), cut)] if cut else []
     if row["run_count"] is not None:
         return [*ahead, unlisted(update, row, at)]
+    if row["error_code"] and row["remote_us"]:  # read well and parked, then the role was lost, or the epoch fenced
+        parked = Draft("fetch_update", row, local, {**update, "error_code": 0})
+        ahead.append(Operation(OP_UPDATE, local, [parked], offset=row["fetch_offset"], exact=True))
+        local = completion_window(at)
     if row["error_code"] or row["diverging_epoch"] is not None:
         return [*ahead, refused(common, update, row, after, local)]
     return [*ahead, *answered(common, update, row, after, same_tenure=same_tenure)]

@@ -34,7 +34,7 @@ LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
     E_LEADER,
     E_PARTITION_EPOCH,
     E_VALUE,  # role, state of an ISR request, min ISR, fenced
-    E_EXTRA,  # stopping, lag in microseconds, log start, HW by the broker's lines
+    E_EXTRA,  # stopping, lag in microseconds, HW by lines, log start (of the follower in its fetch, else the leader's)
     E_DIVERGING_EPOCH,
     E_DIVERGING_END,
     E_TARGET,  # truncate_to
@@ -51,6 +51,8 @@ LOG_CREATED = "created"  # log_load: made anew where the broker had one
 STORAGE_FAILED = "storage_failure"  # observation: the log directory failed
 ISR_STATES = ("committed", "pending_expand", "pending_shrink")
 ISR_COMMITTED, ISR_PENDING_EXPAND, ISR_PENDING_SHRINK = range(3)
+REQUEST_STATES = (*ISR_STATES, "reset", "refused", "retried")  # of isr_request; the last three: it was rejected
+REQUEST_RESET, REQUEST_REFUSED, REQUEST_RETRIED = range(3, 6)
 CAUSES = ("leader_epoch", "high_watermark", "diverging_fetch", "out_of_range", "recovery")
 CAUSE_LEADER_EPOCH, CAUSE_HIGH_WATERMARK, CAUSE_DIVERGING, CAUSE_OUT_OF_RANGE, CAUSE_RECOVERY = range(5)
 
@@ -81,9 +83,9 @@ STEPS = (
 LEO_ROW = ("seq", "ts", "broker", "observer", "epoch", "before", "leo", "step", "kind", "evidence")
 HW_ROW = ("seq", "ts", "broker", "role", "epoch", "before", "hw", "step", "kind", "cause", "evidence")
 ISR_ROW = (
-    "seq", "ts", "leader", "epoch", "partition_epoch", "isr", "isr_before", "state",
-    "gap", "us", "under_min", "evidence",
+    "seq", "ts", "leader", "epoch", "partition_epoch", "isr", "isr_before", "state", "under_min", "evidence",
 )  # fmt: skip
+MOVE_ROW = ("seq", "state", "replica", "joined", "leader", "remote", "gap", "us", "blocked")
 CUT_ROW = ("seq", "ts", "broker", "epoch", "before", "after", "hw_before", "cause", "evidence")
 CHECK_ROW = ("seq", "check", "broker", "computed", "stated")
 CHECKS = (
@@ -93,14 +95,10 @@ CHECKS = (
     "fetch_offset_is_leo",
     "leader_hw_line",
     "rule_kept",
+    "predicted_shrink",
+    "predicted_expansion",
+    "overdue_shrink",
     "leader_hw_by_lines",
 )
-(
-    CHECK_RESPONSE_HW,
-    CHECK_ROLE_LEO,
-    CHECK_ROLE_HW,
-    CHECK_FETCH_IS_LEO,
-    CHECK_HW_LINE,
-    CHECK_RULE,
-    CHECK_HW_BY_LINES,
-) = range(7)
+CHECK_RESPONSE_HW, CHECK_ROLE_LEO, CHECK_ROLE_HW, CHECK_FETCH_IS_LEO, CHECK_HW_LINE, CHECK_RULE = range(6)
+CHECK_SHRINK, CHECK_EXPANSION, CHECK_OVERDUE, CHECK_HW_BY_LINES = range(6, 10)

@@ -14,15 +14,20 @@ import numpy as np
 from replay.encoding import (
     APPEND,
     BROKER_CHANGE,
+    CAUSE_HIGH_WATERMARK,
+    CAUSE_OUT_OF_RANGE,
     CAUSE_RECOVERY,
+    CHECK_EXPANSION,
     CHECK_FETCH_IS_LEO,
     CHECK_HW_BY_LINES,
     CHECK_HW_LINE,
+    CHECK_OVERDUE,
     CHECK_RESPONSE_HW,
     CHECK_ROLE_HW,
     CHECK_ROLE_LEO,
     CHECK_ROW,
     CHECK_RULE,
+    CHECK_SHRINK,
     CONFIG_CHANGE,
     CONSUMER_READ,
     CUT_ROW,
@@ -63,8 +68,10 @@ from replay.encoding import (
     LEO_ROW,
     LOG_LOAD,
     LOG_START_CHANGE,
+    MOVE_ROW,
     OBSERVATION,
     PARTITION_CHANGE,
+    REQUEST_RESET,
     ROLE_CHANGE,
     STEP_FOLLOWER_APPEND,
     STEP_FOLLOWER_HW,
@@ -78,11 +85,13 @@ from replay.encoding import (
     TOPIC_CHANGE,
     TRUNCATION,
 )
+from replay.isr_lifecycle import ASKED, NOTHING_PENDING, PREDICTED, is_out_of_sync, note_expiry, who_knows
 from replay.jit import compiled
-from replay.log import copy_epochs, diverging_target, truncate_to
+from replay.log import copy_epochs, diverging_target, forget_epoch, move_log_start, restart_at, truncate_to
 from replay.state import (
     ASSIGNED,
     BOUNDED,
+    DERIVED,
     LAG_US,
     MIN_ISR,
     NONE,
@@ -98,8 +107,10 @@ from replay.steps import (
     bits,
     follower_advance_hw,
     follower_append,
+    follower_take_log_start,
     leader_append,
     leader_commit_isr,
+    leader_forget_follower_leo,
     leader_handle_fetch,
     make_follower,
     make_leader,
@@ -122,10 +133,10 @@ def forget_log(s: State, b: int) -> None:
 
 
 @compiled
-def take_stated_leo(s: State, b: int, leader: int, leo: int, evidence: int) -> None:
+def take_stated_leo(s: State, p: Profile, b: int, leader: int, leo: int, evidence: int) -> None:
     """A source states b's LEO: below what was computed, its log was cut; above, it had the rest from its leader."""
     if leo < s.leo[b]:
-        truncate_to(s, b, leo)
+        truncate_to(s, p, b, leo)
     elif leader not in (NONE, b):
         copy_epochs(s, leader, b, s.leo[b], leo)
     note_leo(s, b, leo, evidence)
@@ -155,9 +166,13 @@ def apply_fetch_update(s: State, p: Profile, e: Ints) -> int:
     forget_log(s, r)
     if s.leo[r] != offset and s.role[r] != ROLE_LEADER:
         verdict = MISMATCH
-        take_stated_leo(s, r, b, offset, OBSERVED)
+        take_stated_leo(s, p, r, b, offset, OBSERVED)
     if refused:
+        if p.failed_read_resets and leads and e[E_ERROR] > 0:
+            leader_forget_follower_leo(s, b, r)
         return verdict
+    if e[E_EXTRA] >= 0:
+        s.remote_start[b, r] = e[E_EXTRA]
     leader_handle_fetch(s, p, b, r, offset, e[E_TS])
     if e[E_UNTIL] != UNSET and e[E_UNTIL] > e[E_TS]:
         leader_handle_fetch(s, p, b, r, offset, e[E_UNTIL])
@@ -165,12 +180,12 @@ def apply_fetch_update(s: State, p: Profile, e: Ints) -> int:
 
 
 @compiled
-def apply_read(s: State, e: Ints) -> int:
+def apply_read(s: State, p: Profile, e: Ints) -> int:
     """An answer is read on the leader: the HW it carries is that moment's, so it wins where it is ahead."""
     b, hw = e[E_BROKER], e[E_HW]
     if hw < 0 or s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH] or s.hw[b] == hw:
         return OK
-    if hw > s.leo[b]:
+    if hw > s.leo[b] and p.truncation_lowers_hw:
         return BROKEN
     if s.hw[b] < hw:
         note_hw(s, b, hw, OBSERVED)
@@ -183,28 +198,30 @@ def apply_role(s: State, p: Profile, e: Ints) -> int:
     b = e[E_BROKER]
     forget_log(s, b)
     if e[E_LEO] >= 0:
-        take_stated_leo(s, b, last_leader(s), e[E_LEO], e[E_EVIDENCE])
+        take_stated_leo(s, p, b, last_leader(s), e[E_LEO], e[E_EVIDENCE])
     elif e[E_VALUE] == ROLE_LEADER:
         s.leo_evidence[b] = max(s.leo_evidence[b], e[E_EVIDENCE])
     if e[E_HW] >= 0:
         note_hw(s, b, min(e[E_HW], s.leo[b]), e[E_EVIDENCE])
     if e[E_VALUE] == ROLE_LEADER:
         make_leader(s, p, b, e[E_EPOCH], e[E_ISR], e[E_TS])
+        if e[E_LEO] < 0 and e[E_EVIDENCE] >= BOUNDED:
+            forget_epoch(s, b, e[E_EPOCH])
     else:
-        make_follower(s, b, e[E_EPOCH])
+        make_follower(s, p, b, e[E_LEADER], e[E_EPOCH])
     return OK
 
 
 @compiled
-def apply_load(s: State, e: Ints) -> int:
+def apply_load(s: State, p: Profile, e: Ints) -> int:
     """A broker started and loaded its log: no role, LEO and HW as its files say. A log made anew starts empty."""
     b = e[E_BROKER]
     if e[E_VALUE] == 1:
         s.gone[b] = 1
     forget_log(s, b)
-    s.role[b] = ROLE_NONE
+    s.role[b], s.follows[b] = ROLE_NONE, NONE
     if e[E_LEO] >= 0:
-        take_stated_leo(s, b, last_leader(s), e[E_LEO], e[E_EVIDENCE])
+        take_stated_leo(s, p, b, last_leader(s), e[E_LEO], e[E_EVIDENCE])
     if e[E_HW] >= 0:
         note_hw(s, b, min(e[E_HW], s.leo[b]), e[E_EVIDENCE])
     return OK
@@ -212,30 +229,44 @@ def apply_load(s: State, e: Ints) -> int:
 
 @compiled
 def apply_isr_request(s: State, p: Profile, e: Ints) -> int:
-    """The leader takes over a committed ISR, or asks for another one."""
+    """The leader takes over a committed ISR, asks for another one, or has its request rejected.
+
+    Reset (OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA; a conditional update that lost): back to the last committed.
+    Refused (fenced, invalid, a new leader): pending until metadata comes. Retried: pending.
+    """
     b = e[E_BROKER]
     if s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH]:
         return OK  # a zombie, or a broker that has moved on: the decision does not act on it
     if e[E_VALUE] == ISR_COMMITTED:
         leader_commit_isr(s, p, b, e[E_ISR], e[E_TS])
-    elif e[E_VALUE] == ISR_PENDING_EXPAND:
-        s.maximal_isr[b] = s.isr[b] | e[E_ISR]
-        s.pending[b] = 1
-    else:
-        s.pending[b] = 1
+    elif e[E_VALUE] == REQUEST_RESET:
+        if e[E_ISR] != UNSET:
+            s.isr[b] = e[E_ISR]
+        s.maximal_isr[b], s.pending[b] = s.isr[b], NOTHING_PENDING
+    elif e[E_VALUE] in (ISR_PENDING_EXPAND, ISR_PENDING_SHRINK):
+        if e[E_VALUE] == ISR_PENDING_EXPAND:
+            s.maximal_isr[b] = s.isr[b] | e[E_ISR]
+        if p.isr_change_pending:
+            s.pending[b] = ASKED
+        else:
+            s.isr[b] = s.maximal_isr[b]  # written at once: a shrink's commit follows, or the line that it failed
     return OK
 
 
 @compiled
-def apply_truncation(s: State, e: Ints) -> int:
-    """A replica cuts its log: to the target stated, else to where the leader's answer and its own epochs say."""
+def apply_truncation(s: State, p: Profile, e: Ints) -> int:
+    """A replica cuts its log: to the target stated, else to where the leader's answer and its own epochs say.
+
+    Out of its leader's range below the log start there, it drops its log and starts there.
+    """
     b = e[E_BROKER]
     target = e[E_TARGET]
     if target == UNSET:
-        target = diverging_target(s, b, e[E_DIVERGING_EPOCH], e[E_DIVERGING_END])
-    if target >= s.leo[b]:
-        return OK
-    truncate_to(s, b, target)
+        target, _ = diverging_target(s, p, b, e[E_DIVERGING_EPOCH], e[E_DIVERGING_END])
+    if target > s.leo[b] and e[E_CAUSE] == CAUSE_OUT_OF_RANGE:
+        restart_at(s, p, b, target)
+    else:
+        truncate_to(s, p, b, target)
     return OK
 
 
@@ -287,7 +318,7 @@ def apply(s: State, p: Profile, e: Ints) -> int:
     if kind == FETCH_UPDATE:
         return apply_fetch_update(s, p, e)
     if kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
-        return apply_read(s, e)
+        return apply_read(s, p, e)
     if kind == FETCH_APPLY:
         r = e[E_REPLICA]
         if s.role[r] == ROLE_LEADER:
@@ -295,18 +326,20 @@ def apply(s: State, p: Profile, e: Ints) -> int:
         if e[E_END] >= 0:
             follower_append(s, e[E_BROKER], r, e[E_END], e[E_END_EVIDENCE])
         if e[E_HW] >= 0:
-            follower_advance_hw(s, r, e[E_HW])
+            follower_advance_hw(s, p, r, e[E_HW])
+        if e[E_EXTRA] >= 0 and p.log_start_follows:
+            follower_take_log_start(s, r, e[E_EXTRA])
         return OK
     if kind == ROLE_CHANGE:
         return apply_role(s, p, e)
     if kind == LOG_LOAD:
-        return apply_load(s, e)
+        return apply_load(s, p, e)
     if kind == ISR_REQUEST:
         return apply_isr_request(s, p, e)
     if kind == TRUNCATION:
-        return apply_truncation(s, e)
+        return apply_truncation(s, p, e)
     if kind == LOG_START_CHANGE:
-        s.log_start[e[E_BROKER]] = max(s.log_start[e[E_BROKER]], e[E_EXTRA])
+        move_log_start(s, e[E_BROKER], e[E_EXTRA])
         return OK
     return apply_cluster(s, e)
 
@@ -317,27 +350,29 @@ class Rows(NamedTuple):
     leo: Ints
     hw: Ints
     isr: Ints
+    move: Ints
     cut: Ints
     check: Ints
     filled: Ints
 
 
-N_LEO, N_HW, N_ISR, N_CUT, N_CHECK = range(5)
+N_LEO, N_HW, N_ISR, N_CUT, N_CHECK, N_MOVE = range(6)
 
 
-def new_rows(events: int) -> Rows:
-    """Room for what `events` events can give at most."""
+def new_rows(events: int, decisions: int = 0, brokers: int = 0) -> Rows:
+    """Room for what `events` events can give at most, `decisions` of them about the ISR of at most `brokers`."""
 
     def room(per_event: int, width: int) -> Ints:
-        return np.zeros((events * per_event + 8, width), np.int64)
+        return np.zeros((events * per_event + decisions * brokers + 8, width), np.int64)
 
     return Rows(
         leo=room(3, len(LEO_ROW)),
         hw=room(2, len(HW_ROW)),
         isr=room(1, len(ISR_ROW)),
+        move=room(1, len(MOVE_ROW)),
         cut=room(1, len(CUT_ROW)),
-        check=room(3, len(CHECK_ROW)),
-        filled=np.zeros(5, np.int64),
+        check=room(4, len(CHECK_ROW)),
+        filled=np.zeros(6, np.int64),
     )
 
 
@@ -403,21 +438,31 @@ def emit_role(s: State, e: Ints, hw_before: int, hw_taken: int, rows: Rows) -> N
 
 
 @compiled
-def emit_isr(s: State, e: Ints, state: int, isr: int, before: int, rows: Rows) -> None:
-    """An ISR row, with how far the broker that moved was behind as its leader knew it."""
+def emit_isr(s: State, e: Ints, change: tuple[int, int, int], blocked: int, rows: Rows) -> None:
+    """An ISR row, and for each broker that moved how far it was behind as the leader of that moment knew it.
+
+    `change`: (state, ISR, ISR before); `blocked`: what had kept a joining replica out until now.
+    """
+    state, isr, before = change
     leader = e[E_LEADER] if e[E_KIND] == PARTITION_CHANGE else e[E_BROKER]
-    moved = isr ^ before
-    gap, us = UNSET, UNSET
-    if leader >= 0 and moved and bits(moved) == 1:
-        for r in range(len(s.leo)):
-            if moved & (1 << r) and s.remote_leo[leader, r] >= 0:
-                gap = s.leo[leader] - s.remote_leo[leader, r]
-                if s.caught_up[leader, r] > 0:
-                    us = max(e[E_TS] - s.caught_up[leader, r], 0)
+    knows = who_knows(s, e[E_EPOCH])
+    for r in range(len(s.leo)):
+        bit = 1 << r
+        if before < 0 or not (isr ^ before) & bit:
+            continue
+        remote, gap, us = UNSET, UNSET, UNSET
+        if knows not in (NONE, r):
+            if s.remote_leo[knows, r] >= 0:
+                remote, gap = s.remote_leo[knows, r], max(s.leo[knows] - s.remote_leo[knows, r], 0)
+            if s.caught_up[knows, r] > 0:
+                us = max(e[E_TS] - s.caught_up[knows, r], 0)
+        put(rows.move, rows.filled, N_MOVE, (
+            e[E_SEQ], state, r, int(bool(isr & bit)), knows, remote, gap, us, blocked,
+        ))  # fmt: skip
     under = bits(isr) < min(s.cluster[MIN_ISR], max(bits(s.cluster[ASSIGNED]), 1))
     put(rows.isr, rows.filled, N_ISR, (
         e[E_SEQ], e[E_TS], leader, e[E_EPOCH], e[E_PARTITION_EPOCH] if state == ISR_COMMITTED else UNSET, isr, before,
-        state, gap, us, int(under), e[E_EVIDENCE],
+        state, int(under), e[E_EVIDENCE] if e[E_KIND] != FETCH_UPDATE else DERIVED,
     ))  # fmt: skip
 
 
@@ -428,11 +473,16 @@ def check(rows: Rows, e: Ints, what: int, b: int, computed: int, stated: int) ->
 
 
 @compiled
-def check_before(s: State, e: Ints, rows: Rows) -> None:
+def check_before(s: State, p: Profile, e: Ints, rows: Rows) -> None:
     """Compare the state with what the event states, before the event corrects it."""
-    kind, b = e[E_KIND], e[E_BROKER]
-    if kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
-        if e[E_HW] >= 0 and s.role[b] == ROLE_LEADER and s.epoch[b] == e[E_EPOCH]:
+    kind, b, r = e[E_KIND], e[E_BROKER], e[E_REPLICA]
+    if kind == ISR_REQUEST:
+        check_isr_request(s, p, e, rows)
+    elif kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
+        if kind == OBSERVATION and r >= 0 and s.role[b] == ROLE_LEADER and s.epoch[b] == e[E_EPOCH]:
+            if is_out_of_sync(s, p, b, r, e[E_TS]):
+                check(rows, e, CHECK_SHRINK, r, s.remote_leo[b, r], e[E_FETCH])
+        elif e[E_HW] >= 0 and s.role[b] == ROLE_LEADER and s.epoch[b] == e[E_EPOCH]:
             check(rows, e, CHECK_HW_LINE if kind == OBSERVATION else CHECK_RESPONSE_HW, b, s.hw[b], e[E_HW])
         if kind == OBSERVATION and e[E_EXTRA] != UNSET:
             check(rows, e, CHECK_HW_BY_LINES, b, e[E_EXTRA], e[E_HW])
@@ -443,6 +493,36 @@ def check_before(s: State, e: Ints, rows: Rows) -> None:
             check(rows, e, CHECK_ROLE_LEO, b, s.leo[b], e[E_LEO])
         if e[E_HW] >= 0:
             check(rows, e, CHECK_ROLE_HW, b, s.hw[b], e[E_HW])
+
+
+@compiled
+def check_isr_request(s: State, p: Profile, e: Ints, rows: Rows) -> None:
+    """What the leader asks for, or is granted, against what the engine says it had to ask for.
+
+    An expansion is compared once: with the request where a source has it, else with the commit. A replica that the
+    engine expands and the next decision leaves out was predicted and never came.
+    """
+    b, asked = e[E_BROKER], e[E_VALUE]
+    if asked == ISR_PENDING_SHRINK:
+        check(rows, e, CHECK_OVERDUE, b, 0, 0)
+    if s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH]:
+        return
+    for r in range(len(s.leo)):
+        bit = 1 << r
+        expected = bool(s.maximal_isr[b] & bit)
+        if asked == ISR_PENDING_EXPAND and r == e[E_REPLICA]:
+            fresh = expected and (s.pending[b] == PREDICTED or not p.isr_change_pending)
+            check(rows, e, CHECK_EXPANSION, r, r if fresh else NONE, r)
+        elif asked == ISR_COMMITTED and p.isr_change_pending and s.pending[b] != ASKED:
+            joins = bool(e[E_ISR] & ~s.isr[b] & bit)
+            if joins or (s.pending[b] == PREDICTED and expected and not e[E_ISR] & bit):
+                check(rows, e, CHECK_EXPANSION, r, r if expected else NONE, r if joins else NONE)
+        elif asked == ISR_PENDING_SHRINK and s.isr[b] & bit and r != b:
+            out, named = is_out_of_sync(s, p, b, r, e[E_TS]), not e[E_ISR] & bit
+            if out != named or (named and e[E_LEO] == UNSET):
+                check(
+                    rows, e, CHECK_SHRINK, r, s.remote_leo[b, r] if out else NONE, s.remote_leo[b, r] if named else NONE
+                )
 
 
 @compiled
@@ -462,16 +542,21 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int
         hw_before[:] = s.hw
         pending_before = s.pending[b] if b >= 0 else 0
         remote_before = s.remote_leo[b, r] if kind == FETCH_UPDATE else UNSET
-        check_before(s, e, rows)
+        blocked = s.blocked[b, r] if b >= 0 and r >= 0 else 0
+        check_before(s, p, e, rows)
         hw_taken = s.hw[b] if b >= 0 else 0
         if kind == ROLE_CHANGE:
-            hw_taken = min(e[E_HW] if e[E_HW] >= 0 else s.hw[b], e[E_LEO] if e[E_LEO] >= 0 else s.leo[b])
+            hw_taken = e[E_HW] if e[E_HW] >= 0 else s.hw[b]
+            if p.truncation_lowers_hw or e[E_HW] >= 0:
+                hw_taken = min(hw_taken, e[E_LEO] if e[E_LEO] >= 0 else s.leo[b])
         verdict = apply(s, p, e)
         if verdict == BROKEN:
             check(rows, e, CHECK_RULE, b, s.leo[b], e[E_END] if kind == APPEND else e[E_FETCH])
         made_anew = kind == LOG_LOAD and e[E_VALUE] == 1  # its records went with the directory: that is no truncation
         if kind in (TRUNCATION, ROLE_CHANGE, LOG_LOAD) and s.leo[b] < leo_before[b] and not made_anew:
             cause = e[E_CAUSE] if kind == TRUNCATION else CAUSE_RECOVERY
+            if kind == ROLE_CHANGE and p.truncate_to_hw and e[E_VALUE] == ROLE_FOLLOWER and s.leo[b] == s.hw[b]:
+                cause = CAUSE_HIGH_WATERMARK
             put(rows.cut, rows.filled, N_CUT, (
                 e[E_SEQ], e[E_TS], b, s.epoch[b] if kind != LOG_LOAD else UNSET, leo_before[b], s.leo[b],
                 hw_before[b], cause, max(e[E_EVIDENCE], min(s.leo_evidence[b], BOUNDED)),
@@ -486,10 +571,14 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int
                 OBSERVED,
             ))  # fmt: skip
         elif kind == PARTITION_CHANGE and e[E_ISR] != UNSET:
-            emit_isr(s, e, ISR_COMMITTED, e[E_ISR], isr_before, rows)
+            emit_isr(s, e, (ISR_COMMITTED, e[E_ISR], isr_before), 0, rows)
             isr_before = e[E_ISR]
         if kind == ISR_REQUEST and e[E_VALUE] == ISR_PENDING_SHRINK:
-            emit_isr(s, e, ISR_PENDING_SHRINK, e[E_ISR], s.isr[b], rows)
+            emit_isr(s, e, (ISR_PENDING_SHRINK, e[E_ISR], s.isr[b]), 0, rows)
         elif b >= 0 and not pending_before and s.pending[b] and s.maximal_isr[b] != s.isr[b]:
-            emit_isr(s, e, ISR_PENDING_EXPAND, s.maximal_isr[b], s.isr[b], rows)
+            emit_isr(s, e, (ISR_PENDING_EXPAND, s.maximal_isr[b], s.isr[b]), blocked, rows)
+        elif kind in (APPEND, FETCH_UPDATE, FETCH_READ) and s.epoch[b] == e[E_EPOCH]:
+            overdue = note_expiry(s, p, b, e[E_TS])
+            if overdue:
+                check(rows, e, CHECK_OVERDUE, b, overdue, 0)
     return isr_before

@@ -1,7 +1,7 @@
 """The engine ordered by the leaders' own lines, to compare it with them: the rules without the doubt about the order.
 
 Where a broker wrote TRACE, its log has every append, every `Recorded replica` and every `High watermark updated`, in
-the order of the file. A handler thread that moves a remote LEO writes its line only after the HW attempt, and two of them
+the order of the file. A handler thread that moves a remote LEO writes its line only after the HW attempt, and two may
 race; so a remote LEO is applied at the first line that shows it: its own, or the HW line that needs it.
 """
 
@@ -64,7 +64,7 @@ class LeaderLines:
         if all(row["kind"] != "log_append" for row in self.lines[first:last]):
             return  # without TRACE nothing says what the leader's own LEO was
         if s.leo[b] > role["offset"]:
-            truncate_to(s, b, role["offset"])
+            truncate_to(s, self.profile, b, role["offset"])
         note_leo(s, b, role["offset"], 0)
         note_hw(s, b, role["hw"], 0)
         opening = tenure.decisions[0] if tenure.decisions else None

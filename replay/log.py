@@ -6,8 +6,13 @@ entry's start were appended by the leader of `cache_epoch[k]`. What the model le
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from replay.jit import compiled
 from replay.state import CACHE_CAPACITY, NONE, State
+
+if TYPE_CHECKING:
+    from replay.profile import Profile
 
 
 @compiled
@@ -34,6 +39,14 @@ def epoch_assign(s: State, b: int, epoch: int, start: int) -> None:
 
 
 @compiled
+def forget_epoch(s: State, b: int, epoch: int) -> None:
+    """Take `epoch` out of b's cache where it is the last and has no record: nothing says where it begins, if it did."""
+    n = s.cache_len[b]
+    if n > 0 and s.cache_epoch[b, n - 1] == epoch and s.cache_start[b, n - 1] >= s.leo[b]:
+        s.cache_len[b] = n - 1
+
+
+@compiled
 def epoch_at(s: State, b: int, offset: int) -> int:
     """Epoch of the record at `offset` in b's log; -1 where the cache does not reach back to it."""
     for k in range(s.cache_len[b] - 1, -1, -1):
@@ -43,32 +56,72 @@ def epoch_at(s: State, b: int, offset: int) -> int:
 
 
 @compiled
-def end_offset_for(s: State, b: int, epoch: int) -> tuple[int, int]:
-    """Largest epoch <= `epoch` in b's log and where it ends (LeaderEpochFileCache.endOffsetFor); (-1, -1) unknown."""
+def end_offset_for(s: State, p: Profile, b: int, epoch: int) -> tuple[int, int]:
+    """Largest epoch <= `epoch` in b's log and where it ends (LeaderEpochFileCache.endOffsetFor).
+
+    An epoch below all, 2.0+: ends where the first one begins, if the cache reaches back to the log's start (ours may
+    reach back only to where the recording begins). (-1, -1) unknown: else, and an epoch beyond the last one.
+    """
     n = s.cache_len[b]
+    if n == 0 or epoch > s.cache_epoch[b, n - 1]:
+        return NONE, NONE
     for k in range(n - 1, -1, -1):
         if s.cache_epoch[b, k] <= epoch:
             end = s.leo[b] if k == n - 1 else s.cache_start[b, k + 1]
             return s.cache_epoch[b, k], end
+    if p.epoch_end_names_epoch and epoch >= 0 and s.cache_start[b, 0] <= s.log_start[b]:
+        return epoch, s.cache_start[b, 0]
     return NONE, NONE
 
 
 @compiled
-def truncate_to(s: State, b: int, offset: int) -> int:
-    """Cut b's log to end at `offset` (UnifiedLog.truncateTo, 2.4+): LEO and HW come down to it, epochs above go.
+def truncate_to(s: State, p: Profile, b: int, offset: int) -> int:
+    """Cut b's log to end at `offset` (UnifiedLog.truncateTo): the LEO comes down to it, epochs that begin above go.
 
-    Returns how many offsets went. Never raises the LEO.
+    The HW comes down too, 2.4+; before it stays and may exceed the LEO until the next answer. Where nothing is cut, an
+    epoch without records at the end goes all the same, 2.6.1+ (KAFKA-10706). Returns how many offsets went. The LEO is
+    never raised.
     """
-    removed = s.leo[b] - offset
-    if removed <= 0:
+    removed = max(s.leo[b] - offset, 0)
+    if removed == 0 and not p.truncation_cleans_epochs:
         return 0
-    s.leo[b] = offset
-    s.hw[b] = min(s.hw[b], offset)
+    s.leo[b] -= removed
+    if p.truncation_lowers_hw:
+        s.hw[b] = min(s.hw[b], s.leo[b])
     n = s.cache_len[b]
-    while n > 0 and s.cache_start[b, n - 1] >= offset:
+    while n > 0 and s.cache_start[b, n - 1] >= s.leo[b]:
         n -= 1
     s.cache_len[b] = n
     return removed
+
+
+@compiled
+def restart_at(s: State, p: Profile, b: int, offset: int) -> None:
+    """Drop b's whole log and go on at `offset` (UnifiedLog.truncateFullyAndStartAt): its leader holds nothing lower."""
+    s.leo[b], s.log_start[b], s.cache_len[b] = offset, offset, 0
+    if p.truncation_lowers_hw:
+        s.hw[b] = offset
+
+
+@compiled
+def move_log_start(s: State, b: int, offset: int) -> bool:
+    """The log of b begins at `offset` from now on: retention, DeleteRecords, or its leader's log start (0.11+).
+
+    The HW is never below it; epochs that end at or below it go, the one that spans it begins there
+    (LeaderEpochFileCache.truncateFromStart). Never goes back. Leaves unchanged: the LEO.
+    """
+    if offset <= s.log_start[b]:
+        return False
+    s.log_start[b] = offset
+    s.hw[b] = max(s.hw[b], min(offset, s.leo[b]))
+    n, gone = s.cache_len[b], 0
+    while gone + 1 < n and s.cache_start[b, gone + 1] <= offset:
+        gone += 1
+    for k in range(gone, n):
+        s.cache_epoch[b, k - gone] = s.cache_epoch[b, k]
+        s.cache_start[b, k - gone] = max(s.cache_start[b, k], offset)
+    s.cache_len[b] = n - gone
+    return True
 
 
 @compiled
@@ -83,10 +136,33 @@ def copy_epochs(s: State, leader: int, follower: int, first: int, end: int) -> N
 
 
 @compiled
-def diverging_target(s: State, follower: int, epoch: int, end: int) -> int:
-    """Where a follower cuts that was told: the leader's `epoch` ends at `end` (AbstractFetcherThread, KIP-279)."""
-    own_epoch, own_end = end_offset_for(s, follower, epoch)
-    target = min(end, s.leo[follower])
+def diverges(s: State, p: Profile, leader: int, epoch: int, offset: int) -> bool:
+    """Whether a follower's log that ends at `offset` with a record of `epoch` left the leader's.
+
+    (Partition.readRecords.) 2.7+, where the fetch names its last epoch: the leader lacks that epoch, or it ends there
+    before the offset.
+    """
+    known, end = end_offset_for(s, p, leader, epoch)
+    return known < epoch or end < offset
+
+
+@compiled
+def diverging_target(s: State, p: Profile, follower: int, epoch: int, end: int) -> tuple[int, bool]:
+    """Where a follower cuts that was told: the leader's largest epoch up to mine is `epoch`, and ends at `end`.
+
+    (AbstractFetcherThread.getOffsetTruncationState.) `end` unknown: its own HW. Answers without an epoch (KIP-101,
+    before KIP-279): the end, at most its LEO. It has the epoch: the least of the end there, the end here and its LEO.
+    It lacks the epoch: where its next lower epoch ends, and that is not yet the place (False): it asks again, or, where
+    fetches tell (2.8+), it fetches and may diverge again.
+    """
+    leo = s.leo[follower]
+    if end == NONE:
+        return min(s.hw[follower], leo), True
+    if epoch == NONE or not p.epoch_end_names_epoch:
+        return min(end, leo), True
+    own_epoch, own_end = end_offset_for(s, p, follower, epoch)
     if own_epoch == NONE:
-        return target
-    return min(target, own_end)
+        return min(end, leo), True
+    if own_epoch != epoch:
+        return min(own_end, leo), False
+    return min(end, own_end, leo), True

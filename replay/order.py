@@ -17,10 +17,11 @@ from replay.appends import append_chain, produces_by_tenure
 from replay.chains import consumer_chains, control_chain, follower_chains, role_drafts, storage_chain, witness_chain
 from replay.encode import brokers_of, encode
 from replay.identity import event_id
+from replay.isr_requests import expansions_of
 from replay.kernel import apply
 from replay.line_order import hw_by_lines
 from replay.merge import OP_WIDTH, merge
-from replay.profile import LATEST, parse_version, profile_of
+from replay.profile import profile_named
 from replay.state import new_state
 from replay.zookeeper_view import liveness_chain, liveness_drafts
 from schemas.events import REPLICATION_EVENTS
@@ -37,8 +38,7 @@ EVENT_SCHEMA = pa.schema(
 def order_partition(facts: PartitionFacts) -> pa.Table:
     """One partition incarnation's facts -> `replication_events` rows (without recording_id), in replay order."""
     blocks: list[tuple[list[Draft], list[list[Operation]]]] = []
-    profile = profile_of(parse_version(facts.kafka_version) or LATEST)
-    computed = hw_by_lines(facts, profile)
+    computed = hw_by_lines(facts, profile_named(facts.kafka_version, facts.inter_broker_protocol))
     produces = produces_by_tenure(facts)
     liveness = liveness_drafts(facts)
     opening = [facts.configuration_draft(), *facts.opening_broker_drafts(), *liveness[0]]
@@ -46,12 +46,13 @@ def order_partition(facts: PartitionFacts) -> pa.Table:
         heads, chains = role_drafts(facts, tenure), []
         if tenure.leader >= 0:
             appends, acks = append_chain(facts, tenure, produces[tenure.epoch])
-            chains = [appends, acks, control_chain(facts, tenure), witness_chain(facts, tenure, computed)]
+            joins = expansions_of(facts, tenure)
+            chains = [appends, acks, control_chain(facts, tenure, joins), witness_chain(facts, tenure, computed)]
             chains += [storage_chain(facts, tenure), liveness_chain(changes)]
-            chains += follower_chains(facts, tenure)
+            chains += follower_chains(facts, tenure, joins)
             chains += consumer_chains(facts, tenure)
         else:
-            heads += [*(d for op in control_chain(facts, tenure) for d in op.drafts), *changes]
+            heads += [*(d for op in control_chain(facts, tenure, {}) for d in op.drafts), *changes]
         blocks.append((heads, [chain for chain in chains if chain]))
     blocks.append((facts.removal_drafts(), []))
     return arrange(facts, opening, blocks)
@@ -77,7 +78,7 @@ def arrange(
     table = table_of(facts, drafts)
     brokers = brokers_of(table)
     events = encode(table, brokers)
-    profile = profile_of(parse_version(facts.kafka_version) or LATEST)
+    profile = profile_named(facts.kafka_version, facts.inter_broker_protocol)
     state = new_state(len(brokers), min_isr=facts.min_insync_replicas, lag_us=facts.lag_us)
     rows: list[int] = list(range(len(opening)))
     for k in rows:

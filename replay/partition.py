@@ -29,10 +29,11 @@ from replay.incidents import (
     spans_of,
     without,
 )
-from replay.kernel import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, Rows, fold, new_rows
+from replay.isr_rows import IsrRows, moves_of
+from replay.kernel import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, N_MOVE, Rows, fold, new_rows
 from replay.mechanisms import Finding, Story, incident, matters
-from replay.profile import LATEST, Profile, parse_version, profile_of
-from replay.state import ASSIGNED, BOUNDED, ROLE_LEADER, ROLE_NONE, TRUE_HW, UNSET, Ints, State, new_state
+from replay.profile import Profile, profile_named
+from replay.state import ASSIGNED, BOUNDED, LAG_US, ROLE_LEADER, ROLE_NONE, TRUE_HW, UNSET, Ints, State, new_state
 from replay.state_machines import MOVING_KINDS, Machines
 from schemas.events import EVENT_KINDS
 from schemas.model import EVIDENCE
@@ -41,6 +42,7 @@ from schemas.tables import TABLES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+ISR_NUMBERS = ("seq", "ts", "epoch", "partition_epoch", "state", "under_min", "evidence")
 DEFAULT_LAG_US = 30_000_000
 LEDGER_KINDS = ("append", "ack", "consumer_read")
 
@@ -69,8 +71,9 @@ class PartitionReplay:
         self.key = key
         self.brokers: list[int] = []
         self.state = new_state(0, min_isr=1, lag_us=DEFAULT_LAG_US)
-        self.profile: Profile = profile_of(LATEST)
+        self.profile: Profile = profile_named(None, None)
         self.ledger = Ledger()
+        self.isr = IsrRows()
         self.isr_mask = 0
         self.epoch = -1
         self.led = -1  # the last leader that had a log, as an index
@@ -91,7 +94,8 @@ class PartitionReplay:
         self.admit(brokers_of(batch))
         self.set_profile(batch)
         events = encode(batch, self.brokers)
-        rows = new_rows(len(events))
+        about_isr = int(np.isin(events[:, c.E_KIND], (c.PARTITION_CHANGE, c.ISR_REQUEST)).sum())
+        rows = new_rows(len(events), about_isr, len(self.brokers))
         decisions = {r["seq"]: r for r in rows_of(batch, "partition_change")}
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.history += decisions.values()
@@ -113,7 +117,7 @@ class PartitionReplay:
                 self.at_boundary(events[stop], decisions)
             start = stop
         self.ledger.prune(floor_of(self.state, int(self.state.cluster[ASSIGNED])))
-        yield from self.tables(rows)
+        yield from self.tables(batch, rows)
 
     def admit(self, found: list[int]) -> None:
         """Give new brokers an index."""
@@ -126,7 +130,7 @@ class PartitionReplay:
         """The first configuration that names a version decides the rules."""
         for row in rows_of(batch, "config_change"):
             if row["kafka_version"]:
-                self.profile = profile_of(parse_version(row["kafka_version"]) or LATEST)
+                self.profile = profile_named(row["kafka_version"], row["inter_broker_protocol"])
 
     def boundaries(self, events: Ints) -> list[int]:
         """Where a leader epoch begins, and right after its leader has taken up its role."""
@@ -225,14 +229,14 @@ class PartitionReplay:
                     )
         self.led, self.log = b, None
 
-    def tables(self, rows: Rows) -> Iterator[tuple[str, pa.Table]]:
+    def tables(self, batch: pa.Table, rows: Rows) -> Iterator[tuple[str, pa.Table]]:
         """The kernel's rows as tables."""
         count = rows.filled
         cuts = self.cut_rows(rows.cut[: count[N_CUT]])
         self.cuts += cuts.to_pylist()
+        self.add_isr_rows(batch, rows.isr[: count[N_ISR]], rows.move[: count[N_MOVE]])
         yield "leo_timeline", self.leo_rows(rows.leo[: count[N_LEO]])
         yield "hw_timeline", self.hw_rows(rows.hw[: count[N_HW]])
-        yield "isr_timeline", self.isr_rows(rows.isr[: count[N_ISR]])
         yield "log_truncations", cuts
         self.add_checks(rows.check[: count[N_CHECK]])
 
@@ -240,6 +244,8 @@ class PartitionReplay:
         """What is known only at the end."""
         story = Story(self.history, self.cuts, self.storage)
         incidents = [incident(self.key, found, story) for found in self.findings]
+        yield "isr_timeline", self.table("isr_timeline", self.isr.rows)
+        yield "isr_flaps", self.table("isr_flaps", self.isr.flaps)
         yield "leadership_timeline", self.table("leadership_timeline", self.leaderships)
         yield "data_loss_incidents", self.table("data_loss_incidents", incidents)
         yield "state_transitions", self.table("state_transitions", self.machines.moves)
@@ -308,32 +314,35 @@ class PartitionReplay:
             "evidence": words(at["evidence"], EVIDENCE),
         })  # fmt: skip
 
-    def isr_rows(self, rows: Ints) -> pa.Table:
-        """`isr_timeline`."""
+    def add_isr_rows(self, batch: pa.Table, rows: Ints, moves: Ints) -> None:
+        """Rows of `isr_timeline`: kept to the end, for what becomes of a request is known later."""
         at = places(rows, c.ISR_ROW)
-        moved = np.where(at["isr_before"] >= 0, at["isr"] ^ at["isr_before"], 0)
-        single = (moved > 0) & ((moved & (moved - 1)) == 0)
-        index = np.where(single, np.log2(np.maximum(moved, 1)).astype(np.int64), -1)
-        change = [
-            self.changes.get(seq) if state == c.ISR_COMMITTED else ("", "expand", "shrink")[state]
-            for seq, state in zip(at["seq"].tolist(), at["state"].tolist(), strict=True)
-        ]
-        return self.rows_table("isr_timeline", rows, {
-            "seq": pa.array(at["seq"]),
-            "ts": stamps(at["ts"]),
-            "leader_id": self.ids(at["leader"]),
-            "leader_epoch": pa.array(at["epoch"]),
-            "partition_epoch": offsets(at["partition_epoch"]),
-            "isr": self.lists(at["isr"]),
-            "isr_before": self.lists(at["isr_before"]),
-            "state": words(at["state"], c.ISR_STATES),
-            "change": pa.array([one or "other" for one in change]),
-            "broker_id": self.ids(index),
-            "leo_gap": offsets(at["gap"]),
-            "ms_since_caught_up": pa.array(at["us"] // 1000, mask=at["us"] == UNSET),
-            "under_min_isr": pa.array(at["under_min"].astype(bool)),
-            "evidence": words(at["evidence"], EVIDENCE),
-        })  # fmt: skip
+        ids, isr, before = (self.ids(at["leader"]), self.lists(at["isr"]), self.lists(at["isr_before"]))
+        leaders, isrs, befores = ids.to_pylist(), isr.to_pylist(), before.to_pylist()
+        found = []
+        for k, (seq, ts, epoch, partition_epoch, state, under, evidence) in enumerate(
+            zip(*(at[n].tolist() for n in ISR_NUMBERS), strict=True)
+        ):
+            moved = set(isrs[k] or ()) ^ set(befores[k] or isrs[k] or ())
+            change = self.changes.get(seq) if state == c.ISR_COMMITTED else ("", "expand", "shrink")[state]
+            found.append(
+                {
+                    "seq": seq,
+                    "ts": ts,
+                    "leader_id": leaders[k],
+                    "leader_epoch": epoch,
+                    "partition_epoch": partition_epoch if partition_epoch >= 0 else None,
+                    "isr": isrs[k],
+                    "isr_before": befores[k],
+                    "state": c.ISR_STATES[state],
+                    "state_code": state,
+                    "change": change or "other",
+                    "broker_id": min(moved) if len(moved) == 1 else None,
+                    "under_min_isr": bool(under),
+                    "evidence": EVIDENCE[evidence],
+                }
+            )
+        self.isr.add(batch, found, moves_of(moves, self.brokers), int(self.state.cluster[LAG_US]))
 
     def cut_rows(self, rows: Ints) -> pa.Table:
         """`log_truncations`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.ballots import metadata_votes
@@ -37,6 +38,8 @@ CUT_CAUSES = {
     "reset": "out_of_range",
     "reset_full": "out_of_range",
 }
+THROTTLED_SETTING = "follower.replication.throttled.replicas"
+PROTOCOL_SETTING = "inter.broker.protocol.version"
 
 
 class Fetch(NamedTuple):
@@ -69,8 +72,10 @@ class PartitionFacts:
         default_factory=dict
     )  # broker settings that the recording's manifest states
     kafka_version: str | None = None
+    inter_broker_protocol: str | None = None
     lag_us: int = DEFAULT_LAG_MS * 1000
     min_insync_replicas: int = DEFAULT_MIN_ISR
+    min_isr_changes: list[tuple[Row, int]] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     tenures: list[Tenure] = field(default_factory=list)
     by_kind: dict[str, list[Row]] = field(default_factory=dict)
@@ -127,19 +132,78 @@ class PartitionFacts:
         named = [r for r in rows if r["kind"] == "broker_lifecycle" and r["name"] == "version" and r["value"]]
         if self.kafka_version is None and named:
             self.kafka_version = named[0]["value"]
+        protocols = [r["value"] for r in rows if r["kind"] == "config_change" and r["name"] == PROTOCOL_SETTING]
+        self.inter_broker_protocol = self.inter_broker_protocol or next(iter(protocols), None)
         stated = {name: value for name, value in self.settings.items() if value is not None}
-        best = 0
         for row in rows:
             if row["kind"] != "config_change" or not (row["value"] or "").isdigit():
                 continue
             if row["name"] == LAG_SETTING:
                 stated.setdefault(LAG_SETTING, int(row["value"]))
-            if row["name"] == MIN_ISR_SETTING:
-                rank = 2 if row["topic"] is not None else int(row["metadata_offset"] is not None)
-                if rank > best or (rank == best and (rank or MIN_ISR_SETTING not in stated)):
-                    best, stated[MIN_ISR_SETTING] = rank, int(row["value"])
+            elif row["name"] == MIN_ISR_SETTING and row["topic"] is None and row["metadata_offset"] is None:
+                stated.setdefault(MIN_ISR_SETTING, int(row["value"]))
         self.lag_us = stated.get(LAG_SETTING, DEFAULT_LAG_MS) * 1000
-        self.min_insync_replicas = stated.get(MIN_ISR_SETTING, DEFAULT_MIN_ISR)
+        self.read_min_isr(rows, stated.get(MIN_ISR_SETTING, DEFAULT_MIN_ISR))
+
+    def read_min_isr(self, rows: list[Row], own: int) -> None:
+        """min.insync.replicas over time, in metadata order: the topic's, else the cluster's, else the brokers' `own`.
+
+        Without metadata, what a log's creation states of the topic holds throughout.
+        """
+        mine = [r for r in rows if r["kind"] == "config_change" and r["name"] == MIN_ISR_SETTING]
+        created = [int(r["value"]) for r in mine if r["metadata_offset"] is None and r["topic"] is not None]
+        topic, cluster = None, None
+        opening = self.decisions[0].row["metadata_offset"] if self.decisions else None
+        changes = [r for r in mine if r["metadata_offset"] is not None]
+        self.min_insync_replicas = created[-1] if created and not changes else own
+        for row in sorted(changes, key=lambda r: r["metadata_offset"]):
+            if row["topic"] is None and row["subject_broker_id"] is not None:
+                continue  # one broker's own
+            value = int(row["value"]) if (row["value"] or "").isdigit() else None
+            if row["topic"] is not None:
+                topic = value
+            else:
+                cluster = value
+            now = next((v for v in (topic, cluster) if v is not None), own)
+            if opening is None or row["metadata_offset"] <= opening or row["ts"] == self.decisions[0].row["ts"]:
+                self.min_insync_replicas = now
+            else:
+                self.min_isr_changes.append((row, now))
+
+    def min_isr_drafts(self) -> list[tuple[int, Draft]]:
+        """Changes of min.insync.replicas after the partition was made, with their places in the metadata log."""
+        return [
+            (
+                row["metadata_offset"],
+                Draft(
+                    "config_change",
+                    row,
+                    (micros(row["ts"]),) * 3,
+                    {
+                        "min_insync_replicas": value,
+                        "metadata_offset": row["metadata_offset"],
+                        "evidence": "observed",
+                    },
+                ),
+            )
+            for row, value in self.min_isr_changes
+        ]
+
+    def throttled_at(self, us: int) -> set[int]:
+        """Followers that the topic's configuration lists as throttled in this partition at `us`."""
+        rows = [
+            r
+            for r in (*self.cluster, *self.by_kind["config_change"])
+            if r["name"] == THROTTLED_SETTING
+            and r["topic"] is not None
+            and r["ts"] is not None
+            and micros(r["ts"]) <= us
+        ]
+        listed = max(rows, key=lambda r: micros(r["ts"]))["value"] if rows else None
+        if listed == "*":
+            return {b for d in self.decisions for b in d.replicas}
+        pairs = [one.partition(":") for one in (listed or "").split(",") if one]
+        return {int(replica) for partition, _, replica in pairs if int(partition) == self.partition}
 
     def index_roles(self) -> None:
         """Role lines by (broker, epoch), the log load that came just before each, and the cuts that came after it.
@@ -152,6 +216,7 @@ class PartitionFacts:
         causes: dict[int, str] = {}
         created: set[int] = set()
         lines = [r for r in self.rows if r["kind"] in ROLE_KINDS and r["ts"] is not None]
+        lines += told_roles(self.rows, lines)
         for row in sorted(lines, key=lambda r: (r["broker_id"], r["ts"], r["source_file"], r["source_line"])):
             broker = row["broker_id"]
             if row["kind"] == "truncation":
@@ -180,6 +245,8 @@ class PartitionFacts:
                 load = loaded.pop(broker, None)
                 if key not in self.role_lines:
                     self.role_lines[key] = row
+                    if row["offset"] is None and load is not None:
+                        self.role_lines[key] = Row({**row, "offset": load["offset"]})
                     if load is not None:
                         self.loads[key] = load
                 elif load is not None:
@@ -373,6 +440,7 @@ class PartitionFacts:
                 "min_insync_replicas": self.min_insync_replicas,
                 "replica_lag_time_max_us": self.lag_us,
                 "kafka_version": self.kafka_version,
+                "inter_broker_protocol": self.inter_broker_protocol,
                 "evidence": "observed",
             },
         )
@@ -415,6 +483,38 @@ class PartitionFacts:
                 fenced = row["fenced"] if row["fenced"] is not None else before["fenced"]
                 last[row["subject_broker_id"]] = Row({**row, "fenced": fenced})
         return [broker_draft(row) for _, row in sorted(last.items())]
+
+
+def told_roles(rows: list[Row], lines: list[Row]) -> list[Row]:
+    """Roles of which only the controller's LeaderAndIsr request tells: followers up to 2.5 write no line about theirs.
+
+    A broker takes the role up while it handles the request, right after it has loaded the log, where it had to.
+    """
+    stated = {(row["broker_id"], row["leader_epoch"]) for row in lines if row["kind"] == "role_change"}
+    loads: dict[int, list[Row]] = defaultdict(list)
+    for row in lines:
+        if row["kind"] == "log_load" and row["hw"] is not None:
+            loads[row["broker_id"]].append(row)
+    out: dict[tuple[int, int], Row] = {}
+    for row in rows:
+        key = (row["broker_id"], row["leader_epoch"])
+        if (
+            row["kind"] != "leader_and_isr"
+            or row["error_code"]
+            or key in stated
+            or row["leader_id"] == row["broker_id"]
+        ):
+            continue
+        at = phases(row)
+        taken = row["ts"] - timedelta(microseconds=at.stamp - at.taken)
+        load = next((r for r in loads[row["broker_id"]] if at.taken <= micros(r["ts"]) <= at.stamp), None)
+        place = {"ts": load["ts"], "source_file": load["source_file"]} if load is not None else {"ts": taken}
+        role = Row({**row, "kind": "role_change", "name": "follower", "offset": None, "hw": None, **place})
+        if load is not None:
+            role["source_line"] = load["source_line"]
+        if key not in out or role["ts"] < out[key]["ts"]:
+            out[key] = role
+    return list(out.values())
 
 
 def in_own_order(rows: Iterable[Row]) -> list[Row]:

@@ -1,7 +1,8 @@
 """What differs between Kafka versions, as a table of switches in one place.
 
 A rule never asks for a version: it asks for a switch. `profile_of` turns a version into switches; the source of each
-is named beside it. What the model leaves out: brokers below 2.4, and clusters whose brokers run different versions.
+is named beside it. What the model leaves out: replica.lag.max.messages of 0.8, and clusters whose brokers run different
+versions.
 """
 
 from __future__ import annotations
@@ -10,23 +11,54 @@ import re
 from typing import NamedTuple
 
 Version = tuple[int, int, int]
+Protocol = tuple[int, int, int]  # inter.broker.protocol.version: major, minor, IV
 
 
 class Profile(NamedTuple):
     """Switches, 1 on and 0 off. Integers, so that the compiled kernel can carry them."""
 
+    # HW and ISR
+    hw_over_caught_up: int  # 0.10.2+: the HW also waits for caught-up replicas outside the ISR
     hw_over_maximal_isr: int  # 2.7+ (KIP-497): HW candidates are the maximal ISR, not the committed one
     hw_caught_up_by_leo: int  # 3.3+: a replica at the leader's LEO counts as caught up, whatever the time
     hw_caught_up_eligible: int  # 3.6+ (KAFKA-15021): outside the ISR it counts only if it may join
     hw_needs_min_isr: int  # 3.7+ (KAFKA-15583): no raise while the committed ISR is below min.insync.replicas
-    hw_after_isr_commit: int  # <=2.6 (synchronous), 3.1+ (KAFKA-13091): one attempt after each ISR commit
-    isr_change_pending: int  # 2.7+ (KIP-497): ISR changes are requests, one in flight
+    hw_on_every_fetch: int  # <=2.3: each follower fetch attempts a raise; later only one that changed the remote LEO
+    hw_after_isr_commit: int  # synchronous commits, and 3.1+ (KAFKA-13091): one attempt after each ISR commit
+    isr_change_pending: int  # 2.7+ and protocol 2.7-IV2+ (KIP-497): ISR changes are requests, one in flight
+    expiry_twice_per_lag: int  # 0.10.2+: the expiry task runs each replica.lag.time.max.ms / 2, before each lag
+    expiry_spares_equal_leo: int  # 2.1+ (KAFKA-7152): at the leader's LEO nobody is out of sync
+    expand_needs_epoch_start: int  # 2.0.1+ (KAFKA-7128): a replica joins only with the start of the leader's epoch
     expand_needs_unfenced: int  # 3.3+ (KIP-841)
+    # What a leader remembers of its followers
+    caught_up_at_previous: int  # 0.10.2+: at the LEO of the previous fetch counts as caught up then
+    caught_up_at_start: int  # 0.10.2+: a new leader takes the ISR for caught up now, the others for never
     remembered_leo_max: int  # 3.3+: the LEO at the previous fetch never falls
+    leader_reset_by_epoch: int  # 3.3+: only a new leader epoch resets it, not the same one told again
+    failed_read_resets: int  # <=2.3: a fetch that could not be read sets the remote LEO to -1
     update_on_diverging: int  # <=2.8.0 (KAFKA-13141): a diverging fetch still moves the remote LEO
+    # What an answer carries
+    answer_after_update: int  # 1.0.0, 1.0.1, 1.1.0 (KAFKA-7104): an answer at once has the HW of after the fetch
+    hw_told_at_once: int  # 2.4, 2.5 (KAFKA-8443, KAFKA-9952): an HW not yet told answers a fetch without waiting
+    # Followers' logs
+    hw_from_log_start: int  # 2.4+: a follower's HW is never below its log start
+    log_start_follows: int  # 0.11+ (KIP-107): a follower takes its leader's log start
+    truncation_lowers_hw: int  # 2.4+: the HW comes down with the LEO
+    truncation_cleans_epochs: int  # 2.6.1+ (KAFKA-10706): a cut of nothing still drops an epoch without records
+    truncate_to_hw: int  # <=0.10: becoming follower cuts the log to the own HW
+    epoch_end_names_epoch: int  # 2.0+ (KIP-279): the end of an epoch comes with the epoch that ends there
+    truncate_on_fetch: int  # 2.7-IV1+ (KIP-595, KAFKA-10554): fetches name the last epoch, answers where logs diverge
+    refollow_on_missed_epoch: int  # 2.0: a new epoch of the same leader restarts the fetcher if one was missed between
+    refollow_on_new_epoch: int  # 2.1+: any new epoch does
+    epoch_cached_at_start: int  # 2.0.1+ (KAFKA-7415): an epoch begins as it is taken up, before with its first batch
 
 
 LATEST: Version = (4, 1, 0)
+KIP_101: Protocol = (0, 11, 2)  # 0.11.0-IV2: below it nobody asks where an epoch ends
+KIP_279: Protocol = (2, 0, 0)  # 2.0-IV0
+TRUNCATE_ON_FETCH: Protocol = (2, 7, 1)  # 2.7-IV1
+ALTER_ISR: Protocol = (2, 7, 2)  # 2.7-IV2, ApiVersion.isAlterIsrSupported: below it the leader writes to ZooKeeper
+LAST_IV = 99  # a protocol version named without IV stands for its last one
 
 
 def parse_version(text: str | None) -> Version | None:
@@ -37,16 +69,56 @@ def parse_version(text: str | None) -> Version | None:
     return int(match[1]), int(match[2]), int(match[3] or 0)
 
 
-def profile_of(version: Version) -> Profile:
-    """The switches of that version of apache/kafka (kafka.cluster.Partition, kafka.cluster.Replica)."""
+def parse_protocol(text: str | None) -> Protocol | None:
+    """`2.7-IV2`, `2.8`, `0.10.2` -> major, minor, IV (a name without one is its last); None where it is no version."""
+    match = re.match(r"\s*(\d+)\.(\d+)(?:\.\d+)?(?:-IV(\d+))?", text or "")
+    if not match:
+        return None
+    return int(match[1]), int(match[2]), int(match[3] or LAST_IV)
+
+
+def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
+    """The switches of that version of apache/kafka (kafka.cluster.Partition, kafka.cluster.Replica).
+
+    `protocol` is inter.broker.protocol.version, which what brokers say to each other follows; None: the version's own,
+    as is the default.
+    """
+    spoken = protocol or (version[0], version[1], LAST_IV)
+    requests = version >= (2, 7, 0) and spoken >= ALTER_ISR
     return Profile(
+        hw_over_caught_up=int(version >= (0, 10, 2)),
         hw_over_maximal_isr=int(version >= (2, 7, 0)),
         hw_caught_up_by_leo=int(version >= (3, 3, 0)),
         hw_caught_up_eligible=int(version >= (3, 6, 0)),
         hw_needs_min_isr=int(version >= (3, 7, 0)),
-        hw_after_isr_commit=int(version < (2, 7, 0) or version >= (3, 1, 0)),
-        isr_change_pending=int(version >= (2, 7, 0)),
+        hw_on_every_fetch=int(version < (2, 4, 0)),
+        hw_after_isr_commit=int(not requests or version >= (3, 1, 0)),
+        isr_change_pending=int(requests),
+        expiry_twice_per_lag=int(version >= (0, 10, 2)),
+        expiry_spares_equal_leo=int(version >= (2, 1, 0)),
+        expand_needs_epoch_start=int(version >= (2, 0, 1)),
         expand_needs_unfenced=int(version >= (3, 3, 0)),
+        caught_up_at_previous=int(version >= (0, 10, 2)),
+        caught_up_at_start=int(version >= (0, 10, 2)),
         remembered_leo_max=int(version >= (3, 3, 0)),
+        leader_reset_by_epoch=int(version >= (3, 3, 0)),
+        failed_read_resets=int(version < (2, 4, 0)),
         update_on_diverging=int(version < (2, 7, 2) or version == (2, 8, 0)),
+        answer_after_update=int(version in ((1, 0, 0), (1, 0, 1), (1, 1, 0))),
+        hw_told_at_once=int((2, 4, 0) <= version < (2, 6, 0)),
+        hw_from_log_start=int(version >= (2, 4, 0)),
+        log_start_follows=int(version >= (0, 11, 0)),
+        truncation_lowers_hw=int(version >= (2, 4, 0)),
+        truncation_cleans_epochs=int(version >= (2, 6, 1)),
+        truncate_to_hw=int(spoken < KIP_101),
+        epoch_end_names_epoch=int(spoken >= KIP_279),
+        truncate_on_fetch=int(version >= (2, 8, 0) and spoken >= TRUNCATE_ON_FETCH),
+        refollow_on_missed_epoch=int((2, 0, 0) <= version < (2, 1, 0)),
+        refollow_on_new_epoch=int(version >= (2, 1, 0)),
+        epoch_cached_at_start=int(version >= (2, 0, 1)),
     )
+
+
+def profile_named(version: str | None, protocol: str | None) -> Profile:
+    """The switches as a recording names them; the newest version's where it names none."""
+    return profile_of(parse_version(version) or LATEST, parse_protocol(protocol))

@@ -114,6 +114,7 @@ def rebuild_session(lines: list[list[Row]]) -> list[Row]:
                 out.extend(run_between(held, index, lines, arrivals))
             if row["forgotten"]:
                 cache.pop(key, None)
+                out.append(complete(row, None, implied=False))
                 continue
             out.extend(listed(row, key, index, cache))
     for held in cache.values():

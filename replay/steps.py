@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from replay.isr_lifecycle import NEVER_FETCHED, NOTHING_PENDING, PREDICTED, blocks_eligibility, blocks_expansion
 from replay.jit import compiled
-from replay.log import copy_epochs, epoch_assign
+from replay.log import copy_epochs, epoch_assign, move_log_start, truncate_to
 from replay.state import (
     ASSIGNED,
     BOUNDED,
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
 def leader_append(s: State, p: Profile, b: int, end: int, evidence: int, now: int) -> bool:
     """Steps 1 and 2: the leader appends a batch, its LEO moves to `end`, and one HW attempt follows.
 
-    Guard: `end` beyond the LEO. Leaves unchanged: remote LEOs, ISR.
+    Guard: `end` beyond the LEO. The first batch of an epoch is where it begins in the epoch cache, unless taking up the
+    role has noted that already (2.0.1+). Leaves unchanged: remote LEOs, ISR.
     """
     if end <= s.leo[b]:
         return False
+    epoch_assign(s, b, s.epoch[b], s.leo[b])
     s.leo[b] = end
     s.leo_evidence[b] = evidence
     leader_maybe_increment_hw(s, p, b, now)
@@ -48,12 +51,12 @@ def leader_update_follower_leo(s: State, p: Profile, b: int, r: int, fetch_offse
     """Steps 3 and 4: the fetch offset is the follower's LEO; the leader records it, and when r was last caught up.
 
     An assignment, it may fall. Caught up now if it reaches the leader's LEO; at the previous fetch if it reaches the
-    LEO of then. Leaves unchanged: the leader's own LEO and HW. Returns whether the remote LEO changed.
+    LEO of then (0.10.2+). Leaves unchanged: the leader's own LEO and HW. Returns whether the remote LEO changed.
     """
     leo = s.leo[b]
     if fetch_offset >= leo:
         s.caught_up[b, r] = max(s.caught_up[b, r], now)
-    elif s.leo_at_fetch[b, r] != NONE and fetch_offset >= s.leo_at_fetch[b, r]:
+    elif p.caught_up_at_previous and s.leo_at_fetch[b, r] != NONE and fetch_offset >= s.leo_at_fetch[b, r]:
         s.caught_up[b, r] = max(s.caught_up[b, r], s.fetched[b, r])
     s.leo_at_fetch[b, r] = max(leo, s.leo_at_fetch[b, r]) if p.remembered_leo_max else leo
     s.fetched[b, r] = now
@@ -63,26 +66,35 @@ def leader_update_follower_leo(s: State, p: Profile, b: int, r: int, fetch_offse
 
 
 @compiled
+def leader_forget_follower_leo(s: State, b: int, r: int) -> None:
+    """Up to 2.3 a fetch that could not be read counts too, as one at -1: the HW stands until r's next good fetch."""
+    s.remote_leo[b, r], s.remote_start[b, r] = NONE, NONE
+    s.leo_at_fetch[b, r], s.fetched[b, r] = NONE, 0
+
+
+@compiled
 def is_eligible(s: State, p: Profile, r: int) -> bool:
     """Whether r may join the ISR as the brokers know it (KIP-841)."""
-    return not p.expand_needs_unfenced or (s.fenced[r] == 0 and s.stopping[r] == 0)
+    return blocks_eligibility(s, p, r) == 0
 
 
 @compiled
 def leader_maybe_expand_isr(s: State, p: Profile, b: int, r: int) -> bool:
     """Step 5: r joins the ISR (or asks to, 2.7+) once it has the HW and the start of the leader's epoch.
 
-    Guard: assigned, not in the ISR, remote LEO >= HW and >= epoch start (KAFKA-7128), nothing in flight, eligible.
+    Guard: assigned, not in the ISR, remote LEO >= HW and >= epoch start (2.0.1+, KAFKA-7128), nothing in flight,
+    eligible.
     Leaves unchanged: offsets; 2.7+ the committed ISR, until the controller answers.
     """
     bit = 1 << r
-    if s.isr[b] & bit or s.maximal_isr[b] & bit or not s.cluster[ASSIGNED] & bit:
+    if s.isr[b] & bit or s.maximal_isr[b] & bit:
         return False
-    if s.pending[b] or s.remote_leo[b, r] < max(s.hw[b], s.epoch_start[b]) or not is_eligible(s, p, r):
+    s.blocked[b, r] = blocks_expansion(s, p, b, r)
+    if s.blocked[b, r]:
         return False
     s.maximal_isr[b] |= bit
     if p.isr_change_pending:
-        s.pending[b] = 1
+        s.pending[b] = PREDICTED
     else:
         s.isr[b] |= bit
     return True
@@ -113,6 +125,12 @@ def is_under_min_isr(s: State, b: int) -> bool:
 
 
 @compiled
+def counts_outside_isr(s: State, p: Profile, r: int) -> bool:
+    """Whether the HW waits for r, caught up and outside the ISR: from 3.6 on only if it may join (KAFKA-15021)."""
+    return not p.hw_caught_up_eligible or is_eligible(s, p, r)
+
+
+@compiled
 def hw_candidate(s: State, p: Profile, b: int, now: int) -> int:
     """Least LEO of the leader and of every replica that the HW waits for."""
     waited = s.maximal_isr[b] if p.hw_over_maximal_isr else s.isr[b]
@@ -121,7 +139,7 @@ def hw_candidate(s: State, p: Profile, b: int, now: int) -> int:
         bit = 1 << r
         if r == b or not s.cluster[ASSIGNED] & bit or s.remote_leo[b, r] >= candidate:
             continue
-        if waited & bit or (is_caught_up(s, p, b, r, now) and (not p.hw_caught_up_eligible or is_eligible(s, p, r))):
+        if waited & bit or (p.hw_over_caught_up and is_caught_up(s, p, b, r, now) and counts_outside_isr(s, p, r)):
             candidate = s.remote_leo[b, r]
     return candidate
 
@@ -142,10 +160,36 @@ def leader_maybe_increment_hw(s: State, p: Profile, b: int, now: int) -> bool:
 
 @compiled
 def leader_handle_fetch(s: State, p: Profile, b: int, r: int, fetch_offset: int, now: int) -> bool:
-    """Steps 3 to 6 as the leader runs them for one follower fetch that was read without error."""
+    """Steps 3 to 6 as the leader runs them for one follower fetch that was read without error.
+
+    The HW is attempted after every fetch up to 2.3, from 2.4 on only where the remote LEO changed.
+    """
+    s.hw_sent[b, r] = s.hw[b]
     changed = leader_update_follower_leo(s, p, b, r, fetch_offset, now)
     leader_maybe_expand_isr(s, p, b, r)
-    return changed and leader_maybe_increment_hw(s, p, b, now)
+    return (changed or bool(p.hw_on_every_fetch)) and leader_maybe_increment_hw(s, p, b, now)
+
+
+@compiled
+def leader_owes_hw(s: State, p: Profile, b: int, r: int) -> bool:
+    """Whether r's fetch is answered without waiting: the HW has moved since r was told (KAFKA-8443, 2.4-2.5)."""
+    return bool(p.hw_told_at_once) and s.hw[b] > s.hw_sent[b, r]
+
+
+@compiled
+def answered_hw(p: Profile, hw_read: int, hw_after: int) -> int:
+    """Step 7: the HW in an answer given at once, of before this fetch's own steps 4 to 6; of after in 1.0.0-1.1.0."""
+    return hw_after if p.answer_after_update else hw_read
+
+
+@compiled
+def leader_low_watermark(s: State, b: int) -> int:
+    """Least log start of the leader and its live followers: where a DeleteRecords is done (Partition.lowWatermark)."""
+    low = s.log_start[b]
+    for r in range(len(s.leo)):
+        if r != b and s.cluster[ASSIGNED] & (1 << r) and not s.fenced[r]:
+            low = min(low, s.remote_start[b, r])
+    return low
 
 
 @compiled
@@ -161,9 +205,11 @@ def follower_append(s: State, b: int, r: int, end: int, evidence: int) -> bool:
 
 
 @compiled
-def follower_advance_hw(s: State, r: int, leader_hw: int) -> bool:
-    """Step 9: min of its own LEO and the HW that the answer carries, never below the log start; it may go down."""
-    hw = max(min(s.leo[r], leader_hw), s.log_start[r])
+def follower_advance_hw(s: State, p: Profile, r: int, leader_hw: int) -> bool:
+    """Step 9: min of its own LEO and the HW that the answer carries, 2.4+ not below its log start; it may go down."""
+    hw = min(s.leo[r], leader_hw)
+    if p.hw_from_log_start:
+        hw = max(hw, s.log_start[r])
     s.hw_evidence[r] = max(DERIVED, s.leo_evidence[r])
     if hw == s.hw[r]:
         return False
@@ -172,36 +218,76 @@ def follower_advance_hw(s: State, r: int, leader_hw: int) -> bool:
 
 
 @compiled
-def make_leader(s: State, p: Profile, b: int, epoch: int, isr: int, now: int) -> None:
-    """Become leader (Partition.makeLeader).
+def follower_take_log_start(s: State, r: int, leader_start: int) -> bool:
+    """After step 9 the follower's log begins where its leader's does, if that is not above its HW (0.11+)."""
+    return leader_start <= s.hw[r] and move_log_start(s, r, leader_start)
 
-    The epoch starts at the own LEO, remote LEOs are forgotten unless b led before, ISR members count as caught up now,
-    and one HW attempt follows.
+
+@compiled
+def make_leader(s: State, p: Profile, b: int, epoch: int, isr: int, now: int) -> None:
+    """Become leader (Partition.makeLeader), step by step.
+
+    The ISR is as told and nothing is pending. For a new epoch (before 3.3 for any): it starts at the own LEO, and what
+    b knows of its followers is reset. Then one HW attempt.
     """
-    led = s.role[b] == ROLE_LEADER
-    s.role[b], s.epoch[b], s.epoch_start[b] = ROLE_LEADER, epoch, s.leo[b]
-    s.isr[b], s.maximal_isr[b], s.pending[b] = isr, isr, 0
-    epoch_assign(s, b, epoch, s.leo[b])
-    for r in range(len(s.leo)):
-        if not led:
-            s.remote_leo[b, r] = NONE
-        s.leo_at_fetch[b, r] = s.leo[b] if led else NONE
-        s.fetched[b, r] = now if led else 0
-        s.caught_up[b, r] = now if isr & (1 << r) else 0
+    led, newer = s.role[b] == ROLE_LEADER, epoch > s.epoch[b]
+    s.isr[b], s.maximal_isr[b], s.pending[b] = isr, isr, NOTHING_PENDING
+    if newer or not led or not p.leader_reset_by_epoch:
+        s.epoch_start[b] = s.leo[b]
+        if p.epoch_cached_at_start:
+            epoch_assign(s, b, epoch, s.leo[b])
+        for r in range(len(s.leo)):
+            reset_follower(s, p, b, r, led, bool(isr & (1 << r)), now)
+    s.role[b], s.epoch[b], s.follows[b], s.acted[b] = ROLE_LEADER, epoch, b, now
     leader_maybe_increment_hw(s, p, b, now)
 
 
 @compiled
-def make_follower(s: State, b: int, epoch: int) -> None:
-    """Become follower (Partition.makeFollower). Leaves unchanged: log and HW; the fetcher cuts, if anyone does."""
-    s.role[b], s.epoch[b] = ROLE_FOLLOWER, epoch
-    s.isr[b], s.maximal_isr[b], s.pending[b] = 0, 0, 0
+def reset_follower(s: State, p: Profile, b: int, r: int, led: bool, in_isr: bool, now: int) -> None:  # noqa: PLR0913, PLR0917, FBT001 - compiled
+    """A leader's record of r as its epoch begins (Replica.resetReplicaState).
+
+    Where b led before the remote LEO is kept, else unknown, so that the HW holds until r has fetched. ISR members count
+    as caught up now, others never (0.10.2+).
+    """
+    if not led:
+        s.remote_leo[b, r], s.remote_start[b, r], s.hw_sent[b, r] = NONE, NONE, 0
+    s.blocked[b, r], s.out_for[b, r] = NEVER_FETCHED, NONE
+    s.leo_at_fetch[b, r] = s.leo[b] if led else NONE
+    s.fetched[b, r] = now if led and (in_isr or not p.leader_reset_by_epoch) else 0
+    if p.caught_up_at_start:
+        s.caught_up[b, r] = now if in_isr else 0
+
+
+@compiled
+def follows_anew(s: State, p: Profile, b: int, leader: int, epoch: int) -> bool:
+    """Whether becoming follower of `leader` restarts b's fetcher (ReplicaManager.makeFollowers skips the others).
+
+    Another leader does, and by version a new epoch of the same one.
+    """
+    if leader == NONE or s.follows[b] != leader or s.role[b] != ROLE_FOLLOWER:
+        return True
+    if p.refollow_on_new_epoch:
+        return epoch != s.epoch[b]
+    return bool(p.refollow_on_missed_epoch) and epoch not in (s.epoch[b], s.epoch[b] + 1)
+
+
+@compiled
+def make_follower(s: State, p: Profile, b: int, leader: int, epoch: int) -> None:
+    """Become follower of `leader` (Partition.makeFollower, ReplicaManager.makeFollowers).
+
+    Before 0.11 the log is cut to the own HW. Since then log and HW stay; the fetcher finds out where to cut.
+    """
+    anew = follows_anew(s, p, b, leader, epoch)
+    s.role[b], s.epoch[b], s.follows[b] = ROLE_FOLLOWER, epoch, leader
+    s.isr[b], s.maximal_isr[b], s.pending[b] = 0, 0, NOTHING_PENDING
+    if anew and p.truncate_to_hw:
+        truncate_to(s, p, b, s.hw[b])
 
 
 @compiled
 def leader_commit_isr(s: State, p: Profile, b: int, isr: int, now: int) -> bool:
     """The leader takes over a committed ISR: nothing is pending any more; one HW attempt where the version makes it."""
-    s.isr[b], s.maximal_isr[b], s.pending[b] = isr, isr, 0
+    s.isr[b], s.maximal_isr[b], s.pending[b] = isr, isr, NOTHING_PENDING
     return bool(p.hw_after_isr_commit) and leader_maybe_increment_hw(s, p, b, now)
 
 

@@ -135,6 +135,7 @@ REPLICATION_EVENTS = Table(
             "replica_lag_time_max_us", INT64, "config_change: replica.lag.time.max.ms in force after it.", unit="us"
         ),
         Column("kafka_version", STRING, "config_change: version whose rules hold from here on."),
+        Column("inter_broker_protocol", STRING, "config_change: inter.broker.protocol.version; null: not stated."),
         # -- broker states
         Column("role", STRING, "role_change: the role taken.", values=("leader", "follower")),
         Column("leo", INT64, "LEO stated or inferred (role_change, log_load, observation)."),
@@ -149,7 +150,15 @@ REPLICATION_EVENTS = Table(
         Column(
             "cause",
             STRING,
-            "truncation: what decided it; isr_request: committed or pending; observation, topic_change: what it was.",
+            "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
+            "observation, topic_change: what it was.",
+        ),
+        Column("throttled", INT_LIST, "isr_request: replicas that had left the partition out because of their quota."),
+        Column(
+            "stood_still_us",
+            INT64,
+            "isr_request: for how long the leader had written no line at all in the lag time before; null: it had not.",
+            unit="us",
         ),
     ),
     key=("topic", "incarnation", "partition", "seq"),

@@ -71,6 +71,47 @@ QUERIES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
             GROUP BY topic, partition ORDER BY seconds_alone DESC
             """,
         ),
+        (
+            "Why did replicas leave, and what did it take to join again?",
+            """
+            SELECT mover.joined, mover.reason, mover.broker_id, leader_id, count(*) AS times,
+                   max(mover.leo_gap) AS largest_gap, max(mover.ms_since_caught_up) AS longest_ms
+            FROM isr_timeline LATERAL VIEW explode(movers) AS mover WHERE state = 'committed'
+            GROUP BY mover.joined, mover.reason, mover.broker_id, leader_id ORDER BY times DESC
+            """,
+        ),
+        (
+            "Which changes that a leader asked for came to nothing, and why?",
+            """
+            SELECT topic, partition, seq, ts, leader_id, leader_epoch, isr_before, isr, state, outcome, error_code
+            FROM isr_timeline WHERE state <> 'committed' AND NOT outcome <=> 'committed'
+            ORDER BY topic, partition, seq
+            """,
+        ),
+        (
+            "ZooKeeper: when did each broker tell of its ISR changes? (5 s after the last, the task runs each 2.5 s)",
+            """
+            SELECT leader_id, min(ts) AS first_change, count(*) AS changes,
+                   max(ts) + INTERVAL 5 SECONDS AS earliest, max(ts) + INTERVAL 7500 MILLISECONDS AS latest
+            FROM (SELECT *, sum(new_burst) OVER (PARTITION BY leader_id ORDER BY ts, topic, partition, seq) AS burst
+                  FROM (SELECT *, if(ts <= lag(ts) OVER (PARTITION BY leader_id ORDER BY ts, topic, partition, seq)
+                                     + INTERVAL 5 SECONDS, 0, 1) AS new_burst
+                        FROM isr_timeline WHERE state = 'committed' AND change IN ('shrink', 'expand')))
+            GROUP BY leader_id, burst ORDER BY leader_id, first_change
+            """,
+        ),
+    ),
+    "isr_flaps": (
+        (
+            "Which replicas flap, how often, for how long, and do they share a broker or a leader?",
+            """
+            SELECT broker_id, leader_id, left_reason, count(*) AS flaps,
+                   count(DISTINCT topic, incarnation, partition) AS partitions,
+                   cast(avg(out_ms) AS BIGINT) AS mean_out_ms, max(out_ms) AS longest_out_ms,
+                   round(count(*) / sum(count(*)) OVER (), 2) AS share
+            FROM isr_flaps GROUP BY broker_id, leader_id, left_reason ORDER BY flaps DESC, broker_id, leader_id
+            """,
+        ),
     ),
     "leadership_timeline": (
         (

@@ -76,6 +76,44 @@ HW_TIMELINE = Table(
     checks={"hw_not_negative": "hw >= 0"},
 )
 
+LEAVE_REASONS = (
+    "no_fetches",
+    "fetching_but_behind",
+    "fetch_errors",
+    "fenced",
+    "throttled",
+    "reassigning",
+    "stopped",
+    "leader_stood_still",
+    "left_by_controller",
+    "unknown",
+)
+JOIN_REASONS = (
+    "first_fetch",
+    "leo_reached_hw",
+    "epoch_start_reached",
+    "unfenced",
+    "shutdown_over",
+    "assigned",
+    "change_was_in_flight",
+    "asked_again",
+    "by_controller",
+)
+MOVERS = pa.list_(
+    pa.struct(
+        [
+            ("broker_id", INT32),
+            ("joined", BOOL),
+            ("reason", STRING),
+            ("remote_leo", INT64),
+            ("leo_gap", INT64),
+            ("ms_since_caught_up", INT64),
+            ("fetches_in_lag_time", INT64),
+            ("last_fetch_ts", TIMESTAMP),
+        ]
+    )
+)
+
 ISR_TIMELINE = Table(
     "isr_timeline",
     "The ISR: one committed row per partition epoch, and the leader's pending changes between them.",
@@ -114,6 +152,29 @@ ISR_TIMELINE = Table(
         Column("broker_id", INT32, "Who joined or left; null: several or none."),
         Column("leo_gap", INT64, "Leader's LEO minus the broker's as the leader knew it.", unit="records"),
         Column("ms_since_caught_up", INT64, "Time since the broker was last caught up.", unit="ms"),
+        Column(
+            "reason",
+            STRING,
+            "Who left: what put it out; who joined: which condition became true last; several moved: of the one that "
+            "was not caught up for longest.",
+            values=(*LEAVE_REASONS, *JOIN_REASONS),
+        ),
+        Column("remote_leo", INT64, "The broker's LEO as the leader knew it; null: it had none.", unit="offset"),
+        Column(
+            "fetches_in_lag_time",
+            INT64,
+            "Fetches that the leader got from it in the replica.lag.time.max.ms before; null: it led, or nobody did.",
+            unit="fetches",
+        ),
+        Column("last_fetch_ts", TIMESTAMP, "Its last fetch from that leader; null: none seen."),
+        Column("movers", MOVERS, "Every replica that joined or left, with the same of each; null: none moved."),
+        Column(
+            "outcome",
+            STRING,
+            "What became of a pending change; null: committed row, or nothing came of it before the recording's end.",
+            values=("committed", "rejected", "superseded", "new_leader_epoch"),
+        ),
+        Column("error_code", INT32, "Error with which a pending change was rejected or retried; null: none."),
         Column("under_min_isr", BOOL, "Whether the committed ISR is smaller than min.insync.replicas."),
         EVIDENCE_COLUMN,
     ),
@@ -128,6 +189,28 @@ MACHINE_STATES: tuple[str, ...] = (
     "DeletionStarted",
     "DeletionSuccessful",
     "DeletionIneligible",
+)
+
+ISR_FLAPS = Table(
+    "isr_flaps",
+    "Each time a replica left the ISR and came back: one committed removal and the committed return after it.",
+    (
+        *PARTITION_KEY,
+        required("seq", INT64, "Place of the removal in the partition's replay order; joins isr_timeline."),
+        required("broker_id", INT32, "The replica."),
+        Column("leader_id", INT32, "Leader when it left; null: none."),
+        required("leader_epoch", INT32, "Leader epoch when it left."),
+        Column("left_ts", TIMESTAMP, "When it left."),
+        Column("back_ts", TIMESTAMP, "When it was back."),
+        required("back_seq", INT64, "Place of its return in the replay order."),
+        Column("back_leader_id", INT32, "Leader when it came back."),
+        Column("out_ms", INT64, "How long it was out.", unit="ms"),
+        required("times", INT64, "How many times it has been out and back so far in this partition."),
+        Column("left_reason", STRING, "Why it left, as in isr_timeline.", values=LEAVE_REASONS),
+        Column("back_reason", STRING, "Why it came back, as in isr_timeline.", values=(*JOIN_REASONS, "unknown")),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "broker_id"),
 )
 
 LEADERSHIP_TIMELINE = Table(
@@ -384,6 +467,7 @@ REPLAY_TABLES: tuple[Table, ...] = (
     LEO_TIMELINE,
     HW_TIMELINE,
     ISR_TIMELINE,
+    ISR_FLAPS,
     LEADERSHIP_TIMELINE,
     STATE_TRANSITIONS,
     LOG_TRUNCATIONS,

@@ -23,6 +23,10 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite-golden", action="store_true", help="write the stories of tests/testdata anew")
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     return REPOSITORY

@@ -35,7 +35,7 @@ def led(isr: int = ALL, *, min_isr: int = 1, profile: Profile = LATEST) -> State
     s.cluster[ASSIGNED] = ALL
     make_leader(s, profile, A, EPOCH, isr, NOW)
     for follower in (B, C):
-        make_follower(s, follower, EPOCH)
+        make_follower(s, profile, follower, A, EPOCH)
     return s
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from small_partition import EPOCH, A, B, apply, at, led
+from small_partition import EPOCH, LATEST, A, B, apply, at, led
 
 from replay import encoding as c
 from replay import kernel
@@ -25,13 +25,13 @@ from replay.state import (
 
 def test_truncation_never_raises_the_leo() -> None:
     s = at(led(), leo=9)
-    assert truncate_to(s, A, 12) == 0
+    assert truncate_to(s, LATEST, A, 12) == 0
     assert s.leo[A] == 9
 
 
 def test_hw_comes_down_with_the_leo() -> None:
     s = at(led(), leo=9, hw=8)
-    assert truncate_to(s, A, 3) == 6
+    assert truncate_to(s, LATEST, A, 3) == 6
     assert (s.leo[A], s.hw[A]) == (3, 3)
 
 
@@ -39,22 +39,29 @@ def test_truncation_takes_the_epochs_that_begin_at_or_above_it() -> None:
     s = at(led(), leo=9)
     epoch_assign(s, A, 6, 4)
     epoch_assign(s, A, 7, 6)
-    truncate_to(s, A, 6)
+    truncate_to(s, LATEST, A, 6)
     assert s.cache_epoch[A, : s.cache_len[A]].tolist() == [5, 6]
 
 
 def test_epoch_ends_where_the_next_one_starts_and_the_last_one_at_the_leo() -> None:
     s = at(led(), leo=9)
     epoch_assign(s, A, 7, 4)
-    assert end_offset_for(s, A, 5) == (5, 4)
-    assert end_offset_for(s, A, 7) == (7, 9)
+    assert end_offset_for(s, LATEST, A, 5) == (5, 4)
+    assert end_offset_for(s, LATEST, A, 7) == (7, 9)
 
 
 def test_end_of_an_unknown_epoch_is_that_of_the_next_lower_one() -> None:
     s = at(led(), leo=9)
     epoch_assign(s, A, 7, 4)
-    assert end_offset_for(s, A, 6) == (5, 4)
-    assert end_offset_for(s, A, 4) == (NONE, NONE)
+    assert end_offset_for(s, LATEST, A, 6) == (5, 4)
+    assert end_offset_for(s, LATEST, A, 8) == (NONE, NONE)
+
+
+def test_epoch_below_all_ends_where_the_log_begins_if_its_epochs_are_known_back_to_there() -> None:
+    s = at(led(), leo=9)
+    assert end_offset_for(s, LATEST, A, 4) == (4, 0)
+    s.cache_start[A, 0] = 3  # the recording begins in the middle of the log
+    assert end_offset_for(s, LATEST, A, 4) == (NONE, NONE)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +70,7 @@ def test_end_of_an_unknown_epoch_is_that_of_the_next_lower_one() -> None:
         (5, 8, 6),  # its own epoch 5 ends before the leader's
         (5, 3, 3),  # the leader's ends before its own
         (6, 6, 6),  # it has nothing of epoch 6: where its next lower epoch ends
-        (4, 7, 7),  # nothing at or below epoch 4: what it was told
+        (4, 7, 0),  # nothing at or below epoch 4: all that it has is of later epochs
         (7, 20, 9),  # never beyond its own LEO
     ],
 )
@@ -73,7 +80,7 @@ def test_follower_cuts_to_the_least_of_the_epochs_end_there_and_here_and_its_leo
     s = at(led(), leo=20, remote={B: 9})
     epoch_assign(s, B, 5, 0)
     epoch_assign(s, B, 7, 6)
-    assert diverging_target(s, B, told_epoch, told_end) == target
+    assert diverging_target(s, LATEST, B, told_epoch, told_end)[0] == target
     assert apply(s, c.TRUNCATION, broker=B, diverging_epoch=told_epoch, diverging_end=told_end) == kernel.OK
     assert s.leo[B] == target
 

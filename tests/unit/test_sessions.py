@@ -87,9 +87,11 @@ def test_forgotten_partition_is_fetched_no_more() -> None:
     session.send(100, 1)
     session.send(200, 2, {"forgotten": True, "in_request": False, "in_response": False})
     session.send(300, 3)
-    first, run = session.rebuilt()
+    first, run, forgotten = session.rebuilt()
     assert first["run_count"] is None
     assert (run["run_count"], run["ts"]) == (1, at(100))
+    assert forgotten["forgotten"]
+    assert forgotten["fetch_offset"] is None
 
 
 def test_gap_in_the_epochs_leaves_nothing_known_until_the_partition_is_listed_again() -> None:

@@ -13,7 +13,7 @@ from replay.log import (
     end_offset_for,
     epoch_at,
 )
-from replay.profile import Profile, parse_version, profile_of
+from replay.profile import Profile, parse_version, profile_named, profile_of
 from replay.state import (
     ASSIGNED,
     DERIVED,
@@ -286,21 +286,21 @@ def test_follower_appends_what_it_fetched_and_takes_the_epochs_along() -> None:
 @pytest.mark.parametrize(("leader_hw", "hw"), [(4, 4), (9, 6)])
 def test_follower_hw_is_the_least_of_its_leo_and_the_leaders_hw(leader_hw: int, hw: int) -> None:
     s = at(led(), leo=9, remote={B: 6})
-    follower_advance_hw(s, B, leader_hw)
+    follower_advance_hw(s, LATEST, B, leader_hw)
     assert s.hw[B] == hw
 
 
 def test_follower_hw_may_fall() -> None:
     s = at(led(), leo=9, remote={B: 6})
     s.hw[B] = 5
-    assert follower_advance_hw(s, B, 2)
+    assert follower_advance_hw(s, LATEST, B, 2)
     assert s.hw[B] == 2
 
 
 def test_follower_hw_is_never_below_its_log_start() -> None:
     s = at(led(), leo=9, remote={B: 6})
     s.log_start[B] = 4
-    follower_advance_hw(s, B, 2)
+    follower_advance_hw(s, LATEST, B, 2)
     assert s.hw[B] == 4
 
 
@@ -328,8 +328,8 @@ def test_epoch_of_a_new_leader_starts_at_its_own_leo_even_without_records() -> N
     follower_append(s, A, B, 8, DERIVED)
     make_leader(s, LATEST, B, EPOCH + 1, 0b011, NOW)
     assert s.epoch_start[B] == 8
-    assert end_offset_for(s, B, EPOCH) == (EPOCH, 8)
-    assert end_offset_for(s, B, EPOCH + 1) == (EPOCH + 1, 8)
+    assert end_offset_for(s, LATEST, B, EPOCH) == (EPOCH, 8)
+    assert end_offset_for(s, LATEST, B, EPOCH + 1) == (EPOCH + 1, 8)
 
 
 def test_leader_that_led_before_keeps_its_remote_leos() -> None:
@@ -355,9 +355,9 @@ def test_become_leader_drops_a_pending_isr_change() -> None:
 def test_become_follower_leaves_log_and_hw_alone() -> None:
     s = at(led(), leo=9, hw=7)
     before = copy(s)
-    make_follower(s, A, EPOCH + 1)
+    make_follower(s, LATEST, A, B, EPOCH + 1)
     assert (s.role[A], s.epoch[A]) == (ROLE_FOLLOWER, EPOCH + 1)
-    assert changed(before, s) == {"role", "epoch", "isr", "maximal_isr"}
+    assert changed(before, s) == {"role", "epoch", "follows", "isr", "maximal_isr"}
 
 
 def test_role_line_wins_over_what_was_computed() -> None:
@@ -486,8 +486,37 @@ SWITCHES: dict[str, list[tuple[str, int]]] = {
     "hw_needs_min_isr": [("3.6.2", 0), ("3.7.0", 1)],
     "hw_after_isr_commit": [("2.6.3", 1), ("2.7.0", 0), ("3.0.2", 0), ("3.1.0", 1)],
     "isr_change_pending": [("2.6.3", 0), ("2.7.0", 1)],
+    "expiry_twice_per_lag": [("0.10.1", 0), ("0.10.2", 1)],
+    "expiry_spares_equal_leo": [("2.0.1", 0), ("2.1.0", 1)],
     "expand_needs_unfenced": [("3.2.3", 0), ("3.3.0", 1)],
     "remembered_leo_max": [("3.2.3", 0), ("3.3.0", 1)],
+    "hw_over_caught_up": [("0.10.1.1", 0), ("0.10.2.0", 1)],
+    "caught_up_at_previous": [("0.10.1.1", 0), ("0.10.2.0", 1)],
+    "caught_up_at_start": [("0.10.1.1", 0), ("0.10.2.0", 1)],
+    "truncate_to_hw": [("0.8.2.2", 1), ("0.10.2.2", 1), ("0.11.0.0", 0)],
+    "log_start_follows": [("0.10.2.2", 0), ("0.11.0.0", 1)],
+    "answer_after_update": [
+        ("0.11.0.3", 0),
+        ("1.0.0", 1),
+        ("1.0.1", 1),
+        ("1.0.2", 0),
+        ("1.1.0", 1),
+        ("1.1.1", 0),
+        ("2.0.0", 0),
+    ],
+    "epoch_end_names_epoch": [("1.1.1", 0), ("2.0.0", 1)],
+    "refollow_on_missed_epoch": [("1.1.1", 0), ("2.0.0", 1), ("2.0.1", 1), ("2.1.0", 0)],
+    "refollow_on_new_epoch": [("2.0.1", 0), ("2.1.0", 1)],
+    "expand_needs_epoch_start": [("2.0.0", 0), ("2.0.1", 1)],
+    "epoch_cached_at_start": [("2.0.0", 0), ("2.0.1", 1)],
+    "hw_on_every_fetch": [("2.3.1", 1), ("2.4.0", 0)],
+    "failed_read_resets": [("2.3.1", 1), ("2.4.0", 0)],
+    "hw_from_log_start": [("2.3.1", 0), ("2.4.0", 1)],
+    "truncation_lowers_hw": [("2.3.1", 0), ("2.4.0", 1)],
+    "truncation_cleans_epochs": [("2.6.0", 0), ("2.6.1", 1)],
+    "hw_told_at_once": [("2.3.1", 0), ("2.4.0", 1), ("2.5.1", 1), ("2.6.0", 0)],
+    "truncate_on_fetch": [("2.7.2", 0), ("2.8.0", 1)],
+    "leader_reset_by_epoch": [("3.2.3", 0), ("3.3.0", 1)],
     "update_on_diverging": [("2.7.1", 1), ("2.7.2", 0), ("2.8.0", 1), ("2.8.1", 0), ("3.0.0", 0)],
 }
 
@@ -496,6 +525,36 @@ SWITCHES: dict[str, list[tuple[str, int]]] = {
 def test_switch_turns_at_the_versions_where_kafka_changed(switch: str, edges: list[tuple[str, int]]) -> None:
     found = [(text, getattr(profile_of(parse_version(text) or (0, 0, 0)), switch)) for text, _ in edges]
     assert found == edges
+
+
+@pytest.mark.parametrize(
+    ("protocol", "switches"),
+    [
+        ("0.10.2", {"truncate_to_hw": 1, "epoch_end_names_epoch": 0, "truncate_on_fetch": 0}),
+        ("1.1", {"truncate_to_hw": 0, "epoch_end_names_epoch": 0, "truncate_on_fetch": 0}),
+        ("2.7-IV0", {"epoch_end_names_epoch": 1, "truncate_on_fetch": 0}),
+        ("2.7-IV1", {"truncate_on_fetch": 1}),
+    ],
+)
+def test_what_brokers_say_to_each_other_follows_the_inter_broker_protocol(
+    protocol: str, switches: dict[str, int]
+) -> None:
+    found = profile_named("3.0.0", protocol)
+    assert {name: getattr(found, name) for name in switches} == switches
+    assert found.hw_over_maximal_isr == 1  # what a broker does by itself does not
+
+
+@pytest.mark.parametrize(
+    ("protocol", "requests"),
+    [("0.10.2", 0), ("2.6", 0), ("2.7-IV1", 0), ("2.7-IV2", 1), ("2.7", 1), ("2.8-IV1", 1), (None, 1)],
+)
+def test_isr_changes_are_requests_from_protocol_2_7_iv2_on(protocol: str | None, requests: int) -> None:
+    assert profile_named("2.8.2", protocol).isr_change_pending == requests
+
+
+@pytest.mark.parametrize(("protocol", "attempts"), [("2.6", 1), ("2.8", 0)])
+def test_an_isr_written_to_zookeeper_is_followed_by_an_hw_attempt(protocol: str, attempts: int) -> None:
+    assert profile_named("2.8.2", protocol).hw_after_isr_commit == attempts
 
 
 def test_every_switch_has_its_versions_here() -> None:
