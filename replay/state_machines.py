@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from replay.election_rules import LEADER_KEPT
+
 NON_EXISTENT, NEW, ONLINE, OFFLINE = "NonExistent", "New", "Online", "Offline"
 DELETION_STARTED, DELETION_SUCCESSFUL, DELETION_INELIGIBLE = (
     "DeletionStarted",
@@ -108,8 +110,8 @@ class Machines:
 
     def move_partition(self, event: Event) -> None:
         """An election, or the loss of the last leader."""
-        if event["election"] is None:
-            return
+        if event["election"] is None or (event["metadata_offset"] is None and event["rule"] == LEADER_KEPT):
+            return  # ZooKeeper's controller also makes an epoch when it takes a replica out of the ISR: no election
         leader, before = event["leader_id"], self.leader
         self.leader = leader
         if leader < 0:

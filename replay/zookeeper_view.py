@@ -15,6 +15,8 @@ from replay.drafts import Draft, Operation
 from replay.election_rules import NO_CANDIDATE, NO_LEADER, NOT_KNOWN, Ballot, Choice, choose, election_rules_of
 from replay.merge import OP_CONTROL
 from replay.spine import micros
+from replay.state_machines import PARTITION, REPLICA
+from replay.stated_moves import STATED
 from replay.windows import decision_window, line_window, phases
 
 if TYPE_CHECKING:
@@ -73,21 +75,38 @@ def broker_changes(lines: list[Row]) -> list[tuple[int, Draft]]:
     return out
 
 
-def liveness_drafts(facts: PartitionFacts) -> list[list[Draft]]:
-    """Changes of the partition's brokers: before its first decision, then tenure by tenure."""
+def stated_states(rows: list[Row]) -> list[tuple[int, Draft]]:
+    """The controllers' lines about moves of their state machines, to be compared."""
+    out = []
+    for row in rows:
+        if row["kind"] == "state_change" and row["name"] in (PARTITION, REPLICA):
+            told = {
+                "broker_id": row["broker_id"],
+                "replica_id": row["replica_id"],
+                "state_before": row["state_before"],
+                "state": row["state_after"],
+                "cause": STATED,
+                "evidence": "observed",
+            }
+            out.append((micros(row["ts"]), Draft("observation", row, line_window(micros(row["ts"])), told)))
+    return sorted(out, key=lambda one: (one[0], one[1].fields["source_line"]))
+
+
+def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
+    """What the controllers wrote of brokers and state machines: before the first decision, then tenure by tenure."""
     mine = {b for d in facts.decisions for b in (*d.replicas, *d.isr)}
     starts = [decided_us(t.decisions[0]) if t.decisions else None for t in facts.tenures]
     out: list[list[Draft]] = [[] for _ in range(len(starts) + 1)]
     if any(d.row["metadata_offset"] is not None for d in facts.decisions) or not facts.decisions:
         return out
-    for at, draft in broker_changes(view_lines(facts.cluster)):
-        if draft.fields["broker_id"] in mine:
-            out[sum(start is not None and start <= at for start in starts)].append(draft)
+    changes = [one for one in broker_changes(view_lines(facts.cluster)) if one[1].fields["broker_id"] in mine]
+    for at, draft in sorted([*changes, *stated_states(facts.rows)], key=lambda one: one[0]):
+        out[sum(start is not None and start <= at for start in starts)].append(draft)
     return out
 
 
-def liveness_chain(drafts: list[Draft]) -> list[Operation]:
-    """The changes of one tenure in the controller's order."""
+def controller_chain(drafts: list[Draft]) -> list[Operation]:
+    """What the controllers wrote in one tenure, in its order."""
     return [Operation(OP_CONTROL, decision_window(d.fields["ts"]), [d]) for d in drafts]
 
 

@@ -48,6 +48,7 @@ FACT_KINDS: tuple[str, ...] = (
     "broker_lifecycle",
     "log_start_change",
     "storage_failure",
+    "state_change",
     "segment_batch",
     "checkpoint",
 )
@@ -147,6 +148,10 @@ FACTS = Table(
         Column("elr", INT_LIST, "Eligible leader replicas; null: not listed."),
         Column("last_known_elr", INT_LIST, "Last known ELR; null: not listed."),
         Column("leader_recovery_state", INT32, "0 recovered, 1 recovering (unclean); null or -1: not listed."),
+        Column(
+            "state_before", STRING, "state_change: state as Kafka names it (OnlinePartition, OfflineReplica) before it."
+        ),
+        Column("state_after", STRING, "state_change: the state moved to, or that was to be moved to."),
         Column("subject_broker_id", INT32, "Broker that a registration, fencing or lifecycle fact is about."),
         Column("broker_epoch", INT64, "Broker epoch of a registration."),
         Column("fenced", BOOL, "Registration: fenced or unfenced; null: unchanged."),
