@@ -179,13 +179,13 @@ ROWS_JOIN_EVENTS = Rule(
     "rows_join_events",
     "replication_events",
     "Every row of a timeline stands at the seq of an event.",
-    reads=("leo_timeline", "hw_timeline", "isr_timeline", "log_truncations"),
+    reads=("leo_timeline", "hw_timeline", "isr_timeline", "log_truncations", "state_transitions"),
     breaches="\n    UNION ALL\n".join(
         f"""
     SELECT '{table}' AS in_table, {", ".join(f"line.{n}" for n in ("topic", "incarnation", "partition", "seq"))}
     FROM {{{table}}} AS line LEFT ANTI JOIN {{replication_events}} AS event
       ON {_same_partition("line", "event")} AND line.seq = event.seq"""
-        for table in ("leo_timeline", "hw_timeline", "isr_timeline", "log_truncations")
+        for table in ("leo_timeline", "hw_timeline", "isr_timeline", "log_truncations", "state_transitions")
     ),
 )
 
