@@ -16,6 +16,7 @@ BROKER_CHANGE, CONFIG_CHANGE = KIND["broker_change"], KIND["config_change"]
 TOPIC_CHANGE = KIND["topic_change"]
 ROLE_CHANGE, LOG_LOAD, TRUNCATION = KIND["role_change"], KIND["log_load"], KIND["truncation"]
 LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
+FETCH_LEFT_OUT = KIND["fetch_left_out"]
 
 # Columns of an event.
 (
@@ -33,8 +34,8 @@ LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
     E_ASSIGNED,  # mask
     E_LEADER,
     E_PARTITION_EPOCH,
-    E_VALUE,  # role, state of an ISR request, min ISR, fenced
-    E_EXTRA,  # stopping, lag in microseconds, HW by lines, log start (of the follower in its fetch, else the leader's)
+    E_VALUE,  # role, state of an ISR request, min ISR, fenced, acks
+    E_EXTRA,  # stopping, lag in microseconds, HW by lines, base offset, log start (a follower's in its fetch)
     E_DIVERGING_EPOCH,
     E_DIVERGING_END,
     E_TARGET,  # truncate_to
@@ -44,8 +45,9 @@ LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
     E_DUPLICATE,
     E_EVIDENCE,
     E_SEQ,
-) = range(25)
-EVENT_WIDTH = 25
+    E_LO,  # earliest time
+) = range(26)
+EVENT_WIDTH = 26
 
 LOG_CREATED = "created"  # log_load: made anew where the broker had one
 STORAGE_FAILED = "storage_failure"  # observation: the log directory failed
@@ -99,6 +101,9 @@ CHECKS = (
     "predicted_expansion",
     "overdue_shrink",
     "leader_hw_by_lines",
+    "fetch_completion",
+    "commit_before_ack",
 )
 CHECK_RESPONSE_HW, CHECK_ROLE_LEO, CHECK_ROLE_HW, CHECK_FETCH_IS_LEO, CHECK_HW_LINE, CHECK_RULE = range(6)
 CHECK_SHRINK, CHECK_EXPANSION, CHECK_OVERDUE, CHECK_HW_BY_LINES = range(6, 10)
+CHECK_FETCH_COMPLETION, CHECK_COMMIT_BEFORE_ACK = range(10, 12)

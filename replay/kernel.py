@@ -88,6 +88,7 @@ from replay.encoding import (
 from replay.isr_lifecycle import ASKED, NOTHING_PENDING, PREDICTED, is_out_of_sync, note_expiry, who_knows
 from replay.jit import compiled
 from replay.log import copy_epochs, diverging_target, forget_epoch, move_log_start, restart_at, truncate_to
+from replay.purgatory import watch
 from replay.state import (
     ASSIGNED,
     BOUNDED,
@@ -120,6 +121,7 @@ from replay.steps import (
 
 if TYPE_CHECKING:
     from replay.profile import Profile
+    from replay.purgatory import Purgatory
 
 OK, MISMATCH, BROKEN = 0, 1, 2  # what `apply` says of an event
 
@@ -525,9 +527,8 @@ def check_isr_request(s: State, p: Profile, e: Ints, rows: Rows) -> None:
                 )
 
 
-@compiled
-def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int:
-    """Replay `events` in their order into `rows`. Returns the committed ISR mask after them, to carry on with."""
+def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Purgatory) -> int:
+    """Replay `events` in their order into `rows`, watched by `g`. Returns the committed ISR mask to carry on with."""
     n = len(s.leo)
     leo_before, hw_before = np.empty(n, np.int64), np.empty(n, np.int64)
     for k in range(len(events)):
@@ -581,4 +582,5 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int
             overdue = note_expiry(s, p, b, e[E_TS])
             if overdue:
                 check(rows, e, CHECK_OVERDUE, b, overdue, 0)
+        watch(g, s, e, leo_before, hw_before)
     return isr_before

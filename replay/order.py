@@ -14,7 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from replay.appends import append_chain, produces_by_tenure
-from replay.chains import consumer_chains, control_chain, follower_chains, role_drafts, storage_chain, witness_chain
+from replay.chains import (
+    consumer_chains,
+    control_chain,
+    follower_chains,
+    left_out_chain,
+    role_drafts,
+    storage_chain,
+    witness_chain,
+)
 from replay.encode import brokers_of, encode
 from replay.identity import event_id
 from replay.isr_requests import expansions_of
@@ -51,6 +59,7 @@ def order_partition(facts: PartitionFacts) -> pa.Table:
             chains += [storage_chain(facts, tenure), controller_chain(changes)]
             chains += follower_chains(facts, tenure, joins)
             chains += consumer_chains(facts, tenure)
+            chains.append(left_out_chain(facts, tenure))
         else:
             heads += [*(d for op in control_chain(facts, tenure, {}) for d in op.drafts), *changes]
         blocks.append((heads, [chain for chain in chains if chain]))

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay import encoding as c
+from replay.columns import offsets, places, stamps, words
 from replay.election_rows import ballot_columns, election_checks, risk_columns
 from replay.encode import brokers_of, encode
 from replay.incidents import (
@@ -33,7 +34,31 @@ from replay.isr_rows import IsrRows, moves_of
 from replay.kernel import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, N_MOVE, Rows, fold, new_rows
 from replay.mechanisms import Finding, Story, incident, matters
 from replay.profile import Profile, profile_named
-from replay.state import ASSIGNED, BOUNDED, LAG_US, ROLE_LEADER, ROLE_NONE, TRUE_HW, UNSET, Ints, State, new_state
+from replay.purgatory import (
+    COMMIT_ROW,
+    N_COMMIT,
+    N_OPEN,
+    N_ROUND,
+    O_ACK_SEQ,
+    ROUND_ROW,
+    new_purgatory,
+    release_all,
+    with_room,
+)
+from replay.rounds import answers_in, commit_checks, commit_columns, round_checks, round_columns, rounds_of
+from replay.state import (
+    ASSIGNED,
+    BOUNDED,
+    LAG_US,
+    NONE,
+    ROLE_LEADER,
+    ROLE_NONE,
+    TRUE_HW,
+    UNSET,
+    Ints,
+    State,
+    new_state,
+)
 from replay.state_machines import MOVING_KINDS, Machines
 from replay.stated_moves import STATED, stated_checks
 from schemas.events import EVENT_KINDS
@@ -73,6 +98,9 @@ class PartitionReplay:
         self.brokers: list[int] = []
         self.state = new_state(0, min_isr=1, lag_us=DEFAULT_LAG_US)
         self.profile: Profile = profile_named(None, None)
+        self.remote_storage = False
+        self.purgatory = new_purgatory(0)
+        self.answers: pa.Table | None = None  # those to acks=all batches that are still open
         self.ledger = Ledger()
         self.isr = IsrRows()
         self.isr_mask = 0
@@ -98,6 +126,7 @@ class PartitionReplay:
         events = encode(batch, self.brokers)
         about_isr = int(np.isin(events[:, c.E_KIND], (c.PARTITION_CHANGE, c.ISR_REQUEST)).sum())
         rows = new_rows(len(events), about_isr, len(self.brokers))
+        self.purgatory = with_room(self.purgatory, len(self.brokers), len(events))
         decisions = {r["seq"]: r for r in rows_of(batch, "partition_change")}
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.history += decisions.values()
@@ -111,7 +140,8 @@ class PartitionReplay:
         start = 0
         for stop in [*self.boundaries(events), len(events)]:
             if start < stop:
-                self.isr_mask = int(fold(self.state, self.profile, events[start:stop], self.isr_mask, rows))
+                here = events[start:stop]
+                self.isr_mask = int(fold(self.state, self.profile, here, self.isr_mask, rows, self.purgatory))
                 self.after(events[start:stop])
             limit = int(events[stop, c.E_SEQ]) if stop < len(events) else None
             while pending is not None and (limit is None or pending["seq"] < limit):
@@ -122,6 +152,7 @@ class PartitionReplay:
             start = stop
         self.ledger.prune(floor_of(self.state, int(self.state.cluster[ASSIGNED])))
         yield from self.tables(batch, rows)
+        yield from self.waits(batch)
 
     def admit(self, found: list[int]) -> None:
         """Give new brokers an index."""
@@ -133,6 +164,8 @@ class PartitionReplay:
     def set_profile(self, batch: pa.Table) -> None:
         """The first configuration that names a version decides the rules."""
         for row in rows_of(batch, "config_change"):
+            if row["remote_storage"] is not None:
+                self.remote_storage = row["remote_storage"]
             if row["kafka_version"]:
                 self.profile = profile_named(row["kafka_version"], row["inter_broker_protocol"])
 
@@ -156,7 +189,7 @@ class PartitionReplay:
             self.ledger.append(row)
         elif row["kind"] == "ack":
             self.ledger.ack(row)
-        else:
+        elif not row["error_code"]:
             self.ledger.read(row)
 
     def at_boundary(self, event: Ints, decisions: dict[int, dict[str, Any]]) -> None:
@@ -244,8 +277,38 @@ class PartitionReplay:
         yield "log_truncations", cuts
         self.add_checks(rows.check[: count[N_CHECK]])
 
+    def waits(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        """What left the purgatories, as tables; what is told of the events themselves is taken from `batch`."""
+        g = self.purgatory
+        saw = g.rounds[: g.filled[N_ROUND]]
+        fetches = batch.take(np.searchsorted(batch.column("seq").to_numpy(), saw[:, ROUND_ROW.index("seq")]))
+        found = rounds_of(fetches, saw, self.profile, remote_storage=self.remote_storage)
+        yield "fetch_rounds", self.rows_table("fetch_rounds", saw, round_columns(fetches, saw, found))
+        self.add_checks(round_checks(fetches, saw, found, self.brokers))
+        self.answers = answers_in(batch, self.answers)
+        yield "commit_latency", self.commit_rows()
+        still = g.open[: g.filled[N_OPEN], O_ACK_SEQ]
+        self.answers = self.answers.filter(pc.is_in(self.answers.column("seq"), pa.array(still)))
+
+    def commit_rows(self) -> pa.Table:
+        """`commit_latency`."""
+        rows = self.purgatory.commits[: self.purgatory.filled[N_COMMIT]]
+        at = places(rows, COMMIT_ROW)
+        columns = commit_columns(at, self.answers)
+        self.add_checks(commit_checks(at, self.answers))
+        columns |= {
+            "broker_id": self.ids(at["broker"]),
+            "last_replica_id": self.ids(at["replica"]),
+            "isr": self.lists(at["isr"]),
+        }
+        return self.rows_table("commit_latency", rows, columns)
+
     def finish(self) -> Iterator[tuple[str, pa.Table]]:
         """What is known only at the end."""
+        if self.answers is not None:
+            self.purgatory = with_room(self.purgatory, len(self.brokers), 0)
+            release_all(self.purgatory, NONE)
+            yield "commit_latency", self.commit_rows()
         story = Story(self.history, self.cuts, self.storage)
         incidents = [incident(self.key, found, story) for found in self.findings]
         yield "isr_timeline", self.table("isr_timeline", self.isr.rows)
@@ -385,26 +448,6 @@ class PartitionReplay:
                 computed, stated = int(at["computed"][first]), int(at["stated"][first])
                 entry["first_mismatch_seq"] = int(at["seq"][first])
                 entry["note"] = f"broker {broker}: computed {computed}, stated {stated}"
-
-
-def places(rows: Ints, names: tuple[str, ...]) -> dict[str, Ints]:
-    """A kernel matrix as named columns."""
-    return {name: rows[:, k] for k, name in enumerate(names)}
-
-
-def words(found: Ints, table: tuple[str, ...]) -> pa.Array:
-    """Codes as text."""
-    return pa.DictionaryArray.from_arrays(pa.array(found, pa.int64()), pa.array(table)).cast(pa.string())
-
-
-def stamps(found: Ints) -> pa.Array:
-    """Microseconds as UTC times."""
-    return pa.array(found, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-
-
-def offsets(found: Ints) -> pa.Array:
-    """Numbers that are null below 0."""
-    return pa.array(found, mask=found < 0)
 
 
 @cache

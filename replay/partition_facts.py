@@ -9,15 +9,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.ballots import metadata_votes
 from replay.drafts import Draft
 from replay.elections import explain
-from replay.encoding import LOG_CREATED
 from replay.profile import LATEST, parse_version
+from replay.roles import moment, roles_of
 from replay.rows import Row, is_by_replica
+from replay.sessions import LEFT_OUT
 from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import Standstills, is_unconfirmed
 from replay.windows import line_window, phases
@@ -31,15 +31,9 @@ DEFAULT_LAG_MS = 30_000  # replica.lag.time.max.ms from 2.5 on (KIP-537)
 DEFAULT_MIN_ISR = 1
 LAG_SETTING = "replica.lag.time.max.ms"
 MIN_ISR_SETTING = "min.insync.replicas"
-ROLE_KINDS = ("role_change", "log_load", "truncation", "storage_failure")
-CUT_CAUSES = {
-    "high_watermark": "high_watermark",
-    "leader_epoch": "leader_epoch",
-    "reset": "out_of_range",
-    "reset_full": "out_of_range",
-}
 THROTTLED_SETTING = "follower.replication.throttled.replicas"
 PROTOCOL_SETTING = "inter.broker.protocol.version"
+REMOTE_STORAGE_SETTING = "remote.storage.enable"
 
 
 class Fetch(NamedTuple):
@@ -76,6 +70,7 @@ class PartitionFacts:
     lag_us: int = DEFAULT_LAG_MS * 1000
     min_insync_replicas: int = DEFAULT_MIN_ISR
     min_isr_changes: list[tuple[Row, int]] = field(default_factory=list)
+    remote_storage: bool = False
     decisions: list[Decision] = field(default_factory=list)
     tenures: list[Tenure] = field(default_factory=list)
     by_kind: dict[str, list[Row]] = field(default_factory=dict)
@@ -88,6 +83,7 @@ class PartitionFacts:
     starts: dict[int, tuple[int, str]] = field(default_factory=dict)
     follower_fetches: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     consumer_fetches: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    left_out: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     hw_lines: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
     edges: dict[int, set[int]] = field(
         default_factory=lambda: defaultdict(set)
@@ -110,7 +106,9 @@ class PartitionFacts:
             zookeeper_votes(self.decisions, self.cluster, self.rows, version)
         explain(self.decisions, self.broker_changes())
         self.tenures = tenures_of(self.decisions, self.rows)
-        self.index_roles()
+        roles = roles_of(self.rows)
+        self.role_lines, self.loads, self.rejoins = roles.lines, roles.loads, roles.rejoins
+        self.cuts, self.storage_failures = roles.cuts, roles.storage_failures
         self.index_leaders()
         self.give_epochs()
         self.index_tenures()
@@ -142,6 +140,10 @@ class PartitionFacts:
                 stated.setdefault(LAG_SETTING, int(row["value"]))
             elif row["name"] == MIN_ISR_SETTING and row["topic"] is None and row["metadata_offset"] is None:
                 stated.setdefault(MIN_ISR_SETTING, int(row["value"]))
+        self.remote_storage = any(
+            row["name"] == REMOTE_STORAGE_SETTING and row["value"] == "true" and row["topic"] is not None
+            for row in rows
+        )
         self.lag_us = stated.get(LAG_SETTING, DEFAULT_LAG_MS) * 1000
         self.read_min_isr(rows, stated.get(MIN_ISR_SETTING, DEFAULT_MIN_ISR))
 
@@ -205,53 +207,6 @@ class PartitionFacts:
         pairs = [one.partition(":") for one in (listed or "").split(",") if one]
         return {int(replica) for partition, _, replica in pairs if int(partition) == self.partition}
 
-    def index_roles(self) -> None:
-        """Role lines by (broker, epoch), the log load that came just before each, and the cuts that came after it.
-
-        A role taken up again in the same epoch after a load is a restart within the epoch: `rejoins`.
-        """
-        ends: dict[int, Row] = {}
-        loaded: dict[int, Row] = {}
-        newest: dict[int, int] = {}
-        causes: dict[int, str] = {}
-        created: set[int] = set()
-        lines = [r for r in self.rows if r["kind"] in ROLE_KINDS and r["ts"] is not None]
-        lines += told_roles(self.rows, lines)
-        for row in sorted(lines, key=lambda r: (r["broker_id"], r["ts"], r["source_file"], r["source_line"])):
-            broker = row["broker_id"]
-            if row["kind"] == "truncation":
-                cause = causes.pop(broker, "leader_epoch")
-                if row["name"] in CUT_CAUSES:
-                    causes[broker] = CUT_CAUSES[row["name"]]  # the log's own line about the cut follows
-                elif row["name"] == "log" and broker in newest:
-                    rejoined = len(self.rejoins.get((broker, newest[broker]), ()))
-                    self.cuts[broker, newest[broker]].append(Row({**row, "cause": cause, "rejoined": rejoined}))
-            elif row["kind"] == "storage_failure":
-                self.storage_failures[newest.get(broker, -1)].append(row)
-            elif row["kind"] == "log_load" and row["name"] == "created":
-                created.add(broker)
-            elif row["kind"] == "log_load" and row["hw"] is None:
-                if row["name"] == "completed" or broker not in ends or ends[broker]["name"] != "completed":
-                    ends[broker] = row  # also written after a cut: it counts only if the partition is then loaded
-            elif row["kind"] == "log_load":
-                end = ends.pop(broker, row)
-                offset = row["offset"] if row["offset"] is not None else end["offset"]
-                made = LOG_CREATED if broker in created and broker in newest else None
-                created.discard(broker)
-                loaded[broker] = Row({**row, "offset": offset, "cause": made})
-            elif row["leader_epoch"] is not None:
-                key = (broker, row["leader_epoch"])
-                newest[broker] = row["leader_epoch"]
-                load = loaded.pop(broker, None)
-                if key not in self.role_lines:
-                    self.role_lines[key] = row
-                    if row["offset"] is None and load is not None:
-                        self.role_lines[key] = Row({**row, "offset": load["offset"]})
-                    if load is not None:
-                        self.loads[key] = load
-                elif load is not None:
-                    self.rejoins[key].append((load, row))
-
     def index_leaders(self) -> None:
         """For each broker, its tenures as (since when on its clock, epoch), rising."""
         self.leads = defaultdict(list)
@@ -266,7 +221,7 @@ class PartitionFacts:
                 continue
             line = self.role_lines.get((tenure.leader, tenure.epoch))
             if line is not None and line["name"] == "leader":
-                since = micros(line["ts"])
+                since = moment(line)
             elif tenure.decisions:
                 since = tenure.decisions[0].us
             else:
@@ -292,10 +247,13 @@ class PartitionFacts:
                     self.edges[epoch].add(offset)
                 if last is not None and last >= 0:
                     self.edges[last].add(offset)  # it has a last record of that epoch, whatever the answer
-            elif row["replica_id"] == CONSUMER and row["run_count"] is None:
+            elif row["replica_id"] == CONSUMER:
                 served = self.epoch_at(row["broker_id"], phases(row).taken)
                 if served is not None:
                     self.consumer_fetches[served].append(row)
+        for row in self.by_kind[LEFT_OUT]:
+            if is_by_replica(row):
+                self.left_out[row["broker_id"], row["current_leader_epoch"]].append(row)
         for row in self.by_kind["hw_update"]:
             served = self.epoch_at(row["broker_id"], micros(row["ts"])) if row["name"] == "leader" else None
             if served is not None:
@@ -441,6 +399,7 @@ class PartitionFacts:
                 "replica_lag_time_max_us": self.lag_us,
                 "kafka_version": self.kafka_version,
                 "inter_broker_protocol": self.inter_broker_protocol,
+                "remote_storage": self.remote_storage,
                 "evidence": "observed",
             },
         )
@@ -483,38 +442,6 @@ class PartitionFacts:
                 fenced = row["fenced"] if row["fenced"] is not None else before["fenced"]
                 last[row["subject_broker_id"]] = Row({**row, "fenced": fenced})
         return [broker_draft(row) for _, row in sorted(last.items())]
-
-
-def told_roles(rows: list[Row], lines: list[Row]) -> list[Row]:
-    """Roles of which only the controller's LeaderAndIsr request tells: followers up to 2.5 write no line about theirs.
-
-    A broker takes the role up while it handles the request, right after it has loaded the log, where it had to.
-    """
-    stated = {(row["broker_id"], row["leader_epoch"]) for row in lines if row["kind"] == "role_change"}
-    loads: dict[int, list[Row]] = defaultdict(list)
-    for row in lines:
-        if row["kind"] == "log_load" and row["hw"] is not None:
-            loads[row["broker_id"]].append(row)
-    out: dict[tuple[int, int], Row] = {}
-    for row in rows:
-        key = (row["broker_id"], row["leader_epoch"])
-        if (
-            row["kind"] != "leader_and_isr"
-            or row["error_code"]
-            or key in stated
-            or row["leader_id"] == row["broker_id"]
-        ):
-            continue
-        at = phases(row)
-        taken = row["ts"] - timedelta(microseconds=at.stamp - at.taken)
-        load = next((r for r in loads[row["broker_id"]] if at.taken <= micros(r["ts"]) <= at.stamp), None)
-        place = {"ts": load["ts"], "source_file": load["source_file"]} if load is not None else {"ts": taken}
-        role = Row({**row, "kind": "role_change", "name": "follower", "offset": None, "hw": None, **place})
-        if load is not None:
-            role["source_line"] = load["source_line"]
-        if key not in out or role["ts"] < out[key]["ts"]:
-            out[key] = role
-    return list(out.values())
 
 
 def in_own_order(rows: Iterable[Row]) -> list[Row]:

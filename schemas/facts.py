@@ -24,7 +24,8 @@ from schemas.model import (
 # other request: only proof that no line is missing on its connection). Metadata dump: partition_change, broker_change,
 # config_change, topic_change, feature_change. server.log, state-change.log, controller.log: role_change, log_load,
 # truncation, isr_update, hw_update, leo_update, remote_leo_update, log_append, broker_lifecycle, log_start_change,
-# storage_failure. Dumps: segment_batch, checkpoint.
+# storage_failure, state_change (controllers' state machines, elections, requests), fetcher (a follower's thread),
+# log_change (segments deleted, compacted, moved), quota_change. Dumps: segment_batch, checkpoint.
 FACT_KINDS: tuple[str, ...] = (
     "produce",
     "fetch",
@@ -49,6 +50,9 @@ FACT_KINDS: tuple[str, ...] = (
     "log_start_change",
     "storage_failure",
     "state_change",
+    "fetcher",
+    "log_change",
+    "quota_change",
     "segment_batch",
     "checkpoint",
 )

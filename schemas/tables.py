@@ -13,16 +13,16 @@ from schemas.model import (
     INT64,
     INT_LIST,
     PARTITION_KEY,
+    SEQ,
     STRING,
     STRING_LIST,
     TIMESTAMP,
+    TS,
     Column,
     Table,
     required,
 )
-
-SEQ = required("seq", INT64, "Place in the partition's replay order; joins replication_events.")
-TS = Column("ts", TIMESTAMP, "When it happened, on the acting broker's clock; null: no source tells a time.")
+from schemas.rounds import COMMIT_LATENCY, FETCH_ROUNDS
 
 LEO_TIMELINE = Table(
     "leo_timeline",
@@ -471,6 +471,8 @@ REPLAY_TABLES: tuple[Table, ...] = (
     LEADERSHIP_TIMELINE,
     STATE_TRANSITIONS,
     LOG_TRUNCATIONS,
+    FETCH_ROUNDS,
+    COMMIT_LATENCY,
     DATA_LOSS_INCIDENTS,
     CONFORMANCE,
 )
