@@ -61,6 +61,7 @@ from replay.state import (
     new_state,
 )
 from replay.state_machines import MOVING_KINDS, Machines
+from replay.stated_moves import STATED, stated_checks
 from schemas.events import EVENT_KINDS
 from schemas.model import EVIDENCE
 from schemas.tables import TABLES
@@ -116,6 +117,7 @@ class PartitionReplay:
         self.cuts: list[dict[str, Any]] = []
         self.changes: dict[int, str] = {}
         self.machines = Machines()
+        self.stated: list[dict[str, Any]] = []  # moves that a controller wrote down
         self.storage: list[dict[str, Any]] = []  # logs loaded, and log directories that failed
 
     def feed(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -131,7 +133,9 @@ class PartitionReplay:
         self.history += decisions.values()
         self.machines.take_all(batch.filter(pc.is_in(batch.column("kind"), MOVING_KINDS)))
         self.storage += rows_of(batch, "log_load")
-        self.storage += [row for row in rows_of(batch, "observation") if row["cause"] == c.STORAGE_FAILED]
+        observations = rows_of(batch, "observation")
+        self.storage += [row for row in observations if row["cause"] == c.STORAGE_FAILED]
+        self.stated += [row for row in observations if row["cause"] == STATED]
         facts = iter(sorted((r for kind in LEDGER_KINDS for r in rows_of(batch, kind)), key=lambda r: r["seq"]))
         pending = next(facts, None)
         start = 0
@@ -316,6 +320,7 @@ class PartitionReplay:
         yield "data_loss_incidents", self.table("data_loss_incidents", incidents)
         yield "state_transitions", self.table("state_transitions", self.machines.moves)
         checks = [*election_checks(self.history), *self.machines.checks()]
+        checks += stated_checks(self.machines.moves, self.stated)
         self.checks.update({row["check"]: row for row in checks})
         yield "conformance", self.table("conformance", [self.checks[name] for name in sorted(self.checks)])
 

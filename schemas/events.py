@@ -172,6 +172,8 @@ REPLICATION_EVENTS = Table(
             INT64,
             "observation of an HW line: the HW that the engine has there, ordered by that broker's lines alone.",
         ),
+        Column("state_before", STRING, "observation of a state machine's line: state before it, as Kafka names it."),
+        Column("state", STRING, "observation of a state machine's line: state after it."),
         Column("log_start_offset", INT64, "Log start offset stated or answered."),
         Column("truncate_to", INT64, "truncation: new LEO."),
         Column(

@@ -65,15 +65,8 @@ class History:
     def fence(self, ms: float, broker: int, **fields: Any) -> None:
         """A registration change: fenced, unless it says otherwise."""
         where = {"metadata_offset": 100 + len(self.rows), "record_type": "BROKER_REGISTRATION_CHANGE_RECORD"}
-        self.add(
-            "broker_change",
-            ms,
-            topic=None,
-            partition=None,
-            subject_broker_id=broker,
-            **where,
-            **{"fenced": True, **fields},
-        )
+        about = {"topic": None, "partition": None, "subject_broker_id": broker, "fenced": True}
+        self.add("broker_change", ms, **{**about, **where, **fields})
 
     def produce(self, ms: float, broker: int, base: int, **fields: Any) -> dict[str, Any]:
         """A produce to `broker`, answered with `base`."""
@@ -115,12 +108,11 @@ class History:
         found = rows_of_facts(pa.Table.from_pylist(told, schema=SESSION_SCHEMA))
         return PartitionFacts(
             topic=TOPIC,
-            topic_id=None,
             incarnation=0,
             partition=PARTITION,
             rows=[row for row in found if row["partition"] is not None],
             cluster=[row for row in found if row["partition"] is None],
-            **{"kafka_version": "4.1.0", **settings},
+            **{"kafka_version": "4.1.0", "topic_id": None, **settings},
         )
 
     def events(self, rows: list[dict[str, Any]] | None = None, **settings: Any) -> pa.Table:
