@@ -206,8 +206,11 @@ class Cluster:
         (self.fenced.add if fenced else self.fenced.discard)(b)
 
     def elect(self) -> None:
-        """A live member of the ISR leads, the first of the assignment; nobody where there is none."""
-        live = [b for b in IDS if b in self.isr and b not in self.fenced]
+        """A live member of the ISR leads, the first of the assignment; nobody where there is none.
+
+        (The sessions of brokers that cannot be reached end together, so none of them is elected in between.)
+        """
+        live = [b for b in IDS if b in self.isr and b not in self.fenced and not self.is_unreachable(b)]
         if live:
             self.decide(leader=live[0], isr=set(live))
         elif self.leader != -1:
@@ -506,13 +509,13 @@ class Cluster:
     def unclean(self, b: int) -> None:
         """Nobody of the ISR is there: a live broker outside of it leads."""
         broker = self.brokers[b]
-        if self.leader == -1 and broker.alive and b not in self.fenced and b not in self.isr:
+        if self.leader == -1 and not self.is_unreachable(b) and b not in self.fenced and b not in self.isr:
             self.decide(leader=b, isr={b}, unclean=True)
             self.spread()
 
     def prefer(self, b: int) -> None:
         """A planned change of leader within the ISR."""
-        if self.leader not in (-1, b) and b in self.isr and b not in self.fenced and self.brokers[b].alive:
+        if self.leader not in (-1, b) and b in self.isr and b not in self.fenced and not self.is_unreachable(b):
             self.decide(leader=b)
             self.spread()
 
