@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle")
-UNORDERED_KINDS = ("api", "leo_update", "remote_leo_update", "log_append")  # statements that the order does not need
+UNORDERED_KINDS = ("api", "leo_update")  # statements that neither the order nor its checks need
 
 
 @dataclass(frozen=True, slots=True)

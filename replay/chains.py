@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from replay.drafts import Draft, Operation
+from replay.encoding import STORAGE_FAILED
 from replay.merge import OP_ACK, OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE, OP_WITNESS
 from replay.partition_facts import CONSUMER, Fetch, PartitionFacts, broker_draft
 from replay.spine import Decision, Tenure, micros
@@ -74,20 +75,31 @@ def line_role(tenure: Tenure, broker: int, line: Row, load: Row | None, isr: lis
     """A role as the broker's own line states it, after the load of its log where there was one."""
     drafts = []
     if load is not None:
-        fields = {"broker_id": broker, "leo": load["offset"], "hw": load["hw"], "evidence": "observed"}
+        stated = {"leo": load["offset"], "hw": load["hw"], "cause": load["cause"]}
+        fields = {"broker_id": broker, **stated, "evidence": "observed"}
         drafts.append(Draft("log_load", load, line_window(micros(load["ts"])), fields))
     fields = {"role": line["name"], "leo": line["offset"], "hw": line["hw"], "isr": isr, "evidence": "observed"}
     drafts.append(Draft("role_change", line, line_window(micros(line["ts"])), {**role_key(tenure, broker), **fields}))
     return drafts
 
 
-def rejoin_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list[Operation]:
-    """A follower that restarted within the tenure: it loaded its log and took up the same epoch again."""
-    return [
-        Operation(OP_CONTROL, line_window(micros(line["ts"])), line_role(tenure, replica, line, load, None))
-        for load, line in facts.rejoins.get((replica, tenure.epoch), [])
-        if line["name"] == "follower"
+def role_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list[Operation]:
+    """What a follower's own lines tell of it within the tenure: cuts, and restarts that took the same epoch up again.
+
+    A cut under a diverging answer is left to the fetch that brought it; so are offsets that no line tells of.
+    """
+    diverged = any(f.row["diverging_epoch"] is not None for f in facts.fetches_of(replica, tenure))
+    cuts = [
+        row for row in facts.cuts.get((replica, tenure.epoch), ()) if not diverged or row["cause"] != "leader_epoch"
     ]
+    out = [cut_line(tenure, replica, row) for row in cuts if not row["rejoined"]]
+    rejoins = facts.rejoins.get((replica, tenure.epoch), [])
+    for place, (load, line) in enumerate(rejoins, start=1):
+        if line["name"] == "follower":
+            window = line_window(micros(line["ts"]))
+            out.append(Operation(OP_CONTROL, window, line_role(tenure, replica, line, load, None)))
+            out += [cut_line(tenure, replica, row) for row in cuts if row["rejoined"] == place]
+    return out
 
 
 def first_fetch_us(facts: PartitionFacts, tenure: Tenure) -> int:
@@ -122,14 +134,10 @@ def decision_draft(decision: Decision) -> Draft:
 
 def control_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
     """Later decisions of the tenure, and who was fenced or stopped meanwhile, in metadata order."""
-    updates = {
-        row["partition_epoch"]: row
-        for row in facts.by_kind["isr_update"]
-        if row["name"] == "updated" and row["broker_id"] == tenure.leader
-    }
+    taken_over = facts.isr_lines(tenure)
     items: list[tuple[int, int, Operation]] = []
     for place, decision in enumerate(tenure.decisions[1:]):
-        told = updates.get(decision.partition_epoch)
+        told = taken_over.get(decision.partition_epoch) if decision.partition_epoch is not None else None
         window = line_window(micros(told["ts"])) if told is not None else decision_window(decision.us)
         drafts = [decision_draft(decision)]
         if tenure.leader >= 0:
@@ -160,8 +168,11 @@ def metadata_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
     return tenure.decisions[0].row["metadata_offset"], min(later, default=2**62)
 
 
-def witness_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
-    """The leader's own lines about its HW (DEBUG): each says what the HW was from then on."""
+def witness_chain(facts: PartitionFacts, tenure: Tenure, computed: dict[str, int]) -> list[Operation]:
+    """The leader's own lines about its HW (DEBUG): each says what the HW was from then on.
+
+    `computed`: the HW that the engine has at each, ordered by the leader's lines alone (`line_order`).
+    """
     rows = sorted(facts.hw_lines.get(tenure.epoch, ()), key=lambda r: (r["ts"], r["hw"]))
     return [
         Operation(
@@ -176,6 +187,7 @@ def witness_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
                         "broker_id": tenure.leader,
                         "leader_epoch": tenure.epoch,
                         "hw": row["hw"],
+                        "hw_by_lines": computed.get(row["fact_id"]),
                         "cause": "high_watermark_updated",
                         "evidence": "observed",
                     },
@@ -184,6 +196,30 @@ def witness_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
             hw=row["hw"],
         )
         for row in rows
+    ]
+
+
+def storage_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
+    """Brokers' lines about a log directory that failed. They move no offset; a loss is explained by them."""
+    return [
+        Operation(
+            OP_CONTROL,
+            window := line_window(micros(row["ts"])),
+            [
+                Draft(
+                    "observation",
+                    row,
+                    window,
+                    {
+                        "broker_id": row["broker_id"],
+                        "leader_epoch": tenure.epoch,
+                        "cause": STORAGE_FAILED,
+                        "evidence": "observed",
+                    },
+                )
+            ],
+        )
+        for row in facts.storage_failures.get(tenure.epoch, ())
     ]
 
 
@@ -251,24 +287,30 @@ def ack_operation(
 
 
 def follower_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
-    """Each follower's fetches from this leader, in its order."""
+    """Each follower's fetches from this leader, in its order, and what its own lines tell between them."""
     out = []
-    for replica in sorted(facts.followers(tenure)):
+    followers = facts.followers(tenure)
+    silent = {broker for broker, epoch in facts.cuts if epoch == tenure.epoch} - followers
+    for replica in sorted(followers | silent):
         chain: list[Operation] = []
-        waiting = rejoin_operations(facts, tenure, replica)
+        waiting = role_operations(facts, tenure, replica)
+        told = {row["offset"] for row in facts.cuts.get((replica, tenure.epoch), ())}
         for fetch in facts.fetches_of(replica, tenure):
-            while waiting and waiting[0].window.est <= phases(fetch.row).taken:
+            first = not chain
+            while waiting and (waiting[0].window.est <= phases(fetch.row).taken or (first and is_cut(waiting[0]))):
                 chain.append(waiting.pop(0))
-            chain += fetch_operations(tenure, fetch)
+            chain += fetch_operations(tenure, fetch, told)
         out.append(chain + waiting)
-    for broker, epoch in sorted(facts.cuts):
-        if epoch == tenure.epoch and broker not in facts.followers(tenure):
-            out.append([cut_line(tenure, broker, row) for row in facts.cuts[broker, epoch]])
     return out
 
 
+def is_cut(operation: Operation) -> bool:
+    """Whether the operation is a cut: under a new leader it comes before the first fetch, whatever the clocks say."""
+    return operation.drafts[0].kind == "truncation"
+
+
 def cut_line(tenure: Tenure, broker: int, row: Row) -> Operation:
-    """A cut that only the follower's own line tells of: no request log has its fetches under this leader."""
+    """A cut that the follower's own line tells of."""
     window = line_window(micros(row["ts"]))
     fields = {
         "broker_id": broker,
@@ -284,8 +326,8 @@ def cut_line(tenure: Tenure, broker: int, row: Row) -> Operation:
 OFFSET_OUT_OF_RANGE = 1
 
 
-def fetch_operations(tenure: Tenure, fetch: Fetch) -> list[Operation]:
-    """One follower fetch: parked, answered, refused or unlisted."""
+def fetch_operations(tenure: Tenure, fetch: Fetch, told: set[int]) -> list[Operation]:
+    """One follower fetch: parked, answered, refused or unlisted. `told`: offsets to which its own lines say it cut."""
     row, before, after, same_tenure = fetch
     at = phases(row)
     local = local_window(at)
@@ -297,7 +339,7 @@ def fetch_operations(tenure: Tenure, fetch: Fetch) -> list[Operation]:
         "evidence": "observed",
     }
     update = {**common, "last_fetched_epoch": row["last_fetched_epoch"], "error_code": row["error_code"]}
-    cut = cut_before(common, row, before, local)
+    cut = [] if row["fetch_offset"] in told else cut_before(common, row, before, local)
     ahead = [Operation(OP_CONTROL, Window(local.lo, local.lo, local.hi), cut)] if cut else []
     if row["run_count"] is not None:
         return [*ahead, unlisted(update, row, at)]

@@ -107,6 +107,7 @@ def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
     out[:, c.E_HW] = np.where(stated != UNSET, stated, numbers(column("response_hw"), UNSET))
     values = {
         c.ROLE_CHANGE: codes(column("role"), {"follower": ROLE_FOLLOWER, "leader": ROLE_LEADER}, UNSET),
+        c.LOG_LOAD: codes(column("cause"), {c.LOG_CREATED: 1}, UNSET),
         c.ISR_REQUEST: codes(column("cause"), numbered(c.ISR_STATES), c.ISR_COMMITTED),
         c.CONFIG_CHANGE: numbers(column("min_insync_replicas"), UNSET),
         c.BROKER_CHANGE: numbers(column("fenced"), UNSET),
@@ -117,6 +118,7 @@ def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
         **dict.fromkeys(
             (c.LOG_START_CHANGE, c.FETCH_UPDATE, c.FETCH_APPLY), numbers(column("log_start_offset"), UNSET)
         ),
+        c.OBSERVATION: numbers(column("hw_by_lines"), UNSET),
     }
     for place, table in ((c.E_VALUE, values), (c.E_EXTRA, extras)):
         for code, found in table.items():

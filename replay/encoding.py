@@ -33,7 +33,7 @@ LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
     E_LEADER,
     E_PARTITION_EPOCH,
     E_VALUE,  # role, state of an ISR request, min ISR, fenced
-    E_EXTRA,  # stopping, lag in microseconds, log start (of the follower in its fetch, of the leader in the answer)
+    E_EXTRA,  # stopping, lag in microseconds, HW by the broker's lines, log start (of who fetches, of who answers)
     E_DIVERGING_EPOCH,
     E_DIVERGING_END,
     E_TARGET,  # truncate_to
@@ -46,6 +46,8 @@ LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
 ) = range(25)
 EVENT_WIDTH = 25
 
+LOG_CREATED = "created"  # log_load: made anew where the broker had one
+STORAGE_FAILED = "storage_failure"  # observation: the log directory failed
 ISR_STATES = ("committed", "pending_expand", "pending_shrink")
 ISR_COMMITTED, ISR_PENDING_EXPAND, ISR_PENDING_SHRINK = range(3)
 CAUSES = ("leader_epoch", "high_watermark", "diverging_fetch", "out_of_range", "recovery")
@@ -83,5 +85,21 @@ ISR_ROW = (
 )  # fmt: skip
 CUT_ROW = ("seq", "ts", "broker", "epoch", "before", "after", "hw_before", "cause", "evidence")
 CHECK_ROW = ("seq", "check", "broker", "computed", "stated")
-CHECKS = ("response_hw", "role_leo", "role_hw", "fetch_offset_is_leo", "leader_hw_line", "rule_kept")
-CHECK_RESPONSE_HW, CHECK_ROLE_LEO, CHECK_ROLE_HW, CHECK_FETCH_IS_LEO, CHECK_HW_LINE, CHECK_RULE = range(6)
+CHECKS = (
+    "response_hw",
+    "role_leo",
+    "role_hw",
+    "fetch_offset_is_leo",
+    "leader_hw_line",
+    "rule_kept",
+    "leader_hw_by_lines",
+)
+(
+    CHECK_RESPONSE_HW,
+    CHECK_ROLE_LEO,
+    CHECK_ROLE_HW,
+    CHECK_FETCH_IS_LEO,
+    CHECK_HW_LINE,
+    CHECK_RULE,
+    CHECK_HW_BY_LINES,
+) = range(7)

@@ -2,9 +2,9 @@
 
 At the end of each leader epoch the leader's log is what the partition held; the next leader's log is what it holds
 from then on. The slots of the first that the second does not have are gone for good. What was acknowledged, committed
-or consumed among them is counted from the appends, answers and reads of the same slots. A mechanism is named by the
-first rule that fits, in the order of `mechanism_of`. What the model leaves out: payloads, so a client's retry that
-brought the same record again elsewhere cannot be seen; storage failures (a later table of signatures).
+or consumed among them is counted from the appends, answers and reads of the same slots; how they were lost is named in
+`mechanisms`. What the model leaves out: payloads, so a client's retry that brought the same record again elsewhere
+cannot be seen.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from replay.identity import digest
 from replay.spine import micros
-from replay.state import NONE, State
+from replay.state import MIN_ISR, NONE, TRUE_HW, State
 
 Row = dict[str, Any]
 
@@ -56,6 +53,7 @@ class Log:
     committed: int
     min_isr: int
     evidence: int
+    seq: int  # where it was looked at
 
 
 def spans_of(s: State, b: int) -> list[Slots]:
@@ -231,175 +229,22 @@ def kind_of(batch: Batch) -> str:
     return "acked_all" if batch.answer[0] == -1 else "acked_one"
 
 
-MECHANISM_SEVERITY = {
-    "last_replica_standing": "S0",
-    "eligible_leader_regressed": "S0",
-    "hw_truncation": "S0",
-    "unclean_election": "S1",
-    "acks_one_leader_failure": "S2",
-    "acks_one_planned_move": "S2",
-}
-
-
-def mechanism_of(old: Log, decision: Row, counts: dict[str, Any], *, to_hw: bool) -> str:
-    """The first mechanism that fits, in the order of precedence."""
-    election = decision["election"]
-    if decision["leader_id"] == old.leader:
-        return "last_replica_standing"
-    if election == "unclean":
-        return "unclean_election"
-    if to_hw:
-        return "hw_truncation"
-    if counts["acked_all"]:
-        return "other"
-    planned = election in ("preferred", "reassignment", "controlled_shutdown")
-    return "acks_one_planned_move" if planned else "acks_one_leader_failure"
-
-
-def severity_of(mechanism: str, counts: dict[str, Any]) -> str:
-    """Severity of the mechanism; of `other`, by whether anything committed went."""
-    if mechanism in MECHANISM_SEVERITY:
-        return MECHANISM_SEVERITY[mechanism]
-    return "S0" if counts["committed"] else "S2"
-
-
-def prevention_of(mechanism: str, old: Log) -> list[str]:
-    """The settings that would have kept the records."""
-    durable = ["acks=all", "min.insync.replicas=2"]
-    if mechanism == "unclean_election":
-        guard = ["unclean.leader.election.enable=false"]
-        return [*guard, "min.insync.replicas=2"] if old.min_isr < 2 else guard
-    if mechanism == "last_replica_standing":
-        return ["min.insync.replicas=2", "eligible.leader.replicas.version=1", "log.flush.interval.messages"]
-    if mechanism == "hw_truncation":
-        return ["upgrade to Kafka 0.11 or later (KIP-101)", "inter.broker.protocol.version"]
-    if mechanism in ("acks_one_leader_failure", "acks_one_planned_move"):
-        return durable
-    return ["min.insync.replicas=2"]
-
-
-WORDS = {
-    "unclean_election": "broker {new} was elected although it was not in the ISR",
-    "last_replica_standing": "broker {old} was the last replica in the ISR, lost the end of its log and led again",
-    "hw_truncation": "broker {new} had cut its log to its own high watermark and was elected before it fetched again",
-    "acks_one_leader_failure": "broker {old} failed before its followers had fetched them, and broker {new} took over",
-    "acks_one_planned_move": "leadership moved from broker {old} to broker {new} before it had fetched them",
-    "other": "broker {new} took over from broker {old} without them",
-}
-
-
-def sentences(mechanism: str, where: str, old: Log, decision: Row, lost: list[Slots], counts: dict[str, Any]) -> str:
-    """The incident in two or three plain sentences."""
-    words = WORDS[mechanism].format(old=old.leader, new=decision["leader_id"])
-    first, last = lost[0].first, lost[-1].end - 1
-    span = f"offsets {first} to {last}" if last > first else f"offset {first}"
-    out = [f"{where}: {span} of leader epoch {old.epoch} are gone: {words} (epoch {decision['leader_epoch']})."]
-    if counts["acked_all"] is None:
-        out.append("No request log tells whether they were acknowledged.")
-    else:
-        parts = [
-            f"{counts[name]} acknowledged with acks={acks}"
-            for name, acks in (("acked_all", "all"), ("acked_one", "1"))
-            if counts[name]
-        ]
-        told = " and ".join(parts) or "none surely acknowledged"
-        out.append(f"Of {counts['records']} records, {told}; {counts['committed']} were below the high watermark.")
-    return " ".join(out)
-
-
-def incident(  # noqa: PLR0913 - one row is made of all this
-    key: dict[str, Any],
-    old: Log,
-    decision: Row,
-    lost: list[Slots],
-    ledger: Ledger,
-    *,
-    start_evidence: int,
-    to_hw: bool,
-) -> dict[str, Any] | None:
-    """One losing event as a row of `data_loss_incidents`; None where nothing that matters went."""
-    counts = ledger.account(lost, old.committed)
-    sure = counts.pop("sure")
-    unknown = counts["acked_all"] is None
-    matters = ("acked_all", "acked_one", "committed", "consumed", "acked_all_possible", "acked_unconfirmed")
-    ledger.forget(lost)
-    if not unknown and not any(counts[name] for name in matters):
-        return None
-    mechanism = mechanism_of(old, decision, counts, to_hw=to_hw)
-    where = f"{key['topic']}-{key['partition']}"
-    certain = sure and start_evidence <= 1 and old.evidence <= 1
-    return {
-        **key,
-        "incident_id": digest(
-            key.get("recording_id"), key["topic"], key["incarnation"], key["partition"], lost[0].epoch,
-            decision["leader_epoch"],
-        ),
-        "mechanism": mechanism,
-        "severity": severity_of(mechanism, counts),
-        "first_offset": min(slots.first for slots in lost),
-        "last_offset": max(slots.end for slots in lost) - 1,
-        "ranges": [{"leader_epoch": s.epoch, "first_offset": s.first, "last_offset": s.end - 1} for s in lost],
-        **counts,
-        "old_leader_id": old.leader,
-        "old_leader_epoch": old.epoch,
-        "new_leader_id": decision["leader_id"],
-        "new_leader_epoch": decision["leader_epoch"],
-        "losing_broker_id": old.leader,
-        "lost_ts": micros(decision["ts"]),
-        "prevention": prevention_of(mechanism, old),
-        "explanation": sentences(mechanism, where, old, decision, lost, counts),
-        "evidence": "derived" if certain else "bounded",
-    }  # fmt: skip
-
-
 def floor_of(s: State, assigned: int) -> int:
     """Least LEO of the assigned replicas: what lies below it every one of them has."""
     members = [int(s.leo[b]) for b in range(len(s.leo)) if assigned & (1 << b)]
     return min(members, default=NONE)
 
 
-def log_of(s: State, b: int, leader: int, min_isr: int, committed: int) -> Log:
-    """Leader b's log as it stands."""
+def log_of(s: State, b: int, leader: int, seq: int) -> Log:
+    """Leader b's log as it stands at `seq`."""
     return Log(
         leader=leader,
         epoch=int(s.epoch[b]),
         spans=spans_of(s, b),
         leo=int(s.leo[b]),
         hw=int(s.hw[b]),
-        committed=committed,
-        min_isr=min_isr,
-        evidence=int(np.int64(s.leo_evidence[b])),
+        committed=int(s.cluster[TRUE_HW]),
+        min_isr=int(s.cluster[MIN_ISR]),
+        evidence=int(s.leo_evidence[b]),
+        seq=seq,
     )
-
-
-def chain_of(row: Row, history: list[Row], cuts: list[Row]) -> dict[str, Any]:
-    """What led to a loss and what became of the log: ISR changes, last acknowledgement, election, truncation."""
-    old, epoch = row["old_leader_epoch"], row["new_leader_epoch"]
-    links: list[dict[str, Any]] = []
-    for decision in history:
-        if decision["leader_epoch"] == epoch and decision["election"] is not None:
-            how = f"({decision['election']}): {decision['trigger']}"
-            what = f"broker {decision['leader_id']} elected for epoch {epoch} {how}"
-        elif old <= decision["leader_epoch"] < epoch and decision["election"] == "offline":
-            what = f"partition offline from epoch {decision['leader_epoch']}"
-        elif decision["leader_epoch"] == old and decision["change"] in ("shrink", "fenced", "controlled_shutdown"):
-            what = f"ISR down to {decision['isr']} ({decision['change']})"
-        else:
-            continue
-        links.append({"seq": decision["seq"], "ts": micros(decision["ts"]), "what": what})
-    if row["last_ack_ts"] is not None:
-        links.append({"seq": None, "ts": row["last_ack_ts"], "what": "last acknowledgement of a lost record"})
-    truncated = None
-    for cut in cuts:
-        dropped = cut["leo_after"] <= row["last_offset"] and cut["leo_before"] > row["first_offset"]
-        if not dropped or (cut["leader_epoch"] is not None and cut["leader_epoch"] < epoch):
-            continue
-        at = micros(cut["ts"])
-        if cut["broker_id"] == row["losing_broker_id"] and truncated is None:
-            truncated = at
-        span = f"{cut['leo_before']} to {cut['leo_after']}"
-        links.append(
-            {"seq": cut["seq"], "ts": at, "what": f"broker {cut['broker_id']} cut its log from {span} ({cut['cause']})"}
-        )
-    links.sort(key=lambda link: (link["ts"], link["seq"] or 0))
-    return {"chain": links, "truncated_ts": truncated}

@@ -18,6 +18,7 @@ from replay.encoding import (
     CAUSE_OUT_OF_RANGE,
     CAUSE_RECOVERY,
     CHECK_FETCH_IS_LEO,
+    CHECK_HW_BY_LINES,
     CHECK_HW_LINE,
     CHECK_RESPONSE_HW,
     CHECK_ROLE_HW,
@@ -205,8 +206,10 @@ def apply_role(s: State, p: Profile, e: Ints) -> int:
 
 @compiled
 def apply_load(s: State, p: Profile, e: Ints) -> int:
-    """A broker started and loaded its log: no role, LEO and HW as its files say."""
+    """A broker started and loaded its log: no role, LEO and HW as its files say. A log made anew starts empty."""
     b = e[E_BROKER]
+    if e[E_VALUE] == 1:
+        s.gone[b] = 1
     forget_log(s, b)
     s.role[b], s.follows[b] = ROLE_NONE, NONE
     if e[E_LEO] >= 0:
@@ -446,6 +449,8 @@ def check_before(s: State, e: Ints, rows: Rows) -> None:
     if kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
         if e[E_HW] >= 0 and s.role[b] == ROLE_LEADER and s.epoch[b] == e[E_EPOCH]:
             check(rows, e, CHECK_HW_LINE if kind == OBSERVATION else CHECK_RESPONSE_HW, b, s.hw[b], e[E_HW])
+        if kind == OBSERVATION and e[E_EXTRA] != UNSET:
+            check(rows, e, CHECK_HW_BY_LINES, b, e[E_EXTRA], e[E_HW])
     elif kind == FETCH_UPDATE and s.role[e[E_REPLICA]] == ROLE_FOLLOWER:
         check(rows, e, CHECK_FETCH_IS_LEO, e[E_REPLICA], s.leo[e[E_REPLICA]], e[E_FETCH])
     elif kind == ROLE_CHANGE and s.epoch[b] != NONE and e[E_EVIDENCE] == OBSERVED:
@@ -481,7 +486,8 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int
         verdict = apply(s, p, e)
         if verdict == BROKEN:
             check(rows, e, CHECK_RULE, b, s.leo[b], e[E_END] if kind == APPEND else e[E_FETCH])
-        if kind in (TRUNCATION, ROLE_CHANGE, LOG_LOAD) and s.leo[b] < leo_before[b]:
+        made_anew = kind == LOG_LOAD and e[E_VALUE] == 1  # its records went with the directory: that is no truncation
+        if kind in (TRUNCATION, ROLE_CHANGE, LOG_LOAD) and s.leo[b] < leo_before[b] and not made_anew:
             cause = e[E_CAUSE] if kind == TRUNCATION else CAUSE_RECOVERY
             if kind == ROLE_CHANGE and p.truncate_to_hw and e[E_VALUE] == ROLE_FOLLOWER and s.leo[b] == s.hw[b]:
                 cause = CAUSE_HIGH_WATERMARK

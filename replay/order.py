@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from replay.appends import append_chain, produces_by_tenure
-from replay.chains import consumer_chains, control_chain, follower_chains, role_drafts, witness_chain
+from replay.chains import consumer_chains, control_chain, follower_chains, role_drafts, storage_chain, witness_chain
 from replay.encode import brokers_of, encode
 from replay.identity import event_id
 from replay.kernel import apply
+from replay.line_order import hw_by_lines
 from replay.merge import OP_WIDTH, merge
 from replay.profile import profile_named
 from replay.state import new_state
@@ -35,13 +36,16 @@ EVENT_SCHEMA = pa.schema(
 def order_partition(facts: PartitionFacts) -> pa.Table:
     """One partition incarnation's facts -> `replication_events` rows (without recording_id), in replay order."""
     blocks: list[tuple[list[Draft], list[list[Operation]]]] = []
+    profile = profile_named(facts.kafka_version, facts.inter_broker_protocol)
+    computed = hw_by_lines(facts, profile)
     produces = produces_by_tenure(facts)
     opening = [facts.configuration_draft(), *facts.opening_broker_drafts()]
     for tenure in facts.tenures:
         heads, chains = role_drafts(facts, tenure), []
         if tenure.leader >= 0:
             appends, acks = append_chain(facts, tenure, produces[tenure.epoch])
-            chains = [appends, acks, control_chain(facts, tenure), witness_chain(facts, tenure)]
+            chains = [appends, acks, control_chain(facts, tenure), witness_chain(facts, tenure, computed)]
+            chains.append(storage_chain(facts, tenure))
             chains += follower_chains(facts, tenure)
             chains += consumer_chains(facts, tenure)
         else:

@@ -21,9 +21,7 @@ from replay.incidents import (
     Ledger,
     Log,
     Slots,
-    chain_of,
     floor_of,
-    incident,
     known_from,
     log_of,
     lost_slots,
@@ -31,8 +29,9 @@ from replay.incidents import (
     without,
 )
 from replay.kernel import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, Rows, fold, new_rows
+from replay.mechanisms import Finding, Story, incident, matters
 from replay.profile import Profile, profile_named
-from replay.state import ASSIGNED, BOUNDED, MIN_ISR, ROLE_LEADER, ROLE_NONE, TRUE_HW, UNSET, Ints, State, new_state
+from replay.state import ASSIGNED, BOUNDED, ROLE_LEADER, ROLE_NONE, TRUE_HW, UNSET, Ints, State, new_state
 from schemas.events import EVENT_KINDS
 from schemas.model import EVIDENCE
 from schemas.tables import TABLES
@@ -70,7 +69,6 @@ class PartitionReplay:
         self.state = new_state(0, min_isr=1, lag_us=DEFAULT_LAG_US)
         self.profile: Profile = profile_named(None, None)
         self.ledger = Ledger()
-        self.rows = new_rows(0)  # of the batch at hand
         self.isr_mask = 0
         self.epoch = -1
         self.led = -1  # the last leader that had a log, as an index
@@ -79,20 +77,23 @@ class PartitionReplay:
         self.history: list[dict[str, Any]] = []  # what a chain may be made of: decisions
         self.checks: dict[str, dict[str, Any]] = {}
         self.leaderships: list[dict[str, Any]] = []
-        self.incidents: list[dict[str, Any]] = []
+        self.findings: list[Finding] = []
         self.told: list[Slots] = []  # slots that are lost already
         self.cuts: list[dict[str, Any]] = []
         self.changes: dict[int, str] = {}
+        self.storage: list[dict[str, Any]] = []  # logs loaded, and log directories that failed
 
     def feed(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """Fold one batch of events; yields (table, rows)."""
         self.admit(brokers_of(batch))
         self.set_profile(batch)
         events = encode(batch, self.brokers)
-        rows = self.rows = new_rows(len(events))
+        rows = new_rows(len(events))
         decisions = {r["seq"]: r for r in rows_of(batch, "partition_change")}
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.history += decisions.values()
+        self.storage += rows_of(batch, "log_load")
+        self.storage += [row for row in rows_of(batch, "observation") if row["cause"] == c.STORAGE_FAILED]
         facts = iter(sorted((r for kind in LEDGER_KINDS for r in rows_of(batch, kind)), key=lambda r: r["seq"]))
         pending = next(facts, None)
         start = 0
@@ -152,11 +153,12 @@ class PartitionReplay:
             return
         if self.led >= 0 and self.log is None:
             s = self.state
-            self.log = log_of(s, self.led, self.brokers[self.led], int(s.cluster[MIN_ISR]), int(s.cluster[TRUE_HW]))
+            self.log = log_of(s, self.led, self.brokers[self.led], int(event[c.E_SEQ]))
         self.epoch = int(event[c.E_EPOCH])
         decision = decisions.get(int(event[c.E_SEQ]))
         leader = int(event[c.E_LEADER])
         self.election = decision or {
+            "seq": -1,
             "ts": None,
             "election": "clean",
             "trigger": None,
@@ -205,26 +207,14 @@ class PartitionReplay:
             self.told += lost
             if lost:  # what was committed beyond is committed no more
                 s.cluster[TRUE_HW] = min(int(s.cluster[TRUE_HW]), *(slots.first for slots in lost))
-            if lost:
-                found = incident(
-                    self.key,
-                    self.log,
-                    self.election,
-                    lost,
-                    self.ledger,
-                    start_evidence=int(last[c.E_EVIDENCE]),
-                    to_hw=self.was_cut_to_hw(b),
-                )
-                if found is not None:
-                    self.incidents.append(found)
+                counts = self.ledger.account(lost, self.log.committed)
+                self.ledger.forget(lost)
+                sure = counts.pop("sure") and last[c.E_EVIDENCE] < BOUNDED and self.log.evidence < BOUNDED
+                if matters(counts):
+                    self.findings.append(
+                        Finding(self.log, self.election, lost, counts, sure=bool(sure), seq=int(last[c.E_SEQ]))
+                    )
         self.led, self.log = b, None
-
-    def was_cut_to_hw(self, b: int) -> bool:
-        """Whether broker b has cut its log to its own high watermark, in this batch of events or an earlier one."""
-        here = places(self.rows.cut[: self.rows.filled[N_CUT]], c.CUT_ROW)
-        if np.any((here["broker"] == b) & (here["cause"] == c.CAUSE_HIGH_WATERMARK)):
-            return True
-        return any(r["cause"] == "high_watermark" and r["broker_id"] == self.brokers[b] for r in self.cuts)
 
     def tables(self, rows: Rows) -> Iterator[tuple[str, pa.Table]]:
         """The kernel's rows as tables."""
@@ -239,10 +229,10 @@ class PartitionReplay:
 
     def finish(self) -> Iterator[tuple[str, pa.Table]]:
         """What is known only at the end."""
-        for row in self.incidents:
-            row.update(chain_of(row, self.history, self.cuts))
+        story = Story(self.history, self.cuts, self.storage)
+        incidents = [incident(self.key, found, story) for found in self.findings]
         yield "leadership_timeline", self.table("leadership_timeline", self.leaderships)
-        yield "data_loss_incidents", self.table("data_loss_incidents", self.incidents)
+        yield "data_loss_incidents", self.table("data_loss_incidents", incidents)
         yield "conformance", self.table("conformance", [self.checks[name] for name in sorted(self.checks)])
 
     def ids(self, indices: Ints) -> pa.Array:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.drafts import Draft
 from replay.elections import explain
+from replay.encoding import LOG_CREATED
 from replay.rows import Row, is_by_replica
-from replay.spine import Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
+from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import Standstills, is_unconfirmed
 from replay.windows import phases
 
@@ -27,6 +28,13 @@ DEFAULT_MIN_ISR = 1
 LAG_SETTING = "replica.lag.time.max.ms"
 MIN_ISR_SETTING = "min.insync.replicas"
 PROTOCOL_SETTING = "inter.broker.protocol.version"
+ROLE_KINDS = ("role_change", "log_load", "truncation", "storage_failure")
+CUT_CAUSES = {
+    "high_watermark": "high_watermark",
+    "leader_epoch": "leader_epoch",
+    "reset": "out_of_range",
+    "reset_full": "out_of_range",
+}
 
 
 class Fetch(NamedTuple):
@@ -68,6 +76,7 @@ class PartitionFacts:
     role_lines: dict[tuple[int, int], Row] = field(default_factory=dict)
     loads: dict[tuple[int, int], Row] = field(default_factory=dict)
     cuts: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
+    storage_failures: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))  # by leader epoch
     rejoins: dict[tuple[int, int], list[tuple[Row, Row]]] = field(default_factory=lambda: defaultdict(list))
     leads: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     starts: dict[int, tuple[int, str]] = field(default_factory=dict)
@@ -92,6 +101,7 @@ class PartitionFacts:
         self.read_configuration()
         self.index_roles()
         self.index_leaders()
+        self.give_epochs()
         self.index_tenures()
         self.find_starts()
 
@@ -135,23 +145,31 @@ class PartitionFacts:
         ends: dict[int, Row] = {}
         loaded: dict[int, Row] = {}
         newest: dict[int, int] = {}
-        to_hw: set[int] = set()
-        lines = [r for r in self.rows if r["kind"] in ("role_change", "log_load", "truncation") and r["ts"] is not None]
+        causes: dict[int, str] = {}
+        created: set[int] = set()
+        lines = [r for r in self.rows if r["kind"] in ROLE_KINDS and r["ts"] is not None]
         for row in sorted(lines, key=lambda r: (r["broker_id"], r["ts"], r["source_file"], r["source_line"])):
             broker = row["broker_id"]
             if row["kind"] == "truncation":
-                if row["name"] == "high_watermark":
-                    to_hw.add(broker)  # the log's own line about the cut follows
+                cause = causes.pop(broker, "leader_epoch")
+                if row["name"] in CUT_CAUSES:
+                    causes[broker] = CUT_CAUSES[row["name"]]  # the log's own line about the cut follows
                 elif row["name"] == "log" and broker in newest:
-                    cause = "high_watermark" if broker in to_hw else "leader_epoch"
-                    self.cuts[broker, newest[broker]].append(Row({**row, "cause": cause}))
-                    to_hw.discard(broker)
+                    rejoined = len(self.rejoins.get((broker, newest[broker]), ()))
+                    self.cuts[broker, newest[broker]].append(Row({**row, "cause": cause, "rejoined": rejoined}))
+            elif row["kind"] == "storage_failure":
+                self.storage_failures[newest.get(broker, -1)].append(row)
+            elif row["kind"] == "log_load" and row["name"] == "created":
+                created.add(broker)
             elif row["kind"] == "log_load" and row["hw"] is None:
-                ends[broker] = row  # also written after a truncation: it counts only if the partition is then loaded
+                if row["name"] == "completed" or broker not in ends or ends[broker]["name"] != "completed":
+                    ends[broker] = row  # also written after a cut: it counts only if the partition is then loaded
             elif row["kind"] == "log_load":
                 end = ends.pop(broker, row)
                 offset = row["offset"] if row["offset"] is not None else end["offset"]
-                loaded[broker] = Row({**row, "offset": offset})
+                made = LOG_CREATED if broker in created and broker in newest else None
+                created.discard(broker)
+                loaded[broker] = Row({**row, "offset": offset, "cause": made})
             elif row["leader_epoch"] is not None:
                 key = (broker, row["leader_epoch"])
                 newest[broker] = row["leader_epoch"]
@@ -184,6 +202,12 @@ class PartitionFacts:
                 since = first_fetch.get((tenure.leader, tenure.epoch), 0)
             self.leads[tenure.leader].append((since, tenure.epoch))
 
+    def give_epochs(self) -> None:
+        """Fetches up to version 8 (inter-broker protocol before 2.1) name no leader epoch: it is the leader's then."""
+        for row in self.by_kind["fetch"]:
+            if is_by_replica(row) and (row["current_leader_epoch"] is None or row["current_leader_epoch"] < 0):
+                row["current_leader_epoch"] = self.epoch_at(row["broker_id"], phases(row).taken)
+
     def index_tenures(self) -> None:
         """What each tenure's chains are made of, found in one pass over the rows."""
         for row in self.by_kind["fetch"]:
@@ -209,6 +233,15 @@ class PartitionFacts:
             if row["leader_epoch"] is not None:
                 self.segments[row["leader_epoch"]][row["base_offset"]] = row["last_offset"] + 1
 
+    def isr_lines(self, tenure: Tenure) -> dict[int, Row]:
+        """Partition epoch -> the line with which the tenure's leader first said that it took that state over."""
+        lines = [
+            row
+            for row in self.by_kind["isr_update"]
+            if row["name"] in ISR_TAKEN_OVER and row["broker_id"] == tenure.leader
+        ]
+        return {row["partition_epoch"]: row for row in sorted(lines, key=lambda r: r["ts"], reverse=True)}
+
     def followers(self, tenure: Tenure) -> set[int]:
         """Replicas whose fetches name this tenure's leader and epoch."""
         return {row["replica_id"] for row in self.follower_fetches.get((tenure.leader, tenure.epoch), ())}
@@ -224,7 +257,7 @@ class PartitionFacts:
     def is_unconfirmed(self, row: Row) -> bool:
         """Whether the answer of this produce may have reached nobody (`standstill`)."""
         at = phases(row)
-        request = (at.stamp - (row["total_us"] or 0), at.local, at.stamp)
+        request = (at.stamp - (row["total_us"] or 0), at.taken, at.stamp)
         last = self.connection_ends.get((row["broker_id"], row["connection"] or ""), at.stamp)
         return is_unconfirmed(request, max(last, at.stamp), self.standstills.get(row["broker_id"], ()))
 

@@ -12,6 +12,8 @@ from typing import Protocol
 
 from replay.rows import Row, is_by_replica
 
+ISR_TAKEN_OVER = ("updated", "applied")  # leaders' lines about a committed ISR: by the answer, by the metadata
+
 
 class Stamp(Protocol):
     """What is needed of a time: `replay` imports no clock."""
@@ -110,50 +112,89 @@ def metadata_decisions(facts: list[Row]) -> list[Decision]:
 
 
 def line_decisions(facts: list[Row]) -> list[Decision]:
-    """Without metadata: leaders' role lines and ISR lines -> states, as far as the brokers told them."""
+    """Without metadata (ZooKeeper, or no dump): what the controller told the brokers, and what their lines repeat.
+
+    Best first: LeaderAndIsr requests, which state all; leaders' role lines; between them, ISR changes by the leaders'
+    own `ISR updated` lines and the controller's good answers to their AlterPartition requests.
+    """
+    told = [r for r in facts if r["kind"] == "leader_and_isr" and r["leader_epoch"] is not None]
     leads = [r for r in facts if r["kind"] == "role_change" and r["name"] == "leader" and r["leader_epoch"] is not None]
     states: dict[tuple[int, int], Decision] = {}
-    everyone = sorted({b for r in leads for b in ints(r["isr"])} | {r["broker_id"] for r in leads})
-    for row in sorted(leads, key=lambda r: (r["leader_epoch"], r["partition_epoch"] or 0, r["ts"])):
-        key = (row["leader_epoch"], row["partition_epoch"] if row["partition_epoch"] is not None else -1)
-        replicas = ints(row["replicas"]) or tuple(everyone)
-        states.setdefault(
-            key, from_line(row, row["broker_id"], row["leader_epoch"], row["partition_epoch"], replicas, elects=True)
-        )
-    for row in facts:
-        if (
-            row["kind"] != "isr_update"
-            or row["name"] != "updated"
-            or row["partition_epoch"] is None
-            or row["isr"] is None
-        ):
-            continue
-        before = [k for k, d in states.items() if d.leader == row["broker_id"] and k[1] < row["partition_epoch"]]
-        if before:
-            base = states[max(before)]
-            key = (base.leader_epoch, row["partition_epoch"])
-            states.setdefault(
-                key, from_line(row, base.leader, base.leader_epoch, row["partition_epoch"], base.replicas, elects=False)
-            )
-    return [states[key] for key in sorted(states)]
+    for row in sorted(told, key=lambda r: (r["leader_epoch"], version_of(r), r["ts"], r["broker_id"] or -1)):
+        leader = row["leader_id"] if row["leader_id"] is not None else -1
+        decision = from_line(row, leader, row["leader_epoch"], row["partition_epoch"], ints(row["replicas"]))
+        states.setdefault((row["leader_epoch"], version_of(row)), decision)
+    everyone = sorted({b for r in (*told, *leads) for b in ints(r["isr"])} | {r["broker_id"] for r in leads})
+    known = {epoch for epoch, _ in states}
+    for row in sorted(leads, key=lambda r: (r["leader_epoch"], version_of(r), r["ts"])):
+        if row["leader_epoch"] not in known:
+            replicas = ints(row["replicas"]) or tuple(everyone)
+            decision = from_line(row, row["broker_id"], row["leader_epoch"], row["partition_epoch"], replicas)
+            states.setdefault((row["leader_epoch"], version_of(row)), decision)
+    for leader, partition_epoch, row in isr_changes(facts):
+        base = state_before(states, leader, partition_epoch, row)
+        if base is not None:
+            decision = from_line(row, leader, base.leader_epoch, partition_epoch, base.replicas)
+            states.setdefault((base.leader_epoch, partition_epoch), decision)
+    out = [states[key] for key in sorted(states)]
+    for before, after in zip([None, *out], out, strict=False):
+        after.elects = before is None or before.leader_epoch < after.leader_epoch
+    return out
 
 
-def from_line(
-    row: Row, leader: int, epoch: int, partition_epoch: int | None, replicas: tuple[int, ...], *, elects: bool
-) -> Decision:
+def version_of(row: Row) -> int:
+    """Version of the partition's state that a line states; -1 where it states none."""
+    return row["partition_epoch"] if row["partition_epoch"] is not None else -1
+
+
+def isr_changes(facts: list[Row]) -> list[tuple[int, int, Row]]:
+    """ISR changes that were committed, as (leader, version after it, row): the leaders' lines first, then requests."""
+    lines = [
+        (r["broker_id"], r["partition_epoch"], r)
+        for r in facts
+        if r["kind"] == "isr_update" and r["name"] in ISR_TAKEN_OVER and r["partition_epoch"] is not None
+    ]
+    answered = [
+        (r["replica_id"], r["partition_epoch"] + 1, r)
+        for r in facts
+        if r["kind"] == "isr_request" and r["error_code"] == 0 and r["partition_epoch"] is not None
+    ]
+    return [
+        change
+        for changes in (lines, answered)
+        for change in sorted(changes, key=lambda change: (change[1], change[2]["ts"], change[0]))
+        if change[2]["isr"] is not None
+    ]
+
+
+def state_before(
+    states: dict[tuple[int, int], Decision], leader: int, partition_epoch: int, row: Row
+) -> Decision | None:
+    """The state that an ISR change by its leader was made from: the last that it had, by version, else by time."""
+    found = [
+        key
+        for key, state in states.items()
+        if state.leader == leader
+        and (row["leader_epoch"] is None or key[0] == row["leader_epoch"])
+        and (key[1] < partition_epoch if key[1] >= 0 else state.row["ts"] <= row["ts"])
+    ]
+    return states[max(found)] if found else None
+
+
+def from_line(row: Row, leader: int, epoch: int, partition_epoch: int | None, replicas: tuple[int, ...]) -> Decision:
     """A decision as a broker's line repeats it."""
     return Decision(
         row=row,
         leader=leader,
         leader_epoch=epoch,
         partition_epoch=partition_epoch,
-        isr=tuple(sorted(ints(row["isr"]) or (leader,))),
+        isr=tuple(sorted(ints(row["isr"]) or ((leader,) if leader >= 0 else ()))),
         replicas=replicas,
         adding=ints(row["adding_replicas"]),
         removing=ints(row["removing_replicas"]),
         elr=None,
         recovering=False,
-        elects=elects,
+        elects=True,
     )
 
 

@@ -2,8 +2,8 @@
 
 A broker that was stopped for seconds (SIGSTOP, a long pause, a frozen host) goes on where it was, still believing to
 lead, and answers what lies in its sockets. Clients had timed out and gone elsewhere. What tells: the broker wrote no
-line at all for `STANDSTILL_US`, the answer came within `AWAKE_US` of the first line after it, and nothing came on that
-connection later. A leader that is cut off from other brokers but not from its clients never stands still.
+line at all for `STANDSTILL_US`, a handler took the request up within `AWAKE_US` of the first line after it, and nothing
+came on that connection later. A leader that is cut off from other brokers but not from its clients never stands still.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Standstills = Mapping[int, Sequence[tuple[int, int]]]  # broker -> (last line be
 
 
 def is_unconfirmed(request: tuple[int, int, int], connection_last: int, standstills: Sequence[tuple[int, int]]) -> bool:
-    """Whether a request came and was handled right after a standstill of its broker, and its connection ended there.
+    """Whether a request came and was taken up right after a standstill of its broker, and its connection ended there.
 
-    `request`: when it arrived, was handled, and was stamped; `connection_last`: last stamp on its connection.
+    `request`: when it arrived, was taken up, and was stamped; `connection_last`: last stamp on its connection.
     """
-    arrival, handled, stamp = request
+    arrival, taken, stamp = request
     return any(
-        before <= arrival and handled <= after + AWAKE_US and connection_last <= max(stamp, after + AWAKE_US)
+        before <= arrival and taken <= after + AWAKE_US and connection_last <= max(stamp, after + AWAKE_US)
         for before, after in standstills
     )

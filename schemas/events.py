@@ -119,6 +119,11 @@ REPLICATION_EVENTS = Table(
         Column("role", STRING, "role_change: the role taken.", values=("leader", "follower")),
         Column("leo", INT64, "LEO stated or inferred (role_change, log_load, observation)."),
         Column("hw", INT64, "High watermark stated or inferred (role_change, log_load, observation)."),
+        Column(
+            "hw_by_lines",
+            INT64,
+            "observation of an HW line: the HW that the engine has there, ordered by that broker's lines alone.",
+        ),
         Column("log_start_offset", INT64, "Log start offset stated."),
         Column("truncate_to", INT64, "truncation: new LEO."),
         Column(

@@ -90,7 +90,11 @@ FACTS = Table(
         ),
         # -- produce
         Column("acks", INT32, "acks of the produce request: -1 (all), 0 or 1."),
-        Column("transactional_id", STRING, "Transactional id of the produce request."),
+        Column(
+            "transactional_id",
+            STRING,
+            "Transactional id of the produce request; null: none, or not said (text form, up to 2.7).",
+        ),
         Column(
             "bytes",
             INT64,

@@ -1,4 +1,4 @@
-"""Request log lines (`Completed request:{...}`, JSON since Kafka 2.8) to facts, one per partition.
+"""Request log lines to facts, one per partition: `Completed request:{...}`, JSON since Kafka 2.8, text before.
 
 The line is written when the response is sent; what it says happened earlier is for the order stage to place.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from pipelines.parse import request_shapes as shapes
+from pipelines.parse import request_text
 from pipelines.parse.rows import FactId, FactSink, Shape
 
 if TYPE_CHECKING:
@@ -153,21 +154,31 @@ class RequestLog:
     def parse(self, text: str, context: Context) -> str | None:
         """Add the line's facts; say why it was rejected, or None."""
         body = text[len(PREFIX) :]
-        if not body.startswith("{"):
-            if body.startswith("RequestHeader("):
-                return "request log in the text form of Kafka 2.7 and before, which is not read yet"
+        if not body.startswith(("{", request_text.HEADER)):
             return "request line without a JSON object"
-        key = _KEY.search(body, 0, 200)
-        decoder, make = self._kinds.get(int(key[1]), self._others) if key else self._others
         try:
-            completed = decoder.decode(body)
+            make, completed = self._of_json(body) if body[0] == "{" else self._of_text(body)
+        except request_text.RefusedError as error:
+            return f"request line in the text form of Kafka 2.4 to 2.7 with {error}"
         except (msgspec.ValidationError, msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
-            return f"request line is not the JSON that Kafka writes: {error}"[:300]
+            form = "JSON" if body[0] == "{" else "text"
+            return f"request line is not the {form} that Kafka writes: {error}"[:300]
         try:
             make(context, completed)
         except (OverflowError, ValueError):
             return "request line with times that cannot be"
         return None
+
+    def _of_json(self, body: str) -> tuple[Callable[[Context, Any], None], Any]:
+        """What makes the line's facts, and the line read (JSON)."""
+        key = _KEY.search(body, 0, 200)
+        decoder, make = self._kinds.get(int(key[1]), self._others) if key else self._others
+        return make, decoder.decode(body)
+
+    def _of_text(self, body: str) -> tuple[Callable[[Context, Any], None], Any]:
+        """What makes the line's facts, and the line read (text)."""
+        key, completed = request_text.read(body)
+        return self._kinds.get(key, self._others)[1], completed
 
     def _metadata(self, context: Context, completed: shapes.Completed[Any, shapes.MetadataResponse]) -> None:
         _api(context, completed)

@@ -185,6 +185,14 @@ STATE_CHANGE_RULES = (
         r"(?:partition epoch (?P<partition_epoch>-?\d+) and )?high watermark (?P<hw>-?\d+)\."
         r"(?: Current leader is (?P<leader_id>-?\d+)\.)?.*",
     ),
+    Rule(  # the leader takes over a decision that leaves its leader epoch: an ISR change by the controller
+        "logger: Skipped",
+        "3.3-",
+        "isr_update applied",
+        rf"Skipped the become-leader state change for {_TP} with topic id (?:None|Some\((?P<topic_id>[\w-]+)\)) and "
+        r"partition state \w*PartitionState\(.*?leader=(?P<leader_id>-?\d+), leaderEpoch=(?P<leader_epoch>-?\d+), "
+        r"isr=\[(?P<isr>[\d, ]*)\], (?:partitionEpoch|zkVersion)=(?P<partition_epoch>-?\d+), .*",
+    ),
     Rule(
         "logger: Creating",
         "3.0-",

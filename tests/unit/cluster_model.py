@@ -139,7 +139,14 @@ class Cluster:
         line = len(self.rows) + 1
         place = {"source_file": "request.log", "source_line": line, "topic": TOPIC, "partition": PARTITION}
         self.rows.append(
-            {"recording_id": "small", "fact_id": f"f{line:05}", "kind": kind, "ts": at(int(self.now)), **place, **fields}
+            {
+                "recording_id": "small",
+                "fact_id": f"f{line:05}",
+                "kind": kind,
+                "ts": at(int(self.now)),
+                **place,
+                **fields,
+            }
         )
 
     def request(self, kind: str, since: float, place: tuple[str, int], **fields: Any) -> None:
@@ -270,7 +277,7 @@ class Cluster:
             broker.epoch_start, broker.empty = broker.leo, self.epoch
             broker.isr, broker.asked = set(self.isr), None
             broker.remote, broker.previous = {}, {}
-            broker.caught_up = {r: self.now for r in self.isr}
+            broker.caught_up = dict.fromkeys(self.isr, self.now)
             stated |= {"isr": sorted(self.isr), "partition_epoch": self.partition_epoch}
         self.write(
             "role_change", source_file=f"server-{b}.log", broker_id=b, name=broker.role, leader_epoch=self.epoch,

@@ -167,6 +167,40 @@ def test_hw_truncation(size: int) -> None:
     assert (row["mechanism"], row["acked_all"]) == ("hw_truncation", 1)
 
 
+def directory_failed(*, comes_back: str | None) -> History:
+    """The leader's log directory fails with a tail in it; what stands in it when the broker starts again."""
+    history = tail(replicated())
+    line = {"broker_id": 1, "source_file": "server-1.log"}
+    history.add("storage_failure", 900, name="directory_failed", **line)
+    history.decide(1000, 2, [2])
+    history.role(1010, 2, "leader", 1, offset=COMMITTED, hw=COMMITTED)
+    history.produce(1020, 2, COMMITTED, acks=1)
+    if comes_back is not None:
+        if comes_back == "empty":
+            history.add("log_load", 1400, name="created", **line)
+        end = 0 if comes_back == "empty" else COMMITTED + 3
+        history.add("log_load", 1410, name="loaded", offset=end, hw=0, **line)
+        history.role(1411, 1, "follower", 1, offset=end, hw=0)
+    return history
+
+
+@pytest.mark.parametrize(
+    ("comes_back", "mechanism"),
+    [("empty", "storage_failure"), (None, "storage_failure"), ("whole", "acks_one_leader_failure")],
+)
+def test_storage_failure_is_a_log_directory_that_failed_and_did_not_come_back(
+    comes_back: str | None, mechanism: str
+) -> None:
+    assert loss(directory_failed(comes_back=comes_back))["mechanism"] == mechanism
+
+
+def test_log_made_anew_is_no_truncation_and_its_leo_falls() -> None:
+    tables = tables_of(directory_failed(comes_back="empty").events())
+    assert tables["log_truncations"].to_pylist() == []
+    moves = [row for row in tables["leo_timeline"].to_pylist() if row["cause"] == "log_load"]
+    assert [(row["broker_id"], row["leo_before"], row["leo"]) for row in moves] == [(1, 5, 0)]
+
+
 def test_unacknowledged_tail_is_no_loss() -> None:
     failed = {"acks": -1, "error_code": 7, "total_us": 100_000, "remote_us": 100_000}
     assert losses(taken_over(tail(replicated(), **failed))) == []

@@ -215,7 +215,7 @@ TAIL = " (kafka.request.logger)"
         (HEAD + '{"requestHeader":{"requestApiKey":1},"request":[],"response":null}' + TAIL, "not the JSON"),
         (HEAD + '{"requestHeader":{"requestApiKey":1,' + TAIL, "not the JSON"),
         (HEAD + '{"requestHeader":', "cut off"),
-        (HEAD + "RequestHeader(apiKey=FETCH, apiVersion=11) -- {}" + TAIL, "text form of Kafka 2.7"),
+        (HEAD + "RequestHeader(apiKey=FETCH, apiVersion=11) -- {}" + TAIL, "no header"),
         (HEAD + "nothing" + TAIL, "without a JSON object"),
         (line(1, 18, [], {}), "not the JSON"),
         (line(1, 18, fetch([]), None), "not the JSON"),

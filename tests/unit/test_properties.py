@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pytest
 from cluster_model import IDS, LAG_MS, Cluster, Truth, moved
 from facts_builder import History
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from without_spark import tables_of
 
-from replay import encoding as c
-from replay import kernel
-from replay.encode import brokers_of, encode
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING
-from replay.profile import profile_named
-from replay.state import ASSIGNED, NONE, ROLE_LEADER, new_state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 OPERATIONS = (
     *("produce_all",) * 5, *("produce_one",) * 3, *("fetch",) * 14, *("answer_isr",) * 3, *("kill",) * 2,

@@ -37,6 +37,13 @@ def test_leaders_high_watermarks_are_the_brokers(replayed: Any) -> None:
         assert len(ours - theirs) <= max(0.004 * len(theirs), 2), name
 
 
+def test_ordered_by_the_leaders_own_lines_the_engine_has_every_hw_that_they_state(replayed: Any) -> None:
+    tables, _ = replayed
+    checks = [r for found in tables.values() for r in found["conformance"] if r["check"] == "leader_hw_by_lines"]
+    assert sum(row["compared"] for row in checks) > 1000
+    assert all(row["matched"] == row["compared"] for row in checks)
+
+
 def test_followers_high_watermarks_are_the_brokers(replayed: Any) -> None:
     tables, truth = replayed
     for name, found in tables.items():

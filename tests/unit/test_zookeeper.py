@@ -1,0 +1,102 @@
+"""ZooKeeper clusters: no metadata log, so LeaderAndIsr requests and the brokers' own lines make the spine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from facts_builder import History, of_kind
+from test_incidents import slots, tables_of
+
+OLD = {"kafka_version": "2.8.2"}  # with an inter-broker protocol before 0.11: fetches name no leader epoch
+
+
+def tell(history: History, ms: float, broker: int, state: tuple[int, int, int], isr: list[int]) -> None:
+    """A LeaderAndIsr request that the controller sent to `broker`: leader, leader epoch, version."""
+    leader, epoch, version = state
+    told = {"leader_id": leader, "leader_epoch": epoch, "partition_epoch": version, "isr": isr, "replicas": [1, 2, 3]}
+    history.request("leader_and_isr", ms, f"controller-{broker}", broker_id=broker, **told)
+
+
+def committed(history: History, **settings: Any) -> list[tuple[int | None, int, int, list[int]]]:
+    rows = tables_of(history.events(**{**OLD, **settings}))["isr_timeline"].to_pylist()
+    states = [row for row in rows if row["state"] == "committed"]
+    return [(row["leader_id"], row["leader_epoch"], row["partition_epoch"], row["isr"]) for row in states]
+
+
+def cut_to_hw() -> History:
+    """KIP-101's first scenario: broker 2 leads, broker 1 cuts to its HW when 3 is elected, and then leads itself."""
+    history = History()
+    asks = {"current_leader_epoch": -1, "last_fetched_epoch": None, "in_request": True}
+    for broker in (1, 2, 3):
+        tell(history, 20 + broker, broker, (2, 0, 0), [1, 2, 3])
+        history.role(10 + broker, broker, "leader" if broker == 2 else "follower", 0, offset=0, hw=0)
+    for replica in (1, 3):
+        history.fetch(100 + replica, 2, replica, 0, bytes=100, hw=0, **asks)
+    history.produce(90, 2, 0, acks=-1, total_us=30_000, remote_us=29_000)
+    for replica in (1, 3):
+        history.fetch(110 + replica, 2, replica, 1, hw=0, total_us=500, **asks)
+    tell(history, 1020, 1, (3, 1, 1), [1, 3])
+    history.role(1010, 1, "follower", 1, offset=1, hw=0)
+    history.add("truncation", 1012, broker_id=1, name="high_watermark", offset=0, source_file="server-1.log")
+    history.add("truncation", 1013, broker_id=1, name="log", offset=0, source_file="server-1.log")
+    tell(history, 2020, 1, (1, 2, 2), [1])
+    history.role(2010, 1, "leader", 2, offset=0, hw=0)
+    history.produce(2100, 1, 0, acks=1)
+    return history
+
+
+def test_leader_and_isr_requests_make_the_spine_whichever_broker_got_them() -> None:
+    history = History()
+    tell(history, 10, 1, (1, 0, 0), [1, 2, 3])
+    tell(history, 12, 2, (1, 0, 0), [1, 2, 3])
+    tell(history, 500, 3, (2, 1, 1), [2, 3])
+    tell(history, 490, 2, (2, 1, 1), [2, 3])
+    assert committed(history) == [(1, 0, 0, [1, 2, 3]), (2, 1, 1, [2, 3])]
+
+
+def test_partition_without_a_leader_is_offline() -> None:
+    history = History()
+    tell(history, 10, 1, (1, 0, 0), [1])
+    tell(history, 500, 2, (-1, 1, 1), [1])
+    rows = tables_of(history.events(**OLD))["leadership_timeline"].to_pylist()
+    assert [(row["leader_epoch"], row["leader_id"], row["election"]) for row in rows] == [
+        (0, 1, "initial"),
+        (1, None, "offline"),
+    ]
+
+
+def test_isr_line_of_the_leader_belongs_to_the_epoch_whose_version_it_follows() -> None:
+    history = History()
+    tell(history, 10, 1, (1, 0, 0), [1, 2, 3])
+    tell(history, 500, 1, (1, 1, 2), [1, 2])
+    line = {"broker_id": 1, "name": "updated", "source_file": "server-1.log"}
+    history.add("isr_update", 700, isr=[1, 2, 3], partition_epoch=3, **line)
+    history.add("isr_update", 400, isr=[1, 2], partition_epoch=1, **line)
+    assert committed(history) == [(1, 0, 0, [1, 2, 3]), (1, 0, 1, [1, 2]), (1, 1, 2, [1, 2]), (1, 1, 3, [1, 2, 3])]
+
+
+@pytest.mark.parametrize(("error", "isr"), [(0, [1, 2]), (39, [1, 2, 3])])
+def test_answered_isr_request_commits_the_next_version_and_a_refused_one_nothing(error: int, isr: list[int]) -> None:
+    history = History()
+    tell(history, 10, 1, (1, 0, 4), [1, 2, 3])
+    asked = {"replica_id": 1, "leader_epoch": 0, "partition_epoch": 4, "isr": [1, 2], "error_code": error}
+    history.request("isr_request", 300, "broker-1", broker_id=2, **asked)
+    assert committed(history)[-1][3] == isr
+
+
+def test_fetch_that_names_no_epoch_belongs_to_the_leader_epoch_of_its_time() -> None:
+    events = cut_to_hw().events(**OLD)
+    assert {(row["leader_epoch"], row["replica_id"]) for row in of_kind(events, "fetch_update")} == {(0, 1), (0, 3)}
+
+
+def test_cut_to_the_hw_is_told_by_the_followers_own_lines() -> None:
+    (cut,) = tables_of(cut_to_hw().events(**OLD))["log_truncations"].to_pylist()
+    assert (cut["broker_id"], cut["leader_epoch"], cut["leo_before"], cut["leo_after"]) == (1, 1, 1, 0)
+    assert cut["cause"] == "high_watermark"
+
+
+def test_record_that_the_next_leader_cut_to_its_hw_is_an_hw_truncation() -> None:
+    (row,) = tables_of(cut_to_hw().events(**OLD))["data_loss_incidents"].to_pylist()
+    assert (row["mechanism"], row["severity"], slots(row), row["acked_all"]) == ("hw_truncation", "S0", [(0, 0, 0)], 1)
+    assert [link["what"].split()[2] for link in row["chain"]] == ["of", "cut", "elected"]
