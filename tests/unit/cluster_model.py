@@ -101,6 +101,8 @@ class Truth:
     epochs: list[tuple[int, int]] = field(default_factory=list)
     cuts: list[tuple[int, int, int]] = field(default_factory=list)  # broker, LEO before, after
     acked: dict[Slot, int] = field(default_factory=dict)  # acks of the answer that its client got
+    missing: set[Slot] = field(default_factory=set)  # acknowledged, and not in the log of the last leader
+    returned: set[Slot] = field(default_factory=set)  # were missing for a while
     lost: set[Slot] = field(default_factory=set)
 
     def lost_with(self, acks: int) -> int:
@@ -285,11 +287,14 @@ class Cluster:
         )  # fmt: skip
         self.note(broker)
         if broker.role == "leader":
+            held = set(broker.log)
+            self.truth.returned |= self.truth.missing & held
+            self.truth.missing = set(self.truth.acked) - held
             self.raise_hw(broker)
 
     def leave(self, broker: Broker) -> None:
         """Whatever waited for the broker's old role is over. Who waits for its HW is answered NOT_LEADER."""
-        for r in [r for r, p in self.parked.items() if p.leader == broker.id or r == broker.id]:
+        for r in [r for r, p in self.parked.items() if broker.id in (p.leader, r)]:
             self.complete(r)
         for produce in broker.waiting:
             self.answer_produce(broker, produce, error=6)
@@ -316,8 +321,8 @@ class Cluster:
 
     def answer_produce(self, b: Broker, produce: Produce, error: int) -> None:
         self.request(
-            "produce", produce.since, produce.place, broker_id=b.id, acks=-1, bytes=BYTES * (produce.end - produce.base),
-            client_id="shop", base_offset=produce.base, error_code=error,
+            "produce", produce.since, produce.place, broker_id=b.id, acks=-1, client_id="shop",
+            bytes=BYTES * (produce.end - produce.base), base_offset=produce.base, error_code=error,
         )  # fmt: skip
         if not error:
             self.truth.acked |= dict.fromkeys(produce.slots, -1)
@@ -515,7 +520,6 @@ class Cluster:
 
     def unclean(self, b: int) -> None:
         """Nobody of the ISR is there: a live broker outside of it leads."""
-        broker = self.brokers[b]
         if self.leader == -1 and not self.is_unreachable(b) and b not in self.fenced and b not in self.isr:
             self.decide(leader=b, isr={b}, unclean=True)
             self.spread()
