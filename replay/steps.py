@@ -195,7 +195,7 @@ def leader_low_watermark(s: State, b: int) -> int:
 def follower_append(s: State, b: int, r: int, end: int, evidence: int) -> bool:
     """Step 8: the follower appends what leader b sent, its LEO moves to `end`, the epochs come along.
 
-    What b sent beyond its known LEO was appended in its own epoch: an answer may be told before the append that it shows.
+    What b sent beyond its known LEO is of its own epoch: an answer may be told before the append that it shows.
     """
     first = s.leo[r]
     if end <= first:

@@ -59,7 +59,8 @@ class Broker:
     empty: int = -1  # an epoch that it led, or leads, without a record: last in its epoch cache
     incarnation: int = 0
     partition_epoch: int = -1
-    shown: int = 0  # end of its log as a line has told of it
+    shown: int = 0  # end of its log as a fetch, an answer or the first line of an epoch has told of it
+    told_epoch: int = -1
     # while it leads
     epoch_start: int = 0
     isr: set[int] = field(default_factory=set)
@@ -125,6 +126,7 @@ class Cluster:
         self.parked: dict[int, Parked] = {}
         self.correlations: dict[str, int] = defaultdict(int)
         self.serial = 0
+        self.newest = 0  # the newest leader epoch that a broker has taken up
         # the controller's
         self.leader, self.epoch, self.partition_epoch = 1, 0, 0
         self.isr = set(IDS)
@@ -272,7 +274,8 @@ class Cluster:
             return
         self.leave(broker)
         broker.epoch, broker.leader, broker.partition_epoch = self.epoch, self.leader, self.partition_epoch
-        broker.shown = broker.leo
+        if broker.told_epoch != self.epoch:
+            broker.shown, broker.told_epoch = broker.leo, self.epoch
         broker.role = "leader" if self.leader == b else "follower"
         stated = {"offset": broker.leo, "hw": broker.hw}
         if broker.role == "leader":
@@ -287,7 +290,7 @@ class Cluster:
         )  # fmt: skip
         self.note(broker)
         if broker.role == "leader":
-            held = set(broker.log)
+            held, self.newest = set(broker.log), self.epoch
             self.truth.returned |= self.truth.missing & held
             self.truth.missing = set(self.truth.acked) - held
             self.raise_hw(broker)
@@ -351,6 +354,8 @@ class Cluster:
             answer = {"error_code": None, "base_offset": None} if acks == 0 else {"base_offset": base}
             self.request("produce", self.now, place, **sent, **answer)
             self.truth.acked |= dict.fromkeys(slots, acks)
+            if broker.epoch < self.newest:
+                self.truth.missing |= set(slots)
         self.raise_hw(broker)
         for r in [r for r, p in sorted(self.parked.items()) if p.leader == b]:
             self.complete(r)
