@@ -26,7 +26,7 @@ os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 
 # The same examples in every run; `--hypothesis-profile=histories` looks for new ones.
 slow = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
-settings.register_profile("steady", derandomize=True, max_examples=80, database=None, **slow)
+settings.register_profile("steady", derandomize=True, max_examples=60, database=None, **slow)
 settings.register_profile("histories", max_examples=2000, database=None, **slow)
 settings.load_profile("steady")
 
