@@ -112,7 +112,11 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any]) -> Cluster:
     topics, created = incarnations(rows)
     return Cluster(
         recording_id=recording.recording_id if recording else "",
-        rows=[row for row in rows if row["kind"] != "topic_change" and row["partition"] is None],
+        rows=[
+            row
+            for row in rows
+            if row["partition"] is None and (row["kind"] != "topic_change" or row["name"] == "remove")
+        ],
         topics=topics,
         created=created,
         standstills=standstills,

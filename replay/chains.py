@@ -6,9 +6,18 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from replay.drafts import Draft, Operation
+from replay.election_rows import ballot_fields
 from replay.encoding import STORAGE_FAILED
+from replay.isr_requests import (
+    Joins,
+    interleaved,
+    learnt_before,
+    request_operations,
+    with_expansions,
+)
 from replay.merge import OP_ACK, OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE, OP_WITNESS
-from replay.partition_facts import CONSUMER, Fetch, PartitionFacts, broker_draft
+from replay.partition_facts import CONSUMER, Fetch, PartitionFacts, broker_draft, was_accepted
+from replay.roles import moment
 from replay.spine import Decision, Tenure, micros
 from replay.windows import (
     STAMP_EARLY_US,
@@ -24,6 +33,20 @@ from replay.windows import (
 
 if TYPE_CHECKING:
     from replay.rows import Row
+
+TIMING = ("queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us", "send_us")
+ASKED = (
+    "max_wait_ms",
+    "min_bytes",
+    "isolation_level",
+    "client_id",
+    "request_bytes",
+    "request_forced",
+    "preferred_read_replica",
+    "last_stable_offset",
+    "log_start_offset",
+    "error_code",
+)
 
 
 def role_drafts(facts: PartitionFacts, tenure: Tenure) -> list[Draft]:
@@ -79,7 +102,7 @@ def line_role(tenure: Tenure, broker: int, line: Row, load: Row | None, isr: lis
         fields = {"broker_id": broker, **stated, "evidence": "observed"}
         drafts.append(Draft("log_load", load, line_window(micros(load["ts"])), fields))
     fields = {"role": line["name"], "leo": line["offset"], "hw": line["hw"], "isr": isr, "evidence": "observed"}
-    drafts.append(Draft("role_change", line, line_window(micros(line["ts"])), {**role_key(tenure, broker), **fields}))
+    drafts.append(Draft("role_change", line, line_window(moment(line)), {**role_key(tenure, broker), **fields}))
     return drafts
 
 
@@ -96,7 +119,7 @@ def role_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list
     rejoins = facts.rejoins.get((replica, tenure.epoch), [])
     for place, (load, line) in enumerate(rejoins, start=1):
         if line["name"] == "follower":
-            window = line_window(micros(line["ts"]))
+            window = line_window(moment(line))
             out.append(Operation(OP_CONTROL, window, line_role(tenure, replica, line, load, None)))
             out += [cut_line(tenure, replica, row) for row in cuts if row["rejoined"] == place]
     return out
@@ -128,12 +151,16 @@ def decision_draft(decision: Decision) -> Draft:
             "trigger": decision.trigger,
             "metadata_offset": decision.row["metadata_offset"],
             "evidence": decision.evidence,
+            **ballot_fields(decision),
         },
     )
 
 
-def control_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
-    """Later decisions of the tenure, and who was fenced or stopped meanwhile, in metadata order."""
+def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[Operation]:
+    """Later decisions of the tenure, who was fenced or stopped meanwhile, and settings, in metadata order.
+
+    Between them what the leader asked of the ISR, by time.
+    """
     taken_over = facts.isr_lines(tenure)
     items: list[tuple[int, int, Operation]] = []
     for place, decision in enumerate(tenure.decisions[1:]):
@@ -155,9 +182,13 @@ def control_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
     first, last = metadata_span(facts, tenure)
     for row in facts.broker_changes():
         if first <= row["metadata_offset"] < last:
-            window = decision_window(micros(row["ts"]))
+            window = learnt_before(row, joins, decision_window(micros(row["ts"])))
             items.append((row["metadata_offset"], 0, Operation(OP_CONTROL, window, [broker_draft(row)])))
-    return [op for _, _, op in sorted(items, key=lambda item: item[:2])]
+    for offset, draft in facts.min_isr_drafts():
+        if first < offset < last:
+            items.append((offset, 0, Operation(OP_CONTROL, decision_window(draft.fields["ts"]), [draft])))
+    decided = [op for _, _, op in sorted(items, key=lambda item: item[:2])]
+    return interleaved(decided, request_operations(facts, tenure, joins) if tenure.leader >= 0 else [])
 
 
 def metadata_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
@@ -223,12 +254,21 @@ def storage_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
     ]
 
 
+def asked(row: Row) -> dict[str, Any]:
+    """What a fetch asked for, what its whole answer says, and where its time went."""
+    return {name: row[name] for name in ASKED} | timing(row)
+
+
+def timing(row: Row) -> dict[str, Any]:
+    """Where the time of a request went."""
+    return {name: row[name] for name in TIMING}
+
+
 def consumer_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
     """Consumers' reads, a chain per connection. They change nothing, and show the HW."""
     chains: dict[str, list[Row]] = defaultdict(list)
     for row in facts.consumer_fetches.get(tenure.epoch, ()):
-        if not row["error_code"] and row["hw"] is not None:
-            chains[row["connection"] or ""].append(row)
+        chains[row["connection"] or ""].append(row)
     out = []
     for connection in sorted(chains):
         rows = sorted(chains[connection], key=lambda r: r["correlation_id"] or 0)
@@ -238,26 +278,33 @@ def consumer_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operatio
 
 
 def consumer_read(tenure: Tenure, row: Row, after: int | None) -> Operation:
-    """One consumer fetch that was answered; `after` is where the connection fetched next."""
+    """One consumer fetch, or a run of unlisted ones; `after` is where the connection fetched next."""
     at = phases(row)
-    delayed = bool(row["remote_us"])
-    window = completion_window(at) if delayed else local_window(at)
-    handed = row["bytes"] or 0
-    end = after if after is not None and handed and after > row["fetch_offset"] else None
     fields = {
         "broker_id": tenure.leader,
         "leader_epoch": tenure.epoch,
         "replica_id": CONSUMER,
         "fetch_offset": row["fetch_offset"],
+        **asked(row),
+    }
+    if row["run_count"] is not None:
+        window = run_window(row, at)
+        return Operation(OP_READ, window, [Draft("consumer_read", row, window, {**fields, **run_fields(row)})])
+    delayed = bool(row["remote_us"])
+    window = completion_window(at) if delayed else local_window(at)
+    handed = row["bytes"] or 0
+    hw = None if row["error_code"] else row["hw"]
+    end = after if after is not None and handed and after > row["fetch_offset"] else None
+    read = {
         "next_offset": end,
         "next_offset_evidence": None if end is None else "derived",
         "bytes": handed,
-        "client_id": row["client_id"],
         "delayed": delayed,
-        "response_hw": row["hw"],
+        "response_hw": hw,
         "evidence": "observed",
     }
-    return Operation(OP_READ, window, [Draft("consumer_read", row, window, fields)], offset=0, hw=row["hw"])
+    draft = Draft("consumer_read", row, window, {**fields, **read})
+    return Operation(OP_READ, window, [draft], hw=-1 if hw is None else hw)
 
 
 def ack_operation(
@@ -279,6 +326,7 @@ def ack_operation(
         "client_id": row["client_id"],
         "duplicate": duplicate,
         "unconfirmed": facts.is_unconfirmed(row),
+        **timing(row),
         "evidence": "observed",
     }
     draft = Draft("ack", row, (window.lo, at.stamp, at.stamp + 1000), fields)
@@ -286,7 +334,7 @@ def ack_operation(
     return Operation(OP_ACK, window, [draft], hw=needed)
 
 
-def follower_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
+def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[list[Operation]]:
     """Each follower's fetches from this leader, in its order, and what its own lines tell between them."""
     out = []
     followers = facts.followers(tenure)
@@ -295,11 +343,12 @@ def follower_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operatio
         chain: list[Operation] = []
         waiting = role_operations(facts, tenure, replica)
         told = {row["offset"] for row in facts.cuts.get((replica, tenure.epoch), ())}
-        for fetch in facts.fetches_of(replica, tenure):
+        for place, fetch in enumerate(facts.fetches_of(replica, tenure)):
             first = not chain
             while waiting and (waiting[0].window.est <= phases(fetch.row).taken or (first and is_cut(waiting[0]))):
                 chain.append(waiting.pop(0))
-            chain += fetch_operations(tenure, fetch, told)
+            fetched = fetch_operations(tenure, fetch, told)
+            chain += with_expansions(tenure, fetched, joins.get(replica, {}).get(place, ()))
         out.append(chain + waiting)
     return out
 
@@ -343,18 +392,67 @@ def fetch_operations(tenure: Tenure, fetch: Fetch, told: set[int]) -> list[Opera
     ahead = [Operation(OP_CONTROL, Window(local.lo, local.lo, local.hi), cut)] if cut else []
     if row["run_count"] is not None:
         return [*ahead, unlisted(update, row, at)]
+    if row["error_code"] and row["remote_us"]:  # read well and parked, then the role was lost, or the epoch fenced
+        parked = Draft("fetch_update", row, local, {**update, "error_code": 0})
+        ahead.append(Operation(OP_UPDATE, local, [parked], offset=row["fetch_offset"], exact=True))
+        local = completion_window(at)
     if row["error_code"] or row["diverging_epoch"] is not None:
         return [*ahead, refused(common, update, row, after, local)]
     return [*ahead, *answered(common, update, row, after, same_tenure=same_tenure)]
 
 
+def run_window(row: Row, at: Phases) -> Window:
+    """From the first of a run of fetches to the last."""
+    return Window(at.taken - STAMP_LATE_US, at.taken, max(micros(row["run_until"]), at.taken) + STAMP_EARLY_US)
+
+
+def run_fields(row: Row) -> dict[str, Any]:
+    """How many fetches a run is of, and until when; its HW is the one last sent."""
+    return {
+        "implied": True,
+        "run_count": row["run_count"],
+        "run_until": micros(row["run_until"]),
+        "run_gap_us": row["run_gap_us"],
+        "run_timeouts": row["run_timeouts"],
+        "evidence": "derived",
+    }
+
+
 def unlisted(update: dict[str, Any], row: Row, at: Phases) -> Operation:
     """A run of fetches that list the partition on neither side: the follower was there, at its cached offset."""
-    until = micros(row["run_until"])
-    window = Window(at.taken - STAMP_LATE_US, at.taken, max(until, at.taken) + STAMP_EARLY_US)
-    run = {"implied": True, "run_count": row["run_count"], "run_until": until, "run_gap_us": row["run_gap_us"]}
-    draft = Draft("fetch_update", row, window, {**update, **run, "evidence": "derived"})
+    window = run_window(row, at)
+    draft = Draft("fetch_update", row, window, {**update, **asked(row), **run_fields(row)})
     return Operation(OP_UPDATE, window, [draft], offset=row["fetch_offset"])
+
+
+def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
+    """Requests in which a follower left the partition out though it went on fetching it: its replication quota.
+
+    A follower that has nothing else to ask for sends no request at all. An error, a divergence or a new leader also
+    take a partition out of a session; then the follower does not go on where it was.
+    """
+    chain = []
+    for row in sorted(
+        facts.left_out.get((tenure.leader, tenure.epoch), ()), key=lambda r: (phases(r).taken, r["fact_id"])
+    ):
+        at = phases(row)
+        later = (f for f in facts.fetches_of(row["replica_id"], tenure) if phases(f.row).taken > at.taken)
+        back = next(later, None)
+        if back is None or back.row["fetch_offset"] < row["fetch_offset"] or not was_accepted(back.row):
+            continue
+        window = run_window(row, at)
+        fields = {
+            "broker_id": tenure.leader,
+            "leader_epoch": tenure.epoch,
+            "replica_id": row["replica_id"],
+            "fetch_offset": back.row["fetch_offset"],
+            **asked(row),
+            **run_fields(row),
+            "implied": False,
+            "evidence": "bounded",
+        }
+        chain.append(Operation(OP_CONTROL, window, [Draft("fetch_left_out", row, window, fields)]))
+    return chain
 
 
 def answered(
@@ -370,7 +468,7 @@ def answered(
     limited = handed * 2 >= (row["partition_max_bytes"] or 2**31)
     exact = seen is not None and seen >= 0 and not limited
     shape = {"bytes": handed, "response_hw": row["hw"], "implied": bool(row["hw_implied"]), "delayed": delayed}
-    drafts = [Draft("fetch_read", row, window, {**common, **shape})]
+    drafts = [Draft("fetch_read", row, window, {**common, **shape, **asked(row)})]
     if row["in_response"] and not (handed and after == offset):
         applied = {
             **common,
@@ -392,7 +490,10 @@ def answered(
 def refused(common: dict[str, Any], update: dict[str, Any], row: Row, after: int | None, window: Window) -> Operation:
     """A fetch answered with an error or a diverging epoch: no state of the leader moves; the follower may cut."""
     epoch, end = row["diverging_epoch"], row["diverging_end_offset"]
-    drafts = [Draft("fetch_update", row, window, {**update, "diverging_epoch": epoch, "diverging_end_offset": end})]
+    diverging = {"diverging_epoch": epoch, "diverging_end_offset": end}
+    drafts = [
+        Draft("fetch_update", row, window, {**update, **asked(row), "delayed": bool(row["remote_us"]), **diverging})
+    ]
     if epoch is not None:
         cut = {
             **common,

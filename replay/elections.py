@@ -56,25 +56,38 @@ def election_of(decision: Decision, earlier: list[Decision], changes: list[Row])
     if not earlier:
         return "initial", "the partition was created"
     before = earlier[-1]
+    if decision.leader < 0 and decision.row["metadata_offset"] is None:
+        return "offline", f"broker {before.leader} went"  # ZooKeeper: an election of its own follows, or fails
     if decision.leader < 0:
         return "offline", f"no eligible replica was left when broker {before.leader} went"
     last_isr = next((d.isr for d in reversed(earlier) if d.isr), ())
     eligible = set(last_isr) | set(before.elr or ())
     moved = before.adding or before.removing or decision.replicas != before.replicas
     if (decision.recovering and not before.recovering) or (decision.leader not in eligible and not moved):
+        if decision.vote is not None and decision.vote.asked:
+            return "unclean", "an operator asked for an unclean election"
         if decision.leader in last_isr:
             return "unclean", f"broker {decision.leader}, last of the ISR, came back with no sure copy of its log"
         return "unclean", f"broker {decision.leader} was outside the last ISR {list(last_isr)}"
-    led = next((d.leader for d in reversed(earlier) if d.leader >= 0), -1)
+    if before.leader < 0 and before.vote is not None and decision.leader in before.vote.ballot.live:
+        return "clean", f"broker {next((d.leader for d in reversed(earlier) if d.leader >= 0), -1)} went"
+    if before.leader < 0:
+        return "clean", f"broker {decision.leader} came back"
+    led = before.leader
     cause = cause_of(decision, led, changes) if led != decision.leader else None
-    if cause == "controlled_shutdown":
+    kind = decision.vote.ballot.kind if decision.vote is not None else None
+    if cause == "controlled_shutdown" or kind == "controlled_shutdown":
         return "controlled_shutdown", f"broker {led} shut down in order"
     if cause == "fenced":
         return "clean", f"broker {led} was fenced"
-    if before.leader < 0:
-        return "clean", f"broker {decision.leader} came back"
+    if decision.vote is not None and decision.vote.lost_directory == led:
+        return "clean", f"broker {led} lost the log directory"
     if moved:
         return "reassignment", "the assignment changed"
+    if led == decision.leader:
+        return "clean", f"broker {led} keeps leading: a new epoch for a change of the ISR"
+    if kind == "offline":
+        return "clean", f"broker {led} went"
     if led not in decision.isr:
         return "clean", f"broker {led} left the ISR"
     if decision.replicas and decision.leader == decision.replicas[0]:

@@ -80,6 +80,7 @@ def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
     out[:, c.E_KIND] = codes(column("kind"), c.KIND, UNSET)
     for place, name, missing in (
         (c.E_TS, "ts", 0),
+        (c.E_LO, "ts_lo", 0),
         (c.E_EPOCH, "leader_epoch", UNSET),
         (c.E_END, "next_offset", UNSET),
         (c.E_FETCH, "fetch_offset", UNSET),
@@ -108,17 +109,19 @@ def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
     values = {
         c.ROLE_CHANGE: codes(column("role"), {"follower": ROLE_FOLLOWER, "leader": ROLE_LEADER}, UNSET),
         c.LOG_LOAD: codes(column("cause"), {c.LOG_CREATED: 1}, UNSET),
-        c.ISR_REQUEST: codes(column("cause"), numbered(c.ISR_STATES), c.ISR_COMMITTED),
+        c.ISR_REQUEST: codes(column("cause"), numbered(c.REQUEST_STATES), c.ISR_COMMITTED),
         c.CONFIG_CHANGE: numbers(column("min_insync_replicas"), UNSET),
         c.BROKER_CHANGE: numbers(column("fenced"), UNSET),
+        c.APPEND: numbers(column("acks"), UNSET),
     }
     extras = {
         c.CONFIG_CHANGE: numbers(column("replica_lag_time_max_us"), UNSET),
         c.BROKER_CHANGE: numbers(column("in_controlled_shutdown"), UNSET),
+        c.OBSERVATION: numbers(column("hw_by_lines"), UNSET),
+        c.APPEND: numbers(column("base_offset"), UNSET),
         **dict.fromkeys(
             (c.LOG_START_CHANGE, c.FETCH_UPDATE, c.FETCH_APPLY), numbers(column("log_start_offset"), UNSET)
         ),
-        c.OBSERVATION: numbers(column("hw_by_lines"), UNSET),
     }
     for place, table in ((c.E_VALUE, values), (c.E_EXTRA, extras)):
         for code, found in table.items():

@@ -13,8 +13,10 @@ FETCH_UPDATE, FETCH_READ, FETCH_APPLY = KIND["fetch_update"], KIND["fetch_read"]
 CONSUMER_READ = KIND["consumer_read"]
 PARTITION_CHANGE, ISR_REQUEST = KIND["partition_change"], KIND["isr_request"]
 BROKER_CHANGE, CONFIG_CHANGE = KIND["broker_change"], KIND["config_change"]
+TOPIC_CHANGE = KIND["topic_change"]
 ROLE_CHANGE, LOG_LOAD, TRUNCATION = KIND["role_change"], KIND["log_load"], KIND["truncation"]
 LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
+FETCH_LEFT_OUT = KIND["fetch_left_out"]
 
 # Columns of an event.
 (
@@ -32,8 +34,8 @@ LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
     E_ASSIGNED,  # mask
     E_LEADER,
     E_PARTITION_EPOCH,
-    E_VALUE,  # role, state of an ISR request, min ISR, fenced
-    E_EXTRA,  # stopping, lag in microseconds, HW by the broker's lines, log start (of who fetches, of who answers)
+    E_VALUE,  # role, state of an ISR request, min ISR, fenced, acks
+    E_EXTRA,  # stopping, lag in microseconds, HW by lines, base offset, log start (a follower's in its fetch)
     E_DIVERGING_EPOCH,
     E_DIVERGING_END,
     E_TARGET,  # truncate_to
@@ -43,13 +45,16 @@ LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
     E_DUPLICATE,
     E_EVIDENCE,
     E_SEQ,
-) = range(25)
-EVENT_WIDTH = 25
+    E_LO,  # earliest time
+) = range(26)
+EVENT_WIDTH = 26
 
 LOG_CREATED = "created"  # log_load: made anew where the broker had one
 STORAGE_FAILED = "storage_failure"  # observation: the log directory failed
 ISR_STATES = ("committed", "pending_expand", "pending_shrink")
 ISR_COMMITTED, ISR_PENDING_EXPAND, ISR_PENDING_SHRINK = range(3)
+REQUEST_STATES = (*ISR_STATES, "reset", "refused", "retried")  # of isr_request; the last three: it was rejected
+REQUEST_RESET, REQUEST_REFUSED, REQUEST_RETRIED = range(3, 6)
 CAUSES = ("leader_epoch", "high_watermark", "diverging_fetch", "out_of_range", "recovery")
 CAUSE_LEADER_EPOCH, CAUSE_HIGH_WATERMARK, CAUSE_DIVERGING, CAUSE_OUT_OF_RANGE, CAUSE_RECOVERY = range(5)
 
@@ -80,9 +85,9 @@ STEPS = (
 LEO_ROW = ("seq", "ts", "broker", "observer", "epoch", "before", "leo", "step", "kind", "evidence")
 HW_ROW = ("seq", "ts", "broker", "role", "epoch", "before", "hw", "step", "kind", "cause", "evidence")
 ISR_ROW = (
-    "seq", "ts", "leader", "epoch", "partition_epoch", "isr", "isr_before", "state",
-    "gap", "us", "under_min", "evidence",
+    "seq", "ts", "leader", "epoch", "partition_epoch", "isr", "isr_before", "state", "under_min", "evidence",
 )  # fmt: skip
+MOVE_ROW = ("seq", "state", "replica", "joined", "leader", "remote", "gap", "us", "blocked")
 CUT_ROW = ("seq", "ts", "broker", "epoch", "before", "after", "hw_before", "cause", "evidence")
 CHECK_ROW = ("seq", "check", "broker", "computed", "stated")
 CHECKS = (
@@ -92,14 +97,13 @@ CHECKS = (
     "fetch_offset_is_leo",
     "leader_hw_line",
     "rule_kept",
+    "predicted_shrink",
+    "predicted_expansion",
+    "overdue_shrink",
     "leader_hw_by_lines",
+    "fetch_completion",
+    "commit_before_ack",
 )
-(
-    CHECK_RESPONSE_HW,
-    CHECK_ROLE_LEO,
-    CHECK_ROLE_HW,
-    CHECK_FETCH_IS_LEO,
-    CHECK_HW_LINE,
-    CHECK_RULE,
-    CHECK_HW_BY_LINES,
-) = range(7)
+CHECK_RESPONSE_HW, CHECK_ROLE_LEO, CHECK_ROLE_HW, CHECK_FETCH_IS_LEO, CHECK_HW_LINE, CHECK_RULE = range(6)
+CHECK_SHRINK, CHECK_EXPANSION, CHECK_OVERDUE, CHECK_HW_BY_LINES = range(6, 10)
+CHECK_FETCH_COMPLETION, CHECK_COMMIT_BEFORE_ACK = range(10, 12)

@@ -17,14 +17,17 @@ from replay.encoding import (
     CAUSE_HIGH_WATERMARK,
     CAUSE_OUT_OF_RANGE,
     CAUSE_RECOVERY,
+    CHECK_EXPANSION,
     CHECK_FETCH_IS_LEO,
     CHECK_HW_BY_LINES,
     CHECK_HW_LINE,
+    CHECK_OVERDUE,
     CHECK_RESPONSE_HW,
     CHECK_ROLE_HW,
     CHECK_ROLE_LEO,
     CHECK_ROW,
     CHECK_RULE,
+    CHECK_SHRINK,
     CONFIG_CHANGE,
     CONSUMER_READ,
     CUT_ROW,
@@ -65,8 +68,10 @@ from replay.encoding import (
     LEO_ROW,
     LOG_LOAD,
     LOG_START_CHANGE,
+    MOVE_ROW,
     OBSERVATION,
     PARTITION_CHANGE,
+    REQUEST_RESET,
     ROLE_CHANGE,
     STEP_FOLLOWER_APPEND,
     STEP_FOLLOWER_HW,
@@ -77,8 +82,10 @@ from replay.encoding import (
     STEP_OBSERVATION,
     STEP_ROLE,
     STEP_TRUNCATE,
+    TOPIC_CHANGE,
     TRUNCATION,
 )
+from replay.isr_lifecycle import ASKED, NOTHING_PENDING, PREDICTED, is_out_of_sync, note_expiry, who_knows
 from replay.jit import compiled
 from replay.log import (
     copy_epochs,
@@ -89,9 +96,11 @@ from replay.log import (
     restart_at,
     truncate_to,
 )
+from replay.purgatory import watch
 from replay.state import (
     ASSIGNED,
     BOUNDED,
+    DERIVED,
     LAG_US,
     MIN_ISR,
     NONE,
@@ -120,6 +129,7 @@ from replay.steps import (
 
 if TYPE_CHECKING:
     from replay.profile import Profile
+    from replay.purgatory import Purgatory
 
 OK, MISMATCH, BROKEN = 0, 1, 2  # what `apply` says of an event
 
@@ -229,17 +239,27 @@ def apply_load(s: State, p: Profile, e: Ints) -> int:
 
 @compiled
 def apply_isr_request(s: State, p: Profile, e: Ints) -> int:
-    """The leader takes over a committed ISR, or asks for another one."""
+    """The leader takes over a committed ISR, asks for another one, or has its request rejected.
+
+    Reset (OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA; a conditional update that lost): back to the last committed.
+    Refused (fenced, invalid, a new leader): pending until metadata comes. Retried: pending.
+    """
     b = e[E_BROKER]
     if s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH]:
         return OK  # a zombie, or a broker that has moved on: the decision does not act on it
     if e[E_VALUE] == ISR_COMMITTED:
         leader_commit_isr(s, p, b, e[E_ISR], e[E_TS])
-    elif e[E_VALUE] == ISR_PENDING_EXPAND:
-        s.maximal_isr[b] = s.isr[b] | e[E_ISR]
-        s.pending[b] = 1
-    else:
-        s.pending[b] = 1
+    elif e[E_VALUE] == REQUEST_RESET:
+        if e[E_ISR] != UNSET:
+            s.isr[b] = e[E_ISR]
+        s.maximal_isr[b], s.pending[b] = s.isr[b], NOTHING_PENDING
+    elif e[E_VALUE] in (ISR_PENDING_EXPAND, ISR_PENDING_SHRINK):
+        if e[E_VALUE] == ISR_PENDING_EXPAND:
+            s.maximal_isr[b] = s.isr[b] | e[E_ISR]
+        if p.isr_change_pending:
+            s.pending[b] = ASKED
+        else:
+            s.isr[b] = s.maximal_isr[b]  # written at once: a shrink's commit follows, or the line that it failed
     return OK
 
 
@@ -293,7 +313,7 @@ def names_who_acts(e: Ints) -> bool:
     kind = e[E_KIND]
     if kind in (FETCH_UPDATE, FETCH_APPLY):
         return e[E_BROKER] >= 0 and e[E_REPLICA] >= 0
-    return e[E_BROKER] >= 0 or kind in (PARTITION_CHANGE, CONFIG_CHANGE)
+    return e[E_BROKER] >= 0 or kind in (PARTITION_CHANGE, CONFIG_CHANGE, TOPIC_CHANGE)
 
 
 @compiled
@@ -344,27 +364,29 @@ class Rows(NamedTuple):
     leo: Ints
     hw: Ints
     isr: Ints
+    move: Ints
     cut: Ints
     check: Ints
     filled: Ints
 
 
-N_LEO, N_HW, N_ISR, N_CUT, N_CHECK = range(5)
+N_LEO, N_HW, N_ISR, N_CUT, N_CHECK, N_MOVE = range(6)
 
 
-def new_rows(events: int) -> Rows:
-    """Room for what `events` events can give at most."""
+def new_rows(events: int, decisions: int = 0, brokers: int = 0) -> Rows:
+    """Room for what `events` events can give at most, `decisions` of them about the ISR of at most `brokers`."""
 
     def room(per_event: int, width: int) -> Ints:
-        return np.zeros((events * per_event + 8, width), np.int64)
+        return np.zeros((events * per_event + decisions * brokers + 8, width), np.int64)
 
     return Rows(
         leo=room(3, len(LEO_ROW)),
         hw=room(2, len(HW_ROW)),
         isr=room(1, len(ISR_ROW)),
+        move=room(1, len(MOVE_ROW)),
         cut=room(1, len(CUT_ROW)),
-        check=room(3, len(CHECK_ROW)),
-        filled=np.zeros(5, np.int64),
+        check=room(4, len(CHECK_ROW)),
+        filled=np.zeros(6, np.int64),
     )
 
 
@@ -430,21 +452,31 @@ def emit_role(s: State, e: Ints, hw_before: int, hw_taken: int, rows: Rows) -> N
 
 
 @compiled
-def emit_isr(s: State, e: Ints, state: int, isr: int, before: int, rows: Rows) -> None:
-    """An ISR row, with how far the broker that moved was behind as its leader knew it."""
+def emit_isr(s: State, e: Ints, change: tuple[int, int, int], blocked: int, rows: Rows) -> None:
+    """An ISR row, and for each broker that moved how far it was behind as the leader of that moment knew it.
+
+    `change`: (state, ISR, ISR before); `blocked`: what had kept a joining replica out until now.
+    """
+    state, isr, before = change
     leader = e[E_LEADER] if e[E_KIND] == PARTITION_CHANGE else e[E_BROKER]
-    moved = isr ^ before
-    gap, us = UNSET, UNSET
-    if leader >= 0 and moved and bits(moved) == 1:
-        for r in range(len(s.leo)):
-            if moved & (1 << r) and s.remote_leo[leader, r] >= 0:
-                gap = s.leo[leader] - s.remote_leo[leader, r]
-                if s.caught_up[leader, r] > 0:
-                    us = max(e[E_TS] - s.caught_up[leader, r], 0)
+    knows = who_knows(s, e[E_EPOCH])
+    for r in range(len(s.leo)):
+        bit = 1 << r
+        if before < 0 or not (isr ^ before) & bit:
+            continue
+        remote, gap, us = UNSET, UNSET, UNSET
+        if knows not in (NONE, r):
+            if s.remote_leo[knows, r] >= 0:
+                remote, gap = s.remote_leo[knows, r], max(s.leo[knows] - s.remote_leo[knows, r], 0)
+            if s.caught_up[knows, r] > 0:
+                us = max(e[E_TS] - s.caught_up[knows, r], 0)
+        put(rows.move, rows.filled, N_MOVE, (
+            e[E_SEQ], state, r, int(bool(isr & bit)), knows, remote, gap, us, blocked,
+        ))  # fmt: skip
     under = bits(isr) < min(s.cluster[MIN_ISR], max(bits(s.cluster[ASSIGNED]), 1))
     put(rows.isr, rows.filled, N_ISR, (
         e[E_SEQ], e[E_TS], leader, e[E_EPOCH], e[E_PARTITION_EPOCH] if state == ISR_COMMITTED else UNSET, isr, before,
-        state, gap, us, int(under), e[E_EVIDENCE],
+        state, int(under), e[E_EVIDENCE] if e[E_KIND] != FETCH_UPDATE else DERIVED,
     ))  # fmt: skip
 
 
@@ -455,11 +487,16 @@ def check(rows: Rows, e: Ints, what: int, b: int, computed: int, stated: int) ->
 
 
 @compiled
-def check_before(s: State, e: Ints, rows: Rows) -> None:
+def check_before(s: State, p: Profile, e: Ints, rows: Rows) -> None:
     """Compare the state with what the event states, before the event corrects it."""
-    kind, b = e[E_KIND], e[E_BROKER]
-    if kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
-        if e[E_HW] >= 0 and s.role[b] == ROLE_LEADER and s.epoch[b] == e[E_EPOCH]:
+    kind, b, r = e[E_KIND], e[E_BROKER], e[E_REPLICA]
+    if kind == ISR_REQUEST:
+        check_isr_request(s, p, e, rows)
+    elif kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
+        if kind == OBSERVATION and r >= 0 and s.role[b] == ROLE_LEADER and s.epoch[b] == e[E_EPOCH]:
+            if is_out_of_sync(s, p, b, r, e[E_TS]):
+                check(rows, e, CHECK_SHRINK, r, s.remote_leo[b, r], e[E_FETCH])
+        elif e[E_HW] >= 0 and s.role[b] == ROLE_LEADER and s.epoch[b] == e[E_EPOCH]:
             check(rows, e, CHECK_HW_LINE if kind == OBSERVATION else CHECK_RESPONSE_HW, b, s.hw[b], e[E_HW])
         if kind == OBSERVATION and e[E_EXTRA] != UNSET:
             check(rows, e, CHECK_HW_BY_LINES, b, e[E_EXTRA], e[E_HW])
@@ -473,8 +510,37 @@ def check_before(s: State, e: Ints, rows: Rows) -> None:
 
 
 @compiled
-def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int:
-    """Replay `events` in their order into `rows`. Returns the committed ISR mask after them, to carry on with."""
+def check_isr_request(s: State, p: Profile, e: Ints, rows: Rows) -> None:
+    """What the leader asks for, or is granted, against what the engine says it had to ask for.
+
+    An expansion is compared once: with the request where a source has it, else with the commit. A replica that the
+    engine expands and the next decision leaves out was predicted and never came.
+    """
+    b, asked = e[E_BROKER], e[E_VALUE]
+    if asked == ISR_PENDING_SHRINK:
+        check(rows, e, CHECK_OVERDUE, b, 0, 0)
+    if s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH]:
+        return
+    for r in range(len(s.leo)):
+        bit = 1 << r
+        expected = bool(s.maximal_isr[b] & bit)
+        if asked == ISR_PENDING_EXPAND and r == e[E_REPLICA]:
+            fresh = expected and (s.pending[b] == PREDICTED or not p.isr_change_pending)
+            check(rows, e, CHECK_EXPANSION, r, r if fresh else NONE, r)
+        elif asked == ISR_COMMITTED and p.isr_change_pending and s.pending[b] != ASKED:
+            joins = bool(e[E_ISR] & ~s.isr[b] & bit)
+            if joins or (s.pending[b] == PREDICTED and expected and not e[E_ISR] & bit):
+                check(rows, e, CHECK_EXPANSION, r, r if expected else NONE, r if joins else NONE)
+        elif asked == ISR_PENDING_SHRINK and s.isr[b] & bit and r != b:
+            out, named = is_out_of_sync(s, p, b, r, e[E_TS]), not e[E_ISR] & bit
+            if out != named or (named and e[E_LEO] == UNSET):
+                check(
+                    rows, e, CHECK_SHRINK, r, s.remote_leo[b, r] if out else NONE, s.remote_leo[b, r] if named else NONE
+                )
+
+
+def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Purgatory) -> int:
+    """Replay `events` in their order into `rows`, watched by `g`. Returns the committed ISR mask to carry on with."""
     n = len(s.leo)
     leo_before, hw_before = np.empty(n, np.int64), np.empty(n, np.int64)
     for k in range(len(events)):
@@ -489,7 +555,8 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int
         hw_before[:] = s.hw
         pending_before = s.pending[b] if b >= 0 else 0
         remote_before = s.remote_leo[b, r] if kind == FETCH_UPDATE else UNSET
-        check_before(s, e, rows)
+        blocked = s.blocked[b, r] if b >= 0 and r >= 0 else 0
+        check_before(s, p, e, rows)
         hw_taken = s.hw[b] if b >= 0 else 0
         if kind == ROLE_CHANGE:
             hw_taken = e[E_HW] if e[E_HW] >= 0 else s.hw[b]
@@ -517,10 +584,15 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows) -> int
                 OBSERVED,
             ))  # fmt: skip
         elif kind == PARTITION_CHANGE and e[E_ISR] != UNSET:
-            emit_isr(s, e, ISR_COMMITTED, e[E_ISR], isr_before, rows)
+            emit_isr(s, e, (ISR_COMMITTED, e[E_ISR], isr_before), 0, rows)
             isr_before = e[E_ISR]
         if kind == ISR_REQUEST and e[E_VALUE] == ISR_PENDING_SHRINK:
-            emit_isr(s, e, ISR_PENDING_SHRINK, e[E_ISR], s.isr[b], rows)
+            emit_isr(s, e, (ISR_PENDING_SHRINK, e[E_ISR], s.isr[b]), 0, rows)
         elif b >= 0 and not pending_before and s.pending[b] and s.maximal_isr[b] != s.isr[b]:
-            emit_isr(s, e, ISR_PENDING_EXPAND, s.maximal_isr[b], s.isr[b], rows)
+            emit_isr(s, e, (ISR_PENDING_EXPAND, s.maximal_isr[b], s.isr[b]), blocked, rows)
+        elif kind in (APPEND, FETCH_UPDATE, FETCH_READ) and s.epoch[b] == e[E_EPOCH]:
+            overdue = note_expiry(s, p, b, e[E_TS])
+            if overdue:
+                check(rows, e, CHECK_OVERDUE, b, overdue, 0)
+        watch(g, s, e, leo_before, hw_before)
     return isr_before

@@ -1,7 +1,7 @@
 """The engine ordered by the leaders' own lines, to compare it with them: the rules without the doubt about the order.
 
 Where a broker wrote TRACE, its log has every append, every `Recorded replica` and every `High watermark updated`, in
-the order of the file. A handler thread that moves a remote LEO writes its line only after the HW attempt, and two of them
+the order of the file. A handler thread that moves a remote LEO writes its line only after the HW attempt, and two may
 race; so a remote LEO is applied at the first line that shows it: its own, or the HW line that needs it.
 """
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from replay.chains import metadata_span
 from replay.log import truncate_to
 from replay.partition_facts import broker_draft
+from replay.roles import moment
 from replay.spine import Decision, micros
 from replay.state import ASSIGNED, State, new_state
 from replay.steps import leader_append, leader_commit_isr, leader_handle_fetch, make_leader, note_hw, note_leo
@@ -59,7 +60,7 @@ class LeaderLines:
 
     def follow(self, tenure: Tenure, role: Row, until: int) -> None:
         """Run one tenure, from its role line up to `until` (microseconds)."""
-        since, s, b = micros(role["ts"]), self.state, self.leader
+        since, s, b = moment(role), self.state, self.leader
         first, last = bisect_left(self.times, since), bisect_left(self.times, until)
         if all(row["kind"] != "log_append" for row in self.lines[first:last]):
             return  # without TRACE nothing says what the leader's own LEO was
@@ -171,7 +172,7 @@ def hw_by_lines(facts: PartitionFacts, profile: Profile) -> dict[str, int]:
     out: dict[str, int] = {}
     for broker, led in sorted(tenures.items()):
         lines = LeaderLines(facts, profile, broker)
-        turns = sorted((micros(r["ts"]), e, r["name"]) for (b, e), r in facts.role_lines.items() if b == broker)
+        turns = sorted((moment(r), e, r["name"]) for (b, e), r in facts.role_lines.items() if b == broker)
         for tenure in led:
             role = facts.role_lines.get((broker, tenure.epoch))
             if role is None or role["name"] != "leader" or role["offset"] is None or role["hw"] is None:

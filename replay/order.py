@@ -14,9 +14,18 @@ import numpy as np
 import pyarrow as pa
 
 from replay.appends import append_chain, produces_by_tenure
-from replay.chains import consumer_chains, control_chain, follower_chains, role_drafts, storage_chain, witness_chain
+from replay.chains import (
+    consumer_chains,
+    control_chain,
+    follower_chains,
+    left_out_chain,
+    role_drafts,
+    storage_chain,
+    witness_chain,
+)
 from replay.encode import brokers_of, encode
 from replay.identity import event_id
+from replay.isr_requests import expansions_of
 from replay.kernel import apply
 from replay.line_order import hw_by_lines
 from replay.merge import OP_WIDTH, merge
@@ -36,21 +45,23 @@ EVENT_SCHEMA = pa.schema(
 def order_partition(facts: PartitionFacts) -> pa.Table:
     """One partition incarnation's facts -> `replication_events` rows (without recording_id), in replay order."""
     blocks: list[tuple[list[Draft], list[list[Operation]]]] = []
-    profile = profile_named(facts.kafka_version, facts.inter_broker_protocol)
-    computed = hw_by_lines(facts, profile)
+    computed = hw_by_lines(facts, profile_named(facts.kafka_version, facts.inter_broker_protocol))
     produces = produces_by_tenure(facts)
     opening = [facts.configuration_draft(), *facts.opening_broker_drafts()]
     for tenure in facts.tenures:
         heads, chains = role_drafts(facts, tenure), []
         if tenure.leader >= 0:
             appends, acks = append_chain(facts, tenure, produces[tenure.epoch])
-            chains = [appends, acks, control_chain(facts, tenure), witness_chain(facts, tenure, computed)]
+            joins = expansions_of(facts, tenure)
+            chains = [appends, acks, control_chain(facts, tenure, joins), witness_chain(facts, tenure, computed)]
             chains.append(storage_chain(facts, tenure))
-            chains += follower_chains(facts, tenure)
+            chains += follower_chains(facts, tenure, joins)
             chains += consumer_chains(facts, tenure)
+            chains.append(left_out_chain(facts, tenure))
         else:
-            heads += [d for op in control_chain(facts, tenure) for d in op.drafts]
+            heads += [d for op in control_chain(facts, tenure, {}) for d in op.drafts]
         blocks.append((heads, [chain for chain in chains if chain]))
+    blocks.append((facts.removal_drafts(), []))
     return arrange(facts, opening, blocks)
 
 

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay import encoding as c
+from replay.columns import offsets, places, stamps, words
+from replay.election_rows import ballot_columns, election_checks, risk_columns
 from replay.encode import brokers_of, encode
 from replay.incidents import (
     Ledger,
@@ -28,10 +30,36 @@ from replay.incidents import (
     spans_of,
     without,
 )
-from replay.kernel import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, Rows, fold, new_rows
+from replay.isr_rows import IsrRows, moves_of
+from replay.kernel import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, N_MOVE, Rows, fold, new_rows
 from replay.mechanisms import Finding, Story, incident, matters
 from replay.profile import Profile, profile_named
-from replay.state import ASSIGNED, BOUNDED, ROLE_LEADER, ROLE_NONE, TRUE_HW, UNSET, Ints, State, new_state
+from replay.purgatory import (
+    COMMIT_ROW,
+    N_COMMIT,
+    N_OPEN,
+    N_ROUND,
+    O_ACK_SEQ,
+    ROUND_ROW,
+    new_purgatory,
+    release_all,
+    with_room,
+)
+from replay.rounds import answers_in, commit_checks, commit_columns, round_checks, round_columns, rounds_of
+from replay.state import (
+    ASSIGNED,
+    BOUNDED,
+    LAG_US,
+    NONE,
+    ROLE_LEADER,
+    ROLE_NONE,
+    TRUE_HW,
+    UNSET,
+    Ints,
+    State,
+    new_state,
+)
+from replay.state_machines import MOVING_KINDS, Machines
 from schemas.events import EVENT_KINDS
 from schemas.model import EVIDENCE
 from schemas.tables import TABLES
@@ -39,6 +67,7 @@ from schemas.tables import TABLES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+ISR_NUMBERS = ("seq", "ts", "epoch", "partition_epoch", "state", "under_min", "evidence")
 DEFAULT_LAG_US = 30_000_000
 LEDGER_KINDS = ("append", "ack", "consumer_read")
 
@@ -68,7 +97,11 @@ class PartitionReplay:
         self.brokers: list[int] = []
         self.state = new_state(0, min_isr=1, lag_us=DEFAULT_LAG_US)
         self.profile: Profile = profile_named(None, None)
+        self.remote_storage = False
+        self.purgatory = new_purgatory(0)
+        self.answers: pa.Table | None = None  # those to acks=all batches that are still open
         self.ledger = Ledger()
+        self.isr = IsrRows()
         self.isr_mask = 0
         self.epoch = -1
         self.led = -1  # the last leader that had a log, as an index
@@ -81,6 +114,7 @@ class PartitionReplay:
         self.told: list[Slots] = []  # slots that are lost already
         self.cuts: list[dict[str, Any]] = []
         self.changes: dict[int, str] = {}
+        self.machines = Machines()
         self.storage: list[dict[str, Any]] = []  # logs loaded, and log directories that failed
 
     def feed(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -88,10 +122,13 @@ class PartitionReplay:
         self.admit(brokers_of(batch))
         self.set_profile(batch)
         events = encode(batch, self.brokers)
-        rows = new_rows(len(events))
+        about_isr = int(np.isin(events[:, c.E_KIND], (c.PARTITION_CHANGE, c.ISR_REQUEST)).sum())
+        rows = new_rows(len(events), about_isr, len(self.brokers))
+        self.purgatory = with_room(self.purgatory, len(self.brokers), len(events))
         decisions = {r["seq"]: r for r in rows_of(batch, "partition_change")}
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.history += decisions.values()
+        self.machines.take_all(batch.filter(pc.is_in(batch.column("kind"), MOVING_KINDS)))
         self.storage += rows_of(batch, "log_load")
         self.storage += [row for row in rows_of(batch, "observation") if row["cause"] == c.STORAGE_FAILED]
         facts = iter(sorted((r for kind in LEDGER_KINDS for r in rows_of(batch, kind)), key=lambda r: r["seq"]))
@@ -99,7 +136,8 @@ class PartitionReplay:
         start = 0
         for stop in [*self.boundaries(events), len(events)]:
             if start < stop:
-                self.isr_mask = int(fold(self.state, self.profile, events[start:stop], self.isr_mask, rows))
+                here = events[start:stop]
+                self.isr_mask = int(fold(self.state, self.profile, here, self.isr_mask, rows, self.purgatory))
                 self.after(events[start:stop])
             limit = int(events[stop, c.E_SEQ]) if stop < len(events) else None
             while pending is not None and (limit is None or pending["seq"] < limit):
@@ -109,7 +147,8 @@ class PartitionReplay:
                 self.at_boundary(events[stop], decisions)
             start = stop
         self.ledger.prune(floor_of(self.state, int(self.state.cluster[ASSIGNED])))
-        yield from self.tables(rows)
+        yield from self.tables(batch, rows)
+        yield from self.waits(batch)
 
     def admit(self, found: list[int]) -> None:
         """Give new brokers an index."""
@@ -121,6 +160,8 @@ class PartitionReplay:
     def set_profile(self, batch: pa.Table) -> None:
         """The first configuration that names a version decides the rules."""
         for row in rows_of(batch, "config_change"):
+            if row["remote_storage"] is not None:
+                self.remote_storage = row["remote_storage"]
             if row["kafka_version"]:
                 self.profile = profile_named(row["kafka_version"], row["inter_broker_protocol"])
 
@@ -144,7 +185,7 @@ class PartitionReplay:
             self.ledger.append(row)
         elif row["kind"] == "ack":
             self.ledger.ack(row)
-        else:
+        elif not row["error_code"]:
             self.ledger.read(row)
 
     def at_boundary(self, event: Ints, decisions: dict[int, dict[str, Any]]) -> None:
@@ -186,6 +227,9 @@ class PartitionReplay:
                 "previous_leader_id": old.leader if old else None,
                 "previous_leo": old.leo if old else None,
                 "previous_hw": old.hw if old else None,
+                "records_at_risk": None,
+                "committed_at_risk": None,
+                **ballot_columns(decision),
                 "evidence": "observed" if decision.get("evidence") == "observed" else "derived",
             }
         )
@@ -200,6 +244,8 @@ class PartitionReplay:
         row = self.leaderships[-1]
         if row["leader_epoch"] == int(last[c.E_EPOCH]):
             row["start_offset"], row["hw_at_start"] = int(s.epoch_start[b]), int(s.hw[b])
+            if last[c.E_EVIDENCE] < BOUNDED or last[c.E_LEO] >= 0:
+                row.update(risk_columns(row))
         if last[c.E_EVIDENCE] >= BOUNDED and last[c.E_LEO] < 0:
             return  # nothing says from where it led, nothing was appended: the log before stays the measure
         if self.log is not None and self.election is not None and self.election["ts"] is not None:
@@ -216,23 +262,58 @@ class PartitionReplay:
                     )
         self.led, self.log = b, None
 
-    def tables(self, rows: Rows) -> Iterator[tuple[str, pa.Table]]:
+    def tables(self, batch: pa.Table, rows: Rows) -> Iterator[tuple[str, pa.Table]]:
         """The kernel's rows as tables."""
         count = rows.filled
         cuts = self.cut_rows(rows.cut[: count[N_CUT]])
         self.cuts += cuts.to_pylist()
+        self.add_isr_rows(batch, rows.isr[: count[N_ISR]], rows.move[: count[N_MOVE]])
         yield "leo_timeline", self.leo_rows(rows.leo[: count[N_LEO]])
         yield "hw_timeline", self.hw_rows(rows.hw[: count[N_HW]])
-        yield "isr_timeline", self.isr_rows(rows.isr[: count[N_ISR]])
         yield "log_truncations", cuts
         self.add_checks(rows.check[: count[N_CHECK]])
 
+    def waits(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        """What left the purgatories, as tables; what is told of the events themselves is taken from `batch`."""
+        g = self.purgatory
+        saw = g.rounds[: g.filled[N_ROUND]]
+        fetches = batch.take(np.searchsorted(batch.column("seq").to_numpy(), saw[:, ROUND_ROW.index("seq")]))
+        found = rounds_of(fetches, saw, self.profile, remote_storage=self.remote_storage)
+        yield "fetch_rounds", self.rows_table("fetch_rounds", saw, round_columns(fetches, saw, found))
+        self.add_checks(round_checks(fetches, saw, found, self.brokers))
+        self.answers = answers_in(batch, self.answers)
+        yield "commit_latency", self.commit_rows()
+        still = g.open[: g.filled[N_OPEN], O_ACK_SEQ]
+        self.answers = self.answers.filter(pc.is_in(self.answers.column("seq"), pa.array(still)))
+
+    def commit_rows(self) -> pa.Table:
+        """`commit_latency`."""
+        rows = self.purgatory.commits[: self.purgatory.filled[N_COMMIT]]
+        at = places(rows, COMMIT_ROW)
+        columns = commit_columns(at, self.answers)
+        self.add_checks(commit_checks(at, self.answers))
+        columns |= {
+            "broker_id": self.ids(at["broker"]),
+            "last_replica_id": self.ids(at["replica"]),
+            "isr": self.lists(at["isr"]),
+        }
+        return self.rows_table("commit_latency", rows, columns)
+
     def finish(self) -> Iterator[tuple[str, pa.Table]]:
         """What is known only at the end."""
+        if self.answers is not None:
+            self.purgatory = with_room(self.purgatory, len(self.brokers), 0)
+            release_all(self.purgatory, NONE)
+            yield "commit_latency", self.commit_rows()
         story = Story(self.history, self.cuts, self.storage)
         incidents = [incident(self.key, found, story) for found in self.findings]
+        yield "isr_timeline", self.table("isr_timeline", self.isr.rows)
+        yield "isr_flaps", self.table("isr_flaps", self.isr.flaps)
         yield "leadership_timeline", self.table("leadership_timeline", self.leaderships)
         yield "data_loss_incidents", self.table("data_loss_incidents", incidents)
+        yield "state_transitions", self.table("state_transitions", self.machines.moves)
+        checks = [*election_checks(self.history), *self.machines.checks()]
+        self.checks.update({row["check"]: row for row in checks})
         yield "conformance", self.table("conformance", [self.checks[name] for name in sorted(self.checks)])
 
     def ids(self, indices: Ints) -> pa.Array:
@@ -296,32 +377,35 @@ class PartitionReplay:
             "evidence": words(at["evidence"], EVIDENCE),
         })  # fmt: skip
 
-    def isr_rows(self, rows: Ints) -> pa.Table:
-        """`isr_timeline`."""
+    def add_isr_rows(self, batch: pa.Table, rows: Ints, moves: Ints) -> None:
+        """Rows of `isr_timeline`: kept to the end, for what becomes of a request is known later."""
         at = places(rows, c.ISR_ROW)
-        moved = np.where(at["isr_before"] >= 0, at["isr"] ^ at["isr_before"], 0)
-        single = (moved > 0) & ((moved & (moved - 1)) == 0)
-        index = np.where(single, np.log2(np.maximum(moved, 1)).astype(np.int64), -1)
-        change = [
-            self.changes.get(seq) if state == c.ISR_COMMITTED else ("", "expand", "shrink")[state]
-            for seq, state in zip(at["seq"].tolist(), at["state"].tolist(), strict=True)
-        ]
-        return self.rows_table("isr_timeline", rows, {
-            "seq": pa.array(at["seq"]),
-            "ts": stamps(at["ts"]),
-            "leader_id": self.ids(at["leader"]),
-            "leader_epoch": pa.array(at["epoch"]),
-            "partition_epoch": offsets(at["partition_epoch"]),
-            "isr": self.lists(at["isr"]),
-            "isr_before": self.lists(at["isr_before"]),
-            "state": words(at["state"], c.ISR_STATES),
-            "change": pa.array([one or "other" for one in change]),
-            "broker_id": self.ids(index),
-            "leo_gap": offsets(at["gap"]),
-            "ms_since_caught_up": pa.array(at["us"] // 1000, mask=at["us"] == UNSET),
-            "under_min_isr": pa.array(at["under_min"].astype(bool)),
-            "evidence": words(at["evidence"], EVIDENCE),
-        })  # fmt: skip
+        ids, isr, before = (self.ids(at["leader"]), self.lists(at["isr"]), self.lists(at["isr_before"]))
+        leaders, isrs, befores = ids.to_pylist(), isr.to_pylist(), before.to_pylist()
+        found = []
+        for k, (seq, ts, epoch, partition_epoch, state, under, evidence) in enumerate(
+            zip(*(at[n].tolist() for n in ISR_NUMBERS), strict=True)
+        ):
+            moved = set(isrs[k] or ()) ^ set(befores[k] or isrs[k] or ())
+            change = self.changes.get(seq) if state == c.ISR_COMMITTED else ("", "expand", "shrink")[state]
+            found.append(
+                {
+                    "seq": seq,
+                    "ts": ts,
+                    "leader_id": leaders[k],
+                    "leader_epoch": epoch,
+                    "partition_epoch": partition_epoch if partition_epoch >= 0 else None,
+                    "isr": isrs[k],
+                    "isr_before": befores[k],
+                    "state": c.ISR_STATES[state],
+                    "state_code": state,
+                    "change": change or "other",
+                    "broker_id": min(moved) if len(moved) == 1 else None,
+                    "under_min_isr": bool(under),
+                    "evidence": EVIDENCE[evidence],
+                }
+            )
+        self.isr.add(batch, found, moves_of(moves, self.brokers), int(self.state.cluster[LAG_US]))
 
     def cut_rows(self, rows: Ints) -> pa.Table:
         """`log_truncations`."""
@@ -359,26 +443,6 @@ class PartitionReplay:
                 computed, stated = int(at["computed"][first]), int(at["stated"][first])
                 entry["first_mismatch_seq"] = int(at["seq"][first])
                 entry["note"] = f"broker {broker}: computed {computed}, stated {stated}"
-
-
-def places(rows: Ints, names: tuple[str, ...]) -> dict[str, Ints]:
-    """A kernel matrix as named columns."""
-    return {name: rows[:, k] for k, name in enumerate(names)}
-
-
-def words(found: Ints, table: tuple[str, ...]) -> pa.Array:
-    """Codes as text."""
-    return pa.DictionaryArray.from_arrays(pa.array(found, pa.int64()), pa.array(table)).cast(pa.string())
-
-
-def stamps(found: Ints) -> pa.Array:
-    """Microseconds as UTC times."""
-    return pa.array(found, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-
-
-def offsets(found: Ints) -> pa.Array:
-    """Numbers that are null below 0."""
-    return pa.array(found, mask=found < 0)
 
 
 @cache

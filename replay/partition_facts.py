@@ -11,13 +11,17 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from replay.ballots import metadata_votes
 from replay.drafts import Draft
 from replay.elections import explain
-from replay.encoding import LOG_CREATED
+from replay.profile import LATEST, parse_version
+from replay.roles import moment, roles_of
 from replay.rows import Row, is_by_replica
+from replay.sessions import LEFT_OUT
 from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import Standstills, is_unconfirmed
-from replay.windows import phases
+from replay.windows import line_window, phases
+from replay.zookeeper_view import zookeeper_votes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,14 +31,9 @@ DEFAULT_LAG_MS = 30_000  # replica.lag.time.max.ms from 2.5 on (KIP-537)
 DEFAULT_MIN_ISR = 1
 LAG_SETTING = "replica.lag.time.max.ms"
 MIN_ISR_SETTING = "min.insync.replicas"
+THROTTLED_SETTING = "follower.replication.throttled.replicas"
 PROTOCOL_SETTING = "inter.broker.protocol.version"
-ROLE_KINDS = ("role_change", "log_load", "truncation", "storage_failure")
-CUT_CAUSES = {
-    "high_watermark": "high_watermark",
-    "leader_epoch": "leader_epoch",
-    "reset": "out_of_range",
-    "reset_full": "out_of_range",
-}
+REMOTE_STORAGE_SETTING = "remote.storage.enable"
 
 
 class Fetch(NamedTuple):
@@ -70,6 +69,8 @@ class PartitionFacts:
     inter_broker_protocol: str | None = None
     lag_us: int = DEFAULT_LAG_MS * 1000
     min_insync_replicas: int = DEFAULT_MIN_ISR
+    min_isr_changes: list[tuple[Row, int]] = field(default_factory=list)
+    remote_storage: bool = False
     decisions: list[Decision] = field(default_factory=list)
     tenures: list[Tenure] = field(default_factory=list)
     by_kind: dict[str, list[Row]] = field(default_factory=dict)
@@ -82,6 +83,7 @@ class PartitionFacts:
     starts: dict[int, tuple[int, str]] = field(default_factory=dict)
     follower_fetches: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     consumer_fetches: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    left_out: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     hw_lines: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
     edges: dict[int, set[int]] = field(
         default_factory=lambda: defaultdict(set)
@@ -96,10 +98,17 @@ class PartitionFacts:
             self.by_kind[row["kind"]].append(row)
         changes = [r for r in self.by_kind["partition_change"] if r["metadata_offset"] is not None]
         self.decisions = metadata_decisions(changes) or line_decisions(self.rows)
+        self.read_configuration()
+        version = parse_version(self.kafka_version) or LATEST
+        if changes:
+            metadata_votes(self.decisions, self.cluster, version)
+        else:
+            zookeeper_votes(self.decisions, self.cluster, self.rows, version)
         explain(self.decisions, self.broker_changes())
         self.tenures = tenures_of(self.decisions, self.rows)
-        self.read_configuration()
-        self.index_roles()
+        roles = roles_of(self.rows)
+        self.role_lines, self.loads, self.rejoins = roles.lines, roles.loads, roles.rejoins
+        self.cuts, self.storage_failures = roles.cuts, roles.storage_failures
         self.index_leaders()
         self.give_epochs()
         self.index_tenures()
@@ -124,62 +133,79 @@ class PartitionFacts:
         protocols = [r["value"] for r in rows if r["kind"] == "config_change" and r["name"] == PROTOCOL_SETTING]
         self.inter_broker_protocol = self.inter_broker_protocol or next(iter(protocols), None)
         stated = {name: value for name, value in self.settings.items() if value is not None}
-        best = 0
         for row in rows:
             if row["kind"] != "config_change" or not (row["value"] or "").isdigit():
                 continue
             if row["name"] == LAG_SETTING:
                 stated.setdefault(LAG_SETTING, int(row["value"]))
-            if row["name"] == MIN_ISR_SETTING:
-                rank = 2 if row["topic"] is not None else int(row["metadata_offset"] is not None)
-                if rank > best or (rank == best and (rank or MIN_ISR_SETTING not in stated)):
-                    best, stated[MIN_ISR_SETTING] = rank, int(row["value"])
+            elif row["name"] == MIN_ISR_SETTING and row["topic"] is None and row["metadata_offset"] is None:
+                stated.setdefault(MIN_ISR_SETTING, int(row["value"]))
+        self.remote_storage = any(
+            row["name"] == REMOTE_STORAGE_SETTING and row["value"] == "true" and row["topic"] is not None
+            for row in rows
+        )
         self.lag_us = stated.get(LAG_SETTING, DEFAULT_LAG_MS) * 1000
-        self.min_insync_replicas = stated.get(MIN_ISR_SETTING, DEFAULT_MIN_ISR)
+        self.read_min_isr(rows, stated.get(MIN_ISR_SETTING, DEFAULT_MIN_ISR))
 
-    def index_roles(self) -> None:
-        """Role lines by (broker, epoch), the log load that came just before each, and the cuts that came after it.
+    def read_min_isr(self, rows: list[Row], own: int) -> None:
+        """min.insync.replicas over time, in metadata order: the topic's, else the cluster's, else the brokers' `own`.
 
-        A role taken up again in the same epoch after a load is a restart within the epoch: `rejoins`.
+        Without metadata, what a log's creation states of the topic holds throughout.
         """
-        ends: dict[int, Row] = {}
-        loaded: dict[int, Row] = {}
-        newest: dict[int, int] = {}
-        causes: dict[int, str] = {}
-        created: set[int] = set()
-        lines = [r for r in self.rows if r["kind"] in ROLE_KINDS and r["ts"] is not None]
-        for row in sorted(lines, key=lambda r: (r["broker_id"], r["ts"], r["source_file"], r["source_line"])):
-            broker = row["broker_id"]
-            if row["kind"] == "truncation":
-                cause = causes.pop(broker, "leader_epoch")
-                if row["name"] in CUT_CAUSES:
-                    causes[broker] = CUT_CAUSES[row["name"]]  # the log's own line about the cut follows
-                elif row["name"] == "log" and broker in newest:
-                    rejoined = len(self.rejoins.get((broker, newest[broker]), ()))
-                    self.cuts[broker, newest[broker]].append(Row({**row, "cause": cause, "rejoined": rejoined}))
-            elif row["kind"] == "storage_failure":
-                self.storage_failures[newest.get(broker, -1)].append(row)
-            elif row["kind"] == "log_load" and row["name"] == "created":
-                created.add(broker)
-            elif row["kind"] == "log_load" and row["hw"] is None:
-                if row["name"] == "completed" or broker not in ends or ends[broker]["name"] != "completed":
-                    ends[broker] = row  # also written after a cut: it counts only if the partition is then loaded
-            elif row["kind"] == "log_load":
-                end = ends.pop(broker, row)
-                offset = row["offset"] if row["offset"] is not None else end["offset"]
-                made = LOG_CREATED if broker in created and broker in newest else None
-                created.discard(broker)
-                loaded[broker] = Row({**row, "offset": offset, "cause": made})
-            elif row["leader_epoch"] is not None:
-                key = (broker, row["leader_epoch"])
-                newest[broker] = row["leader_epoch"]
-                load = loaded.pop(broker, None)
-                if key not in self.role_lines:
-                    self.role_lines[key] = row
-                    if load is not None:
-                        self.loads[key] = load
-                elif load is not None:
-                    self.rejoins[key].append((load, row))
+        mine = [r for r in rows if r["kind"] == "config_change" and r["name"] == MIN_ISR_SETTING]
+        created = [int(r["value"]) for r in mine if r["metadata_offset"] is None and r["topic"] is not None]
+        topic, cluster = None, None
+        opening = self.decisions[0].row["metadata_offset"] if self.decisions else None
+        changes = [r for r in mine if r["metadata_offset"] is not None]
+        self.min_insync_replicas = created[-1] if created and not changes else own
+        for row in sorted(changes, key=lambda r: r["metadata_offset"]):
+            if row["topic"] is None and row["subject_broker_id"] is not None:
+                continue  # one broker's own
+            value = int(row["value"]) if (row["value"] or "").isdigit() else None
+            if row["topic"] is not None:
+                topic = value
+            else:
+                cluster = value
+            now = next((v for v in (topic, cluster) if v is not None), own)
+            if opening is None or row["metadata_offset"] <= opening or row["ts"] == self.decisions[0].row["ts"]:
+                self.min_insync_replicas = now
+            else:
+                self.min_isr_changes.append((row, now))
+
+    def min_isr_drafts(self) -> list[tuple[int, Draft]]:
+        """Changes of min.insync.replicas after the partition was made, with their places in the metadata log."""
+        return [
+            (
+                row["metadata_offset"],
+                Draft(
+                    "config_change",
+                    row,
+                    (micros(row["ts"]),) * 3,
+                    {
+                        "min_insync_replicas": value,
+                        "metadata_offset": row["metadata_offset"],
+                        "evidence": "observed",
+                    },
+                ),
+            )
+            for row, value in self.min_isr_changes
+        ]
+
+    def throttled_at(self, us: int) -> set[int]:
+        """Followers that the topic's configuration lists as throttled in this partition at `us`."""
+        rows = [
+            r
+            for r in (*self.cluster, *self.by_kind["config_change"])
+            if r["name"] == THROTTLED_SETTING
+            and r["topic"] is not None
+            and r["ts"] is not None
+            and micros(r["ts"]) <= us
+        ]
+        listed = max(rows, key=lambda r: micros(r["ts"]))["value"] if rows else None
+        if listed == "*":
+            return {b for d in self.decisions for b in d.replicas}
+        pairs = [one.partition(":") for one in (listed or "").split(",") if one]
+        return {int(replica) for partition, _, replica in pairs if int(partition) == self.partition}
 
     def index_leaders(self) -> None:
         """For each broker, its tenures as (since when on its clock, epoch), rising."""
@@ -195,7 +221,7 @@ class PartitionFacts:
                 continue
             line = self.role_lines.get((tenure.leader, tenure.epoch))
             if line is not None and line["name"] == "leader":
-                since = micros(line["ts"])
+                since = moment(line)
             elif tenure.decisions:
                 since = tenure.decisions[0].us
             else:
@@ -221,10 +247,13 @@ class PartitionFacts:
                     self.edges[epoch].add(offset)
                 if last is not None and last >= 0:
                     self.edges[last].add(offset)  # it has a last record of that epoch, whatever the answer
-            elif row["replica_id"] == CONSUMER and row["run_count"] is None:
+            elif row["replica_id"] == CONSUMER:
                 served = self.epoch_at(row["broker_id"], phases(row).taken)
                 if served is not None:
                     self.consumer_fetches[served].append(row)
+        for row in self.by_kind[LEFT_OUT]:
+            if is_by_replica(row):
+                self.left_out[row["broker_id"], row["current_leader_epoch"]].append(row)
         for row in self.by_kind["hw_update"]:
             served = self.epoch_at(row["broker_id"], micros(row["ts"])) if row["name"] == "leader" else None
             if served is not None:
@@ -370,6 +399,7 @@ class PartitionFacts:
                 "replica_lag_time_max_us": self.lag_us,
                 "kafka_version": self.kafka_version,
                 "inter_broker_protocol": self.inter_broker_protocol,
+                "remote_storage": self.remote_storage,
                 "evidence": "observed",
             },
         )
@@ -377,15 +407,29 @@ class PartitionFacts:
     def broker_changes(self) -> list[Row]:
         """Registrations and fencing of the brokers that this partition ever had, in metadata order."""
         mine = {b for d in self.decisions for b in (*d.replicas, *d.isr)}
+        removal = self.removal()
+        end = removal["metadata_offset"] if removal is not None else 2**62
         changes = [
             r
             for r in self.cluster
             if r["kind"] == "broker_change"
             and r["metadata_offset"] is not None
+            and r["metadata_offset"] < end
             and r["subject_broker_id"] in mine
             and (r["fenced"] is not None or r["in_controlled_shutdown"] is not None)
         ]
         return sorted(changes, key=lambda r: r["metadata_offset"])
+
+    def removal(self) -> Row | None:
+        """The record that removes the topic."""
+        removals = (r for r in self.cluster if r["kind"] == "topic_change" and self.topic_id is not None)
+        return next((r for r in removals if r["topic_id"] == self.topic_id), None)
+
+    def removal_drafts(self) -> list[Draft]:
+        """The topic was deleted: nothing comes after it."""
+        row = self.removal()
+        fields = {"cause": "remove", "evidence": "observed"}
+        return [Draft("topic_change", row, line_window(micros(row["ts"])), fields)] if row is not None else []
 
     def opening_broker_drafts(self) -> list[Draft]:
         """Who was fenced when the partition was made: each broker's last change before."""

@@ -26,6 +26,8 @@ class Profile(NamedTuple):
     hw_on_every_fetch: int  # <=2.3: each follower fetch attempts a raise; later only one that changed the remote LEO
     hw_after_isr_commit: int  # synchronous commits, and 3.1+ (KAFKA-13091): one attempt after each ISR commit
     isr_change_pending: int  # 2.7+ and protocol 2.7-IV2+ (KIP-497): ISR changes are requests, one in flight
+    expiry_twice_per_lag: int  # 0.10.2+: the expiry task runs each replica.lag.time.max.ms / 2, before each lag
+    expiry_spares_equal_leo: int  # 2.1+ (KAFKA-7152): at the leader's LEO nobody is out of sync
     expand_needs_epoch_start: int  # 2.0.1+ (KAFKA-7128): a replica joins only with the start of the leader's epoch
     expand_needs_unfenced: int  # 3.3+ (KIP-841)
     # What a leader remembers of its followers
@@ -92,6 +94,8 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         hw_on_every_fetch=int(version < (2, 4, 0)),
         hw_after_isr_commit=int(not requests or version >= (3, 1, 0)),
         isr_change_pending=int(requests),
+        expiry_twice_per_lag=int(version >= (0, 10, 2)),
+        expiry_spares_equal_leo=int(version >= (2, 1, 0)),
         expand_needs_epoch_start=int(version >= (2, 0, 1)),
         expand_needs_unfenced=int(version >= (3, 3, 0)),
         caught_up_at_previous=int(version >= (0, 10, 2)),

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from replay.rows import Row, rows_of_facts
-from replay.windows import phases
+from replay.rows import Row, is_by_replica, rows_of_facts
+from replay.windows import phases, timed_out
 from schemas.facts import FACTS
 from schemas.model import BOOL, INT64, TIMESTAMP
 
@@ -26,7 +27,11 @@ RUN_COLUMNS = (
     pa.field("run_count", INT64),
     pa.field("run_until", TIMESTAMP),
     pa.field("run_gap_us", INT64),
+    pa.field("run_timeouts", INT64),
+    pa.field("request_bytes", INT64),
+    pa.field("request_forced", BOOL),
 )
+LEFT_OUT = "left_out"  # kind of a row for requests of a session that leave a partition of it out
 SESSION_SCHEMA = pa.schema([*(f.with_nullable(nullable=True) for f in FACTS.arrow_schema), *RUN_COLUMNS])
 CACHED = ("fetch_offset", "current_leader_epoch", "last_fetched_epoch", "follower_log_start_offset")
 
@@ -44,6 +49,8 @@ LINE_FIELDS = (
     "throttle_us",
     "response_queue_us",
     "send_us",
+    "request_bytes",
+    "request_forced",
 )  # what a run takes from its first line
 
 
@@ -54,6 +61,15 @@ class Cached:
     row: Row
     hw: int | None
     listed_at: int
+
+
+class Session(NamedTuple):
+    """One session's lines, and sums over those before each."""
+
+    lines: list[list[Row]]
+    arrivals: np.ndarray  # when a handler took each up, in microseconds
+    remote: np.ndarray  # time in purgatory of all lines before
+    timeouts: np.ndarray  # how many lines before waited until their time was up
 
 
 def session_key(row: Row) -> int:
@@ -77,6 +93,8 @@ def rebuild_sessions(facts: pa.Table) -> pa.Table:
     out: list[Row] = []
     for key in sorted(sessions):
         lines = sessions[key]
+        for rows in lines.values():
+            note_request(rows)
         order = sorted(lines, key=lambda line: (lines[line][0]["ts"], line))
         if key == 0:
             for line in order:
@@ -89,6 +107,22 @@ def rebuild_sessions(facts: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(out, schema=SESSION_SCHEMA)
 
 
+def note_request(rows: list[Row]) -> None:
+    """What the whole answer says, in each of its rows: a fetch is completed by any of its partitions."""
+    handed = sum(row["bytes"] or 0 for row in rows)
+    forced = any(forces(row) for row in rows)
+    for row in rows:
+        row.update(request_bytes=handed, request_forced=forced)
+
+
+def forces(row: Row) -> bool:
+    """Whether this partition of an answer completes the fetch whatever the bytes (DelayedFetch.tryComplete)."""
+    if row["error_code"] or row["diverging_epoch"] is not None or (row["preferred_read_replica"] or -1) >= 0:
+        return True
+    beyond = row["fetch_offset"] is not None and row["hw"] is not None and row["fetch_offset"] > row["hw"]
+    return beyond and not is_by_replica(row)
+
+
 def complete(row: Row, hw: int | None, *, implied: bool) -> Row:
     """A listed row as it leaves: no run."""
     return Row({**row, "hw": hw, "hw_implied": implied, "run_count": None, "run_until": None, "run_gap_us": None})
@@ -96,13 +130,20 @@ def complete(row: Row, hw: int | None, *, implied: bool) -> Row:
 
 def rebuild_session(lines: list[list[Row]]) -> list[Row]:
     """One session's lines in epoch order -> completed rows and runs."""
-    arrivals = np.array([arrival_us(rows[0]) for rows in lines], np.int64)
+    session = Session(
+        lines,
+        np.array([phases(rows[0]).taken for rows in lines], np.int64),
+        np.cumsum([0, *(rows[0]["remote_us"] or 0 for rows in lines)]),
+        np.cumsum([0, *(is_timeout(rows[0]) for rows in lines)]),
+    )
     cache: dict[tuple[str, int], Cached] = {}
+    left: dict[tuple[str, int], Cached] = {}
     out: list[Row] = []
     epoch_before = None
     for index, rows in enumerate(lines):
         epoch = rows[0]["session_epoch"]
         if epoch_before is not None and epoch not in (epoch_before + 1, 0):
+            left.clear()
             cache.clear()  # a line is missing: nothing that is not listed again is known
         epoch_before = epoch
         for row in rows:
@@ -111,13 +152,20 @@ def rebuild_session(lines: list[list[Row]]) -> list[Row]:
             key = partition_key(row)
             held = cache.get(key)
             if held is not None:
-                out.extend(run_between(held, index, lines, arrivals))
+                out.extend(run_between(held, index, session))
+            if key in left:
+                out.extend(run_between(left.pop(key), index, session, kind=LEFT_OUT))
             if row["forgotten"]:
                 cache.pop(key, None)
+                out.append(complete(row, None, implied=False))
+                if held is not None and held.row["diverging_epoch"] is None:
+                    left[key] = Cached(held.row, held.hw, index - 1)
                 continue
             out.extend(listed(row, key, index, cache))
     for held in cache.values():
-        out.extend(run_between(held, len(lines), lines, arrivals))
+        out.extend(run_between(held, len(lines), session))
+    for held in left.values():
+        out.extend(run_between(held, len(lines), session, kind=LEFT_OUT))
     return out
 
 
@@ -135,18 +183,26 @@ def listed(row: Row, key: tuple[str, int], index: int, cache: dict[tuple[str, in
     return [complete(row, None if failed else hw, implied=implied)]
 
 
-def run_between(held: Cached, index: int, lines: list[list[Row]], arrivals: np.ndarray) -> list[Row]:
+def is_timeout(row: Row) -> bool:
+    """Whether the request waited until its time was up, and brought nothing."""
+    waited = timed_out(row["local_us"] or 0, row["remote_us"] or 0, (row["max_wait_ms"] or 0) * 1000)
+    return waited and not row["request_bytes"]
+
+
+def run_between(held: Cached, index: int, session: Session, kind: str = "fetch") -> list[Row]:
     """The fetches after the last listing and before line `index`, as one row; none where there are none."""
     first, last = held.listed_at + 1, index - 1
     if last < first or held.row["error_code"]:
         return []
-    line = lines[first][0]
-    gaps = np.diff(arrivals[first : last + 1])
+    line = session.lines[first][0]
+    count = last - first + 1
+    gaps = np.diff(session.arrivals[first : last + 1])
     return [
         Row(
             {
                 **held.row,
                 **{name: line[name] for name in LINE_FIELDS},
+                "kind": kind,
                 "in_request": False,
                 "in_response": False,
                 "bytes": 0,
@@ -154,14 +210,11 @@ def run_between(held: Cached, index: int, lines: list[list[Row]], arrivals: np.n
                 "diverging_end_offset": None,
                 "hw": held.hw,
                 "hw_implied": True,
-                "run_count": last - first + 1,
-                "run_until": int(arrivals[last]),
+                "run_count": count,
+                "run_until": int(session.arrivals[last]),
                 "run_gap_us": int(gaps.max()) if len(gaps) else 0,
+                "run_timeouts": int(session.timeouts[last + 1] - session.timeouts[first]),
+                "remote_us": int(session.remote[last + 1] - session.remote[first]) // count,
             }
         )
     ]
-
-
-def arrival_us(row: Row) -> int:
-    """When a handler took the request up, in microseconds: the stamp less what came after it."""
-    return phases(row).taken

@@ -8,9 +8,13 @@ leader's line states epoch, partition epoch and ISR, and `ISR updated` lines the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from replay.rows import Row, is_by_replica
+
+if TYPE_CHECKING:
+    from replay.ballots import Vote
+
 
 ISR_TAKEN_OVER = ("updated", "applied")  # leaders' lines about a committed ISR: by the answer, by the metadata
 
@@ -47,6 +51,7 @@ class Decision:
     change: str = "other"  # what it did to the ISR (`elections`)
     election: str | None = None  # how its leader came to lead, where it elects
     trigger: str | None = None
+    vote: Vote | None = None  # what the controller knew, and what its rule says (`ballots`)
 
     @property
     def us(self) -> int:

@@ -33,13 +33,16 @@ class State(NamedTuple):
     follows: Ints  # [b] broker that b took for the leader last, itself when it leads; -1 none since it started
     isr: Ints  # [b] committed ISR as leader b knows it, a mask
     maximal_isr: Ints  # [b] ISR with pending expansions, a mask
-    pending: Ints  # [b] 1 while an ISR change of b is in flight
+    pending: Ints  # [b] not 0 while an ISR change of b is in flight: predicted or asked for (`isr_lifecycle`)
     leo_evidence: Ints  # [b] how leo is known
     hw_evidence: Ints  # [b] how hw is known
     remote_leo: Ints  # [b, r] leader's record of r's LEO; -1 none
     caught_up: Ints  # [b, r] when r was last caught up
     leo_at_fetch: Ints  # [b, r] leader's LEO at r's previous fetch; -1 none
     fetched: Ints  # [b, r] time of r's previous fetch; 0 none
+    blocked: Ints  # [b, r] what kept r out of the ISR at its previous fetch, a mask (`isr_lifecycle`)
+    out_for: Ints  # [b, r] for how long r has been out of sync while b was awake; -1 it is not
+    acted: Ints  # [b] when b last did something as leader; 0 never
     remote_start: Ints  # [b, r] leader's record of r's log start; -1 none
     hw_sent: Ints  # [b, r] HW that the leader had at r's previous fetch: what it takes r to have been told
     cache_epoch: Ints  # [b, k] leader epoch cache: epochs, rising
@@ -82,6 +85,9 @@ def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
         caught_up=square(0),
         leo_at_fetch=square(NONE),
         fetched=square(0),
+        blocked=square(0),
+        out_for=square(NONE),
+        acted=zeros(),
         remote_start=square(NONE),
         hw_sent=square(0),
         cache_epoch=np.full((brokers, CACHE_CAPACITY), NONE, np.int64),

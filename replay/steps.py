@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from replay.isr_lifecycle import NEVER_FETCHED, NOTHING_PENDING, PREDICTED, blocks_eligibility, blocks_expansion
 from replay.jit import compiled
 from replay.log import copy_epochs, epoch_assign, move_log_start, truncate_to
 from replay.state import (
@@ -74,7 +75,7 @@ def leader_forget_follower_leo(s: State, b: int, r: int) -> None:
 @compiled
 def is_eligible(s: State, p: Profile, r: int) -> bool:
     """Whether r may join the ISR as the brokers know it (KIP-841)."""
-    return not p.expand_needs_unfenced or (s.fenced[r] == 0 and s.stopping[r] == 0)
+    return blocks_eligibility(s, p, r) == 0
 
 
 @compiled
@@ -86,14 +87,14 @@ def leader_maybe_expand_isr(s: State, p: Profile, b: int, r: int) -> bool:
     Leaves unchanged: offsets; 2.7+ the committed ISR, until the controller answers.
     """
     bit = 1 << r
-    if s.isr[b] & bit or s.maximal_isr[b] & bit or not s.cluster[ASSIGNED] & bit:
+    if s.isr[b] & bit or s.maximal_isr[b] & bit:
         return False
-    needed = max(s.hw[b], s.epoch_start[b]) if p.expand_needs_epoch_start else s.hw[b]
-    if s.pending[b] or s.remote_leo[b, r] < needed or not is_eligible(s, p, r):
+    s.blocked[b, r] = blocks_expansion(s, p, b, r)
+    if s.blocked[b, r]:
         return False
     s.maximal_isr[b] |= bit
     if p.isr_change_pending:
-        s.pending[b] = 1
+        s.pending[b] = PREDICTED
     else:
         s.isr[b] |= bit
     return True
@@ -235,14 +236,14 @@ def make_leader(s: State, p: Profile, b: int, epoch: int, isr: int, now: int) ->
     b knows of its followers is reset. Then one HW attempt.
     """
     led, newer = s.role[b] == ROLE_LEADER, epoch > s.epoch[b]
-    s.isr[b], s.maximal_isr[b], s.pending[b] = isr, isr, 0
+    s.isr[b], s.maximal_isr[b], s.pending[b] = isr, isr, NOTHING_PENDING
     if newer or not led or not p.leader_reset_by_epoch:
         s.epoch_start[b] = s.leo[b]
         if p.epoch_cached_at_start:
             epoch_assign(s, b, epoch, s.leo[b])
         for r in range(len(s.leo)):
             reset_follower(s, p, b, r, led, bool(isr & (1 << r)), now)
-    s.role[b], s.epoch[b], s.follows[b] = ROLE_LEADER, epoch, b
+    s.role[b], s.epoch[b], s.follows[b], s.acted[b] = ROLE_LEADER, epoch, b, now
     leader_maybe_increment_hw(s, p, b, now)
 
 
@@ -255,6 +256,7 @@ def reset_follower(s: State, p: Profile, b: int, r: int, led: bool, in_isr: bool
     """
     if not led:
         s.remote_leo[b, r], s.remote_start[b, r], s.hw_sent[b, r] = NONE, NONE, 0
+    s.blocked[b, r], s.out_for[b, r] = NEVER_FETCHED, NONE
     s.leo_at_fetch[b, r] = s.leo[b] if led else NONE
     s.fetched[b, r] = now if led and (in_isr or not p.leader_reset_by_epoch) else 0
     if p.caught_up_at_start:
@@ -282,7 +284,7 @@ def make_follower(s: State, p: Profile, b: int, leader: int, epoch: int) -> None
     """
     anew = follows_anew(s, p, b, leader, epoch)
     s.role[b], s.epoch[b], s.follows[b] = ROLE_FOLLOWER, epoch, leader
-    s.isr[b], s.maximal_isr[b], s.pending[b] = 0, 0, 0
+    s.isr[b], s.maximal_isr[b], s.pending[b] = 0, 0, NOTHING_PENDING
     if anew and p.truncate_to_hw:
         truncate_to(s, p, b, s.hw[b])
 
@@ -290,7 +292,7 @@ def make_follower(s: State, p: Profile, b: int, leader: int, epoch: int) -> None
 @compiled
 def leader_commit_isr(s: State, p: Profile, b: int, isr: int, now: int) -> bool:
     """The leader takes over a committed ISR: nothing is pending any more; one HW attempt where the version makes it."""
-    s.isr[b], s.maximal_isr[b], s.pending[b] = isr, isr, 0
+    s.isr[b], s.maximal_isr[b], s.pending[b] = isr, isr, NOTHING_PENDING
     return bool(p.hw_after_isr_commit) and leader_maybe_increment_hw(s, p, b, now)
 
 

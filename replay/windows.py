@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from replay.spine import micros
 
 STAMP_EARLY_US = 2_000  # stamps are cut to milliseconds
+TIMER_EARLY_US = 2_000  # the timer wheel's tick is 1 ms
 STAMP_LATE_US = 25_000  # how late the log thread may be; 99 % of a loaded host's lines are within it
 
 
@@ -38,6 +39,11 @@ def phases(row: dict[str, Any]) -> Phases:
     local = min(taken + (row["local_us"] or 0), stamp)
     completed = min(local + (row["remote_us"] or 0), stamp)
     return Phases(taken, local, completed, stamp)
+
+
+def timed_out(local_us: int, remote_us: int, max_wait_us: int) -> bool:
+    """Whether a fetch waited until its time was up. The timer starts while the handler still works on it."""
+    return remote_us > 0 and local_us + remote_us >= max_wait_us - TIMER_EARLY_US
 
 
 def local_window(at: Phases) -> Window:

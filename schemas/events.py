@@ -34,6 +34,20 @@ EVENT_KINDS: tuple[str, ...] = (
     "truncation",
     "log_start_change",
     "observation",
+    "fetch_left_out",
+)
+
+# Which rule chose a leader, as in docs/protocol.md, Elections; leader_kept: nobody else was asked.
+ELECTION_RULES: tuple[str, ...] = (
+    "first_live",
+    "leader_kept",
+    "preferred_in_sync",
+    "first_in_sync",
+    "first_eligible",
+    "last_known_leader",
+    "first_live_unclean",
+    "no_candidate",
+    "not_known",
 )
 
 REPLICATION_EVENTS = Table(
@@ -91,8 +105,28 @@ REPLICATION_EVENTS = Table(
         Column("run_count", INT64, "Unlisted fetches folded into this row.", unit="fetches"),
         Column("run_until", TIMESTAMP, "Time of the last of them."),
         Column("run_gap_us", INT64, "Largest gap between two of them.", unit="us"),
+        Column("run_timeouts", INT64, "Of them, how many waited until their time was up.", unit="fetches"),
+        Column("max_wait_ms", INT32, "maxWaitMs of the fetch: how long it was ready to wait.", unit="ms"),
+        Column("min_bytes", INT32, "minBytes of the fetch: what it waited for.", unit="bytes"),
+        Column("isolation_level", INT32, "consumer_read: 0 read_uncommitted, 1 read_committed."),
+        Column("last_stable_offset", INT64, "Last stable offset that the answer carries."),
+        Column("preferred_read_replica", INT32, "Replica that the answer sends the consumer to; null or -1: none."),
+        Column("request_bytes", INT64, "Bytes that the answer hands out over all its partitions.", unit="bytes"),
+        Column(
+            "request_forced",
+            BOOL,
+            "Whether any of its partitions completes it whatever the bytes: by an error, a divergence, a preferred "
+            "replica, or a consumer's offset beyond the HW.",
+        ),
         Column("diverging_epoch", INT32, "divergingEpoch of the answer."),
         Column("diverging_end_offset", INT64, "Its end offset."),
+        # -- where the time of a request went (ack, fetches, consumer_read)
+        Column("queue_us", INT64, "In the request queue.", unit="us"),
+        Column("local_us", INT64, "In the handler: append or read.", unit="us"),
+        Column("remote_us", INT64, "In purgatory.", unit="us"),
+        Column("throttle_us", INT64, "Throttle time that a client quota answered.", unit="us"),
+        Column("response_queue_us", INT64, "In the response queue.", unit="us"),
+        Column("send_us", INT64, "Sending.", unit="us"),
         # -- control plane
         Column("leader_id", INT32, "Leader named by the decision (-1 none)."),
         Column("partition_epoch", INT32, "Partition epoch of the decision."),
@@ -104,6 +138,14 @@ REPLICATION_EVENTS = Table(
         Column("change", STRING, "partition_change: what the decision did to the ISR, as in isr_timeline."),
         Column("election", STRING, "partition_change that begins a leader epoch: how, as in leadership_timeline."),
         Column("trigger", STRING, "partition_change that begins a leader epoch: what set it off, in words."),
+        Column("candidates", INT_LIST, "partition_change: who could lead, in the order of the rule that chose."),
+        Column("live", INT_LIST, "partition_change: of the assignment, old and new, who could be asked to lead."),
+        Column("in_sync", INT_LIST, "partition_change: ISR without those whom the decision drops, before the choice."),
+        Column("rule", STRING, "partition_change: which rule chose the leader.", values=ELECTION_RULES),
+        Column(
+            "predicted_leader_id", INT32, "partition_change: leader that the rule chooses (-1 none); null: unknown."
+        ),
+        Column("predicted_isr", INT_LIST, "partition_change: ISR that goes with it, sorted; null: unknown."),
         Column("recovering", BOOL, "The decision marks the leader as recovering: an unclean election."),
         Column("metadata_offset", INT64, "Place in the metadata log."),
         Column("broker_epoch", INT64, "broker_change: epoch of the registration."),
@@ -115,6 +157,7 @@ REPLICATION_EVENTS = Table(
         ),
         Column("kafka_version", STRING, "config_change: version whose rules hold from here on."),
         Column("inter_broker_protocol", STRING, "config_change: inter.broker.protocol.version; null: not stated."),
+        Column("remote_storage", BOOL, "config_change: remote.storage.enable of the topic."),
         # -- broker states
         Column("role", STRING, "role_change: the role taken.", values=("leader", "follower")),
         Column("leo", INT64, "LEO stated or inferred (role_change, log_load, observation)."),
@@ -124,12 +167,20 @@ REPLICATION_EVENTS = Table(
             INT64,
             "observation of an HW line: the HW that the engine has there, ordered by that broker's lines alone.",
         ),
-        Column("log_start_offset", INT64, "Log start offset stated."),
+        Column("log_start_offset", INT64, "Log start offset stated or answered."),
         Column("truncate_to", INT64, "truncation: new LEO."),
         Column(
             "cause",
             STRING,
-            "truncation: what decided it; isr_request: committed or pending; observation: which line.",
+            "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
+            "observation, topic_change: what it was.",
+        ),
+        Column("throttled", INT_LIST, "isr_request: replicas that had left the partition out because of their quota."),
+        Column(
+            "stood_still_us",
+            INT64,
+            "isr_request: for how long the leader had written no line at all in the lag time before; null: it had not.",
+            unit="us",
         ),
     ),
     key=("topic", "incarnation", "partition", "seq"),

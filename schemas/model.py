@@ -76,3 +76,6 @@ EVIDENCE_COLUMN = required(
     "bounded (known within an interval, or the cautious end of it), unknown.",
     values=EVIDENCE,
 )
+
+SEQ = required("seq", INT64, "Place in the partition's replay order; joins replication_events.")
+TS = Column("ts", TIMESTAMP, "When it happened, on the acting broker's clock; null: no source tells a time.")

@@ -71,14 +71,56 @@ QUERIES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
             GROUP BY topic, partition ORDER BY seconds_alone DESC
             """,
         ),
+        (
+            "Why did replicas leave, and what did it take to join again?",
+            """
+            SELECT mover.joined, mover.reason, mover.broker_id, leader_id, count(*) AS times,
+                   max(mover.leo_gap) AS largest_gap, max(mover.ms_since_caught_up) AS longest_ms
+            FROM isr_timeline LATERAL VIEW explode(movers) AS mover WHERE state = 'committed'
+            GROUP BY mover.joined, mover.reason, mover.broker_id, leader_id ORDER BY times DESC
+            """,
+        ),
+        (
+            "Which changes that a leader asked for came to nothing, and why?",
+            """
+            SELECT topic, partition, seq, ts, leader_id, leader_epoch, isr_before, isr, state, outcome, error_code
+            FROM isr_timeline WHERE state <> 'committed' AND NOT outcome <=> 'committed'
+            ORDER BY topic, partition, seq
+            """,
+        ),
+        (
+            "ZooKeeper: when did each broker tell of its ISR changes? (5 s after the last, the task runs each 2.5 s)",
+            """
+            SELECT leader_id, min(ts) AS first_change, count(*) AS changes,
+                   max(ts) + INTERVAL 5 SECONDS AS earliest, max(ts) + INTERVAL 7500 MILLISECONDS AS latest
+            FROM (SELECT *, sum(new_burst) OVER (PARTITION BY leader_id ORDER BY ts, topic, partition, seq) AS burst
+                  FROM (SELECT *, if(ts <= lag(ts) OVER (PARTITION BY leader_id ORDER BY ts, topic, partition, seq)
+                                     + INTERVAL 5 SECONDS, 0, 1) AS new_burst
+                        FROM isr_timeline WHERE state = 'committed' AND change IN ('shrink', 'expand')))
+            GROUP BY leader_id, burst ORDER BY leader_id, first_change
+            """,
+        ),
+    ),
+    "isr_flaps": (
+        (
+            "Which replicas flap, how often, for how long, and do they share a broker or a leader?",
+            """
+            SELECT broker_id, leader_id, left_reason, count(*) AS flaps,
+                   count(DISTINCT topic, incarnation, partition) AS partitions,
+                   cast(avg(out_ms) AS BIGINT) AS mean_out_ms, max(out_ms) AS longest_out_ms,
+                   round(count(*) / sum(count(*)) OVER (), 2) AS share
+            FROM isr_flaps GROUP BY broker_id, leader_id, left_reason ORDER BY flaps DESC, broker_id, leader_id
+            """,
+        ),
     ),
     "leadership_timeline": (
         (
-            "Was each election clean, and which offsets did it put at risk?",
+            "Why was each leader chosen, and what did its election put at risk?",
             """
             SELECT topic, partition, leader_epoch, start_ts, election, trigger, previous_leader_id, leader_id,
-                   start_offset, greatest(previous_leo - start_offset, 0) AS offsets_at_risk
-            FROM leadership_timeline ORDER BY offsets_at_risk DESC NULLS LAST, topic, partition, leader_epoch
+                   rule, candidates, live, in_sync, records_at_risk, committed_at_risk
+            FROM leadership_timeline
+            ORDER BY committed_at_risk DESC NULLS LAST, records_at_risk DESC NULLS LAST, topic, partition, leader_epoch
             """,
         ),
         (
@@ -89,12 +131,59 @@ QUERIES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
             """,
         ),
     ),
+    "state_transitions": (
+        (
+            "How long was each partition offline, and what brought it back?",
+            """
+            SELECT topic, partition, ts AS online, reason, leader_epoch, ts - before AS offline_for FROM (
+              SELECT *, lag(ts) OVER (PARTITION BY topic, incarnation, partition ORDER BY seq, step) AS before
+              FROM state_transitions WHERE machine = 'partition')
+            WHERE state = 'Online' AND state_before = 'Offline' ORDER BY offline_for DESC
+            """,
+        ),
+    ),
     "log_truncations": (
         (
             "Who cut its log below its own high watermark?",
             """
             SELECT topic, partition, seq, ts, broker_id, leo_before, leo_after, hw_before, cause, evidence
             FROM log_truncations WHERE leo_after < hw_before ORDER BY topic, partition, seq
+            """,
+        ),
+    ),
+    "fetch_rounds": (
+        (
+            "What completes each replica's fetches, how often, and after how long?",
+            """
+            SELECT topic, partition, replica_id, completed_by, sum(coalesce(run_count, 1)) AS fetches,
+                   round(avg(wait_ms), 1) AS wait_ms, max(wait_ms) AS wait_ms_max
+            FROM fetch_rounds GROUP BY topic, partition, replica_id, completed_by
+            ORDER BY topic, partition, replica_id, fetches DESC
+            """,
+        ),
+        (
+            "Which fetches did a quota hold back, for how long, and at which offset?",
+            """
+            SELECT topic, partition, replica_id, quota, ts, fetch_offset, leader_leo - fetch_offset AS behind, bytes,
+                   wait_ms, throttle_ms, run_count, seq
+            FROM fetch_rounds WHERE quota IS NOT NULL ORDER BY topic, partition, seq
+            """,
+        ),
+    ),
+    "commit_latency": (
+        (
+            "Which acks=all produces waited longest for their commit, and for whom?",
+            """
+            SELECT topic, partition, base_offset, client_id, append_ts, commit_ms, committed_by, last_replica_id, isr,
+                   queue_ms, local_ms, remote_ms, response_queue_ms, send_ms, total_ms, error_code
+            FROM commit_latency ORDER BY commit_ms DESC NULLS LAST LIMIT 20
+            """,
+        ),
+        (
+            "Which produces were answered with an error once appended, and were committed after all?",
+            """
+            SELECT topic, partition, base_offset, last_offset, client_id, error_code, ack_ts, commit_ts, committed_by
+            FROM commit_latency WHERE error_code <> 0 ORDER BY ack_ts
             """,
         ),
     ),

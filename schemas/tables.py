@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from schemas.events import REPLICATION_EVENTS
+from schemas.events import ELECTION_RULES, REPLICATION_EVENTS
 from schemas.facts import FACTS
 from schemas.model import (
     BOOL,
@@ -13,16 +13,16 @@ from schemas.model import (
     INT64,
     INT_LIST,
     PARTITION_KEY,
+    SEQ,
     STRING,
     STRING_LIST,
     TIMESTAMP,
+    TS,
     Column,
     Table,
     required,
 )
-
-SEQ = required("seq", INT64, "Place in the partition's replay order; joins replication_events.")
-TS = Column("ts", TIMESTAMP, "When it happened, on the acting broker's clock; null: no source tells a time.")
+from schemas.rounds import COMMIT_LATENCY, FETCH_ROUNDS
 
 LEO_TIMELINE = Table(
     "leo_timeline",
@@ -76,6 +76,44 @@ HW_TIMELINE = Table(
     checks={"hw_not_negative": "hw >= 0"},
 )
 
+LEAVE_REASONS = (
+    "no_fetches",
+    "fetching_but_behind",
+    "fetch_errors",
+    "fenced",
+    "throttled",
+    "reassigning",
+    "stopped",
+    "leader_stood_still",
+    "left_by_controller",
+    "unknown",
+)
+JOIN_REASONS = (
+    "first_fetch",
+    "leo_reached_hw",
+    "epoch_start_reached",
+    "unfenced",
+    "shutdown_over",
+    "assigned",
+    "change_was_in_flight",
+    "asked_again",
+    "by_controller",
+)
+MOVERS = pa.list_(
+    pa.struct(
+        [
+            ("broker_id", INT32),
+            ("joined", BOOL),
+            ("reason", STRING),
+            ("remote_leo", INT64),
+            ("leo_gap", INT64),
+            ("ms_since_caught_up", INT64),
+            ("fetches_in_lag_time", INT64),
+            ("last_fetch_ts", TIMESTAMP),
+        ]
+    )
+)
+
 ISR_TIMELINE = Table(
     "isr_timeline",
     "The ISR: one committed row per partition epoch, and the leader's pending changes between them.",
@@ -114,10 +152,65 @@ ISR_TIMELINE = Table(
         Column("broker_id", INT32, "Who joined or left; null: several or none."),
         Column("leo_gap", INT64, "Leader's LEO minus the broker's as the leader knew it.", unit="records"),
         Column("ms_since_caught_up", INT64, "Time since the broker was last caught up.", unit="ms"),
+        Column(
+            "reason",
+            STRING,
+            "Who left: what put it out; who joined: which condition became true last; several moved: of the one that "
+            "was not caught up for longest.",
+            values=(*LEAVE_REASONS, *JOIN_REASONS),
+        ),
+        Column("remote_leo", INT64, "The broker's LEO as the leader knew it; null: it had none.", unit="offset"),
+        Column(
+            "fetches_in_lag_time",
+            INT64,
+            "Fetches that the leader got from it in the replica.lag.time.max.ms before; null: it led, or nobody did.",
+            unit="fetches",
+        ),
+        Column("last_fetch_ts", TIMESTAMP, "Its last fetch from that leader; null: none seen."),
+        Column("movers", MOVERS, "Every replica that joined or left, with the same of each; null: none moved."),
+        Column(
+            "outcome",
+            STRING,
+            "What became of a pending change; null: committed row, or nothing came of it before the recording's end.",
+            values=("committed", "rejected", "superseded", "new_leader_epoch"),
+        ),
+        Column("error_code", INT32, "Error with which a pending change was rejected or retried; null: none."),
         Column("under_min_isr", BOOL, "Whether the committed ISR is smaller than min.insync.replicas."),
         EVIDENCE_COLUMN,
     ),
     key=("seq", "state"),
+)
+
+MACHINE_STATES: tuple[str, ...] = (
+    "NonExistent",
+    "New",
+    "Online",
+    "Offline",
+    "DeletionStarted",
+    "DeletionSuccessful",
+    "DeletionIneligible",
+)
+
+ISR_FLAPS = Table(
+    "isr_flaps",
+    "Each time a replica left the ISR and came back: one committed removal and the committed return after it.",
+    (
+        *PARTITION_KEY,
+        required("seq", INT64, "Place of the removal in the partition's replay order; joins isr_timeline."),
+        required("broker_id", INT32, "The replica."),
+        Column("leader_id", INT32, "Leader when it left; null: none."),
+        required("leader_epoch", INT32, "Leader epoch when it left."),
+        Column("left_ts", TIMESTAMP, "When it left."),
+        Column("back_ts", TIMESTAMP, "When it was back."),
+        required("back_seq", INT64, "Place of its return in the replay order."),
+        Column("back_leader_id", INT32, "Leader when it came back."),
+        Column("out_ms", INT64, "How long it was out.", unit="ms"),
+        required("times", INT64, "How many times it has been out and back so far in this partition."),
+        Column("left_reason", STRING, "Why it left, as in isr_timeline.", values=LEAVE_REASONS),
+        Column("back_reason", STRING, "Why it came back, as in isr_timeline.", values=(*JOIN_REASONS, "unknown")),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "broker_id"),
 )
 
 LEADERSHIP_TIMELINE = Table(
@@ -141,9 +234,57 @@ LEADERSHIP_TIMELINE = Table(
         Column("previous_leader_id", INT32, "Last leader before it."),
         Column("previous_leo", INT64, "That leader's LEO at the end of its epoch, as far as known."),
         Column("previous_hw", INT64, "That leader's high watermark then."),
+        Column("candidates", INT_LIST, "Who could lead, in the order of the rule that chose; null: not known."),
+        Column("live", INT_LIST, "Of the assignment, old and new, who could be asked to lead; null: not known."),
+        Column("in_sync", INT_LIST, "ISR without those whom the decision drops, before the choice; null: not known."),
+        Column(
+            "rule",
+            STRING,
+            "Which rule chose, as in docs/protocol.md, Elections; null: nothing says who was alive.",
+            values=ELECTION_RULES,
+        ),
+        Column(
+            "predicted_leader_id", INT32, "Leader that the rule chooses; null: nobody (no_candidate), or not known."
+        ),
+        Column(
+            "records_at_risk",
+            INT64,
+            "Offsets that the previous leader had from start_offset on, and the new one lacks; null: not known.",
+            unit="records",
+        ),
+        Column(
+            "committed_at_risk",
+            INT64,
+            "Of them those below the previous leader's high watermark; null: not known.",
+            unit="records",
+        ),
         EVIDENCE_COLUMN,
     ),
     key=("leader_epoch",),
+)
+
+STATE_TRANSITIONS = Table(
+    "state_transitions",
+    "Every move of the partition's and its replicas' state machines; in KRaft derived, for its controller has none.",
+    (
+        *PARTITION_KEY,
+        SEQ,
+        required("step", INT32, "Order of the moves that one event brings, from 0."),
+        TS,
+        required("machine", STRING, "Whose state it is.", values=("partition", "replica")),
+        Column("broker_id", INT32, "Broker of the replica; null for the partition."),
+        required("state_before", STRING, "State before.", values=MACHINE_STATES),
+        required("state", STRING, "State after.", values=MACHINE_STATES),
+        required(
+            "reason",
+            STRING,
+            "Why: created, kind of the election, fenced, controlled_shutdown, log_directory, broker_away, broker_back, "
+            "joined_isr, leader_away, reassignment, topic_deleted.",
+        ),
+        Column("leader_epoch", INT32, "Leader epoch in force."),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "step"),
 )
 
 LOG_TRUNCATIONS = Table(
@@ -326,8 +467,12 @@ REPLAY_TABLES: tuple[Table, ...] = (
     LEO_TIMELINE,
     HW_TIMELINE,
     ISR_TIMELINE,
+    ISR_FLAPS,
     LEADERSHIP_TIMELINE,
+    STATE_TRANSITIONS,
     LOG_TRUNCATIONS,
+    FETCH_ROUNDS,
+    COMMIT_LATENCY,
     DATA_LOSS_INCIDENTS,
     CONFORMANCE,
 )

@@ -14,6 +14,14 @@ from pipelines.expectations.rules import Rule
 _SO_FAR: Final = "ORDER BY seq, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 _BEFORE: Final = "ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 _PARTITION: Final = "topic, incarnation, partition"
+_WITH_SEQ: Final = (
+    "leo_timeline",
+    "hw_timeline",
+    "isr_timeline",
+    "log_truncations",
+    "fetch_rounds",
+    "commit_latency",
+)
 _EXACT: Final = "('observed', 'derived')"
 CONFORMANCE_MIN_PERCENT: Final = 99
 
@@ -175,17 +183,30 @@ LOSS_ACKNOWLEDGED = Rule(
     WHERE coalesce(acked_all, 0) + coalesce(acked_one, 0) > records""",
 )
 
+COMMIT_RAISES_HW = Rule(
+    "commit_raises_hw",
+    "commit_latency",
+    "What committed a batch raised its leader's high watermark beyond it.",
+    reads=("hw_timeline",),
+    breaches=f"""
+    SELECT {", ".join(f"batch.{n}" for n in ("topic", "incarnation", "partition", "seq", "commit_seq", "last_offset"))}
+    FROM {{commit_latency}} AS batch LEFT ANTI JOIN {{hw_timeline}} AS raise
+      ON {_same_partition("batch", "raise")} AND batch.broker_id = raise.broker_id
+      AND batch.commit_seq = raise.seq AND raise.hw > batch.last_offset
+    WHERE batch.commit_seq IS NOT NULL""",
+)
+
 ROWS_JOIN_EVENTS = Rule(
     "rows_join_events",
     "replication_events",
     "Every row of a timeline stands at the seq of an event.",
-    reads=("leo_timeline", "hw_timeline", "isr_timeline", "log_truncations"),
+    reads=_WITH_SEQ,
     breaches="\n    UNION ALL\n".join(
         f"""
     SELECT '{table}' AS in_table, {", ".join(f"line.{n}" for n in ("topic", "incarnation", "partition", "seq"))}
     FROM {{{table}}} AS line LEFT ANTI JOIN {{replication_events}} AS event
       ON {_same_partition("line", "event")} AND line.seq = event.seq"""
-        for table in ("leo_timeline", "hw_timeline", "isr_timeline", "log_truncations")
+        for table in _WITH_SEQ
     ),
 )
 
@@ -222,6 +243,7 @@ INVARIANTS: tuple[Rule, ...] = (
     LOSS_WITHIN_CUT,
     LOSS_TOTALS,
     LOSS_ACKNOWLEDGED,
+    COMMIT_RAISES_HW,
     ROWS_JOIN_EVENTS,
     PARTITIONS_HAVE_ISR,
     ENGINE_CONFORMS,

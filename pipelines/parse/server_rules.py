@@ -52,6 +52,7 @@ _PENDING = (
 )
 _EXPAND = rf"PendingExpand\w+\((?:isr=[^)]*\), )?newInSyncReplicaId=(?P<replica_id>\d+), {_PENDING}"
 _SHRINK = rf"PendingShrink\w+\((?:isr=[^)]*\), )?outOfSyncReplicaIds=[^)]*\), {_PENDING}"
+_WHY = r"(?:.*? (?P<value>(?:since|because|due to) .*)|.*)"
 _ENQUEUED = (
     r"Enqueued ISR change to state LeaderAndIsr\(leader=(?P<leader_id>-?\d+), leaderEpoch=(?P<leader_epoch>-?\d+), "
     r"isr=(?P<isr>[^)]*\)), zkVersion=(?P<partition_epoch>\d+)\) after transition to "
@@ -133,14 +134,14 @@ PARTITION_RULES = (
         "Partition: Failed",
         "3.1-",
         "isr_update failed",
-        rf"Failed to (?:alter partition|update ISR) to (?:{_EXPAND}).*",
+        rf"Failed to (?:alter partition|update ISR) to (?:{_EXPAND}){_WHY}",
         keep_text=True,
     ),
     Rule(
         "Partition: Failed",
         "2.7-",
         "isr_update failed",
-        rf"Failed to (?:alter partition|update ISR) to Pending(?:Shrink\w+\(.*?{_PENDING})?.*",
+        rf"Failed to (?:alter partition|update ISR) to Pending(?:Shrink\w+\(.*?{_PENDING})?{_WHY}",
         keep_text=True,
     ),
     Rule(
@@ -175,6 +176,15 @@ STATE_CHANGE_RULES = (
         r"(?P<leader_epoch>-?\d+) from offset (?P<offset>-?\d+) with (?:partition epoch (?P<partition_epoch>-?\d+), )?"
         r"high watermark (?P<hw>-?\d+),? ISR \[(?P<isr>[\d, ]*)\],? adding ?[rR]eplicas "
         r"\[(?P<adding_replicas>[\d, ]*)\] (?:and )?removing ?[rR]eplicas \[(?P<removing_replicas>[\d, ]*)\].*",
+    ),
+    Rule(
+        "logger: Skipped",
+        "3.3-",
+        "isr_update metadata",
+        rf"Skipped the become-leader state change for {_TP} with topic id "
+        r"(?:None|(?:Some\()?(?P<topic_id>[\w-]+)\)?) and partition state .*?leaderEpoch=(?P<leader_epoch>-?\d+), "
+        r"isr=\[(?P<isr>[\d, ]*)\], partitionEpoch=(?P<partition_epoch>\d+), .* since it is already the leader with "
+        r"leader epoch .*",
     ),
     Rule(
         "logger: Follower",
@@ -491,4 +501,33 @@ LIFECYCLE_RULES = (
     ),
 )
 
-RULES = (*PARTITION_RULES, *STATE_CHANGE_RULES, *LOG_RULES, *FETCHER_RULES, *LIFECYCLE_RULES)
+# Who is alive, as ZooKeeper's controller counts it: all that elections ask.
+CONTROLLER_RULES = (
+    Rule(
+        "KafkaController: Newly",
+        "1.0-3.9",
+        "broker_lifecycle live_brokers",
+        r"Newly added brokers: .*, all live brokers: (?P<replicas>[\d,]*)",
+    ),
+    Rule(
+        "KafkaController: Currently",
+        "1.0-3.9",
+        "broker_lifecycle controller_starts",
+        r"Currently active brokers in the cluster: (?P<replicas>.*)",
+    ),
+    Rule(
+        "KafkaController: Shutting",
+        "1.0-3.9",
+        "broker_lifecycle stopping_broker",
+        r"Shutting down broker (?P<subject_broker_id>\d+)",
+    ),
+)
+
+RULES = (
+    *PARTITION_RULES,
+    *STATE_CHANGE_RULES,
+    *LOG_RULES,
+    *FETCHER_RULES,
+    *LIFECYCLE_RULES,
+    *CONTROLLER_RULES,
+)

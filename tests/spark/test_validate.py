@@ -65,6 +65,8 @@ FAULTS: dict[str, Plant] = {
     ),
     "data_loss_incidents.loss_totals": put("data_loss_incidents", 0, records=4),
     "data_loss_incidents.loss_acknowledged": put("data_loss_incidents", 0, acked_all=1),
+    "commit_latency.commit_raises_hw": put("commit_latency", 0, commit_seq=2),
+    "fetch_rounds.at_once_did_not_wait": put("fetch_rounds", 0, completed_by="no_wait"),
     "replication_events.rows_join_events": put("log_truncations", 0, seq=60),
     "replication_events.partitions_have_isr": lambda rows: rows["isr_timeline"].clear(),
     "conformance.engine_conforms": put("conformance", 0, matched=190),

@@ -87,9 +87,12 @@ def test_forgotten_partition_is_fetched_no_more() -> None:
     session.send(100, 1)
     session.send(200, 2, {"forgotten": True, "in_request": False, "in_response": False})
     session.send(300, 3)
-    first, run = session.rebuilt()
+    first, run, forgotten, left_out = session.rebuilt()
     assert first["run_count"] is None
-    assert (run["run_count"], run["ts"]) == (1, at(100))
+    assert (run["kind"], run["run_count"], run["ts"]) == ("fetch", 1, at(100))
+    assert forgotten["forgotten"]
+    assert forgotten["fetch_offset"] is None
+    assert (left_out["kind"], left_out["run_count"], left_out["ts"]) == ("left_out", 2, at(200))
 
 
 def test_gap_in_the_epochs_leaves_nothing_known_until_the_partition_is_listed_again() -> None:

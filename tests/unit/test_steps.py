@@ -493,6 +493,8 @@ SWITCHES: dict[str, list[tuple[str, int]]] = {
     "hw_needs_min_isr": [("3.6.2", 0), ("3.7.0", 1)],
     "hw_after_isr_commit": [("2.6.3", 1), ("2.7.0", 0), ("3.0.2", 0), ("3.1.0", 1)],
     "isr_change_pending": [("2.6.3", 0), ("2.7.0", 1)],
+    "expiry_twice_per_lag": [("0.10.1", 0), ("0.10.2", 1)],
+    "expiry_spares_equal_leo": [("2.0.1", 0), ("2.1.0", 1)],
     "expand_needs_unfenced": [("3.2.3", 0), ("3.3.0", 1)],
     "remembered_leo_max": [("3.2.3", 0), ("3.3.0", 1)],
     "hw_over_caught_up": [("0.10.1.1", 0), ("0.10.2.0", 1)],

@@ -100,3 +100,21 @@ def test_record_that_the_next_leader_cut_to_its_hw_is_an_hw_truncation() -> None
     (row,) = tables_of(cut_to_hw().events(**OLD))["data_loss_incidents"].to_pylist()
     assert (row["mechanism"], row["severity"], slots(row), row["acked_all"]) == ("hw_truncation", "S0", [(0, 0, 0)], 1)
     assert [link["what"].split()[2] for link in row["chain"]] == ["of", "cut", "elected"]
+
+
+def test_follower_without_a_line_takes_its_role_up_while_it_handles_the_request() -> None:
+    history = History()
+    tell(history, 20, 1, (1, 0, 0), [1, 2])
+    tell(history, 20, 2, (1, 0, 0), [1, 2])
+    history.role(10, 1, "leader", 0, offset=0, hw=0)
+    history.produce(100, 1, 0, acks=1)
+    history.fetch(110, 1, 2, 0, bytes=100, hw=0)
+    history.fetch(150, 1, 2, 1, hw=1)
+    line = {"broker_id": 2, "source_file": "server-2.log"}
+    history.add("log_load", 990, name="completed", offset=1, **line)
+    history.add("log_load", 1000, name="loaded", hw=1, **line)
+    state = {"leader_id": 1, "leader_epoch": 1, "partition_epoch": 1, "isr": [1], "replicas": [1, 2, 3]}
+    history.request("leader_and_isr", 1020, "controller-2b", broker_id=2, total_us=50_000, local_us=45_000, **state)
+    roles = of_kind(history.events(kafka_version="2.4.1"), "role_change", "log_load")
+    mine = [(row["kind"], row["leader_epoch"], row["leo"]) for row in roles if row["broker_id"] == 2]
+    assert mine == [("role_change", 0, None), ("log_load", None, 1), ("role_change", 1, 1)]

@@ -68,7 +68,11 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
     config = getattr(manifest, "broker_config", {})
     return Cluster(
         recording_id=name,
-        rows=[row for row in rows if row["kind"] != "topic_change" and row["partition"] is None],
+        rows=[
+            row
+            for row in rows
+            if row["partition"] is None and (row["kind"] != "topic_change" or row["name"] == "remove")
+        ],
         topics=topics,
         created=created,
         standstills=dict(standstills),

@@ -1,0 +1,276 @@
+"""`isr_timeline` and `isr_flaps` of one partition: why each replica left and joined, and what became of each request.
+
+The kernel says that the ISR moved and how far each mover was behind as its leader knew it; what the fetches before it
+were, what was asked for and how it ended is put to it here, on the few rows that there are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replay import encoding as c
+from replay.isr_lifecycle import BELOW_EPOCH_START, BELOW_HW, FENCED, IN_FLIGHT, NEVER_FETCHED, NOT_ASSIGNED, STOPPING
+from replay.state import UNSET, Ints
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BLOCKS = (  # the condition that became true last: a fetch can only have moved the offsets, so these come first
+    (NEVER_FETCHED, "first_fetch"),
+    (BELOW_HW, "leo_reached_hw"),
+    (BELOW_EPOCH_START, "epoch_start_reached"),
+    (FENCED, "unfenced"),
+    (STOPPING, "shutdown_over"),
+    (NOT_ASSIGNED, "assigned"),
+    (IN_FLIGHT, "change_was_in_flight"),
+)
+BY_CONTROLLER = {"fenced": "fenced", "controlled_shutdown": "stopped", "reassignment": "reassigning"}
+FETCH_COLUMNS = ("seq", "ts", "broker_id", "replica_id", "error_code", "run_count", "run_until")
+
+
+class Fetches:
+    """Follower fetches of the last lag time: what a leader saw of each replica before the ISR moved."""
+
+    def __init__(self) -> None:
+        """Nothing seen yet."""
+        self.seen: dict[str, Ints] = {name: np.zeros(0, np.int64) for name in FETCH_COLUMNS}
+        self.last: dict[tuple[int, int], int] = {}
+
+    def add(self, batch: pa.Table) -> None:
+        """Take in the fetches of a batch of events."""
+        mine = batch.filter(pc.equal(batch.column("kind"), "fetch_update"))
+        for name in FETCH_COLUMNS:
+            missing = UNSET if name == "run_until" else 0
+            values = mine.column(name).cast(pa.int64()).fill_null(missing).to_numpy(zero_copy_only=False)
+            self.seen[name] = np.concatenate([self.seen[name], np.asarray(values, np.int64)])
+
+    def forget(self, lag_us: int) -> None:
+        """Drop what lies further back than any later row can ask for, but each replica's last fetch."""
+        seen = self.seen
+        if not len(seen["ts"]):
+            return
+        ends = np.maximum(seen["ts"], seen["run_until"])
+        for broker, replica, end in zip(
+            seen["broker_id"].tolist(), seen["replica_id"].tolist(), ends.tolist(), strict=True
+        ):
+            key = (broker, replica)
+            self.last[key] = max(self.last.get(key, 0), end)
+        keep = ends >= ends.max() - 4 * lag_us
+        self.seen = {name: column[keep] for name, column in seen.items()}
+
+    def before(self, seq: int, ts: int, pair: tuple[int, int], lag_us: int) -> tuple[int, int, int | None]:
+        """(fetches, of them refused, time of the last) of (leader, replica) in the lag time before row `seq` at `ts`.
+
+        A run of unlisted fetches counts by the part of it that lies in the lag time.
+        """
+        seen = self.seen
+        mine = (
+            (seen["broker_id"] == pair[0]) & (seen["replica_id"] == pair[1]) & (seen["seq"] < seq) & (seen["ts"] <= ts)
+        )
+        begin = seen["ts"][mine]
+        is_run = seen["run_until"][mine] != UNSET
+        end = np.where(is_run, np.minimum(np.maximum(seen["run_until"][mine], begin), ts), begin)
+        last = max([int(end.max())] if len(end) else [], default=self.last.get(pair, 0))
+        length = np.maximum(np.where(is_run, seen["run_until"][mine] - begin, 0), 1)
+        inside = np.maximum(end - np.maximum(begin, ts - lag_us), 0)
+        whole = (begin > ts - lag_us).astype(np.int64)
+        count = np.where(
+            is_run, np.ceil(seen["run_count"][mine] * np.minimum(inside / length, 1)).astype(np.int64), whole
+        )
+        refused = np.where(seen["error_code"][mine] > 0, count, 0)
+        return int(count.sum()), int(refused.sum()), last or None
+
+
+class IsrRows:
+    """The rows of one partition's ISR, as they come, finished at the end."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.fetches = Fetches()
+        self.rows: list[dict[str, Any]] = []
+        self.pending: dict[str, Any] | None = None  # the request in flight
+        self.asked: dict[str, Any] | None = None  # the last one, whatever became of it
+        self.flaps: list[dict[str, Any]] = []
+        self.left: dict[int, dict[str, Any]] = {}
+        self.times: dict[int, int] = {}
+
+    def add(self, batch: pa.Table, rows: list[dict[str, Any]], moves: list[dict[str, Any]], lag_us: int) -> None:
+        """One batch of events, and the kernel's rows for it: in seq order, ids and times as numbers."""
+        self.fetches.add(batch)
+        by_row: dict[tuple[int, int], list[dict[str, Any]]] = {}
+        for move in moves:
+            by_row.setdefault((move["seq"], move["state"]), []).append(move)
+        requests = batch.filter(pc.equal(batch.column("kind"), "isr_request")).to_pylist()
+        steps = [(row["seq"], 1, row) for row in rows] + [(event["seq"], 0, event) for event in requests]
+        for _, is_row, item in sorted(steps, key=lambda step: step[:2]):
+            if is_row:
+                self.add_row(item, by_row.get((item["seq"], item["state_code"]), []), lag_us)
+            else:
+                self.note_request(item)
+        self.fetches.forget(lag_us)
+
+    def note_request(self, event: dict[str, Any]) -> None:
+        """What the leader asked, or learned of a request, as a source tells it."""
+        held = self.pending
+        if event["cause"].startswith("pending_"):
+            self.throttled, self.stood_still_us = event["throttled"] or [], event["stood_still_us"] or 0
+            if held is not None and same_request(held, event):
+                held["evidence"] = "observed"
+        elif held is not None and event["cause"] in ("reset", "refused", "retried"):
+            held["error_code"] = event["error_code"]
+            if event["cause"] != "retried":
+                held["outcome"] = "rejected"
+                self.pending = None
+
+    throttled: Sequence[int] = ()
+    stood_still_us: int = 0
+
+    def add_row(self, row: dict[str, Any], moves: list[dict[str, Any]], lag_us: int) -> None:
+        """One row: whom it moved and why; and the request that it begins or ends."""
+        committed = row["state"] == "committed"
+        self.settle(row)
+        movers = [self.mover(row, move, lag_us) for move in moves] if row["isr_before"] else []
+        row["movers"] = movers or None
+        told = max(movers, key=lambda m: (m["ms_since_caught_up"] or 0, -m["broker_id"]), default=None)
+        for name in ("leo_gap", "ms_since_caught_up", "remote_leo", "fetches_in_lag_time", "last_fetch_ts", "reason"):
+            row[name] = told[name] if told is not None else None
+        row.setdefault("outcome", None)
+        row.setdefault("error_code", None)
+        if committed:
+            for mover in movers:
+                self.note_flap(row, mover)
+        else:
+            self.pending = self.asked = row
+        self.rows.append(row)
+
+    def settle(self, row: dict[str, Any]) -> None:
+        """What came of the request in flight, now that another row follows it."""
+        held = self.pending
+        if held is None:
+            return
+        if row["leader_epoch"] > held["leader_epoch"]:
+            held["outcome"] = "new_leader_epoch"
+        elif row["state"] == "committed" and row["isr"] == held["isr"]:
+            held["outcome"] = "committed"
+        else:
+            held["outcome"] = "superseded"
+        self.pending = None
+
+    def mover(self, row: dict[str, Any], move: dict[str, Any], lag_us: int) -> dict[str, Any]:
+        """One replica that joined or left: how far behind, what it had fetched, and why."""
+        replica, leader = move["replica"], move["leader"]
+        count, refused, last = 0, 0, None
+        if leader is not None and leader != replica:
+            count, refused, last = self.fetches.before(row["seq"], row["ts"], (leader, replica), lag_us)
+        known = None if leader is None or leader == replica else (count, refused)
+        return {
+            "broker_id": replica,
+            "joined": move["joined"],
+            "reason": self.why_joined(row, move) if move["joined"] else self.why_left(row, move, known, lag_us),
+            "remote_leo": move["remote"],
+            "leo_gap": move["gap"],
+            "ms_since_caught_up": None if move["us"] is None else move["us"] // 1000,
+            "fetches_in_lag_time": None if known is None else count,
+            "last_fetch_ts": last,
+        }
+
+    def asked_before(self, row: dict[str, Any], replica: int) -> dict[str, Any] | None:
+        """What was said of this replica in the request that a committed row grants."""
+        held = self.asked
+        if held is None or held["leader_epoch"] != row["leader_epoch"] or held["isr"] != row["isr"]:
+            return None
+        return next((mover for mover in held["movers"] or () if mover["broker_id"] == replica), None)
+
+    def why_left(self, row: dict[str, Any], move: dict[str, Any], fetched: tuple[int, int] | None, lag_us: int) -> str:
+        """Reason of a removal, of the closed list in `schemas.tables`.
+
+        A leader that stood still finds everybody late: that is the reason where they were not without it.
+        """
+        replica = move["replica"]
+        if row["state"] == "committed":
+            if row["change"] in BY_CONTROLLER:
+                return BY_CONTROLLER[row["change"]]
+            before = self.asked_before(row, replica)
+            if before is not None:
+                return str(before["reason"])
+            if row["change"] != "shrink":
+                return "left_by_controller"
+        elif self.stood_still_us and (move["us"] or 0) - self.stood_still_us <= lag_us:
+            return "leader_stood_still"
+        elif replica in self.throttled:
+            return "throttled"
+        if fetched is None:
+            return "unknown"
+        count, refused = fetched
+        if not count:
+            return "no_fetches"
+        return "fetch_errors" if 2 * refused >= count else "fetching_but_behind"
+
+    def why_joined(self, row: dict[str, Any], move: dict[str, Any]) -> str:
+        """Which condition of an expansion became true last."""
+        if row["state"] == "committed":
+            before = self.asked_before(row, move["replica"])
+            if before is not None:
+                return str(before["reason"])
+            return "unknown" if row["change"] == "expand" else "by_controller"
+        return next((word for bit, word in BLOCKS if move["blocked"] & bit), "asked_again")
+
+    def note_flap(self, row: dict[str, Any], mover: dict[str, Any]) -> None:
+        """A replica that left and came back is one flap."""
+        replica = mover["broker_id"]
+        if not mover["joined"]:
+            self.left[replica] = {"row": row, "mover": mover}
+            return
+        gone = self.left.pop(replica, None)
+        if gone is None:
+            return
+        self.times[replica] = self.times.get(replica, 0) + 1
+        self.flaps.append(
+            {
+                "seq": gone["row"]["seq"],
+                "broker_id": replica,
+                "leader_id": gone["row"]["leader_id"],
+                "leader_epoch": gone["row"]["leader_epoch"],
+                "left_ts": gone["row"]["ts"],
+                "back_ts": row["ts"],
+                "back_seq": row["seq"],
+                "back_leader_id": row["leader_id"],
+                "out_ms": (row["ts"] - gone["row"]["ts"]) // 1000,
+                "times": self.times[replica],
+                "left_reason": gone["mover"]["reason"],
+                "back_reason": mover["reason"],
+                "evidence": row["evidence"],
+            }
+        )
+
+
+def same_request(row: dict[str, Any], event: dict[str, Any]) -> bool:
+    """Whether a pending row is what an event of the leader asks for."""
+    return (
+        row["state"] == event["cause"]
+        and row["leader_epoch"] == event["leader_epoch"]
+        and sorted(row["isr"]) == sorted(event["isr"] or [])
+    )
+
+
+def moves_of(matrix: Ints, brokers: Sequence[int]) -> list[dict[str, Any]]:
+    """The kernel's moves, with broker ids and nulls."""
+    out = []
+    for line in matrix.tolist():
+        move = dict(zip(c.MOVE_ROW, line, strict=True))
+        out.append(
+            {
+                **{name: None if move[name] == UNSET else move[name] for name in ("remote", "gap", "us")},
+                "seq": move["seq"],
+                "state": move["state"],
+                "replica": brokers[move["replica"]],
+                "joined": bool(move["joined"]),
+                "leader": brokers[move["leader"]] if move["leader"] >= 0 else None,
+                "blocked": move["blocked"],
+            }
+        )
+    return out

@@ -1,0 +1,146 @@
+"""What brokers tell of their roles in a partition: roles taken, logs loaded, cut and lost, each with its epoch.
+
+A broker's lines are walked in their order; a line about the log belongs to the role that the broker had then.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from replay.encoding import LOG_CREATED
+from replay.rows import Row
+from replay.spine import micros
+from replay.windows import phases
+
+KINDS = ("role_change", "log_load", "truncation", "storage_failure", "log_start_change")
+CUT_CAUSES = {
+    "high_watermark": "high_watermark",
+    "leader_epoch": "leader_epoch",
+    "reset": "out_of_range",
+    "reset_full": "out_of_range",
+}
+RoleKey = tuple[int, int]  # broker, leader epoch
+
+
+@dataclass(slots=True)
+class Roles:
+    """Lines by the role that they belong to."""
+
+    lines: dict[RoleKey, Row] = field(default_factory=dict)  # the line about taking it up
+    loads: dict[RoleKey, Row] = field(default_factory=dict)  # the load of the log just before
+    rejoins: dict[RoleKey, list[tuple[Row, Row]]] = field(default_factory=lambda: defaultdict(list))  # load and line
+    cuts: dict[RoleKey, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    storage_failures: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))  # by leader epoch
+    log_starts: dict[RoleKey, list[Row]] = field(default_factory=lambda: defaultdict(list))
+
+
+def moment(row: Row) -> int:
+    """When a broker did what a row tells of, microseconds on its clock."""
+    return row["taken_us"] if row["taken_us"] is not None else micros(row["ts"])
+
+
+def roles_of(rows: list[Row]) -> Roles:
+    """All lines of a partition -> by role."""
+    lines = [r for r in rows if r["kind"] in KINDS and r["ts"] is not None and r["broker_id"] is not None]
+    lines += told_roles(rows, lines)
+    lines.sort(key=lambda r: (r["broker_id"], moment(r), r["source_file"], r["source_line"]))
+    found = Roles()
+    for broker, own in groupby(lines, key=lambda r: r["broker_id"]):
+        walk = Walk(found, broker)
+        for row in own:
+            walk.take(row)
+    return found
+
+
+class Walk:
+    """One broker's lines, in their order."""
+
+    def __init__(self, found: Roles, broker: int) -> None:
+        """Nothing is known of `broker` yet; what is found goes into `found`."""
+        self.found, self.broker = found, broker
+        self.epoch: int | None = None  # of its role
+        self.end: Row | None = None  # where its log ends, as it was read last
+        self.loaded: Row | None = None  # the load that no role has followed yet
+        self.cause: str | None = None  # of the cut that the log's next line is about
+        self.created = False  # whether the log was made, not read, since the last load
+
+    @property
+    def key(self) -> RoleKey:
+        """The role that the broker has."""
+        return self.broker, -1 if self.epoch is None else self.epoch
+
+    def take(self, row: Row) -> None:
+        """The next line."""
+        if row["kind"] == "truncation":
+            self.cut(row)
+        elif row["kind"] == "storage_failure":
+            self.found.storage_failures[self.key[1]].append(row)
+        elif row["kind"] == "log_start_change":
+            self.found.log_starts[self.key].append(row)
+        elif row["kind"] == "log_load":
+            self.load(row)
+        elif row["leader_epoch"] is not None:
+            self.role(row)
+
+    def cut(self, row: Row) -> None:
+        """A follower's line says why it cuts, the log's own line that follows to where."""
+        cause, self.cause = self.cause, CUT_CAUSES.get(row["name"])
+        if row["name"] == "log" and self.epoch is not None:
+            rejoined = len(self.found.rejoins.get(self.key, ()))
+            self.found.cuts[self.key].append(Row({**row, "cause": cause or "leader_epoch", "rejoined": rejoined}))
+
+    def load(self, row: Row) -> None:
+        """Logs are read as a broker starts (and their ends stated again after a cut), partitions then loaded."""
+        if row["name"] == "created":
+            self.created = True
+        elif row["hw"] is None:
+            if row["name"] == "completed" or self.end is None or self.end["name"] != "completed":
+                self.end = row
+        else:
+            offset = row["offset"] if row["offset"] is not None or self.end is None else self.end["offset"]
+            made = LOG_CREATED if self.created and self.epoch is not None else None
+            self.loaded = Row({**row, "offset": offset, "cause": made})
+            self.end, self.created = None, False
+
+    def role(self, row: Row) -> None:
+        """A role taken up; taken up again in the same epoch after a load, it is a restart within the epoch."""
+        self.epoch = row["leader_epoch"]
+        load, self.loaded = self.loaded, None
+        if self.key in self.found.lines:
+            if load is not None:
+                self.found.rejoins[self.key].append((load, row))
+            return
+        self.found.lines[self.key] = row
+        if load is not None:
+            self.found.loads[self.key] = load
+            if row["offset"] is None:
+                self.found.lines[self.key] = Row({**row, "offset": load["offset"]})
+
+
+def told_roles(rows: list[Row], lines: list[Row]) -> list[Row]:
+    """Roles of which only the controller's LeaderAndIsr request tells: followers up to 2.5 write no line about theirs.
+
+    A broker takes the role up while it handles the request, right after it has loaded the log, where it had to.
+    """
+    stated = {(row["broker_id"], row["leader_epoch"]) for row in lines if row["kind"] == "role_change"}
+    loads: dict[int, list[Row]] = defaultdict(list)
+    for row in lines:
+        if row["kind"] == "log_load" and row["hw"] is not None:
+            loads[row["broker_id"]].append(row)
+    out: dict[RoleKey, Row] = {}
+    for row in rows:
+        key = (row["broker_id"], row["leader_epoch"])
+        follows = row["kind"] == "leader_and_isr" and not row["error_code"] and row["leader_id"] != row["broker_id"]
+        if not follows or key in stated or row["ts"] is None:
+            continue
+        at = phases(row)
+        role = Row({**row, "kind": "role_change", "name": "follower", "offset": None, "hw": None, "taken_us": at.taken})
+        load = next((r for r in loads[row["broker_id"]] if at.taken <= micros(r["ts"]) <= at.stamp), None)
+        if load is not None:
+            place = {name: load[name] for name in ("source_file", "source_line")}
+            role = Row({**role, **place, "taken_us": micros(load["ts"])})
+        if key not in out or moment(role) < moment(out[key]):
+            out[key] = role
+    return list(out.values())

@@ -1,0 +1,132 @@
+"""Who was alive, and what the rule says, where the controller keeps its state in ZooKeeper.
+
+The active controller writes whom it sees alive, and who asked to shut down, before it elects; its decisions are known
+from the requests that it then sent to the brokers. Lines of different brokers are put beside each other by their
+stamps. A leader that no line shows alive was not chosen with that view: then the view is not the one of the decision,
+and nothing is compared.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from replay.ballots import UNCLEAN_SETTING, Vote, stated_settings
+from replay.election_rules import NO_CANDIDATE, NO_LEADER, NOT_KNOWN, Ballot, Choice, choose, election_rules_of
+from replay.spine import micros
+from replay.windows import phases
+
+if TYPE_CHECKING:
+    from replay.profile import Version
+    from replay.rows import Row
+    from replay.spine import Decision
+
+LIVE_BROKERS, CONTROLLER_STARTS, STOPPING_BROKER = "live_brokers", "controller_starts", "stopping_broker"
+VIEW_LINES = (LIVE_BROKERS, CONTROLLER_STARTS, STOPPING_BROKER)
+
+
+def view_lines(cluster: list[Row]) -> list[Row]:
+    """The controllers' lines about who is alive, by time."""
+    found = [r for r in cluster if r["kind"] == "broker_lifecycle" and r["name"] in VIEW_LINES]
+    return sorted(found, key=lambda r: (r["ts"], r["source_file"], r["source_line"]))
+
+
+class View:
+    """Whom the controller counts as alive and as shutting down, line by line."""
+
+    def __init__(self) -> None:
+        """No line yet."""
+        self.alive: frozenset[int] | None = None
+        self.stopping: frozenset[int] = frozenset()
+
+    def take(self, row: Row) -> None:
+        """The next line; a new controller knows of nobody that shuts down."""
+        if row["name"] == STOPPING_BROKER:
+            self.stopping |= {row["subject_broker_id"]}
+            return
+        self.alive = frozenset(row["replicas"] or ())
+        self.stopping = frozenset() if row["name"] == CONTROLLER_STARTS else self.stopping & self.alive
+
+
+def decided_us(decision: Decision) -> int:
+    """When a broker heard of it, microseconds: the arrival of a request, the stamp of a line."""
+    return phases(decision.row).taken if decision.row["correlation_id"] is not None else micros(decision.row["ts"])
+
+
+def zookeeper_votes(decisions: list[Decision], cluster: list[Row], own: list[Row], version: Version) -> None:
+    """Set `vote` of every decision whose view of the brokers is known; `own` are the partition's facts."""
+    lines = view_lines(cluster)
+    settings = stated_settings(cluster)
+    topic = sorted((r for r in own if r["kind"] == "config_change" and r["name"] == UNCLEAN_SETTING), key=by_time)
+    rules = election_rules_of(version, zookeeper=True, eligible_replicas=False)
+    view = View()
+    place = 0
+    before: Decision | None = None
+    for decision in decisions:
+        at = decided_us(decision)
+        while place < len(lines) and micros(lines[place]["ts"]) <= at:
+            view.take(lines[place])
+            place += 1
+        stated = [r["value"] for r in topic if micros(r["ts"]) <= at]
+        unclean = (stated[-1] if stated else settings.get(UNCLEAN_SETTING)) == "true"
+        if view.alive is not None:
+            ballot = ballot_of(decision, before, view, unclean=unclean)
+            vote = Vote(ballot, choose(ballot, rules))
+            if vote.choice.rule == NO_CANDIDATE and decision.leader in ballot.live and ballot.kind == "offline":
+                ballot = ballot._replace(unclean=True)  # ElectLeaders with UNCLEAN (2.4+)
+                vote = Vote(ballot, choose(ballot, rules), asked=True)
+            decision.vote = doubted(vote, decision)
+        before = decision
+
+
+def by_time(row: Row) -> tuple[int, int]:
+    """Sort key: stamp, then line."""
+    return micros(row["ts"]), row["source_line"]
+
+
+def ballot_of(decision: Decision, before: Decision | None, view: View, *, unclean: bool) -> Ballot:
+    """What the controller knew, as far as its lines and the state before tell."""
+    alive = view.alive or frozenset()
+    live = alive - view.stopping
+    replicas = decision.replicas
+    concerned = frozenset((*replicas, *(before.replicas if before else ())))
+    if before is None:
+        return Ballot("initial", replicas, (), live & concerned)
+    kind = kind_of(decision, before, view)
+    if kind == "controlled_shutdown":
+        in_sync = tuple(b for b in before.isr if b not in view.stopping)
+    elif kind == "offline" or (kind == "isr_change" and decision.elects):
+        in_sync = tuple(b for b in before.isr if b in live)
+    else:
+        in_sync = decision.isr
+    return Ballot(
+        kind,
+        replicas,
+        in_sync,
+        (alive - view.stopping if kind != "isr_change" else alive) & concerned,
+        leader=before.leader,
+        isr_before=before.isr,
+        unclean=unclean,
+    )
+
+
+def kind_of(decision: Decision, before: Decision, view: View) -> str:
+    """Which election the controller ran: by who led, and what had become of it.
+
+    An election that fails writes nothing: without a leader a partition is only by its replica going offline.
+    """
+    if decision.leader in (before.leader, NO_LEADER):
+        return "isr_change"
+    if before.leader in view.stopping:
+        return "controlled_shutdown"
+    if before.leader not in (view.alive or ()):
+        return "offline"
+    if decision.replicas != before.replicas or before.adding or before.removing:
+        return "reassignment"
+    return "preferred"
+
+
+def doubted(vote: Vote, decision: Decision) -> Vote:
+    """The vote, without its answer where the view cannot be the one of the decision."""
+    if decision.leader == NO_LEADER or decision.leader in vote.ballot.live:
+        return vote
+    return vote._replace(choice=Choice(NOT_KNOWN, None, None, vote.choice.candidates))
