@@ -194,11 +194,16 @@ def leader_low_watermark(s: State, b: int) -> int:
 
 @compiled
 def follower_append(s: State, b: int, r: int, end: int, evidence: int) -> bool:
-    """Step 8: the follower appends what leader b sent, its LEO moves to `end`, the epochs come along."""
+    """Step 8: the follower appends what leader b sent, its LEO moves to `end`, the epochs come along.
+
+    What b sent beyond its known LEO is of its own epoch: an answer may be told before the append that it shows.
+    """
     first = s.leo[r]
     if end <= first:
         return False
     copy_epochs(s, b, r, first, end)
+    if end > s.leo[b] and s.role[b] == ROLE_LEADER:
+        epoch_assign(s, r, s.epoch[b], max(first, s.leo[b]))
     s.leo[r] = end
     s.leo_evidence[r] = evidence
     return True

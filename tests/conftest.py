@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +22,13 @@ os.environ.setdefault("SPARK_CONF_DIR", str(REPOSITORY / "conf"))
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+
+
+# The same examples in every run; `--hypothesis-profile=histories` looks for new ones.
+slow = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+settings.register_profile("steady", derandomize=True, max_examples=60, database=None, **slow)
+settings.register_profile("histories", max_examples=2000, database=None, **slow)
+settings.load_profile("steady")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

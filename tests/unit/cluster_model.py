@@ -59,7 +59,8 @@ class Broker:
     empty: int = -1  # an epoch that it led, or leads, without a record: last in its epoch cache
     incarnation: int = 0
     partition_epoch: int = -1
-    shown: int = 0  # end of its log as a line has told of it
+    shown: int = 0  # end of its log as a fetch, an answer or the first line of an epoch has told of it
+    told_epoch: int = -1
     # while it leads
     epoch_start: int = 0
     isr: set[int] = field(default_factory=set)
@@ -101,6 +102,8 @@ class Truth:
     epochs: list[tuple[int, int]] = field(default_factory=list)
     cuts: list[tuple[int, int, int]] = field(default_factory=list)  # broker, LEO before, after
     acked: dict[Slot, int] = field(default_factory=dict)  # acks of the answer that its client got
+    missing: set[Slot] = field(default_factory=set)  # acknowledged, and not in the log of the last leader
+    returned: set[Slot] = field(default_factory=set)  # were missing for a while
     lost: set[Slot] = field(default_factory=set)
 
     def lost_with(self, acks: int) -> int:
@@ -123,6 +126,7 @@ class Cluster:
         self.parked: dict[int, Parked] = {}
         self.correlations: dict[str, int] = defaultdict(int)
         self.serial = 0
+        self.newest = 0  # the newest leader epoch that a broker has taken up
         # the controller's
         self.leader, self.epoch, self.partition_epoch = 1, 0, 0
         self.isr = set(IDS)
@@ -213,8 +217,11 @@ class Cluster:
         (self.fenced.add if fenced else self.fenced.discard)(b)
 
     def elect(self) -> None:
-        """A live member of the ISR leads, the first of the assignment; nobody where there is none."""
-        live = [b for b in IDS if b in self.isr and b not in self.fenced]
+        """A live member of the ISR leads, the first of the assignment; nobody where there is none.
+
+        (The sessions of brokers that cannot be reached end together, so none of them is elected in between.)
+        """
+        live = [b for b in IDS if b in self.isr and b not in self.fenced and not self.is_unreachable(b)]
         if live:
             self.decide(leader=live[0], isr=set(live))
         elif self.leader != -1:
@@ -267,7 +274,8 @@ class Cluster:
             return
         self.leave(broker)
         broker.epoch, broker.leader, broker.partition_epoch = self.epoch, self.leader, self.partition_epoch
-        broker.shown = broker.leo
+        if broker.told_epoch != self.epoch:
+            broker.shown, broker.told_epoch = broker.leo, self.epoch
         broker.role = "leader" if self.leader == b else "follower"
         stated = {"offset": broker.leo, "hw": broker.hw}
         if broker.role == "leader":
@@ -282,11 +290,14 @@ class Cluster:
         )  # fmt: skip
         self.note(broker)
         if broker.role == "leader":
+            held, self.newest = set(broker.log), self.epoch
+            self.truth.returned |= self.truth.missing & held
+            self.truth.missing = set(self.truth.acked) - held
             self.raise_hw(broker)
 
     def leave(self, broker: Broker) -> None:
         """Whatever waited for the broker's old role is over. Who waits for its HW is answered NOT_LEADER."""
-        for r in [r for r, p in self.parked.items() if p.leader == broker.id or r == broker.id]:
+        for r in [r for r, p in self.parked.items() if broker.id in (p.leader, r)]:
             self.complete(r)
         for produce in broker.waiting:
             self.answer_produce(broker, produce, error=6)
@@ -313,8 +324,8 @@ class Cluster:
 
     def answer_produce(self, b: Broker, produce: Produce, error: int) -> None:
         self.request(
-            "produce", produce.since, produce.place, broker_id=b.id, acks=-1, bytes=BYTES * (produce.end - produce.base),
-            client_id="shop", base_offset=produce.base, error_code=error,
+            "produce", produce.since, produce.place, broker_id=b.id, acks=-1, client_id="shop",
+            bytes=BYTES * (produce.end - produce.base), base_offset=produce.base, error_code=error,
         )  # fmt: skip
         if not error:
             self.truth.acked |= dict.fromkeys(produce.slots, -1)
@@ -343,6 +354,8 @@ class Cluster:
             answer = {"error_code": None, "base_offset": None} if acks == 0 else {"base_offset": base}
             self.request("produce", self.now, place, **sent, **answer)
             self.truth.acked |= dict.fromkeys(slots, acks)
+            if broker.epoch < self.newest:
+                self.truth.missing |= set(slots)
         self.raise_hw(broker)
         for r in [r for r, p in sorted(self.parked.items()) if p.leader == b]:
             self.complete(r)
@@ -512,14 +525,13 @@ class Cluster:
 
     def unclean(self, b: int) -> None:
         """Nobody of the ISR is there: a live broker outside of it leads."""
-        broker = self.brokers[b]
-        if self.leader == -1 and broker.alive and b not in self.fenced and b not in self.isr:
+        if self.leader == -1 and not self.is_unreachable(b) and b not in self.fenced and b not in self.isr:
             self.decide(leader=b, isr={b}, unclean=True)
             self.spread()
 
     def prefer(self, b: int) -> None:
         """A planned change of leader within the ISR."""
-        if self.leader not in (-1, b) and b in self.isr and b not in self.fenced and self.brokers[b].alive:
+        if self.leader not in (-1, b) and b in self.isr and b not in self.fenced and not self.is_unreachable(b):
             self.decide(leader=b)
             self.spread()
 

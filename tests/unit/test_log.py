@@ -91,6 +91,13 @@ def test_stated_target_of_a_truncation_wins_over_the_computed_one() -> None:
     assert s.leo[B] == 2
 
 
+def test_stated_target_beyond_the_end_that_was_told_is_a_later_state() -> None:
+    s = at(led(), leo=20, remote={B: 9})
+    epoch_assign(s, B, 5, 0)
+    apply(s, c.TRUNCATION, broker=B, target=8, diverging_epoch=5, diverging_end=7)
+    assert s.leo[B] == 7
+
+
 def test_known_epoch_keeps_its_start() -> None:
     s = at(led(), leo=9)
     epoch_assign(s, A, EPOCH, 4)

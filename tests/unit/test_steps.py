@@ -285,6 +285,13 @@ def test_follower_appends_what_it_fetched_and_takes_the_epochs_along() -> None:
     assert epoch_at(s, B, 5) == EPOCH
 
 
+def test_records_beyond_the_known_leo_of_the_leader_are_of_its_own_epoch() -> None:
+    s = at(led(), leo=4)
+    s.epoch[A] = EPOCH + 1
+    follower_append(s, A, B, 6, DERIVED)
+    assert (epoch_at(s, B, 3), epoch_at(s, B, 4)) == (EPOCH, EPOCH + 1)
+
+
 @pytest.mark.parametrize(("leader_hw", "hw"), [(4, 4), (9, 6)])
 def test_follower_hw_is_the_least_of_its_leo_and_the_leaders_hw(leader_hw: int, hw: int) -> None:
     s = at(led(), leo=9, remote={B: 6})
