@@ -98,3 +98,28 @@ def test_batches_of_events_may_be_of_any_size(recordings: Path) -> None:
         whole = tables_of(events, rows=1_000_000)
         for size in (7, 1000):
             assert tables_of(events, rows=size) == whole
+
+
+@pytest.mark.parametrize("check", ["fetch_completion", "commit_before_ack"])
+def test_purgatories_agree_with_the_brokers_own_durations(replayed: Any, check: str) -> None:
+    tables, _ = replayed
+    rows = [row for found in tables.values() for row in found["conformance"] if row["check"] == check]
+    compared, matched = (sum(row[name] for row in rows) for name in ("compared", "matched"))
+    assert compared > 200
+    assert matched >= 0.99 * compared
+
+
+def test_every_fetch_is_explained(replayed: Any) -> None:
+    tables, _ = replayed
+    reasons = [row["completed_by"] for found in tables.values() for row in found["fetch_rounds"]]
+    assert len(reasons) > 1000
+    assert reasons.count("unknown") == 0
+    assert reasons.count("throttled") == 0
+
+
+def test_every_batch_answered_without_error_was_committed_first(replayed: Any) -> None:
+    tables, _ = replayed
+    good = [row for found in tables.values() for row in found["commit_latency"] if row["error_code"] == 0]
+    assert len(good) > 200
+    assert all(row["append_ts"] <= row["commit_ts"] <= row["ack_ts"] for row in good)
+    assert all(row["last_replica_id"] is not None for row in good if row["committed_by"] == "fetch")
