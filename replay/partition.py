@@ -19,6 +19,7 @@ from replay import encoding as c
 from replay.columns import offsets, places, stamps, words
 from replay.election_rows import ballot_columns, election_checks, risk_columns
 from replay.encode import brokers_of, encode
+from replay.follower_states import FollowerStates
 from replay.incidents import (
     Ledger,
     Log,
@@ -115,6 +116,7 @@ class PartitionReplay:
         self.cuts: list[dict[str, Any]] = []
         self.changes: dict[int, str] = {}
         self.machines = Machines()
+        self.followers = FollowerStates()
         self.storage: list[dict[str, Any]] = []  # logs loaded, and log directories that failed
 
     def feed(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -129,6 +131,7 @@ class PartitionReplay:
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.history += decisions.values()
         self.machines.take_all(batch.filter(pc.is_in(batch.column("kind"), MOVING_KINDS)))
+        self.followers.take_all(batch, truncate_on_fetch=bool(self.profile.truncate_on_fetch))
         self.storage += rows_of(batch, "log_load")
         self.storage += [row for row in rows_of(batch, "observation") if row["cause"] == c.STORAGE_FAILED]
         facts = iter(sorted((r for kind in LEDGER_KINDS for r in rows_of(batch, kind)), key=lambda r: r["seq"]))
@@ -312,6 +315,7 @@ class PartitionReplay:
         yield "leadership_timeline", self.table("leadership_timeline", self.leaderships)
         yield "data_loss_incidents", self.table("data_loss_incidents", incidents)
         yield "state_transitions", self.table("state_transitions", self.machines.moves)
+        yield "follower_states", self.table("follower_states", self.followers.moves)
         checks = [*election_checks(self.history), *self.machines.checks()]
         self.checks.update({row["check"]: row for row in checks})
         yield "conformance", self.table("conformance", [self.checks[name] for name in sorted(self.checks)])
