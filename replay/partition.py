@@ -20,6 +20,7 @@ from replay.columns import offsets, places, stamps, words
 from replay.election_rows import ballot_columns, election_checks, risk_columns
 from replay.emit import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, N_MOVE, Rows, new_rows
 from replay.encode import brokers_of, encode
+from replay.follower_states import FollowerStates
 from replay.incidents import (
     Ledger,
     Log,
@@ -118,6 +119,7 @@ class PartitionReplay:
         self.changes: dict[int, str] = {}
         self.machines = Machines()
         self.stated: list[dict[str, Any]] = []  # moves that a controller wrote down
+        self.followers = FollowerStates()
         self.storage: list[dict[str, Any]] = []  # logs loaded, and log directories that failed
 
     def feed(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -132,6 +134,7 @@ class PartitionReplay:
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.history += decisions.values()
         self.machines.take_all(batch.filter(pc.is_in(batch.column("kind"), MOVING_KINDS)))
+        self.followers.take_all(batch, truncate_on_fetch=bool(self.profile.truncate_on_fetch))
         self.storage += rows_of(batch, "log_load")
         observations = rows_of(batch, "observation")
         self.storage += [row for row in observations if row["cause"] == c.STORAGE_FAILED]
@@ -319,6 +322,7 @@ class PartitionReplay:
         yield "leadership_timeline", self.table("leadership_timeline", self.leaderships)
         yield "data_loss_incidents", self.table("data_loss_incidents", incidents)
         yield "state_transitions", self.table("state_transitions", self.machines.moves)
+        yield "follower_states", self.table("follower_states", self.followers.moves)
         checks = [*election_checks(self.history), *self.machines.checks()]
         checks += stated_checks(self.machines.moves, self.stated)
         self.checks.update({row["check"]: row for row in checks})

@@ -131,6 +131,15 @@ QUERIES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
             """,
         ),
     ),
+    "follower_states": (
+        (
+            "Which followers stopped fetching, when, and after which error?",
+            """SELECT ts, topic, partition, broker_id, state, cause, error_code
+            FROM follower_states
+            WHERE state IN ('delayed', 'failed')
+            ORDER BY ts""",
+        ),
+    ),
     "state_transitions": (
         (
             "How long was each partition offline, and what brought it back?",

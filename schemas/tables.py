@@ -287,6 +287,45 @@ STATE_TRANSITIONS = Table(
     key=("seq", "step"),
 )
 
+FETCH_STATES = ("truncating", "fetching", "delayed", "failed", "throttled")
+FOLLOWER_STATES = Table(
+    "follower_states",
+    "What each follower's fetcher does with the partition, and what error or event moved it there.",
+    (
+        *PARTITION_KEY,
+        SEQ,
+        TS,
+        required("broker_id", INT32, "The follower."),
+        Column("leader_epoch", INT32, "Leader epoch of the event."),
+        Column(
+            "state_before", STRING, "State before; null: its fetcher did not hold the partition.", values=FETCH_STATES
+        ),
+        Column("state", STRING, "State after; null: its fetcher holds the partition no longer.", values=FETCH_STATES),
+        required(
+            "cause",
+            STRING,
+            "What moved it.",
+            values=(
+                "became_follower",
+                "became_leader",
+                "started",
+                "fetched",
+                "cut",
+                "epoch_asked",
+                "diverging_fetch",
+                "out_of_range",
+                "fenced_leader_epoch",
+                "storage_error",
+                "error",
+                "quota",
+            ),
+        ),
+        Column("error_code", INT32, "Error that the leader answered; null: none."),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "broker_id"),
+)
+
 LOG_TRUNCATIONS = Table(
     "log_truncations",
     "Every time a replica cut its log.",
@@ -470,6 +509,7 @@ REPLAY_TABLES: tuple[Table, ...] = (
     ISR_FLAPS,
     LEADERSHIP_TIMELINE,
     STATE_TRANSITIONS,
+    FOLLOWER_STATES,
     LOG_TRUNCATIONS,
     FETCH_ROUNDS,
     COMMIT_LATENCY,

@@ -1,0 +1,108 @@
+"""A follower's fetch state: whether its fetcher truncates, fetches, waits after an error, or has given up.
+
+A fetcher thread (`AbstractFetcherThread`) holds each of its partitions in a state: Truncating until it has asked where
+its log leaves the leader's, and cut there; then Fetching; Delayed for one backoff after any error; Failed, out of the
+thread, after a storage error or where the leader knows a newer leader epoch; Throttled only for the requests that a
+quota leaves the partition out of, which shows when it goes on as if nothing was. The leader's answers and the
+follower's own events say which; a fetch that is answered ends whatever was before it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replay.encoding import STORAGE_FAILED
+
+TRUNCATING, FETCHING, DELAYED, FAILED, THROTTLED = "truncating", "fetching", "delayed", "failed", "throttled"
+OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH = 1, 74
+STATE_KINDS = pa.array(
+    ["role_change", "log_load", "fetch_update", "fetch_left_out", "epoch_end_offset", "truncation", "observation"]
+)
+COLUMNS = (
+    "kind", "seq", "ts", "broker_id", "replica_id", "leader_epoch", "role", "error_code", "diverging_epoch", "cause",
+    "evidence",
+)  # fmt: skip
+Event = dict[str, Any]
+
+
+class FollowerStates:
+    """The fetch states of one partition's followers, moved by the partition's events in their order."""
+
+    def __init__(self) -> None:
+        """Nobody fetches."""
+        self.states: dict[int, str] = {}  # by broker; absent: its fetcher does not hold the partition
+        self.epochs: dict[int, int] = {}  # leader epoch of the last role that each broker took
+        self.left_out: dict[int, Event] = {}  # the first request without the partition since the last fetch of it
+        self.moves: list[dict[str, Any]] = []  # rows of follower_states
+
+    def take_all(self, events: pa.Table, *, truncate_on_fetch: bool) -> None:
+        """Events of any kinds and in any order: those of `STATE_KINDS` taken in theirs."""
+        mine = events.filter(pc.is_in(events.column("kind"), STATE_KINDS)).select(COLUMNS).sort_by("seq")
+        for event in mine.to_pylist():
+            self.take(event, truncate_on_fetch=truncate_on_fetch)
+
+    def take(self, event: Event, *, truncate_on_fetch: bool) -> None:
+        """One event. `truncate_on_fetch`: fetches find out where logs diverge (2.8+, KIP-595)."""
+        kind = event["kind"]
+        if kind in ("fetch_update", "fetch_left_out", "epoch_end_offset"):
+            if event["replica_id"] is not None and event["replica_id"] >= 0:
+                self.take_answer(event)
+        elif kind == "role_change" and event["role"] == "follower":
+            self.epochs[event["broker_id"]] = event["leader_epoch"]
+            self.move(event["broker_id"], FETCHING if truncate_on_fetch else TRUNCATING, "became_follower", event)
+        elif kind in ("role_change", "log_load"):
+            self.move(event["broker_id"], None, "became_leader" if kind == "role_change" else "started", event)
+        elif kind == "truncation":
+            if event["broker_id"] in self.states:
+                self.move(event["broker_id"], FETCHING, "cut", event)
+        elif event["cause"] == STORAGE_FAILED and event["broker_id"] in self.states:
+            self.move(event["broker_id"], FAILED, "storage_error", event)
+
+    def take_answer(self, event: Event) -> None:
+        """What the leader answered a follower's fetch or question for the end of an epoch."""
+        follower, error = event["replica_id"], event["error_code"] or 0
+        if event["kind"] == "fetch_left_out":
+            if self.states.get(follower) == FETCHING:
+                self.left_out.setdefault(follower, event)
+        elif error == FENCED_LEADER_EPOCH:
+            moved = self.epochs.get(follower, -1) >= (event["leader_epoch"] or 0)  # on, since it asked: it asks again
+            self.move(follower, DELAYED if moved else FAILED, "fenced_leader_epoch", event)
+        elif error == OFFSET_OUT_OF_RANGE and event["kind"] == "fetch_update":
+            self.move(follower, TRUNCATING, "out_of_range", event)
+        elif error:
+            self.move(follower, DELAYED, "error", event)
+        elif event["kind"] == "epoch_end_offset":
+            self.move(follower, TRUNCATING, "epoch_asked", event)
+        elif event["diverging_epoch"] is not None:
+            self.move(follower, TRUNCATING, "diverging_fetch", event)
+        else:
+            if follower in self.left_out:
+                self.move(follower, THROTTLED, "quota", self.left_out[follower])
+            self.move(follower, FETCHING, "fetched", event)
+
+    def move(self, broker: int, state: str | None, cause: str, event: Event) -> None:
+        """Set the state; a row where it changes, or where an error renews the wait."""
+        before = self.states.get(broker)
+        self.left_out.pop(broker, None)
+        if state == before and not event["error_code"]:
+            return
+        if state is None:
+            self.states.pop(broker, None)
+        else:
+            self.states[broker] = state
+        self.moves.append(
+            {
+                "seq": event["seq"],
+                "ts": event["ts"],
+                "broker_id": broker,
+                "leader_epoch": event["leader_epoch"],
+                "state_before": before,
+                "state": state,
+                "cause": cause,
+                "error_code": event["error_code"] or None,
+                "evidence": event["evidence"],
+            }
+        )

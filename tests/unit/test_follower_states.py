@@ -1,0 +1,131 @@
+"""What a follower's fetcher does after each answer and event."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from replay.follower_states import COLUMNS, FollowerStates
+from schemas.tables import TABLES
+
+START = datetime(2026, 11, 21, tzinfo=UTC)
+LEADER, FOLLOWER = 1, 2
+
+
+def event(kind: str, **fields: Any) -> dict[str, Any]:
+    acts = LEADER if kind in ("fetch_update", "fetch_left_out", "epoch_end_offset") else FOLLOWER
+    return {
+        **dict.fromkeys(COLUMNS),
+        "kind": kind,
+        "broker_id": acts,
+        "replica_id": FOLLOWER if acts == LEADER else None,
+        "leader_epoch": 5,
+        "evidence": "observed",
+        **fields,
+    }
+
+
+BECOMES = event("role_change", role="follower")
+
+
+def moves(*events: dict[str, Any], truncate_on_fetch: bool = True) -> list[dict[str, Any]]:
+    rows = [{**e, "seq": n, "ts": START + timedelta(milliseconds=n)} for n, e in enumerate(events)]
+    states = FollowerStates()
+    states.take_all(pa.Table.from_pylist(rows[::-1]), truncate_on_fetch=truncate_on_fetch)
+    return states.moves
+
+
+def states(*events: dict[str, Any], truncate_on_fetch: bool = True) -> list[tuple[str | None, str]]:
+    return [(m["state"], m["cause"]) for m in moves(*events, truncate_on_fetch=truncate_on_fetch)]
+
+
+def after(*answers: dict[str, Any]) -> list[tuple[str | None, str]]:
+    return states(BECOMES, *answers)[1:]
+
+
+def fetch(**fields: Any) -> dict[str, Any]:
+    return event("fetch_update", **{"error_code": 0, **fields})
+
+
+def test_up_to_2_7_a_new_follower_truncates_until_it_has_cut() -> None:
+    asked = event("epoch_end_offset", error_code=0)
+    assert states(BECOMES, asked, event("truncation", cause="leader_epoch"), truncate_on_fetch=False) == [
+        ("truncating", "became_follower"),
+        ("fetching", "cut"),
+    ]
+
+
+def test_up_to_2_7_a_follower_with_nothing_to_cut_fetches_next() -> None:
+    assert states(BECOMES, event("epoch_end_offset", error_code=0), fetch(), truncate_on_fetch=False) == [
+        ("truncating", "became_follower"),
+        ("fetching", "fetched"),
+    ]
+
+
+def test_from_2_8_a_new_follower_fetches_at_once() -> None:
+    assert states(BECOMES, fetch()) == [("fetching", "became_follower")]
+
+
+def test_a_diverging_fetch_truncates_and_then_fetches() -> None:
+    assert after(fetch(diverging_epoch=4), event("truncation", cause="diverging_fetch"), fetch()) == [
+        ("truncating", "diverging_fetch"),
+        ("fetching", "cut"),
+    ]
+
+
+def test_offset_out_of_range_truncates() -> None:
+    assert after(fetch(error_code=1), fetch()) == [("truncating", "out_of_range"), ("fetching", "fetched")]
+
+
+def test_other_errors_delay_by_one_backoff() -> None:
+    for error in (2, 3, 6, 56, 75, 100):
+        assert after(fetch(error_code=error), fetch()) == [("delayed", "error"), ("fetching", "fetched")]
+
+
+def test_every_error_is_a_row() -> None:
+    assert [m["error_code"] for m in moves(BECOMES, fetch(error_code=6), fetch(error_code=3))] == [None, 6, 3]
+
+
+def test_an_error_for_the_end_of_an_epoch_delays() -> None:
+    assert after(event("epoch_end_offset", error_code=6)) == [("delayed", "error")]
+
+
+def test_a_fenced_follower_has_failed_until_it_is_added_anew() -> None:
+    newer = event("role_change", role="follower", leader_epoch=6)
+    assert after(fetch(error_code=74, leader_epoch=6), newer) == [
+        ("failed", "fenced_leader_epoch"),
+        ("fetching", "became_follower"),
+    ]
+
+
+def test_a_fenced_follower_whose_epoch_has_moved_since_is_delayed() -> None:
+    newer = event("role_change", role="follower", leader_epoch=6)
+    assert after(newer, fetch(error_code=74, leader_epoch=6)) == [("delayed", "fenced_leader_epoch")]
+
+
+def test_a_storage_error_at_the_follower_is_failed() -> None:
+    assert after(event("observation", cause="storage_failure")) == [("failed", "storage_error")]
+
+
+def test_a_request_that_leaves_the_partition_out_is_throttled_if_the_follower_goes_on() -> None:
+    left_out = event("fetch_left_out")
+    assert after(left_out, left_out, fetch()) == [("throttled", "quota"), ("fetching", "fetched")]
+    assert after(left_out, event("log_load")) == [(None, "started")]
+
+
+def test_a_leader_and_a_started_broker_have_no_fetcher() -> None:
+    assert after(event("role_change", role="leader")) == [(None, "became_leader")]
+    assert states(event("log_load")) == []
+
+
+def test_consumers_and_other_replicas_move_nothing() -> None:
+    assert after(fetch(replica_id=-1, error_code=6)) == []
+
+
+def test_rows_fit_the_table() -> None:
+    table = TABLES["follower_states"]
+    for move in moves(BECOMES, fetch(error_code=6), fetch(), event("log_load")):
+        assert set(move) <= {column.name for column in table.columns}
+        assert move["cause"] in (table.column("cause").values or ())
