@@ -11,6 +11,7 @@ from replay.encoding import STORAGE_FAILED
 from replay.isr_requests import (
     Joins,
     interleaved,
+    learnt_awake,
     learnt_before,
     request_operations,
     with_expansions,
@@ -165,7 +166,7 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
     items: list[tuple[int, int, Operation]] = []
     for place, decision in enumerate(tenure.decisions[1:]):
         told = taken_over.get(decision.partition_epoch) if decision.partition_epoch is not None else None
-        window = line_window(micros(told["ts"])) if told is not None else decision_window(decision.us)
+        window = line_window(micros(told["ts"])) if told is not None else learnt_awake(facts, tenure, decision.us)
         drafts = [decision_draft(decision)]
         if tenure.leader >= 0:
             fields = {
@@ -182,7 +183,7 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
     first, last = metadata_span(facts, tenure)
     for row in facts.broker_changes():
         if first <= row["metadata_offset"] < last:
-            window = learnt_before(row, joins, decision_window(micros(row["ts"])))
+            window = learnt_before(row, joins, learnt_awake(facts, tenure, micros(row["ts"])))
             items.append((row["metadata_offset"], 0, Operation(OP_CONTROL, window, [broker_draft(row)])))
     for offset, draft in facts.min_isr_drafts():
         if first < offset < last:
@@ -428,10 +429,13 @@ def unlisted(update: dict[str, Any], row: Row, at: Phases) -> Operation:
 def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
     """Requests in which a follower left the partition out though it went on fetching it: its replication quota.
 
-    A follower that has nothing else to ask for sends no request at all. An error, a divergence or a new leader also
-    take a partition out of a session; then the follower does not go on where it was.
+    Known only where the topic lists throttled replicas. A follower that has nothing else to ask for sends no request at
+    all. An error, a divergence or a new leader also take a partition out of a session; then the follower does not go on
+    where it was.
     """
-    chain = []
+    chain: list[Operation] = []
+    if "follower" not in facts.throttled:
+        return chain
     for row in sorted(
         facts.left_out.get((tenure.leader, tenure.epoch), ()), key=lambda r: (phases(r).taken, r["fact_id"])
     ):

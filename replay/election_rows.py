@@ -61,7 +61,13 @@ def election_checks(decisions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]
     stays = [row for row in known if row["election"] is None]
     isrs = [row for row in elects if row["predicted_isr"] is not None]
     checks = [
-        check("election_choice", elects, "predicted_leader_id", "leader_id", open_=len(rows) - len(known)),
+        check(
+            "election_choice",
+            elects,
+            "predicted_leader_id",
+            "leader_id",
+            open_=sum(row["election"] is not None for row in rows) - len(elects),
+        ),
         check("leader_stays", stays, "predicted_leader_id", "leader_id"),
         check("election_isr", isrs, "predicted_isr", "isr"),
     ]

@@ -93,6 +93,7 @@ def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
         (c.E_UNTIL, "run_until", UNSET),
         (c.E_DUPLICATE, "duplicate", 0),
         (c.E_SEQ, "seq", 0),
+        (c.E_LO, "ts_lo", 0),
     ):
         out[:, place] = numbers(column(name), missing)
     kind = out[:, c.E_KIND]

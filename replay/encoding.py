@@ -45,7 +45,7 @@ FETCH_LEFT_OUT = KIND["fetch_left_out"]
     E_DUPLICATE,
     E_EVIDENCE,
     E_SEQ,
-    E_LO,  # earliest time
+    E_LO,  # earliest that it can have happened
 ) = range(26)
 EVENT_WIDTH = 26
 

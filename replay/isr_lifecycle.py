@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 # What keeps a replica out of the ISR, as it was last looked at; a mask.
 BELOW_HW, BELOW_EPOCH_START, FENCED, STOPPING, IN_FLIGHT, NOT_ASSIGNED, NEVER_FETCHED = 1, 2, 4, 8, 16, 32, 64
 
-NOTHING_PENDING, PREDICTED, ASKED = 0, 1, 2  # State.pending: by the engine's own rule, or as a source tells
+NOTHING_PENDING, PREDICTED, ASKED, DOUBTFUL = 0, 1, 2, 3
+# State.pending: by the engine's own rule; as a source tells; by a fetch that may have come before the last change ended
 
+RACE_US = 27_000  # two requests this near each other may have been handled in either order (`windows`)
 AWAKE_US = 1_000_000  # a leader that writes nothing for longer may have stood still; its expiry task stood still too
 OVERDUE_SLACK_US = 1_000_000
 
@@ -44,6 +46,18 @@ def blocks_expansion(s: State, p: Profile, b: int, r: int) -> int:
     if not s.cluster[ASSIGNED] & (1 << r):
         found |= NOT_ASSIGNED
     return found | blocks_eligibility(s, p, r)
+
+
+@compiled
+def is_doubtful(s: State, b: int, now: int) -> bool:
+    """Whether the expansion that the engine holds pending at `now` may be of a fetch that came later than it stands."""
+    if s.pending[b] != PREDICTED:
+        return bool(s.pending[b] == DOUBTFUL)
+    newest = 0
+    for r in range(len(s.leo)):
+        if s.maximal_isr[b] & ~s.isr[b] & (1 << r):
+            newest = max(newest, s.fetched[b, r])
+    return bool(now - newest <= RACE_US)
 
 
 @compiled

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SAME_CHANGE_US: Final = 2_000_000  # a leader that shrinks writes two lines, on a loaded host well apart
 OUT_OF_SYNC = re.compile(r"\(brokerId: (\d+), endOffset: (-?\d+)")
+EXPANDING = re.compile(r"Expanding ISR from ([\d,]*) to")
 RESET_ERRORS: Final = frozenset({55, 107})  # OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA
 FINAL_ERRORS: Final = frozenset({3, 42, 74, 95, 100, 108})
 # UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST, FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, UNKNOWN_TOPIC_ID,
@@ -42,14 +43,15 @@ WORDINGS: Final = (  # what a line about a rejected update says -> error code
     ("OPERATION_NOT_ATTEMPTED", 55),
     ("INELIGIBLE_REPLICA", 107),
     ("leader epoch is old", 74),
+    ("old leader epoch", 74),  # 2.7-3.1
     ("partition epoch is invalid", 95),
+    ("invalid version", 95),  # 2.7-3.1
     ("request is invalid", 42),
     ("about this topic or partition", 3),
     ("about this topic", 100),
     ("removed from the replica set", 108),
     ("unexpected", -1),
 )
-LOST_UPDATE = "skip updating ISR"  # ZooKeeper: somebody else wrote the state meanwhile
 
 
 @dataclass(slots=True)
@@ -106,8 +108,18 @@ def asked_by_line(lines: Sequence[Row]) -> list[Change]:
         second = row["name"].startswith("pending_") and before is not None and not before.row["name"].startswith("pend")
         if second and before and sorted(before.isr) == sorted(row["isr"]) and us - before.us <= SAME_CHANGE_US:
             continue
-        out.append(Change(row, us, shrinks, sorted(row["isr"]), row["replica_id"], by_line=True))
+        out.append(Change(row, us, shrinks, sorted(row["isr"]), joining_of(row), by_line=True))
     return out
+
+
+def joining_of(row: Row) -> int | None:
+    """Who is to join: named, or whom the new ISR has and the old one has not (`Expanding ISR from 2 to 2,3`)."""
+    if row["replica_id"] is not None or row["name"] != "expand":
+        replica: int | None = row["replica_id"]
+        return replica
+    listed = EXPANDING.search(row["text"] or "")
+    joining = sorted(set(row["isr"]) - {int(b) for b in listed[1].split(",") if b}) if listed else []
+    return joining[0] if len(joining) == 1 else None
 
 
 def asked_by_request(facts: PartitionFacts, tenure: Tenure) -> list[Change]:
@@ -142,6 +154,16 @@ def changes_of(facts: PartitionFacts, tenure: Tenure) -> list[Change]:
     return lines + [c for c in asked_by_request(facts, tenure) if c.shrinks not in told and c.shrinks]
 
 
+def learnt_awake(facts: PartitionFacts, tenure: Tenure, decided: int) -> Window:
+    """When the leader learnt of a decision: as usual, or once it was awake again where it stood still then."""
+    usual = decision_window(decided)
+    for before, after in facts.standstills.get(tenure.leader, ()):
+        if before <= usual.est < after:
+            late = decision_window(after)
+            return Window(usual.lo, late.est, late.hi)
+    return usual
+
+
 def learnt_before(row: Row, joins: Joins, usual: Window) -> Window:
     """When the leader learnt that a broker is unfenced: before it first asked for it to join."""
     if row["fenced"] is not False:
@@ -172,7 +194,7 @@ def request_operations(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> l
     ]
     lines = leader_lines(facts, tenure)
     out += [rejection(tenure, row, error) for row in lines if (error := error_of_line(row)) is not None]
-    if not any(row["name"] == "failed" for row in lines):
+    if not any(error_of_line(row) is not None for row in lines):
         out += [
             rejection(tenure, row, row["error_code"])
             for row in requests_of(facts, tenure)
@@ -186,7 +208,7 @@ def commit_lines(lines: Iterable[Row]) -> dict[int | None, list[Row]]:
     """Per partition epoch the lines with which the leader took it over: from the answer, from the metadata."""
     out: dict[int | None, list[Row]] = {}
     for row in lines:
-        if row["name"] in ("updated", "metadata") and row["partition_epoch"] is not None:
+        if row["name"] in ("updated", "metadata", "applied") and row["partition_epoch"] is not None:
             out.setdefault(row["partition_epoch"], []).append(row)
     return out
 
@@ -229,11 +251,11 @@ def place_of(op: Operation) -> tuple[int, int]:
 
 def error_of_line(row: Row) -> int | None:
     """Error code of a line about an update that failed; None: no such line, or its answer only came late."""
-    if row["name"] != "failed":
+    if row["name"] == "zookeeper_conflict":
+        return RESET_BY_ZOOKEEPER
+    if row["name"] not in ("failed", "removed_from_replicas"):
         return None
     text = row["value"] or row["text"] or ""
-    if LOST_UPDATE in text:
-        return RESET_BY_ZOOKEEPER
     return next((code for words, code in WORDINGS if words in text), None)
 
 
@@ -249,7 +271,7 @@ def rejection(tenure: Tenure, row: Row, error: int) -> Operation:
         "cause": outcome_of(error),
         "error_code": error,
         "replica_id": row["replica_id"] if by_line else None,
-        "isr": held_isr(tenure, window.est) if LOST_UPDATE in (row["text"] or "") else None,
+        "isr": held_isr(tenure, window.est) if row["name"] == "zookeeper_conflict" else None,
     }
     return Operation(OP_CONTROL, window, [Draft("isr_request", row, window, fields)])
 
@@ -289,7 +311,7 @@ def shrink_operation(facts: PartitionFacts, tenure: Tenure, change: Change) -> O
         "stood_still_us": stood_still(facts, tenure.leader, change.us),
     }
     drafts.append(Draft("isr_request", row, window, fields))
-    return Operation(OP_CONTROL, window, drafts)
+    return Operation(OP_CONTROL, window, drafts, offset=row["offset"] or 0 if states_leos else 0)
 
 
 def stood_still(facts: PartitionFacts, broker: int, us: int) -> int | None:
@@ -372,7 +394,7 @@ def with_expansions(tenure: Tenure, operations: list[Operation], changes: Sequen
         for place, draft in enumerate(op.drafts):
             if draft.kind == "fetch_update":
                 told = max(min(change.us for change in changes), op.window.lo)
-                op.window = Window(op.window.lo, min(op.window.est, told), min(op.window.hi, told + STAMP_EARLY_US))
+                op.window = Window(op.window.lo, min(op.window.est, told - 1), min(op.window.hi, told + STAMP_EARLY_US))
                 op.drafts[place + 1 : place + 1] = [expand_draft(tenure, change) for change in changes]
                 return operations
     return operations

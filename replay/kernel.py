@@ -7,17 +7,17 @@ An event that breaks a rule changes nothing and is reported (`CHECK_RULE`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from replay.emit import N_CUT, N_HW, N_LEO, Rows, check, put
 from replay.encoding import (
     APPEND,
     BROKER_CHANGE,
     CAUSE_HIGH_WATERMARK,
     CAUSE_OUT_OF_RANGE,
     CAUSE_RECOVERY,
-    CHECK_EXPANSION,
     CHECK_FETCH_IS_LEO,
     CHECK_HW_BY_LINES,
     CHECK_HW_LINE,
@@ -25,12 +25,10 @@ from replay.encoding import (
     CHECK_RESPONSE_HW,
     CHECK_ROLE_HW,
     CHECK_ROLE_LEO,
-    CHECK_ROW,
     CHECK_RULE,
     CHECK_SHRINK,
     CONFIG_CHANGE,
     CONSUMER_READ,
-    CUT_ROW,
     E_ASSIGNED,
     E_BROKER,
     E_CAUSE,
@@ -49,7 +47,7 @@ from replay.encoding import (
     E_KIND,
     E_LEADER,
     E_LEO,
-    E_PARTITION_EPOCH,
+    E_LO,
     E_REPLICA,
     E_SEQ,
     E_TARGET,
@@ -59,16 +57,12 @@ from replay.encoding import (
     FETCH_APPLY,
     FETCH_READ,
     FETCH_UPDATE,
-    HW_ROW,
     ISR_COMMITTED,
     ISR_PENDING_EXPAND,
     ISR_PENDING_SHRINK,
     ISR_REQUEST,
-    ISR_ROW,
-    LEO_ROW,
     LOG_LOAD,
     LOG_START_CHANGE,
-    MOVE_ROW,
     OBSERVATION,
     PARTITION_CHANGE,
     REQUEST_RESET,
@@ -85,7 +79,15 @@ from replay.encoding import (
     TOPIC_CHANGE,
     TRUNCATION,
 )
-from replay.isr_lifecycle import ASKED, NOTHING_PENDING, PREDICTED, is_out_of_sync, note_expiry, who_knows
+from replay.isr_checks import check_isr_request, emit_isr
+from replay.isr_lifecycle import (
+    ASKED,
+    DOUBTFUL,
+    NOTHING_PENDING,
+    PREDICTED,
+    is_out_of_sync,
+    note_expiry,
+)
 from replay.jit import compiled
 from replay.log import (
     copy_epochs,
@@ -101,7 +103,6 @@ from replay.purgatory import watch
 from replay.state import (
     ASSIGNED,
     BOUNDED,
-    DERIVED,
     LAG_US,
     MIN_ISR,
     NONE,
@@ -114,7 +115,6 @@ from replay.state import (
     State,
 )
 from replay.steps import (
-    bits,
     follower_advance_hw,
     follower_append,
     follower_take_log_start,
@@ -127,6 +127,7 @@ from replay.steps import (
     note_hw,
     note_leo,
 )
+from replay.windows import STAMP_LATE_US
 
 if TYPE_CHECKING:
     from replay.profile import Profile
@@ -166,6 +167,12 @@ def last_leader(s: State) -> int:
 
 
 @compiled
+def fetch_time(e: Ints) -> int:
+    """The time that the leader notes of a fetch: of before it reads, seconds earlier if it stood still meanwhile."""
+    return int(min(e[E_TS], e[E_LO] + STAMP_LATE_US) if e[E_LO] > 0 else e[E_TS])
+
+
+@compiled
 def apply_fetch_update(s: State, p: Profile, e: Ints) -> int:
     """A follower's fetch reaches the leader. Its offset states the follower's LEO, even where the leader refuses it."""
     b, r, offset = e[E_BROKER], e[E_REPLICA], e[E_FETCH]
@@ -185,7 +192,10 @@ def apply_fetch_update(s: State, p: Profile, e: Ints) -> int:
     match_epochs(s, p, b, r, offset)
     if e[E_EXTRA] >= 0:
         s.remote_start[b, r] = e[E_EXTRA]
-    leader_handle_fetch(s, p, b, r, offset, e[E_TS])
+    free = s.pending[b] == NOTHING_PENDING
+    leader_handle_fetch(s, p, b, r, offset, fetch_time(e))
+    if free and s.pending[b] == PREDICTED and e[E_LO] <= s.settled[b]:
+        s.pending[b] = DOUBTFUL
     if e[E_UNTIL] != UNSET and e[E_UNTIL] > e[E_TS]:
         leader_handle_fetch(s, p, b, r, offset, e[E_UNTIL])
     return verdict
@@ -250,14 +260,18 @@ def apply_isr_request(s: State, p: Profile, e: Ints) -> int:
     if s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH]:
         return OK  # a zombie, or a broker that has moved on: the decision does not act on it
     if e[E_VALUE] == ISR_COMMITTED:
+        s.asked[b] &= ~e[E_ISR]
+        s.settled[b] = max(s.settled[b], e[E_TS])
         leader_commit_isr(s, p, b, e[E_ISR], e[E_TS])
     elif e[E_VALUE] == REQUEST_RESET:
         if e[E_ISR] != UNSET:
             s.isr[b] = e[E_ISR]
         s.maximal_isr[b], s.pending[b] = s.isr[b], NOTHING_PENDING
+        s.settled[b] = max(s.settled[b], e[E_TS])
     elif e[E_VALUE] in (ISR_PENDING_EXPAND, ISR_PENDING_SHRINK):
         if e[E_VALUE] == ISR_PENDING_EXPAND:
             s.maximal_isr[b] = s.isr[b] | e[E_ISR]
+            s.asked[b] |= e[E_ISR] & ~s.isr[b]
         if p.isr_change_pending:
             s.pending[b] = ASKED
         else:
@@ -360,38 +374,6 @@ def apply(s: State, p: Profile, e: Ints) -> int:
     return apply_cluster(s, e)
 
 
-class Rows(NamedTuple):
-    """Where the kernel puts rows: a matrix per table, and how many rows of each are filled (`filled`)."""
-
-    leo: Ints
-    hw: Ints
-    isr: Ints
-    move: Ints
-    cut: Ints
-    check: Ints
-    filled: Ints
-
-
-N_LEO, N_HW, N_ISR, N_CUT, N_CHECK, N_MOVE = range(6)
-
-
-def new_rows(events: int, decisions: int = 0, brokers: int = 0) -> Rows:
-    """Room for what `events` events can give at most, `decisions` of them about the ISR of at most `brokers`."""
-
-    def room(per_event: int, width: int) -> Ints:
-        return np.zeros((events * per_event + decisions * brokers + 8, width), np.int64)
-
-    return Rows(
-        leo=room(3, len(LEO_ROW)),
-        hw=room(2, len(HW_ROW)),
-        isr=room(1, len(ISR_ROW)),
-        move=room(1, len(MOVE_ROW)),
-        cut=room(1, len(CUT_ROW)),
-        check=room(4, len(CHECK_ROW)),
-        filled=np.zeros(6, np.int64),
-    )
-
-
 @compiled
 def step_of(kind: int, role: int, of_hw: int) -> int:
     """Which step of the protocol moves an offset when an event of that kind acts on a broker of that role."""
@@ -408,15 +390,6 @@ def step_of(kind: int, role: int, of_hw: int) -> int:
     if kind == APPEND:
         return STEP_LEADER_APPEND
     return STEP_FOLLOWER_APPEND if kind == FETCH_APPLY else STEP_OBSERVATION
-
-
-@compiled
-def put(matrix: Ints, counts: Ints, table: int, values: tuple[int, ...]) -> None:
-    """Append one row to a matrix."""
-    row = counts[table]
-    for k, value in enumerate(values):
-        matrix[row, k] = value
-    counts[table] = row + 1
 
 
 @compiled
@@ -454,41 +427,6 @@ def emit_role(s: State, e: Ints, hw_before: int, hw_taken: int, rows: Rows) -> N
 
 
 @compiled
-def emit_isr(s: State, e: Ints, change: tuple[int, int, int], blocked: int, rows: Rows) -> None:
-    """An ISR row, and for each broker that moved how far it was behind as the leader of that moment knew it.
-
-    `change`: (state, ISR, ISR before); `blocked`: what had kept a joining replica out until now.
-    """
-    state, isr, before = change
-    leader = e[E_LEADER] if e[E_KIND] == PARTITION_CHANGE else e[E_BROKER]
-    knows = who_knows(s, e[E_EPOCH])
-    for r in range(len(s.leo)):
-        bit = 1 << r
-        if before < 0 or not (isr ^ before) & bit:
-            continue
-        remote, gap, us = UNSET, UNSET, UNSET
-        if knows not in (NONE, r):
-            if s.remote_leo[knows, r] >= 0:
-                remote, gap = s.remote_leo[knows, r], max(s.leo[knows] - s.remote_leo[knows, r], 0)
-            if s.caught_up[knows, r] > 0:
-                us = max(e[E_TS] - s.caught_up[knows, r], 0)
-        put(rows.move, rows.filled, N_MOVE, (
-            e[E_SEQ], state, r, int(bool(isr & bit)), knows, remote, gap, us, blocked,
-        ))  # fmt: skip
-    under = bits(isr) < min(s.cluster[MIN_ISR], max(bits(s.cluster[ASSIGNED]), 1))
-    put(rows.isr, rows.filled, N_ISR, (
-        e[E_SEQ], e[E_TS], leader, e[E_EPOCH], e[E_PARTITION_EPOCH] if state == ISR_COMMITTED else UNSET, isr, before,
-        state, int(under), e[E_EVIDENCE] if e[E_KIND] != FETCH_UPDATE else DERIVED,
-    ))  # fmt: skip
-
-
-@compiled
-def check(rows: Rows, e: Ints, what: int, b: int, computed: int, stated: int) -> None:
-    """Note what was computed beside what a source states."""
-    put(rows.check, rows.filled, N_CHECK, (e[E_SEQ], what, b, computed, stated))
-
-
-@compiled
 def check_before(s: State, p: Profile, e: Ints, rows: Rows) -> None:
     """Compare the state with what the event states, before the event corrects it."""
     kind, b, r = e[E_KIND], e[E_BROKER], e[E_REPLICA]
@@ -512,35 +450,21 @@ def check_before(s: State, p: Profile, e: Ints, rows: Rows) -> None:
 
 
 @compiled
-def check_isr_request(s: State, p: Profile, e: Ints, rows: Rows) -> None:
-    """What the leader asks for, or is granted, against what the engine says it had to ask for.
-
-    An expansion is compared once: with the request where a source has it, else with the commit. A replica that the
-    engine expands and the next decision leaves out was predicted and never came.
-    """
-    b, asked = e[E_BROKER], e[E_VALUE]
-    if asked == ISR_PENDING_SHRINK:
-        check(rows, e, CHECK_OVERDUE, b, 0, 0)
-    if s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH]:
+def emit_cut(s: State, p: Profile, e: Ints, leo_before: int, hw_before: int, rows: Rows) -> None:
+    """A row for a log that became shorter. One that was made anew lost its records with the directory: no cut."""
+    kind, b = e[E_KIND], e[E_BROKER]
+    if kind == LOG_LOAD and e[E_VALUE] == 1:
         return
-    for r in range(len(s.leo)):
-        bit = 1 << r
-        expected = bool(s.maximal_isr[b] & bit)
-        if asked == ISR_PENDING_EXPAND and r == e[E_REPLICA]:
-            fresh = expected and (s.pending[b] == PREDICTED or not p.isr_change_pending)
-            check(rows, e, CHECK_EXPANSION, r, r if fresh else NONE, r)
-        elif asked == ISR_COMMITTED and p.isr_change_pending and s.pending[b] != ASKED:
-            joins = bool(e[E_ISR] & ~s.isr[b] & bit)
-            if joins or (s.pending[b] == PREDICTED and expected and not e[E_ISR] & bit):
-                check(rows, e, CHECK_EXPANSION, r, r if expected else NONE, r if joins else NONE)
-        elif asked == ISR_PENDING_SHRINK and s.isr[b] & bit and r != b:
-            out, named = is_out_of_sync(s, p, b, r, e[E_TS]), not e[E_ISR] & bit
-            if out != named or (named and e[E_LEO] == UNSET):
-                check(
-                    rows, e, CHECK_SHRINK, r, s.remote_leo[b, r] if out else NONE, s.remote_leo[b, r] if named else NONE
-                )
+    cause = e[E_CAUSE] if kind == TRUNCATION else CAUSE_RECOVERY
+    if kind == ROLE_CHANGE and p.truncate_to_hw and e[E_VALUE] == ROLE_FOLLOWER and s.leo[b] == s.hw[b]:
+        cause = CAUSE_HIGH_WATERMARK
+    put(rows.cut, rows.filled, N_CUT, (
+        e[E_SEQ], e[E_TS], b, s.epoch[b] if kind != LOG_LOAD else UNSET, leo_before, s.leo[b],
+        hw_before, cause, max(e[E_EVIDENCE], min(s.leo_evidence[b], BOUNDED)),
+    ))  # fmt: skip
 
 
+@compiled
 def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Purgatory) -> int:
     """Replay `events` in their order into `rows`, watched by `g`. Returns the committed ISR mask to carry on with."""
     n = len(s.leo)
@@ -556,6 +480,7 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Pur
         leo_before[:] = s.leo
         hw_before[:] = s.hw
         pending_before = s.pending[b] if b >= 0 else 0
+        member_before = s.isr[b] if b >= 0 else 0
         remote_before = s.remote_leo[b, r] if kind == FETCH_UPDATE else UNSET
         blocked = s.blocked[b, r] if b >= 0 and r >= 0 else 0
         check_before(s, p, e, rows)
@@ -567,15 +492,8 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Pur
         verdict = apply(s, p, e)
         if verdict == BROKEN:
             check(rows, e, CHECK_RULE, b, s.leo[b], e[E_END] if kind == APPEND else e[E_FETCH])
-        made_anew = kind == LOG_LOAD and e[E_VALUE] == 1  # its records went with the directory: that is no truncation
-        if kind in (TRUNCATION, ROLE_CHANGE, LOG_LOAD) and s.leo[b] < leo_before[b] and not made_anew:
-            cause = e[E_CAUSE] if kind == TRUNCATION else CAUSE_RECOVERY
-            if kind == ROLE_CHANGE and p.truncate_to_hw and e[E_VALUE] == ROLE_FOLLOWER and s.leo[b] == s.hw[b]:
-                cause = CAUSE_HIGH_WATERMARK
-            put(rows.cut, rows.filled, N_CUT, (
-                e[E_SEQ], e[E_TS], b, s.epoch[b] if kind != LOG_LOAD else UNSET, leo_before[b], s.leo[b],
-                hw_before[b], cause, max(e[E_EVIDENCE], min(s.leo_evidence[b], BOUNDED)),
-            ))  # fmt: skip
+        if kind in (TRUNCATION, ROLE_CHANGE, LOG_LOAD) and s.leo[b] < leo_before[b]:
+            emit_cut(s, p, e, leo_before[b], hw_before[b], rows)
         if kind != PARTITION_CHANGE:
             emit_offsets(s, e, leo_before, hw_before, rows)
         if kind == ROLE_CHANGE:
@@ -592,6 +510,8 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Pur
             emit_isr(s, e, (ISR_PENDING_SHRINK, e[E_ISR], s.isr[b]), 0, rows)
         elif b >= 0 and not pending_before and s.pending[b] and s.maximal_isr[b] != s.isr[b]:
             emit_isr(s, e, (ISR_PENDING_EXPAND, s.maximal_isr[b], s.isr[b]), blocked, rows)
+        elif kind == FETCH_UPDATE and s.isr[b] != member_before:  # written at once: asked and granted
+            emit_isr(s, e, (ISR_PENDING_EXPAND, s.isr[b], member_before), blocked, rows)
         elif kind in (APPEND, FETCH_UPDATE, FETCH_READ) and s.epoch[b] == e[E_EPOCH]:
             overdue = note_expiry(s, p, b, e[E_TS])
             if overdue:

@@ -93,6 +93,8 @@ def rank_of(s: State, p: Profile, events: Ints, ops: Ints, heads: Ints, c: int, 
     e = events[op[O_FIRST]]
     b = e[E_BROKER]
     if kind == OP_CONTROL:
+        if op[O_OFFSET] > 0 and s.leo[b] < op[O_OFFSET]:
+            return RANK_LATE  # its line states a LEO that is not reached yet
         for d in range(len(heads)):
             if d != c and heads[d] >= 0 and ops[heads[d], O_EST] < op[O_EST] and ops[heads[d], O_LO] <= deadline:
                 return RANK_NEEDED

@@ -31,6 +31,7 @@ from replay.line_order import hw_by_lines
 from replay.merge import OP_WIDTH, merge
 from replay.profile import profile_named
 from replay.state import new_state
+from replay.zookeeper_view import controller_chain, controller_drafts
 from schemas.events import REPLICATION_EVENTS
 
 if TYPE_CHECKING:
@@ -47,19 +48,20 @@ def order_partition(facts: PartitionFacts) -> pa.Table:
     blocks: list[tuple[list[Draft], list[list[Operation]]]] = []
     computed = hw_by_lines(facts, profile_named(facts.kafka_version, facts.inter_broker_protocol))
     produces = produces_by_tenure(facts)
-    opening = [facts.configuration_draft(), *facts.opening_broker_drafts()]
-    for tenure in facts.tenures:
+    told = controller_drafts(facts)
+    opening = [facts.configuration_draft(), *facts.opening_broker_drafts(), *told[0]]
+    for tenure, changes in zip(facts.tenures, told[1:], strict=True):
         heads, chains = role_drafts(facts, tenure), []
         if tenure.leader >= 0:
             appends, acks = append_chain(facts, tenure, produces[tenure.epoch])
             joins = expansions_of(facts, tenure)
             chains = [appends, acks, control_chain(facts, tenure, joins), witness_chain(facts, tenure, computed)]
-            chains.append(storage_chain(facts, tenure))
+            chains += [storage_chain(facts, tenure), controller_chain(changes)]
             chains += follower_chains(facts, tenure, joins)
             chains += consumer_chains(facts, tenure)
             chains.append(left_out_chain(facts, tenure))
         else:
-            heads += [d for op in control_chain(facts, tenure, {}) for d in op.drafts]
+            heads += [*(d for op in control_chain(facts, tenure, {}) for d in op.drafts), *changes]
         blocks.append((heads, [chain for chain in chains if chain]))
     blocks.append((facts.removal_drafts(), []))
     return arrange(facts, opening, blocks)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from replay import encoding as c
 from replay.columns import offsets, places, stamps, words
 from replay.election_rows import ballot_columns, election_checks, risk_columns
+from replay.emit import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, N_MOVE, Rows, new_rows
 from replay.encode import brokers_of, encode
 from replay.incidents import (
     Ledger,
@@ -31,7 +32,7 @@ from replay.incidents import (
     without,
 )
 from replay.isr_rows import IsrRows, moves_of
-from replay.kernel import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, N_MOVE, Rows, fold, new_rows
+from replay.kernel import fold
 from replay.mechanisms import Finding, Story, incident, matters
 from replay.profile import Profile, profile_named
 from replay.purgatory import (
@@ -45,7 +46,7 @@ from replay.purgatory import (
     release_all,
     with_room,
 )
-from replay.rounds import answers_in, commit_checks, commit_columns, round_checks, round_columns, rounds_of
+from replay.rounds import Topic, answers_in, commit_checks, commit_columns, round_checks, round_columns, rounds_of
 from replay.state import (
     ASSIGNED,
     BOUNDED,
@@ -60,6 +61,7 @@ from replay.state import (
     new_state,
 )
 from replay.state_machines import MOVING_KINDS, Machines
+from replay.stated_moves import STATED, stated_checks
 from schemas.events import EVENT_KINDS
 from schemas.model import EVIDENCE
 from schemas.tables import TABLES
@@ -97,7 +99,7 @@ class PartitionReplay:
         self.brokers: list[int] = []
         self.state = new_state(0, min_isr=1, lag_us=DEFAULT_LAG_US)
         self.profile: Profile = profile_named(None, None)
-        self.remote_storage = False
+        self.topic = Topic()
         self.purgatory = new_purgatory(0)
         self.answers: pa.Table | None = None  # those to acks=all batches that are still open
         self.ledger = Ledger()
@@ -115,6 +117,7 @@ class PartitionReplay:
         self.cuts: list[dict[str, Any]] = []
         self.changes: dict[int, str] = {}
         self.machines = Machines()
+        self.stated: list[dict[str, Any]] = []  # moves that a controller wrote down
         self.storage: list[dict[str, Any]] = []  # logs loaded, and log directories that failed
 
     def feed(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -130,7 +133,9 @@ class PartitionReplay:
         self.history += decisions.values()
         self.machines.take_all(batch.filter(pc.is_in(batch.column("kind"), MOVING_KINDS)))
         self.storage += rows_of(batch, "log_load")
-        self.storage += [row for row in rows_of(batch, "observation") if row["cause"] == c.STORAGE_FAILED]
+        observations = rows_of(batch, "observation")
+        self.storage += [row for row in observations if row["cause"] == c.STORAGE_FAILED]
+        self.stated += [row for row in observations if row["cause"] == STATED]
         facts = iter(sorted((r for kind in LEDGER_KINDS for r in rows_of(batch, kind)), key=lambda r: r["seq"]))
         pending = next(facts, None)
         start = 0
@@ -161,7 +166,7 @@ class PartitionReplay:
         """The first configuration that names a version decides the rules."""
         for row in rows_of(batch, "config_change"):
             if row["remote_storage"] is not None:
-                self.remote_storage = row["remote_storage"]
+                self.topic = Topic(row["remote_storage"], bool(row["leader_throttled"]))
             if row["kafka_version"]:
                 self.profile = profile_named(row["kafka_version"], row["inter_broker_protocol"])
 
@@ -278,7 +283,7 @@ class PartitionReplay:
         g = self.purgatory
         saw = g.rounds[: g.filled[N_ROUND]]
         fetches = batch.take(np.searchsorted(batch.column("seq").to_numpy(), saw[:, ROUND_ROW.index("seq")]))
-        found = rounds_of(fetches, saw, self.profile, remote_storage=self.remote_storage)
+        found = rounds_of(fetches, saw, self.profile, self.topic)
         yield "fetch_rounds", self.rows_table("fetch_rounds", saw, round_columns(fetches, saw, found))
         self.add_checks(round_checks(fetches, saw, found, self.brokers))
         self.answers = answers_in(batch, self.answers)
@@ -292,10 +297,12 @@ class PartitionReplay:
         at = places(rows, COMMIT_ROW)
         columns = commit_columns(at, self.answers)
         self.add_checks(commit_checks(at, self.answers))
+        isr = self.lists(at["isr"])
         columns |= {
             "broker_id": self.ids(at["broker"]),
             "last_replica_id": self.ids(at["replica"]),
-            "isr": self.lists(at["isr"]),
+            "isr": isr,
+            "isr_size": pc.list_value_length(isr),
         }
         return self.rows_table("commit_latency", rows, columns)
 
@@ -313,6 +320,7 @@ class PartitionReplay:
         yield "data_loss_incidents", self.table("data_loss_incidents", incidents)
         yield "state_transitions", self.table("state_transitions", self.machines.moves)
         checks = [*election_checks(self.history), *self.machines.checks()]
+        checks += stated_checks(self.machines.moves, self.stated)
         self.checks.update({row["check"]: row for row in checks})
         yield "conformance", self.table("conformance", [self.checks[name] for name in sorted(self.checks)])
 
@@ -323,11 +331,12 @@ class PartitionReplay:
 
     def lists(self, masks: Ints) -> pa.Array:
         """Bit masks as sorted lists of broker ids, UNSET as null."""
+        each, place = np.unique(masks, return_inverse=True)
         found = [
             None if mask == UNSET else sorted(b for k, b in enumerate(self.brokers) if int(mask) & (1 << k))
-            for mask in masks.tolist()
+            for mask in each.tolist()
         ]
-        return pa.array(found, pa.list_(pa.int32()))
+        return pa.array(found, pa.list_(pa.int32())).take(pa.array(place))
 
     def rows_table(self, name: str, rows: Ints, columns: dict[str, pa.Array]) -> pa.Table:
         """Columns as a table of the schema, the key filled in."""

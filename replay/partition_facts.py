@@ -31,7 +31,7 @@ DEFAULT_LAG_MS = 30_000  # replica.lag.time.max.ms from 2.5 on (KIP-537)
 DEFAULT_MIN_ISR = 1
 LAG_SETTING = "replica.lag.time.max.ms"
 MIN_ISR_SETTING = "min.insync.replicas"
-THROTTLED_SETTING = "follower.replication.throttled.replicas"
+THROTTLED_SETTING = "{}.replication.throttled.replicas"  # partition:broker,... or *, of a topic (KIP-73)
 PROTOCOL_SETTING = "inter.broker.protocol.version"
 REMOTE_STORAGE_SETTING = "remote.storage.enable"
 
@@ -71,6 +71,7 @@ class PartitionFacts:
     min_insync_replicas: int = DEFAULT_MIN_ISR
     min_isr_changes: list[tuple[Row, int]] = field(default_factory=list)
     remote_storage: bool = False
+    throttled: set[str] = field(default_factory=set)  # 'leader', 'follower': whose replication quota lists it
     decisions: list[Decision] = field(default_factory=list)
     tenures: list[Tenure] = field(default_factory=list)
     by_kind: dict[str, list[Row]] = field(default_factory=dict)
@@ -144,6 +145,10 @@ class PartitionFacts:
             row["name"] == REMOTE_STORAGE_SETTING and row["value"] == "true" and row["topic"] is not None
             for row in rows
         )
+        for side in ("leader", "follower"):
+            lists = [r["value"] or "" for r in rows if r["name"] == THROTTLED_SETTING.format(side)]
+            if any(one == "*" or one.startswith(f"{self.partition}:") for text in lists for one in text.split(",")):
+                self.throttled.add(side)
         self.lag_us = stated.get(LAG_SETTING, DEFAULT_LAG_MS) * 1000
         self.read_min_isr(rows, stated.get(MIN_ISR_SETTING, DEFAULT_MIN_ISR))
 
@@ -196,7 +201,7 @@ class PartitionFacts:
         rows = [
             r
             for r in (*self.cluster, *self.by_kind["config_change"])
-            if r["name"] == THROTTLED_SETTING
+            if r["name"] == THROTTLED_SETTING.format("follower")
             and r["topic"] is not None
             and r["ts"] is not None
             and micros(r["ts"]) <= us
@@ -400,6 +405,7 @@ class PartitionFacts:
                 "kafka_version": self.kafka_version,
                 "inter_broker_protocol": self.inter_broker_protocol,
                 "remote_storage": self.remote_storage,
+                "leader_throttled": "leader" in self.throttled,
                 "evidence": "observed",
             },
         )

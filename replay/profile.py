@@ -25,7 +25,7 @@ class Profile(NamedTuple):
     hw_needs_min_isr: int  # 3.7+ (KAFKA-15583): no raise while the committed ISR is below min.insync.replicas
     hw_on_every_fetch: int  # <=2.3: each follower fetch attempts a raise; later only one that changed the remote LEO
     hw_after_isr_commit: int  # synchronous commits, and 3.1+ (KAFKA-13091): one attempt after each ISR commit
-    isr_change_pending: int  # 2.7+ and protocol 2.7-IV2+ (KIP-497): ISR changes are requests, one in flight
+    isr_change_pending: int  # 2.7 with AlterIsr (KIP-497), 2.8+: an ISR change is pending till answered, one in flight
     expiry_twice_per_lag: int  # 0.10.2+: the expiry task runs each replica.lag.time.max.ms / 2, before each lag
     expiry_spares_equal_leo: int  # 2.1+ (KAFKA-7152): at the leader's LEO nobody is out of sync
     expand_needs_epoch_start: int  # 2.0.1+ (KAFKA-7128): a replica joins only with the start of the leader's epoch
@@ -57,7 +57,8 @@ LATEST: Version = (4, 1, 0)
 KIP_101: Protocol = (0, 11, 2)  # 0.11.0-IV2: below it nobody asks where an epoch ends
 KIP_279: Protocol = (2, 0, 0)  # 2.0-IV0
 TRUNCATE_ON_FETCH: Protocol = (2, 7, 1)  # 2.7-IV1
-ALTER_ISR: Protocol = (2, 7, 2)  # 2.7-IV2, ApiVersion.isAlterIsrSupported: below it the leader writes to ZooKeeper
+ALTER_ISR: Protocol = (2, 7, 2)  # 2.7-IV2, ApiVersion.isAlterIsrSupported: below it the leader writes to ZooKeeper,
+# itself up to 2.7, through ZkIsrManager from 2.8 on: answered at once, and pending where the update lost
 LAST_IV = 99  # a protocol version named without IV stands for its last one
 
 
@@ -93,7 +94,7 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         hw_needs_min_isr=int(version >= (3, 7, 0)),
         hw_on_every_fetch=int(version < (2, 4, 0)),
         hw_after_isr_commit=int(not requests or version >= (3, 1, 0)),
-        isr_change_pending=int(requests),
+        isr_change_pending=int(requests or version >= (2, 8, 0)),
         expiry_twice_per_lag=int(version >= (0, 10, 2)),
         expiry_spares_equal_leo=int(version >= (2, 1, 0)),
         expand_needs_epoch_start=int(version >= (2, 0, 1)),

@@ -99,9 +99,10 @@ CLOCK_SLACK_US = windows.STAMP_EARLY_US + windows.STAMP_LATE_US  # between two e
     A_RUN_TIMEOUTS,
     A_LEFT_OUT,
     A_REMOTE_STORAGE,
+    A_LEADER_THROTTLED,
     A_TS,  # when it was answered
-) = range(18)
-ASKED_WIDTH = 18
+) = range(19)
+ASKED_WIDTH = 19
 
 # Columns of what the leader held.
 ROUND_ROW = ("seq", "leo", "hw", "settled_leo", "told_hw", "raised", "in_isr")
@@ -307,7 +308,7 @@ def watch(g: Purgatory, s: State, e: Ints, leo_before: Ints, hw_before: Ints) ->
         g.settled_leo[b, r] = settled(g, b, e[E_TS])
     elif kind in (FETCH_READ, CONSUMER_READ, FETCH_LEFT_OUT):
         note_round(g, s, e)
-        if kind == FETCH_READ and e[E_HW] >= 0:
+        if kind == FETCH_READ and r >= 0 and e[E_HW] >= 0:
             g.told_hw[b, r] = e[E_HW]
 
 
@@ -330,9 +331,9 @@ def request_bytes(asked: Ints) -> int:
 def leader_throttles(asked: Ints, saw: Ints) -> bool:
     """Whether the leader's replication quota kept records from a follower outside the ISR (KIP-73).
 
-    They were there when the fetch came, and yet it was parked, or sent off with none.
+    The partition is listed for it; they were there when the fetch came, and yet it was parked, or sent off with none.
     """
-    if not asked[A_FOLLOWER] or saw[W_IN_ISR]:
+    if not asked[A_LEADER_THROTTLED] or not asked[A_FOLLOWER] or saw[W_IN_ISR]:
         return False
     if saw[W_SETTLED] <= asked[A_OFFSET] or asked[A_MIN_BYTES] > 1:
         return False

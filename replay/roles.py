@@ -133,7 +133,8 @@ def told_roles(rows: list[Row], lines: list[Row]) -> list[Row]:
     for row in rows:
         key = (row["broker_id"], row["leader_epoch"])
         follows = row["kind"] == "leader_and_isr" and not row["error_code"] and row["leader_id"] != row["broker_id"]
-        if not follows or key in stated or row["ts"] is None:
+        handled = row["connection"] is not None  # a line that only says it came does not say how long it was handled
+        if not follows or not handled or key in stated or row["ts"] is None:
             continue
         at = phases(row)
         role = Row({**row, "kind": "role_change", "name": "follower", "offset": None, "hw": None, "taken_us": at.taken})

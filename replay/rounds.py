@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,14 @@ METADATA_TOPIC = ("__cluster_metadata", "AAAAAAAAAAAAAAAAAAAAAQ")  # name and id
 ISOLATION = ("read_uncommitted", "read_committed")
 
 
-def asked_of(fetches: pa.Table, *, remote_storage: bool) -> Ints:
+class Topic(NamedTuple):
+    """Settings of the topic that its fetches depend on."""
+
+    remote_storage: bool = False
+    leader_throttled: bool = False
+
+
+def asked_of(fetches: pa.Table, topic: Topic) -> Ints:
     """Fetch events -> what each asked and was answered (`purgatory.A_*`), a row each.
 
     KafkaRaftClient, which serves the metadata log, waits for any byte, and answers nothing within the handler: of its
@@ -58,14 +65,15 @@ def asked_of(fetches: pa.Table, *, remote_storage: bool) -> Ints:
     out[:, w.A_RUN] = of("run_count", UNSET)
     out[:, w.A_RUN_TIMEOUTS] = of("run_timeouts", UNSET)
     out[:, w.A_LEFT_OUT] = codes(fetches.column("kind"), c.KIND, UNSET) == c.FETCH_LEFT_OUT
-    out[:, w.A_REMOTE_STORAGE] = remote_storage
+    out[:, w.A_REMOTE_STORAGE] = topic.remote_storage
+    out[:, w.A_LEADER_THROTTLED] = topic.leader_throttled
     out[:, w.A_TS] = of("ts", 0)
     return out
 
 
-def rounds_of(fetches: pa.Table, saw: Ints, profile: Profile, *, remote_storage: bool) -> Ints:
+def rounds_of(fetches: pa.Table, saw: Ints, profile: Profile, topic: Topic) -> Ints:
     """What completed each fetch, how that is known, the wait expected and the wait measured: a row each."""
-    found: Ints = w.completions(profile, asked_of(fetches, remote_storage=remote_storage), saw)
+    found: Ints = w.completions(profile, asked_of(fetches, topic), saw)
     return found
 
 
@@ -83,10 +91,12 @@ def round_columns(fetches: pa.Table, saw: Ints, found: Ints) -> dict[str, pa.Arr
     handed = numbers(fetches.column("bytes"), 0)
     evidence = np.maximum(found[:, 1], codes(fetches.column("evidence"), EVIDENCE_CODE, BOUNDED))
     same = (
-        "ts", "broker_id", "replica_id", "leader_epoch", "client_id", "fetch_offset", "request_bytes", "response_hw",
-        "last_stable_offset", "log_start_offset", "max_wait_ms", "min_bytes", "run_count", "run_timeouts",
+        "ts", "broker_id", "replica_id", "leader_epoch", "client_id", "fetch_offset", "request_bytes", "max_wait_ms",
+        "min_bytes", "run_count", "run_timeouts",
     )  # fmt: skip
     columns = {name: fetches.column(name) for name in same} | phase_columns(fetches)
+    for name in ("response_hw", "last_stable_offset", "log_start_offset"):
+        columns[name] = offsets(numbers(fetches.column(name), NONE))
     return columns | {
         "seq": pa.array(saw[:, w.W_SEQ]),
         "bytes": pa.array(handed, mask=left_out),
@@ -132,7 +142,7 @@ def answers_to(ack_seq: Ints, answers: pa.Table) -> pa.Table:
 
 
 def commit_columns(at: dict[str, Ints], answers: pa.Table) -> dict[str, pa.Array]:
-    """`commit_latency` but for the brokers' ids: batches that left (`COMMIT_ROW`) beside their answers.
+    """`commit_latency` but for the brokers: batches that left (`COMMIT_ROW`) beside their answers.
 
     A commit's time is an estimate; the append came before it, and an answer without error was ready after it.
     """
@@ -145,7 +155,6 @@ def commit_columns(at: dict[str, Ints], answers: pa.Table) -> dict[str, pa.Array
     raced = committed & (error == 0) & (at["commit_seq"] > at["ack_seq"])
     evidence = np.maximum(np.maximum(at["evidence"], DERIVED), np.where(stated | raced, BOUNDED, DERIVED))
     parts = [numbers(answer.column(name), 0) for name in TIMING if name != "throttle_us"]
-    size = np.array([int(mask).bit_count() for mask in at["isr"].tolist()], np.int64)
     return phase_columns(answer) | {
         "seq": pa.array(at["seq"]),
         "leader_epoch": pa.array(at["epoch"]),
@@ -158,7 +167,6 @@ def commit_columns(at: dict[str, Ints], answers: pa.Table) -> dict[str, pa.Array
         "commit_ms": milliseconds(np.where(committed, commit - at["ts"], NONE)),
         "commit_seq": offsets(at["commit_seq"]),
         "committed_by": words(np.where(committed, at["cause"], 0), COMMIT_CAUSES, missing=~committed),
-        "isr_size": pa.array(size, mask=~committed),
         "error_code": answer.column("error_code"),
         "total_ms": milliseconds(np.where(acked == UNSET, NONE, np.sum(parts, axis=0))),
         "evidence": words(evidence, EVIDENCE),

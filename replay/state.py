@@ -45,6 +45,8 @@ class State(NamedTuple):
     acted: Ints  # [b] when b last did something as leader; 0 never
     remote_start: Ints  # [b, r] leader's record of r's log start; -1 none
     hw_sent: Ints  # [b, r] HW that the leader had at r's previous fetch: what it takes r to have been told
+    asked: Ints  # [b] who b has asked to join and has not got yet, a mask
+    settled: Ints  # [b] when b's last ISR change ended; 0 never
     cache_epoch: Ints  # [b, k] leader epoch cache: epochs, rising
     cache_start: Ints  # [b, k] their start offsets
     cache_len: Ints  # [b]
@@ -90,6 +92,8 @@ def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
         acted=zeros(),
         remote_start=square(NONE),
         hw_sent=square(0),
+        asked=zeros(),
+        settled=zeros(),
         cache_epoch=np.full((brokers, CACHE_CAPACITY), NONE, np.int64),
         cache_start=np.zeros((brokers, CACHE_CAPACITY), np.int64),
         cache_len=zeros(),

@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from replay.election_rules import LEADER_KEPT
+
 NON_EXISTENT, NEW, ONLINE, OFFLINE = "NonExistent", "New", "Online", "Offline"
 DELETION_STARTED, DELETION_SUCCESSFUL, DELETION_INELIGIBLE = (
     "DeletionStarted",
@@ -108,8 +110,8 @@ class Machines:
 
     def move_partition(self, event: Event) -> None:
         """An election, or the loss of the last leader."""
-        if event["election"] is None:
-            return
+        if event["election"] is None or (event["metadata_offset"] is None and event["rule"] == LEADER_KEPT):
+            return  # ZooKeeper's controller also makes an epoch when it takes a replica out of the ISR: no election
         leader, before = event["leader_id"], self.leader
         self.leader = leader
         if leader < 0:
@@ -127,7 +129,7 @@ class Machines:
         if self.is_away(event, broker):
             if state in (NEW, ONLINE):
                 self.move(event, broker, OFFLINE, self.reason(event, broker))
-        elif state == OFFLINE and event["live"] is not None and broker in event["live"]:
+        elif state == OFFLINE and event["metadata_offset"] is not None and broker in (event["live"] or ()):
             self.move(event, broker, ONLINE, "broker_back")
         elif state == NEW and broker in (event["isr"] or ()):
             self.move(event, broker, ONLINE, "joined_isr")
@@ -135,10 +137,12 @@ class Machines:
     def take_registration(self, event: Event) -> None:
         """A broker that goes or comes back takes its replica along."""
         broker = event["broker_id"]
+        zookeeper = event["metadata_offset"] is None
         if event["fenced"]:
-            self.why_away[broker] = "fenced"
+            self.why_away[broker] = "broker_away" if zookeeper else "fenced"
         elif event["in_controlled_shutdown"]:
-            self.why_away[broker] = "controlled_shutdown"
+            if not zookeeper or broker != self.leader:  # ZooKeeper: of what it leads, its replica stays Online
+                self.why_away[broker] = "controlled_shutdown"
         elif event["fenced"] is False:
             self.why_away.pop(broker, None)
         state = self.state_of(broker)
@@ -166,16 +170,16 @@ class Machines:
                 self.move(event, broker, state, reason, evidence="bounded")
 
     def is_away(self, event: Event, broker: int) -> bool:
-        """Whether the replica cannot be asked to lead; where nobody says, it is not."""
-        return broker in self.why_away if event["live"] is None else broker not in event["live"]
+        """Whether the replica is away: KRaft has it with the decision, ZooKeeper's controller told it before."""
+        if event["live"] is None or event["metadata_offset"] is None:
+            return broker in self.why_away
+        return broker not in event["live"]
 
     def reason(self, event: Event, broker: int) -> str:
         """Why a replica is away: its broker, as told before or with the decision, else its log directory."""
         if broker in self.why_away:
             return self.why_away[broker]
-        if event["change"] in WHY_AWAY:
-            return str(event["change"])
-        return "broker_away" if event["metadata_offset"] is None else "log_directory"
+        return str(event["change"]) if event["change"] in WHY_AWAY else "log_directory"
 
     def state_of(self, broker: int) -> str:
         """The replica's state."""

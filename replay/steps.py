@@ -243,7 +243,8 @@ def make_leader(s: State, p: Profile, b: int, epoch: int, isr: int, now: int) ->
             epoch_assign(s, b, epoch, s.leo[b])
         for r in range(len(s.leo)):
             reset_follower(s, p, b, r, led, bool(isr & (1 << r)), now)
-    s.role[b], s.epoch[b], s.follows[b], s.acted[b] = ROLE_LEADER, epoch, b, now
+    s.role[b], s.epoch[b], s.follows[b] = ROLE_LEADER, epoch, b
+    s.acted[b], s.asked[b], s.settled[b] = now, 0, now
     leader_maybe_increment_hw(s, p, b, now)
 
 

@@ -11,11 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from replay.ballots import UNCLEAN_SETTING, Vote, stated_settings
+from replay.drafts import Draft, Operation
 from replay.election_rules import NO_CANDIDATE, NO_LEADER, NOT_KNOWN, Ballot, Choice, choose, election_rules_of
+from replay.merge import OP_CONTROL
 from replay.spine import micros
-from replay.windows import phases
+from replay.state_machines import PARTITION, REPLICA
+from replay.stated_moves import STATED
+from replay.windows import decision_window, line_window, phases
 
 if TYPE_CHECKING:
+    from replay.partition_facts import PartitionFacts
     from replay.profile import Version
     from replay.rows import Row
     from replay.spine import Decision
@@ -45,6 +50,64 @@ class View:
             return
         self.alive = frozenset(row["replicas"] or ())
         self.stopping = frozenset() if row["name"] == CONTROLLER_STARTS else self.stopping & self.alive
+
+
+def broker_changes(lines: list[Row]) -> list[tuple[int, Draft]]:
+    """Each broker's coming, going and shutting down as an event, with its time in microseconds.
+
+    Who goes is as good as fenced: ZooKeeper's controller has no word for it.
+    """
+    out: list[tuple[int, Draft]] = []
+    view = View()
+    for row in lines:
+        before, stopping = view.alive or frozenset(), view.stopping
+        view.take(row)
+        alive = view.alive or frozenset()
+        at = micros(row["ts"])
+        changes = [
+            *((broker, {"fenced": True}) for broker in sorted(before - alive)),
+            *((broker, {"fenced": False, "in_controlled_shutdown": False}) for broker in sorted(alive - before)),
+            *((broker, {"in_controlled_shutdown": True}) for broker in sorted(view.stopping - stopping)),
+        ]
+        for broker, fields in changes:
+            told = {"broker_id": broker, "evidence": "observed", **fields}
+            out.append((at, Draft("broker_change", row, line_window(at), told)))
+    return out
+
+
+def stated_states(rows: list[Row]) -> list[tuple[int, Draft]]:
+    """The controllers' lines about moves of their state machines, to be compared."""
+    out = []
+    for row in rows:
+        if row["kind"] == "state_change" and row["name"] in (PARTITION, REPLICA):
+            told = {
+                "broker_id": row["broker_id"],
+                "replica_id": row["replica_id"],
+                "state_before": row["state_before"],
+                "state": row["state_after"],
+                "cause": STATED,
+                "evidence": "observed",
+            }
+            out.append((micros(row["ts"]), Draft("observation", row, line_window(micros(row["ts"])), told)))
+    return sorted(out, key=lambda one: (one[0], one[1].fields["source_line"]))
+
+
+def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
+    """What the controllers wrote of brokers and state machines: before the first decision, then tenure by tenure."""
+    mine = {b for d in facts.decisions for b in (*d.replicas, *d.isr)}
+    starts = [decided_us(t.decisions[0]) if t.decisions else None for t in facts.tenures]
+    out: list[list[Draft]] = [[] for _ in range(len(starts) + 1)]
+    if any(d.row["metadata_offset"] is not None for d in facts.decisions) or not facts.decisions:
+        return out
+    changes = [one for one in broker_changes(view_lines(facts.cluster)) if one[1].fields["broker_id"] in mine]
+    for at, draft in sorted([*changes, *stated_states(facts.rows)], key=lambda one: one[0]):
+        out[sum(start is not None and start <= at for start in starts)].append(draft)
+    return out
+
+
+def controller_chain(drafts: list[Draft]) -> list[Operation]:
+    """What the controllers wrote in one tenure, in its order."""
+    return [Operation(OP_CONTROL, decision_window(d.fields["ts"]), [d]) for d in drafts]
 
 
 def decided_us(decision: Decision) -> int:
@@ -102,7 +165,7 @@ def ballot_of(decision: Decision, before: Decision | None, view: View, *, unclea
         kind,
         replicas,
         in_sync,
-        (alive - view.stopping if kind != "isr_change" else alive) & concerned,
+        (live | ({before.leader} & alive if kind == "isr_change" else set())) & concerned,
         leader=before.leader,
         isr_before=before.isr,
         unclean=unclean,

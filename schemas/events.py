@@ -158,6 +158,11 @@ REPLICATION_EVENTS = Table(
         Column("kafka_version", STRING, "config_change: version whose rules hold from here on."),
         Column("inter_broker_protocol", STRING, "config_change: inter.broker.protocol.version; null: not stated."),
         Column("remote_storage", BOOL, "config_change: remote.storage.enable of the topic."),
+        Column(
+            "leader_throttled",
+            BOOL,
+            "config_change: leader.replication.throttled.replicas names the partition, at some time of the recording.",
+        ),
         # -- broker states
         Column("role", STRING, "role_change: the role taken.", values=("leader", "follower")),
         Column("leo", INT64, "LEO stated or inferred (role_change, log_load, observation)."),
@@ -167,6 +172,8 @@ REPLICATION_EVENTS = Table(
             INT64,
             "observation of an HW line: the HW that the engine has there, ordered by that broker's lines alone.",
         ),
+        Column("state_before", STRING, "observation of a state machine's line: state before it, as Kafka names it."),
+        Column("state", STRING, "observation of a state machine's line: state after it."),
         Column("log_start_offset", INT64, "Log start offset stated or answered."),
         Column("truncate_to", INT64, "truncation: new LEO."),
         Column(

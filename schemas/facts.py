@@ -24,7 +24,8 @@ from schemas.model import (
 # other request: only proof that no line is missing on its connection). Metadata dump: partition_change, broker_change,
 # config_change, topic_change, feature_change. server.log, state-change.log, controller.log: role_change, log_load,
 # truncation, isr_update, hw_update, leo_update, remote_leo_update, log_append, broker_lifecycle, log_start_change,
-# storage_failure. Dumps: segment_batch, checkpoint.
+# storage_failure, state_change (controllers' state machines, elections, requests), fetcher (a follower's thread),
+# log_change (segments deleted, compacted, moved), quota_change. Dumps: segment_batch, checkpoint.
 FACT_KINDS: tuple[str, ...] = (
     "produce",
     "fetch",
@@ -48,6 +49,10 @@ FACT_KINDS: tuple[str, ...] = (
     "broker_lifecycle",
     "log_start_change",
     "storage_failure",
+    "state_change",
+    "fetcher",
+    "log_change",
+    "quota_change",
     "segment_batch",
     "checkpoint",
 )
@@ -147,6 +152,10 @@ FACTS = Table(
         Column("elr", INT_LIST, "Eligible leader replicas; null: not listed."),
         Column("last_known_elr", INT_LIST, "Last known ELR; null: not listed."),
         Column("leader_recovery_state", INT32, "0 recovered, 1 recovering (unclean); null or -1: not listed."),
+        Column(
+            "state_before", STRING, "state_change: state as Kafka names it (OnlinePartition, OfflineReplica) before it."
+        ),
+        Column("state_after", STRING, "state_change: the state moved to, or that was to be moved to."),
         Column("subject_broker_id", INT32, "Broker that a registration, fencing or lifecycle fact is about."),
         Column("broker_epoch", INT64, "Broker epoch of a registration."),
         Column("fenced", BOOL, "Registration: fenced or unfenced; null: unchanged."),

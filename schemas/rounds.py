@@ -105,6 +105,7 @@ FETCH_ROUNDS = Table(
     ),
     key=("seq",),
     checks={
+        "stable_within_hw": "last_stable_offset IS NULL OR response_hw IS NULL OR last_stable_offset <= response_hw",
         "wait_not_negative": "wait_ms IS NULL OR wait_ms >= 0",
         "run_not_empty": "run_count IS NULL OR (run_count > 0 AND run_timeouts <= run_count)",
         "at_once_did_not_wait": "completed_by NOT IN ('no_wait', 'enough_bytes', 'hw_not_told') OR NOT delayed",

@@ -19,6 +19,7 @@ _WITH_SEQ: Final = (
     "hw_timeline",
     "isr_timeline",
     "log_truncations",
+    "state_transitions",
     "fetch_rounds",
     "commit_latency",
 )

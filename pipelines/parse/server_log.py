@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.parse.layout import LogLine, last_part
 from pipelines.parse.rows import FactId, FactSink, Shape, cut_text, line_identity
-from pipelines.parse.server_rules import RULES, Rule
+from pipelines.parse.server_rules import RULES
 from schemas.facts import FACTS
 from schemas.model import INT_LIST, STRING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pipelines.parse.rule import Rule
 
 METADATA_TOPIC = "__cluster_metadata"
 _PREFIX_PARTITION = re.compile(r"(?:Partition |partition=)(\S+?)-(\d+)(?=[ ,\]])")
@@ -56,18 +58,18 @@ _FROM_PREFIX = ("topic", "partition", "leader_id", "subject_broker_id")
 
 
 class CompiledRule:
-    """A rule made ready: its pattern, the shape of its facts, and what turns groups into values."""
+    """A rule made ready: its patterns, the shape of its facts, and what turns groups into values."""
 
-    __slots__ = ("converters", "from_prefix", "keep_text", "match", "shape", "tp")
+    __slots__ = ("converters", "each", "each_groups", "from_prefix", "keep_text", "match", "shape", "tp")
 
     def __init__(self, rule: Rule) -> None:
-        """Compile the pattern and fix the columns."""
+        """Compile the patterns and fix the columns."""
         regex = re.compile(rule.pattern, re.DOTALL)
-        groups = sorted(regex.groupindex, key=regex.groupindex.__getitem__)
-        if len(groups) != regex.groups:
-            message = f"every group of {rule.pattern!r} needs the name of a column"
-            raise ValueError(message)
+        each = None if rule.each is None else re.compile(rule.each)
+        groups = [*group_names(regex), *(group_names(each) if each else [])]
         self.match = regex.fullmatch
+        self.each = each
+        self.each_groups = each.groups if each else 0
         self.tp = groups.index("tp") if "tp" in groups else None
         columns = [name for name in groups if name != "tp"]
         self.converters = [_converter(name) for name in columns]
@@ -77,6 +79,22 @@ class CompiledRule:
         texts = ("text",) if rule.keep_text else ()
         constants = (("name", rule.name),) if rule.name else ()
         self.shape = Shape(rule.kind, (*columns, *tail, *texts), constants)
+
+    def finds(self, groups: tuple[str | None, ...], body: str) -> list[tuple[str | None, ...]]:
+        """The groups of each fact that the message makes: one, or one for each thing it lists."""
+        if self.each is None:
+            return [groups]
+        listed = [(*groups, *found.groups()) for found in self.each.finditer(body)]
+        return listed or [(*groups, *(None,) * self.each_groups)]
+
+
+def group_names(regex: re.Pattern[str]) -> list[str]:
+    """The groups of a pattern in their order; each has the name of a column."""
+    groups = sorted(regex.groupindex, key=regex.groupindex.__getitem__)
+    if len(groups) != regex.groups:
+        message = f"every group of {regex.pattern!r} needs the name of a column"
+        raise ValueError(message)
+    return groups
 
 
 _PrefixValues = tuple[str | None, int | None, int | None, int | None]
@@ -117,13 +135,16 @@ class ServerLog:
                 body = body[end + 2 :]
         if prefix[0] == METADATA_TOPIC:
             return False
-        rules = self._rules.get((last, body.partition(" ")[0])) or self._rules.get((last, "")) or ()
+        worded, others = self._rules.get((last, body.partition(" ")[0]), ()), self._rules.get((last, ""), ())
+        rules = (*worded, *others) if worded and others else worded or others
         for rule in rules:
             match = rule.match(body)
             if match is not None:
-                values = self._values(rule, match.groups(), prefix, parts.text)
                 identity = line_identity(self._sink.broker_id, local, parts.level, last, parts.text)
-                self._sink.add(rule.shape, identity.row(), line, ts, values, parts.level)
+                for number, groups in enumerate(rule.finds(match.groups(), body)):
+                    values = self._values(rule, groups, prefix, parts.text)
+                    row = identity.row(number) if number else identity.row()
+                    self._sink.add(rule.shape, row, line, ts, values, parts.level)
                 if last == "LogManager":
                     self._of_log_manager(body, line, ts, parts.level, identity)
                 return True

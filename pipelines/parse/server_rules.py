@@ -8,43 +8,15 @@ are columns too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pipelines.parse.controller_rules import ELECTION_RULES, KRAFT_RULES, REQUEST_RULES, STATE_MACHINE_RULES
+from pipelines.parse.follower_rules import FOLLOWER_RULES
+from pipelines.parse.leader_rules import ISR_RULES, LOG_CHANGE_RULES, QUOTA_RULES
+from pipelines.parse.rule import TP as _TP
+from pipelines.parse.rule import Rule
 
 _LOGS = "Log|UnifiedLog|UnifiedLog$|LogLoader|LocalLog"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One wording, and the fact it makes."""
-
-    place: str  # loggers by their last part, and the message's first word: "Log|UnifiedLog: Setting"; no word: any
-    versions: str  # "0.10-2.3", "2.4-": seen up to the newest version looked at
-    fact: str  # the fact's kind, and the constant that goes into `name`: "hw_update leader"
-    pattern: str
-    keep_text: bool = False
-
-    @property
-    def loggers(self) -> tuple[str, ...]:
-        """Last parts of the loggers that say it."""
-        return tuple(self.place.partition(":")[0].split("|"))
-
-    @property
-    def word(self) -> str:
-        """First word of the message; empty: any."""
-        return self.place.partition(":")[2].strip()
-
-    @property
-    def kind(self) -> str:
-        """Kind of the fact."""
-        return self.fact.partition(" ")[0]
-
-    @property
-    def name(self) -> str | None:
-        """What goes into `name`; None where the pattern names it, or nothing does."""
-        return self.fact.partition(" ")[2] or None
-
-
-_TP = r"(?P<tp>\S+-\d+)"
 _POINT = r"\(offset=(?P<{}>-?\d+)[^)]*\)"
 _PENDING = (
     r"sentLeaderAndIsr=LeaderAndIsr\(leader=(?P<leader_id>-?\d+), leaderEpoch=(?P<leader_epoch>-?\d+), "
@@ -530,4 +502,12 @@ RULES = (
     *FETCHER_RULES,
     *LIFECYCLE_RULES,
     *CONTROLLER_RULES,
+    *STATE_MACHINE_RULES,
+    *REQUEST_RULES,
+    *ELECTION_RULES,
+    *KRAFT_RULES,
+    *FOLLOWER_RULES,
+    *ISR_RULES,
+    *LOG_CHANGE_RULES,
+    *QUOTA_RULES,
 )

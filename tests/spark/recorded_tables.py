@@ -171,6 +171,22 @@ def valid_rows(partition: int = 0) -> Rows:
                 "evidence": "observed",
             },
         ],
+        "state_transitions": [
+            {
+                **place,
+                "seq": 1,
+                "step": step,
+                "ts": at(1),
+                "machine": machine,
+                "broker_id": broker,
+                "state_before": "NonExistent",
+                "state": "New",
+                "reason": "created",
+                "leader_epoch": 0,
+                "evidence": "derived",
+            }
+            for step, (machine, broker) in enumerate([("partition", None), ("replica", 1), ("replica", 2)])
+        ],
         "log_truncations": [
             {
                 **place,

@@ -10,12 +10,11 @@ import pyarrow as pa
 from replay.order import order_partition
 from replay.partition_facts import PartitionFacts
 from replay.rows import Row, rows_of_facts
-from schemas.facts import FACTS
+from replay.sessions import SESSION_SCHEMA
 
 START = datetime(2024, 5, 1, 3, 0, tzinfo=UTC)
 TOPIC, PARTITION = "orders", 0
 KEY = {"recording_id": "small", "topic": TOPIC, "topic_id": None, "incarnation": 0, "partition": PARTITION}
-FACT_SCHEMA = pa.schema([f.with_nullable(nullable=True) for f in FACTS.arrow_schema])
 
 
 def at(ms: float) -> datetime:
@@ -66,22 +65,15 @@ class History:
     def fence(self, ms: float, broker: int, **fields: Any) -> None:
         """A registration change: fenced, unless it says otherwise."""
         where = {"metadata_offset": 100 + len(self.rows), "record_type": "BROKER_REGISTRATION_CHANGE_RECORD"}
-        self.add(
-            "broker_change",
-            ms,
-            topic=None,
-            partition=None,
-            subject_broker_id=broker,
-            **where,
-            **{"fenced": True, **fields},
-        )
+        about = {"topic": None, "partition": None, "subject_broker_id": broker, "fenced": True}
+        self.add("broker_change", ms, **{**about, **where, **fields})
 
     def produce(self, ms: float, broker: int, base: int, **fields: Any) -> dict[str, Any]:
         """A produce to `broker`, answered with `base`."""
         fields = {"acks": -1, "bytes": 100, "client_id": "shop", **fields}
         return self.request("produce", ms, f"p{broker}", broker_id=broker, base_offset=base, **fields)
 
-    def fetch(self, ms: float, broker: int, replica: int, offset: int, **fields: Any) -> dict[str, Any]:
+    def fetch(self, ms: float, broker: int, replica: int, offset: int | None, **fields: Any) -> dict[str, Any]:
         """A fetch from `broker`, listed on both sides, without a session; `replica` -1: a consumer."""
         fields = {
             "session_epoch": -1,
@@ -108,20 +100,19 @@ class History:
 
     def table(self, kind: str | None = None) -> pa.Table:
         """The facts, or those of one kind, as the parse stage gives them."""
-        return pa.Table.from_pylist([r for r in self.rows if kind in (None, r["kind"])], schema=FACT_SCHEMA)
+        return pa.Table.from_pylist([r for r in self.rows if kind in (None, r["kind"])], schema=SESSION_SCHEMA)
 
     def facts(self, rows: list[dict[str, Any]] | None = None, **settings: Any) -> PartitionFacts:
         """The partition's facts as the order stage gets them; fetches stand for themselves."""
         told = self.rows if rows is None else rows
-        found = rows_of_facts(pa.Table.from_pylist(told, schema=FACT_SCHEMA))
+        found = rows_of_facts(pa.Table.from_pylist(told, schema=SESSION_SCHEMA))
         return PartitionFacts(
             topic=TOPIC,
-            topic_id=None,
             incarnation=0,
             partition=PARTITION,
             rows=[row for row in found if row["partition"] is not None],
             cluster=[row for row in found if row["partition"] is None],
-            **{"kafka_version": "4.1.0", **settings},
+            **{"kafka_version": "4.1.0", "topic_id": None, **settings},
         )
 
     def events(self, rows: list[dict[str, Any]] | None = None, **settings: Any) -> pa.Table:

@@ -7,8 +7,10 @@ from small_partition import ALL, EPOCH, LAG, LATEST, NOW, A, B, C, apply, at, co
 
 from replay import encoding as c
 from replay import kernel
+from replay.emit import new_rows
 from replay.log import diverges, diverging_target, end_offset_for, epoch_assign, move_log_start, truncate_to
 from replay.profile import profile_of
+from replay.purgatory import new_purgatory, with_room
 from replay.state import DERIVED, NONE, ROLE_FOLLOWER
 from replay.steps import (
     answered_hw,
@@ -135,9 +137,9 @@ def test_become_follower_cuts_to_the_hw_up_to_0_10(version: Version, leo: int) -
 
 def test_cut_of_a_new_follower_to_its_hw_is_told_with_its_cause() -> None:
     s = at(led(), leo=9, hw=6)
-    rows = kernel.new_rows(1)
+    rows = new_rows(1)
     e = event(c.ROLE_CHANGE, broker=A, leader=B, epoch=EPOCH + 1, value=ROLE_FOLLOWER)
-    kernel.fold(s, profile_of((0, 10, 2)), e[None], ALL, rows)
+    kernel.fold(s, profile_of((0, 10, 2)), e[None], ALL, rows, with_room(new_purgatory(3), 3, 1))
     cut = dict(zip(c.CUT_ROW, rows.cut[0].tolist(), strict=True))
     assert (cut["before"], cut["after"], cut["cause"]) == (9, 6, c.CAUSE_HIGH_WATERMARK)
 

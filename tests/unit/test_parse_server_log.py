@@ -13,12 +13,14 @@ from pipelines.parse.clock import ZoneClock
 from pipelines.parse.files import LogLines
 from pipelines.parse.layout import LAYOUTS, last_part
 from pipelines.parse.rows import FactSink
+from pipelines.parse.rule import CLASSES, Rule
 from pipelines.parse.server_log import integers
-from pipelines.parse.server_rules import RULES, Rule
+from pipelines.parse.server_rules import RULES
 
 LINES = [
     json.loads(line)
-    for line in (Path(__file__).parent / "data" / "broker-lines.jsonl").read_text(encoding="utf-8").splitlines()
+    for name in ("broker-lines.jsonl", "state-lines.jsonl")
+    for line in (Path(__file__).parent / "data" / name).read_text(encoding="utf-8").splitlines()
 ]
 NOT_OF_THE_LINE = {"recording_id", "fact_id", "source_file", "source_line", "broker_id", "ts"}
 
@@ -51,6 +53,50 @@ def test_every_wording_has_a_line(rule: Rule) -> None:
         if last_part(parts.logger) in rule.loggers and pattern.fullmatch(body):
             return
     pytest.fail(f"no line of the test data is worded as {rule.pattern}")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.place} {rule.fact}")
+def test_every_wording_has_its_versions_and_the_file_that_prints_it(rule: Rule) -> None:
+    assert re.fullmatch(r"\d+\.\d+(-(\d+\.\d+)?)?", rule.versions)
+    assert re.search(r"\w/\w+\.(scala|java)", rule.source)
+
+
+def test_every_class_of_the_table_prints_something() -> None:
+    assert {logger for rule in RULES for logger in rule.loggers} >= set(CLASSES)
+
+
+def test_a_line_that_lists_partitions_is_a_fact_of_each() -> None:
+    found, _ = facts_of(
+        "[2026-11-21 03:53:38,437] INFO [ReplicaFetcherManager on broker 2] Removed fetcher for partitions "
+        "HashSet(a-1-0, b-12) (kafka.server.ReplicaFetcherManager)"
+    )
+    assert [(f["kind"], f["name"], f["topic"], f["partition"]) for f in found] == [
+        ("fetcher", "removed", "a-1", 0),
+        ("fetcher", "removed", "b", 12),
+    ]
+    assert len({f["fact_id"] for f in found}) == 2
+
+
+def test_a_failed_request_that_lists_no_partition_is_one_fact_without_partition() -> None:
+    (fact,), _ = facts_of(
+        "[2026-11-21 03:53:38,437] WARN [ReplicaFetcher replicaId=2, leaderId=1, fetcherId=0] Error in response for "
+        "fetch request (type=FetchRequest, replicaId=2, maxWait=300, minBytes=1, maxBytes=1, fetchData={}, "
+        "metadata=(sessionId=5, epoch=7)) (kafka.server.ReplicaFetcherThread)"
+    )
+    assert (fact["name"], fact["partition"], fact["leader_id"]) == ("request_failed", None, 1)
+
+
+def test_a_metadata_change_says_only_what_changed() -> None:
+    head = "[2026-11-21 03:53:38,437] DEBUG [QuorumController id=0] partition change for a-0 with topic ID T: "
+    tail = " (org.apache.kafka.controller.ReplicationControlManager)"
+    (whole,), _ = facts_of(
+        head + "replicas: [1, 2] -> [2, 3], isr: [1, 2] -> [2], leader: 1 -> 2, leaderEpoch: 3 -> 4, "
+        "elr: [] -> [1], lastKnownElr: [] -> [9], partitionEpoch: 7 -> 8" + tail
+    )
+    (part,), _ = facts_of(head + "elr: [] -> [1], partitionEpoch: 7 -> 8" + tail)
+    columns = ("isr", "leader_id", "leader_epoch", "partition_epoch")
+    assert [whole[c] for c in columns] == [[2], 2, 4, 8]
+    assert [part[c] for c in columns] == [None, None, None, 8]
 
 
 def test_previous_leader_is_never_taken() -> None:

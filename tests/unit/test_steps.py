@@ -9,11 +9,13 @@ from small_partition import ALL, EPOCH, LAG, LATEST, NOW, A, B, C, apply, at, ch
 
 from replay import encoding as c
 from replay import kernel
+from replay.emit import N_CHECK, new_rows
 from replay.log import (
     end_offset_for,
     epoch_at,
 )
 from replay.profile import Profile, parse_version, profile_named, profile_of
+from replay.purgatory import new_purgatory, with_room
 from replay.state import (
     ASSIGNED,
     DERIVED,
@@ -426,10 +428,10 @@ def test_broken_event_changes_nothing_and_is_reported(name: str) -> None:
     kind, fields = BROKEN[name]
     s = at(led(), leo=9, remote={B: 9, C: 9}, hw=9)
     before = copy(s)
-    rows = kernel.new_rows(1)
-    kernel.fold(s, LATEST, event(kind, **fields)[None], ALL, rows)
+    rows = new_rows(1)
+    kernel.fold(s, LATEST, event(kind, **fields)[None], ALL, rows, with_room(new_purgatory(3), 3, 1))
     assert not changed(before, s)
-    assert rows.check[: rows.filled[kernel.N_CHECK], c.CHECK_ROW.index("check")].tolist()[-1] == c.CHECK_RULE
+    assert rows.check[: rows.filled[N_CHECK], c.CHECK_ROW.index("check")].tolist()[-1] == c.CHECK_RULE
 
 
 def test_fetch_beyond_the_leo_is_reported_and_moves_nothing_of_the_leader() -> None:
@@ -556,7 +558,11 @@ def test_what_brokers_say_to_each_other_follows_the_inter_broker_protocol(
     [("0.10.2", 0), ("2.6", 0), ("2.7-IV1", 0), ("2.7-IV2", 1), ("2.7", 1), ("2.8-IV1", 1), (None, 1)],
 )
 def test_isr_changes_are_requests_from_protocol_2_7_iv2_on(protocol: str | None, requests: int) -> None:
-    assert profile_named("2.8.2", protocol).isr_change_pending == requests
+    assert profile_named("2.7.2", protocol).isr_change_pending == requests
+
+
+def test_isr_written_to_zookeeper_is_pending_too_from_2_8_on() -> None:
+    assert profile_named("2.8.2", "0.10.2").isr_change_pending
 
 
 @pytest.mark.parametrize(("protocol", "attempts"), [("2.6", 1), ("2.8", 0)])

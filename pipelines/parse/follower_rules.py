@@ -1,0 +1,250 @@
+"""Lines of the follower's side: its fetcher threads, what errors do to them, and where a fetch goes on."""
+
+from __future__ import annotations
+
+from pipelines.parse.rule import TP, Rule
+
+_EACH_TP = r"(?P<tp>[\w.-]+-\d+)(?=[,)])"
+_ADDED = (
+    r"(?P<tp>[\w.-]+-\d+) -> (?:InitialFetchState\((?:(?:None|Some\((?P<topic_id>[\w-]+)\)),)?BrokerEndPoint.*?[\])],"
+    r"(?P<leader_epoch>-?\d+),(?P<fetch_offset>-?\d+)\)|\(offset=(?P<offset>-?\d+), leaderEpoch=-?\d+\))"
+)
+_THREAD = "ReplicaFetcherThread"
+
+FOLLOWER_RULES = (
+    Rule(
+        "ReplicaFetcherManager: Added",
+        "2.4-",
+        "fetcher added",
+        r"Added fetcher to broker (?:BrokerEndPoint\(id=)?(?P<leader_id>\d+).*? for partitions .*",
+        each=_ADDED,
+    ),
+    Rule(
+        "ReplicaFetcherManager: Removed",
+        "2.0-",
+        "fetcher removed",
+        r"Removed fetcher for partitions .*",
+        each=_EACH_TP,
+    ),
+    Rule(
+        "ReplicaAlterLogDirsManager: Added",
+        "2.4-",
+        "fetcher future_added",
+        r"Added fetcher to broker (?:BrokerEndPoint\(id=)?(?P<leader_id>\d+).*? for partitions .*",
+        each=_ADDED,
+        printed_by="kafka/server/AbstractFetcherManager.scala",
+    ),
+    Rule(
+        "ReplicaAlterLogDirsManager: Removed",
+        "2.0-",
+        "fetcher future_removed",
+        r"Removed fetcher for partitions .*",
+        each=_EACH_TP,
+        printed_by="kafka/server/AbstractFetcherManager.scala",
+    ),
+    Rule(
+        f"{_THREAD}: Partition",
+        "2.3-",
+        "fetcher failed",
+        rf"Partition {TP} marked as failed",
+    ),
+    Rule(
+        f"{_THREAD}: Partition",
+        "2.1-",
+        "fetcher fenced",
+        rf"Partition {TP} has an older epoch \((?P<leader_epoch>-?\d+)\) than the current leader\. Will await .*",
+    ),
+    Rule(
+        f"{_THREAD}: Partition",
+        "2.5-",
+        "fetcher fenced_retried",
+        rf"Partition {TP} has an? (?:new|newer) epoch \((?P<leader_epoch>-?\d+)\) than the current leader\. "
+        r"[rR]etry the partition later\.?",
+    ),
+    Rule(
+        f"{_THREAD}: Handling",
+        "2.3-",
+        "fetcher delayed",
+        r"Handling errors in (?P<value>\w+) for partitions .*",
+        each=_EACH_TP,
+    ),
+    Rule(
+        f"{_THREAD}: Error",
+        "2.4-",
+        "fetcher request_failed",
+        r"Error in response for fetch request \(type=FetchRequest.*",
+        keep_text=True,
+        each=r"(?P<tp>[\w.-]+-\d+)=(?:PartitionData)?\((?:topicId=(?P<topic_id>[\w-]+), )?"
+        r"fetchOffset=(?P<fetch_offset>-?\d+)[^)]*?currentLeaderEpoch=Optional(?:\.empty|\[(?P<leader_epoch>-?\d+)\])",
+    ),
+    Rule(
+        f"{_THREAD}: Error",
+        "2.0-",
+        "fetcher error",
+        rf"Error for partition {TP} at offset (?P<fetch_offset>-?\d+)",
+        keep_text=True,
+    ),
+    Rule(
+        f"{_THREAD}: Error",
+        "2.0-",
+        "fetcher storage_error",
+        rf"Error while processing data for partition {TP} at offset (?P<fetch_offset>-?\d+)",
+        keep_text=True,
+    ),
+    Rule(
+        f"{_THREAD}: Error",
+        "2.0-",
+        "fetcher out_of_range_failed",
+        rf"Error getting offset for partition {TP}",
+    ),
+    Rule(
+        f"{_THREAD}: Error",
+        "2.0-3.2",
+        "fetcher epoch_request_failed",
+        r"Error when sending leader epoch request for .*",
+        each=r"(?P<tp>[\w.-]+-\d+) -> ",
+    ),
+    Rule(
+        "RemoteLeaderEndPoint: Error",
+        "3.3-",
+        "fetcher epoch_request_failed",
+        r"Error when sending leader epoch request for .*",
+        each=r"(?P<tp>[\w.-]+-\d+) -> ",
+    ),
+    Rule(
+        f"{_THREAD}: Unexpected",
+        "2.3-",
+        "fetcher unexpected_error",
+        rf"Unexpected error occurred while processing data for partition {TP} at offset (?P<fetch_offset>-?\d+)",
+        keep_text=True,
+    ),
+    Rule(
+        f"{_THREAD}: Unexpected",
+        "2.3-",
+        "fetcher truncation_failed",
+        rf"Unexpected error occurred during truncation for {TP} at offset (?P<offset>-?\d+)",
+        keep_text=True,
+    ),
+    Rule(
+        f"{_THREAD}: Failed",
+        "2.3-",
+        "fetcher truncation_failed",
+        rf"Failed to truncate {TP} at offset (?P<offset>-?\d+)",
+        keep_text=True,
+    ),
+    Rule(
+        f"{_THREAD}: Found",
+        "2.0-",
+        "fetcher corrupt_records",
+        rf"Found invalid messages during fetch for partition {TP} offset (?P<fetch_offset>-?\d+).*",
+        keep_text=True,
+    ),
+    Rule(
+        f"{_THREAD}: Remote",
+        "2.1-",
+        "fetcher unknown_leader_epoch",
+        rf"Remote broker has a smaller leader epoch for partition {TP} than this replica's current leader epoch of "
+        r"(?P<leader_epoch>-?\d+)\.",
+    ),
+    Rule(
+        f"{_THREAD}: Remote",
+        "2.0-",
+        "fetcher not_leader",
+        rf"Remote broker is not the leader for partition {TP}, which could indicate that the partition is being moved",
+    ),
+    Rule(
+        f"{_THREAD}: Received",
+        "2.7-",
+        "fetcher error",
+        rf"Received (?P<value>[A-Z_]+) from the leader for partition {TP}\. This error may be returned transiently .*",
+    ),
+    Rule(
+        f"{_THREAD}: Received",
+        "3.5-",
+        "fetcher moved_to_tiered_storage",
+        rf"Received error (?P<value>\w+), at fetch offset: (?P<fetch_offset>-?\d+), topic-partition: {TP}",
+    ),
+    Rule(
+        f"{_THREAD}: Current",
+        "2.0-",
+        "fetcher out_of_range",
+        rf"Current offset (?P<fetch_offset>-?\d+) for partition {TP} is out of range.*? "
+        r"Reset fetch offset to (?P<offset>-?\d+)",
+        keep_text=True,
+    ),
+    Rule(
+        f"{_THREAD}: Could",
+        "2.3-",
+        "fetcher out_of_range_failed",
+        rf"Could not fetch offset for {TP} due to error: (?P<value>.*)",
+    ),
+    Rule(
+        f"{_THREAD}: Retrying",
+        "2.0-",
+        "fetcher epoch_error",
+        rf"Retrying leaderEpoch request for partition {TP} as the leader reported an error: (?P<value>\w+)",
+    ),
+    Rule(
+        f"{_THREAD}: Based",
+        "2.0-",
+        "fetcher epoch_offset_unknown",
+        rf"Based on (?:replica's|follower's) leader epoch, leader replied with an unknown offset in {TP}\. The initial "
+        r"fetch offset (?P<offset>-?\d+) will be used for truncation\.",
+    ),
+    Rule(
+        f"{_THREAD}: Based",
+        "2.0-",
+        "fetcher epoch_asked_again",
+        r"Based on (?:replica's|follower's) leader epoch, leader replied with epoch (?P<diverging_epoch>-?\d+) unknown "
+        rf"to the (?:replica|follower) for {TP}\. Will truncate to (?P<offset>-?\d+) and send another leader epoch "
+        r"request to the leader\.",
+    ),
+    Rule(
+        f"{_THREAD}: Based",
+        "2.0-",
+        "fetcher epoch_below_all",
+        r"Based on (?:replica's|follower's) leader epoch, leader replied with epoch (?P<diverging_epoch>-?\d+) below "
+        rf"any (?:replica's|follower's) tracked epochs for {TP}\. The leader's offset only (?P<offset>-?\d+) will be "
+        r"used for truncation\.",
+    ),
+    Rule(
+        f"{_THREAD}: Leader",
+        "2.0-",
+        "fetcher epoch_without_epoch",
+        r"Leader or (?:replica|follower) is on protocol version where leader epoch is not considered in the "
+        rf"OffsetsForLeaderEpoch response\. The leader's offset (?P<offset>-?\d+) will be used for "
+        rf"truncation in {TP}\.",
+    ),
+    Rule(
+        f"{_THREAD}: Replication",
+        "2.0-",
+        "fetcher record_too_large",
+        rf"Replication is failing due to a message that is greater than replica\.fetch\.max\.bytes for partition {TP}\."
+        r".*",
+    ),
+    Rule(
+        "FetchSessionHandler: Error",
+        "1.1-",
+        "fetcher session_failed",
+        r"Error sending fetch request \(sessionId=(?:INVALID|(?P<session_id>-?\d+)), "
+        r"epoch=(?:FINAL|INITIAL|(?P<session_epoch>\d+))\) to node (?P<leader_id>\d+).*",
+        keep_text=True,
+    ),
+    Rule(
+        "logger: Unable",
+        "3.0-",
+        "fetcher not_started",
+        rf"Unable to start fetching {TP} with topic (?:ID|id) (?:None|Some\((?P<topic_id>[\w-]+)\)) from leader "
+        r"(?:None|Some\((?P<leader_id>-?\d+)\)) because it is not alive\.",
+        printed_by="kafka/server/ReplicaManager.scala",
+    ),
+    Rule(
+        "logger: Received",
+        "2.0-3.9",
+        "fetcher not_started",
+        r"Received LeaderAndIsrRequest with correlation id (?P<correlation_id>\d+) from controller \d+ epoch \d+ for "
+        rf"partition {TP} \(last update controller epoch \d+\) but cannot become follower since the new leader "
+        r"(?P<leader_id>-?\d+) is unavailable\.",
+        printed_by="kafka/server/ReplicaManager.scala",
+    ),
+)

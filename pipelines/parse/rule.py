@@ -1,0 +1,92 @@
+"""One wording of a broker's log: which logger says it, in which Kafka versions, in what words, what it means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TP = r"(?P<tp>\S+-\d+)"
+
+# A logger is named after the class that prints; so its last part says where in apache/kafka the words stand, in every
+# release of a rule's versions: kafka/*.scala in core/src/main/scala, org/apache/*.java in the module of that name.
+CLASSES: dict[str, str] = {
+    "AlterIsrManagerImpl": "kafka/server/AlterIsrManager.scala",
+    "AppInfoParser": "org/apache/kafka/common/utils/AppInfoParser.java",
+    "BrokerHeartbeatManager": "org/apache/kafka/controller/BrokerHeartbeatManager.java",
+    "BrokerLifecycleManager": "kafka/server/BrokerLifecycleManager.scala",
+    "BrokerServer": "kafka/server/BrokerServer.scala",
+    "Cleaner": "kafka/log/LogCleaner.scala; 4.1 org/apache/kafka/storage/internals/log/Cleaner.java",
+    "ClientQuotaManager": "kafka/server/ClientQuotaManager.scala",
+    "DefaultAlterIsrManager": "kafka/server/AlterIsrManager.scala",
+    "DefaultAlterPartitionManager": "kafka/server/AlterPartitionManager.scala",
+    "DynamicConfigManager": "kafka/server/DynamicConfigManager.scala",
+    "DynamicConfigPublisher": "kafka/server/metadata/DynamicConfigPublisher.scala",
+    "FetchSessionHandler": "org/apache/kafka/clients/FetchSessionHandler.java",
+    "KafkaController": "kafka/controller/KafkaController.scala",
+    "KafkaServer": "kafka/server/KafkaServer.scala",
+    "KafkaZkClient": "kafka/zk/KafkaZkClient.scala",
+    "LocalLeaderEndPoint": "kafka/server/LocalLeaderEndPoint.scala",
+    "LocalLog": "kafka/log/LocalLog.scala; 4.x org/apache/kafka/storage/internals/log/LocalLog.java",
+    "Log": "kafka/log/Log.scala",
+    "LogCleaner": "kafka/log/LogCleaner.scala",
+    "LogDirFailureChannel": "org/apache/kafka/storage/internals/log/LogDirFailureChannel.java; to 3.4 kafka/server",
+    "LogLoader": "kafka/log/LogLoader.scala; 4.x org/apache/kafka/storage/internals/log/LogLoader.java",
+    "LogManager": "kafka/log/LogManager.scala; 4.x org/apache/kafka/storage/internals/log/LogManager.java",
+    "Partition": "kafka/cluster/Partition.scala",
+    "PartitionChangeBuilder": "org/apache/kafka/controller/PartitionChangeBuilder.java",
+    "QuorumController": "org/apache/kafka/controller/QuorumController.java",
+    "RemoteLeaderEndPoint": "kafka/server/RemoteLeaderEndPoint.scala",
+    "ReplicaAlterLogDirsManager": "kafka/server/ReplicaAlterLogDirsManager.scala",
+    "ReplicaAlterLogDirsThread": "kafka/server/ReplicaAlterLogDirsThread.scala",
+    "ReplicaFetcherManager": "kafka/server/AbstractFetcherManager.scala",
+    "ReplicaFetcherThread": "kafka/server/AbstractFetcherThread.scala, ReplicaFetcherThread.scala",
+    "ReplicaManager": "kafka/server/ReplicaManager.scala",
+    "ReplicationControlManager": "org/apache/kafka/controller/ReplicationControlManager.java",
+    "ReplicationUtils": "kafka/utils/ReplicationUtils.scala",
+    "ReplicationUtils$": "kafka/utils/ReplicationUtils.scala",
+    "UnifiedLog": "kafka/log/UnifiedLog.scala; 4.1 org/apache/kafka/storage/internals/log/UnifiedLog.java",
+    "UnifiedLog$": "kafka/log/UnifiedLog.scala",
+    "ZkAlterPartitionManager": "kafka/server/ZkAlterPartitionManager.scala",
+    "ZkConfigManager": "kafka/server/ZkConfigManager.scala",
+    "ZkIsrManager": "kafka/server/ZkIsrManager.scala",
+    "ZkPartitionStateMachine": "kafka/controller/PartitionStateMachine.scala",
+    "ZkReplicaStateMachine": "kafka/controller/ReplicaStateMachine.scala",
+    "logger": "kafka/cluster/Partition.scala, kafka/server/ReplicaManager.scala (state.change.logger)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One wording, and the fact it makes."""
+
+    place: str  # loggers by their last part, and the message's first word: "Log|UnifiedLog: Setting"; no word: any
+    versions: str  # "0.10-2.3", "2.4-": seen up to the newest version looked at
+    fact: str  # the fact's kind, and the constant that goes into `name`: "hw_update leader"
+    pattern: str
+    keep_text: bool = False
+    each: str | None = None  # found in the message again and again: a fact per find; one fact where nothing is found
+    printed_by: str | None = None  # file that prints it, where the logger is not named after that file's class
+
+    @property
+    def loggers(self) -> tuple[str, ...]:
+        """Last parts of the loggers that say it."""
+        return tuple(self.place.partition(":")[0].split("|"))
+
+    @property
+    def word(self) -> str:
+        """First word of the message; empty: any."""
+        return self.place.partition(":")[2].strip()
+
+    @property
+    def kind(self) -> str:
+        """Kind of the fact."""
+        return self.fact.partition(" ")[0]
+
+    @property
+    def name(self) -> str | None:
+        """What goes into `name`; None where the pattern names it, or nothing does."""
+        return self.fact.partition(" ")[2] or None
+
+    @property
+    def source(self) -> str:
+        """Where the words stand in apache/kafka, in the releases of `versions`."""
+        return self.printed_by or ", ".join(sorted({CLASSES[logger] for logger in self.loggers}))

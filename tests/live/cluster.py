@@ -1,0 +1,305 @@
+"""A real Kafka cluster in KRaft mode on this machine, and its clients: controller (node 0) and brokers (1 to 3).
+
+Everything lies under one directory and listens on the loopback. Every process leads a group of its own, and none
+outlives the `with` block, or the interpreter.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+CLUSTER_ID = "dGlkZW1hcmstbGl2ZS10ZQ"
+READY = "Kafka Server started"
+JAVA = f"{os.environ['JAVA_HOME']}/bin/java" if os.environ.get("JAVA_HOME") else "java"
+# Small JVMs that live for a minute: compiling well does not pay.
+JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Djava.net.preferIPv4Stack=true")
+NODE_HEAP, TOOL_HEAP = "-Xmx512m", "-Xmx128m"
+WAIT_S = 60
+
+# What a broker logs by default, to one file; what Tidemark recommends is merged into it.
+LOGGING = """
+Configuration:
+  status: error
+  Appenders:
+    File:
+      - name: ServerAppender
+        fileName: ${sys:kafka.logs.dir}/server.log
+        PatternLayout:
+          pattern: "[%d] %p %m (%c)%n"
+  Loggers:
+    Root:
+      level: INFO
+      AppenderRef:
+        - ref: ServerAppender
+"""
+TOOL_LOGGING = """
+Configuration:
+  status: error
+  Loggers:
+    Root:
+      level: OFF
+"""
+
+
+def until(holds: Callable[[], bool], what: str, seconds: float = WAIT_S) -> None:
+    """Wait for it.
+
+    Raises:
+        TimeoutError: it did not come.
+    """
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError(f"in {seconds} s there was not {what}")
+        time.sleep(0.1)
+
+
+class Process:
+    """A Java program in a process group of its own."""
+
+    def __init__(self, command: list[str], output: Path) -> None:
+        self.output = output
+        with output.open("ab") as out, output.with_suffix(".err").open("ab") as err:
+            self._popen = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            )
+        atexit.register(self.kill)
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._popen.poll() is None:
+            os.killpg(self._popen.pid, number)
+
+    def kill(self) -> None:
+        """As a power cut, or the kernel's killer, would; a stopped one dies of it as well."""
+        self.signal(signal.SIGKILL)
+        self._popen.wait()
+        atexit.unregister(self.kill)
+
+    def stop(self) -> None:
+        """Ask it to end, and see that it does."""
+        self.signal(signal.SIGTERM)
+        self.wait()
+
+    def wait(self) -> int:
+        """Until it ends by itself: its exit code."""
+        try:
+            return self._popen.wait(WAIT_S)
+        finally:
+            self.kill()
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait for what only a running process brings about.
+
+        Raises:
+            ChildProcessError: it ended.
+            TimeoutError: see `until`.
+        """
+
+        def holds_yet() -> bool:
+            if self._popen.poll() is not None:
+                raise ChildProcessError(f"it ended before there was {what}; see {self.output} and what lies beside it")
+            return holds()
+
+        until(holds_yet, what)
+
+
+class Client:
+    """Kafka's own verifiable producer or consumer, which prints what it saw as JSON: one event a line."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Those of that name, in order; the line that is being written is left out."""
+        lines = self.process.output.read_bytes().splitlines(keepends=True)
+        events = [json.loads(line) for line in lines if line.endswith(b"\n")]
+        return [event for event in events if event["name"] == name]
+
+
+class Producer(Client):
+    """Sends the numbers from 0 on, each once: without retries what is acknowledged stands in one slot."""
+
+    def acknowledged(self) -> list[dict[str, Any]]:
+        return self.events("producer_send_success")
+
+    def wait_for_more(self, records: int) -> None:
+        """Until so many more were acknowledged."""
+        goal = len(self.acknowledged()) + records
+        self.process.until(lambda: len(self.acknowledged()) >= goal, f"{records} more acknowledgements")
+
+
+class Cluster:
+    """Starts with `start`, and can be stopped, killed, paused, and asked."""
+
+    controller = 0
+    brokers = (1, 2, 3)
+    nodes = (controller, *brokers)
+
+    def __init__(self, home: Path, kafka: str, class_path: str, logging: Path, settings: Mapping[str, object]) -> None:
+        """Kafka `kafka` under `home`, with `logging` (log4j2) added to its own, and `settings` for every node."""
+        self.home = home
+        self.kafka = kafka
+        self.settings = dict(settings)
+        self._class_path = class_path
+        self._logging = logging
+        self._nodes: dict[int, Process] = {}
+        self._clients: list[Process] = []
+        self._ports = dict(zip(self.nodes, _free_ports(len(self.nodes)), strict=True))
+        self.bootstrap = ",".join(f"127.0.0.1:{self._ports[broker]}" for broker in self.brokers)
+        for name, text in (("log4j2.yaml", LOGGING), ("tools.yaml", TOOL_LOGGING)):
+            (home / name).write_text(text)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with ExitStack() as stack:  # each is killed, whatever happens to the others
+            for process in (*self._nodes.values(), *self._clients):
+                stack.callback(process.kill)
+
+    def start(self) -> None:
+        """All nodes, with empty disks."""
+        formatting = []
+        for node in self.nodes:
+            self.logs(node).mkdir(parents=True)
+            self._config(node).write_text("".join(f"{k}={v}\n" for k, v in self._properties(node).items()))
+            format_disk = ("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config(node)))
+            formatting.append(Process(self._command(*format_disk), self.home / f"node-{node}" / "format"))
+        for process in formatting:
+            if process.wait():
+                raise ChildProcessError(f"a disk could not be formatted; see {process.output}")
+        for node in self.nodes:
+            self._start(node)
+        for node in self.brokers:
+            self._wait_until_ready(node, starts=1)
+
+    def restart(self, broker: int) -> None:
+        """On the disk that it left."""
+        before = self._starts(broker)
+        self._start(broker)
+        self._wait_until_ready(broker, before + 1)
+
+    def kill(self, node: int) -> None:
+        """`kill -9`."""
+        self._nodes[node].kill()
+
+    def pause(self, *nodes: int) -> None:
+        """SIGSTOP: it neither answers nor asks, its connections stay."""
+        for node in nodes:
+            self._nodes[node].signal(signal.SIGSTOP)
+
+    def resume(self, *nodes: int) -> None:
+        for node in nodes:
+            self._nodes[node].signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """In order: brokers before the controller that they take their leave of."""
+        for broker in self.brokers:
+            self._nodes[broker].signal(signal.SIGTERM)
+        for broker in self.brokers:
+            self._nodes[broker].stop()
+        self._nodes[self.controller].stop()
+
+    def create_topic(self, topic: str, assignment: str, **settings: object) -> None:
+        """`assignment` is one list of brokers for each partition: `1:2:3,2:3:1`; the first is to lead."""
+        options = [part for key, value in settings.items() for part in ("--config", f"{key.replace('_', '.')}={value}")]
+        self._topics("--create", "--topic", topic, "--replica-assignment", assignment, *options)
+
+    def leader(self, topic: str) -> int:
+        """Who leads partition 0, as a client is told."""
+        return int(self._topics("--describe", "--topic", topic).split("Leader: ")[1].split()[0])
+
+    def is_fully_replicated(self) -> bool:
+        return not self._topics("--describe", "--under-replicated-partitions").strip()
+
+    def producer(self, topic: str, acks: str, per_second: int) -> Producer:
+        """Begins to send at once."""
+        options = ("--topic", topic, "--acks", acks, "--throughput", str(per_second))
+        return Producer(self._client("org.apache.kafka.tools.VerifiableProducer", f"produced-{topic}", *options))
+
+    def consumer(self, topic: str) -> Client:
+        """Reads from the earliest offset on."""
+        options = ("--topic", topic, "--group-id", f"reads-{topic}", "--verbose")
+        return Client(self._client("org.apache.kafka.tools.VerifiableConsumer", f"consumed-{topic}", *options))
+
+    def dump(self, files: list[Path], *options: str) -> str:
+        """What `kafka-dump-log.sh` says about segments."""
+        return self._tool("kafka.tools.DumpLogSegments", *options, "--files", ",".join(map(str, files)))
+
+    def data(self, node: int) -> Path:
+        """Its log directory."""
+        return self.home / f"node-{node}" / "data"
+
+    def logs(self, node: int) -> Path:
+        """Where it writes what it does."""
+        return self.home / f"node-{node}" / "logs"
+
+    def _properties(self, node: int) -> dict[str, object]:
+        is_controller = node == self.controller
+        return {
+            "node.id": node,
+            "process.roles": "controller" if is_controller else "broker",
+            "controller.quorum.voters": f"{self.controller}@127.0.0.1:{self._ports[self.controller]}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"{'CONTROLLER' if is_controller else 'PLAINTEXT'}://127.0.0.1:{self._ports[node]}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": self.data(node),
+            **self.settings,
+        }
+
+    def _config(self, node: int) -> Path:
+        return self.home / f"node-{node}" / "server.properties"
+
+    def _start(self, node: int) -> None:
+        logging = f"file:{self.home / 'log4j2.yaml'},file:{self._logging}"
+        options = (f"-Dlog4j2.configurationFile={logging}", f"-Dkafka.logs.dir={self.logs(node)}", NODE_HEAP)
+        command = self._command("kafka.Kafka", str(self._config(node)), options=options)
+        self._nodes[node] = Process(command, self.home / f"node-{node}" / "output")
+
+    def _starts(self, node: int) -> int:
+        log = self.logs(node) / "server.log"
+        return log.read_text().count(READY) if log.exists() else 0
+
+    def _wait_until_ready(self, node: int, starts: int) -> None:
+        self._nodes[node].until(lambda: self._starts(node) >= starts, f"broker {node}")
+
+    def _client(self, main: str, name: str, *arguments: str) -> Process:
+        command = self._command(main, "--bootstrap-server", self.bootstrap, *arguments)
+        self._clients.append(Process(command, self.home / name))
+        return self._clients[-1]
+
+    def _topics(self, *arguments: str) -> str:
+        return self._tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.bootstrap, *arguments)
+
+    def _tool(self, main: str, *arguments: str) -> str:
+        done = subprocess.run(
+            self._command(main, *arguments), capture_output=True, text=True, timeout=WAIT_S, check=False
+        )
+        if done.returncode:
+            raise ChildProcessError(f"{main} {' '.join(arguments)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def _command(self, main: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
+        quiet = (f"-Dlog4j2.configurationFile=file:{self.home / 'tools.yaml'}", TOOL_HEAP)
+        return [JAVA, *JVM, *(options or quiet), "-cp", self._class_path, main, *arguments]
+
+
+def _free_ports(count: int) -> list[int]:
+    """Free on the loopback, all at once: none is given twice."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
