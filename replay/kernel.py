@@ -94,6 +94,7 @@ from replay.log import (
     diverging_target,
     end_offset_for,
     forget_epoch,
+    match_epochs,
     move_log_start,
     restart_at,
     truncate_to,
@@ -188,6 +189,7 @@ def apply_fetch_update(s: State, p: Profile, e: Ints) -> int:
         if p.failed_read_resets and leads and e[E_ERROR] > 0:
             leader_forget_follower_leo(s, b, r)
         return verdict
+    match_epochs(s, p, b, r, offset)
     if e[E_EXTRA] >= 0:
         s.remote_start[b, r] = e[E_EXTRA]
     free = s.pending[b] == NOTHING_PENDING

@@ -136,6 +136,24 @@ def copy_epochs(s: State, leader: int, follower: int, first: int, end: int) -> N
 
 
 @compiled
+def match_epochs(s: State, p: Profile, leader: int, follower: int, offset: int) -> None:
+    """A fetch that was accepted says that the logs match up to its offset (log matching, where fetches name epochs).
+
+    Corrects the follower's epochs where the fetches that would have told of a cut are missing.
+    """
+    if not p.truncate_on_fetch or offset <= 0:
+        return
+    there = epoch_at(s, leader, offset - 1)
+    if there == NONE or epoch_at(s, follower, offset - 1) == there:
+        return
+    n = 0
+    while n < s.cache_len[leader] and s.cache_start[leader, n] < offset:
+        s.cache_epoch[follower, n], s.cache_start[follower, n] = s.cache_epoch[leader, n], s.cache_start[leader, n]
+        n += 1
+    s.cache_len[follower] = n
+
+
+@compiled
 def diverges(s: State, p: Profile, leader: int, epoch: int, offset: int) -> bool:
     """Whether a follower's log that ends at `offset` with a record of `epoch` left the leader's.
 

@@ -228,6 +228,16 @@ def test_epoch_begins_as_it_is_taken_up_from_2_0_1_on_and_with_its_first_batch_b
     assert end_offset_for(s, profile, A, EPOCH + 1) == (EPOCH + 1, 6)
 
 
+@pytest.mark.parametrize(("version", "epoch"), [((2, 7, 2), EPOCH), ((2, 8, 0), EPOCH + 1)])
+def test_accepted_fetch_says_that_the_logs_match_from_2_8_on(version: Version, epoch: int) -> None:
+    s = at(led(), leo=9, remote={B: 6})
+    epoch_assign(s, A, EPOCH + 1, 4)
+    epoch_assign(s, B, EPOCH, 0)
+    apply(s, c.FETCH_UPDATE, profile=profile_of(version), broker=A, replica=B, fetch=6)
+    assert end_offset_for(s, LATEST, B, epoch) == (epoch, 6)
+    assert s.cache_len[B] == 1 + (epoch > EPOCH)
+
+
 # -- log start
 
 
