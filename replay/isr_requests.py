@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from replay.drafts import Draft, Operation
 from replay.merge import OP_CONTROL
-from replay.spine import micros
+from replay.spine import ISR_TAKEN_OVER, micros
 from replay.windows import (
     DECISION_LATE_US,
     STAMP_EARLY_US,
@@ -208,7 +208,7 @@ def commit_lines(lines: Iterable[Row]) -> dict[int | None, list[Row]]:
     """Per partition epoch the lines with which the leader took it over: from the answer, from the metadata."""
     out: dict[int | None, list[Row]] = {}
     for row in lines:
-        if row["name"] in ("updated", "metadata", "applied") and row["partition_epoch"] is not None:
+        if row["name"] in ISR_TAKEN_OVER and row["partition_epoch"] is not None:
             out.setdefault(row["partition_epoch"], []).append(row)
     return out
 

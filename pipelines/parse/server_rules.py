@@ -150,15 +150,6 @@ STATE_CHANGE_RULES = (
         r"\[(?P<adding_replicas>[\d, ]*)\] (?:and )?removing ?[rR]eplicas \[(?P<removing_replicas>[\d, ]*)\].*",
     ),
     Rule(
-        "logger: Skipped",
-        "3.3-",
-        "isr_update metadata",
-        rf"Skipped the become-leader state change for {_TP} with topic id "
-        r"(?:None|(?:Some\()?(?P<topic_id>[\w-]+)\)?) and partition state .*?leaderEpoch=(?P<leader_epoch>-?\d+), "
-        r"isr=\[(?P<isr>[\d, ]*)\], partitionEpoch=(?P<partition_epoch>\d+), .* since it is already the leader with "
-        r"leader epoch .*",
-    ),
-    Rule(
         "logger: Follower",
         "2.6-",
         "role_change follower",
