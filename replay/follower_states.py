@@ -68,8 +68,9 @@ class FollowerStates:
             if self.states.get(follower) == FETCHING:
                 self.left_out.setdefault(follower, event)
         elif error == FENCED_LEADER_EPOCH:
-            moved = self.epochs.get(follower, -1) >= (event["leader_epoch"] or 0)  # on, since it asked: it asks again
-            self.move(follower, DELAYED if moved else FAILED, "fenced_leader_epoch", event)
+            if (event["leader_epoch"] or 0) >= self.epochs.get(follower, -1):  # an answer to its older role is void
+                # it asks again where it has meanwhile heard of the new epoch (2.5+), which no event says for certain
+                self.move(follower, FAILED, "fenced_leader_epoch", {**event, "evidence": "bounded"})
         elif error == OFFSET_OUT_OF_RANGE and event["kind"] == "fetch_update":
             self.move(follower, TRUNCATING, "out_of_range", event)
         elif error:
