@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pipelines.spark_schemas import spark_type
 from replay.order import EVENT_SCHEMA, order_partition
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING, PartitionFacts
-from replay.rows import Row, rows_of_facts
+from replay.rows import METADATA_TOPIC, Row, rows_of_facts
 from replay.sessions import SESSION_SCHEMA, rebuild_sessions
 from replay.spine import micros
 from replay.standstill import AWAKE_US, STANDSTILL_US
@@ -27,6 +27,7 @@ from replay.standstill import AWAKE_US, STANDSTILL_US
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+NAMING_KINDS = ("topic_change", "role_change", "leader_and_isr")  # facts that may state a topic's name and id
 CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle")
 UNORDERED_KINDS = ("api", "leo_update")  # statements that neither the order nor its checks need
 
@@ -64,6 +65,7 @@ def order(spark: SparkSession, facts: DataFrame, settings: Mapping[str, Any]) ->
     named = F.coalesce(F.col("topic"), *topic_names(cluster), F.col("topic_id"))
     return (
         everything.withColumn("topic", named)
+        .where(~F.col("topic").isin(*METADATA_TOPIC))
         .groupBy("topic", "partition")
         .applyInArrow(lambda key, table: order_group(key, table, cluster), event_ddl())
     )
@@ -109,7 +111,7 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any]) -> Cluster:
     recording = facts.select("recording_id").head()
     config: Mapping[str, Any] = settings.get("broker_config") or {}
     standstills = standstills_of_brokers(facts)
-    topics, created = incarnations(rows)
+    topics, created = incarnations([Row(row.asDict()) for row in names_of_topics(facts).collect()])
     return Cluster(
         recording_id=recording.recording_id if recording else "",
         rows=[
@@ -127,11 +129,17 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any]) -> Cluster:
     )
 
 
+def names_of_topics(facts: DataFrame) -> DataFrame:
+    """Every pair of topic and topic id that a source states, and when it was first stated."""
+    named = facts.where(F.col("kind").isin(*NAMING_KINDS) & F.col("topic").isNotNull() & F.col("topic_id").isNotNull())
+    return named.groupBy("topic", "topic_id").agg(F.min("ts").alias("ts"))
+
+
 def incarnations(rows: list[Row]) -> tuple[dict[str, tuple[str, int]], dict[str, list[tuple[int, str]]]]:
     """Topic ids in the order in which topics of one name were created."""
     seen: dict[str, dict[str, int]] = defaultdict(dict)
     for row in rows:
-        if row["kind"] == "topic_change" and row["topic"] and row["topic_id"] and row["ts"] is not None:
+        if row["topic"] and row["topic_id"] and row["ts"] is not None:
             at = micros(row["ts"])
             ids = seen[row["topic"]]
             ids[row["topic_id"]] = min(ids.get(row["topic_id"], at), at)

@@ -18,9 +18,9 @@ from replay.encoding import STORAGE_FAILED
 
 TRUNCATING, FETCHING, DELAYED, FAILED, THROTTLED = "truncating", "fetching", "delayed", "failed", "throttled"
 OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH = 1, 74
-STATE_KINDS = pa.array(
-    ["role_change", "log_load", "fetch_update", "fetch_left_out", "epoch_end_offset", "truncation", "observation"]
-)
+STATE_KINDS = (
+    "role_change", "log_load", "fetch_update", "fetch_left_out", "epoch_end_offset", "truncation", "observation",
+)  # fmt: skip
 COLUMNS = (
     "kind", "seq", "ts", "broker_id", "replica_id", "leader_epoch", "role", "error_code", "diverging_epoch", "cause",
     "evidence",
@@ -40,7 +40,7 @@ class FollowerStates:
 
     def take_all(self, events: pa.Table, *, truncate_on_fetch: bool) -> None:
         """Events of any kinds and in any order: those of `STATE_KINDS` taken in theirs."""
-        mine = events.filter(pc.is_in(events.column("kind"), STATE_KINDS)).select(COLUMNS).sort_by("seq")
+        mine = events.filter(pc.is_in(events.column("kind"), pa.array(STATE_KINDS))).select(COLUMNS).sort_by("seq")
         for event in mine.to_pylist():
             self.take(event, truncate_on_fetch=truncate_on_fetch)
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 FOREVER_US = 1 << 40  # a wait that no line tells
 ANSWER = ("seq", "ts", "client_id", "error_code", *TIMING)
-METADATA_TOPIC = ("__cluster_metadata", "AAAAAAAAAAAAAAAAAAAAAQ")  # name and id (Uuid.METADATA_TOPIC_ID)
 ISOLATION = ("read_uncommitted", "read_committed")
 
 
@@ -48,14 +47,13 @@ def asked_of(fetches: pa.Table, topic: Topic) -> Ints:
 
     out = np.full((len(fetches), w.ASKED_WIDTH), UNSET, np.int64)
     wait, least = of("max_wait_ms", UNSET), of("min_bytes", UNSET)
-    raft = np.isin(fetches.column("topic").to_numpy(), METADATA_TOPIC)
     out[:, w.A_FOLLOWER] = of("replica_id", NONE) >= 0
     out[:, w.A_OFFSET] = of("fetch_offset", NONE)
     out[:, w.A_BYTES] = of("bytes", 0)
-    out[:, w.A_REQUEST_BYTES] = np.where(raft, UNSET, of("request_bytes", UNSET))
+    out[:, w.A_REQUEST_BYTES] = of("request_bytes", UNSET)
     out[:, w.A_REQUEST_FORCED] = of("request_forced", 0)
     out[:, w.A_MAX_WAIT] = np.where(wait == UNSET, FOREVER_US, wait * 1000)
-    out[:, w.A_MIN_BYTES] = np.where((least == UNSET) | raft, 1, least)
+    out[:, w.A_MIN_BYTES] = np.where(least == UNSET, 1, least)
     out[:, w.A_LOCAL] = of("local_us", 0)
     out[:, w.A_WAIT] = of("remote_us", 0)
     out[:, w.A_THROTTLE] = of("throttle_us", 0)

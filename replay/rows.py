@@ -10,6 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+# The metadata log's name and id (Uuid.METADATA_TOPIC_ID): Raft replicates it, by other rules than these.
+METADATA_TOPIC = ("__cluster_metadata", "AAAAAAAAAAAAAAAAAAAAAQ")
+
 
 class Row(dict[str, Any]):
     """One fact; a missing column is null."""

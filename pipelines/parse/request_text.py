@@ -41,7 +41,7 @@ _KEYS = {name: number for number, name in enumerate(_KEY_NAMES.split())}
 _HEADER = re.compile(
     r"RequestHeader\(apiKey=(\w+), apiVersion=(\d{1,5}), clientId=(.*?), correlationId=(-?\d{1,10})\) -- "
 )
-_TIME = r"(\d+\.\d+(?:E\d+)?)"
+_TIME = r"(\d+(?:\.\d+)?(?:E-?\d+)?)"
 _TIMES = re.compile(
     r" from connection (\S+);totalTime:" + _TIME + ",requestQueueTime:" + _TIME + ",localTime:" + _TIME
     + ",remoteTime:" + _TIME + ",throttleTime:" + _TIME + ",responseQueueTime:" + _TIME + ",sendTime:" + _TIME

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.parse.layout import LogLine, last_part
 from pipelines.parse.rows import FactId, FactSink, Shape, cut_text, line_identity
 from pipelines.parse.server_rules import RULES
+from replay.rows import METADATA_TOPIC
 from schemas.facts import FACTS
 from schemas.model import INT_LIST, STRING
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from pipelines.parse.rule import Rule
 
-METADATA_TOPIC = "__cluster_metadata"
 _PREFIX_PARTITION = re.compile(r"(?:Partition |partition=)(\S+?)-(\d+)(?=[ ,\]])")
 _PREFIX_ID = re.compile(r"(?:Server|Manager) id=(\d+)\]")
 _PREFIX_LEADER = re.compile(r"leaderId=(\d+)")
@@ -133,7 +133,7 @@ class ServerLog:
             if end > 0:
                 prefix = self._prefix(body[: end + 1])
                 body = body[end + 2 :]
-        if prefix[0] == METADATA_TOPIC:
+        if prefix[0] in METADATA_TOPIC:
             return False
         worded, others = self._rules.get((last, body.partition(" ")[0]), ()), self._rules.get((last, ""), ())
         rules = (*worded, *others) if worded and others else worded or others

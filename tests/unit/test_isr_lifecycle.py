@@ -35,6 +35,7 @@ from replay.isr_requests import Change, outcome_of, split_run
 from replay.merge import OP_UPDATE
 from replay.partition import replay_partition
 from replay.profile import Profile, profile_named, profile_of
+from replay.purgatory import new_purgatory, with_room
 from replay.rows import Row
 from replay.spine import Tenure
 from replay.state import ASSIGNED, NONE, Ints, State
@@ -226,7 +227,7 @@ def test_the_leader_of_the_newest_epoch_knows_how_far_the_others_were() -> None:
 def checks(s: State, *events: Ints, profile: Profile = LATEST) -> list[tuple[str, int, int]]:
     """(check, computed, stated) of the life cycle's own checks."""
     rows = new_rows(len(events), len(events), 3)
-    kernel.fold(s, profile, np.stack(events), ALL, rows)
+    kernel.fold(s, profile, np.stack(events), ALL, rows, with_room(new_purgatory(3), 3, len(events)))
     own = (c.CHECK_SHRINK, c.CHECK_EXPANSION, c.CHECK_OVERDUE)
     found = rows.check[: rows.filled[N_CHECK]]
     return [(c.CHECKS[row[1]], int(row[3]), int(row[4])) for row in found if row[1] in own]

@@ -156,3 +156,10 @@ def test_what_is_ambiguous_or_malformed_is_rejected(text: str, reason: str) -> N
     assert facts == []
     (row,) = rejected
     assert reason in row["reason"]
+
+
+def test_whole_milliseconds_are_printed_without_a_fraction_from_2_6_on() -> None:
+    text = line("{replica_id=-1}", "{throttle_time_ms=0}", api="HEARTBEAT", version=3)
+    facts, rejected = parsed(text.replace("throttleTime:0.907", "throttleTime:0"))
+    assert rejected == []
+    assert [fact["throttle_us"] for fact in facts] == [0]

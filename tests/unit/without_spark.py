@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.order import CLUSTER_KINDS, UNORDERED_KINDS, Cluster, incarnations, order_group
+from pipelines.order import CLUSTER_KINDS, NAMING_KINDS, UNORDERED_KINDS, Cluster, incarnations, order_group
 from pipelines.parse.collect import collect
 from pipelines.recording import discover
 from replay.partition import replay_partition
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING
-from replay.rows import rows_of_facts
+from replay.rows import METADATA_TOPIC, rows_of_facts
 from replay.sessions import SESSION_SCHEMA, rebuild_sessions
 from replay.spine import micros
 from replay.standstill import STANDSTILL_US
@@ -47,6 +47,8 @@ def events_of(root: Path) -> list[pa.Table]:
     names = pa.array(topics, pa.string())
     out = []
     for topic, partition in sorted(set(zip(topics, everything["partition"].to_pylist(), strict=True))):
+        if topic in METADATA_TOPIC:
+            continue
         mine = everything.filter(pc.and_(pc.equal(names, topic), pc.equal(everything["partition"], partition)))
         out.append(order_group((pa.scalar(topic), pa.scalar(partition)), mine, cluster))
     return out
@@ -56,7 +58,8 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
     """What holds for the whole cluster, as the order stage collects it."""
     some = facts.filter(pc.is_in(facts["kind"], pa.array([*CLUSTER_KINDS, "topic_change"])))
     rows = rows_of_facts(some)
-    topics, created = incarnations(rows)
+    stating = facts.filter(pc.is_in(facts["kind"], pa.array(NAMING_KINDS)))
+    topics, created = incarnations(rows_of_facts(stating))
     standstills, ends = defaultdict(list), {}
     lines = facts.filter(pc.and_(pc.is_valid(facts["broker_id"]), pc.invert(pc.is_in(facts["kind"], NOT_LINES))))
     for broker in pc.unique(lines["broker_id"]).to_pylist():
