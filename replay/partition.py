@@ -133,7 +133,7 @@ class PartitionReplay:
         decisions = {r["seq"]: r for r in rows_of(batch, "partition_change")}
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.history += decisions.values()
-        self.machines.take_all(batch.filter(pc.is_in(batch.column("kind"), MOVING_KINDS)))
+        self.machines.take_all(batch.filter(pc.is_in(batch.column("kind"), pa.array(MOVING_KINDS))))
         self.followers.take_all(batch, truncate_on_fetch=bool(self.profile.truncate_on_fetch))
         self.storage += rows_of(batch, "log_load")
         observations = rows_of(batch, "observation")

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# The metadata log's name and id (Uuid.METADATA_TOPIC_ID): Raft replicates it, by other rules than these.
-METADATA_TOPIC = ("__cluster_metadata", "AAAAAAAAAAAAAAAAAAAAAQ")
+METADATA_LOG = "__cluster_metadata"
+METADATA_TOPIC = (METADATA_LOG, "AAAAAAAAAAAAAAAAAAAAAQ")  # name and id: Raft replicates it, by other rules than these
 
 
 class Row(dict[str, Any]):

@@ -8,11 +8,12 @@ record: Online to Online.
 
 from __future__ import annotations
 
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from replay.election_rules import LEADER_KEPT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NON_EXISTENT, NEW, ONLINE, OFFLINE = "NonExistent", "New", "Online", "Offline"
 DELETION_STARTED, DELETION_SUCCESSFUL, DELETION_INELIGIBLE = (
@@ -43,7 +44,7 @@ MOVES: dict[str, dict[str, tuple[str, ...]]] = {
 DELETION = (OFFLINE, DELETION_STARTED, DELETION_SUCCESSFUL, NON_EXISTENT)
 WHY_AWAY = ("fenced", "controlled_shutdown")
 
-MOVING_KINDS = pa.array(["partition_change", "broker_change", "topic_change"])
+MOVING_KINDS = ("partition_change", "broker_change", "topic_change")
 Event = dict[str, Any]
 
 

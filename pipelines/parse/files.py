@@ -18,7 +18,8 @@ from pipelines.parse.reading import Outcome, read_lines
 from pipelines.parse.request_log import PREFIX, Context, RequestLog
 from pipelines.parse.rows import FactSink, FileCounts, line_identity
 from pipelines.parse.segment_dump import DUMPING, SegmentDump
-from pipelines.parse.server_log import METADATA_TOPIC, ServerLog
+from pipelines.parse.server_log import ServerLog
+from replay.rows import METADATA_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -212,7 +213,7 @@ def content_of(source: Source, first: list[str]) -> Content:
     sample = first[: layouts.DETECTION_LINES]
     for text in sample:
         if text.startswith(DUMPING):
-            return Content.METADATA_DUMP if METADATA_TOPIC in text else Content.SEGMENT_DUMP
+            return Content.METADATA_DUMP if METADATA_LOG in text else Content.SEGMENT_DUMP
         if text.startswith("baseOffset: "):
             records = any('payload: {"type":' in line for line in sample)
             return Content.METADATA_DUMP if records else Content.SEGMENT_DUMP
