@@ -79,8 +79,16 @@ def was_made_anew(found: Finding, story: Story) -> list[Row]:
         and row["leader_epoch"] == found.old.epoch
     ]
     if loads and loads[0]["cause"] == LOG_CREATED:
-        return [*failures[:1], loads[0]]
+        return [] if was_taken_out(found, story, loads[0]["seq"]) else [*failures[:1], loads[0]]
     return [] if loads else failures[:1]
+
+
+def was_taken_out(found: Finding, story: Story, until: int) -> bool:
+    """Whether the old leader was out of the assignment for a while before `until`: it deleted its log in order."""
+    return any(
+        found.old.seq <= row["seq"] < until and row["replicas"] and found.old.leader not in row["replicas"]
+        for row in story.decisions
+    )
 
 
 def was_cut_to_hw(found: Finding, story: Story) -> bool:

@@ -190,10 +190,10 @@ class Machines:
         """Move the partition (`broker` None) or a replica; a move that the machine does not have is refused."""
         machine = PARTITION if broker is None else REPLICA
         before = self.partition if broker is None else self.state_of(broker)
-        steps = [row["step"] for row in self.moves[-1:] if row["seq"] == event["seq"]]
+        places = [row["place"] for row in self.moves[-1:] if row["seq"] == event["seq"]]
         row = {
             "seq": event["seq"],
-            "step": steps[0] + 1 if steps else 0,
+            "place": places[0] + 1 if places else 0,
             "ts": event["ts"],
             "machine": machine,
             "broker_id": broker,

@@ -269,7 +269,7 @@ STATE_TRANSITIONS = Table(
     (
         *PARTITION_KEY,
         SEQ,
-        required("step", INT32, "Order of the moves that one event brings, from 0."),
+        required("place", INT32, "Order of the moves that one event brings, from 0."),
         TS,
         required("machine", STRING, "Whose state it is.", values=("partition", "replica")),
         Column("broker_id", INT32, "Broker of the replica; null for the partition."),
@@ -284,7 +284,7 @@ STATE_TRANSITIONS = Table(
         Column("leader_epoch", INT32, "Leader epoch in force."),
         EVIDENCE_COLUMN,
     ),
-    key=("seq", "step"),
+    key=("seq", "place"),
 )
 
 FETCH_STATES = ("truncating", "fetching", "delayed", "failed", "throttled")

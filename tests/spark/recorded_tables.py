@@ -175,7 +175,7 @@ def valid_rows(partition: int = 0) -> Rows:
             {
                 **place,
                 "seq": 1,
-                "step": step,
+                "place": step,
                 "ts": at(1),
                 "machine": machine,
                 "broker_id": broker,

@@ -194,6 +194,19 @@ def test_storage_failure_is_a_log_directory_that_failed_and_did_not_come_back(
     assert loss(directory_failed(comes_back=comes_back))["mechanism"] == mechanism
 
 
+def test_log_deleted_by_a_reassignment_is_no_storage_failure() -> None:
+    history = tail(replicated())
+    line = {"broker_id": 1, "source_file": "server-1.log"}
+    history.decide(1000, 2, [2], replicas=[2, 3])
+    history.role(1010, 2, "leader", 1, offset=COMMITTED, hw=COMMITTED)
+    history.produce(1020, 2, COMMITTED, acks=1)
+    history.decide(2000, None, [2], replicas=[2, 1])
+    history.add("log_load", 2010, name="created", **line)
+    history.add("log_load", 2011, name="loaded", offset=0, hw=0, **line)
+    history.role(2012, 1, "follower", 1, offset=0, hw=0)
+    assert loss(history)["mechanism"] == "acks_one_planned_move"
+
+
 def test_log_made_anew_is_no_truncation_and_its_leo_falls() -> None:
     tables = tables_of(directory_failed(comes_back="empty").events())
     assert tables["log_truncations"].to_pylist() == []

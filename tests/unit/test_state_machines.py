@@ -20,7 +20,7 @@ def moves(history: History, machine: int | None, **settings: Any) -> list[tuple[
     """(state, reason) of a replica's moves by broker, or of the partition's."""
     rows = tables_of(history.events(**settings))["state_transitions"].to_pylist()
     for before, after in zip([None, *rows], rows, strict=False):
-        assert before is None or (before["seq"], before["step"]) < (after["seq"], after["step"])
+        assert before is None or (before["seq"], before["place"]) < (after["seq"], after["place"])
     return [(row["state"], row["reason"]) for row in rows if row["broker_id"] == machine]
 
 
