@@ -265,6 +265,27 @@ def timing(row: Row) -> dict[str, Any]:
     return {name: row[name] for name in TIMING}
 
 
+def log_start_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
+    """Brokers' lines about where their logs begin now, each broker's in its order."""
+    out = []
+    for (broker, epoch), rows in sorted(facts.log_starts.items()):
+        if epoch != tenure.epoch:
+            continue
+        chain = []
+        for row in rows:
+            fields = {
+                "broker_id": broker,
+                "leader_epoch": epoch,
+                "log_start_offset": row["log_start_offset"],
+                "cause": (row["name"] or "").replace(" ", "_") or None,
+                "evidence": "observed",
+            }
+            window = line_window(micros(row["ts"]))
+            chain.append(Operation(OP_CONTROL, window, [Draft("log_start_change", row, window, fields)]))
+        out.append(chain)
+    return out
+
+
 def consumer_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
     """Consumers' reads, a chain per connection. They change nothing, and show the HW."""
     chains: dict[str, list[Row]] = defaultdict(list)
@@ -388,7 +409,12 @@ def fetch_operations(tenure: Tenure, fetch: Fetch, told: set[int]) -> list[Opera
         "fetch_offset": row["fetch_offset"],
         "evidence": "observed",
     }
-    update = {**common, "last_fetched_epoch": row["last_fetched_epoch"], "error_code": row["error_code"]}
+    update = {
+        **common,
+        "last_fetched_epoch": row["last_fetched_epoch"],
+        "follower_log_start_offset": row["follower_log_start_offset"],
+        "error_code": row["error_code"],
+    }
     cut = [] if row["fetch_offset"] in told else cut_before(common, row, before, local)
     ahead = [Operation(OP_CONTROL, Window(local.lo, local.lo, local.hi), cut)] if cut else []
     if row["run_count"] is not None:
@@ -480,6 +506,7 @@ def answered(
             "next_offset_evidence": None if not moved else "derived" if same_tenure else "bounded",
             "bytes": handed,
             "response_hw": row["hw"],
+            "log_start_offset": row["log_start_offset"],
             "evidence": "derived" if after is not None else "bounded",
         }
         drafts.append(Draft("fetch_apply", row, (at.completed, at.stamp, at.stamp + 1000), applied))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from replay.encoding import CHECK_ROW, CUT_ROW, E_SEQ, HW_ROW, ISR_ROW, LEO_ROW, MOVE_ROW
+from replay.encoding import CHECK_ROW, CUT_ROW, E_SEQ, HW_ROW, ISR_ROW, LEO_ROW, MOVE_ROW, START_ROW
 from replay.jit import compiled
 
 if TYPE_CHECKING:
@@ -22,10 +22,11 @@ class Rows(NamedTuple):
     move: Ints
     cut: Ints
     check: Ints
+    start: Ints
     filled: Ints
 
 
-N_LEO, N_HW, N_ISR, N_CUT, N_CHECK, N_MOVE = range(6)
+N_LEO, N_HW, N_ISR, N_CUT, N_CHECK, N_MOVE, N_START = range(7)
 
 
 def new_rows(events: int, decisions: int = 0, brokers: int = 0) -> Rows:
@@ -41,7 +42,8 @@ def new_rows(events: int, decisions: int = 0, brokers: int = 0) -> Rows:
         move=room(1, len(MOVE_ROW)),
         cut=room(1, len(CUT_ROW)),
         check=room(4, len(CHECK_ROW)),
-        filled=np.zeros(6, np.int64),
+        start=room(2, len(START_ROW)),
+        filled=np.zeros(7, np.int64),
     )
 
 

@@ -120,8 +120,10 @@ def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
         c.BROKER_CHANGE: numbers(column("in_controlled_shutdown"), UNSET),
         c.OBSERVATION: numbers(column("hw_by_lines"), UNSET),
         c.APPEND: numbers(column("base_offset"), UNSET),
+        c.FETCH_UPDATE: numbers(column("follower_log_start_offset"), UNSET),
         **dict.fromkeys(
-            (c.LOG_START_CHANGE, c.FETCH_UPDATE, c.FETCH_APPLY), numbers(column("log_start_offset"), UNSET)
+            (c.LOG_START_CHANGE, c.FETCH_READ, c.FETCH_APPLY, c.CONSUMER_READ),
+            numbers(column("log_start_offset"), UNSET),
         ),
     }
     for place, table in ((c.E_VALUE, values), (c.E_EXTRA, extras)):

@@ -89,6 +89,7 @@ ISR_ROW = (
 )  # fmt: skip
 MOVE_ROW = ("seq", "state", "replica", "joined", "leader", "remote", "gap", "us", "blocked")
 CUT_ROW = ("seq", "ts", "broker", "epoch", "before", "after", "hw_before", "cause", "evidence")
+START_ROW = ("seq", "ts", "broker", "epoch", "before", "start", "kind", "low", "evidence")
 CHECK_ROW = ("seq", "check", "broker", "computed", "stated")
 CHECKS = (
     "response_hw",

@@ -99,6 +99,7 @@ from replay.log import (
     restart_at,
     truncate_to,
 )
+from replay.log_starts import emit_starts
 from replay.purgatory import watch
 from replay.state import (
     ASSIGNED,
@@ -122,6 +123,7 @@ from replay.steps import (
     leader_commit_isr,
     leader_forget_follower_leo,
     leader_handle_fetch,
+    leader_low_watermark,
     make_follower,
     make_leader,
     note_hw,
@@ -203,8 +205,10 @@ def apply_fetch_update(s: State, p: Profile, e: Ints) -> int:
 
 @compiled
 def apply_read(s: State, p: Profile, e: Ints) -> int:
-    """An answer is read on the leader: the HW it carries is that moment's, so it wins where it is ahead."""
+    """An answer is read on the leader: the HW and log start it carries are that moment's, so they win where ahead."""
     b, hw = e[E_BROKER], e[E_HW]
+    if e[E_KIND] != OBSERVATION and e[E_EXTRA] > 0 and s.role[b] == ROLE_LEADER and s.epoch[b] == e[E_EPOCH]:
+        move_log_start(s, b, min(e[E_EXTRA], s.leo[b]))
     if hw < 0 or s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH] or s.hw[b] == hw:
         return OK
     if hw > s.leo[b] and p.truncation_lowers_hw:
@@ -468,7 +472,7 @@ def emit_cut(s: State, p: Profile, e: Ints, leo_before: int, hw_before: int, row
 def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Purgatory) -> int:
     """Replay `events` in their order into `rows`, watched by `g`. Returns the committed ISR mask to carry on with."""
     n = len(s.leo)
-    leo_before, hw_before = np.empty(n, np.int64), np.empty(n, np.int64)
+    leo_before, hw_before, start_before = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     for k in range(len(events)):
         e = events[k]
         kind, b, r = e[E_KIND], e[E_BROKER], e[E_REPLICA]
@@ -479,6 +483,8 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Pur
             forget_log(s, b)
         leo_before[:] = s.leo
         hw_before[:] = s.hw
+        start_before[:] = s.log_start
+        low_before = leader_low_watermark(s, b) if kind == FETCH_UPDATE else NONE
         pending_before = s.pending[b] if b >= 0 else 0
         member_before = s.isr[b] if b >= 0 else 0
         remote_before = s.remote_leo[b, r] if kind == FETCH_UPDATE else UNSET
@@ -496,6 +502,7 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Pur
             emit_cut(s, p, e, leo_before[b], hw_before[b], rows)
         if kind != PARTITION_CHANGE:
             emit_offsets(s, e, leo_before, hw_before, rows)
+            emit_starts(s, e, start_before, low_before, rows)
         if kind == ROLE_CHANGE:
             emit_role(s, e, hw_before[b], hw_taken, rows)
         elif kind == FETCH_UPDATE and s.remote_leo[b, r] != remote_before:

@@ -19,6 +19,7 @@ from replay.chains import (
     control_chain,
     follower_chains,
     left_out_chain,
+    log_start_chains,
     role_drafts,
     storage_chain,
     witness_chain,
@@ -57,6 +58,7 @@ def order_partition(facts: PartitionFacts) -> pa.Table:
             joins = expansions_of(facts, tenure)
             chains = [appends, acks, control_chain(facts, tenure, joins), witness_chain(facts, tenure, computed)]
             chains += [storage_chain(facts, tenure), controller_chain(changes)]
+            chains += log_start_chains(facts, tenure)
             chains += follower_chains(facts, tenure, joins)
             chains += consumer_chains(facts, tenure)
             chains.append(left_out_chain(facts, tenure))

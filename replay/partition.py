@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from replay import encoding as c
 from replay.columns import offsets, places, stamps, words
 from replay.election_rows import ballot_columns, election_checks, risk_columns
-from replay.emit import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, N_MOVE, Rows, new_rows
+from replay.emit import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, N_MOVE, N_START, Rows, new_rows
 from replay.encode import brokers_of, encode
 from replay.follower_states import FollowerStates
 from replay.incidents import (
@@ -34,6 +34,7 @@ from replay.incidents import (
 )
 from replay.isr_rows import IsrRows, moves_of
 from replay.kernel import fold
+from replay.log_starts import start_columns
 from replay.mechanisms import Finding, Story, incident, matters
 from replay.profile import Profile, profile_named
 from replay.purgatory import (
@@ -279,6 +280,7 @@ class PartitionReplay:
         yield "leo_timeline", self.leo_rows(rows.leo[: count[N_LEO]])
         yield "hw_timeline", self.hw_rows(rows.hw[: count[N_HW]])
         yield "log_truncations", cuts
+        yield "log_start_timeline", self.start_rows(batch, rows.start[: count[N_START]])
         self.add_checks(rows.check[: count[N_CHECK]])
 
     def waits(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -435,6 +437,12 @@ class PartitionReplay:
             "cause": words(at["cause"], c.CAUSES),
             "evidence": words(at["evidence"], EVIDENCE),
         })  # fmt: skip
+
+    def start_rows(self, batch: pa.Table, rows: Ints) -> pa.Table:
+        """`log_start_timeline`; why a log was shortened stands in the broker's own line."""
+        reasons = {row["seq"]: row["cause"] for row in rows_of(batch, "log_start_change")}
+        columns = start_columns(rows, reasons) | {"broker_id": self.ids(places(rows, c.START_ROW)["broker"])}
+        return self.rows_table("log_start_timeline", rows, columns)
 
     def add_checks(self, rows: Ints) -> None:
         """Fold what was computed against what was stated into `conformance`."""

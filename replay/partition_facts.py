@@ -78,6 +78,7 @@ class PartitionFacts:
     role_lines: dict[tuple[int, int], Row] = field(default_factory=dict)
     loads: dict[tuple[int, int], Row] = field(default_factory=dict)
     cuts: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
+    log_starts: dict[tuple[int, int], list[Row]] = field(default_factory=dict)
     storage_failures: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))  # by leader epoch
     rejoins: dict[tuple[int, int], list[tuple[Row, Row]]] = field(default_factory=lambda: defaultdict(list))
     leads: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
@@ -109,7 +110,7 @@ class PartitionFacts:
         self.tenures = tenures_of(self.decisions, self.rows)
         roles = roles_of(self.rows)
         self.role_lines, self.loads, self.rejoins = roles.lines, roles.loads, roles.rejoins
-        self.cuts, self.storage_failures = roles.cuts, roles.storage_failures
+        self.cuts, self.storage_failures, self.log_starts = roles.cuts, roles.storage_failures, roles.log_starts
         self.index_leaders()
         self.give_epochs()
         self.index_tenures()

@@ -175,6 +175,7 @@ REPLICATION_EVENTS = Table(
         Column("state_before", STRING, "observation of a state machine's line: state before it, as Kafka names it."),
         Column("state", STRING, "observation of a state machine's line: state after it."),
         Column("log_start_offset", INT64, "Log start offset stated or answered."),
+        Column("follower_log_start_offset", INT64, "fetch_update: the follower's own log start offset, as it sent it."),
         Column("truncate_to", INT64, "truncation: new LEO."),
         Column(
             "cause",

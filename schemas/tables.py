@@ -350,6 +350,35 @@ LOG_TRUNCATIONS = Table(
     key=("seq", "broker_id"),
 )
 
+LOG_START_TIMELINE = Table(
+    "log_start_timeline",
+    "Every time a log began later than before: retention, DeleteRecords, a leader's answer; and the low watermark.",
+    (
+        *PARTITION_KEY,
+        SEQ,
+        TS,
+        required("broker_id", INT32, "Whose log it is."),
+        Column("leader_epoch", INT32, "Leader epoch of the role it had; null: no role yet."),
+        required("log_start_before", INT64, "Log start offset before."),
+        required("log_start_offset", INT64, "Log start offset after; equal: the row tells of the low watermark alone."),
+        required("records_removed", INT64, "Offsets that went by policy: no loss.", unit="records"),
+        Column(
+            "low_watermark",
+            INT64,
+            "On the leader: least log start of the live replicas, where a DeleteRecords is done; null: not known.",
+        ),
+        required(
+            "cause",
+            STRING,
+            "The reason that the broker's line states (segment_deletion, leader_offset_increment, "
+            "client_delete_records), or follower_fetch, leader_answer, stated_in_answer.",
+        ),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "broker_id"),
+    checks={"start_rises": "log_start_offset >= log_start_before"},
+)
+
 MECHANISMS: tuple[str, ...] = (
     "unclean_election",
     "acks_one_leader_failure",
@@ -511,6 +540,7 @@ REPLAY_TABLES: tuple[Table, ...] = (
     STATE_TRANSITIONS,
     FOLLOWER_STATES,
     LOG_TRUNCATIONS,
+    LOG_START_TIMELINE,
     FETCH_ROUNDS,
     COMMIT_LATENCY,
     DATA_LOSS_INCIDENTS,

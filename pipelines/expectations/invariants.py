@@ -20,6 +20,9 @@ _WITH_SEQ: Final = (
     "isr_timeline",
     "log_truncations",
     "state_transitions",
+    "follower_states",
+    "isr_flaps",
+    "log_start_timeline",
     "fetch_rounds",
     "commit_latency",
 )

@@ -202,6 +202,33 @@ def valid_rows(partition: int = 0) -> Rows:
                 "evidence": "observed",
             },
         ],
+        "log_start_timeline": [
+            {
+                **place,
+                "seq": 6,
+                "ts": at(6),
+                "broker_id": 2,
+                "leader_epoch": 1,
+                "log_start_before": 0,
+                "log_start_offset": 2,
+                "records_removed": 2,
+                "cause": "segment_deletion",
+                "evidence": "observed",
+            },
+        ],
+        "follower_states": [
+            {
+                **place,
+                "seq": 1,
+                "ts": at(1),
+                "broker_id": 2,
+                "leader_epoch": 0,
+                "state": "fetching",
+                "cause": "role_change",
+                "evidence": "derived",
+            },
+        ],
+        "isr_flaps": [],
         "fetch_rounds": [
             {
                 **place,

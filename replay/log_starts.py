@@ -1,0 +1,66 @@
+"""Where logs begin: rows of `log_start_timeline`. Retention, DeleteRecords, a leader's answer move it, up only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from replay import encoding as c
+from replay.columns import offsets, places, stamps, words
+from replay.emit import N_START, Rows, put
+from replay.encoding import E_BROKER, E_EVIDENCE, E_KIND, E_SEQ, E_TS, FETCH_UPDATE
+from replay.jit import compiled
+from replay.state import NONE, ROLE_LEADER
+from replay.steps import leader_low_watermark
+from schemas.events import EVENT_KINDS
+from schemas.model import EVIDENCE
+
+if TYPE_CHECKING:
+    from replay.state import Ints, State
+
+
+@compiled
+def emit_starts(s: State, e: Ints, start_before: Ints, low_before: int, rows: Rows) -> None:
+    """A row for each log start that the event moved, and for the leader's low watermark where only that rose."""
+    moved = False
+    for b in range(len(s.leo)):
+        if s.log_start[b] > start_before[b]:
+            moved = True
+            low = leader_low_watermark(s, b) if s.role[b] == ROLE_LEADER else NONE
+            put(rows.start, rows.filled, N_START, (
+                e[E_SEQ], e[E_TS], b, s.epoch[b], start_before[b], s.log_start[b], e[E_KIND], low, e[E_EVIDENCE],
+            ))  # fmt: skip
+    b = e[E_BROKER]
+    if e[E_KIND] == FETCH_UPDATE and not moved and s.role[b] == ROLE_LEADER:
+        low = leader_low_watermark(s, b)
+        if low > max(low_before, 0):
+            put(rows.start, rows.filled, N_START, (
+                e[E_SEQ], e[E_TS], b, s.epoch[b], s.log_start[b], s.log_start[b], e[E_KIND], low, e[E_EVIDENCE],
+            ))  # fmt: skip
+
+
+def start_columns(rows: Ints, reasons: dict[int, str]) -> dict[str, Any]:
+    """Kernel rows as columns of `log_start_timeline`, without the broker. `reasons`: seq -> what the line says."""
+    at = places(rows, c.START_ROW)
+    kinds = words(at["kind"], EVENT_KINDS).to_pylist()
+    causes = [reasons.get(seq) or CAUSES.get(kind, kind) for seq, kind in zip(at["seq"].tolist(), kinds, strict=True)]
+    return {
+        "seq": pa.array(at["seq"]),
+        "ts": stamps(at["ts"]),
+        "leader_epoch": offsets(at["epoch"]),
+        "log_start_before": pa.array(at["before"]),
+        "log_start_offset": pa.array(at["start"]),
+        "records_removed": pa.array(at["start"] - at["before"]),
+        "low_watermark": offsets(at["low"]),
+        "cause": pa.array(causes, pa.string()),
+        "evidence": words(at["evidence"], EVIDENCE),
+    }
+
+
+CAUSES = {
+    "fetch_update": "follower_fetch",
+    "fetch_apply": "leader_answer",
+    "fetch_read": "stated_in_answer",
+    "consumer_read": "stated_in_answer",
+}
