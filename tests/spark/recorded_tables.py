@@ -224,7 +224,7 @@ def valid_rows(partition: int = 0) -> Rows:
                 "broker_id": 2,
                 "leader_epoch": 0,
                 "state": "fetching",
-                "cause": "role_change",
+                "cause": "became_follower",
                 "evidence": "derived",
             },
         ],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from facts_builder import History
 from test_incidents import COMMITTED, replicated, tables_of
+
+if TYPE_CHECKING:
+    from facts_builder import History
 
 
 def starts(history: History, **settings: Any) -> list[tuple[int, int, int, int | None, str]]:
