@@ -35,7 +35,7 @@ def told(cache: Path, *, compiled: bool) -> tuple[list[str], str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines(), done.stderr.strip()
