@@ -117,7 +117,9 @@ def rank_of(s: State, p: Profile, events: Ints, ops: Ints, heads: Ints, c: int, 
         return RANK_LATE
     hw_next = hw_after_update(s, p, b, e[E_REPLICA], op[O_OFFSET], op[O_EST])
     if kind == OP_FETCH and op[O_HW] >= 0 and hw != op[O_HW]:
-        return RANK_AFTER_OWN if hw_next == op[O_HW] else RANK_LATE
+        if hw_next != op[O_HW]:
+            return RANK_LATE
+        return RANK_FITS if p.hw_told_at_once else RANK_AFTER_OWN
     if hw_next > hw and strands_another(ops, heads, c, deadline, (hw, hw_next)):
         return RANK_STRANDS
     return RANK_SAFE if op[O_EXACT] else RANK_APPEND
@@ -165,7 +167,13 @@ def merge(s: State, p: Profile, events: Ints, ops: Ints, chain_start: Ints, chai
         k = heads[best]
         order[done] = k
         first, count = ops[k, O_FIRST], ops[k, O_COUNT]
-        if best_rank == RANK_AFTER_OWN:
+        op = ops[k]
+        if (
+            op[O_TYPE] == OP_FETCH
+            and best_rank < RANK_LATE
+            and op[O_HW] >= 0
+            and s.hw[events[first, E_BROKER]] != op[O_HW]
+        ):
             swapped[done] = 1
             apply(s, p, events[first + 1])
             apply(s, p, events[first])
