@@ -292,6 +292,41 @@ def test_slot_is_told_of_once() -> None:
     assert len(losses(history)) == 1
 
 
+def passed_over(kept: int) -> History:
+    """Three committed records are passed over by broker 2; then broker 1 leads again, `kept` of them in its log."""
+    history = replicated()
+    alone(history)
+    tail(history, acks=-1)
+    history.fetch(320, 1, -1, 1, bytes=400, hw=5, connection="c")
+    history.fetch(321, 1, -1, 5, hw=5, connection="c")
+    history.decide(1000, 2, [2], leader_recovery_state=1)
+    history.role(1010, 2, "leader", 1, offset=COMMITTED, hw=COMMITTED)
+    history.decide(2000, 1, [1], leader_recovery_state=1)
+    history.role(2010, 1, "leader", 2, offset=COMMITTED + kept, hw=COMMITTED + kept)
+    return history
+
+
+def test_records_that_a_later_leader_still_has_are_back() -> None:
+    assert losses(passed_over(kept=3)) == []
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_of_records_that_come_back_in_part_the_rest_is_lost(size: int) -> None:
+    (row,) = tables_of(passed_over(kept=1).events(), size)["data_loss_incidents"].to_pylist()
+    assert (row["new_leader_epoch"], slots(row)) == (1, [(0, 3, 4)])
+    assert (row["records"], row["acked_all"], row["committed"], row["consumed"]) == (2, 2, 2, 2)
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_records_that_came_back_may_be_lost_once_more(size: int) -> None:
+    history = passed_over(kept=3)
+    history.decide(3000, 2, [2], leader_recovery_state=1)
+    history.role(3010, 2, "leader", 3, offset=COMMITTED, hw=COMMITTED)
+    (row,) = tables_of(history.events(), size)["data_loss_incidents"].to_pylist()
+    assert (row["old_leader_epoch"], row["new_leader_epoch"], slots(row)) == (2, 3, [(0, 2, 4)])
+    assert (row["records"], row["acked_all"], row["committed"], row["consumed"]) == (3, 3, 3, 3)
+
+
 def test_incident_has_the_same_name_in_every_run() -> None:
     assert loss(acks_one_failure())["incident_id"] == loss(acks_one_failure())["incident_id"]
 
