@@ -141,6 +141,40 @@ def test_last_replica_standing() -> None:
     assert (cut["broker_id"], cut["leo_before"], cut["leo_after"], cut["cause"]) == (1, 5, 2, "recovery")
 
 
+def started_again(*, says_so: bool) -> History:
+    """Broker 1, alone, starts again twice and loses nothing; of the role between only its produce tells."""
+    history = replicated()
+    alone(history)
+    history.decide(400, -1, [1])
+    line = {"broker_id": 1, "source_file": "server-1.log"}
+    history.add("log_load", 450, name="loaded", offset=COMMITTED, hw=COMMITTED, **line)
+    history.decide(460, 1, [1])
+    if says_so:
+        history.role(465, 1, "leader", 2, offset=COMMITTED, hw=COMMITTED)
+    history.produce(470, 1, COMMITTED)
+    history.decide(500, -1, [1])
+    history.decide(510, 1, [1])
+    history.role(515, 1, "leader", 4, offset=COMMITTED + 1, hw=COMMITTED + 1)
+    return history
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_load_is_not_of_a_role_that_follows_another(*, says_so: bool) -> None:
+    tables = tables_of(started_again(says_so=says_so).events())
+    assert tables["data_loss_incidents"].to_pylist() == tables["log_truncations"].to_pylist() == []
+
+
+def test_load_is_of_the_role_that_the_next_fetches_show() -> None:
+    history = taken_over(tail(replicated()))
+    line = {"broker_id": 1, "source_file": "server-1.log"}
+    history.add("log_load", 1300, name="loaded", offset=COMMITTED + 3, hw=COMMITTED, **line)
+    history.decide(3000, 2, [1, 2])
+    history.role(3010, 1, "follower", 2, offset=COMMITTED + 1, hw=COMMITTED + 1)
+    (load,) = of_kind(history.events(), "log_load")
+    (role,) = (r for r in of_kind(history.events(), "role_change") if (r["broker_id"], r["leader_epoch"]) == (1, 1))
+    assert load["seq"] == role["seq"] - 1
+
+
 def cut_to_hw() -> pa.Table:
     """Broker 2 cuts to its own HW and is elected before it fetches again: as events, no such line is parsed."""
     history = replicated()
