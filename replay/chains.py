@@ -81,13 +81,14 @@ def assumed_decision(facts: PartitionFacts, tenure: Tenure, isr: list[int]) -> D
 
 def role_of(facts: PartitionFacts, tenure: Tenure, broker: int, role: str, isr: list[int] | None) -> list[Draft]:
     """A broker takes up a role, after loading its log where it had just started."""
-    line = facts.role_lines.get((broker, tenure.epoch))
+    line, load = facts.role_lines.get((broker, tenure.epoch)), facts.loads.get((broker, tenure.epoch))
     if line is not None and line["name"] == role:
-        return line_role(tenure, broker, line, facts.loads.get((broker, tenure.epoch)), isr)
+        return line_role(tenure, broker, line, load, isr)
     at = tenure.decisions[0].us if tenure.decisions else first_fetch_us(facts, tenure)
     leo, evidence = facts.starts.get(tenure.epoch, (None, "bounded")) if role == "leader" else (None, "bounded")
     fields = {"role": role, "leo": leo, "hw": None, "isr": isr, "evidence": evidence}
-    return [Draft("role_change", None, decision_window(at), {**role_key(tenure, broker), **fields})]
+    taken_up = Draft("role_change", None, decision_window(at), {**role_key(tenure, broker), **fields})
+    return [*load_drafts(broker, load), taken_up]
 
 
 def role_key(tenure: Tenure, broker: int) -> dict[str, Any]:
@@ -97,14 +98,18 @@ def role_key(tenure: Tenure, broker: int) -> dict[str, Any]:
 
 def line_role(tenure: Tenure, broker: int, line: Row, load: Row | None, isr: list[int] | None) -> list[Draft]:
     """A role as the broker's own line states it, after the load of its log where there was one."""
-    drafts = []
-    if load is not None:
-        stated = {"leo": load["offset"], "hw": load["hw"], "cause": load["cause"]}
-        fields = {"broker_id": broker, **stated, "evidence": "observed"}
-        drafts.append(Draft("log_load", load, line_window(micros(load["ts"])), fields))
     fields = {"role": line["name"], "leo": line["offset"], "hw": line["hw"], "isr": isr, "evidence": "observed"}
-    drafts.append(Draft("role_change", line, line_window(moment(line)), {**role_key(tenure, broker), **fields}))
-    return drafts
+    taken_up = Draft("role_change", line, line_window(moment(line)), {**role_key(tenure, broker), **fields})
+    return [*load_drafts(broker, load), taken_up]
+
+
+def load_drafts(broker: int, load: Row | None) -> list[Draft]:
+    """The load of a broker's log, where there was one."""
+    if load is None:
+        return []
+    stated = {"leo": load["offset"], "hw": load["hw"], "cause": load["cause"]}
+    fields = {"broker_id": broker, **stated, "evidence": "observed"}
+    return [Draft("log_load", load, line_window(micros(load["ts"])), fields)]
 
 
 def role_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list[Operation]:

@@ -1,7 +1,8 @@
 """Which slots were lost, and what was in them: the accounting by slot (leader epoch, offset).
 
 At the end of each leader epoch the leader's log is what the partition held; the next leader's log is what it holds
-from then on. The slots of the first that the second does not have are gone for good. What was acknowledged, committed
+from then on. The slots of the first that the second does not have are gone, unless a later leader's log still has
+them: then they are back, and were not lost. What was acknowledged, committed
 or consumed among them is counted from the appends, answers and reads of the same slots; how they were lost is named in
 `mechanisms`. What the model leaves out: payloads, so a client's retry that brought the same record again elsewhere
 cannot be seen.
@@ -10,10 +11,13 @@ cannot be seen.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.spine import micros
 from replay.state import MIN_ISR, NONE, TRUE_HW, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Row = dict[str, Any]
 
@@ -99,6 +103,16 @@ def without(lost: list[Slots], told: list[Slots]) -> list[Slots]:
     return out
 
 
+def common(lost: list[Slots], held: list[Slots]) -> list[Slots]:
+    """Slots that are in both."""
+    return [
+        Slots(slots.epoch, max(slots.first, span.first), min(slots.end, span.end))
+        for slots in lost
+        for span in held
+        if slots.epoch == span.epoch and overlap(slots.first, slots.end, span)
+    ]
+
+
 def overlap(batch_first: int, batch_end: int, slots: Slots) -> int:
     """How many offsets of [first, end) are among the slots."""
     return max(0, min(batch_end, slots.end) - max(batch_first, slots.first))
@@ -155,23 +169,47 @@ class Ledger:
         if len(self.batches) > PRUNE_EVERY:
             self.batches = {key: batch for key, batch in self.batches.items() if batch.end > floor}
 
+    def within(self, slots: list[Slots]) -> Iterator[tuple[Batch, int]]:
+        """Batches with offsets among the slots, and how many."""
+        for batch in self.batches.values():
+            here = sum(overlap(batch.base, batch.end, one) for one in slots if one.epoch == batch.epoch)
+            if here:
+                yield batch, here
+
+    def about(self, slots: list[Slots]) -> Ledger:
+        """What is noted of the slots: enough to account for them again when this ledger has forgotten them."""
+        first = min(one.first for one in slots)
+        return Ledger(
+            {(batch.epoch, batch.base): batch for batch, _ in self.within(slots)},
+            {epoch: [(max(a, first), b) for a, b in spans if b > first] for epoch, spans in self.reads.items()},
+            self.produced,
+            self.consumed,
+        )
+
+    def take_back(self, old: Ledger, back: list[Slots]) -> None:
+        """Slots that `old` is about are in the partition's log again: they may be lost once more."""
+        self.batches |= old.about(back).batches
+        for epoch, spans in old.reads.items():
+            reads = [Slots(epoch, *span) for span in spans]
+            for one in back:
+                mine = self.reads.setdefault(epoch, []) if epoch >= one.epoch else []
+                mine += [(read.first, read.end) for read in common([one._replace(epoch=epoch)], reads)]
+
+    def is_sure(self, lost: list[Slots]) -> bool:
+        """Whether the ends of all batches among the slots follow from evidence."""
+        return all(batch.sure for batch, _ in self.within(lost))
+
     def account(self, lost: list[Slots], committed: int) -> dict[str, Any]:
         """Counts over the lost slots, each a lower bound that the evidence forces."""
         count = {"acked_all": 0, "acked_one": 0, "unconfirmed": 0, "failed": 0, "unseen": 0}
         times: list[int] = []
         producers: set[str] = set()
-        sure = True
-        for batch in self.batches.values():
-            for slots in lost:
-                here = overlap(batch.base, batch.end, slots) if slots.epoch == batch.epoch else 0
-                if not here:
-                    continue
-                sure = sure and batch.sure
-                kind = kind_of(batch)
-                count[kind] += here
-                if kind in ("acked_all", "acked_one") and batch.answer is not None:
-                    times.append(batch.answer[3])
-                    producers.add(batch.answer[2])
+        for batch, here in self.within(lost):
+            kind = kind_of(batch)
+            count[kind] += here
+            if kind in ("acked_all", "acked_one") and batch.answer is not None:
+                times.append(batch.answer[3])
+                producers.add(batch.answer[2])
         records = sum(slots.end - slots.first for slots in lost)
         told = self.produced
         return {
@@ -191,7 +229,6 @@ class Ledger:
             "first_ack_ts": min(times, default=None),
             "last_ack_ts": max(times, default=None),
             "producers": sorted(producers) if told else None,
-            "sure": sure,
         }
 
     def count_consumed(self, lost: list[Slots]) -> int:

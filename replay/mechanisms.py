@@ -6,15 +6,16 @@ became of the logs. A mechanism is named by the first rule that fits, in the ord
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from replay.encoding import LOG_CREATED, STORAGE_FAILED
 from replay.identity import digest
+from replay.incidents import common, without
 from replay.spine import micros
 
 if TYPE_CHECKING:
-    from replay.incidents import Log, Row, Slots
+    from replay.incidents import Ledger, Log, Row, Slots
 
 MATTERS = ("acked_all", "acked_one", "committed", "consumed", "acked_all_possible", "acked_unconfirmed")
 MECHANISM_SEVERITY = {
@@ -45,9 +46,28 @@ class Finding:
     old: Log
     decision: Row  # that elected the new leader
     lost: list[Slots]
-    counts: dict[str, Any]
-    sure: bool  # whether evidence forces every bound
+    ledger: Ledger  # about the lost slots
+    stated: bool  # whether evidence forces where both logs end
     seq: int  # where the new leader took up its role
+    counts: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Account for the lost slots."""
+        self.counts = self.ledger.account(self.lost, self.old.committed)
+
+    def give_back(self, held: list[Slots]) -> list[Slots]:
+        """A later leader's log holds `held`: what of it was taken for lost is not. Returns those slots."""
+        back = common(self.lost, held)
+        if back:
+            self.lost = without(self.lost, back)
+            self.counts = self.ledger.account(self.lost, self.old.committed)
+        return back
+
+    @property
+    def matters(self) -> bool:
+        """Whether anything acknowledged, committed or consumed went for good, or nothing tells."""
+        unknown = self.counts["acked_all"] is None
+        return bool(self.lost) and (unknown or any(self.counts[name] for name in MATTERS))
 
 
 @dataclass(slots=True)
@@ -57,11 +77,6 @@ class Story:
     decisions: list[Row]
     cuts: list[Row]  # rows of `log_truncations`
     storage: list[Row]  # `log_load` events, and `observation` events of failed log directories
-
-
-def matters(counts: dict[str, Any]) -> bool:
-    """Whether anything acknowledged, committed or consumed went, or nothing tells."""
-    return counts["acked_all"] is None or any(counts[name] for name in MATTERS)
 
 
 def was_made_anew(found: Finding, story: Story) -> list[Row]:
@@ -197,7 +212,7 @@ def incident(key: dict[str, Any], found: Finding, story: Story) -> dict[str, Any
         "lost_ts": micros(decision["ts"]),
         "prevention": prevention_of(mechanism, old),
         "explanation": sentences(mechanism, f"{key['topic']}-{key['partition']}", found),
-        "evidence": "derived" if found.sure else "bounded",
+        "evidence": "derived" if found.stated and found.ledger.is_sure(lost) else "bounded",
     }  # fmt: skip
     row.update(chain_of(row, story, was_made_anew(found, story)))
     return row

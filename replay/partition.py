@@ -24,7 +24,6 @@ from replay.follower_states import FollowerStates
 from replay.incidents import (
     Ledger,
     Log,
-    Slots,
     floor_of,
     known_from,
     log_of,
@@ -35,7 +34,7 @@ from replay.incidents import (
 from replay.isr_rows import IsrRows, moves_of
 from replay.kernel import fold
 from replay.log_starts import start_columns
-from replay.mechanisms import Finding, Story, incident, matters
+from replay.mechanisms import Finding, Story, incident
 from replay.profile import Profile, profile_named
 from replay.purgatory import (
     COMMIT_ROW,
@@ -115,7 +114,6 @@ class PartitionReplay:
         self.checks: dict[str, dict[str, Any]] = {}
         self.leaderships: list[dict[str, Any]] = []
         self.findings: list[Finding] = []
-        self.told: list[Slots] = []  # slots that are lost already
         self.cuts: list[dict[str, Any]] = []
         self.changes: dict[int, str] = {}
         self.taken = np.zeros((0, 2), np.int64)  # HWs that leaders took in the last batch, with the broker
@@ -259,17 +257,23 @@ class PartitionReplay:
         if last[c.E_EVIDENCE] >= BOUNDED and last[c.E_LEO] < 0:
             return  # nothing says from where it led, nothing was appended: the log before stays the measure
         if self.log is not None and self.election is not None and self.election["ts"] is not None:
-            lost = without(lost_slots(self.log.spans, spans_of(s, b), known_from(s, b)), self.told)
-            self.told += lost
+            told = [slots for finding in self.findings for slots in finding.lost]
+            lost = without(lost_slots(self.log.spans, spans_of(s, b), known_from(s, b)), told)
             if lost:  # what was committed beyond is committed no more
                 s.cluster[TRUE_HW] = min(int(s.cluster[TRUE_HW]), *(slots.first for slots in lost))
-                counts = self.ledger.account(lost, self.log.committed)
-                self.ledger.forget(lost)
-                sure = counts.pop("sure") and last[c.E_EVIDENCE] < BOUNDED and self.log.evidence < BOUNDED
-                if matters(counts):
-                    self.findings.append(
-                        Finding(self.log, self.election, lost, counts, sure=bool(sure), seq=int(last[c.E_SEQ]))
+                stated = bool(last[c.E_EVIDENCE] < BOUNDED and self.log.evidence < BOUNDED)
+                self.findings.append(
+                    Finding(
+                        self.log, self.election, lost, self.ledger.about(lost), stated=stated, seq=int(last[c.E_SEQ])
                     )
+                )
+                self.ledger.forget(lost)
+        for finding in self.findings:
+            back = finding.give_back(spans_of(s, b))
+            if back:  # and what was committed of it is so again
+                self.ledger.take_back(finding.ledger, back)
+                end = min(max(slots.end for slots in back), finding.old.committed)
+                s.cluster[TRUE_HW] = max(int(s.cluster[TRUE_HW]), end)
         self.led, self.log = b, None
 
     def tables(self, batch: pa.Table, rows: Rows) -> Iterator[tuple[str, pa.Table]]:
@@ -319,7 +323,7 @@ class PartitionReplay:
             release_all(self.purgatory, NONE)
             yield "commit_latency", self.commit_rows()
         story = Story(self.history, self.cuts, self.storage)
-        incidents = [incident(self.key, found, story) for found in self.findings]
+        incidents = [incident(self.key, found, story) for found in self.findings if found.matters]
         yield "isr_timeline", self.table("isr_timeline", self.isr.rows)
         yield "isr_flaps", self.table("isr_flaps", self.isr.flaps)
         yield "leadership_timeline", self.table("leadership_timeline", self.leaderships)

@@ -5,14 +5,19 @@ A broker's lines are walked in their order; a line about the log belongs to the 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from replay.encoding import LOG_CREATED
 from replay.rows import Row
 from replay.spine import micros
 from replay.windows import phases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 KINDS = ("role_change", "log_load", "truncation", "storage_failure", "log_start_change")
 CUT_CAUSES = {
@@ -47,19 +52,40 @@ def roles_of(rows: list[Row]) -> Roles:
     lines += told_roles(rows, lines)
     lines.sort(key=lambda r: (r["broker_id"], moment(r), r["source_file"], r["source_line"]))
     found = Roles()
+    signs = role_signs(rows, {row["broker_id"] for row in lines if row["kind"] == "log_load"})
     for broker, own in groupby(lines, key=lambda r: r["broker_id"]):
-        walk = Walk(found, broker)
+        walk = Walk(found, broker, signs.get(broker, []))
         for row in own:
             walk.take(row)
     return found
 
 
+def role_signs(rows: Iterable[Row], brokers: set[int]) -> dict[int, list[tuple[int, int]]]:
+    """What shows `brokers` in a role, beside their lines about roles: (when, microseconds, leader epoch or -1), rising.
+
+    Fetches that they sent or answered well, produces that they took, what they say as leaders.
+    """
+    out: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for row in rows:
+        broker, epoch = row["broker_id"], row["current_leader_epoch"]
+        epoch = -1 if epoch is None else epoch
+        if row["kind"] == "fetch" and epoch >= 0 and row["replica_id"] in brokers:
+            out[row["replica_id"]].append((phases(row).taken, epoch))
+        if broker not in brokers:
+            continue
+        if row["kind"] in ("fetch", "produce") and row["error_code"] == 0:
+            out[broker].append((phases(row).taken, epoch))
+        elif row["kind"] == "isr_update":
+            out[broker].append((micros(row["ts"]), -1))
+    return {broker: sorted(signs) for broker, signs in out.items()}
+
+
 class Walk:
     """One broker's lines, in their order."""
 
-    def __init__(self, found: Roles, broker: int) -> None:
-        """Nothing is known of `broker` yet; what is found goes into `found`."""
-        self.found, self.broker = found, broker
+    def __init__(self, found: Roles, broker: int, signs: list[tuple[int, int]]) -> None:
+        """Nothing is known of `broker` yet but `signs` of roles; what is found goes into `found`."""
+        self.found, self.broker, self.signs = found, broker, signs
         self.epoch: int | None = None  # of its role
         self.end: Row | None = None  # where its log ends, as it was read last
         self.loaded: Row | None = None  # the load that no role has followed yet
@@ -108,6 +134,11 @@ class Walk:
         """A role taken up; taken up again in the same epoch after a load, it is a restart within the epoch."""
         self.epoch = row["leader_epoch"]
         load, self.loaded = self.loaded, None
+        earlier = None if load is None else self.role_between(load, row)
+        if load is not None and earlier is not None:
+            if earlier >= 0 and (self.broker, earlier) not in self.found.lines:
+                self.found.loads[self.broker, earlier] = load
+            load = None
         if self.key in self.found.lines:
             if load is not None:
                 self.found.rejoins[self.key].append((load, row))
@@ -117,6 +148,19 @@ class Walk:
             self.found.loads[self.key] = load
             if row["offset"] is None:
                 self.found.lines[self.key] = Row({**row, "offset": load["offset"]})
+
+    def role_between(self, load: Row, role: Row) -> int | None:
+        """Epoch of a role that the broker had after `load` and before `role`, though no line states it.
+
+        -1: one that nothing names. None: nothing shows one, so the load is of `role`. A log that has more than was
+        loaded grew in a role.
+        """
+        first = bisect_right(self.signs, moment(load), key=lambda sign: sign[0])
+        last = bisect_left(self.signs, moment(role), key=lambda sign: sign[0])
+        earlier = [epoch for _, epoch in self.signs[first:last] if epoch < role["leader_epoch"]]
+        grew = role["offset"] is not None and load["offset"] is not None and role["offset"] > load["offset"]
+        named = next((epoch for epoch in earlier if epoch >= 0), -1)
+        return named if earlier or grew else None
 
 
 def told_roles(rows: list[Row], lines: list[Row]) -> list[Row]:

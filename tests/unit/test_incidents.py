@@ -141,6 +141,40 @@ def test_last_replica_standing() -> None:
     assert (cut["broker_id"], cut["leo_before"], cut["leo_after"], cut["cause"]) == (1, 5, 2, "recovery")
 
 
+def started_again(*, says_so: bool) -> History:
+    """Broker 1, alone, starts again twice and loses nothing; of the role between only its produce tells."""
+    history = replicated()
+    alone(history)
+    history.decide(400, -1, [1])
+    line = {"broker_id": 1, "source_file": "server-1.log"}
+    history.add("log_load", 450, name="loaded", offset=COMMITTED, hw=COMMITTED, **line)
+    history.decide(460, 1, [1])
+    if says_so:
+        history.role(465, 1, "leader", 2, offset=COMMITTED, hw=COMMITTED)
+    history.produce(470, 1, COMMITTED)
+    history.decide(500, -1, [1])
+    history.decide(510, 1, [1])
+    history.role(515, 1, "leader", 4, offset=COMMITTED + 1, hw=COMMITTED + 1)
+    return history
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_load_is_not_of_a_role_that_follows_another(*, says_so: bool) -> None:
+    tables = tables_of(started_again(says_so=says_so).events())
+    assert tables["data_loss_incidents"].to_pylist() == tables["log_truncations"].to_pylist() == []
+
+
+def test_load_is_of_the_role_that_the_next_fetches_show() -> None:
+    history = taken_over(tail(replicated()))
+    line = {"broker_id": 1, "source_file": "server-1.log"}
+    history.add("log_load", 1300, name="loaded", offset=COMMITTED + 3, hw=COMMITTED, **line)
+    history.decide(3000, 2, [1, 2])
+    history.role(3010, 1, "follower", 2, offset=COMMITTED + 1, hw=COMMITTED + 1)
+    (load,) = of_kind(history.events(), "log_load")
+    (role,) = (r for r in of_kind(history.events(), "role_change") if (r["broker_id"], r["leader_epoch"]) == (1, 1))
+    assert load["seq"] == role["seq"] - 1
+
+
 def cut_to_hw() -> pa.Table:
     """Broker 2 cuts to its own HW and is elected before it fetches again: as events, no such line is parsed."""
     history = replicated()
@@ -290,6 +324,41 @@ def test_slot_is_told_of_once() -> None:
     history.decide(3000, 1, [1, 2])
     history.role(3010, 1, "leader", 2, offset=3, hw=3)
     assert len(losses(history)) == 1
+
+
+def passed_over(kept: int) -> History:
+    """Three committed records are passed over by broker 2; then broker 1 leads again, `kept` of them in its log."""
+    history = replicated()
+    alone(history)
+    tail(history, acks=-1)
+    history.fetch(320, 1, -1, 1, bytes=400, hw=5, connection="c")
+    history.fetch(321, 1, -1, 5, hw=5, connection="c")
+    history.decide(1000, 2, [2], leader_recovery_state=1)
+    history.role(1010, 2, "leader", 1, offset=COMMITTED, hw=COMMITTED)
+    history.decide(2000, 1, [1], leader_recovery_state=1)
+    history.role(2010, 1, "leader", 2, offset=COMMITTED + kept, hw=COMMITTED + kept)
+    return history
+
+
+def test_records_that_a_later_leader_still_has_are_back() -> None:
+    assert losses(passed_over(kept=3)) == []
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_of_records_that_come_back_in_part_the_rest_is_lost(size: int) -> None:
+    (row,) = tables_of(passed_over(kept=1).events(), size)["data_loss_incidents"].to_pylist()
+    assert (row["new_leader_epoch"], slots(row)) == (1, [(0, 3, 4)])
+    assert (row["records"], row["acked_all"], row["committed"], row["consumed"]) == (2, 2, 2, 2)
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_records_that_came_back_may_be_lost_once_more(size: int) -> None:
+    history = passed_over(kept=3)
+    history.decide(3000, 2, [2], leader_recovery_state=1)
+    history.role(3010, 2, "leader", 3, offset=COMMITTED, hw=COMMITTED)
+    (row,) = tables_of(history.events(), size)["data_loss_incidents"].to_pylist()
+    assert (row["old_leader_epoch"], row["new_leader_epoch"], slots(row)) == (2, 3, [(0, 2, 4)])
+    assert (row["records"], row["acked_all"], row["committed"], row["consumed"]) == (3, 3, 3, 3)
 
 
 def test_incident_has_the_same_name_in_every_run() -> None:
