@@ -145,7 +145,7 @@ QUERIES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
             "How long was each partition offline, and what brought it back?",
             """
             SELECT topic, partition, ts AS online, reason, leader_epoch, ts - before AS offline_for FROM (
-              SELECT *, lag(ts) OVER (PARTITION BY topic, incarnation, partition ORDER BY seq, step) AS before
+              SELECT *, lag(ts) OVER (PARTITION BY topic, incarnation, partition ORDER BY seq, place) AS before
               FROM state_transitions WHERE machine = 'partition')
             WHERE state = 'Online' AND state_before = 'Offline' ORDER BY offline_for DESC
             """,
