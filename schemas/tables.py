@@ -85,6 +85,8 @@ LEAVE_REASONS = (
     "reassigning",
     "stopped",
     "leader_stood_still",
+    "broker_away",
+    "log_directory",
     "left_by_controller",
     "unknown",
 )
