@@ -33,6 +33,8 @@ from replay.windows import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from replay.rows import Row
 
 TIMING = ("queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us", "send_us")
@@ -169,10 +171,14 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
     """
     taken_over = facts.isr_lines(tenure)
     items: list[tuple[int, int, Operation]] = []
+    first, last = metadata_span(facts, tenure)
+    changes = [row for row in facts.broker_changes() if first <= row["metadata_offset"] < last]
     for place, decision in enumerate(tenure.decisions[1:]):
         told = taken_over.get(decision.partition_epoch) if decision.partition_epoch is not None else None
         window = line_window(micros(told["ts"])) if told is not None else learnt_awake(facts, tenure, decision.us)
-        drafts = [decision_draft(decision)]
+        brought = fencings_with(decision, tenure.decisions[place + 2 :], changes)
+        changes = [row for row in changes if row not in brought]
+        drafts = [decision_draft(decision), *map(broker_draft, brought)]
         if tenure.leader >= 0:
             fields = {
                 "broker_id": tenure.leader,
@@ -185,16 +191,31 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
             drafts.append(Draft("isr_request", told, window, fields))
         offset = decision.row["metadata_offset"]
         items.append((offset if offset is not None else place, 1, Operation(OP_CONTROL, window, drafts)))
-    first, last = metadata_span(facts, tenure)
-    for row in facts.broker_changes():
-        if first <= row["metadata_offset"] < last:
-            window = learnt_before(row, joins, learnt_awake(facts, tenure, micros(row["ts"])))
-            items.append((row["metadata_offset"], 0, Operation(OP_CONTROL, window, [broker_draft(row)])))
+    for row in changes:
+        window = learnt_before(row, joins, learnt_awake(facts, tenure, micros(row["ts"])))
+        items.append((row["metadata_offset"], 0, Operation(OP_CONTROL, window, [broker_draft(row)])))
     for offset, draft in facts.min_isr_drafts():
         if first < offset < last:
             items.append((offset, 0, Operation(OP_CONTROL, decision_window(draft.fields["ts"]), [draft])))
     decided = [op for _, _, op in sorted(items, key=lambda item: item[:2])]
     return interleaved(decided, request_operations(facts, tenure, joins) if tenure.leader >= 0 else [])
+
+
+def fencings_with(decision: Decision, later: Sequence[Decision], changes: list[Row]) -> list[Row]:
+    """Fencings behind a decision in the same batch of the metadata log: they brought it (handleBrokerFenced).
+
+    A broker takes the whole batch into its metadata cache before its partitions (BrokerMetadataPublisher): as the
+    leader learns of the smaller ISR, it knows already that who left is fenced, and its HW waits for it no more.
+    """
+    offset = decision.row["metadata_offset"]
+    if offset is None:
+        return []
+    end = min((d.row["metadata_offset"] for d in later), default=2**62)
+    return [
+        row
+        for row in changes
+        if row["fenced"] and offset < row["metadata_offset"] < end and row["ts"] == decision.row["ts"]
+    ]
 
 
 def metadata_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:

@@ -29,6 +29,7 @@ BLOCKS = (  # the condition that became true last: a fetch can only have moved t
     (IN_FLIGHT, "change_was_in_flight"),
 )
 BY_CONTROLLER = {"fenced": "fenced", "controlled_shutdown": "stopped", "reassignment": "reassigning"}
+TOLD_KINDS = ("isr_request", "broker_change", "partition_change")
 FETCH_COLUMNS = ("seq", "ts", "broker_id", "replica_id", "error_code", "run_count", "run_until")
 
 
@@ -97,6 +98,8 @@ class IsrRows:
         self.flaps: list[dict[str, Any]] = []
         self.left: dict[int, dict[str, Any]] = {}
         self.times: dict[int, int] = {}
+        self.away: dict[int, str] = {}  # brokers that are not alive, or about to go, and the reason of it
+        self.live: frozenset[int] | None = None  # who could lead at the last decision; None: not known
 
     def add(self, batch: pa.Table, rows: list[dict[str, Any]], moves: list[dict[str, Any]], lag_us: int) -> None:
         """One batch of events, and the kernel's rows for it: in seq order, ids and times as numbers."""
@@ -104,14 +107,29 @@ class IsrRows:
         by_row: dict[tuple[int, int], list[dict[str, Any]]] = {}
         for move in moves:
             by_row.setdefault((move["seq"], move["state"]), []).append(move)
-        requests = batch.filter(pc.equal(batch.column("kind"), "isr_request")).to_pylist()
-        steps = [(row["seq"], 1, row) for row in rows] + [(event["seq"], 0, event) for event in requests]
+        told = batch.filter(pc.is_in(batch.column("kind"), pa.array(TOLD_KINDS))).to_pylist()
+        steps = [(row["seq"], 1, row) for row in rows] + [(event["seq"], 0, event) for event in told]
         for _, is_row, item in sorted(steps, key=lambda step: step[:2]):
             if is_row:
                 self.add_row(item, by_row.get((item["seq"], item["state_code"]), []), lag_us)
-            else:
+            elif item["kind"] == "isr_request":
                 self.note_request(item)
+            else:
+                self.note_who_is_away(item)
         self.fetches.forget(lag_us)
+
+    def note_who_is_away(self, event: dict[str, Any]) -> None:
+        """A broker that goes or comes back; a decision of a KRaft controller shows whose log directory is lost."""
+        broker = event["broker_id"]
+        if event["kind"] == "partition_change":
+            known = event["live"] is not None and event["metadata_offset"] is not None
+            self.live = frozenset(event["live"]) if known else None
+        elif event["fenced"]:
+            self.away[broker] = "broker_away" if event["metadata_offset"] is None else "fenced"
+        elif event["in_controlled_shutdown"]:
+            self.away[broker] = "stopped"
+        elif event["fenced"] is False:
+            self.away.pop(broker, None)
 
     def note_request(self, event: dict[str, Any]) -> None:
         """What the leader asked, or learned of a request, as a source tells it."""
@@ -197,8 +215,9 @@ class IsrRows:
             before = self.asked_before(row, replica)
             if before is not None:
                 return str(before["reason"])
-            if row["change"] != "shrink":
-                return "left_by_controller"
+            absent = self.live is not None and replica not in self.live
+            if absent or row["change"] != "shrink":
+                return self.away.get(replica, "log_directory" if absent else "left_by_controller")
         elif self.stood_still_us and (move["us"] or 0) - self.stood_still_us <= lag_us:
             return "leader_stood_still"
         elif replica in self.throttled:

@@ -173,8 +173,8 @@ def sentences(mechanism: str, where: str, found: Finding) -> str:
     old, counts = found.old, found.counts
     words = WORDS[mechanism].format(old=old.leader, new=found.decision["leader_id"])
     first, last = found.lost[0].first, found.lost[-1].end - 1
-    span = f"offsets {first} to {last}" if last > first else f"offset {first}"
-    out = [f"{where}: {span} of leader epoch {old.epoch} are gone: {words} (epoch {found.decision['leader_epoch']})."]
+    span, are = (f"offsets {first} to {last}", "are") if last > first else (f"offset {first}", "is")
+    out = [f"{where}: {span} of leader epoch {old.epoch} {are} gone: {words} (epoch {found.decision['leader_epoch']})."]
     if counts["acked_all"] is None:
         out.append("No request log tells whether they were acknowledged.")
     else:
@@ -184,7 +184,8 @@ def sentences(mechanism: str, where: str, found: Finding) -> str:
             if counts[name]
         ]
         told = " and ".join(parts) or "none surely acknowledged"
-        out.append(f"Of {counts['records']} records, {told}; {counts['committed']} were below the high watermark.")
+        of = "Of one record" if counts["records"] == 1 else f"Of {counts['records']} records"
+        out.append(f"{of}: {told}; {counts['committed']} below the high watermark.")
     return " ".join(out)
 
 

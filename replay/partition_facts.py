@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from replay.ballots import metadata_votes
 from replay.drafts import Draft
 from replay.elections import explain
-from replay.profile import LATEST, parse_version
+from replay.profile import LATEST, default_lag_ms, parse_version
 from replay.roles import moment, roles_of
 from replay.rows import Row, is_by_replica
 from replay.sessions import LEFT_OUT
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 CONSUMER = -1
-DEFAULT_LAG_MS = 30_000  # replica.lag.time.max.ms from 2.5 on (KIP-537)
 DEFAULT_MIN_ISR = 1
 LAG_SETTING = "replica.lag.time.max.ms"
 MIN_ISR_SETTING = "min.insync.replicas"
@@ -67,7 +66,7 @@ class PartitionFacts:
     )  # broker settings that the recording's manifest states
     kafka_version: str | None = None
     inter_broker_protocol: str | None = None
-    lag_us: int = DEFAULT_LAG_MS * 1000
+    lag_us: int = default_lag_ms(None) * 1000
     min_insync_replicas: int = DEFAULT_MIN_ISR
     min_isr_changes: list[tuple[Row, int]] = field(default_factory=list)
     remote_storage: bool = False
@@ -150,7 +149,7 @@ class PartitionFacts:
             lists = [r["value"] or "" for r in rows if r["name"] == THROTTLED_SETTING.format(side)]
             if any(one == "*" or one.startswith(f"{self.partition}:") for text in lists for one in text.split(",")):
                 self.throttled.add(side)
-        self.lag_us = stated.get(LAG_SETTING, DEFAULT_LAG_MS) * 1000
+        self.lag_us = stated.get(LAG_SETTING, default_lag_ms(self.kafka_version)) * 1000
         self.read_min_isr(rows, stated.get(MIN_ISR_SETTING, DEFAULT_MIN_ISR))
 
     def read_min_isr(self, rows: list[Row], own: int) -> None:

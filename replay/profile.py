@@ -120,6 +120,11 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
     )
 
 
+def default_lag_ms(version: str | None) -> int:
+    """replica.lag.time.max.ms where nothing states it: 10 s, from 2.5 on 30 s (KIP-537)."""
+    return 30_000 if (parse_version(version) or LATEST) >= (2, 5, 0) else 10_000
+
+
 def profile_named(version: str | None, protocol: str | None) -> Profile:
     """The switches as a recording names them; the newest version's where it names none."""
     return profile_of(parse_version(version) or LATEST, parse_protocol(protocol))

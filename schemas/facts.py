@@ -85,7 +85,9 @@ FACTS = Table(
         Column("queue_us", INT64, "requestQueueTimeMs in microseconds.", unit="us"),
         Column("local_us", INT64, "localTimeMs in microseconds.", unit="us"),
         Column("remote_us", INT64, "remoteTimeMs in microseconds (time in purgatory).", unit="us"),
-        Column("throttle_us", INT64, "throttleTimeMs in microseconds.", unit="us"),
+        Column(
+            "throttle_us", INT64, "throttleTimeMs in microseconds; of the text form, that of the answer.", unit="us"
+        ),
         Column("response_queue_us", INT64, "responseQueueTimeMs in microseconds.", unit="us"),
         Column("send_us", INT64, "sendTimeMs in microseconds.", unit="us"),
         Column(

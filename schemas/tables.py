@@ -85,6 +85,8 @@ LEAVE_REASONS = (
     "reassigning",
     "stopped",
     "leader_stood_still",
+    "broker_away",
+    "log_directory",
     "left_by_controller",
     "unknown",
 )
@@ -231,7 +233,7 @@ LEADERSHIP_TIMELINE = Table(
             values=("initial", "clean", "unclean", "preferred", "controlled_shutdown", "reassignment", "offline"),
         ),
         Column("trigger", STRING, "What set it off, in words."),
-        Column("previous_leader_id", INT32, "Last leader before it."),
+        Column("previous_leader_id", INT32, "Last leader before it of those that took up their role; null: none."),
         Column("previous_leo", INT64, "That leader's LEO at the end of its epoch, as far as known."),
         Column("previous_hw", INT64, "That leader's high watermark then."),
         Column("candidates", INT_LIST, "Who could lead, in the order of the rule that chose; null: not known."),

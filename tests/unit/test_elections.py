@@ -327,3 +327,28 @@ def test_without_the_controller_s_lines_nothing_is_claimed_in_zookeeper() -> Non
     tell(history, 10, 1, 0, 0, [1, 2, 3])
     assert chosen(history, **ZOOKEEPER)[0][1:] == (None, None, 1)
     assert "election_choice" not in conformance(history, **ZOOKEEPER)
+
+
+# -- why the controller took a replica out of the ISR
+
+
+def left(history: History, **settings: Any) -> list[tuple[int | None, str]]:
+    rows = tables_of(history.events(**settings))["isr_timeline"].to_pylist()
+    return [(row["broker_id"], row["reason"]) for row in rows if len(row["isr"]) < len(row["isr_before"] or ())]
+
+
+def test_a_replica_whose_log_directory_is_lost_left_for_that_though_its_broker_lives() -> None:
+    history = cluster()
+    history.decide(10, 1, [1, 2, 3])
+    history.decide(50, 2, [2, 3])
+    history.fence(50, 1, fenced=None)
+    assert left(history) == [(1, "log_directory")]
+
+
+def test_zookeeper_s_controller_takes_out_who_is_gone_or_shuts_down() -> None:
+    history = zookeeper()
+    lives(history, 50, 1, 2)
+    tell(history, 55, 1, 1, 1, [1, 2])
+    stops(history, 60, 2)
+    tell(history, 65, 1, 2, 2, [1])
+    assert left(history, **ZOOKEEPER) == [(3, "broker_away"), (2, "stopped")]

@@ -379,6 +379,12 @@ def late_history(**fields: Any) -> History:
     return history
 
 
+@pytest.mark.parametrize(("version", "ms"), [("2.4.1", 10_000), ("2.5.0", 30_000), (None, 30_000)])
+def test_lag_is_ten_seconds_by_default_up_to_2_4_and_thirty_from_2_5_on(version: str | None, ms: int) -> None:
+    first = of_kind(begun().events(kafka_version=version), "config_change")[0]
+    assert first["replica_lag_time_max_us"] == ms * 1000
+
+
 def test_replica_that_sent_no_fetch_in_the_lag_time_left_for_that() -> None:
     pending, committed = (isr_rows(late_history(), state)[0] for state in ("pending_shrink", "committed"))
     assert (pending["reason"], pending["outcome"], pending["broker_id"]) == ("no_fetches", "committed", 3)
@@ -421,6 +427,17 @@ def test_controller_takes_out_who_is_fenced_or_shuts_down(fields: dict[str, Any]
     row = isr_rows(history, "committed")[0]
     assert (row["reason"], row["remote_leo"], row["leo_gap"]) == (reason, 0, 0)
     assert row["ms_since_caught_up"] == 177
+
+
+def test_leader_that_learns_of_a_fenced_members_removal_does_not_wait_for_it_any_more() -> None:
+    history = begun()
+    alive(history, 300, 3)
+    history.produce(301, 1, 0, acks=1)
+    history.fetch(350, 1, 2, 1, hw=0)
+    history.decide(400, None, [1, 2])
+    history.fence(400, 3)
+    rows = replayed(history)["hw_timeline"]
+    assert [(row["hw"], row["cause"]) for row in rows if row["role"] == "leader" and row["hw"]] == [(1, "isr_request")]
 
 
 def test_replica_out_of_the_assignment_left_by_the_reassignment() -> None:

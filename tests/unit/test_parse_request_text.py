@@ -69,7 +69,23 @@ def test_times_are_microseconds_also_in_scientific_notation() -> None:
         0,
         10_000_000_000,
     )
-    assert (fact["throttle_us"], fact["response_queue_us"], fact["send_us"]) == (907, 455, 74)
+    assert (fact["response_queue_us"], fact["send_us"]) == (455, 74)
+
+
+@pytest.mark.parametrize(
+    ("response", "us"),
+    [
+        ("{throttle_time_ms=0,error_code=0,session_id=0,responses=[]}", 0),
+        ("{throttle_time_ms=120,error_code=0,session_id=0,responses=[]}", 120_000),
+    ],
+)
+def test_throttle_time_is_what_the_answer_tells_and_not_how_long_it_took_to_send(response: str, us: int) -> None:
+    request = (
+        "{replica_id=-1,max_wait_time=500,min_bytes=1,max_bytes=10,isolation_level=0,session_id=0,session_epoch=-1,"
+        "topics=[],forgotten_topics_data=[],rack_id=}"
+    )
+    facts, _ = parsed(line(request, response))
+    assert [fact["throttle_us"] for fact in facts] == [us]
 
 
 @pytest.mark.parametrize("client", ["a=b", "a,b=c", "a) -- {b", "{a}", ""])
