@@ -26,7 +26,8 @@ _EXPAND = rf"PendingExpand\w+\((?:isr=[^)]*\), )?newInSyncReplicaId=(?P<replica_
 _SHRINK = rf"PendingShrink\w+\((?:isr=[^)]*\), )?outOfSyncReplicaIds=[^)\]]*[)\]], {_PENDING}"
 _WHY = r"(?:.*? (?P<value>(?:since|because|due to) .*)|.*)"
 _ENQUEUED = (
-    r"(?:Enqueued ISR change to state|Sent `AlterIsr` request to change state to) LeaderAndIsr\(leader=(?P<leader_id>-?\d+), leaderEpoch=(?P<leader_epoch>-?\d+), "
+    r"(?:Enqueued ISR change to state|Sent `AlterIsr` request to change state to) LeaderAndIsr\("
+    r"leader=(?P<leader_id>-?\d+), leaderEpoch=(?P<leader_epoch>-?\d+), "
     r"isr=(?P<isr>[^)]*\)), zkVersion=(?P<partition_epoch>\d+)\) after transition to "
 )
 
@@ -177,8 +178,9 @@ STATE_CHANGE_RULES = (
         "4.2-",
         "isr_update applied",
         rf"Skipped the become-leader state change for {_TP} with topic id (?:None|Some\((?P<topic_id>[\w-]+)\)), "
-        r"partition registration PartitionRegistration\(.*?\bisr=\[(?P<isr>[\d, ]*)\], .*?"
-        r"\bleader=(?P<leader_id>-?\d+), .*?leaderEpoch=(?P<leader_epoch>-?\d+), partitionEpoch=(?P<partition_epoch>-?\d+)\) .*",
+        r"partition registration PartitionRegistration\(.*?\bisr=\[(?P<isr>[\d, ]*)\], "
+        r".*?\bleader=(?P<leader_id>-?\d+), .*?leaderEpoch=(?P<leader_epoch>-?\d+), "
+        r"partitionEpoch=(?P<partition_epoch>-?\d+)\) .*",
     ),
     Rule(
         "logger: Creating",
