@@ -43,7 +43,17 @@ OP_APPEND, OP_UPDATE, OP_FETCH, OP_READ, OP_ACK, OP_CONTROL, OP_WITNESS = range(
 # UPDATE: a fetch that is parked. READ: an answer from purgatory, or to a consumer. FETCH: read and update at once.
 # WITNESS: the broker's own line says that its HW is now `hw`.
 
-RANK_FITS, RANK_DUE, RANK_SAFE, RANK_APPEND, RANK_NEEDED, RANK_STRANDS, RANK_AFTER_OWN, RANK_LATE = range(8)
+(
+    RANK_FITS,
+    RANK_DUE,
+    RANK_SAFE,
+    RANK_READ_AGAIN,  # parked and completed by the HW that its own update raised (2.4, 2.5), so read after it
+    RANK_APPEND,
+    RANK_NEEDED,
+    RANK_STRANDS,
+    RANK_AFTER_OWN,  # the same where only a race explains it
+    RANK_LATE,
+) = range(9)
 
 
 @compiled
@@ -117,7 +127,10 @@ def rank_of(s: State, p: Profile, events: Ints, ops: Ints, heads: Ints, c: int, 
         return RANK_LATE
     hw_next = hw_after_update(s, p, b, e[E_REPLICA], op[O_OFFSET], op[O_EST])
     if kind == OP_FETCH and op[O_HW] >= 0 and hw != op[O_HW]:
-        return RANK_AFTER_OWN if hw_next == op[O_HW] else RANK_LATE
+        if hw_next != op[O_HW]:
+            return RANK_LATE
+        strands = strands_another(ops, heads, c, deadline, (hw, hw_next))
+        return RANK_READ_AGAIN if p.hw_told_at_once and not strands else RANK_AFTER_OWN
     if hw_next > hw and strands_another(ops, heads, c, deadline, (hw, hw_next)):
         return RANK_STRANDS
     return RANK_SAFE if op[O_EXACT] else RANK_APPEND
@@ -165,7 +178,7 @@ def merge(s: State, p: Profile, events: Ints, ops: Ints, chain_start: Ints, chai
         k = heads[best]
         order[done] = k
         first, count = ops[k, O_FIRST], ops[k, O_COUNT]
-        if best_rank == RANK_AFTER_OWN:
+        if best_rank in (RANK_AFTER_OWN, RANK_READ_AGAIN):
             swapped[done] = 1
             apply(s, p, events[first + 1])
             apply(s, p, events[first])
