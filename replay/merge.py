@@ -43,7 +43,17 @@ OP_APPEND, OP_UPDATE, OP_FETCH, OP_READ, OP_ACK, OP_CONTROL, OP_WITNESS = range(
 # UPDATE: a fetch that is parked. READ: an answer from purgatory, or to a consumer. FETCH: read and update at once.
 # WITNESS: the broker's own line says that its HW is now `hw`.
 
-RANK_FITS, RANK_DUE, RANK_SAFE, RANK_APPEND, RANK_NEEDED, RANK_STRANDS, RANK_AFTER_OWN, RANK_LATE = range(8)
+(
+    RANK_FITS,
+    RANK_DUE,
+    RANK_SAFE,
+    RANK_READ_AGAIN,  # parked and completed by the HW that its own update raised (2.4, 2.5), so read after it
+    RANK_APPEND,
+    RANK_NEEDED,
+    RANK_STRANDS,
+    RANK_AFTER_OWN,  # the same where only a race explains it
+    RANK_LATE,
+) = range(9)
 
 
 @compiled
@@ -119,7 +129,8 @@ def rank_of(s: State, p: Profile, events: Ints, ops: Ints, heads: Ints, c: int, 
     if kind == OP_FETCH and op[O_HW] >= 0 and hw != op[O_HW]:
         if hw_next != op[O_HW]:
             return RANK_LATE
-        return RANK_FITS if p.hw_told_at_once else RANK_AFTER_OWN
+        strands = strands_another(ops, heads, c, deadline, (hw, hw_next))
+        return RANK_READ_AGAIN if p.hw_told_at_once and not strands else RANK_AFTER_OWN
     if hw_next > hw and strands_another(ops, heads, c, deadline, (hw, hw_next)):
         return RANK_STRANDS
     return RANK_SAFE if op[O_EXACT] else RANK_APPEND
@@ -167,13 +178,7 @@ def merge(s: State, p: Profile, events: Ints, ops: Ints, chain_start: Ints, chai
         k = heads[best]
         order[done] = k
         first, count = ops[k, O_FIRST], ops[k, O_COUNT]
-        op = ops[k]
-        if (
-            op[O_TYPE] == OP_FETCH
-            and best_rank < RANK_LATE
-            and op[O_HW] >= 0
-            and s.hw[events[first, E_BROKER]] != op[O_HW]
-        ):
+        if best_rank in (RANK_AFTER_OWN, RANK_READ_AGAIN):
             swapped[done] = 1
             apply(s, p, events[first + 1])
             apply(s, p, events[first])

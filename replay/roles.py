@@ -166,14 +166,16 @@ class Walk:
 def told_roles(rows: list[Row], lines: list[Row]) -> list[Row]:
     """Roles of which only the controller's LeaderAndIsr request tells: followers up to 2.5 write no line about theirs.
 
-    A broker takes the role up while it handles the request, right after it has loaded the log, where it had to.
+    A broker takes the role up while it handles the request, right after it has loaded the log, where it had to. Told
+    again in the same epoch, it is a restart if a log was loaded for it; else it changes nothing.
     """
     stated = {(row["broker_id"], row["leader_epoch"]) for row in lines if row["kind"] == "role_change"}
     loads: dict[int, list[Row]] = defaultdict(list)
     for row in lines:
         if row["kind"] == "log_load" and row["hw"] is not None:
             loads[row["broker_id"]].append(row)
-    out: dict[RoleKey, Row] = {}
+    first: dict[RoleKey, Row] = {}
+    restarts: list[Row] = []
     for row in rows:
         key = (row["broker_id"], row["leader_epoch"])
         follows = row["kind"] == "leader_and_isr" and not row["error_code"] and row["leader_id"] != row["broker_id"]
@@ -185,7 +187,7 @@ def told_roles(rows: list[Row], lines: list[Row]) -> list[Row]:
         load = next((r for r in loads[row["broker_id"]] if at.taken <= micros(r["ts"]) <= at.stamp), None)
         if load is not None:
             place = {name: load[name] for name in ("source_file", "source_line")}
-            role = Row({**role, **place, "taken_us": micros(load["ts"])})
-        if key not in out or moment(role) < moment(out[key]):
-            out[key] = role
-    return list(out.values())
+            restarts.append(Row({**role, **place, "taken_us": micros(load["ts"])}))
+        elif key not in first or moment(role) < moment(first[key]):
+            first[key] = role
+    return [*first.values(), *restarts]

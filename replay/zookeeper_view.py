@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from replay.spine import Decision
 
 LIVE_BROKERS, CONTROLLER_STARTS, STOPPING_BROKER = "live_brokers", "controller_starts", "stopping_broker"
+DECISION_LINES = (PARTITION, "replica_removed", "leader_and_isr_sent")
 VIEW_LINES = (LIVE_BROKERS, CONTROLLER_STARTS, STOPPING_BROKER)
 
 
@@ -95,7 +96,8 @@ def stated_states(rows: list[Row]) -> list[tuple[int, Draft]]:
 def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
     """What the controllers wrote of brokers and state machines: before the first decision, then tenure by tenure."""
     mine = {b for d in facts.decisions for b in (*d.replicas, *d.isr)}
-    starts = [decided_us(t.decisions[0]) if t.decisions else None for t in facts.tenures]
+    wrote = controllers_stamps(facts.rows)
+    starts = [decided_us(t.decisions[0], wrote) if t.decisions else None for t in facts.tenures]
     out: list[list[Draft]] = [[] for _ in range(len(starts) + 1)]
     if any(d.row["metadata_offset"] is not None for d in facts.decisions) or not facts.decisions:
         return out
@@ -110,8 +112,23 @@ def controller_chain(drafts: list[Draft]) -> list[Operation]:
     return [Operation(OP_CONTROL, decision_window(d.fields["ts"]), [d]) for d in drafts]
 
 
-def decided_us(decision: Decision) -> int:
-    """When a broker heard of it, microseconds: the arrival of a request, the stamp of a line."""
+def controllers_stamps(rows: list[Row]) -> dict[int, int]:
+    """Leader epoch -> when the controller wrote of it first, microseconds: its moves, and what it sent to brokers."""
+    out: dict[int, int] = {}
+    for row in rows:
+        if row["kind"] == "state_change" and row["name"] in DECISION_LINES and row["leader_epoch"] is not None:
+            out[row["leader_epoch"]] = min(micros(row["ts"]), out.get(row["leader_epoch"], micros(row["ts"])))
+    return out
+
+
+def decided_us(decision: Decision, wrote: dict[int, int]) -> int:
+    """When it was decided, microseconds, where the controller wrote of it; else when a broker heard of it.
+
+    A controller handles one event after the other: what it writes of brokers before a decision is what it decided
+    with, and what a second broker asked for meanwhile is not.
+    """
+    if decision.elects and decision.leader_epoch in wrote:
+        return wrote[decision.leader_epoch]
     return phases(decision.row).taken if decision.row["correlation_id"] is not None else micros(decision.row["ts"])
 
 
@@ -121,11 +138,12 @@ def zookeeper_votes(decisions: list[Decision], cluster: list[Row], own: list[Row
     settings = stated_settings(cluster)
     topic = sorted((r for r in own if r["kind"] == "config_change" and r["name"] == UNCLEAN_SETTING), key=by_time)
     rules = election_rules_of(version, zookeeper=True, eligible_replicas=False)
+    wrote = controllers_stamps(own)
     view = View()
     place = 0
     before: Decision | None = None
     for decision in decisions:
-        at = decided_us(decision)
+        at = decided_us(decision, wrote)
         while place < len(lines) and micros(lines[place]["ts"]) <= at:
             view.take(lines[place])
             place += 1

@@ -73,7 +73,7 @@ STATE_MACHINE_RULES = (
         "2.6-3.9",
         "state_change replica_removed",
         rf"Partition {TP} state changed to \(Leader:(?P<leader_id>-?\d+),ISR:(?P<isr>[\d,]*),"
-        r"(?:LeaderRecoveryState:\w+,)?LeaderEpoch:(?P<leader_epoch>-?\d+),ZkVersion:(?P<partition_epoch>-?\d+),"
+        r"(?:LeaderRecoveryState:\w+,)?LeaderEpoch:(?P<leader_epoch>-?\d+),(?:ZkVersion:(?P<partition_epoch>-?\d+),)?"
         r"ControllerEpoch:\d+\) after removing replica (?P<replica_id>\d+) from the ISR as part of transition to "
         r"(?P<state_after>\w+)",
         printed_by=_REPLICAS,

@@ -23,10 +23,11 @@ _PENDING = (
     r"isr(?:WithBrokerEpoch)?=(?P<isr>.*?), (?:leaderRecoveryState=\w+, )?partitionEpoch=(?P<partition_epoch>\d+)\)"
 )
 _EXPAND = rf"PendingExpand\w+\((?:isr=[^)]*\), )?newInSyncReplicaId=(?P<replica_id>\d+), {_PENDING}"
-_SHRINK = rf"PendingShrink\w+\((?:isr=[^)]*\), )?outOfSyncReplicaIds=[^)]*\), {_PENDING}"
+_SHRINK = rf"PendingShrink\w+\((?:isr=[^)]*\), )?outOfSyncReplicaIds=[^)\]]*[)\]], {_PENDING}"
 _WHY = r"(?:.*? (?P<value>(?:since|because|due to) .*)|.*)"
 _ENQUEUED = (
-    r"Enqueued ISR change to state LeaderAndIsr\(leader=(?P<leader_id>-?\d+), leaderEpoch=(?P<leader_epoch>-?\d+), "
+    r"(?:Enqueued ISR change to state|Sent `AlterIsr` request to change state to) LeaderAndIsr\("
+    r"leader=(?P<leader_id>-?\d+), leaderEpoch=(?P<leader_epoch>-?\d+), "
     r"isr=(?P<isr>[^)]*\)), zkVersion=(?P<partition_epoch>\d+)\) after transition to "
 )
 
@@ -89,18 +90,24 @@ PARTITION_RULES = (
         rf"Submitting ISR state change {_SHRINK}.*",
         keep_text=True,
     ),
-    Rule(
-        "Partition: Enqueued",
-        "2.7-3.0",
-        "isr_update pending_expand",
-        rf"{_ENQUEUED}PendingExpandIsr\(.*?newInSyncReplicaId=(?P<replica_id>\d+)\)",
-    ),
-    Rule(
-        "Partition: Enqueued",
-        "2.7-3.0",
-        "isr_update pending_shrink",
-        rf"{_ENQUEUED}PendingShrinkIsr\(.*",
-        keep_text=True,
+    *(
+        rule
+        for word, versions in (("Sent", "2.7"), ("Enqueued", "2.8-3.0"))
+        for rule in (
+            Rule(
+                f"Partition: {word}",
+                versions,
+                "isr_update pending_expand",
+                rf"{_ENQUEUED}PendingExpandIsr\(.*?newInSyncReplicaId=(?P<replica_id>\d+)\)",
+            ),
+            Rule(
+                f"Partition: {word}",
+                versions,
+                "isr_update pending_shrink",
+                rf"{_ENQUEUED}PendingShrinkIsr\(.*",
+                keep_text=True,
+            ),
+        )
     ),
     Rule(
         "Partition: Failed",
@@ -167,6 +174,15 @@ STATE_CHANGE_RULES = (
         r"isr=\[(?P<isr>[\d, ]*)\], (?:partitionEpoch|zkVersion)=(?P<partition_epoch>-?\d+), .*",
     ),
     Rule(
+        "logger: Skipped",
+        "4.2-",
+        "isr_update applied",
+        rf"Skipped the become-leader state change for {_TP} with topic id (?:None|Some\((?P<topic_id>[\w-]+)\)), "
+        r"partition registration PartitionRegistration\(.*?\bisr=\[(?P<isr>[\d, ]*)\], "
+        r".*?\bleader=(?P<leader_id>-?\d+), .*?leaderEpoch=(?P<leader_epoch>-?\d+), "
+        r"partitionEpoch=(?P<partition_epoch>-?\d+)\) .*",
+    ),
+    Rule(
         "logger: Creating",
         "3.0-",
         "topic_change partition_created",
@@ -189,7 +205,8 @@ LOG_RULES = (
         "1.0-",
         "log_append",
         r"Appended message set with last offset: (?P<last_offset>-?\d+), first offset: "
-        r"(?:None|(?:Some\()?(?:\(offset=)?(?P<base_offset>-?\d+).*?), next offset: (?P<offset>\d+),.*",
+        r"(?:None|Optional\.empty|(?:Some\(|Optional\[)?(?:\(offset=)?(?P<base_offset>-?\d+).*?), "
+        r"next offset: (?P<offset>\d+),.*",
     ),
     Rule(f"{_LOGS}: Truncating", "0.10-", "truncation log", r"Truncating to offset (?P<offset>-?\d+)"),
     Rule(

@@ -295,6 +295,17 @@ def test_a_follower_s_loss_makes_an_epoch_in_zookeeper_but_no_election() -> None
     assert conformance(history, **ZOOKEEPER)["election_isr"] == (2, 2)
 
 
+def test_zookeeper_s_controller_decides_with_what_it_wrote_before_though_brokers_hear_of_it_later() -> None:
+    history = zookeeper()
+    stops(history, 50, 2)
+    history.add("state_change", 51, name="replica_removed", broker_id=1, leader_epoch=1, isr=[1, 3], replica_id=2)
+    stops(history, 53, 3)
+    history.add("state_change", 54, name="replica_removed", broker_id=1, leader_epoch=2, isr=[1], replica_id=3)
+    tell(history, 90, 1, 1, 1, [1, 3])
+    tell(history, 91, 1, 2, 2, [1])
+    assert conformance(history, **ZOOKEEPER)["election_isr"] == (3, 3)
+
+
 def test_a_new_controller_knows_nobody_that_shuts_down() -> None:
     history = zookeeper()
     stops(history, 40, 2)

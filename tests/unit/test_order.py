@@ -91,6 +91,17 @@ def test_answer_that_completed_inline_is_read_after_its_own_update() -> None:
     assert second == ["fetch_update", "fetch_read"]
 
 
+def test_fetch_that_raises_the_hw_is_read_again_at_once_in_2_4_and_2_5() -> None:
+    history = begun()
+    parked(history, 40, 100, 0, bytes=100, hw=0)
+    history.produce(100, 1, 0, acks=1)
+    history.produce(102, 1, 1, acks=1)  # stamped before it, appended after it: the fetch found nothing
+    history.fetch(103, 1, 2, 1, hw=1, total_us=2000, local_us=2000)
+    events = history.events(kafka_version="2.5.1")
+    order = told(events, "append", "fetch_read", "fetch_update")
+    assert order[2:] == [("fetch_read", 0), ("fetch_update", 1), ("fetch_read", 1), ("append", 2)]
+
+
 def test_idempotent_retry_answered_with_an_old_base_is_a_duplicate_and_no_append() -> None:
     history = begun()
     history.produce(100, 1, 0)

@@ -118,3 +118,29 @@ def test_follower_without_a_line_takes_its_role_up_while_it_handles_the_request(
     roles = of_kind(history.events(kafka_version="2.4.1"), "role_change", "log_load")
     mine = [(row["kind"], row["leader_epoch"], row["leo"]) for row in roles if row["broker_id"] == 2]
     assert mine == [("role_change", 0, None), ("log_load", None, 1), ("role_change", 1, 1)]
+
+
+def test_follower_told_the_same_epoch_again_after_a_restart_loads_its_log_within_it() -> None:
+    history = History()
+    state = {"leader_id": 1, "leader_epoch": 0, "partition_epoch": 0, "isr": [1, 2], "replicas": [1, 2, 3]}
+    tell(history, 20, 1, (1, 0, 0), [1, 2])
+    tell(history, 20, 2, (1, 0, 0), [1, 2])
+    history.role(10, 1, "leader", 0, offset=0, hw=0)
+    line = {"broker_id": 2, "source_file": "server-2.log"}
+    history.produce(100, 1, 0, acks=1)
+    history.fetch(110, 1, 2, 0, bytes=100, hw=0)
+    history.fetch(150, 1, 2, 1, hw=1)
+    history.add("log_load", 990, name="completed", offset=1, **line)
+    history.add("log_load", 1000, name="loaded", hw=1, **line)
+    history.request("leader_and_isr", 1020, "controller-2b", broker_id=2, total_us=50_000, local_us=45_000, **state)
+    history.produce(1100, 1, 1, acks=1)
+    history.fetch(1110, 1, 2, 1, bytes=100, hw=1, connection="r2-1b")
+    history.fetch(1150, 1, 2, 2, hw=2, connection="r2-1b")
+    tell(history, 2020, 2, (2, 1, 1), [1, 2])
+    history.role(2010, 2, "leader", 1, offset=2, hw=2)
+    events = history.events(kafka_version="2.5.1")
+    assert [(row["leo"], row["hw"]) for row in of_kind(events, "log_load")] == [(1, 1)]
+    tables = tables_of(events)
+    assert tables["log_truncations"].num_rows == 0
+    leads = [(row["leader_epoch"], row["start_offset"]) for row in tables["leadership_timeline"].to_pylist()]
+    assert leads == [(0, 0), (1, 2)]
