@@ -347,6 +347,12 @@ def hw_is_news(p: Profile, asked: Ints, saw: Ints) -> bool:
 
 
 @compiled
+def may_be_news_elsewhere(p: Profile, asked: Ints) -> bool:
+    """Whether another partition's HW may have completed the fetch: it leaves no trace in this one (KAFKA-8443)."""
+    return bool(p.hw_told_at_once) and asked[A_FOLLOWER] == 1
+
+
+@compiled
 def is_beyond_end(asked: Ints, saw: Ints) -> bool:
     """Whether the fetch offset lies beyond what the fetcher may read: the leader cut, or has yet to raise its HW.
 
@@ -391,7 +397,7 @@ def completion_at_once(p: Profile, asked: Ints, saw: Ints) -> tuple[int, int]:
         return TRUNCATED_LEADER, DERIVED
     if asked[A_REQUEST_FORCED] == 1:
         return OTHER_PARTITION, DERIVED
-    return NOT_KNOWN, UNKNOWN
+    return (OTHER_PARTITION, BOUNDED) if may_be_news_elsewhere(p, asked) else (NOT_KNOWN, UNKNOWN)
 
 
 @compiled
@@ -428,7 +434,7 @@ def completion_of_parked(p: Profile, asked: Ints, saw: Ints) -> tuple[int, int]:
         return OTHER_PARTITION, DERIVED
     if asked[A_BYTES] > 0:
         return SEGMENT_ROLL, BOUNDED
-    return NOT_KNOWN, UNKNOWN
+    return (OTHER_PARTITION, BOUNDED) if may_be_news_elsewhere(p, asked) else (NOT_KNOWN, UNKNOWN)
 
 
 @compiled
@@ -485,7 +491,7 @@ def expected_wait(p: Profile, asked: Ints, saw: Ints) -> int:
     if hw_is_news(p, asked, saw) or asked[A_REQUEST_FORCED] == 1 or is_beyond_end(asked, saw):
         return min(measured, EARLY)
     if request_bytes(asked) <= 0:
-        return IN_FULL
+        return measured if may_be_news_elsewhere(p, asked) else IN_FULL
     if measured == AT_ONCE and asked[A_REQUEST_BYTES] == asked[A_BYTES]:
         return EARLY
     return measured  # also in full: what came with the last tick, or while the broker stood still
