@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 
 ISR_NUMBERS = ("seq", "ts", "epoch", "partition_epoch", "state", "under_min", "evidence")
 DEFAULT_LAG_US = 30_000_000
+HW_MOVES_KEPT = 1000  # how many moves of its HW a broker may be behind with its line about one
 LEDGER_KINDS = ("append", "ack", "consumer_read")
 
 
@@ -116,7 +117,7 @@ class PartitionReplay:
         self.findings: list[Finding] = []
         self.cuts: list[dict[str, Any]] = []
         self.changes: dict[int, str] = {}
-        self.taken = np.zeros((0, 2), np.int64)  # HWs that leaders took in the last batch, with the broker
+        self.taken = np.zeros((0, 3), np.int64)  # the last HWs that leaders took: broker, seq, HW
         self.machines = Machines()
         self.stated: list[dict[str, Any]] = []  # moves that a controller wrote down
         self.followers = FollowerStates()
@@ -456,15 +457,20 @@ class PartitionReplay:
         """
         at, hw = places(rows, c.CHECK_ROW), places(moves, c.HW_ROW)
         own = (hw["role"] == ROLE_LEADER) & (hw["step"] != c.STEP_OBSERVATION)
-        taken = np.unique(np.stack([hw["broker"][own], hw["hw"][own]], axis=1), axis=0)
-        known = np.concatenate([self.taken, taken])
-        self.taken = taken
-        lines = np.flatnonzero(at["check"] == c.CHECK_HW_LINE)
-        asked = np.stack([at["broker"][lines], at["stated"][lines]], axis=1)
-        width = int(max(known.max(initial=0), asked.max(initial=0))) + 1
-        passed = np.isin(asked[:, 0] * width + asked[:, 1], known[:, 0] * width + known[:, 1])
+        taken = np.stack([hw["broker"][own], hw["seq"][own], hw["hw"][own]], axis=1)
         out = rows.copy()
-        out[lines[passed], c.CHECK_ROW.index("computed")] = asked[passed, 1]
+        for b in np.unique(np.concatenate([self.taken[:, 0], taken[:, 0]])).tolist():
+            mine = np.concatenate([self.taken[self.taken[:, 0] == b], taken[taken[:, 0] == b]])
+            lines = np.flatnonzero((at["check"] == c.CHECK_HW_LINE) & (at["broker"] == b))
+            stated = at["stated"][lines]
+            before = np.searchsorted(mine[:, 1], at["seq"][lines], side="right")
+            order = np.lexsort((np.arange(len(mine)), mine[:, 2]))
+            width = len(mine) + 1
+            last = np.searchsorted(mine[order, 2] * width + order, stated * width + before) - 1
+            found = order[np.maximum(last, 0)]
+            passed = (last >= 0) & (mine[found, 2] == stated) & (before - found <= HW_MOVES_KEPT)
+            out[lines[passed], c.CHECK_ROW.index("computed")] = stated[passed]
+            self.taken = np.concatenate([self.taken[self.taken[:, 0] != b], mine[-HW_MOVES_KEPT:]])
         return out
 
     def add_checks(self, rows: Ints) -> None:
