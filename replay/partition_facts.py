@@ -330,7 +330,7 @@ class PartitionFacts:
             epoch = self.epoch_at(row["broker_id"], phases(row).local)
             if epoch is not None and base >= low.get(epoch, 0):
                 bases[epoch] = min(bases.get(epoch, base), base)
-        return {epoch: bases.get(epoch, low.get(epoch, 0)) for epoch in bases.keys() | low.keys()}
+        return bases
 
     def sequence_of(self, replica: int) -> list[Fetch]:
         """The replica's fetches in its own order."""
