@@ -161,13 +161,13 @@ def take_stated_leo(s: State, p: Profile, b: int, leader: int, leo: int, evidenc
 def take_own_leo(s: State, p: Profile, b: int, leo: int, evidence: int) -> None:
     """A broker's own line states its LEO, not what its log holds.
 
-    One that does not lead, and whose LEO is not the computed one, was cut or fetched, though no line tells how, or of
-    whom. Where its log had parted from its leader's, it may hold the leader's records by now, or still its own: its
-    epochs are taken for the leader's, and unsure from there on, until a fetch that the leader accepts.
+    One that is not the last leader, and whose LEO is not the computed one, was cut or fetched, though no line tells
+    how, or of whom. Where its log had parted from its leader's, it may hold the leader's records by now, or still its
+    own: its epochs are taken for the leader's, and unsure from there on, until a fetch that the leader accepts.
     """
     leader, before, parted = last_leader(s, BOUNDED), s.leo[b], NONE
-    follows = s.role[b] != ROLE_LEADER and leo != before
-    if follows and leader not in (NONE, b):
+    follows = leader != b and leo != before
+    if follows and leader != NONE:
         parted = parted_at(s, leader, b, min(leo, before, s.leo[leader]))
     take_stated_leo(s, p, b, last_leader(s, DERIVED), leo, evidence)
     if parted != NONE:
@@ -266,7 +266,10 @@ def apply_load(s: State, p: Profile, e: Ints) -> int:
         s.gone[b] = 1
     forget_log(s, b)
     if e[E_LEO] >= 0:
-        take_own_leo(s, p, b, e[E_LEO], e[E_EVIDENCE])
+        if s.role[b] == ROLE_LEADER:  # as it stopped: only its disk may have cut it
+            take_stated_leo(s, p, b, last_leader(s, DERIVED), e[E_LEO], e[E_EVIDENCE])
+        else:
+            take_own_leo(s, p, b, e[E_LEO], e[E_EVIDENCE])
     s.role[b], s.follows[b] = ROLE_NONE, NONE
     if e[E_HW] >= 0:
         note_hw(s, b, min(e[E_HW], s.leo[b]), e[E_EVIDENCE])

@@ -231,6 +231,19 @@ def test_leader_epoch_without_a_record_starts_where_nothing_says() -> None:
     assert losses(history) == []
 
 
+def test_end_of_a_batch_is_not_where_its_leader_stood_after_another_led() -> None:
+    """Broker 1 has one record of its own, and one that it fetched while broker 2 led."""
+    history = History()
+    history.decide(0, 1, [1, 2], replicas=[1, 2])
+    history.produce(100, 1, 0, acks=1)
+    history.decide(1000, 2, [1, 2])
+    history.produce(1100, 2, 1, acks=1)
+    history.decide(2000, 1, [1, 2])
+    history.produce(2100, 1, 2, acks=1)
+    assert losses(history) == []
+    assert next(r for r in of_kind(history.events(), "append"))["next_offset"] == 1
+
+
 def cut_to_hw() -> pa.Table:
     """Broker 2 cuts to its own HW and is elected before it fetches again: as events, no such line is parsed."""
     history = replicated()
