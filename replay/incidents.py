@@ -77,6 +77,12 @@ def known_from(s: State, b: int) -> int:
     return int(s.cache_start[b, 0]) if s.cache_len[b] else int(s.leo[b])
 
 
+def doubtful(s: State, b: int, slots: list[Slots]) -> list[Slots]:
+    """What of the slots b may hold or not: nothing says whose records its log has there."""
+    first, end = int(s.unsure_from[b]), int(s.unsure_until[b])
+    return [Slots(one.epoch, first, end) for one in slots] if first < end else []
+
+
 def lost_slots(old: list[Slots], new: list[Slots], floor: int) -> list[Slots]:
     """Slots of `old` at `floor` or above that `new` does not hold: for each epoch, what lies beyond its end there."""
     kept = {span.epoch: span.end for span in new}

@@ -96,7 +96,9 @@ from replay.log import (
     forget_epoch,
     match_epochs,
     move_log_start,
+    parted_at,
     restart_at,
+    take_epochs,
     truncate_to,
 )
 from replay.log_starts import emit_starts
@@ -104,6 +106,7 @@ from replay.purgatory import watch
 from replay.state import (
     ASSIGNED,
     BOUNDED,
+    DERIVED,
     LAG_US,
     MIN_ISR,
     NONE,
@@ -143,7 +146,7 @@ def forget_log(s: State, b: int) -> None:
     """A replica taken out of the assignment deletes its log: back again, it starts empty. That is no truncation."""
     if s.gone[b]:
         s.leo[b], s.hw[b], s.log_start[b], s.cache_len[b] = 0, 0, 0, 0
-        s.role[b], s.epoch[b], s.gone[b] = ROLE_NONE, NONE, 0
+        s.role[b], s.epoch[b], s.gone[b], s.unsure_until[b] = ROLE_NONE, NONE, 0, 0
 
 
 @compiled
@@ -157,11 +160,32 @@ def take_stated_leo(s: State, p: Profile, b: int, leader: int, leo: int, evidenc
 
 
 @compiled
-def last_leader(s: State) -> int:
-    """The broker that leads the newest epoch, of those whose log is known; NONE where there is none."""
+def take_own_leo(s: State, p: Profile, b: int, leo: int, evidence: int) -> None:
+    """A broker's own line states its LEO, not what its log holds.
+
+    One that is not the last leader, and whose LEO is not the computed one, was cut or fetched, though no line tells
+    how, or of whom. Where its log had parted from its leader's, it may hold the leader's records by now, or still its
+    own: its epochs are taken for the leader's, and unsure from there on, until a fetch that the leader accepts.
+    """
+    leader, before, parted = last_leader(s, BOUNDED), s.leo[b], NONE
+    follows = leader != b and leo != before
+    if follows and leader != NONE:
+        parted = parted_at(s, leader, b, min(leo, before, s.leo[leader]))
+    take_stated_leo(s, p, b, last_leader(s, DERIVED), leo, evidence)
+    if parted != NONE:
+        take_epochs(s, leader, b, leo)
+    elif follows and leo > before:
+        parted = before
+    if parted != NONE:
+        s.unsure_from[b], s.unsure_until[b] = parted, leo
+
+
+@compiled
+def last_leader(s: State, evidence: int) -> int:
+    """The broker that leads the newest epoch, of those whose LEO is known as well as that; NONE where there is none."""
     found = NONE
     for b in range(len(s.leo)):
-        if s.role[b] != ROLE_LEADER or s.leo_evidence[b] >= BOUNDED:
+        if s.role[b] != ROLE_LEADER or s.leo_evidence[b] > evidence:
             continue
         if found == NONE or s.epoch[b] > s.epoch[found]:
             found = b
@@ -224,7 +248,7 @@ def apply_role(s: State, p: Profile, e: Ints) -> int:
     b = e[E_BROKER]
     forget_log(s, b)
     if e[E_LEO] >= 0:
-        take_stated_leo(s, p, b, last_leader(s), e[E_LEO], e[E_EVIDENCE])
+        take_own_leo(s, p, b, e[E_LEO], e[E_EVIDENCE])
     elif e[E_VALUE] == ROLE_LEADER:
         s.leo_evidence[b] = max(s.leo_evidence[b], e[E_EVIDENCE])
     if e[E_HW] >= 0:
@@ -245,9 +269,12 @@ def apply_load(s: State, p: Profile, e: Ints) -> int:
     if e[E_VALUE] == 1:
         s.gone[b] = 1
     forget_log(s, b)
-    s.role[b], s.follows[b] = ROLE_NONE, NONE
     if e[E_LEO] >= 0:
-        take_stated_leo(s, p, b, last_leader(s), e[E_LEO], e[E_EVIDENCE])
+        if s.role[b] == ROLE_LEADER:  # as it stopped: only its disk may have cut it
+            take_stated_leo(s, p, b, last_leader(s, DERIVED), e[E_LEO], e[E_EVIDENCE])
+        else:
+            take_own_leo(s, p, b, e[E_LEO], e[E_EVIDENCE])
+    s.role[b], s.follows[b] = ROLE_NONE, NONE
     if e[E_HW] >= 0:
         note_hw(s, b, min(e[E_HW], s.leo[b]), e[E_EVIDENCE])
     return OK

@@ -86,6 +86,7 @@ def truncate_to(s: State, p: Profile, b: int, offset: int) -> int:
     if removed == 0 and not p.truncation_cleans_epochs:
         return 0
     s.leo[b] -= removed
+    s.unsure_until[b] = min(s.unsure_until[b], s.leo[b])
     if p.truncation_lowers_hw:
         s.hw[b] = min(s.hw[b], s.leo[b])
     n = s.cache_len[b]
@@ -98,7 +99,7 @@ def truncate_to(s: State, p: Profile, b: int, offset: int) -> int:
 @compiled
 def restart_at(s: State, p: Profile, b: int, offset: int) -> None:
     """Drop b's whole log and go on at `offset` (UnifiedLog.truncateFullyAndStartAt): its leader holds nothing lower."""
-    s.leo[b], s.log_start[b], s.cache_len[b] = offset, offset, 0
+    s.leo[b], s.log_start[b], s.cache_len[b], s.unsure_until[b] = offset, offset, 0, 0
     if p.truncation_lowers_hw:
         s.hw[b] = offset
 
@@ -141,16 +142,38 @@ def match_epochs(s: State, p: Profile, leader: int, follower: int, offset: int) 
 
     Corrects the follower's epochs where the fetches that would have told of a cut are missing.
     """
+    s.unsure_from[follower], s.unsure_until[follower] = s.unsure_from[leader], min(s.unsure_until[leader], offset)
     if not p.truncate_on_fetch or offset <= 0:
         return
     there = epoch_at(s, leader, offset - 1)
     if there == NONE or epoch_at(s, follower, offset - 1) == there:
         return
+    take_epochs(s, leader, follower, offset)
+
+
+@compiled
+def take_epochs(s: State, leader: int, follower: int, offset: int) -> None:
+    """The follower's log is the leader's up to `offset`: so are its epochs."""
     n = 0
     while n < s.cache_len[leader] and s.cache_start[leader, n] < offset:
         s.cache_epoch[follower, n], s.cache_start[follower, n] = s.cache_epoch[leader, n], s.cache_start[leader, n]
         n += 1
     s.cache_len[follower] = n
+
+
+@compiled
+def parted_at(s: State, leader: int, follower: int, end: int) -> int:
+    """First offset below `end` at which the two logs hold records of different epochs; NONE where there is none."""
+    found = NONE
+    for b in (leader, follower):
+        for k in range(s.cache_len[b]):
+            start = s.cache_start[b, k]
+            if start >= end or (found != NONE and start >= found):
+                break
+            there, here = epoch_at(s, leader, start), epoch_at(s, follower, start)
+            if NONE not in (there, here) and there != here:
+                found = start
+    return found
 
 
 @compiled

@@ -24,6 +24,7 @@ from replay.follower_states import FollowerStates
 from replay.incidents import (
     Ledger,
     Log,
+    doubtful,
     floor_of,
     known_from,
     log_of,
@@ -259,7 +260,8 @@ class PartitionReplay:
             return  # nothing says from where it led, nothing was appended: the log before stays the measure
         if self.log is not None and self.election is not None and self.election["ts"] is not None:
             told = [slots for finding in self.findings for slots in finding.lost]
-            lost = without(lost_slots(self.log.spans, spans_of(s, b), known_from(s, b)), told)
+            lost = lost_slots(self.log.spans, spans_of(s, b), known_from(s, b))
+            lost = without(lost, [*told, *doubtful(s, b, lost)])
             if lost:  # what was committed beyond is committed no more
                 s.cluster[TRUE_HW] = min(int(s.cluster[TRUE_HW]), *(slots.first for slots in lost))
                 stated = bool(last[c.E_EVIDENCE] < BOUNDED and self.log.evidence < BOUNDED)
@@ -275,6 +277,7 @@ class PartitionReplay:
                 self.ledger.take_back(finding.ledger, back)
                 end = min(max(slots.end for slots in back), finding.old.committed)
                 s.cluster[TRUE_HW] = max(int(s.cluster[TRUE_HW]), end)
+            finding.give_back(doubtful(s, b, finding.lost))
         self.led, self.log = b, None
 
     def tables(self, batch: pa.Table, rows: Rows) -> Iterator[tuple[str, pa.Table]]:

@@ -330,7 +330,7 @@ class PartitionFacts:
             epoch = self.epoch_at(row["broker_id"], phases(row).local)
             if epoch is not None and base >= low.get(epoch, 0):
                 bases[epoch] = min(bases.get(epoch, base), base)
-        return {epoch: bases.get(epoch, low.get(epoch, 0)) for epoch in bases.keys() | low.keys()}
+        return bases
 
     def sequence_of(self, replica: int) -> list[Fetch]:
         """The replica's fetches in its own order."""
@@ -377,14 +377,11 @@ class PartitionFacts:
         return sorted(found.items())
 
     def stated_after(self, tenure: Tenure) -> int | None:
-        """The leader's LEO as it first stated it after the tenure; None where it had followed somebody by then."""
+        """The leader's LEO as it first stated it after the tenure; None where it may have followed somebody by then."""
+        others = [t.epoch for t in self.tenures if t.epoch > tenure.epoch and t.leader not in (-1, tenure.leader)]
         for epoch, leo in self.stated_leos(tenure.leader):
             if epoch > tenure.epoch:
-                followed = any(
-                    tenure.epoch < fetch.row["current_leader_epoch"] < epoch
-                    for fetch in self.sequence_of(tenure.leader)
-                )
-                return None if followed else leo
+                return None if others and others[0] < epoch else leo
         return None
 
     def final_leo(self, broker: int) -> int | None:

@@ -52,6 +52,8 @@ class State(NamedTuple):
     cache_len: Ints  # [b]
     fenced: Ints  # [b] 1 while the controller has b fenced or unregistered
     stopping: Ints  # [b] 1 while b is in controlled shutdown
+    unsure_from: Ints  # [b] offsets from here
+    unsure_until: Ints  # [b] to here nothing says whose records b's log holds; none where that is not larger
     gone: Ints  # [b] 1 once b is out of the assignment: it deletes its log
     cluster: Ints  # [CLUSTER_*] what holds for the partition as a whole
 
@@ -99,6 +101,8 @@ def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
         cache_len=zeros(),
         fenced=zeros(),
         stopping=zeros(),
+        unsure_from=zeros(),
+        unsure_until=zeros(),
         gone=zeros(),
         cluster=cluster,
     )

@@ -175,6 +175,75 @@ def test_load_is_of_the_role_that_the_next_fetches_show() -> None:
     assert load["seq"] == role["seq"] - 1
 
 
+def without_fetch_lines(*, end: int) -> History:
+    """Broker 2's own records were passed over by broker 1; it follows and leads again, with its log up to `end`."""
+    history = History()
+    history.decide(0, 2, [1, 2], replicas=[1, 2])
+    history.role(10, 2, "leader", 0, offset=0, hw=0)
+    history.role(11, 1, "follower", 0, offset=0, hw=0)
+    for base in range(4):
+        history.produce(100 + base, 2, base, acks=1)
+    history.decide(1000, 1, [1, 2])
+    history.role(1010, 1, "leader", 1, offset=0, hw=0)
+    history.role(1011, 2, "follower", 1, offset=4, hw=0)
+    for base in range(6):
+        history.produce(1100 + base, 1, base, acks=1)
+    history.decide(2000, 2, [1, 2])
+    history.role(2010, 2, "leader", 2, offset=end, hw=0)
+    history.produce(2020, 2, end, acks=1)
+    return history
+
+
+@pytest.mark.parametrize("end", [2, 6])
+def test_what_a_follower_holds_of_whose_fetches_nothing_is_known_is_not_lost(end: int) -> None:
+    """It was cut at 0 and has fetched, or has not: what it holds may be either leader's."""
+    found = {(r["leader_epoch"], k) for row in losses(without_fetch_lines(end=end)) for r in row["ranges"] for k in (
+        range(r["first_offset"], r["last_offset"] + 1))}  # fmt: skip
+    assert found == {(0, k) for k in range(end, 4)} | {(1, k) for k in range(end, 6)}
+
+
+def test_records_fetched_of_nobody_knows_whom_may_be_those_that_were_lost() -> None:
+    history = History()
+    history.decide(0, 1, [1, 2], replicas=[1, 2])
+    history.role(10, 1, "leader", 0, offset=0, hw=0)
+    history.role(11, 2, "follower", 0, offset=0, hw=0)
+    for base in range(3):
+        history.produce(100 + base, 1, base, acks=1)
+    line = {"broker_id": 1, "source_file": "server-1.log"}
+    history.decide(900, -1, [1])
+    history.add("log_load", 990, name="loaded", offset=0, hw=0, **line)
+    history.decide(1000, 1, [1])
+    history.role(1010, 1, "leader", 2, offset=0, hw=0)  # its disk had none of them
+    history.decide(2000, 2, [2], leader_recovery_state=1)
+    history.role(2010, 2, "leader", 3, offset=2, hw=0)  # it had fetched two
+    assert [slots(row) for row in losses(history)] == [[(0, 2, 2)]]
+
+
+def test_leader_epoch_without_a_record_starts_where_nothing_says() -> None:
+    """That a follower at 2 has no record of the epoch says only that it starts at 2 or later."""
+    history = tail(replicated())
+    for k in range(3):
+        history.fetch(320 + k, 1, 2, COMMITTED + k, bytes=100, hw=COMMITTED)
+    history.fetch(330, 1, 2, COMMITTED + 3, hw=COMMITTED)
+    history.decide(1000, 2, [1, 2])
+    asks = {"current_leader_epoch": 1, "last_fetched_epoch": 0}
+    history.fetch(1500, 2, 3, COMMITTED, bytes=300, hw=COMMITTED, **asks)
+    assert losses(history) == []
+
+
+def test_end_of_a_batch_is_not_where_its_leader_stood_after_another_led() -> None:
+    """Broker 1 has one record of its own, and one that it fetched while broker 2 led."""
+    history = History()
+    history.decide(0, 1, [1, 2], replicas=[1, 2])
+    history.produce(100, 1, 0, acks=1)
+    history.decide(1000, 2, [1, 2])
+    history.produce(1100, 2, 1, acks=1)
+    history.decide(2000, 1, [1, 2])
+    history.produce(2100, 1, 2, acks=1)
+    assert losses(history) == []
+    assert next(r for r in of_kind(history.events(), "append"))["next_offset"] == 1
+
+
 def cut_to_hw() -> pa.Table:
     """Broker 2 cuts to its own HW and is elected before it fetches again: as events, no such line is parsed."""
     history = replicated()
