@@ -3,7 +3,8 @@
 A produce line has no record count, and its answer only the base offset: a batch ends where the next one begins. The
 end is taken from the best evidence there is: segment dumps, the next base offset, offsets from which followers fetched
 (batches are fetched whole), the leader's LEO as it is next stated. A batch that evidence shows and no line tells of is
-inserted. What the model leaves out: that a batch's size bounds its count.
+inserted. A stated LEO may also count what was appended since without a line, so the last batch of which a line tells
+reaches no further towards it than its size can hold. What the model leaves out: sizes of all other batches.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from replay.spine import Tenure
 
 NOT_LEADER, TIMED_OUT, NOT_ENOUGH_AFTER_APPEND = 6, 7, 20
+LEAST_BATCH_BYTES, LEAST_RECORD_BYTES = 61, 7  # RECORD_BATCH_OVERHEAD; a record without key and value
 APPENDED_YET_FAILED = (NOT_LEADER, TIMED_OUT, NOT_ENOUGH_AFTER_APPEND)
 
 
@@ -77,7 +79,7 @@ def append_chain(facts: PartitionFacts, tenure: Tenure, produces: list[Row]) -> 
             duplicates.append(row)
         else:
             placed[base] = row
-    edges = known_edges(facts, tenure)
+    edges = known_edges(facts, tenure, placed)
     batches = lay_out(facts, tenure, placed, floating, edges)
     appends: list[Operation] = []
     acks: list[Operation] = []
@@ -101,7 +103,7 @@ def append_chain(facts: PartitionFacts, tenure: Tenure, produces: list[Row]) -> 
     return appends, acks
 
 
-def known_edges(facts: PartitionFacts, tenure: Tenure) -> list[int]:
+def known_edges(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row]) -> list[int]:
     """Offsets at which a batch of this tenure is known to end or begin, rising."""
     start = facts.starts.get(tenure.epoch)
     edges = set(facts.edges.get(tenure.epoch, ()))
@@ -110,9 +112,17 @@ def known_edges(facts: PartitionFacts, tenure: Tenure) -> list[int]:
     for base, end in facts.segments.get(tenure.epoch, {}).items():
         edges |= {base, end}
     stated = facts.stated_after(tenure)
-    if stated is not None and stated >= max(edges, default=0):
-        edges.add(stated)  # lower: its log was cut before it said so
+    if stated is not None and stated >= max(edges, default=0):  # lower: its log was cut before it said so
+        last = max(placed, default=stated)
+        if max(edges, default=last) <= last < stated:
+            edges.add(min(last + most_records(placed[last]), stated))
+        edges.add(stated)
     return sorted(edges)
+
+
+def most_records(row: Row) -> int:
+    """How many records a produce of that size can hold, uncompressed; more would only be counted as possibly lost."""
+    return max(((row["bytes"] or 2**31) - LEAST_BATCH_BYTES) // LEAST_RECORD_BYTES, 1)
 
 
 def lay_out(

@@ -63,7 +63,8 @@ def election_of(decision: Decision, earlier: list[Decision], changes: list[Row])
     last_isr = next((d.isr for d in reversed(earlier) if d.isr), ())
     eligible = set(last_isr) | set(before.elr or ())
     moved = before.adding or before.removing or decision.replicas != before.replicas
-    if (decision.recovering and not before.recovering) or (decision.leader not in eligible and not moved):
+    alone = decision.isr == (decision.leader,)  # an unclean election leaves nobody else in the ISR
+    if (decision.recovering and not before.recovering) or (decision.leader not in eligible and not moved and alone):
         if decision.vote is not None and decision.vote.asked:
             return "unclean", "an operator asked for an unclean election"
         if decision.leader in last_isr:

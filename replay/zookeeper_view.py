@@ -155,7 +155,7 @@ def zookeeper_votes(decisions: list[Decision], cluster: list[Row], own: list[Row
             if vote.choice.rule == NO_CANDIDATE and decision.leader in ballot.live and ballot.kind == "offline":
                 ballot = ballot._replace(unclean=True)  # ElectLeaders with UNCLEAN (2.4+)
                 vote = Vote(ballot, choose(ballot, rules), asked=True)
-            decision.vote = doubted(vote, decision)
+            decision.vote = doubted(vote, decision, before)
         before = decision
 
 
@@ -206,8 +206,21 @@ def kind_of(decision: Decision, before: Decision, view: View) -> str:
     return "preferred"
 
 
-def doubted(vote: Vote, decision: Decision) -> Vote:
-    """The vote, without its answer where the view cannot be the one of the decision."""
-    if decision.leader == NO_LEADER or decision.leader in vote.ballot.live:
+def doubted(vote: Vote, decision: Decision, before: Decision | None) -> Vote:
+    """The vote, without its answer where the view cannot be the one of the decision.
+
+    So it is where the leader is not alive in it, and where the answer differs and versions of the partition's state
+    are missing in between: then who was in sync is not known.
+    """
+    alive = decision.leader == NO_LEADER or decision.leader in vote.ballot.live
+    differs = vote.choice.leader != decision.leader or vote.choice.isr not in (None, decision.isr)
+    if alive and not (differs and before is not None and missed_versions(before, decision)):
         return vote
     return vote._replace(choice=Choice(NOT_KNOWN, None, None, vote.choice.candidates))
+
+
+def missed_versions(before: Decision, decision: Decision) -> bool:
+    """Whether the partition's state changed in between without a line that tells of it."""
+    if before.partition_epoch is None or decision.partition_epoch is None:
+        return False
+    return decision.partition_epoch > before.partition_epoch + 1

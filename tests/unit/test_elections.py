@@ -306,6 +306,18 @@ def test_zookeeper_s_controller_decides_with_what_it_wrote_before_though_brokers
     assert conformance(history, **ZOOKEEPER)["election_isr"] == (3, 3)
 
 
+def test_whom_no_line_shows_in_sync_is_neither_unclean_nor_compared_where_versions_are_missing() -> None:
+    history = zookeeper()
+    lives(history, 30, 1, 3)
+    tell(history, 35, 1, 1, 1, [1, 3])
+    lives(history, 40, 1, 2, 3)  # 2 came back and joined the ISR, version 2, of which no line is left
+    stops(history, 50, 1)
+    tell(history, 55, 2, 2, 3, [2, 3])
+    rows = chosen(history, **ZOOKEEPER)
+    assert rows[2][:2] == ("controlled_shutdown", "not_known")
+    assert conformance(history, **ZOOKEEPER)["election_choice"] == (2, 2)
+
+
 def test_a_new_controller_knows_nobody_that_shuts_down() -> None:
     history = zookeeper()
     stops(history, 40, 2)

@@ -193,6 +193,17 @@ def test_last_batch_ends_where_the_leader_next_states_its_leo() -> None:
     assert batches(history.events()) == [(0, 3, "derived")]
 
 
+def test_stated_leo_extends_the_last_batch_no_further_than_its_size_can_hold() -> None:
+    history = begun()
+    history.produce(100, 1, 0, acks=1, bytes=72)  # one record at most; the next append died with its line
+    history.decide(1000, 2, [2])
+    history.decide(2000, 1, [1])
+    history.role(2010, 1, "leader", 2, offset=2, hw=0)
+    rows = of_kind(history.events(), "append")
+    laid = [(row["base_offset"], row["next_offset"], row["source_line"] is None) for row in rows]
+    assert laid == [(0, 1, False), (1, 2, True)]
+
+
 def test_missing_append_that_a_fetch_shows_is_inserted_without_a_source() -> None:
     history = begun()
     parked(history, 40, 100, 0, bytes=100, hw=0)
