@@ -3,8 +3,8 @@
 A produce line has no record count, and its answer only the base offset: a batch ends where the next one begins. The
 end is taken from the best evidence there is: segment dumps, the next base offset, offsets from which followers fetched
 (batches are fetched whole), the leader's LEO as it is next stated. A batch that evidence shows and no line tells of is
-inserted. A stated LEO may also count what was appended since without a line, so the last batch of which a line tells
-reaches no further towards it than its size can hold. What the model leaves out: sizes of all other batches.
+inserted. A stated LEO may also count what was appended since without a line, so after a restart the last batch of
+which a line tells reaches no further towards it than its size can hold. The model leaves out sizes of other batches.
 """
 
 from __future__ import annotations
@@ -112,12 +112,21 @@ def known_edges(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row]) -
     for base, end in facts.segments.get(tenure.epoch, {}).items():
         edges |= {base, end}
     stated = facts.stated_after(tenure)
-    if stated is not None and stated >= max(edges, default=0):  # lower: its log was cut before it said so
-        last = max(placed, default=stated)
-        if max(edges, default=last) <= last < stated:
-            edges.add(min(last + most_records(placed[last]), stated))
-        edges.add(stated)
+    if stated is not None and stated >= max(edges, default=0):
+        edges.add(stated)  # lower: its log was cut before it said so
+    last = max(placed, default=None)
+    fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
+    if last is not None and last not in facts.segments.get(tenure.epoch, {}) and restarted_after(facts, tenure):
+        after = min((edge for edge in edges if edge > last), default=last)
+        if after > last and not any(was_accepted(row) and row["fetch_offset"] > last for row in fetches):
+            edges.add(min(last + most_records(placed[last]), after))
     return sorted(edges)
+
+
+def restarted_after(facts: PartitionFacts, tenure: Tenure) -> bool:
+    """Whether the leader read its log anew before its next role: lines of its last appends may have died with it."""
+    later = [epoch for broker, epoch in facts.role_lines if broker == tenure.leader and epoch > tenure.epoch]
+    return bool(later) and (tenure.leader, min(later)) in facts.loads
 
 
 def most_records(row: Row) -> int:
