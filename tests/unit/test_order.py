@@ -196,7 +196,7 @@ def test_last_batch_ends_where_the_leader_next_states_its_leo() -> None:
 def test_after_a_restart_the_stated_leo_extends_the_last_batch_no_further_than_its_size_can_hold() -> None:
     history = begun()
     history.produce(100, 1, 0, acks=1, bytes=72)  # one record at most; the next append died with its line
-    history.decide(1000, 2, [2])
+    history.decide(1000, -1, [1])
     history.decide(2000, 1, [1])
     history.add("log_load", 2005, broker_id=1, name="loaded", offset=2, hw=0, source_file="server-1.log")
     history.role(2010, 1, "leader", 2, offset=2, hw=0)
