@@ -120,6 +120,8 @@ def rank_of(s: State, p: Profile, events: Ints, ops: Ints, heads: Ints, c: int, 
                 other = ops[heads[d]]
                 if other[O_LO] <= deadline and other[O_EXACT] and leo_fits(other, leo):
                     return RANK_STRANDS
+                if other[O_TYPE] == OP_CONTROL and other[O_HI] < op[O_EST]:
+                    return RANK_STRANDS  # the broker's own line dates it earlier
         return RANK_APPEND
     if kind == OP_READ:
         return RANK_FITS if leo_fits(op, leo) and (op[O_HW] < 0 or hw == op[O_HW]) else RANK_LATE

@@ -33,8 +33,8 @@ def test_leaders_high_watermarks_are_the_brokers(replayed: Any) -> None:
     for name, found in tables.items():
         ours = {(r["broker_id"], r["leader_epoch"], r["hw"]) for r in found["hw_timeline"] if r["role"] == "leader"}
         theirs = {(b, epoch, hw) for _, b, epoch, hw in truth[name]["leader_hw"] if epoch >= 0}
-        assert len(theirs - ours) <= max(0.002 * len(theirs), 2), name
-        assert len(ours - theirs) <= max(0.004 * len(theirs), 2), name
+        assert len(theirs - ours) <= 2, name  # of thousands: also right after an ISR change that a line dates
+        assert len(ours - theirs) <= 2, name
 
 
 def test_ordered_by_the_leaders_own_lines_the_engine_has_every_hw_that_they_state(replayed: Any) -> None:
