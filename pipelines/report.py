@@ -21,24 +21,13 @@ if TYPE_CHECKING:
 REASONS: Final = 5  # of rejected lines, told one by one
 SEVERITY_ORDER: Final = ("S0", "S1", "S2", "S3")
 
-# Which facts tell that a kind of log was there; the names are those an operator knows.
+# Which facts tell that a kind of log was there, first that fits; the names are those an operator knows.
 SOURCES: Final = {
-    "request log": ("produce", "fetch", "epoch_end_offset", "isr_request", "leader_and_isr", "api"),
-    "metadata dump": ("partition_change", "broker_change", "config_change", "topic_change", "feature_change"),
-    "server log": (
-        "role_change",
-        "log_load",
-        "truncation",
-        "isr_update",
-        "hw_update",
-        "leo_update",
-        "remote_leo_update",
-        "log_append",
-        "broker_lifecycle",
-        "log_start_change",
-        "storage_failure",
-    ),
-    "segment dumps": ("segment_batch", "checkpoint"),
+    "metadata dump": "metadata_offset IS NOT NULL",
+    "request log": "connection IS NOT NULL",
+    "segment dumps": "kind = 'segment_batch'",
+    "checkpoints": "kind = 'checkpoint'",
+    "server log": "kind NOT IN ('topic_change', 'broker_lifecycle')",  # these a metadata answer states, too
 }
 
 
@@ -228,7 +217,7 @@ def _run_with_rows(warehouse: Warehouse, recording_id: str, run_id: str | None, 
 
 def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
     """Per broker: which sources spoke, from when to when. Broker null: what belongs to none (the metadata dump)."""
-    source = F.coalesce(*(F.when(F.col("kind").isin(*kinds), F.lit(name)) for name, kinds in SOURCES.items()))
+    source = F.coalesce(*(F.when(F.expr(test), F.lit(name)) for name, test in SOURCES.items()))
     rows = (
         warehouse.read("facts", recording_id)
         .groupBy("broker_id")

@@ -36,6 +36,8 @@ def valid_rows(partition: int = 0) -> Rows:
                 "source_file": f"r{partition}.log",
                 "source_line": n,
                 "ts": at(n),
+                "connection": "a-b-0" if kind in ("produce", "fetch") else None,
+                "metadata_offset": n if kind == "partition_change" else None,
             }
             for n, kind in enumerate(("produce", "fetch", "partition_change", "truncation"), start=1)
         ],
