@@ -111,6 +111,11 @@ def _notes(findings: dict[str, Any]) -> list[str]:
     return notes
 
 
+def counted(records: int) -> str:
+    """`1 record`, `2,048 records`."""
+    return f"{records:,} record{'' if records == 1 else 's'}"
+
+
 def _incident_lines(incident: dict[str, Any]) -> list[str]:
     """Title and details of one incident, as plain text that is still to be escaped."""
     place = f"{incident['topic']}-{incident['partition']}"
@@ -118,7 +123,9 @@ def _incident_lines(incident: dict[str, Any]) -> list[str]:
         place += f" (incarnation {incident['incarnation']})"
     last = incident["last_offset"]
     offsets = f"offsets {incident['first_offset']} to {'the end (open)' if last is None else last}"
-    records = "an unknown number of records" if incident["records"] is None else f"{incident['records']:,} records"
+    if last == incident["first_offset"]:
+        offsets = f"offset {last}"
+    records = "an unknown number of records" if incident["records"] is None else counted(incident["records"])
     lines = [
         f"{place}: {offsets}, {records}",
         f"acknowledged: {_acks(incident)}",
