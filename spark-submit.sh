@@ -80,6 +80,8 @@ install_lock() {
   say "installing the packages of $1 into $venv (once; it takes some minutes)"
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$here/$1" ||
     die 1 "pip could not install $1; what it said stands above; the next start tries again"
+  # Where PYTHONDONTWRITEBYTECODE is set, every Python that Spark starts would compile pandas anew: seconds, each time.
+  "$venv/bin/python" -m compileall -q "$venv/lib" >/dev/null || true # some packages carry sources of other Pythons
   lock_hash "$1" >"$venv/tidemark-$1.new" && mv "$venv/tidemark-$1.new" "$venv/tidemark-$1"
 }
 
