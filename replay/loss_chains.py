@@ -141,7 +141,7 @@ def broker_links(found: Finding, story: Story) -> Iterator[Link]:
         if row["in_controlled_shutdown"]:
             what = "asked to shut down in order"
         elif row["fenced"] and fenced:
-            what = "registered anew: it had started again"
+            what = None if end_as_loaded(found, story) else "registered anew: it had started again"
         elif row["fenced"]:
             what = "was gone for the controller" if row["metadata_offset"] is None else "was fenced by the controller"
         fenced = fenced if row["fenced"] is None else row["fenced"]

@@ -269,10 +269,8 @@ RULES: tuple[tuple[str, Callable[[Finding, Story], object]], ...] = (
     ("stale_fetch_accepted", was_fetched_in_another_epoch),
     ("stale_isr_rejoin", rejoined_stale),
     ("out_of_range_reset", was_reset_out_of_range),
-    (
-        "acks_one_planned_move",
-        lambda found, story: answered_by_leader_alone(found, story) and was_planned(found, story),
-    ),
+    ("unclean_election", must_have_been_unclean),
+    ("acks_one_planned_move", left_in_planned_move),
     ("acks_one_leader_failure", answered_by_leader_alone),
 )
 
