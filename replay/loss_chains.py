@@ -114,10 +114,9 @@ def ack_links(found: Finding, story: Story) -> Iterator[Link]:
         what = f"broker {found.old.leader}, just awake, answered offset {offset} to a client that had given up"
         if answer.reached == "unsure":
             what = f"broker {found.old.leader} answered offset {offset} (acks={acks}); perhaps the client had given up"
-    elections = [
-        row for row in elections_since(found, story) if row["ts"] is not None and micros(row["ts"]) < answer.ts
-    ]
-    place = max((row["seq"] for row in elections), default=answer.seq)
+    moves = [*elections_since(found, story), *(row for row in story.roles if row["seq"] == found.heir.seq)]
+    passed = [row["seq"] for row in moves if row["ts"] is not None and micros(row["ts"]) < answer.ts]
+    place = max(passed, default=answer.seq)
     yield Link(answer.ts, answer.seq, what, answer.source, place + HALF)
 
 

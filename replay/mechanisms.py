@@ -93,12 +93,23 @@ def was_elected_unclean(found: Finding, story: Story) -> bool:
 def must_have_been_unclean(found: Finding, story: Story) -> bool:
     """Whether the new leader cannot have been in the ISR, though no source says that it was not.
 
-    Without the controller's log the ISR is known in part only. Yet acks=all is not answered before every member has
-    the record: a leader that never had it was no member.
+    Where states of the partition are missing, the ISR is known in part only. Yet acks=all is not answered before every
+    member has the record: a leader that never had it was no member.
     """
-    fetched = found.old.fetched.get(found.leader, -1)
-    never_had = found.fell_short and 0 <= fetched <= found.first
-    return bool(found.counts["acked_all"]) and not story.has_metadata and never_had
+    if not found.counts["acked_all"] or (is_in_last_isr(found, story) and knows_every_isr(found, story)):
+        return False
+    return found.fell_short and 0 <= found.old.fetched.get(found.leader, -1) <= found.first
+
+
+def knows_every_isr(found: Finding, story: Story) -> bool:
+    """Whether no state of the partition is missing between the old leader's election and the new leader's."""
+    epochs = [
+        row["partition_epoch"]
+        for row in story.decisions
+        if found.old.epoch <= row["leader_epoch"] and row["seq"] <= found.decision["seq"]
+    ]
+    known = [epoch for epoch in epochs if epoch is not None]
+    return len(known) == len(epochs) and all(after <= before + 1 for before, after in pairwise(known))
 
 
 def was_eligible_only(found: Finding, story: Story) -> bool:

@@ -131,6 +131,17 @@ def test_without_the_controllers_log_a_leader_that_never_had_what_all_acknowledg
     assert (row["mechanism"], row["acked_all"]) == ("unclean_election", 3)
 
 
+def test_where_every_state_of_the_isr_is_known_a_member_was_not_elected_unclean() -> None:
+    history = replicated()
+    tail(history, acks=-1)
+    history.rows = [row for row in history.rows if row["kind"] in {"produce", "fetch"}]
+    isr = {"isr": [1, 2], "replicas": [1, 2]}
+    history.role(20, 1, "leader", 0, offset=0, hw=0, partition_epoch=4, **isr)
+    history.role(1010, 2, "leader", 1, offset=COMMITTED, hw=COMMITTED, partition_epoch=5, **isr)
+    history.produce(1020, 2, COMMITTED, acks=1)
+    assert loss(history)["mechanism"] == "other"
+
+
 # -- which one wins
 
 

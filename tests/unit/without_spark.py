@@ -20,7 +20,7 @@ from pipelines.order import (
 from pipelines.parse.collect import collect
 from pipelines.recording import discover
 from replay.partition import replay_partition
-from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING
+from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING
 from replay.rows import METADATA_TOPIC, rows_of_facts
 from replay.sessions import SESSION_SCHEMA, rebuild_sessions
 from replay.spine import micros
@@ -93,6 +93,7 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
         own_logs=frozenset(pc.unique(own["broker_id"]).to_pylist()),
         kafka_version=getattr(manifest, "kafka", None),
         settings={key: int(config[key]) for key in (LAG_SETTING, MIN_ISR_SETTING) if key in config},
+        inter_broker_protocol=config.get(PROTOCOL_SETTING),
     )
 
 
