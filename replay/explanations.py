@@ -60,6 +60,8 @@ def acknowledged(found: Finding) -> str:
     parts = [
         f"{every if n == counts['records'] else f'{n:,} '}acknowledged with acks={acks}" for acks, n in levels if n
     ]
+    if not parts and counts["acked_possible"] == counts["records"]:
+        return f"; no line tells whether {'it was' if one else 'they were'} acknowledged"
     if not parts:
         return ", not surely acknowledged" if one else ", none of them surely acknowledged"
     clients = f"client{'s' if len(counts['producers']) > 1 else ''} {listed(counts['producers'])}"
@@ -150,7 +152,7 @@ def what_is_left(found: Finding, settings: list[Setting]) -> list[str]:
         some = "It" if counts["records"] == 1 else f"{counts['acked_unconfirmed']:,} more"
         woke = f"answered by broker {found.old.leader} as it woke from a standstill, to a client that had given up"
         out.append(f"{some} {'was' if counts['acked_unconfirmed'] == 1 else 'were'} {woke}.")
-    if counts["acked_possible"]:
+    if counts["acked_possible"] and counts["acked_possible"] != counts["records"]:
         out.append(f"Of {counts['acked_possible']:,} no line tells for sure whether a client had an answer.")
     if counts["consumed"]:
         by = f" ({listed(counts['consumers'])})" if counts["consumers"] else ""

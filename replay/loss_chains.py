@@ -32,6 +32,7 @@ LEFT_BECAUSE = {
     "fetch_errors": "its fetches were refused",
     "fetching_but_behind": "fetching, but behind for replica.lag.time.max.ms",
 }
+BY_LAG = ("no_fetches", "fetching_but_behind")
 CUT_BECAUSE = {
     "leader_epoch": "to where the leader's epoch ends",
     "high_watermark": "to its own high watermark",
@@ -81,13 +82,22 @@ def shrink_links(found: Finding, story: Story) -> Iterator[Link]:
         return
     left: dict[int, str] = {}
     for row in rows:
-        reasons = {mover["broker_id"]: mover["reason"] for mover in row["movers"] or () if not mover["joined"]}
+        movers = {mover["broker_id"]: mover for mover in row["movers"] or () if not mover["joined"]}
         for broker in sorted(set(row["isr_before"]) - set(row["isr"])):
-            left[broker] = LEFT_BECAUSE.get(reasons.get(broker) or "", "for a reason that no line tells")
+            left[broker] = why_left(movers.get(broker), story)
     who = ", ".join(f"broker {broker} ({why})" for broker, why in left.items())
     first, last = rows[0], rows[-1]
     what = f"ISR down from {first['isr_before']} to {last['isr']}: {who}"
     yield link_of(first, what, story)
+
+
+def why_left(mover: Row | None, story: Story) -> str:
+    """Why a replica left the ISR, in words; being late explains it only where it was."""
+    reason = mover["reason"] if mover is not None else None
+    late = mover["ms_since_caught_up"] if mover is not None else None
+    if reason in BY_LAG and late is not None and late < story.lag_ms:
+        reason = None
+    return LEFT_BECAUSE.get(reason or "", "for a reason that no line tells")
 
 
 def ack_links(found: Finding, story: Story) -> Iterator[Link]:
@@ -170,9 +180,11 @@ def storage_links(found: Finding, story: Story) -> Iterator[Link]:
         what = "made its log anew, empty" if row["cause"] == LOG_CREATED else "lost the log directory of this partition"
         yield link_of(row, f"broker {row['broker_id']} {what}", story)
     loaded = end_as_loaded(found, story) if found.leader == found.old.leader else None
-    if loaded is not None and "leo" in loaded:
-        what = f"broker {found.old.leader} started again: its log ended at {loaded['leo']}, before at {found.old.leo}"
-        yield link_of(loaded, what, story)
+    if loaded is not None:
+        end = loaded["leo"] if "leo" in loaded else loaded["leo_after"]
+        what = f"broker {found.old.leader} started again: its log ended at {end}, before at {found.old.leo}"
+        election = deciding_election(found, story)["seq"]
+        yield link_of(loaded, what, story, min(loaded["seq"], election - HALF))
 
 
 def cuts_of(found: Finding, story: Story) -> list[Row]:

@@ -86,8 +86,13 @@ def is_last_election(found: Finding, election: Row) -> bool:
 
 
 def was_elected_unclean(found: Finding, story: Story) -> bool:
-    """Whether a leader from outside the ISR and the ELR was elected."""
-    return any(row["election"] == "unclean" for row in elections_since(found, story))
+    """Whether a leader from outside the ISR and the ELR was elected, and left them behind.
+
+    One that followed a clean election lost only what was promised: the rest had gone with the first.
+    """
+    if deciding_election(found, story)["election"] == "unclean":
+        return True
+    return found.promised and any(row["election"] == "unclean" for row in elections_since(found, story))
 
 
 def must_have_been_unclean(found: Finding, story: Story) -> bool:

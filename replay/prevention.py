@@ -97,7 +97,7 @@ def against_leader_alone(mechanism: str, found: Finding) -> Iterator[Setting]:
     one = counts["acked_one"]
     unsure = counts["acked_one_possible"] or counts["acked_unconfirmed"]
     if one:
-        reason = f"{one:,} of them acknowledged by broker {found.old.leader} alone (acks=1)"
+        reason = f"{one:,} acknowledged by broker {found.old.leader} alone (acks=1)"
     elif unsure and mechanism.startswith("acks_one"):
         reason = f"if any of them was acknowledged, broker {found.old.leader} alone had it"
     else:
@@ -118,12 +118,12 @@ def against_thin_isr(mechanism: str, found: Finding, story: Story) -> Iterator[S
         and len(story.isr_at(batch.answer.seq) or (0, 0)) == 1
         and story.min_isr_at(batch.answer.seq) < 2
     ]
-    unknown = found.counts["acked_all"] is None and found.promised
+    unknown = found.promised and (found.counts["acked_all"] is None or bool(found.counts["acked_possible"]))
     thin = len(story.isr_at(found.old.seq - 1) or (0, 0)) == 1 and story.min_isr_at(found.old.seq) < 2
     if not alone and not (unknown and thin):
         return
     records = sum(alone)
-    told = f"{records:,} of them were" if alone else "they were"
+    told = f"{records:,} were" if alone else "they were"
     why = f"{told} written while broker {found.old.leader} was alone in the ISR, which min.insync.replicas=1 allows"
     both = "" if not found.counts["acked_one"] else " (with acks=all)"
     yield Setting("min.insync.replicas=2", f"{why}: they would have been refused{both}, not acknowledged and lost")
@@ -154,12 +154,11 @@ def against_lag(found: Finding, story: Story) -> Iterator[Setting]:
         return
     for row in shrinks_before(found, story):
         for mover in row["movers"] or ():
-            if mover["reason"] == "fetching_but_behind" and not mover["joined"]:
-                late = mover["ms_since_caught_up"]
-                told = "" if late is None else f" {late / 1000:.1f} s"
+            late = mover["ms_since_caught_up"]
+            if mover["reason"] == "fetching_but_behind" and not mover["joined"] and (late or 0) >= story.lag_ms > 0:
                 yield Setting(
                     f"replica.lag.time.max.ms above {story.lag_ms}",
-                    f"broker {mover['broker_id']} was still fetching when it was put out of the ISR,{told} behind",
+                    f"broker {mover['broker_id']} was fetching when it was put out of the ISR, {late / 1000:.1f} s behind",
                 )
                 return
 

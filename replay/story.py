@@ -82,14 +82,9 @@ class Story:
         return sorted([*self.loads, *self.failures], key=lambda row: row["seq"])
 
     @property
-    def has_metadata(self) -> bool:
-        """Whether the controller's own log is the source: then no decision is missing."""
-        return any(row["metadata_offset"] is not None for row in self.decisions)
-
-    @property
     def is_kraft(self) -> bool:
-        """Whether a KRaft controller decided, as far as the sources tell."""
-        return self.has_metadata
+        """Whether the metadata log of a KRaft controller is at hand."""
+        return any(row["metadata_offset"] is not None for row in self.decisions)
 
     def decision_before(self, seq: int) -> Row | None:
         """The decision in force just before `seq`."""

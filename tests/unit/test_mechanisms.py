@@ -181,6 +181,17 @@ def test_unclean_election_wins_over_the_clean_one_that_follows_it() -> None:
     assert {row["mechanism"] for row in losses(history)} == {"unclean_election"}
 
 
+def test_unclean_election_after_a_clean_one_lost_only_what_was_promised() -> None:
+    """Nothing shows broker 2 at work in epoch 1; its return as last of the ISR is marked as recovering."""
+    history = tail(replicated())
+    history.fence(1000, 1)
+    history.decide(1000, 2, [2])
+    history.decide(1500, -1, [])
+    history.decide(2000, 2, [2], leader_recovery_state=1)
+    history.role(2010, 2, "leader", 3, offset=COMMITTED, hw=COMMITTED)
+    assert loss(history)["mechanism"] == "acks_one_leader_failure"
+
+
 def test_records_that_were_only_read_are_visible_and_no_more() -> None:
     history = replicated()
     failed = {"acks": -1, "error_code": 7, "total_us": 100_000, "remote_us": 100_000}
