@@ -158,7 +158,7 @@ def against_lag(found: Finding, story: Story) -> Iterator[Setting]:
             if mover["reason"] == "fetching_but_behind" and not mover["joined"] and (late or 0) >= story.lag_ms > 0:
                 yield Setting(
                     f"replica.lag.time.max.ms above {story.lag_ms}",
-                    f"broker {mover['broker_id']} was fetching when it was put out of the ISR, {late / 1000:.1f} s behind",
+                    f"broker {mover['broker_id']} was fetching when put out of the ISR, {late / 1000:.1f} s behind",
                 )
                 return
 
