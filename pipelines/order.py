@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 NAMING_KINDS = ("topic_change", "role_change", "leader_and_isr")  # facts that may state a topic's name and id
 CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle")
+NOT_OWN_KINDS = ("segment_batch", "checkpoint", "topic_change", "broker_lifecycle")  # dumps; what answers state, too
 UNORDERED_KINDS = ("api", "leo_update")  # statements that neither the order nor its checks need
 
 
@@ -42,6 +43,7 @@ class Cluster:
     created: dict[str, list[tuple[int, str]]]  # topic -> (when, topic id), rising
     standstills: dict[int, list[tuple[int, int]]]
     connection_ends: dict[tuple[int, str], int]
+    own_logs: frozenset[int]  # brokers whose own log is at hand, not only their request log
     kafka_version: str | None
     settings: dict[str, int | None]
     inter_broker_protocol: str | None = None
@@ -123,6 +125,7 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any]) -> Cluster:
         created=created,
         standstills=standstills,
         connection_ends=connection_ends(facts, standstills),
+        own_logs=own_logs(facts),
         kafka_version=settings.get("kafka_version"),
         settings={name: int(config[name]) for name in (LAG_SETTING, MIN_ISR_SETTING) if name in config},
         inter_broker_protocol=config.get(PROTOCOL_SETTING),
@@ -164,6 +167,15 @@ def standstills_of_brokers(facts: DataFrame) -> dict[int, list[tuple[int, int]]]
     return dict(out)
 
 
+def own_logs(facts: DataFrame) -> frozenset[int]:
+    """Brokers of whose own log anything was read."""
+    lines = facts.where(
+        F.col("broker_id").isNotNull() & F.col("connection").isNull() & F.col("metadata_offset").isNull()
+    )
+    told = lines.where(~F.col("kind").isin(*NOT_OWN_KINDS)).select("broker_id").distinct()
+    return frozenset(row.broker_id for row in told.collect())
+
+
 def connection_ends(facts: DataFrame, standstills: dict[int, list[tuple[int, int]]]) -> dict[tuple[int, str], int]:
     """Last stamp on each connection that had a produce answered right after a standstill."""
     stamp = F.unix_micros("ts")
@@ -199,6 +211,7 @@ def order_group(key: tuple[Any, ...], table: pa.Table, cluster: Cluster) -> pa.T
             cluster=[row for row in cluster.rows if row["topic"] in (None, topic)],
             standstills=cluster.standstills,
             connection_ends=cluster.connection_ends,
+            own_logs=cluster.own_logs,
             kafka_version=cluster.kafka_version,
             settings=cluster.settings,
             inter_broker_protocol=cluster.inter_broker_protocol,

@@ -95,7 +95,7 @@ def acknowledged(incident: dict[str, Any]) -> tuple[int | None, int | None]:
     if incident["acked_all"] is None and incident["acked_one"] is None:
         return None, None
     sure = (incident["acked_all"] or 0) + (incident["acked_one"] or 0)
-    return sure, (incident["acked_all_possible"] or 0) + (incident["acked_one_possible"] or 0)
+    return sure, incident["acked_possible"] or 0
 
 
 def _verdict(incidents: list[dict[str, Any]], coverage: list[dict[str, Any]], tables: dict[str, int]) -> dict[str, Any]:
@@ -104,6 +104,7 @@ def _verdict(incidents: list[dict[str, Any]], coverage: list[dict[str, Any]], ta
     sure = sum(count for count, _ in known if count is not None)
     possible = sum(count for _, count in known if count is not None)
     unknown = sum(count is None for count, _ in known)
+    unconfirmed = sum(incident["acked_unconfirmed"] or 0 for incident in incidents)
     losing = {(i["topic"], i["incarnation"], i["partition"]) for i in incidents}
     hit = {
         (i["topic"], i["incarnation"], i["partition"]) for i, (count, _) in zip(incidents, known, strict=True) if count
@@ -119,6 +120,12 @@ def _verdict(incidents: list[dict[str, Any]], coverage: list[dict[str, Any]], ta
         headline = f"Up to {_of(possible, 'acknowledged record')} may be lost in {_of(len(losing), 'partition')}"
     elif not tables["replication_events"]:
         verdict, headline = "unknown", "Cannot tell: the recording holds nothing about replication"
+    elif unconfirmed:
+        verdict = "unacknowledged"
+        headline = (
+            f"Nothing surely acknowledged was lost; {_of(unconfirmed, 'lost record')} answered to clients that had "
+            f"given up, in {_of(len(losing), 'partition')}"
+        )
     elif incidents:
         verdict = "unacknowledged"
         headline = (

@@ -36,6 +36,12 @@ SEVERITY_WORDS: Final = {
     "S2": "only records acknowledged by the leader alone (acks=1)",
     "S3": "visible records gone, none acknowledged",
 }
+EVIDENCE_WORDS: Final = {
+    "observed": "stated by the logs",
+    "derived": "the logs leave no other explanation",
+    "bounded": "at least this much; where exactly it begins or ends the logs leave open",
+    "unknown": "the logs cannot tell",
+}
 RED, YELLOW, GREEN, BOLD, PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[1m", "\x1b[0m"
 VERDICT_COLOURS: Final = {
     "lost": RED,
@@ -71,6 +77,8 @@ def terminal(findings: dict[str, Any], *, colour: bool) -> str:
     for incident in incidents[:SHOWN_INCIDENTS]:
         title, *details = _incident_lines(incident)
         lines += ["", paint(BOLD, printable(title)), *(f"  {printable(detail)}" for detail in details)]
+        for heading, story in _story_lines(incident):
+            lines += [f"  {heading}:", *(f"    {printable(line)}" for line in story)]
     if len(incidents) > SHOWN_INCIDENTS:
         lines += ["", f"... and {len(incidents) - SHOWN_INCIDENTS} more in data_loss_incidents"]
     for title, section in _sections(findings):
@@ -89,7 +97,9 @@ def markdown(findings: dict[str, Any]) -> str:
     for incident in findings["incidents"]:
         title, *details = _incident_lines(incident)
         lines += [f"## {markdown_text(title)}", "", *(f"- {markdown_text(detail)}" for detail in details), ""]
-        lines += _chain_lines(incident)
+        for heading, story in _story_lines(incident):
+            numbered = (f"{n}. {markdown_text(line)}" for n, line in enumerate(story, start=1))
+            lines += [f"{heading[0].upper()}{heading[1:]}:", "", *numbered, ""]
     for title, section in _sections(findings):
         lines += [f"## {title}", "", *(f"- {markdown_text(line)}" for line in section), ""]
     lines += ["## Where to look", "", f"Tables under {markdown_text(findings['look_at']['warehouse'])}", ""]
@@ -128,19 +138,36 @@ def _incident_lines(incident: dict[str, Any]) -> list[str]:
     records = "an unknown number of records" if incident["records"] is None else counted(incident["records"])
     lines = [
         f"{place}: {offsets}, {records}",
+        incident["explanation"],
         f"acknowledged: {_acks(incident)}",
         f"how: {MECHANISM_WORDS[incident['mechanism']]} [{incident['mechanism']}]",
-        f"severity: {incident['severity']}, {SEVERITY_WORDS[incident['severity']]}; evidence: {incident['evidence']}",
+        f"severity: {incident['severity']}, {SEVERITY_WORDS[incident['severity']]}",
+        f"how sure: {EVIDENCE_WORDS[incident['evidence']]} [{incident['evidence']}]",
         f"when: lost {_time(incident['lost_ts'])}, cut {_time(incident['truncated_ts'])}",
         f"leader: {_leader(incident, 'old')} -> {_leader(incident, 'new')}",
-        f"the records stood on: broker {incident['losing_broker_id']}",
     ]
-    if incident["producers"]:
-        lines.append(f"producers: {', '.join(incident['producers'])}")
-    lines.append(f"why: {incident['explanation']}")
-    if incident["prevention"]:
-        lines.append(f"would have kept them: {'; '.join(incident['prevention'])}")
-    return lines
+    return lines + [f"{who}: {', '.join(incident[who])}" for who in ("producers", "consumers") if incident[who]]
+
+
+def _prevention_lines(incident: dict[str, Any]) -> list[str]:
+    """Each setting that would have kept the records, and why."""
+    settings, reasons = incident["prevention"] or [], incident["prevention_reasons"] or []
+    reasons = [*reasons, *[""] * (len(settings) - len(reasons))]
+    return [f"{name}{f': {why}' if why else ''}" for name, why in zip(settings, reasons, strict=True)]
+
+
+def _link_lines(incident: dict[str, Any]) -> list[str]:
+    """Each link of the chain, with its time and the line that states it."""
+    links, sources = incident["chain"] or [], incident["chain_sources"] or []
+    sources = [*sources, *[None] * (len(links) - len(sources))]
+    return [
+        f"{_clock(link['ts'])} {link['what']}{f'  [{source}]' if source else ''}"
+        for link, source in zip(links, sources, strict=True)
+    ]
+
+
+def _clock(value: datetime | None) -> str:
+    return "at an unknown time" if value is None else f"{value:%H:%M:%S}.{value.microsecond // 1000:03d}"
 
 
 def _acks(incident: dict[str, Any]) -> str:
@@ -151,7 +178,9 @@ def _acks(incident: dict[str, Any]) -> str:
         more = f" (up to {possible:,} more)" if possible else ""
         parts.append(f"{name} {'unknown' if sure is None else f'{sure:,}'}{more}")
     if incident["acked_unconfirmed"]:
-        parts.append(f"answered but unconfirmed {incident['acked_unconfirmed']:,}")
+        parts.append(f"answered to clients that had given up {incident['acked_unconfirmed']:,}")
+    if incident["failed_appended"]:
+        parts.append(f"answered with an error {incident['failed_appended']:,}")
     for name in ("unacked", "committed", "consumed"):
         value = incident[name]
         parts.append(f"{name} {'unknown' if value is None else f'{value:,}'}")
@@ -168,11 +197,14 @@ def _time(value: datetime | None) -> str:
     return "at an unknown time" if value is None else f"{value:%Y-%m-%d %H:%M:%S}.{value.microsecond // 1000:03d} UTC"
 
 
-def _chain_lines(incident: dict[str, Any]) -> list[str]:
-    if not incident["chain"]:
-        return []
-    links = (f"{_time(link['ts'])}: {link['what']}" for link in incident["chain"])
-    return ["What led to it:", "", *(f"{n}. {markdown_text(link)}" for n, link in enumerate(links, start=1)), ""]
+def _story_lines(incident: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
+    """What follows an incident's details: title and lines, where there are any."""
+    for title, lines in (
+        ("what led to it (UTC)", _link_lines(incident)),
+        ("would have kept them", _prevention_lines(incident)),
+    ):
+        if lines:
+            yield title, lines
 
 
 def _sections(findings: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:

@@ -362,6 +362,7 @@ def ack_operation(
     base, end, evidence = span
     at = phases(row)
     window = completion_window(at) if row["remote_us"] else local_window(at)
+    unconfirmed = facts.is_unconfirmed(row)
     fields = {
         "broker_id": tenure.leader,
         "leader_epoch": tenure.epoch,
@@ -373,9 +374,9 @@ def ack_operation(
         "error_code": row["error_code"],
         "client_id": row["client_id"],
         "duplicate": duplicate,
-        "unconfirmed": facts.is_unconfirmed(row),
+        "unconfirmed": unconfirmed,
         **timing(row),
-        "evidence": "observed",
+        "evidence": "observed" if not unconfirmed or facts.has_own_log(tenure.leader) else "bounded",
     }
     draft = Draft("ack", row, (window.lo, at.stamp, at.stamp + 1000), fields)
     needed = end if row["acks"] == -1 and row["error_code"] == 0 else 0  # a retry waits for the HW as well

@@ -11,10 +11,12 @@ cannot be seen.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.spine import micros
 from replay.state import MIN_ISR, NONE, TRUE_HW, State
+from replay.story import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +34,18 @@ class Slots(NamedTuple):
     end: int
 
 
+class Answer(NamedTuple):
+    """What a producer was told of a batch, and how sure it is that the answer reached it."""
+
+    acks: int
+    error: int
+    client: str
+    ts: int
+    seq: int
+    source: str | None
+    reached: str = "reached"  # 'unconfirmed': the client had given up; 'unsure': only the broker's own log would tell
+
+
 @dataclass(slots=True)
 class Batch:
     """One appended batch, as far as a loss of it would be told of."""
@@ -41,8 +55,7 @@ class Batch:
     end: int
     sure: bool  # whether its end follows from evidence
     known: bool  # whether a produce line tells of it
-    answer: tuple[int, int, str, int] | None = None  # acks, error, client, time
-    unconfirmed: bool = False
+    answer: Answer | None = None
 
 
 @dataclass(slots=True)
@@ -58,6 +71,7 @@ class Log:
     min_isr: int
     evidence: int
     seq: int  # where it was looked at
+    fetched: dict[int, int] = field(default_factory=dict)  # other replica -> LEO as this leader last knew it
 
 
 def spans_of(s: State, b: int) -> list[Slots]:
@@ -129,7 +143,7 @@ class Ledger:
     """What was appended, answered and read, kept as long as it may still be lost."""
 
     batches: dict[tuple[int, int], Batch] = field(default_factory=dict)
-    reads: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    reads: dict[tuple[int, str], list[tuple[int, int]]] = field(default_factory=dict)  # (epoch, client id) -> spans
     produced: bool = False  # whether any produce line was seen: without one nothing is known of acknowledgements
     consumed: bool = False
 
@@ -144,26 +158,32 @@ class Ledger:
         if key not in self.batches:
             self.batches[key] = Batch(*key, row["next_offset"], sure, known)
 
-    def ack(self, row: Row) -> None:
+    def ack(self, row: Row, held: list[Slots]) -> None:
         """Note an `ack` event. A retry answered well from the producer's state acknowledges its batch, once.
 
-        Only a batch of the answering leader's own epoch: which older batch a new leader speaks of hangs on where its
-        epoch starts, and one off would claim a loss that was not.
+        `held`: what the answering leader's log surely holds of older epochs; empty where nothing states from where it
+        led, for one off would claim a loss that was not. A retry of a batch among it speaks of that batch.
         """
         batch = self.batches.get((row["leader_epoch"], row["base_offset"]))
+        if batch is None and row["duplicate"]:
+            epochs = [one.epoch for one in held if one.first <= row["base_offset"] < one.end]
+            batch = self.batches.get((epochs[0], row["base_offset"])) if epochs else None
         if batch is None or row["error_code"] is None:
             return
-        if row["duplicate"] and (row["error_code"] != 0 or (batch.answer is not None and batch.answer[1] == 0)):
+        if row["duplicate"] and (row["error_code"] != 0 or (batch.answer is not None and batch.answer.error == 0)):
             return
-        batch.answer = (row["acks"], row["error_code"], row["client_id"] or "", micros(row["ts"]))
-        batch.unconfirmed = bool(row["unconfirmed"])
+        reached = "reached"
+        if row["unconfirmed"]:
+            reached = "unsure" if row["evidence"] == "bounded" else "unconfirmed"
+        client, at = intern(row["client_id"] or ""), micros(row["ts"])
+        batch.answer = Answer(row["acks"], row["error_code"], client, at, row["seq"], source_of(row), reached)
 
     def read(self, row: Row) -> None:
         """Note a `consumer_read` event that handed records out."""
         self.consumed = True
         if row["next_offset"] is None or row["fetch_offset"] is None:
             return
-        spans = self.reads.setdefault(row["leader_epoch"], [])
+        spans = self.reads.setdefault((row["leader_epoch"], row["client_id"] or ""), [])
         first, end = row["fetch_offset"], row["next_offset"]
         if spans and first <= spans[-1][1] and first >= spans[-1][0]:
             spans[-1] = (spans[-1][0], max(spans[-1][1], end))
@@ -187,7 +207,7 @@ class Ledger:
         first = min(one.first for one in slots)
         return Ledger(
             {(batch.epoch, batch.base): batch for batch, _ in self.within(slots)},
-            {epoch: [(max(a, first), b) for a, b in spans if b > first] for epoch, spans in self.reads.items()},
+            {who: [(max(a, first), b) for a, b in spans if b > first] for who, spans in self.reads.items()},
             self.produced,
             self.consumed,
         )
@@ -195,47 +215,65 @@ class Ledger:
     def take_back(self, old: Ledger, back: list[Slots]) -> None:
         """Slots that `old` is about are in the partition's log again: they may be lost once more."""
         self.batches |= old.about(back).batches
-        for epoch, spans in old.reads.items():
+        for (epoch, client), spans in old.reads.items():
             reads = [Slots(epoch, *span) for span in spans]
             for one in back:
-                mine = self.reads.setdefault(epoch, []) if epoch >= one.epoch else []
+                mine = self.reads.setdefault((epoch, client), []) if epoch >= one.epoch else []
                 mine += [(read.first, read.end) for read in common([one._replace(epoch=epoch)], reads)]
 
     def is_sure(self, lost: list[Slots]) -> bool:
         """Whether the ends of all batches among the slots follow from evidence."""
         return all(batch.sure for batch, _ in self.within(lost))
 
+    def acknowledged(self, lost: list[Slots]) -> list[tuple[Batch, int]]:
+        """Batches among the slots whose answer said well and surely reached its client, and how many offsets."""
+        return [(batch, here) for batch, here in self.within(lost) if kind_of(batch) in ("acked_all", "acked_one")]
+
     def account(self, lost: list[Slots], committed: int) -> dict[str, Any]:
-        """Counts over the lost slots, each a lower bound that the evidence forces."""
-        count = {"acked_all": 0, "acked_one": 0, "unconfirmed": 0, "failed": 0, "unseen": 0}
-        times: list[int] = []
-        producers: set[str] = set()
+        """Counts over the lost slots, each a lower bound that the evidence forces. They add up to `records`.
+
+        Of a slot that no line tells of anything may be true: it was never acknowledged, or at either level.
+        """
+        count = dict.fromkeys(ANSWERS, 0)
         for batch, here in self.within(lost):
-            kind = kind_of(batch)
-            count[kind] += here
-            if kind in ("acked_all", "acked_one") and batch.answer is not None:
-                times.append(batch.answer[3])
-                producers.add(batch.answer[2])
+            count[kind_of(batch)] += here
         records = sum(slots.end - slots.first for slots in lost)
-        told = self.produced
+        unseen = records - sum(count.values()) + count["unseen"]
+        possible = unseen + count["all_unsure"] + count["one_unsure"]
+        surely = count["acked_all"] + count["acked_one"] + count["unconfirmed"]
+        told = {
+            "acked_all": count["acked_all"],
+            "acked_one": count["acked_one"],
+            "unacked": max(records - surely - possible, 0),
+            "failed_appended": count["failed"],
+            "acked_all_possible": unseen + count["all_unsure"],
+            "acked_one_possible": unseen + count["one_unsure"],
+            "acked_possible": possible,
+            "acked_unconfirmed": count["unconfirmed"],
+            "producers": sorted({batch.answer.client for batch, _ in self.acknowledged(lost) if batch.answer}),
+        }
+        times = [batch.answer.ts for batch, _ in self.acknowledged(lost) if batch.answer]
+        consumed = self.consumed_by(lost)
         return {
             "records": records,
-            "acked_all": count["acked_all"] if told else None,
-            "acked_one": count["acked_one"] if told else None,
-            "unacked": max(
-                records - count["acked_all"] - count["acked_one"] - count["unconfirmed"] - count["unseen"], 0
-            )
-            if told
-            else None,
+            **(told if self.produced else dict.fromkeys(told)),
             "committed": sum(max(0, min(slots.end, committed) - slots.first) for slots in lost),
             "consumed": self.count_consumed(lost) if self.consumed else None,
-            "acked_all_possible": count["unseen"] if told else None,
-            "acked_one_possible": count["unseen"] if told else None,
-            "acked_unconfirmed": count["unconfirmed"] if told else None,
+            "consumers": consumed if self.consumed else None,
             "first_ack_ts": min(times, default=None),
             "last_ack_ts": max(times, default=None),
-            "producers": sorted(producers) if told else None,
         }
+
+    def consumed_by(self, lost: list[Slots]) -> list[str]:
+        """Client ids of the consumers that were handed lost offsets."""
+        return sorted(
+            {
+                client
+                for (epoch, client), spans in self.reads.items()
+                for slots in lost
+                if epoch >= slots.epoch and any(overlap(first, end, slots) for first, end in spans)
+            }
+        )
 
     def count_consumed(self, lost: list[Slots]) -> int:
         """Lost offsets that some consumer was handed under an epoch that could still serve them."""
@@ -243,7 +281,7 @@ class Ledger:
         for slots in lost:
             edges = [
                 (max(first, slots.first), min(end, slots.end))
-                for epoch, spans in self.reads.items()
+                for (epoch, _), spans in self.reads.items()
                 if epoch >= slots.epoch
                 for first, end in spans
                 if min(end, slots.end) > max(first, slots.first)
@@ -257,19 +295,26 @@ class Ledger:
     def forget(self, lost: list[Slots]) -> None:
         """What is lost is told of once; reads of replaced offsets do not stand for the new ones."""
         first = min(slots.first for slots in lost)
-        for epoch, spans in self.reads.items():
-            self.reads[epoch] = [(a, min(b, first)) for a, b in spans if a < first]
+        for who, spans in self.reads.items():
+            self.reads[who] = [(a, min(b, first)) for a, b in spans if a < first]
+
+
+ANSWERS = ("acked_all", "acked_one", "unconfirmed", "all_unsure", "one_unsure", "failed", "unanswered", "unseen")
 
 
 def kind_of(batch: Batch) -> str:
-    """How a batch was answered, as the accounting counts it."""
+    """How a batch was answered, of `ANSWERS`."""
     if not batch.known:
         return "unseen"
-    if batch.answer is None or batch.answer[1] != 0:
+    answer = batch.answer
+    if answer is None:
+        return "unanswered"
+    if answer.error != 0:
         return "failed"
-    if batch.unconfirmed:
+    if answer.reached == "unconfirmed":
         return "unconfirmed"
-    return "acked_all" if batch.answer[0] == -1 else "acked_one"
+    level = "all" if answer.acks == -1 else "one"
+    return f"acked_{level}" if answer.reached == "reached" else f"{level}_unsure"
 
 
 def floor_of(s: State, assigned: int) -> int:
@@ -278,10 +323,10 @@ def floor_of(s: State, assigned: int) -> int:
     return min(members, default=NONE)
 
 
-def log_of(s: State, b: int, leader: int, seq: int) -> Log:
-    """Leader b's log as it stands at `seq`."""
+def log_of(s: State, b: int, brokers: list[int], seq: int) -> Log:
+    """Leader b's log as it stands at `seq`; `brokers` are the ids behind the indices."""
     return Log(
-        leader=leader,
+        leader=brokers[b],
         epoch=int(s.epoch[b]),
         spans=spans_of(s, b),
         leo=int(s.leo[b]),
@@ -290,4 +335,5 @@ def log_of(s: State, b: int, leader: int, seq: int) -> Log:
         min_isr=int(s.cluster[MIN_ISR]),
         evidence=int(s.leo_evidence[b]),
         seq=seq,
+        fetched={brokers[r]: int(s.remote_leo[b, r]) for r in range(len(s.leo)) if r != b},
     )

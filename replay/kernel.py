@@ -93,6 +93,7 @@ from replay.log import (
     copy_epochs,
     diverging_target,
     end_offset_for,
+    forget_empty_epochs,
     forget_epoch,
     match_epochs,
     move_log_start,
@@ -264,7 +265,10 @@ def apply_role(s: State, p: Profile, e: Ints) -> int:
 
 @compiled
 def apply_load(s: State, p: Profile, e: Ints) -> int:
-    """A broker started and loaded its log: no role, LEO and HW as its files say. A log made anew starts empty."""
+    """A broker started and loaded its log: no role, LEO and HW as its files say. A log made anew starts empty.
+
+    Epochs without a record are forgotten (LogLoader: LeaderEpochFileCache.truncateFromEnd).
+    """
     b = e[E_BROKER]
     if e[E_VALUE] == 1:
         s.gone[b] = 1
@@ -274,6 +278,7 @@ def apply_load(s: State, p: Profile, e: Ints) -> int:
             take_stated_leo(s, p, b, last_leader(s, DERIVED), e[E_LEO], e[E_EVIDENCE])
         else:
             take_own_leo(s, p, b, e[E_LEO], e[E_EVIDENCE])
+    forget_empty_epochs(s, b)
     s.role[b], s.follows[b] = ROLE_NONE, NONE
     if e[E_HW] >= 0:
         note_hw(s, b, min(e[E_HW], s.leo[b]), e[E_EVIDENCE])

@@ -1,98 +1,30 @@
-"""How slots were lost: each losing event as a row of `data_loss_incidents`, with its mechanism, chain and prevention.
+"""By which mechanism slots were lost: the first rule that fits, in the order of precedence (docs/mechanisms.md).
 
 What was lost is counted as it happens (`incidents`); how, is told at the end of the partition, when it is known what
-became of the logs. A mechanism is named by the first rule that fits, in the order of `mechanism_of`.
+became of the logs. Each rule is one function over the finding and the partition's story.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from replay.encoding import LOG_CREATED, STORAGE_FAILED
-from replay.identity import digest
-from replay.incidents import common, without
-from replay.spine import micros
+from replay.encoding import LOG_CREATED
 
 if TYPE_CHECKING:
-    from replay.incidents import Ledger, Log, Row, Slots
+    from collections.abc import Callable
 
-MATTERS = ("acked_all", "acked_one", "committed", "consumed", "acked_all_possible", "acked_unconfirmed")
-MECHANISM_SEVERITY = {
-    "last_replica_standing": "S0",
-    "eligible_leader_regressed": "S0",
-    "hw_truncation": "S0",
-    "unclean_election": "S1",
-    "acks_one_leader_failure": "S2",
-    "acks_one_planned_move": "S2",
-}
+    from replay.findings import Finding
+    from replay.story import Row, Story
+
 PLANNED = ("preferred", "reassignment", "controlled_shutdown")
-WORDS = {
-    "storage_failure": "the log directory of broker {old} failed and its log was made anew",
-    "unclean_election": "broker {new} was elected although it was not in the ISR",
-    "last_replica_standing": "broker {old} was the last replica in the ISR, lost the end of its log and led again",
-    "eligible_leader_regressed": "broker {new} was an eligible leader replica, but lacked what was committed",
-    "hw_truncation": "broker {new} had cut its log to its own high watermark and was elected before it fetched again",
-    "acks_one_leader_failure": "broker {old} failed before its followers had fetched them, and broker {new} took over",
-    "acks_one_planned_move": "leadership moved from broker {old} to broker {new} before it had fetched them",
-    "other": "broker {new} took over from broker {old} without them",
-}
-
-
-@dataclass(slots=True)
-class Finding:
-    """A losing event as it is found: a new leader took up its epoch without slots of the leader before."""
-
-    old: Log
-    decision: Row  # that elected the new leader
-    lost: list[Slots]
-    ledger: Ledger  # about the lost slots
-    stated: bool  # whether evidence forces where both logs end
-    seq: int  # where the new leader took up its role
-    counts: dict[str, Any] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Account for the lost slots."""
-        self.counts = self.ledger.account(self.lost, self.old.committed)
-
-    def give_back(self, held: list[Slots]) -> list[Slots]:
-        """A later leader's log holds `held`: what of it was taken for lost is not. Returns those slots."""
-        back = common(self.lost, held)
-        if back:
-            self.lost = without(self.lost, back)
-            self.counts = self.ledger.account(self.lost, self.old.committed)
-        return back
-
-    @property
-    def matters(self) -> bool:
-        """Whether anything acknowledged, committed or consumed went for good, or nothing tells."""
-        unknown = self.counts["acked_all"] is None
-        return bool(self.lost) and (unknown or any(self.counts[name] for name in MATTERS))
-
-
-@dataclass(slots=True)
-class Story:
-    """What the partition's events tell beside its offsets, in replay order."""
-
-    decisions: list[Row]
-    cuts: list[Row]  # rows of `log_truncations`
-    storage: list[Row]  # `log_load` events, and `observation` events of failed log directories
 
 
 def was_made_anew(found: Finding, story: Story) -> list[Row]:
     """What tells that the old leader's log directory was lost: its log made anew at the next load, or never loaded."""
-    loads = [
-        row
-        for row in story.storage
-        if row["broker_id"] == found.old.leader and row["kind"] == "log_load" and row["seq"] > found.old.seq
-    ]
-    failures = [
-        row
-        for row in story.storage
-        if row["broker_id"] == found.old.leader
-        and row["cause"] == STORAGE_FAILED
-        and row["leader_epoch"] == found.old.epoch
-    ]
+    mine = [row for row in story.storage if row["broker_id"] == found.old.leader]
+    loads = [row for row in mine if row["kind"] == "log_load" and row["seq"] > found.old.seq]
+    failures = [row for row in mine if row["kind"] != "log_load" and row["leader_epoch"] == found.old.epoch]
     if loads and loads[0]["cause"] == LOG_CREATED:
         return [] if was_taken_out(found, story, loads[0]["seq"]) else [*failures[:1], loads[0]]
     return [] if loads else failures[:1]
@@ -106,158 +38,277 @@ def was_taken_out(found: Finding, story: Story, until: int) -> bool:
     )
 
 
-def was_cut_to_hw(found: Finding, story: Story) -> bool:
-    """Whether the new leader had the first of the lost slots and cut it with all above its own high watermark."""
-    return any(
-        cut["cause"] == "high_watermark"
-        and cut["broker_id"] == found.decision["leader_id"]
-        and cut["seq"] < found.seq
-        and cut["leo_after"] <= found.lost[0].first < cut["leo_before"]
-        for cut in story.cuts
-    )
+def elections_since(found: Finding, story: Story) -> list[Row]:
+    """Elections after the old leader's, up to the new leader's."""
+    return [
+        row
+        for row in story.decisions
+        if row["election"] is not None and found.old.epoch < row["leader_epoch"] <= found.decision["leader_epoch"]
+    ]
+
+
+def deciding_election(found: Finding, story: Story) -> Row:
+    """The election that left the lost slots behind: the first one of another leader, else the new leader's own.
+
+    A leader elected between the two that no source shows at work is followed all the same.
+    """
+    others = [
+        row
+        for row in elections_since(found, story)
+        if row["leader_id"] is not None and row["leader_id"] >= 0 and row["leader_id"] != found.old.leader
+    ]
+    return others[0] if others else found.decision
+
+
+def end_as_loaded(found: Finding, story: Story) -> Row | None:
+    """The old leader's log as it was loaded after its epoch with less than it had; null where no load shows it."""
+    for row in story.loads:
+        mine = row["broker_id"] == found.old.leader and found.old.seq <= row["seq"] < found.heir.seq
+        if mine and row["leo"] is not None and row["leo"] < found.end:
+            return row
+    for cut in story.cuts:
+        mine = cut["broker_id"] == found.old.leader and found.old.seq <= cut["seq"] <= found.heir.seq
+        if mine and cut["cause"] == "recovery" and cut["leo_after"] < found.end:
+            return cut
+    return None
+
+
+def led_again_with_less(found: Finding, story: Story) -> bool:
+    """Whether the new leader is the old one, and its log lost its end while nobody else led (KIP-966)."""
+    if found.leader != found.old.leader:
+        return False
+    return end_as_loaded(found, story) is not None or is_last_election(found, deciding_election(found, story))
+
+
+def is_last_election(found: Finding, election: Row) -> bool:
+    """Whether an election is the new leader's own."""
+    return bool(election["leader_epoch"] == found.decision["leader_epoch"])
+
+
+def was_elected_unclean(found: Finding, story: Story) -> bool:
+    """Whether a leader from outside the ISR and the ELR was elected, and left them behind.
+
+    One that followed a clean election lost only what was promised: the rest had gone with the first.
+    """
+    if deciding_election(found, story)["election"] == "unclean":
+        return True
+    return found.promised and any(row["election"] == "unclean" for row in elections_since(found, story))
+
+
+def must_have_been_unclean(found: Finding, story: Story) -> bool:
+    """Whether the new leader cannot have been in the ISR, though no source says that it was not.
+
+    Where states of the partition are missing, the ISR is known in part only. Yet acks=all is not answered before every
+    member has the record: a leader that never had it was no member.
+    """
+    if not found.counts["acked_all"] or (is_in_last_isr(found, story) and knows_every_isr(found, story)):
+        return False
+    return found.fell_short and 0 <= found.old.fetched.get(found.leader, -1) <= found.first
+
+
+def knows_every_isr(found: Finding, story: Story) -> bool:
+    """Whether no state of the partition is missing between the old leader's election and the new leader's."""
+    epochs = [
+        row["partition_epoch"]
+        for row in story.decisions
+        if found.old.epoch <= row["leader_epoch"] and row["seq"] <= found.decision["seq"]
+    ]
+    known = [epoch for epoch in epochs if epoch is not None]
+    return len(known) == len(epochs) and all(after <= before + 1 for before, after in pairwise(known))
 
 
 def was_eligible_only(found: Finding, story: Story) -> bool:
-    """Whether the new leader came from the eligible leader replicas, not from the ISR (KIP-966)."""
-    before = [row for row in story.decisions if row["seq"] < found.decision["seq"]]
-    if not before or found.decision["seq"] < 0:
+    """Whether the new leader came from the eligible leader replicas, not from the ISR, and lacked what was promised."""
+    last = story.decision_before(found.decision["seq"])
+    if last is None or not found.promised:
         return False
-    leader, last = found.decision["leader_id"], before[-1]
-    return leader in (last["elr"] or ()) and leader not in (last["isr"] or ())
+    return found.leader in (last["elr"] or ()) and found.leader not in (last["isr"] or ())
+
+
+def cut_of_heir(found: Finding, story: Story, cause: str) -> Row | None:
+    """The cut by which the new leader gave up the first of the lost slots, before it led."""
+    for cut in story.cuts:
+        mine = cut["cause"] == cause and cut["broker_id"] == found.leader and cut["seq"] < found.heir.seq
+        if mine and cut["leo_after"] <= found.first < cut["leo_before"]:
+            return cut
+    return None
+
+
+def was_cut_to_hw(found: Finding, story: Story) -> bool:
+    """Whether the new leader had cut its log to its own high watermark (KIP-101).
+
+    A protocol before 0.11 knows no other way to cut: there, a leader that lacks what it had fetched did so.
+    """
+    if cut_of_heir(found, story, "high_watermark") is not None:
+        return True
+    if story.profile is None or not story.profile.truncate_to_hw or not found.fell_short:
+        return False
+    had = found.was_counted or (bool(found.counts["acked_all"]) and is_in_last_isr(found, story))
+    return had and found.promised and cut_of_heir(found, story, "out_of_range") is None
+
+
+def is_in_last_isr(found: Finding, story: Story) -> bool:
+    """Whether the new leader was in the ISR just before its election."""
+    last = story.decision_before(found.decision["seq"])
+    return last is not None and found.leader in (last["isr"] or ())
+
+
+def holds_other_records(found: Finding) -> bool:
+    """Whether the new leader, taken for having the first lost slot, held a record of another epoch there."""
+    epoch = next(slots.epoch for slots in found.lost if slots.first == found.first)
+    other = any(span.first <= found.first < span.end and span.epoch != epoch for span in found.heir.held)
+    return other and found.was_counted
+
+
+def diverged_in_fast_failover(found: Finding, story: Story) -> bool:
+    """Whether the new leader kept records of an epoch that the old leader had never heard of (KIP-279).
+
+    Before, the answer to where an epoch ends does not say which epoch it speaks of, and for an unknown one it is the
+    end of another.
+    """
+    if story.profile is None or story.profile.epoch_end_names_epoch or not holds_other_records(found):
+        return False
+    last = max((span.epoch for span in found.heir.held if span.first <= found.first), default=None)
+    return last is not None and last not in {span.epoch for span in found.old.spans}
+
+
+def was_fetched_in_another_epoch(found: Finding, story: Story) -> bool:
+    """Whether the old leader counted fetches of a follower that was in another epoch, and had not cut (KIP-320)."""
+    return story.profile is not None and not story.profile.fetch_names_epoch and holds_other_records(found)
+
+
+def rejoined_stale(found: Finding, story: Story) -> bool:
+    """Whether the new leader was in the ISR without what was promised.
+
+    Its broker had started again with less than it had fetched, and was still, or again, a member (KIP-903); or it was
+    taken in below the high watermark or the start of the epoch (KAFKA-7128).
+    """
+    if not found.promised or not found.fell_short or not is_in_last_isr(found, story):
+        return False
+    if found.was_counted:
+        return started_again(found, story) is not None
+    return taken_in_short(found, story) is not None
+
+
+def started_again(found: Finding, story: Story) -> Row | None:
+    """The new leader's start within the old leader's epoch: its log loaded with less, or a new registration."""
+    begun = next((row["seq"] for row in story.decisions if row["leader_epoch"] == found.old.epoch), 0)
+    for row in story.loads:
+        mine = row["broker_id"] == found.leader and begun < row["seq"] < found.heir.seq
+        if mine and row["leo"] is not None and row["leo"] <= found.first:
+            return row
+    epochs = [row for row in story.brokers if row["broker_id"] == found.leader and row["broker_epoch"] is not None]
+    for before, row in pairwise(epochs):
+        if row["broker_epoch"] != before["broker_epoch"] and begun < row["seq"] < found.heir.seq:
+            return row
+    return None
+
+
+def taken_in_short(found: Finding, story: Story) -> Row | None:
+    """The ISR change of the old epoch that took the new leader in below the first of the lost slots."""
+    for row in story.isr:
+        if row["leader_epoch"] != found.old.epoch or row["seq"] > found.old.seq:
+            continue
+        for mover in row["movers"] or ():
+            short = mover["remote_leo"] is not None and mover["remote_leo"] <= found.first
+            if mover["joined"] and mover["broker_id"] == found.leader and short:
+                return row
+    return None
+
+
+def was_reset_out_of_range(found: Finding, story: Story) -> bool:
+    """Whether the new leader had dropped them for an out-of-range answer, without asking where the logs part."""
+    return found.promised and cut_of_heir(found, story, "out_of_range") is not None
+
+
+def gone_or_stopping(found: Finding, story: Story) -> tuple[Row | None, Row | None]:
+    """Whether the old leader was gone as another was elected, or shutting down in order: the rows that say so.
+
+    A fencing in the same batch of the metadata log comes behind the election that it brings.
+    """
+    election = deciding_election(found, story)
+    gone: Row | None = None
+    stopping: Row | None = None
+    for row in story.brokers:
+        together = row["metadata_offset"] is not None and row["ts"] == election["ts"]
+        if row["broker_id"] != found.old.leader or (row["seq"] > election["seq"] and not together):
+            continue
+        if row["in_controlled_shutdown"]:
+            stopping = row
+        elif row["in_controlled_shutdown"] is False:
+            stopping = None
+        if row["fenced"]:
+            gone = row if stopping is None else gone
+        elif row["fenced"] is False:
+            gone = stopping = None
+    return gone, stopping
+
+
+def was_planned(found: Finding, story: Story) -> bool:
+    """Whether leadership was moved on purpose, with the old leader alive: not dead, fenced, cut off or without disk.
+
+    Evidence of the broker comes first, then the controller's reason; where none is at hand, a leader that stays in the
+    ISR was alive.
+    """
+    election = deciding_election(found, story)
+    gone, stopping = gone_or_stopping(found, story)
+    if gone is not None:
+        return False
+    if stopping is not None:
+        return True
+    failed = any(
+        row["broker_id"] == found.old.leader and row["leader_epoch"] == found.old.epoch for row in story.failures
+    )
+    offline = any(row["election"] == "offline" for row in elections_since(found, story))
+    if failed or offline:
+        return False
+    return election["election"] in PLANNED or found.old.leader in (election.get("isr") or ())
+
+
+def answered_by_leader_alone(found: Finding, _story: Story) -> bool:
+    """Whether only acks=1 was answered, if anything; where no answers are known, whether nothing was committed."""
+    return not (found.counts["committed"] if found.counts["acked_all"] is None else found.counts["acked_all"])
+
+
+def left_in_planned_move(found: Finding, story: Story) -> bool:
+    """Whether only acks=1 was answered, if anything, and leadership was moved on purpose."""
+    return answered_by_leader_alone(found, story) and was_planned(found, story)
+
+
+RULES: tuple[tuple[str, Callable[[Finding, Story], object]], ...] = (
+    ("storage_failure", was_made_anew),
+    ("last_replica_standing", led_again_with_less),
+    ("unclean_election", was_elected_unclean),
+    ("eligible_leader_regressed", was_eligible_only),
+    ("hw_truncation", was_cut_to_hw),
+    ("fast_failover_divergence", diverged_in_fast_failover),
+    ("stale_fetch_accepted", was_fetched_in_another_epoch),
+    ("stale_isr_rejoin", rejoined_stale),
+    ("out_of_range_reset", was_reset_out_of_range),
+    ("unclean_election", must_have_been_unclean),
+    ("acks_one_planned_move", left_in_planned_move),
+    ("acks_one_leader_failure", answered_by_leader_alone),
+)
 
 
 def mechanism_of(found: Finding, story: Story) -> str:
     """The first mechanism that fits, in the order of precedence."""
-    election = found.decision["election"]
-    if was_made_anew(found, story):
-        return "storage_failure"
-    if found.decision["leader_id"] == found.old.leader:
-        return "last_replica_standing"
-    if election == "unclean":
-        return "unclean_election"
-    if found.counts["committed"] and was_eligible_only(found, story):
-        return "eligible_leader_regressed"
-    if was_cut_to_hw(found, story):
-        return "hw_truncation"
-    if found.counts["acked_all"]:
-        return "other"
-    return "acks_one_planned_move" if election in PLANNED else "acks_one_leader_failure"
+    return next((name for name, fits in RULES if fits(found, story)), "other")
+
+
+UNSURE = ("fast_failover_divergence", "stale_fetch_accepted")  # logs that parted unseen: which slots is not certain
+SILENT = ("last_replica_standing", "eligible_leader_regressed", "hw_truncation")  # S0 whatever went
 
 
 def severity_of(mechanism: str, counts: dict[str, Any]) -> str:
-    """Severity of the mechanism; of the others, by whether anything committed went."""
-    if mechanism in MECHANISM_SEVERITY:
-        return MECHANISM_SEVERITY[mechanism]
-    if not counts["committed"]:
-        return "S2"
-    return "S1" if mechanism == "storage_failure" else "S0"
-
-
-def prevention_of(mechanism: str, old: Log) -> list[str]:
-    """The settings that would have kept the records."""
-    durable = ["acks=all", "min.insync.replicas=2"]
-    if mechanism == "unclean_election":
-        guard = ["unclean.leader.election.enable=false"]
-        return [*guard, "min.insync.replicas=2"] if old.min_isr < 2 else guard
-    if mechanism == "last_replica_standing":
-        return ["min.insync.replicas=2", "eligible.leader.replicas.version=1", "log.flush.interval.messages"]
-    if mechanism == "hw_truncation":
-        return ["inter.broker.protocol.version=0.11.0 or later (KIP-101)"]
-    if mechanism in ("acks_one_leader_failure", "acks_one_planned_move", "storage_failure"):
-        return durable
-    return ["min.insync.replicas=2"]
-
-
-def sentences(mechanism: str, where: str, found: Finding) -> str:
-    """The incident in two or three plain sentences."""
-    old, counts = found.old, found.counts
-    words = WORDS[mechanism].format(old=old.leader, new=found.decision["leader_id"])
-    first, last = found.lost[0].first, found.lost[-1].end - 1
-    span, are = (f"offsets {first} to {last}", "are") if last > first else (f"offset {first}", "is")
-    out = [f"{where}: {span} of leader epoch {old.epoch} {are} gone: {words} (epoch {found.decision['leader_epoch']})."]
-    if counts["acked_all"] is None:
-        out.append("No request log tells whether they were acknowledged.")
-    else:
-        parts = [
-            f"{counts[name]} acknowledged with acks={acks}"
-            for name, acks in (("acked_all", "all"), ("acked_one", "1"))
-            if counts[name]
-        ]
-        told = " and ".join(parts) or "none surely acknowledged"
-        of = "Of one record" if counts["records"] == 1 else f"Of {counts['records']} records"
-        out.append(f"{of}: {told}; {counts['committed']} below the high watermark.")
-    return " ".join(out)
-
-
-def incident(key: dict[str, Any], found: Finding, story: Story) -> dict[str, Any]:
-    """One losing event as a row of `data_loss_incidents`."""
-    old, decision, lost = found.old, found.decision, found.lost
-    mechanism = mechanism_of(found, story)
-    row = {
-        **key,
-        "incident_id": digest(
-            key.get("recording_id"), key["topic"], key["incarnation"], key["partition"], lost[0].epoch,
-            decision["leader_epoch"],
-        ),
-        "mechanism": mechanism,
-        "severity": severity_of(mechanism, found.counts),
-        "first_offset": min(slots.first for slots in lost),
-        "last_offset": max(slots.end for slots in lost) - 1,
-        "ranges": [{"leader_epoch": s.epoch, "first_offset": s.first, "last_offset": s.end - 1} for s in lost],
-        **found.counts,
-        "old_leader_id": old.leader,
-        "old_leader_epoch": old.epoch,
-        "new_leader_id": decision["leader_id"],
-        "new_leader_epoch": decision["leader_epoch"],
-        "losing_broker_id": old.leader,
-        "lost_ts": micros(decision["ts"]),
-        "prevention": prevention_of(mechanism, old),
-        "explanation": sentences(mechanism, f"{key['topic']}-{key['partition']}", found),
-        "evidence": "derived" if found.stated and found.ledger.is_sure(lost) else "bounded",
-    }  # fmt: skip
-    row.update(chain_of(row, story, was_made_anew(found, story)))
-    return row
-
-
-def link(row: Row, what: str) -> dict[str, Any]:
-    """One link of a chain."""
-    return {"seq": row["seq"], "ts": micros(row["ts"]), "what": what}
-
-
-def control_links(row: Row, decisions: list[Row]) -> list[dict[str, Any]]:
-    """The controller's decisions that led to the loss: ISR changes of the old epoch, the election."""
-    old, epoch = row["old_leader_epoch"], row["new_leader_epoch"]
-    out = []
-    for decision in decisions:
-        if decision["leader_epoch"] == epoch and decision["election"] is not None:
-            how = f"({decision['election']}): {decision['trigger']}"
-            out.append(link(decision, f"broker {decision['leader_id']} elected for epoch {epoch} {how}"))
-        elif old <= decision["leader_epoch"] < epoch and decision["election"] == "offline":
-            out.append(link(decision, f"partition offline from epoch {decision['leader_epoch']}"))
-        elif decision["leader_epoch"] == old and decision["change"] in ("shrink", "fenced", "controlled_shutdown"):
-            out.append(link(decision, f"ISR down to {decision['isr']} ({decision['change']})"))
-    return out
-
-
-def chain_of(row: Row, story: Story, storage: list[Row]) -> dict[str, Any]:
-    """What led to a loss and what became of the log: ISR changes, last acknowledgement, election, truncation."""
-    links = control_links(row, story.decisions)
-    if row["last_ack_ts"] is not None:
-        links.append({"seq": None, "ts": row["last_ack_ts"], "what": "last acknowledgement of a lost record"})
-    for event in storage:
-        made = event["cause"] == LOG_CREATED
-        what = "made its log anew, empty" if made else "lost the log directory of this partition"
-        links.append(link(event, f"broker {event['broker_id']} {what}"))
-    truncated = None
-    for cut in story.cuts:
-        holds = cut["leo_after"] <= row["last_offset"] and cut["leo_before"] > row["first_offset"]
-        by_heir = cut["cause"] == "high_watermark" and cut["broker_id"] == row["new_leader_id"]
-        late = cut["leader_epoch"] is None or cut["leader_epoch"] >= row["new_leader_epoch"]
-        if not holds or not (late or by_heir):
-            continue
-        if late and cut["broker_id"] == row["losing_broker_id"] and truncated is None:
-            truncated = micros(cut["ts"])
-        span = f"{cut['leo_before']} to {cut['leo_after']}"
-        links.append(link(cut, f"broker {cut['broker_id']} cut its log from {span} ({cut['cause']})"))
-    links.sort(key=lambda one: (one["ts"], one["seq"] or 0))
-    return {"chain": links, "truncated_ts": truncated}
+    """S0 lost silently, S1 as the configuration permits, S2 only acks=1, S3 seen by readers and never answered."""
+    promised = bool(counts["committed"] or counts["acked_all"])
+    if mechanism in SILENT:
+        return "S0"
+    if mechanism == "unclean_election" or (mechanism == "storage_failure" and promised):
+        return "S1"
+    if not mechanism.startswith("acks_one") and promised:
+        return "S0"
+    answered = ("acked_all", "acked_one", "acked_possible", "acked_unconfirmed")
+    unknown = counts["acked_all"] is None
+    return "S2" if unknown or any(counts[name] for name in answered) else "S3"

@@ -20,10 +20,12 @@ from replay.columns import offsets, places, stamps, words
 from replay.election_rows import ballot_columns, election_checks, risk_columns
 from replay.emit import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, N_MOVE, N_START, Rows, new_rows
 from replay.encode import brokers_of, encode
+from replay.findings import Finding, Heir
 from replay.follower_states import FollowerStates
 from replay.incidents import (
     Ledger,
     Log,
+    Slots,
     doubtful,
     floor_of,
     known_from,
@@ -35,7 +37,7 @@ from replay.incidents import (
 from replay.isr_rows import IsrRows, moves_of
 from replay.kernel import fold
 from replay.log_starts import start_columns
-from replay.mechanisms import Finding, Story, incident
+from replay.losses import incident
 from replay.profile import Profile, profile_named
 from replay.purgatory import (
     COMMIT_ROW,
@@ -54,6 +56,7 @@ from replay.state import (
     BOUNDED,
     LAG_US,
     NONE,
+    OBSERVED,
     ROLE_LEADER,
     ROLE_NONE,
     TRUE_HW,
@@ -64,6 +67,7 @@ from replay.state import (
 )
 from replay.state_machines import MOVING_KINDS, Machines
 from replay.stated_moves import STATED, stated_checks
+from replay.story import Story
 from schemas.events import EVENT_KINDS
 from schemas.model import EVIDENCE
 from schemas.tables import TABLES
@@ -112,17 +116,16 @@ class PartitionReplay:
         self.led = -1  # the last leader that had a log, as an index
         self.log: Log | None = None  # its log at the end of its epoch
         self.election: dict[str, Any] | None = None
-        self.history: list[dict[str, Any]] = []  # what a chain may be made of: decisions
         self.checks: dict[str, dict[str, Any]] = {}
         self.leaderships: list[dict[str, Any]] = []
         self.findings: list[Finding] = []
-        self.cuts: list[dict[str, Any]] = []
         self.changes: dict[int, str] = {}
         self.taken = np.zeros((0, 3), np.int64)  # the last HWs that leaders took: broker, seq, HW
         self.machines = Machines()
         self.stated: list[dict[str, Any]] = []  # moves that a controller wrote down
         self.followers = FollowerStates()
-        self.storage: list[dict[str, Any]] = []  # logs loaded, and log directories that failed
+        self.story = Story()
+        self.stated_start = False  # whether a source states from where the last leader led
 
     def feed(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """Fold one batch of events; yields (table, rows)."""
@@ -134,13 +137,10 @@ class PartitionReplay:
         self.purgatory = with_room(self.purgatory, len(self.brokers), len(events))
         decisions = {r["seq"]: r for r in rows_of(batch, "partition_change")}
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
-        self.history += decisions.values()
+        self.story.take_all(batch)
         self.machines.take_all(batch.filter(pc.is_in(batch.column("kind"), pa.array(MOVING_KINDS))))
         self.followers.take_all(batch, truncate_on_fetch=bool(self.profile.truncate_on_fetch))
-        self.storage += rows_of(batch, "log_load")
-        observations = rows_of(batch, "observation")
-        self.storage += [row for row in observations if row["cause"] == c.STORAGE_FAILED]
-        self.stated += [row for row in observations if row["cause"] == STATED]
+        self.stated += [row for row in rows_of(batch, "observation") if row["cause"] == STATED]
         facts = iter(sorted((r for kind in LEDGER_KINDS for r in rows_of(batch, kind)), key=lambda r: r["seq"]))
         pending = next(facts, None)
         start = 0
@@ -194,9 +194,15 @@ class PartitionReplay:
         if row["kind"] == "append":
             self.ledger.append(row)
         elif row["kind"] == "ack":
-            self.ledger.ack(row)
+            self.ledger.ack(row, self.held_by(row["broker_id"]) if row["duplicate"] else [])
         elif not row["error_code"]:
             self.ledger.read(row)
+
+    def held_by(self, broker: int) -> list[Slots]:
+        """Slots that the last leader, if it is `broker`, surely held as it began to lead."""
+        if not self.stated_start or self.led < 0 or self.brokers[self.led] != broker:
+            return []
+        return [one for one in spans_of(self.state, self.led) if one.epoch < int(self.state.epoch[self.led])]
 
     def at_boundary(self, event: Ints, decisions: dict[int, dict[str, Any]]) -> None:
         """A leader epoch is about to begin: look at the log of the leader before it."""
@@ -204,7 +210,7 @@ class PartitionReplay:
             return
         if self.led >= 0 and self.log is None:
             s = self.state
-            self.log = log_of(s, self.led, self.brokers[self.led], int(event[c.E_SEQ]))
+            self.log = log_of(s, self.led, self.brokers, int(event[c.E_SEQ]))
         self.epoch = int(event[c.E_EPOCH])
         decision = decisions.get(int(event[c.E_SEQ]))
         leader = int(event[c.E_LEADER])
@@ -256,6 +262,7 @@ class PartitionReplay:
             row["start_offset"], row["hw_at_start"] = int(s.epoch_start[b]), int(s.hw[b])
             if last[c.E_EVIDENCE] < BOUNDED or last[c.E_LEO] >= 0:
                 row.update(risk_columns(row))
+        self.stated_start = bool(last[c.E_EVIDENCE] == OBSERVED and last[c.E_LEO] >= 0)
         if last[c.E_EVIDENCE] >= BOUNDED and last[c.E_LEO] < 0:
             return  # nothing says from where it led, nothing was appended: the log before stays the measure
         if self.log is not None and self.election is not None and self.election["ts"] is not None:
@@ -265,10 +272,9 @@ class PartitionReplay:
             if lost:  # what was committed beyond is committed no more
                 s.cluster[TRUE_HW] = min(int(s.cluster[TRUE_HW]), *(slots.first for slots in lost))
                 stated = bool(last[c.E_EVIDENCE] < BOUNDED and self.log.evidence < BOUNDED)
+                heir = Heir(spans_of(s, b), int(s.epoch_start[b]), int(last[c.E_SEQ]))
                 self.findings.append(
-                    Finding(
-                        self.log, self.election, lost, self.ledger.about(lost), stated=stated, seq=int(last[c.E_SEQ])
-                    )
+                    Finding(self.log, self.election, heir, lost, self.ledger.about(lost), stated=stated)
                 )
                 self.ledger.forget(lost)
         for finding in self.findings:
@@ -284,7 +290,7 @@ class PartitionReplay:
         """The kernel's rows as tables."""
         count = rows.filled
         cuts = self.cut_rows(rows.cut[: count[N_CUT]])
-        self.cuts += cuts.to_pylist()
+        self.story.cuts += cuts.to_pylist()
         self.add_isr_rows(batch, rows.isr[: count[N_ISR]], rows.move[: count[N_MOVE]])
         yield "leo_timeline", self.leo_rows(rows.leo[: count[N_LEO]])
         yield "hw_timeline", self.hw_rows(rows.hw[: count[N_HW]])
@@ -326,15 +332,15 @@ class PartitionReplay:
             self.purgatory = with_room(self.purgatory, len(self.brokers), 0)
             release_all(self.purgatory, NONE)
             yield "commit_latency", self.commit_rows()
-        story = Story(self.history, self.cuts, self.storage)
-        incidents = [incident(self.key, found, story) for found in self.findings if found.matters]
+        self.story.isr, self.story.profile = self.isr.rows, self.profile
+        incidents = [incident(self.key, found, self.story) for found in self.findings if found.matters]
         yield "isr_timeline", self.table("isr_timeline", self.isr.rows)
         yield "isr_flaps", self.table("isr_flaps", self.isr.flaps)
         yield "leadership_timeline", self.table("leadership_timeline", self.leaderships)
         yield "data_loss_incidents", self.table("data_loss_incidents", incidents)
         yield "state_transitions", self.table("state_transitions", self.machines.moves)
         yield "follower_states", self.table("follower_states", self.followers.moves)
-        checks = [*election_checks(self.history), *self.machines.checks()]
+        checks = [*election_checks(self.story.decisions), *self.machines.checks()]
         checks += stated_checks(self.machines.moves, self.stated)
         self.checks.update({row["check"]: row for row in checks})
         yield "conformance", self.table("conformance", [self.checks[name] for name in sorted(self.checks)])

@@ -19,7 +19,7 @@ from replay.roles import moment, roles_of
 from replay.rows import Row, is_by_replica
 from replay.sessions import LEFT_OUT
 from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
-from replay.standstill import Standstills, is_unconfirmed
+from replay.standstill import Interval, Standstills, is_unconfirmed
 from replay.windows import line_window, phases
 from replay.zookeeper_view import zookeeper_votes
 
@@ -61,6 +61,7 @@ class PartitionFacts:
     cluster: list[Row]
     standstills: Standstills = field(default_factory=dict)
     connection_ends: dict[tuple[int, str], int] = field(default_factory=dict)  # last stamp on (broker, connection)
+    own_logs: frozenset[int] | None = None  # brokers whose own log is at hand; null: all of them
     settings: dict[str, int | None] = field(
         default_factory=dict
     )  # broker settings that the recording's manifest states
@@ -291,9 +292,13 @@ class PartitionFacts:
     def is_unconfirmed(self, row: Row) -> bool:
         """Whether the answer of this produce may have reached nobody (`standstill`)."""
         at = phases(row)
-        request = (at.stamp - (row["total_us"] or 0), at.taken, at.stamp)
+        request = Interval(at.stamp - (row["total_us"] or 0), at.taken, at.completed, at.stamp)
         last = self.connection_ends.get((row["broker_id"], row["connection"] or ""), at.stamp)
         return is_unconfirmed(request, max(last, at.stamp), self.standstills.get(row["broker_id"], ()))
+
+    def has_own_log(self, broker: int) -> bool:
+        """Whether the broker's own log is at hand: only that one tells a standstill from clients that were slow."""
+        return self.own_logs is None or broker in self.own_logs
 
     def find_starts(self) -> None:
         """Start offsets of leader epochs that a source states: role lines, epoch checkpoints, segments."""

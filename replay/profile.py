@@ -47,6 +47,7 @@ class Profile(NamedTuple):
     truncation_cleans_epochs: int  # 2.6.1+ (KAFKA-10706): a cut of nothing still drops an epoch without records
     truncate_to_hw: int  # <=0.10: becoming follower cuts the log to the own HW
     epoch_end_names_epoch: int  # 2.0+ (KIP-279): the end of an epoch comes with the epoch that ends there
+    fetch_names_epoch: int  # 2.1-IV2+ (KIP-320): a leader refuses the fetch of a follower of another epoch
     truncate_on_fetch: int  # 2.7-IV1+ (KIP-595, KAFKA-10554): fetches name the last epoch, answers where logs diverge
     refollow_on_missed_epoch: int  # 2.0: a new epoch of the same leader restarts the fetcher if one was missed between
     refollow_on_new_epoch: int  # 2.1+: any new epoch does
@@ -56,6 +57,7 @@ class Profile(NamedTuple):
 LATEST: Version = (4, 1, 0)
 KIP_101: Protocol = (0, 11, 2)  # 0.11.0-IV2: below it nobody asks where an epoch ends
 KIP_279: Protocol = (2, 0, 0)  # 2.0-IV0
+KIP_320: Protocol = (2, 1, 2)  # 2.1-IV2: fetches of version 9 and later
 TRUNCATE_ON_FETCH: Protocol = (2, 7, 1)  # 2.7-IV1
 ALTER_ISR: Protocol = (2, 7, 2)  # 2.7-IV2, ApiVersion.isAlterIsrSupported: below it the leader writes to ZooKeeper,
 # itself up to 2.7, through ZkIsrManager from 2.8 on: answered at once, and pending where the update lost
@@ -113,6 +115,7 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         truncation_cleans_epochs=int(version >= (2, 6, 1)),
         truncate_to_hw=int(spoken < KIP_101),
         epoch_end_names_epoch=int(spoken >= KIP_279),
+        fetch_names_epoch=int(spoken >= KIP_320),
         truncate_on_fetch=int(version >= (2, 8, 0) and spoken >= TRUNCATE_ON_FETCH),
         refollow_on_missed_epoch=int((2, 0, 0) <= version < (2, 1, 0)),
         refollow_on_new_epoch=int(version >= (2, 1, 0)),

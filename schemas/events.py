@@ -92,7 +92,8 @@ REPLICATION_EVENTS = Table(
         Column(
             "unconfirmed",
             BOOL,
-            "ack: sent just after the broker had stood still, on a connection that never sent anything again.",
+            "ack: sent just after the broker had stood still, on a connection that never sent anything again; evidence "
+            "bounded: the broker's own log is not at hand, so that it may not have stood still.",
         ),
         # -- fetches
         Column("fetch_offset", INT64, "fetch_*: the fetcher's LEO; consumer_read: where it reads from."),

@@ -430,10 +430,24 @@ DATA_LOSS_INCIDENTS = Table(
             "acked_one", INT64, "Of them acknowledged with acks=1: at least so many; null as above.", unit="records"
         ),
         Column("unacked", INT64, "Of them never acknowledged; null as above.", unit="records"),
+        Column(
+            "failed_appended",
+            INT64,
+            "Of the unacknowledged: appended, yet answered with an error (not leader, timed out, too few replicas).",
+            unit="records",
+        ),
         Column("committed", INT64, "Of them below the highest high watermark that a leader had.", unit="records"),
         Column("consumed", INT64, "Of them handed to a consumer: at least so many; null as above.", unit="records"),
+        Column("consumers", STRING_LIST, "Client ids of those consumers, sorted; null as above."),
         Column("acked_all_possible", INT64, "How many more the evidence cannot rule out (acks=all).", unit="records"),
         Column("acked_one_possible", INT64, "How many more the evidence cannot rule out (acks=1).", unit="records"),
+        Column(
+            "acked_possible",
+            INT64,
+            "How many more the evidence cannot rule out at either level. With acked_all, acked_one, unacked and "
+            "acked_unconfirmed it makes up records; null as above.",
+            unit="records",
+        ),
         Column(
             "acked_unconfirmed",
             INT64,
@@ -455,7 +469,9 @@ DATA_LOSS_INCIDENTS = Table(
             "Client ids that had them acknowledged, sorted; null: no evidence of acknowledgements.",
         ),
         Column("chain", CHAIN, "What led to it, in order: shrink, last acknowledgement, death, election, truncation."),
-        Column("prevention", STRING_LIST, "Settings that would have kept the records."),
+        Column("chain_sources", STRING_LIST, "For each link of the chain the line (file:line) that states it."),
+        Column("prevention", STRING_LIST, "Settings that would have kept the records, the most direct first."),
+        Column("prevention_reasons", STRING_LIST, "For each of them why, with the numbers."),
         required("explanation", STRING, "Two or three plain sentences."),
         EVIDENCE_COLUMN,
     ),

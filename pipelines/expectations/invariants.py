@@ -178,13 +178,16 @@ LOSS_TOTALS = Rule(
         OR records <> aggregate(ranges, 0L, (total, r) -> total + r.last_offset - r.first_offset + 1)))""",
 )
 
-LOSS_ACKNOWLEDGED = Rule(
-    "loss_acknowledged",
+LOSS_ACCOUNTED = Rule(
+    "loss_accounted",
     "data_loss_incidents",
-    "No more records were acknowledged than were lost.",
+    "Acknowledged, never acknowledged, unconfirmed and possibly acknowledged records make up those that were lost.",
     breaches=f"""
-    SELECT {_PARTITION}, incident_id, acked_all, acked_one, records FROM {{data_loss_incidents}}
-    WHERE coalesce(acked_all, 0) + coalesce(acked_one, 0) > records""",
+    SELECT {_PARTITION}, incident_id, records, acked_all, acked_one, unacked, acked_unconfirmed, acked_possible
+    FROM {{data_loss_incidents}}
+    WHERE acked_all + acked_one + unacked + acked_unconfirmed + acked_possible <> records
+      OR failed_appended > unacked OR committed > records OR consumed > records
+      OR greatest(acked_all_possible, acked_one_possible) > acked_possible""",
 )
 
 COMMIT_RAISES_HW = Rule(
@@ -246,7 +249,7 @@ INVARIANTS: tuple[Rule, ...] = (
     TRUNCATION_CUTS,
     LOSS_WITHIN_CUT,
     LOSS_TOTALS,
-    LOSS_ACKNOWLEDGED,
+    LOSS_ACCOUNTED,
     COMMIT_RAISES_HW,
     ROWS_JOIN_EVENTS,
     PARTITIONS_HAVE_ISR,

@@ -315,10 +315,12 @@ def _incident(place: dict[str, Any]) -> dict[str, Any]:
         "severity": "S2", "first_offset": 7, "last_offset": 9,
         "ranges": [{"leader_epoch": 0, "first_offset": 7, "last_offset": 9}], "records": 3,
         "acked_all": 0, "acked_one": 3, "unacked": 0, "committed": 0, "consumed": 0, "acked_all_possible": 0,
-        "acked_one_possible": 0, "acked_unconfirmed": 0, "old_leader_id": 1, "old_leader_epoch": 0,
+        "acked_one_possible": 0, "acked_possible": 0,
+        "acked_unconfirmed": 0, "failed_appended": 0, "consumers": [], "old_leader_id": 1, "old_leader_epoch": 0,
         "new_leader_id": 2, "new_leader_epoch": 1, "losing_broker_id": 1, "lost_ts": at(5), "truncated_ts": at(6),
         "first_ack_ts": at(2), "last_ack_ts": at(3), "producers": ["shop"],
-        "chain": [{"seq": 5, "ts": at(5), "what": "broker 2 elected"}], "prevention": ["acks=all"],
+        "chain": [{"seq": 5, "ts": at(5), "what": "broker 2 elected"}], "chain_sources": ["controller.log:7"],
+        "prevention": ["acks=all"], "prevention_reasons": ["3 of them acknowledged by broker 1 alone"],
         "explanation": "Broker 1 died before broker 2 had fetched offsets 7 to 9.", "evidence": "derived",
     }  # fmt: skip
 

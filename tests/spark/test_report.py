@@ -43,7 +43,7 @@ def outcome(*, success: bool, rows_failed: int) -> dict[str, Any]:
 
 def test_a_loss_is_told_with_everything_that_is_known(spark: SparkSession) -> None:
     rows = recorded.valid_rows()
-    rows["data_loss_incidents"][0]["acked_one_possible"] = 2
+    rows["data_loss_incidents"][0].update(acked_one_possible=2, acked_possible=2)
     rows["expectation_results"] = [outcome(success=True, rows_failed=0), outcome(success=False, rows_failed=1)]
     found = report_of(spark, rows)
     text = found.terminal()
@@ -55,7 +55,9 @@ def test_a_loss_is_told_with_everything_that_is_known(spark: SparkSession) -> No
         "[acks_one_leader_failure]",
         "broker 1 (epoch 0) -> broker 2 (epoch 1)",
         "lost 2024-05-01 03:00:05.000 UTC",
-        "would have kept them: acks=all",
+        "would have kept them:\n    acks=all: 3 of them acknowledged by broker 1 alone",
+        "03:00:05.000 broker 2 elected  [controller.log:7]",
+        "the logs leave no other explanation [derived]",
         "leader_hw_0: 199 of 200 equal (99.5 %); first at orders-0 seq 4: 6 for 7",
         "Rejected lines: 1",
         "1 x cut off, first r0.log:9",
@@ -75,7 +77,10 @@ def test_a_loss_is_told_with_everything_that_is_known(spark: SparkSession) -> No
 def test_unknown_acknowledgements_are_never_said_as_none(spark: SparkSession) -> None:
     rows = recorded.valid_rows()
     unknown = dict.fromkeys(
-        ("acked_all", "acked_one", "unacked", "consumed", "acked_all_possible", "acked_one_possible", "producers")
+        (
+            *("acked_all", "acked_one", "unacked", "consumed", "acked_all_possible", "acked_one_possible"),
+            *("acked_possible", "acked_unconfirmed", "failed_appended", "producers", "consumers"),
+        )
     )
     rows["data_loss_incidents"][0].update(unknown, last_offset=None, records=None, evidence="bounded")
     found = report_of(spark, rows)

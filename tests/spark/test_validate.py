@@ -63,8 +63,8 @@ FAULTS: dict[str, Plant] = {
     "data_loss_incidents.loss_within_cut": put(
         "data_loss_incidents", 0, ranges=LOST_ELSEWHERE, first_offset=4, last_offset=6
     ),
-    "data_loss_incidents.loss_totals": put("data_loss_incidents", 0, records=4),
-    "data_loss_incidents.loss_acknowledged": put("data_loss_incidents", 0, acked_all=1),
+    "data_loss_incidents.loss_totals": put("data_loss_incidents", 0, records=4, unacked=1),
+    "data_loss_incidents.loss_accounted": put("data_loss_incidents", 0, unacked=1),
     "commit_latency.commit_raises_hw": put("commit_latency", 0, commit_seq=2),
     "fetch_rounds.at_once_did_not_wait": put("fetch_rounds", 0, completed_by="no_wait"),
     "replication_events.rows_join_events": put("log_truncations", 0, seq=60),

@@ -516,6 +516,7 @@ SWITCHES: dict[str, list[tuple[str, int]]] = {
     "epoch_end_names_epoch": [("1.1.1", 0), ("2.0.0", 1)],
     "refollow_on_missed_epoch": [("1.1.1", 0), ("2.0.0", 1), ("2.0.1", 1), ("2.1.0", 0)],
     "refollow_on_new_epoch": [("2.0.1", 0), ("2.1.0", 1)],
+    "fetch_names_epoch": [("2.0.1", 0), ("2.1.0", 1)],
     "expand_needs_epoch_start": [("2.0.0", 0), ("2.0.1", 1)],
     "epoch_cached_at_start": [("2.0.0", 0), ("2.0.1", 1)],
     "hw_on_every_fetch": [("2.3.1", 1), ("2.4.0", 0)],
@@ -541,6 +542,8 @@ def test_switch_turns_at_the_versions_where_kafka_changed(switch: str, edges: li
     [
         ("0.10.2", {"truncate_to_hw": 1, "epoch_end_names_epoch": 0, "truncate_on_fetch": 0}),
         ("1.1", {"truncate_to_hw": 0, "epoch_end_names_epoch": 0, "truncate_on_fetch": 0}),
+        ("2.1-IV1", {"fetch_names_epoch": 0}),
+        ("2.1-IV2", {"fetch_names_epoch": 1}),
         ("2.7-IV0", {"epoch_end_names_epoch": 1, "truncate_on_fetch": 0}),
         ("2.7-IV1", {"truncate_on_fetch": 1}),
     ],

@@ -99,7 +99,7 @@ def test_cut_to_the_hw_is_told_by_the_followers_own_lines() -> None:
 def test_record_that_the_next_leader_cut_to_its_hw_is_an_hw_truncation() -> None:
     (row,) = tables_of(cut_to_hw().events(**OLD))["data_loss_incidents"].to_pylist()
     assert (row["mechanism"], row["severity"], slots(row), row["acked_all"]) == ("hw_truncation", "S0", [(0, 0, 0)], 1)
-    assert [link["what"].split()[2] for link in row["chain"]] == ["of", "cut", "elected"]
+    assert [link["what"].split()[2] for link in row["chain"]] == ["acknowledged", "elected", "cut", "elected", "led"]
 
 
 def test_follower_without_a_line_takes_its_role_up_while_it_handles_the_request() -> None:

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.order import CLUSTER_KINDS, NAMING_KINDS, UNORDERED_KINDS, Cluster, incarnations, order_group
+from pipelines.order import (
+    CLUSTER_KINDS,
+    NAMING_KINDS,
+    NOT_OWN_KINDS,
+    UNORDERED_KINDS,
+    Cluster,
+    incarnations,
+    order_group,
+)
 from pipelines.parse.collect import collect
 from pipelines.recording import discover
 from replay.partition import replay_partition
-from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING
+from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING
 from replay.rows import METADATA_TOPIC, rows_of_facts
 from replay.sessions import SESSION_SCHEMA, rebuild_sessions
 from replay.spine import micros
@@ -68,6 +76,8 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
     requests = facts.filter(pc.is_valid(facts["connection"])).group_by(["broker_id", "connection"])
     for row in requests.aggregate([("ts", "max")]).to_pylist():
         ends[row["broker_id"], row["connection"]] = micros(row["ts_max"])
+    silent = pc.and_(pc.is_null(lines["connection"]), pc.is_null(lines["metadata_offset"]))
+    own = lines.filter(pc.and_(silent, pc.invert(pc.is_in(lines["kind"], pa.array(NOT_OWN_KINDS)))))
     config = getattr(manifest, "broker_config", {})
     return Cluster(
         recording_id=name,
@@ -80,8 +90,10 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
         created=created,
         standstills=dict(standstills),
         connection_ends=ends,
+        own_logs=frozenset(pc.unique(own["broker_id"]).to_pylist()),
         kafka_version=getattr(manifest, "kafka", None),
         settings={key: int(config[key]) for key in (LAG_SETTING, MIN_ISR_SETTING) if key in config},
+        inter_broker_protocol=config.get(PROTOCOL_SETTING),
     )
 
 

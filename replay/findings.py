@@ -1,0 +1,88 @@
+"""A losing event as it is found, before it is known how it came about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from replay.incidents import common, without
+
+if TYPE_CHECKING:
+    from replay.incidents import Ledger, Log, Slots
+    from replay.story import Row
+
+MATTERS = ("acked_all", "acked_one", "committed", "consumed", "acked_possible", "acked_unconfirmed")
+
+
+class Heir(NamedTuple):
+    """The new leader's log as it took up its role."""
+
+    held: list[Slots]
+    start: int  # its LEO then: where its epoch starts
+    seq: int
+
+
+@dataclass(slots=True)
+class Finding:
+    """A losing event: a new leader took up its epoch without slots of the leader before."""
+
+    old: Log
+    decision: Row  # that elected the new leader
+    heir: Heir
+    lost: list[Slots]
+    ledger: Ledger  # about the lost slots
+    stated: bool  # whether evidence forces where both logs end
+    counts: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Account for the lost slots."""
+        self.counts = self.ledger.account(self.lost, self.old.committed)
+
+    def give_back(self, held: list[Slots]) -> list[Slots]:
+        """A later leader's log holds `held`: what of it was taken for lost is not. Returns those slots."""
+        back = common(self.lost, held)
+        if back:
+            self.lost = without(self.lost, back)
+            self.counts = self.ledger.account(self.lost, self.old.committed)
+        return back
+
+    def believe(self, stated_hw: int) -> None:
+        """Without a request log nothing tells how far followers were: only a stated HW says what was committed."""
+        if not self.ledger.produced:
+            self.counts = self.ledger.account(self.lost, min(self.old.committed, stated_hw))
+
+    @property
+    def matters(self) -> bool:
+        """Whether anything acknowledged, committed or consumed went for good, or nothing tells."""
+        unknown = self.counts["acked_all"] is None
+        return bool(self.lost) and (unknown or any(self.counts[name] for name in MATTERS))
+
+    @property
+    def first(self) -> int:
+        """First lost offset."""
+        return min(slots.first for slots in self.lost)
+
+    @property
+    def end(self) -> int:
+        """Offset after the last lost one."""
+        return max(slots.end for slots in self.lost)
+
+    @property
+    def leader(self) -> int:
+        """The new leader."""
+        return int(self.decision["leader_id"])
+
+    @property
+    def promised(self) -> bool:
+        """Whether any of them was committed, or acknowledged with acks=all: then every ISR member had it."""
+        return bool(self.counts["committed"] or self.counts["acked_all"])
+
+    @property
+    def was_counted(self) -> bool:
+        """Whether the old leader had taken the new one for having the first of them, by the offset of its fetch."""
+        return self.old.fetched.get(self.leader, -1) > self.first
+
+    @property
+    def fell_short(self) -> bool:
+        """Whether the new leader's log ended before the first of them."""
+        return self.heir.start <= self.first

@@ -1,0 +1,109 @@
+"""What a partition's events tell beside its offsets: decisions, brokers that came and went, restarts, cuts, settings.
+
+Kept from the event stream as it passes, a few rows for each leader epoch, so that at the end each loss can be told as a
+story: who led, who had left, who died, who was elected, who cut.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from sys import intern
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replay.encoding import STORAGE_FAILED
+
+if TYPE_CHECKING:
+    from replay.profile import Profile
+
+Row = dict[str, Any]
+
+KINDS = ("partition_change", "broker_change", "role_change", "log_load", "truncation", "config_change", "observation")
+
+
+def source_of(row: Row) -> str | None:
+    """`file:line` that states an event; null where it was inferred."""
+    return None if row["source_line"] is None else intern(f"{row['source_file']}:{row['source_line']}")
+
+
+@dataclass(slots=True)
+class Story:
+    """The rows that losses are explained by, in replay order."""
+
+    decisions: list[Row] = field(default_factory=list)
+    brokers: list[Row] = field(default_factory=list)  # registrations, fencing, shutdowns
+    roles: list[Row] = field(default_factory=list)
+    loads: list[Row] = field(default_factory=list)
+    failures: list[Row] = field(default_factory=list)  # log directories that failed
+    min_isr: list[tuple[int, int]] = field(default_factory=list)  # (seq, min.insync.replicas from there on)
+    sources: dict[int, str | None] = field(default_factory=dict)  # seq -> the line that states it
+    cuts: list[Row] = field(default_factory=list)  # rows of `log_truncations`
+    isr: list[Row] = field(default_factory=list)  # rows of `isr_timeline`
+    lag_ms: int = 0  # replica.lag.time.max.ms
+    kafka_version: str | None = None
+    profile: Profile | None = None
+
+    def take_all(self, batch: pa.Table) -> None:
+        """Take in a batch of events."""
+        told = batch.filter(pc.is_in(batch.column("kind"), pa.array(KINDS)))
+        mine = told.filter(
+            pc.or_kleene(
+                pc.not_equal(told.column("kind"), "observation"), pc.equal(told.column("cause"), STORAGE_FAILED)
+            )
+        )
+        places = {
+            "partition_change": self.decisions,
+            "broker_change": self.brokers,
+            "role_change": self.roles,
+            "log_load": self.loads,
+            "observation": self.failures,
+        }
+        for row in mine.to_pylist():
+            self.sources[row["seq"]] = source_of(row)
+            if row["kind"] in places:
+                places[row["kind"]].append(row)
+            elif row["kind"] == "config_change":
+                self.take_settings(row)
+
+    def take_settings(self, row: Row) -> None:
+        """Settings that a prevention hangs on."""
+        if row["min_insync_replicas"] is not None:
+            self.min_isr.append((row["seq"], row["min_insync_replicas"]))
+        if row["replica_lag_time_max_us"] is not None:
+            self.lag_ms = row["replica_lag_time_max_us"] // 1000
+        self.kafka_version = self.kafka_version or row["kafka_version"]
+
+    @property
+    def storage(self) -> list[Row]:
+        """Loads and failed log directories, in replay order."""
+        return sorted([*self.loads, *self.failures], key=lambda row: row["seq"])
+
+    @property
+    def is_kraft(self) -> bool:
+        """Whether the metadata log of a KRaft controller is at hand."""
+        return any(row["metadata_offset"] is not None for row in self.decisions)
+
+    def decision_before(self, seq: int) -> Row | None:
+        """The decision in force just before `seq`."""
+        earlier = [row for row in self.decisions if row["seq"] < seq]
+        return earlier[-1] if earlier else None
+
+    def isr_at(self, seq: int) -> list[int] | None:
+        """The committed ISR in force at `seq`; null where no source tells."""
+        place = bisect_right(self.decisions, seq, key=lambda row: row["seq"])
+        return self.decisions[place - 1]["isr"] if place else None
+
+    def stated_hw(self, leader: int, seq: int) -> int:
+        """Highest HW that a broker stated up to `seq`, or `leader` when next heard of; the true one is no lower."""
+        rows = sorted([*self.roles, *self.loads], key=lambda row: row["seq"])
+        later = [row for row in rows if row["seq"] > seq and row["broker_id"] == leader]
+        told = [row for row in rows if row["seq"] <= seq] + later[:1]
+        return max((row["hw"] for row in told if row["hw"] is not None and row["evidence"] == "observed"), default=0)
+
+    def min_isr_at(self, seq: int) -> int:
+        """min.insync.replicas in force at `seq`."""
+        place = bisect_right(self.min_isr, seq, key=lambda one: one[0])
+        return self.min_isr[place - 1][1] if place else 1
