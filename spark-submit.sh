@@ -164,8 +164,8 @@ run_tests() {
     say "pytest $*"
     "$venv/bin/python" -m pytest "$@" || failed+=(pytest)
   else # the rules as they stand are quicker in small steps than compiled; a test compares the two
-    say "pytest tests/unit"
-    NUMBA_DISABLE_JIT=1 "$venv/bin/python" -m pytest tests/unit || failed+=('pytest tests/unit')
+    say "pytest tests/unit tests/bench"
+    NUMBA_DISABLE_JIT=1 "$venv/bin/python" -m pytest tests/unit tests/bench || failed+=('pytest tests/unit tests/bench')
     say "pytest tests/spark tests/live"
     "$venv/bin/python" -m pytest tests/spark tests/live || failed+=('pytest tests/spark tests/live')
   fi
