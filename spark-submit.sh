@@ -33,6 +33,7 @@ Tidemark replays Kafka's replication protocol from broker logs, and says which a
   ./spark-submit.sh run --recording DIR --warehouse DIR         parse, order, replay, validate, report
   ./spark-submit.sh ingest|replay|validate|report ...           one stage of it
   ./spark-submit.sh tests [pytest arguments]                    every check of this repository
+  ./spark-submit.sh bench [CASE...] [--events N]                ratios against what Spark itself costs, measured side by side
   ./spark-submit.sh JOB --help                                  the flags of a job, with examples
 
 Everything after `--` goes to spark-submit:  ./spark-submit.sh run --recording DIR --warehouse DIR -- --master yarn --conf K=V
@@ -242,7 +243,8 @@ case $command in
   demo | run | ingest | validate | report) job=$command.py ;;
   replay) job=replay_job.py ;;
   inspect) job=inspect_recording.py ;;
-  *) die 2 "there is no job '$command': demo, inspect, run, ingest, replay, validate, report or tests" ;;
+  bench) job=../tests/bench/bench.py; export PYTHONPATH=$here/tests/bench${PYTHONPATH:+:$PYTHONPATH} ;;
+  *) die 2 "there is no job '$command': demo, inspect, run, ingest, replay, validate, report, bench or tests" ;;
 esac
 for argument in "$@"; do
   case $argument in
