@@ -33,6 +33,7 @@ Tidemark replays Kafka's replication protocol from broker logs, and says which a
   ./spark-submit.sh run --recording DIR --warehouse DIR         parse, order, replay, validate, report
   ./spark-submit.sh ingest|replay|validate|report ...           one stage of it
   ./spark-submit.sh tests [pytest arguments]                    every check of this repository
+  ./spark-submit.sh bench [CASE...] [--events N]                ratios against what Spark itself costs, measured side by side
   ./spark-submit.sh JOB --help                                  the flags of a job, with examples
 
 Everything after `--` goes to spark-submit:  ./spark-submit.sh run --recording DIR --warehouse DIR -- --master yarn --conf K=V
@@ -166,8 +167,8 @@ run_tests() {
     say "pytest $*"
     "$venv/bin/python" -m pytest "$@" || failed+=(pytest)
   else # the rules as they stand are quicker in small steps than compiled; a test compares the two
-    say "pytest tests/unit"
-    NUMBA_DISABLE_JIT=1 "$venv/bin/python" -m pytest tests/unit || failed+=('pytest tests/unit')
+    say "pytest tests/unit tests/bench"
+    NUMBA_DISABLE_JIT=1 "$venv/bin/python" -m pytest tests/unit tests/bench || failed+=('pytest tests/unit tests/bench')
     say "pytest tests/spark tests/live"
     "$venv/bin/python" -m pytest tests/spark tests/live || failed+=('pytest tests/spark tests/live')
   fi
@@ -244,7 +245,8 @@ case $command in
   demo | run | ingest | validate | report) job=$command.py ;;
   replay) job=replay_job.py ;;
   inspect) job=inspect_recording.py ;;
-  *) die 2 "there is no job '$command': demo, inspect, run, ingest, replay, validate, report or tests" ;;
+  bench) job=../tests/bench/bench.py; export PYTHONPATH=$here/tests/bench${PYTHONPATH:+:$PYTHONPATH} ;;
+  *) die 2 "there is no job '$command': demo, inspect, run, ingest, replay, validate, report, bench or tests" ;;
 esac
 for argument in "$@"; do
   case $argument in

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from replay.bundle import bundle
 from replay.encoding import CHECK_ROW, CUT_ROW, E_SEQ, HW_ROW, ISR_ROW, LEO_ROW, MOVE_ROW, START_ROW
 from replay.jit import compiled
 
@@ -25,6 +26,8 @@ class Rows(NamedTuple):
     start: Ints
     filled: Ints
 
+
+bundle(Rows, {"leo": 2, "hw": 2, "isr": 2, "move": 2, "cut": 2, "check": 2, "start": 2, "filled": 1})
 
 N_LEO, N_HW, N_ISR, N_CUT, N_CHECK, N_MOVE, N_START = range(7)
 

@@ -11,21 +11,43 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replay.encode import codes, numbers
 from replay.encoding import STORAGE_FAILED
+from replay.state import NONE, UNSET
 
 TRUNCATING, FETCHING, DELAYED, FAILED, THROTTLED = "truncating", "fetching", "delayed", "failed", "throttled"
 OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH = 1, 74
 STATE_KINDS = (
     "role_change", "log_load", "fetch_update", "fetch_left_out", "epoch_end_offset", "truncation", "observation",
 )  # fmt: skip
+ANSWER_KINDS = ("fetch_update", "fetch_left_out", "epoch_end_offset")  # about a follower: replica_id
 COLUMNS = (
     "kind", "seq", "ts", "broker_id", "replica_id", "leader_epoch", "role", "error_code", "diverging_epoch", "cause",
     "evidence",
 )  # fmt: skip
 Event = dict[str, Any]
+
+
+def may_move(events: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which events may move a state: all but a fetch answered well right after another one of the same follower."""
+    seq, replica, broker = (numbers(events.column(name), NONE) for name in ("seq", "replica_id", "broker_id"))
+    well = np.asarray(
+        (codes(events.column("kind"), {"fetch_update": 1}, 0) == 1)
+        & (numbers(events.column("error_code"), 0) == 0)
+        & (numbers(events.column("diverging_epoch"), UNSET) == UNSET)
+    )
+    answered = codes(events.column("kind"), dict.fromkeys(ANSWER_KINDS, 1), 0) == 1
+    who = np.where(answered, replica, broker)
+    order = np.lexsort((seq, who))
+    again = np.zeros(len(events), bool)
+    again[1:] = (who[order][1:] == who[order][:-1]) & well[order][1:] & well[order][:-1]
+    out = np.ones(len(events), bool)
+    out[order] = ~again
+    return out
 
 
 class FollowerStates:
@@ -40,14 +62,14 @@ class FollowerStates:
 
     def take_all(self, events: pa.Table, *, truncate_on_fetch: bool) -> None:
         """Events of any kinds and in any order: those of `STATE_KINDS` taken in theirs."""
-        mine = events.filter(pc.is_in(events.column("kind"), pa.array(STATE_KINDS))).select(COLUMNS).sort_by("seq")
-        for event in mine.to_pylist():
+        mine = events.filter(pc.is_in(events.column("kind"), pa.array(STATE_KINDS))).select(COLUMNS)
+        for event in mine.filter(pa.array(may_move(mine))).sort_by("seq").to_pylist():
             self.take(event, truncate_on_fetch=truncate_on_fetch)
 
     def take(self, event: Event, *, truncate_on_fetch: bool) -> None:
         """One event. `truncate_on_fetch`: fetches find out where logs diverge (2.8+, KIP-595)."""
         kind = event["kind"]
-        if kind in ("fetch_update", "fetch_left_out", "epoch_end_offset"):
+        if kind in ANSWER_KINDS:
             if event["replica_id"] is not None and event["replica_id"] >= 0:
                 self.take_answer(event)
         elif kind == "role_change" and event["role"] == "follower":

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay import encoding as c
+from replay.encode import numbers
 from replay.isr_lifecycle import BELOW_EPOCH_START, BELOW_HW, FENCED, IN_FLIGHT, NEVER_FETCHED, NOT_ASSIGNED, STOPPING
 from replay.state import UNSET, Ints
 
@@ -38,51 +39,58 @@ class Fetches:
 
     def __init__(self) -> None:
         """Nothing seen yet."""
-        self.seen: dict[str, Ints] = {name: np.zeros(0, np.int64) for name in FETCH_COLUMNS}
-        self.last: dict[tuple[int, int], int] = {}
+        self.batches: list[dict[str, Ints]] = []  # a column per name each, in the order in which they came
+        self.last: dict[tuple[int, int], int] = {}  # of what was dropped: time of each replica's last fetch
 
     def add(self, batch: pa.Table) -> None:
         """Take in the fetches of a batch of events."""
-        mine = batch.filter(pc.equal(batch.column("kind"), "fetch_update"))
-        for name in FETCH_COLUMNS:
-            missing = UNSET if name == "run_until" else 0
-            values = mine.column(name).cast(pa.int64()).fill_null(missing).to_numpy(zero_copy_only=False)
-            self.seen[name] = np.concatenate([self.seen[name], np.asarray(values, np.int64)])
+        mine = batch.filter(pc.equal(batch.column("kind"), "fetch_update")).select(FETCH_COLUMNS)
+        if len(mine):
+            seen = {name: numbers(mine.column(name), UNSET if name == "run_until" else 0) for name in FETCH_COLUMNS}
+            seen["end"] = np.maximum(seen["ts"], seen["run_until"])
+            self.batches.append(seen)
 
     def forget(self, lag_us: int) -> None:
-        """Drop what lies further back than any later row can ask for, but each replica's last fetch."""
-        seen = self.seen
-        if not len(seen["ts"]):
-            return
-        ends = np.maximum(seen["ts"], seen["run_until"])
-        for broker, replica, end in zip(
-            seen["broker_id"].tolist(), seen["replica_id"].tolist(), ends.tolist(), strict=True
-        ):
-            key = (broker, replica)
-            self.last[key] = max(self.last.get(key, 0), end)
-        keep = ends >= ends.max() - 4 * lag_us
-        self.seen = {name: column[keep] for name, column in seen.items()}
+        """Drop batches that lie further back than any later row can ask for, but each replica's last fetch."""
+        newest = max((int(seen["end"].max()) for seen in self.batches), default=0)
+        kept = []
+        for seen in self.batches:
+            if int(seen["end"].max()) >= newest - 4 * lag_us:
+                kept.append(seen)
+                continue
+            pairs = np.stack([seen["broker_id"], seen["replica_id"]], axis=1)
+            for pair in np.unique(pairs, axis=0).tolist():
+                end = int(seen["end"][(pairs == pair).all(axis=1)].max())
+                self.last[pair[0], pair[1]] = max(self.last.get((pair[0], pair[1]), 0), end)
+        self.batches = kept
+
+    def of(self, pair: tuple[int, int], seq: int, ts: int) -> dict[str, Ints]:
+        """What is kept of the fetches of (leader, replica) before row `seq` at `ts`."""
+        found = []
+        for seen in self.batches:
+            mine = (seen["broker_id"] == pair[0]) & (seen["replica_id"] == pair[1])
+            found.append(mine & (seen["seq"] < seq) & (seen["ts"] <= ts))
+        none = [np.zeros(0, np.int64)]
+        return {
+            name: np.concatenate(none + [seen[name][mine] for seen, mine in zip(self.batches, found, strict=True)])
+            for name in FETCH_COLUMNS
+        }
 
     def before(self, seq: int, ts: int, pair: tuple[int, int], lag_us: int) -> tuple[int, int, int | None]:
         """(fetches, of them refused, time of the last) of (leader, replica) in the lag time before row `seq` at `ts`.
 
         A run of unlisted fetches counts by the part of it that lies in the lag time.
         """
-        seen = self.seen
-        mine = (
-            (seen["broker_id"] == pair[0]) & (seen["replica_id"] == pair[1]) & (seen["seq"] < seq) & (seen["ts"] <= ts)
-        )
-        begin = seen["ts"][mine]
-        is_run = seen["run_until"][mine] != UNSET
-        end = np.where(is_run, np.minimum(np.maximum(seen["run_until"][mine], begin), ts), begin)
+        seen = self.of(pair, seq, ts)
+        begin = seen["ts"]
+        is_run = seen["run_until"] != UNSET
+        end = np.where(is_run, np.minimum(np.maximum(seen["run_until"], begin), ts), begin)
         last = max([int(end.max())] if len(end) else [], default=self.last.get(pair, 0))
-        length = np.maximum(np.where(is_run, seen["run_until"][mine] - begin, 0), 1)
+        length = np.maximum(np.where(is_run, seen["run_until"] - begin, 0), 1)
         inside = np.maximum(end - np.maximum(begin, ts - lag_us), 0)
         whole = (begin > ts - lag_us).astype(np.int64)
-        count = np.where(
-            is_run, np.ceil(seen["run_count"][mine] * np.minimum(inside / length, 1)).astype(np.int64), whole
-        )
-        refused = np.where(seen["error_code"][mine] > 0, count, 0)
+        count = np.where(is_run, np.ceil(seen["run_count"] * np.minimum(inside / length, 1)).astype(np.int64), whole)
+        refused = np.where(seen["error_code"] > 0, count, 0)
         return int(count.sum()), int(refused.sum()), last or None
 
 

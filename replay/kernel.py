@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from replay.bundle import borrowed
 from replay.emit import N_CUT, N_HW, N_LEO, Rows, check, put
 from replay.encoding import (
     APPEND,
@@ -504,18 +505,19 @@ def emit_cut(s: State, p: Profile, e: Ints, leo_before: int, hw_before: int, row
 def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Purgatory) -> int:
     """Replay `events` in their order into `rows`, watched by `g`. Returns the committed ISR mask to carry on with."""
     n = len(s.leo)
-    leo_before, hw_before, start_before = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    room = np.empty((3, n), np.int64)
+    leo_before, hw_before, start_before = borrowed(room[0]), borrowed(room[1]), borrowed(room[2])
+    held = borrowed(events)
     for k in range(len(events)):
-        e = events[k]
+        e = held[k]
         kind, b, r = e[E_KIND], e[E_BROKER], e[E_REPLICA]
         if not names_who_acts(e):
             check(rows, e, CHECK_RULE, NONE, NONE, NONE)
             continue
         if b >= 0 and kind in (ROLE_CHANGE, LOG_LOAD):
             forget_log(s, b)
-        leo_before[:] = s.leo
-        hw_before[:] = s.hw
-        start_before[:] = s.log_start
+        for x in range(n):
+            leo_before[x], hw_before[x], start_before[x] = s.leo[x], s.hw[x], s.log_start[x]
         low_before = leader_low_watermark(s, b) if kind == FETCH_UPDATE else NONE
         pending_before = s.pending[b] if b >= 0 else 0
         member_before = s.isr[b] if b >= 0 else 0

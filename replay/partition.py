@@ -62,7 +62,7 @@ from replay.state import (
     TRUE_HW,
     UNSET,
     Ints,
-    State,
+    grown,
     new_state,
 )
 from replay.state_machines import MOVING_KINDS, Machines
@@ -79,22 +79,6 @@ ISR_NUMBERS = ("seq", "ts", "epoch", "partition_epoch", "state", "under_min", "e
 DEFAULT_LAG_US = 30_000_000
 HW_MOVES_KEPT = 1000  # how many moves of its HW a broker may be behind with its line about one
 LEDGER_KINDS = ("append", "ack", "consumer_read")
-
-
-def grown(state: State, brokers: int) -> State:
-    """The same state with room for more brokers."""
-    wider = new_state(brokers, min_isr=1, lag_us=DEFAULT_LAG_US)
-    n = len(state.leo)
-    for old, new in zip(state, wider, strict=True):
-        if old.shape == state.cluster.shape and old is state.cluster:
-            new[:] = old
-        elif old.ndim == 1:
-            new[:n] = old
-        elif old.shape[1] == n:
-            new[:n, :n] = old
-        else:
-            new[:n] = old
-    return wider
 
 
 class PartitionReplay:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from replay import windows
+from replay.bundle import bundle
 from replay.encoding import (
     ACK,
     APPEND,
@@ -131,6 +132,11 @@ class Purgatory(NamedTuple):
     commits: Ints  # [k, COMMIT_ROW]
     filled: Ints  # rows in open, rounds, commits
 
+
+bundle(
+    Purgatory,
+    {"settled_leo": 2, "told_hw": 2, "raised": 1, "marks": 2, "open": 2, "rounds": 2, "commits": 2, "filled": 1},
+)
 
 N_OPEN, N_ROUND, N_COMMIT = range(3)
 MARK_LEO, MARK_TS, MARK_NEXT_LEO, MARK_NEXT_TS = range(4)

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from replay.bundle import bundle
+
 Ints = npt.NDArray[np.int64]
 
 NONE = -1  # no broker, no offset, no epoch
@@ -22,7 +24,7 @@ CACHE_CAPACITY = 512  # epochs kept per replica; beyond it the oldest half is fo
 
 
 class State(NamedTuple):
-    """One partition. `[b]`: held by broker b; `[b, r]`: held by leader b of replica r."""
+    """One partition. `[b]`: held by broker b; `[b, r]`: held by leader b of replica r. Made by `new_state`."""
 
     leo: Ints  # [b] log end offset of b's own log
     hw: Ints  # [b] high watermark of b
@@ -56,6 +58,25 @@ class State(NamedTuple):
     unsure_until: Ints  # [b] to here nothing says whose records b's log holds; none where that is not larger
     gone: Ints  # [b] 1 once b is out of the assignment: it deletes its log
     cluster: Ints  # [CLUSTER_*] what holds for the partition as a whole
+    broker: Ints  # [field, b] where the fields [b] lie (OF_BROKER)
+    remote: Ints  # [field, b, r] where the fields [b, r] lie (OF_REMOTE)
+    cache: Ints  # [field, b, k] where the fields [b, k] lie (OF_CACHE)
+
+
+OF_BROKER = (
+    "leo", "hw", "log_start", "role", "epoch", "epoch_start", "follows", "isr", "maximal_isr", "pending",
+    "leo_evidence", "hw_evidence", "acted", "asked", "settled", "cache_len", "fenced", "stopping", "unsure_from",
+    "unsure_until", "gone",
+)  # fmt: skip
+OF_REMOTE = (
+    "remote_leo", "caught_up", "leo_at_fetch", "fetched", "blocked", "out_for", "remote_start", "hw_sent",
+)  # fmt: skip
+OF_CACHE = ("cache_epoch", "cache_start")
+bundle(
+    State,
+    {"broker": 2, "remote": 3, "cache": 3, "cluster": 1},
+    {"broker": OF_BROKER, "remote": OF_REMOTE, "cache": OF_CACHE},
+)
 
 
 MIN_ISR, LAG_US, ASSIGNED, TRUE_HW = 0, 1, 2, 3  # indices into State.cluster
@@ -63,46 +84,35 @@ MIN_ISR, LAG_US, ASSIGNED, TRUE_HW = 0, 1, 2, 3  # indices into State.cluster
 
 def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
     """An empty partition: logs at 0, nobody leads, nobody is fenced."""
-
-    def zeros() -> Ints:
-        return np.zeros(brokers, np.int64)
-
-    def square(value: int) -> Ints:
-        return np.full((brokers, brokers), value, np.int64)
-
-    cluster = np.zeros(4, np.int64)
-    cluster[MIN_ISR], cluster[LAG_US] = min_isr, lag_us
-    return State(
-        leo=zeros(),
-        hw=zeros(),
-        log_start=zeros(),
-        role=zeros(),
-        epoch=np.full(brokers, NONE, np.int64),
-        epoch_start=zeros(),
-        follows=np.full(brokers, NONE, np.int64),
-        isr=zeros(),
-        maximal_isr=zeros(),
-        pending=zeros(),
-        leo_evidence=zeros(),
-        hw_evidence=zeros(),
-        remote_leo=square(NONE),
-        caught_up=square(0),
-        leo_at_fetch=square(NONE),
-        fetched=square(0),
-        blocked=square(0),
-        out_for=square(NONE),
-        acted=zeros(),
-        remote_start=square(NONE),
-        hw_sent=square(0),
-        asked=zeros(),
-        settled=zeros(),
-        cache_epoch=np.full((brokers, CACHE_CAPACITY), NONE, np.int64),
-        cache_start=np.zeros((brokers, CACHE_CAPACITY), np.int64),
-        cache_len=zeros(),
-        fenced=zeros(),
-        stopping=zeros(),
-        unsure_from=zeros(),
-        unsure_until=zeros(),
-        gone=zeros(),
-        cluster=cluster,
+    state = laid_out(
+        np.zeros((len(OF_BROKER), brokers), np.int64),
+        np.zeros((len(OF_REMOTE), brokers, brokers), np.int64),
+        np.zeros((len(OF_CACHE), brokers, CACHE_CAPACITY), np.int64),
+        np.zeros(4, np.int64),
     )
+    state.cluster[MIN_ISR], state.cluster[LAG_US] = min_isr, lag_us
+    for unknown in (
+        state.epoch, state.follows, state.remote_leo, state.leo_at_fetch, state.out_for, state.remote_start,
+        state.cache_epoch,
+    ):  # fmt: skip
+        unknown[:] = NONE
+    return state
+
+
+def laid_out(broker: Ints, remote: Ints, cache: Ints, cluster: Ints) -> State:
+    """A state whose fields lie in these blocks."""
+    fields = dict(zip((*OF_BROKER, *OF_REMOTE, *OF_CACHE), (*broker, *remote, *cache), strict=True))
+    return State(**fields, broker=broker, remote=remote, cache=cache, cluster=cluster)
+
+
+def copied(state: State) -> State:
+    """Another state with the same values."""
+    return laid_out(state.broker.copy(), state.remote.copy(), state.cache.copy(), state.cluster.copy())
+
+
+def grown(state: State, brokers: int) -> State:
+    """The same state with room for more brokers."""
+    wider, n = new_state(brokers, min_isr=1, lag_us=0), len(state.leo)
+    wider.broker[:, :n], wider.cluster[:] = state.broker, state.cluster
+    wider.remote[:, :n, :n], wider.cache[:, :n] = state.remote, state.cache
+    return wider

@@ -11,6 +11,9 @@ from replay.state import (
     ASSIGNED,
     DERIVED,
     NONE,
+    OF_BROKER,
+    OF_CACHE,
+    OF_REMOTE,
     UNSET,
     Ints,
     State,
@@ -62,9 +65,6 @@ def apply(s: State, kind: int, *, profile: Profile = LATEST, **fields: int) -> i
     return kernel.apply(s, profile, event(kind, **fields))
 
 
-def copy(s: State) -> State:
-    return State(*(column.copy() for column in s))
-
-
 def changed(before: State, after: State) -> set[str]:
-    return {name for name, x, y in zip(State._fields, before, after, strict=True) if not np.array_equal(x, y)}
+    fields = (*OF_BROKER, *OF_REMOTE, *OF_CACHE, "cluster")
+    return {name for name in fields if not np.array_equal(getattr(before, name), getattr(after, name))}

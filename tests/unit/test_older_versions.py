@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from small_partition import ALL, EPOCH, LAG, LATEST, NOW, A, B, C, apply, at, copy, event, led
+from small_partition import ALL, EPOCH, LAG, LATEST, NOW, A, B, C, apply, at, event, led
 
 from replay import encoding as c
 from replay import kernel
@@ -11,7 +11,7 @@ from replay.emit import new_rows
 from replay.log import diverges, diverging_target, end_offset_for, epoch_assign, move_log_start, truncate_to
 from replay.profile import profile_of
 from replay.purgatory import new_purgatory, with_room
-from replay.state import DERIVED, NONE, ROLE_FOLLOWER
+from replay.state import DERIVED, NONE, ROLE_FOLLOWER, copied
 from replay.steps import (
     answered_hw,
     follower_advance_hw,
@@ -326,6 +326,6 @@ def test_leader_that_led_before_forgets_when_those_outside_the_isr_fetched_from_
 
 def test_newest_version_leaves_the_state_of_a_refused_fetch_alone() -> None:
     s = at(led(), leo=9, remote={B: 9}, hw=5)
-    before = copy(s)
+    before = copied(s)
     apply(s, c.FETCH_UPDATE, broker=A, replica=B, fetch=9, error=76)
     assert all((x == y).all() for x, y in zip(before, s, strict=True))

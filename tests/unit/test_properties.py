@@ -21,7 +21,7 @@ from replay import kernel
 from replay.encode import brokers_of, encode
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING
 from replay.profile import profile_named
-from replay.state import BOUNDED, ROLE_LEADER, State, new_state
+from replay.state import BOUNDED, ROLE_LEADER, State, copied, new_state
 from replay.steps import bits
 
 OPERATIONS = (
@@ -130,7 +130,7 @@ def test_invariants_hold_after_every_event(cluster: Cluster) -> None:
     profile = profile_named("4.1.0", None)
     state = new_state(len(brokers), min_isr=cluster.min_isr, lag_us=LAG_MS * 1000)
     for event in encode(events, brokers):
-        before = State(*(column.copy() for column in state))
+        before = copied(state)
         assert kernel.apply(state, profile, event) != kernel.BROKEN
         for b in range(len(brokers)):
             hold_of_a_replica(state, before, b)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from small_partition import ALL, EPOCH, LAG, LATEST, NOW, A, B, C, apply, at, changed, copy, event, led
+from small_partition import ALL, EPOCH, LAG, LATEST, NOW, A, B, C, apply, at, changed, event, led
 
 from replay import encoding as c
 from replay import kernel
@@ -25,6 +25,7 @@ from replay.state import (
     ROLE_FOLLOWER,
     ROLE_LEADER,
     ROLE_NONE,
+    copied,
 )
 from replay.steps import (
     follower_advance_hw,
@@ -52,7 +53,7 @@ def test_append_moves_the_leaders_leo_to_the_end_of_the_batch() -> None:
 
 def test_append_leaves_remote_leos_and_the_isr_alone() -> None:
     s = at(led(), leo=4, remote={B: 4, C: 4}, hw=4)
-    before = copy(s)
+    before = copied(s)
     leader_append(s, LATEST, A, 7, DERIVED, NOW)
     assert changed(before, s) == {"leo", "leo_evidence"}
 
@@ -87,7 +88,7 @@ def test_remote_leo_is_an_assignment_and_may_fall() -> None:
 
 def test_remote_leo_leaves_the_leaders_own_leo_and_hw_alone() -> None:
     s = at(led(), leo=9, remote={B: 3, C: 9}, hw=3)
-    before = copy(s)
+    before = copied(s)
     leader_update_follower_leo(s, LATEST, A, B, 9, NOW)
     assert not changed(before, s) & {"leo", "hw", "isr", "maximal_isr"}
 
@@ -363,7 +364,7 @@ def test_become_leader_drops_a_pending_isr_change() -> None:
 
 def test_become_follower_leaves_log_and_hw_alone() -> None:
     s = at(led(), leo=9, hw=7)
-    before = copy(s)
+    before = copied(s)
     make_follower(s, LATEST, A, B, EPOCH + 1)
     assert (s.role[A], s.epoch[A]) == (ROLE_FOLLOWER, EPOCH + 1)
     assert changed(before, s) == {"role", "epoch", "follows", "isr", "maximal_isr"}
@@ -402,7 +403,7 @@ def test_replica_taken_out_of_the_assignment_starts_empty_when_it_is_back() -> N
 
 def test_zombie_leader_ignores_commits_of_other_epochs() -> None:
     s = led()
-    before = copy(s)
+    before = copied(s)
     assert apply(s, c.ISR_REQUEST, broker=A, epoch=EPOCH + 1, isr=0b011, value=c.ISR_COMMITTED) == kernel.OK
     assert not changed(before, s)
 
@@ -427,7 +428,7 @@ BROKEN: dict[str, tuple[int, dict[str, int]]] = {
 def test_broken_event_changes_nothing_and_is_reported(name: str) -> None:
     kind, fields = BROKEN[name]
     s = at(led(), leo=9, remote={B: 9, C: 9}, hw=9)
-    before = copy(s)
+    before = copied(s)
     rows = new_rows(1)
     kernel.fold(s, LATEST, event(kind, **fields)[None], ALL, rows, with_room(new_purgatory(3), 3, 1))
     assert not changed(before, s)
@@ -436,14 +437,14 @@ def test_broken_event_changes_nothing_and_is_reported(name: str) -> None:
 
 def test_fetch_beyond_the_leo_is_reported_and_moves_nothing_of_the_leader() -> None:
     s = at(led(), leo=9, remote={B: 9, C: 9}, hw=9)
-    before = copy(s)
+    before = copied(s)
     assert apply(s, c.FETCH_UPDATE, broker=A, replica=B, fetch=12) == kernel.BROKEN
     assert not changed(before, s) & {"remote_leo", "caught_up", "hw", "isr", "maximal_isr"}
 
 
 def test_duplicate_append_changes_nothing() -> None:
     s = at(led(), leo=9)
-    before = copy(s)
+    before = copied(s)
     assert apply(s, c.APPEND, broker=A, end=20, duplicate=1) == kernel.OK
     assert not changed(before, s)
 
@@ -479,7 +480,7 @@ def test_hw_that_an_answer_carries_wins_where_it_is_ahead_and_never_lowers() -> 
 
 def test_configuration_and_registrations_change_what_they_name_only() -> None:
     s = led()
-    before = copy(s)
+    before = copied(s)
     apply(s, c.CONFIG_CHANGE, value=2)
     apply(s, c.BROKER_CHANGE, broker=C, value=1, extra=1)
     assert (s.cluster[MIN_ISR], s.fenced[C], s.stopping[C]) == (2, 1, 1)

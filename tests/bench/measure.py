@@ -1,0 +1,144 @@
+"""What a piece of work costs: wall time, CPU seconds and peak memory of the JVM and of Python's workers.
+
+Contenders are measured side by side: one after the other, again and again, the first round apart; what counts is the
+median of the rounds and the ratio of medians. Times of one run are never compared with those of another.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+MB = 1 << 20
+BETWEEN_S = 0.2
+
+
+@dataclass(slots=True)
+class Cost:
+    """One round of one contender."""
+
+    wall: float
+    jvm_cpu: float
+    python_cpu: float  # of Spark's workers, or of this process where the work is done here
+    jvm_peak: float  # MB
+    python_peak: float  # MB, of the largest worker
+
+    @property
+    def cpu(self) -> float:
+        """All CPU seconds."""
+        return self.jvm_cpu + self.python_cpu
+
+
+@dataclass(slots=True)
+class Process:
+    """A process as /proc tells of it."""
+
+    pid: int
+    parent: int
+    name: str
+    cpu: float  # own, and of children that have ended and were waited for
+    memory: float  # MB
+
+
+def processes() -> dict[int, Process]:
+    """Everything that runs."""
+    found = {}
+    for place in Path("/proc").iterdir():
+        if not place.name.isdigit():
+            continue
+        try:
+            text = (place / "stat").read_text()
+        except OSError:
+            continue  # it has just ended
+        name, rest = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
+        cpu = sum(map(int, rest[11:15])) / TICKS
+        found[int(place.name)] = Process(int(place.name), int(rest[1]), name, cpu, int(rest[21]) * PAGE / MB)
+    return found
+
+
+def descendants(everything: dict[int, Process], root: int) -> list[Process]:
+    """A process and all below it."""
+    children: dict[int, list[Process]] = {}
+    for one in everything.values():
+        children.setdefault(one.parent, []).append(one)
+    out, ask = [], [everything[root]]
+    while ask:
+        out.append(ask.pop())
+        ask += children.get(out[-1].pid, [])
+    return out
+
+
+@dataclass(slots=True)
+class Watch:
+    """Looks at the processes below this one while some work goes on."""
+
+    peak: dict[str, float] = field(default_factory=lambda: {"java": 0.0, "python": 0.0})
+    going: bool = True
+
+    def look(self) -> dict[str, float]:
+        """CPU seconds so far, of the JVM and of Python."""
+        cpu = {"java": 0.0, "python": 0.0}
+        own = os.getpid()
+        for one in descendants(processes(), own):
+            kind = "java" if "java" in one.name else "python"
+            cpu[kind] += one.cpu
+            if one.pid != own:
+                self.peak[kind] = max(self.peak[kind], one.memory)
+        return cpu
+
+    def run(self) -> None:
+        """Look again and again."""
+        while self.going:
+            self.look()
+            time.sleep(BETWEEN_S)
+
+
+def cost_of(work: Callable[[], object]) -> Cost:
+    """What `work` costs, once."""
+    watch = Watch()
+    before, start = watch.look(), time.perf_counter()
+    thread = threading.Thread(target=watch.run, daemon=True)
+    thread.start()
+    work()
+    wall = time.perf_counter() - start
+    watch.going = False
+    thread.join()
+    after = watch.look()
+    return Cost(
+        wall=wall,
+        jvm_cpu=after["java"] - before["java"],
+        python_cpu=after["python"] - before["python"],
+        jvm_peak=watch.peak["java"],
+        python_peak=watch.peak["python"],
+    )
+
+
+def median(costs: Iterable[Cost]) -> Cost:
+    """The median of each figure, of the memory the largest."""
+    all_of = list(costs)
+    middle = {
+        name: statistics.median(getattr(one, name) for one in all_of) for name in ("wall", "jvm_cpu", "python_cpu")
+    }
+    peaks = {name: max(getattr(one, name) for one in all_of) for name in ("jvm_peak", "python_peak")}
+    return Cost(**middle, **peaks)
+
+
+def side_by_side(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str, Cost]:
+    """Each contender once for warming up, then `rounds` times in turns: its medians."""
+    seen: dict[str, list[Cost]] = {name: [] for name in contenders}
+    for number in range(rounds + 1):
+        for name, work in contenders.items():
+            cost = cost_of(work)
+            if number:
+                seen[name].append(cost)
+    return {name: median(costs) for name, costs in seen.items()}

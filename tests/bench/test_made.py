@@ -1,0 +1,94 @@
+"""The made histories are what they say: replayed, they give their truth, and every check of the replay agrees."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from made_history import History
+from made_recording import MadeCluster
+from made_shape import Shape
+from without_spark import events_of, tables_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL = Shape(events=4_000, partitions=2, elections=2, flaps=1, seed=7)
+
+
+def unmatched(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
+    """Checks that did not agree everywhere."""
+    return [(row["check"], row["compared"], row["matched"]) for row in rows if row["compared"] != row["matched"]]
+
+
+def lost(rows: list[dict[str, Any]]) -> list[tuple[int, int, int]]:
+    """Slots of incidents: epoch, first offset, end."""
+    spans = [one for row in rows for one in row["ranges"]]
+    return sorted((one["leader_epoch"], one["first_offset"], one["last_offset"] + 1) for one in spans)
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_made_events_replay_to_their_truth(partition: int) -> None:
+    history = History(SMALL, partition)
+    events = pa.concat_tables(history.tables())
+    assert len(events) == history.truth.events
+    tables = tables_of(events)
+    assert unmatched(tables["conformance"].to_pylist()) == []
+    assert lost(tables["data_loss_incidents"].to_pylist()) == history.truth.lost
+    assert {row["mechanism"] for row in tables["data_loss_incidents"].to_pylist()} == {"acks_one_leader_failure"}
+    cuts = [(row["broker_id"], row["leo_before"], row["leo_after"]) for row in tables["log_truncations"].to_pylist()]
+    assert cuts == history.truth.cuts
+    moves = defaultdict(list)
+    for row in tables["hw_timeline"].to_pylist():
+        if row["role"] == "leader" and row["hw"] != row["hw_before"]:
+            moves[row["leader_epoch"]].append(row["hw"])
+    for epoch, values in history.truth.leader_hw.items():
+        told = [value for k, value in enumerate(values) if value != (values[k - 1] if k else None)]
+        assert moves[epoch] in (told, told[1:])  # the first is what the new leader had as a follower
+
+
+def test_made_recording_is_read_and_replayed_to_its_truth(tmp_path: Path) -> None:
+    truth = MadeCluster(SMALL.named(partitions=4), tmp_path / "made").write()
+    found, cuts = [], []
+    checks: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for events in events_of(tmp_path / "made"):
+        tables = tables_of(events)
+        number = events["partition"][0].as_py()
+        found += [(number, *slots) for slots in lost(tables["data_loss_incidents"].to_pylist())]
+        cuts += [
+            (number, row["broker_id"], row["leo_before"], row["leo_after"])
+            for row in tables["log_truncations"].to_pylist()
+        ]
+        for row in tables["conformance"].to_pylist():
+            checks[row["check"]][0] += row["compared"]
+            checks[row["check"]][1] += row["matched"]
+    assert truth.lost
+    assert found == sorted(truth.lost)
+    assert sorted(cuts) == sorted(truth.cuts)
+    completed = checks.pop("fetch_completion")
+    assert completed[1] > 0.99 * completed[0]
+    assert {name: pair for name, pair in checks.items() if pair[0] != pair[1]} == {}
+
+
+def test_same_shape_gives_the_same_bytes(tmp_path: Path) -> None:
+    def told(folder: Path) -> list[str]:
+        MadeCluster(SMALL, folder).write()
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        return [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+
+    assert told(tmp_path / "a") == told(tmp_path / "b")
+    assert pa.concat_tables(History(SMALL, 1).tables()).equals(pa.concat_tables(History(SMALL, 1).tables()))
+    assert not pa.concat_tables(History(SMALL, 1).tables()).equals(
+        pa.concat_tables(History(SMALL.named(seed=8), 1).tables())
+    )
+
+
+def test_skew_gives_one_partition_its_share() -> None:
+    even, skewed = SMALL.named(partitions=10), SMALL.named(partitions=10, skew=0.9)
+    assert even.batches_of(0) == even.batches_of(9)
+    assert skewed.batches_of(0) > 50 * skewed.batches_of(9)
+    total = sum(skewed.batches_of(k) for k in range(10))
+    assert abs(total - sum(even.batches_of(k) for k in range(10))) <= 10
