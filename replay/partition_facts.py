@@ -291,7 +291,7 @@ class PartitionFacts:
     def is_unconfirmed(self, row: Row) -> bool:
         """Whether the answer of this produce may have reached nobody (`standstill`)."""
         at = phases(row)
-        request = (at.stamp - (row["total_us"] or 0), at.taken, at.stamp)
+        request = (at.stamp - (row["total_us"] or 0), at.taken - (row["ts_error_us"] or 0), at.stamp)
         last = self.connection_ends.get((row["broker_id"], row["connection"] or ""), at.stamp)
         return is_unconfirmed(request, max(last, at.stamp), self.standstills.get(row["broker_id"], ()))
 

@@ -19,7 +19,8 @@ Standstills = Mapping[int, Sequence[tuple[int, int]]]  # broker -> (last line be
 def is_unconfirmed(request: tuple[int, int, int], connection_last: int, standstills: Sequence[tuple[int, int]]) -> bool:
     """Whether a request came and was taken up right after a standstill of its broker, and its connection ended there.
 
-    `request`: when it arrived, was taken up, and was stamped; `connection_last`: last stamp on its connection.
+    `request`: when it arrived, was taken up at the earliest, and was stamped; `connection_last`: last stamp on its
+    connection. Where stamps are whole seconds, a standstill ends as late as its first line may have been written.
     """
     arrival, taken, stamp = request
     return any(
