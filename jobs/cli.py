@@ -86,7 +86,12 @@ def add_input_flags(parser: argparse.ArgumentParser) -> None:
         metavar="V",
         help="Kafka's version, as 3.9.0 (default: the manifest's, else what the logs tell)",
     )
-    group.add_argument("--log-layout", metavar="NAME", help="layout of the log lines (default: told from the lines)")
+    group.add_argument(
+        "--log-layout",
+        metavar="NAME",
+        help="what log lines are taken for where they could be of two layouts, as apache, strimzi4, ecs "
+        "(default: told from the lines; docs/recording.md names all)",
+    )
 
 
 def only_recording(root: str) -> argparse.Namespace:

@@ -35,6 +35,9 @@ BATCH_ROWS = 50_000
 _FOLDER = re.compile(r"(?:^|/)([^/]+)-(\d+)(?:\.[0-9a-f]{32}-(?:delete|stray|future))?/[^/]+$")
 _CONTINUATION = re.compile(r"\s|$|Caused by: |Suppressed: |[\w.$]+(?:Exception|Error|Throwable)\b|\}|\]|\)")
 _UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffd]")
+_START_UP = re.compile(
+    r"(?:\x1b\[[\d;]*m)*kafka (?:\x1b\[[\d;]*m)*\d\d:\d\d:\d\d\.\d+ "
+)  # Bitnami's, before the broker
 _HOUR = 3_600_000_000
 _SETTINGS = "KafkaConfig values:"
 _OBJECT_BEGINNING = 12  # characters by which a log's JSON objects begin alike
@@ -181,10 +184,10 @@ class LogLines:
 
     def finish(self, *, cut: bool = False) -> None:
         """Take what still waits. `cut`: the last line has no end."""
-        if self._bounds is not None:
-            settled = list(self._bounds.settle())
-            last = settled[-1][0] if cut and self._layout.ends_with_text and settled else None
-            self._settle(item for item in settled if item[0] is not last)
+        while self._bounds is not None and (settled := list(self._bounds.settle())):
+            last = settled.pop().item if cut and self._layout.ends_with_text else None
+            cut = False
+            self._settle(settled)  # what goes on within a line that was cut comes back, and waits again
             if last is not None:
                 self._sink.reject(last.line, "cut off before its end", last.text)
         self._reject_head()
@@ -199,6 +202,9 @@ class LogLines:
     def _continue(self, text: str, line: int) -> None:
         """A line without a stamp: part of the one before it (a stack trace, a list of settings), or garbage."""
         head = self._head
+        if _START_UP.match(text):
+            self._sink.counts.no_interest["", "start-up script"] += 1
+            return
         if _UNREADABLE.search(text) or not self._follows or (head is None and not _CONTINUATION.match(text)):
             reason = "neither a log line nor part of the one before" if self._follows else "not a log line"
             self._sink.reject(line, reason, text)
@@ -240,7 +246,7 @@ def parse_file(recording: Recording, source: Source, part: Range | None = None) 
         if sink.waiting >= BATCH_ROWS:
             yield Batch(sink.take_facts(), sink.take_rejected(), None)
     if isinstance(parser, LogLines | PrefixedLines):
-        parser.finish(cut=bool(outcome.broken) or outcome.unended)
+        parser.finish(cut=outcome.unended)
     if outcome.broken:
         sink.reject(number, outcome.broken, None)
     counts = sink.counts

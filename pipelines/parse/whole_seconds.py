@@ -77,6 +77,8 @@ class Bounds:
             after = self._answered.get(connection, -spent) + spent
             if after <= latest:
                 reached = max(reached, after)
+            else:  # a line between is missing, or the duration is nonsense
+                written = written._replace(spent=0)
             if len(self._answered) > _MOST_CONNECTIONS:
                 self._answered.clear()
             self._answered[connection] = reached
