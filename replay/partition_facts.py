@@ -20,6 +20,7 @@ from replay.rows import Row, is_by_replica
 from replay.sessions import LEFT_OUT
 from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import Standstills, is_unconfirmed
+from replay.versions import protocol_told, version_told
 from replay.windows import line_window, phases
 from replay.zookeeper_view import zookeeper_votes
 
@@ -128,11 +129,11 @@ class PartitionFacts:
     def read_configuration(self) -> None:
         """min.insync.replicas: the topic's, else the cluster's default, else the brokers'; the lag; the version."""
         rows = [*self.cluster, *self.by_kind["config_change"]]
-        named = [r for r in rows if r["kind"] == "broker_lifecycle" and r["name"] == "version" and r["value"]]
-        if self.kafka_version is None and named:
-            self.kafka_version = named[0]["value"]
+        fetches = self.by_kind["fetch"]
+        self.kafka_version = self.kafka_version or version_told(rows, fetches)
         protocols = [r["value"] for r in rows if r["kind"] == "config_change" and r["name"] == PROTOCOL_SETTING]
-        self.inter_broker_protocol = self.inter_broker_protocol or next(iter(protocols), None)
+        stated_protocol = self.inter_broker_protocol or next(iter(protocols), None)
+        self.inter_broker_protocol = stated_protocol or protocol_told(fetches, self.kafka_version)
         stated = {name: value for name, value in self.settings.items() if value is not None}
         for row in rows:
             if row["kind"] != "config_change" or not (row["value"] or "").isdigit():
