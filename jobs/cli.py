@@ -292,6 +292,7 @@ def _summary(run: Run) -> dict[str, Any]:
         "run_id": run.run_id,
         "warehouse": run.warehouse.path,
         "durations": run.durations,
+        "warnings": _warnings(run),
         "validation": {"errors": validation.errors, "warnings": validation.warnings} if validation else None,
         "report": run.report.as_dict() if run.report else None,
     }
@@ -301,6 +302,8 @@ def _print_outcome(run: Run) -> None:
     """A run for people: what was found, and where to look."""
     if run.report is not None:
         print(run.report.terminal(sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    for sentence in _warnings(run):
+        print(f"warning:    {sentence}")
     print(f"tables:     {run.warehouse.path}")
     if run.report_path is not None:
         print(f"report:     {run.report_path}")
@@ -308,6 +311,13 @@ def _print_outcome(run: Run) -> None:
         failed = f"{run.validation.errors} errors, {run.validation.warnings} warnings"
         pages = f"; see {run.validation.docs_path}" if run.validation.docs_path else ""
         print(f"validation: {failed}{pages}")
+
+
+def _warnings(run: Run) -> list[str]:
+    """What the inputs show to be wrong with what was said of them."""
+    from pipelines.clocks import sentences
+
+    return sentences(run.inputs)
 
 
 def _exit_code(run: Run, *, fail_on_loss: bool) -> int:
