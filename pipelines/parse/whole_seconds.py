@@ -57,7 +57,7 @@ class Bounds:
         self._lines: list[tuple[Waiting, Written | None]] = []
         self._earliest: list[int] = []  # of each waiting line, by what came before it
         self._reached = 0
-        self._answered: dict[str, int] = {}  # earliest time of each connection's last line
+        self._answered: dict[str, tuple[int, str]] = {}  # of each connection's last line: earliest time, text
 
     def add(self, item: Waiting, written: Written | None) -> Iterator[Settled]:
         """Take one more line (None: it has no time of its own); hand out those whose bounds are settled."""
@@ -74,14 +74,14 @@ class Bounds:
                 self._answered.clear()
         reached = max(earliest, self._reached)
         if connection is not None:
-            after = self._answered.get(connection, -spent) + spent
-            if after <= latest:
-                reached = max(reached, after)
-            else:  # a line between is missing, or the duration is nonsense
+            before, text = self._answered.get(connection, (-spent, ""))
+            if text != item.text and before + spent <= latest:
+                reached = max(reached, before + spent)
+            else:  # the line once more, or lines out of order, or a duration that is nonsense
                 written = written._replace(spent=0)
             if len(self._answered) > _MOST_CONNECTIONS:
                 self._answered.clear()
-            self._answered[connection] = reached
+            self._answered[connection] = reached, item.text
         self._reached = reached
         self._lines.append((item, written))
         self._earliest.append(reached)

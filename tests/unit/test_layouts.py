@@ -470,10 +470,10 @@ def test_a_runtimes_file_is_read_whole_for_its_lines_come_in_parts(tmp_path: Pat
 # -- whole seconds
 
 
-def bounds(lines: Iterable[Written | None]) -> list[tuple[int, int]]:
+def bounds(lines: Iterable[Written | None], texts: str | None = None) -> list[tuple[int, int]]:
     gathered, out = Bounds(), []
     for k, written in enumerate(lines):
-        out += gathered.add(Waiting("", None, k, 0), written)
+        out += gathered.add(Waiting(f"{k}" if texts is None else texts[k], None, k, 0), written)
     out += gathered.settle()
     assert [settled.item.line for settled in out] == list(range(len(out)))
     return [(settled.earliest, settled.latest) for settled in out]
@@ -506,6 +506,11 @@ def test_where_time_goes_back_the_order_starts_anew() -> None:
 
 def test_a_duration_that_cannot_be_is_left_aside() -> None:
     assert bounds([second(0, "c"), second(0, "c", 5_000_000)]) == [(0, 999_999), (0, 999_999)]
+
+
+def test_a_line_said_twice_takes_no_time() -> None:
+    once = second(0, "c", 600_000)
+    assert bounds([second(0, "c"), once, once], "abb") == [(0, 399_999), (600_000, 999_999), (600_000, 999_999)]
 
 
 @pytest.mark.parametrize("seed", range(20))
