@@ -173,12 +173,12 @@ class LogLines:
             self._glued(text, line)
 
     def _glued(self, text: str, line: int) -> None:
-        """A broker that was killed within a line goes on in it when it starts again."""
+        """A broker that was killed within a line goes on in it when it starts again; what comes last may be whole."""
         if text.startswith("{"):
             again = text.rfind(text[:_OBJECT_BEGINNING], _OBJECT_BEGINNING)
         else:
-            found = layouts.BEGINNING.search(text, layouts.WHOLE_SECONDS)
-            again = -1 if found is None else found.start()
+            found = layouts.BEGINNING.finditer(text, layouts.WHOLE_SECONDS)
+            again = max((beginning.start() for beginning in found), default=-1)
         if again > 0:
             self.parse(text[again:], line)
 
