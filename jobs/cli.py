@@ -86,7 +86,12 @@ def add_input_flags(parser: argparse.ArgumentParser) -> None:
         metavar="V",
         help="Kafka's version, as 3.9.0 (default: the manifest's, else what the logs tell)",
     )
-    group.add_argument("--log-layout", metavar="NAME", help="layout of the log lines (default: told from the lines)")
+    group.add_argument(
+        "--log-layout",
+        metavar="NAME",
+        help="what log lines are taken for where they could be of two layouts, as apache, strimzi4, ecs "
+        "(default: told from the lines; docs/recording.md names all)",
+    )
 
 
 def only_recording(root: str) -> argparse.Namespace:
@@ -287,6 +292,7 @@ def _summary(run: Run) -> dict[str, Any]:
         "run_id": run.run_id,
         "warehouse": run.warehouse.path,
         "durations": run.durations,
+        "warnings": _warnings(run),
         "validation": {"errors": validation.errors, "warnings": validation.warnings} if validation else None,
         "report": run.report.as_dict() if run.report else None,
     }
@@ -296,6 +302,8 @@ def _print_outcome(run: Run) -> None:
     """A run for people: what was found, and where to look."""
     if run.report is not None:
         print(run.report.terminal(sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    for sentence in _warnings(run):
+        print(f"warning:    {sentence}")
     print(f"tables:     {run.warehouse.path}")
     if run.report_path is not None:
         print(f"report:     {run.report_path}")
@@ -303,6 +311,13 @@ def _print_outcome(run: Run) -> None:
         failed = f"{run.validation.errors} errors, {run.validation.warnings} warnings"
         pages = f"; see {run.validation.docs_path}" if run.validation.docs_path else ""
         print(f"validation: {failed}{pages}")
+
+
+def _warnings(run: Run) -> list[str]:
+    """What the inputs show to be wrong with what was said of them."""
+    from pipelines.clocks import sentences
+
+    return sentences(run.inputs)
 
 
 def _exit_code(run: Run, *, fail_on_loss: bool) -> int:

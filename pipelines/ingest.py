@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from pipelines.clocks import together, turns_of
 from pipelines.inputs import inputs_of, told
 from pipelines.inspection import findings
 from pipelines.parse.files import Range, parse_file
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from pipelines.clocks import Turns
     from pipelines.recording import Recording, Source
 
 FACT, REJECTED, COUNTS = "fact", "rejected", "counts"
@@ -165,15 +167,17 @@ def _tasks(works: list[Work], parallelism: int) -> list[list[Work]]:
 
 def _tagged(recording: Recording, work: Work, *, counts_only: bool) -> Iterator[pa.RecordBatch]:
     notes: set[tuple[str, str]] = set()
+    turns: Turns = {}
     for batch in parse_file(recording, work.source, work.part):
         if batch.facts is not None:
             notes |= _noted(batch.facts)
+            turns = together(turns, turns_of(batch.facts))
             if not counts_only:
                 yield _widened(batch.facts, FACT)
         if batch.rejected is not None and not counts_only:
             yield _widened(batch.rejected, REJECTED)
         if batch.counts is not None:
-            row = {"counts": [told(work.source, work.part, batch.counts, notes)]}
+            row = {"counts": [told(work.source, work.part, batch.counts, notes, turns)]}
             yield _widened(pa.RecordBatch.from_pydict(row), COUNTS)
 
 

@@ -6,11 +6,13 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from pipelines.clocks import clocks_off, together
 from pipelines.parse.rows import GAP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pipelines.clocks import Turns
     from pipelines.parse.files import Range
     from pipelines.parse.rows import FileCounts
     from pipelines.recording import Source
@@ -19,7 +21,7 @@ _SUMS = ("bytes", "lines", "facts", "rejected", "repeated")
 _MOST_SILENCES = 1000
 
 
-def told(source: Source, part: Range | None, counts: FileCounts, notes: Iterable[tuple[str, str]]) -> str:
+def told(source: Source, part: Range | None, counts: FileCounts, notes: Iterable[tuple[str, str]], turns: Turns) -> str:
     """One file's counts, or one range's, as JSON."""
     return json.dumps(
         {
@@ -35,19 +37,22 @@ def told(source: Source, part: Range | None, counts: FileCounts, notes: Iterable
             "no_interest": _nested(counts.no_interest),
             "kinds": _nested(counts.kinds),
             "notes": sorted(notes),
+            "turns": together(turns),
         },
         sort_keys=True,
     )
 
 
 def inputs_of(counts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One entry per file, by name; the ranges of a file are put together."""
+    """One entry per file, by name; the ranges of a file are put together. Whose clock is off stands with each."""
     files: dict[str, dict[str, Any]] = {}
     for part in sorted(counts, key=lambda part: (part["path"], part["first_line"])):
         whole = files.get(part["path"])
         files[part["path"]] = part if whole is None else _joined(whole, part)
+    off = clocks_off([(whole["broker_id"], whole.pop("turns", {})) for whole in files.values()])
     for whole in files.values():
         whole.pop("first_line", None)
+        whole["clock_off_us"] = off.get(whole["broker_id"])
     return list(files.values())
 
 
@@ -71,5 +76,6 @@ def _joined(whole: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
             outer: dict(sorted((Counter(whole[name].get(outer, {})) + Counter(part[name].get(outer, {}))).items()))
             for outer in sorted({*whole[name], *part[name]})
         }
+    joined["turns"] = together(whole.get("turns", {}), part.get("turns", {}))
     joined["notes"] = sorted({*map(tuple, whole["notes"]), *map(tuple, part["notes"])})
     return joined

@@ -6,6 +6,7 @@ from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from pipelines.clocks import sentences
 from pipelines.parse.rows import GAP
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def findings(inputs: list[dict[str, Any]], manifest: Manifest) -> dict[str, Any]
         "files": [_file(entry) for entry in inputs if entry["content"] in {"log", "metadata dump", "unknown"}],
         "gaps": gaps[:_MOST_GAPS],
         "rejected_lines": sum(entry["rejected"] for entry in inputs),
-        "answers": _answers(brokers, contents, gaps, sum(entry["rejected"] for entry in inputs)),
+        "answers": _answers(brokers, contents, gaps, sum(entry["rejected"] for entry in inputs)) + sentences(inputs),
     }
 
 
@@ -97,6 +98,7 @@ def _file(entry: dict[str, Any]) -> dict[str, Any]:
     return {
         "path": entry["path"],
         "is": entry["content"],
+        **({"layout": entry["layout"]} if entry["layout"] else {}),
         "lines": entry["lines"],
         "facts": entry["facts"],
         "rejected": entry["rejected"],

@@ -158,8 +158,11 @@ def standstills_of_brokers(facts: DataFrame) -> dict[int, list[tuple[int, int]]]
     )
     stamp = F.unix_micros("ts")
     before = F.lag(stamp).over(Window.partitionBy("broker_id").orderBy(stamp))
-    gaps = lines.select("broker_id", before.alias("before"), stamp.alias("after")).where(
-        F.col("after") - F.col("before") >= STANDSTILL_US
+    latest = stamp + F.coalesce("ts_error_us", F.lit(0))
+    gaps = (
+        lines.select("broker_id", before.alias("before"), stamp.alias("stamp"), latest.alias("after"))
+        .where(F.col("stamp") - F.col("before") >= STANDSTILL_US)
+        .drop("stamp")
     )
     out: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for row in sorted(gaps.collect()):
@@ -179,10 +182,11 @@ def own_logs(facts: DataFrame) -> frozenset[int]:
 def connection_ends(facts: DataFrame, standstills: dict[int, list[tuple[int, int]]]) -> dict[tuple[int, str], int]:
     """Last stamp on each connection that had a produce answered right after a standstill."""
     stamp = F.unix_micros("ts")
+    earliest = stamp - F.coalesce("ts_error_us", F.lit(0))
     awake = [
-        (F.col("broker_id") == broker) & stamp.between(after, after + 10 * AWAKE_US)
+        (F.col("broker_id") == broker) & earliest.between(before, after + 10 * AWAKE_US)
         for broker, spans in sorted(standstills.items())
-        for _, after in spans
+        for before, after in spans
     ]
     if not awake:
         return {}

@@ -11,7 +11,7 @@ import msgspec
 from pyarrow import fs
 
 from pipelines.parse.clock import zone
-from pipelines.parse.layout import LAYOUTS
+from pipelines.parse.layout import LAYOUT_NAMES
 from schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -167,8 +167,8 @@ def _overridden(
     for name in zones.values():
         zone(name)
     layout = log_layout or manifest.log_layout
-    if layout is not None and layout not in LAYOUTS:
-        message = f"unknown log layout {layout!r}: known are {', '.join(sorted(LAYOUTS))}"
+    if layout is not None and layout not in LAYOUT_NAMES:
+        message = f"unknown log layout {layout!r}: known are {', '.join(sorted(LAYOUT_NAMES))}"
         raise InputError(message)
     return replace(
         manifest,

@@ -21,6 +21,8 @@ class Draft:
         source = {"source_file": row["source_file"], "source_line": row["source_line"]} if row else {}
         if row and row["correlation_id"] is not None:
             source["request_id"] = f"{row['broker_id']}/{row['connection']}/{row['correlation_id']}"
+        if row and row["ts_error_us"] is not None:
+            source["ts_error_us"] = row["ts_error_us"]
         self.kind = kind
         self.row = row
         self.fields = {"kind": kind, "ts": est, "ts_lo": min(lo, est), "ts_hi": max(hi, est), **source, **fields}

@@ -20,6 +20,7 @@ from replay.rows import Row, is_by_replica
 from replay.sessions import LEFT_OUT
 from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import Interval, Standstills, is_unconfirmed
+from replay.versions import protocol_told, version_told
 from replay.windows import line_window, phases
 from replay.zookeeper_view import zookeeper_votes
 
@@ -129,11 +130,11 @@ class PartitionFacts:
     def read_configuration(self) -> None:
         """min.insync.replicas: the topic's, else the cluster's default, else the brokers'; the lag; the version."""
         rows = [*self.cluster, *self.by_kind["config_change"]]
-        named = [r for r in rows if r["kind"] == "broker_lifecycle" and r["name"] == "version" and r["value"]]
-        if self.kafka_version is None and named:
-            self.kafka_version = named[0]["value"]
+        fetches = self.by_kind["fetch"]
+        self.kafka_version = self.kafka_version or version_told(rows, fetches)
         protocols = [r["value"] for r in rows if r["kind"] == "config_change" and r["name"] == PROTOCOL_SETTING]
-        self.inter_broker_protocol = self.inter_broker_protocol or next(iter(protocols), None)
+        stated_protocol = self.inter_broker_protocol or next(iter(protocols), None)
+        self.inter_broker_protocol = stated_protocol or protocol_told(fetches, self.kafka_version)
         stated = {name: value for name, value in self.settings.items() if value is not None}
         for row in rows:
             if row["kind"] != "config_change" or not (row["value"] or "").isdigit():
@@ -292,7 +293,8 @@ class PartitionFacts:
     def is_unconfirmed(self, row: Row) -> bool:
         """Whether the answer of this produce may have reached nobody (`standstill`)."""
         at = phases(row)
-        request = Interval(at.stamp - (row["total_us"] or 0), at.taken, at.completed, at.stamp)
+        early = row["ts_error_us"] or 0  # whole-second stamps: it may have been so much earlier
+        request = Interval(at.stamp - (row["total_us"] or 0), at.taken - early, at.completed - early, at.stamp)
         last = self.connection_ends.get((row["broker_id"], row["connection"] or ""), at.stamp)
         return is_unconfirmed(request, max(last, at.stamp), self.standstills.get(row["broker_id"], ()))
 

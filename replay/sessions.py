@@ -37,6 +37,7 @@ CACHED = ("fetch_offset", "current_leader_epoch", "last_fetched_epoch", "followe
 
 LINE_FIELDS = (
     "ts",
+    "ts_error_us",
     "connection",
     "correlation_id",
     "source_line",

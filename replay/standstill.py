@@ -34,7 +34,8 @@ def is_unconfirmed(request: Interval, connection_last: int, standstills: Sequenc
     """Whether a request came and was handled right after a standstill of its broker, and its connection ended there.
 
     `connection_last`: last stamp on its connection. Answered later than right after, it had waited for followers: then
-    the broker was no longer alone.
+    the broker was no longer alone. Where stamps are whole seconds, `taken` and `completed` are the earliest, and a
+    standstill ends as late as its first line may have been written.
     """
     return any(
         before <= request.arrival

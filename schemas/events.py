@@ -65,6 +65,12 @@ REPLICATION_EVENTS = Table(
         required("ts", TIMESTAMP, "Best estimate of when the effect happened, on the acting broker's clock."),
         required("ts_lo", TIMESTAMP, "Earliest time it can have happened."),
         required("ts_hi", TIMESTAMP, "Latest time it can have happened."),
+        Column(
+            "ts_error_us",
+            INT64,
+            "ts, ts_lo and ts_hi alike may be off by so much to either side: the line's stamp is a whole second.",
+            unit="us",
+        ),
         required("kind", STRING, "What the effect is.", values=EVENT_KINDS),
         Column("broker_id", INT32, "Broker on whose log or state it acts; null: the controller's decision."),
         Column("leader_epoch", INT32, "Leader epoch that the effect belongs to; null: the broker had no role yet."),

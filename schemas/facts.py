@@ -72,6 +72,12 @@ FACTS = Table(
         ),
         required("source_line", INT64, "1-based line in that file, after decompression.", unit="line"),
         Column("ts", TIMESTAMP, "The line's stamp (or the record's CreateTime) in UTC; null for files without times."),
+        Column(
+            "ts_error_us",
+            INT64,
+            "How much earlier or later than ts the line may have been written: its stamp is a whole second; null: not.",
+            unit="us",
+        ),
         Column("topic", STRING, "Topic name, if the line has it."),
         Column("topic_id", STRING, "Topic id, if the line has it."),
         Column("partition", INT32, "Partition; null for facts about a broker or a request as a whole."),

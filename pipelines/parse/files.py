@@ -8,21 +8,24 @@ from __future__ import annotations
 import re
 from enum import Enum
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pipelines.parse import layout as layouts
 from pipelines.parse.checkpoints import Checkpoint, checkpoint_name
 from pipelines.parse.clock import ZoneClock
 from pipelines.parse.metadata_dump import MetadataDump
+from pipelines.parse.prefix import PrefixedLines, by_container, taken_off
 from pipelines.parse.reading import Outcome, read_lines
 from pipelines.parse.request_log import PREFIX, Context, RequestLog
 from pipelines.parse.rows import FactSink, FileCounts, line_identity
 from pipelines.parse.segment_dump import DUMPING, SegmentDump
 from pipelines.parse.server_log import ServerLog
+from pipelines.parse.whole_seconds import SECOND, Bounds, Settled, Waiting, Written
 from replay.rows import METADATA_LOG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
@@ -32,8 +35,14 @@ BATCH_ROWS = 50_000
 _FOLDER = re.compile(r"(?:^|/)([^/]+)-(\d+)(?:\.[0-9a-f]{32}-(?:delete|stray|future))?/[^/]+$")
 _CONTINUATION = re.compile(r"\s|$|Caused by: |Suppressed: |[\w.$]+(?:Exception|Error|Throwable)\b|\}|\]|\)")
 _UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffd]")
+_START_UP = re.compile(
+    r"(?:\x1b\[[\d;]*m)*kafka (?:\x1b\[[\d;]*m)*\d\d:\d\d:\d\d\.\d+ "
+)  # Bitnami's, before the broker
 _HOUR = 3_600_000_000
 _SETTINGS = "KafkaConfig values:"
+_OBJECT_BEGINNING = 12  # characters by which a log's JSON objects begin alike
+_CONNECTION = re.compile(r'"connection":"([^"]+)"| from connection (?P<text>\S+?);')
+_TOTAL = re.compile(r'"totalTimeMs":(\d{1,12}(?:\.\d{1,9})?)|;totalTime:(?P<text>\d{1,12}(?:\.\d{1,9})?)')
 
 
 class Content(Enum):
@@ -72,74 +81,154 @@ class LogLines:
     def __init__(self, sink: FactSink, layout: layouts.Layout, clock: ZoneClock, *, within: bool = False) -> None:
         """`within`: the lines start in the middle of a file, so that the first may belong to one before."""
         self._sink = sink
-        self._split = layout.split
+        self._layout = layout
+        self._whole = layout.whole
+        self._otherwise = layouts.Form(layout).otherwise
         self._clock = clock
         self._stamps = layouts.StampReader()
         self._requests = RequestLog()
         self._server = ServerLog(sink)
-        self._head: tuple[layouts.LogLine, int, int, int] | None = None  # a stamped line whose logger has not come yet
+        self._head: tuple[str, layouts.LogLine, int, int, int] | None = None  # a line whose logger has not come yet
         self._settings: tuple[int, int] | None = None  # time of the list of settings that the lines belong to
         self._follows = within
-        self._glued = layout.head.search
+        self._bounds: Bounds | None = None  # from the first stamp on that is a whole second
 
-    def parse(self, text: str, line: int) -> None:
-        """Add the line's facts, count it, or reject it."""
-        parts = self._split(text)
+    def parse(self, text: str, line: int, taken: str | None = None) -> None:
+        """Add the line's facts, count it, or reject it. `taken`: when a container's runtime took it."""
+        parts = self._whole(text) or self._otherwise(text)
         if parts is None:
-            self._continue(text, line)
+            if self._bounds is None:
+                self._continue(text, line)
+            else:
+                self._settle(self._bounds.add(Waiting(text, None, line, 0), None))
             return
+        stamp = parts.stamp
         try:
-            local = self._stamps.micros(parts.stamp)
+            local = self._stamps.micros(stamp)
         except ValueError:
             self._sink.reject(line, "a time that cannot be", text)
             return
-        self.finish()
-        ts = self._clock.utc(local)
+        if len(stamp) == layouts.MILLISECONDS and stamp[-1] != "Z":
+            ts = self._clock.utc(local)
+        else:
+            ahead = layouts.offset_of(stamp)
+            ts = self._clock.utc(local) if ahead is None else local - ahead
+            if self._bounds is None and len(stamp) == layouts.WHOLE_SECONDS:
+                self._bounds = Bounds()
+        if self._bounds is None:
+            self._take(text, parts, line, local, ts)
+        else:
+            self._settle(self._bounds.add(Waiting(text, parts, line, local), self._written(parts, ts, taken)))
+
+    def _written(self, parts: layouts.LogLine, ts: int, taken: str | None) -> Written:
+        """Between when the line was written; a runtime's own time is finer than a whole second that it lies in."""
+        whole = len(parts.stamp) == layouts.WHOLE_SECONDS
+        written = Written(ts, ts + SECOND - 1 if whole else ts, *connection_of(parts.text))
+        if whole and taken is not None:
+            try:
+                told = self._stamps.micros(taken) - (layouts.offset_of(taken) or 0)
+            except ValueError:
+                return written
+            if ts <= told < ts + SECOND:
+                return written._replace(earliest=told, latest=told)
+        return written
+
+    def _settle(self, settled: Iterable[Settled]) -> None:
+        """Take the lines whose times are settled, each in the middle of what is possible."""
+        for (text, parts, line, local), earliest, latest in settled:
+            if parts is None:
+                self._continue(text, line)
+                continue
+            if latest > earliest:
+                self._sink.ts_errors[line] = (latest - earliest + 1) // 2
+            self._take(text, parts, line, local, (earliest + latest) // 2)
+
+    def _take(self, text: str, parts: layouts.LogLine, line: int, local: int, ts: int) -> None:
+        """A stamped line."""
+        self._reject_head()
         self._sink.counts.saw(ts)
         self._follows = True
         self._settings = None
-        if parts.text.startswith(PREFIX):
-            self._request(parts, line, local, ts)
+        if "\n" in parts.text:
+            first, *others = parts.text.rstrip("\n").split("\n")
+            self._take(first, parts._replace(text=first), line, local, ts)
+            for other in others:
+                self._continue(other, line)
+        elif parts.text.startswith(PREFIX):
+            self._request(text, parts, line, local, ts)
         elif parts.logger is None:
-            self._head = (parts, line, local, ts)
+            self._head = (text, parts, line, local, ts)
         elif not self._server.parse(parts, line, local, ts):
             self._sink.counts.no_interest[parts.level, parts.logger] += 1
+            if parts.text.startswith(_SETTINGS):
+                self._settings = (local, ts)
 
-    def _request(self, parts: layouts.LogLine, line: int, local: int, ts: int) -> None:
+    def _request(self, text: str, parts: layouts.LogLine, line: int, local: int, ts: int) -> None:
         reason: str | None = "request line cut off before its end"
         if parts.logger is not None:
             identity = line_identity(self._sink.broker_id, local, parts.level, parts.logger, parts.text)
             reason = self._requests.parse(parts.text, Context(self._sink, identity, line, ts, parts.level))
-        if reason is None:
-            return
-        self._sink.reject(line, reason, f"[{parts.stamp}] {parts.level} {parts.text}")
-        glued = self._glued(parts.text)  # a broker killed within a line goes on in it when it starts again
-        if glued is not None:
-            logger = "" if parts.logger is None else f" ({parts.logger})"
-            self.parse(parts.text[glued.start() :] + logger, line)
+        if reason is not None:
+            self._sink.reject(line, reason, text)
+            self._glued(text, line)
 
-    def finish(self) -> None:
+    def _glued(self, text: str, line: int) -> None:
+        """A broker that was killed within a line goes on in it when it starts again; what comes last may be whole."""
+        if text.startswith("{"):
+            again = text.rfind(text[:_OBJECT_BEGINNING], _OBJECT_BEGINNING)
+        else:
+            found = layouts.BEGINNING.finditer(text, layouts.WHOLE_SECONDS)
+            again = max((beginning.start() for beginning in found), default=-1)
+        if again > 0:
+            self.parse(text[again:], line)
+
+    def finish(self, *, cut: bool = False) -> None:
+        """Take what still waits. `cut`: the last line has no end."""
+        while self._bounds is not None and (settled := list(self._bounds.settle())):
+            last = settled.pop().item if cut and self._layout.ends_with_text else None
+            cut = False
+            self._settle(settled)  # what goes on within a line that was cut comes back, and waits again
+            if last is not None:
+                self._sink.reject(last.line, "cut off before its end", last.text)
+        self._reject_head()
+
+    def _reject_head(self) -> None:
         """Settle a stamped line that stopped before its logger and had nothing after it: it was cut off."""
         if self._head is not None:
-            parts, line, _, _ = self._head
-            self._sink.reject(line, "cut off before its end", f"[{parts.stamp}] {parts.level} {parts.text}")
+            text, _, line, _, _ = self._head
+            self._sink.reject(line, "cut off before its end", text)
             self._head = None
 
     def _continue(self, text: str, line: int) -> None:
         """A line without a stamp: part of the one before it (a stack trace, a list of settings), or garbage."""
         head = self._head
+        if _START_UP.match(text):
+            self._sink.counts.no_interest["", "start-up script"] += 1
+            return
         if _UNREADABLE.search(text) or not self._follows or (head is None and not _CONTINUATION.match(text)):
             reason = "neither a log line nor part of the one before" if self._follows else "not a log line"
             self._sink.reject(line, reason, text)
+            if text.startswith("{"):
+                self._glued(text, line)
             return
         counts = self._sink.counts
         if head is not None:
-            parts, _, local, ts = head
+            _, parts, _, local, ts = head
             self._head = None
             self._settings = (local, ts) if parts.text.startswith(_SETTINGS) else None
             counts.no_interest[parts.level, "lines of many"] += 1
         if self._settings is None or not self._server.broker_setting(line, *self._settings, text):
             counts.no_interest["", "continued"] += 1
+
+
+def connection_of(text: str) -> tuple[str | None, int]:
+    """The connection of a request line, and the microseconds from the request's arrival to its line."""
+    if not text.startswith(PREFIX):
+        return None, 0
+    connection, total = _CONNECTION.search(text), _TOTAL.search(text)
+    if connection is None or total is None:
+        return None, 0
+    return connection[1] or connection["text"], int(float(total[1] or total["text"]) * 1000)
 
 
 def parse_file(recording: Recording, source: Source, part: Range | None = None) -> Iterator[Batch]:
@@ -156,8 +245,8 @@ def parse_file(recording: Recording, source: Source, part: Range | None = None) 
             number += 1
         if sink.waiting >= BATCH_ROWS:
             yield Batch(sink.take_facts(), sink.take_rejected(), None)
-    if isinstance(parser, LogLines):
-        parser.finish()
+    if isinstance(parser, LogLines | PrefixedLines):
+        parser.finish(cut=outcome.unended)
     if outcome.broken:
         sink.reject(number, outcome.broken, None)
     counts = sink.counts
@@ -182,9 +271,9 @@ def _head_of(source: Source) -> list[str]:
 class _Refused:
     """A file that is nothing known: said once, its lines are only counted."""
 
-    def __init__(self, sink: FactSink, first: list[str]) -> None:
+    def __init__(self, sink: FactSink, reason: str, first: list[str]) -> None:
         """Reject the file as a whole, showing its first line."""
-        sink.reject(0, "not a Kafka log, dump or checkpoint: no line has a known form", first[0] if first else None)
+        sink.reject(0, reason, first[0] if first else None)
         self._sink = sink
 
     def parse(self, text: str, line: int) -> None:
@@ -220,10 +309,47 @@ def content_of(source: Source, first: list[str]) -> Content:
     return Content.LOG if sample else Content.NOTHING
 
 
-def layout_of(recording: Recording, first: list[str]) -> layouts.Layout | None:
-    """How a log's lines are laid out: as the user says, else as most of the first lines are."""
-    name = recording.manifest.log_layout
-    return layouts.detect(first[: layouts.DETECTION_LINES]) if name is None else layouts.LAYOUTS[name]
+class Lines(NamedTuple):
+    """How a log's lines are written: `container` is whose lines they are, where a prefix before each says so."""
+
+    layout: layouts.Layout
+    prefixed: bool
+    container: str | None
+
+    def stamps(self, lines: Iterable[str]) -> Iterator[int]:
+        """The printed times of lines that have one, on the clock that printed them; microseconds."""
+        split, reader = layouts.Form(self.layout).split, layouts.StampReader()
+        for line in lines:
+            parts = split(taken_off(line).text if self.prefixed else line)
+            try:
+                if parts is not None and layouts.offset_of(parts.stamp) is None:
+                    yield reader.micros(parts.stamp)
+            except ValueError:
+                continue
+
+
+def lines_of(recording: Recording, first: list[str]) -> Lines | str:
+    """How a log's lines are written: as the user says, else as most of the first lines are; a text: why not known."""
+    named = layouts.LAYOUT_NAMES.get(recording.manifest.log_layout or "")
+    for sample in (first[: layouts.DETECTION_LINES], first):
+        bare = layouts.detect(sample)
+        count, lines = bare[0], None if bare[1] is None else Lines(bare[1], prefixed=False, container=None)
+        known = {
+            container: found
+            for container, theirs in by_container(sample).items()
+            if (found := layouts.detect(theirs))[1] is not None
+        }
+        if sum(map(itemgetter(0), known.values())) > count:
+            if len(known) > 1:
+                names = ", ".join(sorted(name or "none" for name in known))
+                return f"lines of several containers ({names}): give each broker's as files of their own"
+            ((container, (_, layout)),) = known.items()
+            lines = Lines(layout, prefixed=True, container=container) if layout is not None else None
+        if lines is not None:
+            return lines if named is None else lines._replace(layout=layouts.LAYOUTS[named])
+    if named is not None:
+        return Lines(layouts.LAYOUTS[named], prefixed=False, container=None)
+    return "not a Kafka log, dump or checkpoint: no line has a known form"
 
 
 def _parser(recording: Recording, source: Source, sink: FactSink, first: list[str], part: Range | None) -> _Lines:
@@ -238,33 +364,27 @@ def _parser(recording: Recording, source: Source, sink: FactSink, first: list[st
         return SegmentDump(sink, _place_of(source))
     if content is Content.NOTHING:
         return _Nothing()
-    layout = layout_of(recording, first)
-    if layout is None:
+    lines = lines_of(recording, first)
+    if isinstance(lines, str):
         sink.counts.content = "unknown"
-        return _Refused(sink, first)
-    sink.counts.layout = layout.name
+        return _Refused(sink, lines, first)
+    sink.counts.layout = f"{lines.layout.name}, prefixed" if lines.prefixed else lines.layout.name
     name = recording.manifest.time_zone(source.broker_id)
     within = part is not None and part.start > 0
-    second_pass = not within and starts_in_second_pass(source, layout, name)
-    return LogLines(sink, layout, ZoneClock(name, second_pass=second_pass), within=within)
+    second_pass = not within and starts_in_second_pass(source, lines, name)
+    log = LogLines(sink, lines.layout, ZoneClock(name, second_pass=second_pass), within=within)
+    return PrefixedLines(sink, log, lines.container) if lines.prefixed else log
 
 
-def starts_in_second_pass(source: Source, layout: layouts.Layout, zone_name: str) -> bool:
+def starts_in_second_pass(source: Source, lines: Lines, zone_name: str) -> bool:
     """Whether the file begins in the second pass of an hour that came twice.
 
     It does where its lines leave that hour without ever going back in it, and without an hour's silence.
     """
-    clock, stamps, last = ZoneClock(zone_name), layouts.StampReader(), None
+    clock, last = ZoneClock(zone_name), None
     if clock.is_utc:
         return False
-    for text in chain.from_iterable(read_lines(source.path, Outcome())):
-        match = layout.head.match(text)
-        try:
-            local = stamps.micros(match["stamp"]) if match else None
-        except ValueError:
-            continue
-        if local is None:
-            continue
+    for local in lines.stamps(chain.from_iterable(read_lines(source.path, Outcome()))):
         if not clock.is_repeated(local):
             return last is not None and 0 < local - last < _HOUR
         if last is not None and local < last - _HOUR // 3:

@@ -24,9 +24,10 @@ LONGEST_LINE = 64 << 20  # no line of a log is so long: what is, is cut
 
 @dataclass(slots=True)
 class Outcome:
-    """How the reading ended: `broken` says why a stream stopped early."""
+    """How the reading ended: `broken` says why a stream stopped early, `unended` that the last line has no end."""
 
     broken: str | None = None
+    unended: bool = False
     bytes: int = 0
 
 
@@ -122,6 +123,7 @@ def read_lines(path: str, outcome: Outcome, start: int = 0, end: int | None = No
         yield _split(block)
     rest = b"".join(carry)
     if rest and not skip and (end is None or place < end):
+        outcome.unended = True
         yield _split(rest + b"\n")
 
 

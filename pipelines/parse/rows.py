@@ -13,7 +13,7 @@ from pipelines.parse.layout import last_part
 from schemas.facts import FACTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 FACT_SCHEMA: pa.Schema = FACTS.arrow_schema
 TEXT_LENGTH = 500
@@ -114,6 +114,7 @@ class FactSink:
         self._moment: int | None = None
         self._seen: set[str] = set()  # facts of this moment: a line said twice in one millisecond is one fact
         self.waiting = 0
+        self.ts_errors: dict[int, int] = {}  # by line: how far its time may be off, where a stamp is a whole second
 
     def add(
         self, shape: Shape, fact_id: str, line: int, ts: int | None, values: Sequence[Any], level: str = ""
@@ -146,19 +147,37 @@ class FactSink:
             return None
         batches = [self._batch(shape, rows) for shape, rows in self._rows.items()]
         self._rows = {}
+        self.ts_errors.clear()
         self.waiting = 0
         return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
     def _batch(self, shape: Shape, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
         try:
-            return _batch(shape, rows, self._same)
+            return self._columns(shape, rows)
         except _DOES_NOT_FIT:
-            return _batch(shape, [row for row in rows if self._fits(shape, row)], self._same)
+            return self._columns(shape, [row for row in rows if self._fits(shape, row)])
+
+    def _columns(self, shape: Shape, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+        names = (*_COMMON, *shape.columns)
+        columns: dict[str, Iterable[Any]] = dict(
+            zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True)
+        )
+        if self.ts_errors:
+            columns["ts_error_us"] = [self.ts_errors.get(row[1]) for row in rows]
+        constants = {**self._same, "kind": shape.kind, **dict(shape.constants)}
+        count = len(rows)
+        arrays = []
+        for item in FACT_SCHEMA:
+            if item.name in columns:
+                arrays.append(pa.array(columns[item.name], item.type))
+            else:
+                arrays.append(_repeated(constants.get(item.name), item.type, count))
+        return pa.RecordBatch.from_arrays(arrays, schema=FACT_SCHEMA)
 
     def _fits(self, shape: Shape, row: tuple[Any, ...]) -> bool:
         """Whether the row fits its columns' types; a line with a number beyond them is rejected."""
         try:
-            _batch(shape, [row], self._same)
+            self._columns(shape, [row])
         except _DOES_NOT_FIT as error:
             self.counts.facts -= 1
             self.reject(row[1], f"a value does not fit its column: {error}"[:300], None)
@@ -180,22 +199,6 @@ class FactSink:
             pa.array(texts, pa.string()),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=REJECTED_SCHEMA)
-
-
-def _batch(shape: Shape, rows: list[tuple[Any, ...]], same: Mapping[str, Any]) -> pa.RecordBatch:
-    names = (*_COMMON, *shape.columns)
-    columns: dict[str, Iterable[Any]] = dict(
-        zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True)
-    )
-    constants = {**same, "kind": shape.kind, **dict(shape.constants)}
-    count = len(rows)
-    arrays = []
-    for item in FACT_SCHEMA:
-        if item.name in columns:
-            arrays.append(pa.array(columns[item.name], item.type))
-        else:
-            arrays.append(_repeated(constants.get(item.name), item.type, count))
-    return pa.RecordBatch.from_arrays(arrays, schema=FACT_SCHEMA)
 
 
 def _repeated(value: object, type_: pa.DataType, count: int) -> pa.Array:

@@ -71,8 +71,9 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
     standstills, ends = defaultdict(list), {}
     lines = facts.filter(pc.and_(pc.is_valid(facts["broker_id"]), pc.invert(pc.is_in(facts["kind"], NOT_LINES))))
     for broker in pc.unique(lines["broker_id"]).to_pylist():
-        stamps = lines.filter(pc.equal(lines["broker_id"], broker))["ts"].drop_null().cast(pa.int64()).to_pylist()
-        standstills[broker] = standstills_of(sorted(stamps))
+        stamped = lines.filter(pc.and_(pc.equal(lines["broker_id"], broker), pc.is_valid(lines["ts"])))
+        stamps, errors = stamped["ts"].cast(pa.int64()).to_pylist(), stamped["ts_error_us"].to_pylist()
+        standstills[broker] = standstills_of(sorted((at, error or 0) for at, error in zip(stamps, errors, strict=True)))
     requests = facts.filter(pc.is_valid(facts["connection"])).group_by(["broker_id", "connection"])
     for row in requests.aggregate([("ts", "max")]).to_pylist():
         ends[row["broker_id"], row["connection"]] = micros(row["ts_max"])
@@ -106,12 +107,12 @@ def tables_of(events: pa.Table, rows: int = 5000) -> dict[str, pa.Table]:
     return {name: pa.concat_tables(tables) for name, tables in found.items()}
 
 
-def standstills_of(stamps: Iterable[int]) -> list[tuple[int, int]]:
-    """Gaps of at least `STANDSTILL_US` in a broker's sorted line stamps."""
+def standstills_of(stamps: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Gaps of at least `STANDSTILL_US` in a broker's sorted line stamps, each with how far it may be off."""
     out = []
     before: int | None = None
-    for stamp in stamps:
+    for stamp, error in stamps:
         if before is not None and stamp - before >= STANDSTILL_US:
-            out.append((before, stamp))
+            out.append((before, stamp + error))
         before = stamp
     return out
