@@ -37,6 +37,7 @@ WORDS = {
     "acks_one_planned_move": "leadership moved from broker {old} to broker {new} before it had fetched them",
     "other": "broker {new} took over from broker {old} without them",
 }
+NOT_TOLD = "the log of broker {old}, as dumped at the end, holds other records there, and no line tells how"
 
 
 @dataclass(slots=True)
@@ -129,6 +130,8 @@ def was_eligible_only(found: Finding, story: Story) -> bool:
 def mechanism_of(found: Finding, story: Story) -> str:
     """The first mechanism that fits, in the order of precedence."""
     election = found.decision["election"]
+    if found.decision["leader_id"] is None:
+        return "other"  # only the dumps at the end show it
     if was_made_anew(found, story):
         return "storage_failure"
     if found.decision["leader_id"] == found.old.leader:
@@ -171,7 +174,8 @@ def prevention_of(mechanism: str, old: Log) -> list[str]:
 def sentences(mechanism: str, where: str, found: Finding) -> str:
     """The incident in two or three plain sentences."""
     old, counts = found.old, found.counts
-    words = WORDS[mechanism].format(old=old.leader, new=found.decision["leader_id"])
+    told = WORDS[mechanism] if found.decision["leader_id"] is not None else NOT_TOLD
+    words = told.format(old=old.leader, new=found.decision["leader_id"])
     first, last = found.lost[0].first, found.lost[-1].end - 1
     span, are = (f"offsets {first} to {last}", "are") if last > first else (f"offset {first}", "is")
     out = [f"{where}: {span} of leader epoch {old.epoch} {are} gone: {words} (epoch {found.decision['leader_epoch']})."]
@@ -210,7 +214,7 @@ def incident(key: dict[str, Any], found: Finding, story: Story) -> dict[str, Any
         "new_leader_id": decision["leader_id"],
         "new_leader_epoch": decision["leader_epoch"],
         "losing_broker_id": old.leader,
-        "lost_ts": micros(decision["ts"]),
+        "lost_ts": None if decision["ts"] is None else micros(decision["ts"]),
         "prevention": prevention_of(mechanism, old),
         "explanation": sentences(mechanism, f"{key['topic']}-{key['partition']}", found),
         "evidence": "derived" if found.stated and found.ledger.is_sure(lost) else "bounded",

@@ -20,6 +20,7 @@ from replay.columns import offsets, places, stamps, words
 from replay.election_rows import ballot_columns, election_checks, risk_columns
 from replay.emit import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, N_MOVE, N_START, Rows, new_rows
 from replay.encode import brokers_of, encode
+from replay.final_logs import FinalLogs, elections
 from replay.follower_states import FollowerStates
 from replay.incidents import (
     Ledger,
@@ -48,6 +49,7 @@ from replay.purgatory import (
     release_all,
     with_room,
 )
+from replay.risk_spans import RiskSpans
 from replay.rounds import Topic, answers_in, commit_checks, commit_columns, round_checks, round_columns, rounds_of
 from replay.state import (
     ASSIGNED,
@@ -75,6 +77,8 @@ ISR_NUMBERS = ("seq", "ts", "epoch", "partition_epoch", "state", "under_min", "e
 DEFAULT_LAG_US = 30_000_000
 HW_MOVES_KEPT = 1000  # how many moves of its HW a broker may be behind with its line about one
 LEDGER_KINDS = ("append", "ack", "consumer_read")
+DECIDING = (c.PARTITION_CHANGE, c.CONFIG_CHANGE, c.TOPIC_CHANGE)
+FINAL_KINDS = ("broker_change", "role_change", "log_dump")
 
 
 def grown(state: State, brokers: int) -> State:
@@ -123,6 +127,9 @@ class PartitionReplay:
         self.stated: list[dict[str, Any]] = []  # moves that a controller wrote down
         self.followers = FollowerStates()
         self.storage: list[dict[str, Any]] = []  # logs loaded, and log directories that failed
+        self.final = FinalLogs()
+        self.risk = RiskSpans()
+        self.last_seq = -1
 
     def feed(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """Fold one batch of events; yields (table, rows)."""
@@ -133,6 +140,7 @@ class PartitionReplay:
         rows = new_rows(len(events), about_isr, len(self.brokers))
         self.purgatory = with_room(self.purgatory, len(self.brokers), len(events))
         decisions = {r["seq"]: r for r in rows_of(batch, "partition_change")}
+        words_of = decisions | {r["seq"]: r for kind in ("config_change", "topic_change") for r in rows_of(batch, kind)}
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.history += decisions.values()
         self.machines.take_all(batch.filter(pc.is_in(batch.column("kind"), pa.array(MOVING_KINDS))))
@@ -141,20 +149,28 @@ class PartitionReplay:
         observations = rows_of(batch, "observation")
         self.storage += [row for row in observations if row["cause"] == c.STORAGE_FAILED]
         self.stated += [row for row in observations if row["cause"] == STATED]
+        for kind in FINAL_KINDS:
+            for row in rows_of(batch, kind):
+                self.final.take(row)
         facts = iter(sorted((r for kind in LEDGER_KINDS for r in rows_of(batch, kind)), key=lambda r: r["seq"]))
         pending = next(facts, None)
+        self.last_seq = int(events[-1, c.E_SEQ]) if len(events) else self.last_seq
         start = 0
         for stop in [*self.boundaries(events), len(events)]:
             if start < stop:
                 here = events[start:stop]
+                moved = rows.filled[N_LEO]
                 self.isr_mask = int(fold(self.state, self.profile, here, self.isr_mask, rows, self.purgatory))
-                self.after(events[start:stop])
+                self.risk.advance(rows.leo[moved : rows.filled[N_LEO]], self.state, self.brokers)
+                self.after(here)
             limit = int(events[stop, c.E_SEQ]) if stop < len(events) else None
             while pending is not None and (limit is None or pending["seq"] < limit):
                 self.note(pending)
                 pending = next(facts, None)
             if stop < len(events):
                 self.at_boundary(events[stop], decisions)
+                if limit in words_of:
+                    self.risk.decide(words_of[limit], self.state, self.brokers)
             start = stop
         self.ledger.prune(floor_of(self.state, int(self.state.cluster[ASSIGNED])))
         yield from self.tables(batch, rows)
@@ -176,10 +192,10 @@ class PartitionReplay:
                 self.profile = profile_named(row["kafka_version"], row["inter_broker_protocol"])
 
     def boundaries(self, events: Ints) -> list[int]:
-        """Where a leader epoch begins, and right after its leader has taken up its role."""
+        """Where a leader epoch begins, right after its leader has taken up its role, and where anything is decided."""
         kinds, epochs = events[:, c.E_KIND], events[:, c.E_EPOCH]
         elects = (kinds == c.PARTITION_CHANGE) | (kinds == c.ROLE_CHANGE)
-        out: set[int] = set()
+        out = set(np.flatnonzero(np.isin(kinds, DECIDING)).tolist())
         newest = self.epoch
         for k in np.flatnonzero(elects):
             if epochs[k] > newest:
@@ -193,8 +209,10 @@ class PartitionReplay:
         """Keep what a loss would be accounted from."""
         if row["kind"] == "append":
             self.ledger.append(row)
+            self.risk.appended = True
         elif row["kind"] == "ack":
             self.ledger.ack(row)
+            self.risk.ack(row)
         elif not row["error_code"]:
             self.ledger.read(row)
 
@@ -326,18 +344,37 @@ class PartitionReplay:
             self.purgatory = with_room(self.purgatory, len(self.brokers), 0)
             release_all(self.purgatory, NONE)
             yield "commit_latency", self.commit_rows()
+        self.settle()
         story = Story(self.history, self.cuts, self.storage)
         incidents = [incident(self.key, found, story) for found in self.findings if found.matters]
         yield "isr_timeline", self.table("isr_timeline", self.isr.rows)
         yield "isr_flaps", self.table("isr_flaps", self.isr.flaps)
         yield "leadership_timeline", self.table("leadership_timeline", self.leaderships)
         yield "data_loss_incidents", self.table("data_loss_incidents", incidents)
+        divergences = self.final.divergences(self.state, self.brokers, self.led, elections(self.leaderships))
+        yield "replica_divergences", self.table("replica_divergences", list(divergences))
+        risks = self.risk.finish(incidents, produced=self.ledger.produced)
+        yield "partition_risk", self.table("partition_risk", risks)
         yield "state_transitions", self.table("state_transitions", self.machines.moves)
         yield "follower_states", self.table("follower_states", self.followers.moves)
         checks = [*election_checks(self.history), *self.machines.checks()]
         checks += stated_checks(self.machines.moves, self.stated)
         self.checks.update({row["check"]: row for row in checks})
         yield "conformance", self.table("conformance", [self.checks[name] for name in sorted(self.checks)])
+
+    def settle(self) -> None:
+        """The last leader's log as dumped at the end decides what survived; the replay only follows what was told."""
+        if self.led < 0:
+            return
+        leader = self.brokers[self.led]
+        for finding in self.findings:
+            finding.give_back(self.final.held.get(leader, []))
+        lost = self.final.replaced(self.state, self.led, leader, self.ledger)
+        if lost:
+            log = log_of(self.state, self.led, leader, self.last_seq)
+            epoch = self.final.epoch_at(leader, lost[0].first)
+            untold = {"seq": self.last_seq, "ts": None, "election": None, "leader_id": None, "leader_epoch": epoch}
+            self.findings.append(Finding(log, untold, lost, self.ledger.about(lost), stated=True, seq=self.last_seq))
 
     def ids(self, indices: Ints) -> pa.Array:
         """Dense indices back to broker ids, NONE as null."""

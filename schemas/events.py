@@ -35,6 +35,7 @@ EVENT_KINDS: tuple[str, ...] = (
     "log_start_change",
     "observation",
     "fetch_left_out",
+    "log_dump",
 )
 
 # Which rule chose a leader, as in docs/protocol.md, Elections; leader_kept: nobody else was asked.
@@ -73,11 +74,11 @@ REPLICATION_EVENTS = Table(
         Column("source_line", INT64, "1-based line in that file.", unit="line"),
         EVIDENCE_COLUMN,
         # -- append, ack
-        Column("base_offset", INT64, "append, ack: first offset of the batch."),
+        Column("base_offset", INT64, "append, ack: first offset of the batch; log_dump: first offset of the run."),
         Column(
             "next_offset",
             INT64,
-            "append, ack: offset after the batch's last; fetch_apply: the follower's LEO after it; null unknown.",
+            "append, ack, log_dump: offset after the last; fetch_apply: the follower's LEO after it; null unknown.",
         ),
         Column(
             "next_offset_evidence",
@@ -181,8 +182,11 @@ REPLICATION_EVENTS = Table(
             "cause",
             STRING,
             "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
-            "observation, topic_change: what it was.",
+            "observation, topic_change: what it was; log_dump: holds, or differs from another replica.",
         ),
+        Column("crc", INT64, "log_dump that differs: crc of the broker's first batch of the run."),
+        Column("other_leader_epoch", INT32, "log_dump that differs: leader epoch on the other replica."),
+        Column("other_crc", INT64, "log_dump that differs: crc of the other replica's first batch of the run."),
         Column("throttled", INT_LIST, "isr_request: replicas that had left the partition out because of their quota."),
         Column(
             "stood_still_us",

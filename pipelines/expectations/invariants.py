@@ -25,6 +25,8 @@ _WITH_SEQ: Final = (
     "log_start_timeline",
     "fetch_rounds",
     "commit_latency",
+    "partition_risk",
+    "consumer_effects",
 )
 _EXACT: Final = "('observed', 'derived')"
 CONFORMANCE_MIN_PERCENT: Final = 99
@@ -150,12 +152,13 @@ TRUNCATION_CUTS = Rule(
 LOSS_WITHIN_CUT = Rule(
     "loss_within_cut",
     "data_loss_incidents",
-    "Every lost range was replaced by the new leader's epoch, or lies inside a range that a replica cut.",
+    "Every lost range was replaced by the new leader's epoch, or lies inside a range that a replica cut; without a new "
+    "leader, dumps show it.",
     reads=("leadership_timeline", "log_truncations"),
     breaches=f"""
     WITH lost AS (
       SELECT {_PARTITION}, incident_id, new_leader_epoch, range.* FROM (
-        SELECT *, explode(ranges) AS range FROM {{data_loss_incidents}})
+        SELECT *, explode(ranges) AS range FROM {{data_loss_incidents}} WHERE new_leader_id IS NOT NULL)
     ), kept AS (
       SELECT lost.* FROM lost LEFT ANTI JOIN {{leadership_timeline}} AS term
         ON {_same_partition("lost", "term")} AND lost.new_leader_epoch = term.leader_epoch
