@@ -92,6 +92,7 @@ from replay.jit import compiled
 from replay.log import (
     copy_epochs,
     diverging_target,
+    drop_empty_epochs,
     end_offset_for,
     forget_epoch,
     match_epochs,
@@ -274,6 +275,7 @@ def apply_load(s: State, p: Profile, e: Ints) -> int:
             take_stated_leo(s, p, b, last_leader(s, DERIVED), e[E_LEO], e[E_EVIDENCE])
         else:
             take_own_leo(s, p, b, e[E_LEO], e[E_EVIDENCE])
+        drop_empty_epochs(s, b)
     s.role[b], s.follows[b] = ROLE_NONE, NONE
     if e[E_HW] >= 0:
         note_hw(s, b, min(e[E_HW], s.leo[b]), e[E_EVIDENCE])

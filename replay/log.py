@@ -89,11 +89,17 @@ def truncate_to(s: State, p: Profile, b: int, offset: int) -> int:
     s.unsure_until[b] = min(s.unsure_until[b], s.leo[b])
     if p.truncation_lowers_hw:
         s.hw[b] = min(s.hw[b], s.leo[b])
+    drop_empty_epochs(s, b)
+    return removed
+
+
+@compiled
+def drop_empty_epochs(s: State, b: int) -> None:
+    """Epochs that begin at the end of b's log or beyond go: it has no record of them (LogLoader.load)."""
     n = s.cache_len[b]
     while n > 0 and s.cache_start[b, n - 1] >= s.leo[b]:
         n -= 1
     s.cache_len[b] = n
-    return removed
 
 
 @compiled

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from replay.appends import append_chain, produces_by_tenure
 from replay.chains import (
-    consumer_chains,
     control_chain,
     follower_chains,
     left_out_chain,
@@ -24,6 +23,7 @@ from replay.chains import (
     storage_chain,
     witness_chain,
 )
+from replay.consumer_chains import consumer_chains
 from replay.encode import brokers_of, encode
 from replay.identity import event_id
 from replay.isr_requests import expansions_of

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from replay import encoding as c
 from replay.columns import offsets, places, stamps, words
+from replay.consumer_effects import ConsumerEffects
 from replay.election_rows import ballot_columns, election_checks, risk_columns
 from replay.emit import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, N_MOVE, N_START, Rows, new_rows
 from replay.encode import brokers_of, encode
@@ -129,6 +130,7 @@ class PartitionReplay:
         self.storage: list[dict[str, Any]] = []  # logs loaded, and log directories that failed
         self.final = FinalLogs()
         self.risk = RiskSpans()
+        self.consumers = ConsumerEffects()
         self.last_seq = -1
 
     def feed(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -318,6 +320,9 @@ class PartitionReplay:
         found = rounds_of(fetches, saw, self.profile, self.topic)
         yield "fetch_rounds", self.rows_table("fetch_rounds", saw, round_columns(fetches, saw, found))
         self.add_checks(round_checks(fetches, saw, found, self.brokers))
+        floor = floor_of(self.state, int(self.state.cluster[ASSIGNED]))
+        self.consumers.take_all(batch, fetches, saw[:, ROUND_ROW.index("leo")])
+        self.consumers.prune(self.epoch, floor)
         self.answers = answers_in(batch, self.answers)
         yield "commit_latency", self.commit_rows()
         still = g.open[: g.filled[N_OPEN], O_ACK_SEQ]
@@ -346,13 +351,17 @@ class PartitionReplay:
             yield "commit_latency", self.commit_rows()
         self.settle()
         story = Story(self.history, self.cuts, self.storage)
-        incidents = [incident(self.key, found, story) for found in self.findings if found.matters]
+        lost = [(found, incident(self.key, found, story)) for found in self.findings if found.matters]
+        incidents = [row for _, row in lost]
         yield "isr_timeline", self.table("isr_timeline", self.isr.rows)
         yield "isr_flaps", self.table("isr_flaps", self.isr.flaps)
         yield "leadership_timeline", self.table("leadership_timeline", self.leaderships)
         yield "data_loss_incidents", self.table("data_loss_incidents", incidents)
         divergences = self.final.divergences(self.state, self.brokers, self.led, elections(self.leaderships))
         yield "replica_divergences", self.table("replica_divergences", list(divergences))
+        now = spans_of(self.state, self.led) if self.led >= 0 else []
+        effects = self.consumers.finish([(found, row["incident_id"]) for found, row in lost], now)
+        yield "consumer_effects", self.table("consumer_effects", effects)
         risks = self.risk.finish(incidents, produced=self.ledger.produced)
         yield "partition_risk", self.table("partition_risk", risks)
         yield "state_transitions", self.table("state_transitions", self.machines.moves)

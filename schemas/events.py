@@ -129,7 +129,11 @@ REPLICATION_EVENTS = Table(
         Column("response_queue_us", INT64, "In the response queue.", unit="us"),
         Column("send_us", INT64, "Sending.", unit="us"),
         # -- control plane
-        Column("leader_id", INT32, "Leader named by the decision (-1 none)."),
+        Column(
+            "leader_id",
+            INT32,
+            "Leader named by the decision (-1 none); consumer_read: the leader, where a follower answered.",
+        ),
         Column("partition_epoch", INT32, "Partition epoch of the decision."),
         Column("isr", INT_LIST, "ISR decided or stated, sorted."),
         Column("replicas", INT_LIST, "Assignment, in order."),
