@@ -1,9 +1,9 @@
 """What consumers saw of a loss: rows of `consumer_effects`.
 
 An answer with records hands out the offsets from the fetch on; how far is told by where the consumer fetches next, and
-bounded by the answer's high watermark. Reads are kept as runs per client id, broker and leader epoch, with the time of
-each read only as long as a replica lacks what was read: nothing else is likely to be lost. What the model leaves out:
-groups (no fetch names one), and consumers of one client id in one partition, which are told as one.
+bounded by the answer's high watermark. Reads are kept as runs per client id, broker and leader epoch; of very many the
+time of each read is kept only as long as a replica lacks what was read: nothing else is likely to be lost. What the
+model leaves out: groups (no fetch names one), and consumers of one client id in one partition, which are told as one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.incidents import Slots, common
+from replay.incidents import PRUNE_EVERY, Slots, common
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -107,6 +107,8 @@ class ConsumerEffects:
 
     def prune(self, epoch: int, floor: int) -> None:
         """What lies below `floor` every replica has, as the leader of `epoch` has it."""
+        if sum(len(run.marks) for runs in self.runs.values() for run in runs) <= PRUNE_EVERY:
+            return
         for reader, runs in self.runs.items():
             if reader.epoch == epoch:
                 runs[-1].prune(floor)

@@ -100,7 +100,7 @@ class FinalLogs:
 
     def left_behind(self, s: State, brokers: Sequence[int], led: int) -> Iterator[tuple[Any, Any, Any]]:
         """Where the log of a broker that is gone since an older epoch differs from the leader's, both surely known."""
-        if led < 0 or s.role[led] != ROLE_LEADER or s.leo_evidence[led] >= BOUNDED:
+        if led < 0 or s.role[led] != ROLE_LEADER:
             return
         leader = brokers[led]
         for b, broker in enumerate(brokers):
@@ -118,8 +118,12 @@ class FinalLogs:
                         yield pair, (Slots(one, first, end), two), (None, None, "derived")
 
     def stayed_away(self, s: State, b: int, broker: int, led: int) -> bool:
-        """Whether the broker's log is surely as its last role left it: fenced, and never back without a role."""
-        known = s.leo_evidence[b] < BOUNDED and s.unsure_from[b] >= s.unsure_until[b] and not s.gone[b]
+        """Whether the broker's log is surely as its last role left it: fenced, and never back without a role.
+
+        Of a leader at least what it surely appended is known.
+        """
+        ends = s.leo_evidence[b] < BOUNDED or s.role[b] == ROLE_LEADER
+        known = ends and s.unsure_from[b] >= s.unsure_until[b] and not s.gone[b]
         older = 0 <= s.epoch[b] < s.epoch[led]
         return bool(known and older and s.fenced[b]) and self.took_role.get(broker, -1) > self.came_back.get(broker, -1)
 
