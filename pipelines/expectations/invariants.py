@@ -190,6 +190,45 @@ LOSS_ACKNOWLEDGED = Rule(
     WHERE coalesce(acked_all, 0) + coalesce(acked_one, 0) > records""",
 )
 
+DIVERGENCE_BELOW_HW = Rule(
+    "divergence_below_hw",
+    "replica_divergences",
+    "Two replicas are said to differ only below the high watermarks of both.",
+    breaches=f"""
+    SELECT {_PARTITION}, broker_a, broker_b, last_offset, hw_a, hw_b FROM {{replica_divergences}}
+    WHERE last_offset >= least(hw_a, hw_b)""",
+)
+
+RISK_SPANS_APART = Rule(
+    "risk_spans_apart",
+    "partition_risk",
+    "Spans of one state follow each other: none begins before the one before it has ended.",
+    breaches=f"""
+    SELECT {_PARTITION}, seq, state, open_until FROM (
+      SELECT *, max(coalesce(end_seq, 9223372036854775807)) OVER (PARTITION BY {_PARTITION}, state {_BEFORE})
+        AS open_until
+      FROM {{partition_risk}})
+    WHERE seq < open_until""",
+)
+
+
+def _names_incident(table: str) -> Rule:
+    return Rule(
+        "names_incident",
+        table,
+        "A row that names an incident names one of its own partition.",
+        reads=("data_loss_incidents",),
+        breaches=f"""
+    SELECT {", ".join(f"line.{n}" for n in ("topic", "incarnation", "partition", "seq", "incident_id"))}
+    FROM {{{table}}} AS line LEFT ANTI JOIN {{data_loss_incidents}} AS loss
+      ON {_same_partition("line", "loss")} AND line.incident_id = loss.incident_id
+    WHERE line.incident_id IS NOT NULL""",
+    )
+
+
+RISK_NAMES_INCIDENT = _names_incident("partition_risk")
+EFFECT_NAMES_INCIDENT = _names_incident("consumer_effects")
+
 COMMIT_RAISES_HW = Rule(
     "commit_raises_hw",
     "commit_latency",
@@ -250,6 +289,10 @@ INVARIANTS: tuple[Rule, ...] = (
     LOSS_WITHIN_CUT,
     LOSS_TOTALS,
     LOSS_ACKNOWLEDGED,
+    DIVERGENCE_BELOW_HW,
+    RISK_SPANS_APART,
+    RISK_NAMES_INCIDENT,
+    EFFECT_NAMES_INCIDENT,
     COMMIT_RAISES_HW,
     ROWS_JOIN_EVENTS,
     PARTITIONS_HAVE_ISR,
