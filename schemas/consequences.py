@@ -112,8 +112,8 @@ CONSUMER_EFFECTS = Table(
             values=("read_then_lost", "out_of_range", "truncation_detected", "read_from_follower"),
         ),
         required("client_id", STRING, "Client id of the consumer; several consumers may share it."),
-        Column("broker_id", INT32, "Broker that answered."),
-        Column("leader_epoch", INT32, "Leader epoch under which it answered."),
+        required("broker_id", INT32, "Broker that answered."),
+        required("leader_epoch", INT32, "Leader epoch under which it answered."),
         required("first_offset", INT64, "First offset read or lost; of a reset the position that was refused."),
         Column("last_offset", INT64, "Last offset, inclusive; null: of a reset, or not known."),
         Column("records", INT64, "How many offsets; null as above.", unit="records"),
@@ -139,6 +139,6 @@ CONSUMER_EFFECTS = Table(
         Column("resumed_ts", TIMESTAMP, "Time of that fetch."),
         EVIDENCE_COLUMN,
     ),
-    key=("seq", "effect", "client_id", "first_offset"),
+    key=("seq", "effect", "client_id", "broker_id", "leader_epoch", "first_offset"),
     checks={"range_order": "last_offset IS NULL OR last_offset >= first_offset"},
 )
