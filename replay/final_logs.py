@@ -54,6 +54,14 @@ class FinalLogs:
         """Leader epoch of the record that the broker's dumped log holds at the offset; None where it has none."""
         return next((span.epoch for span in self.held.get(broker, ()) if span.first <= offset < span.end), None)
 
+    def is_current(self, s: State, b: int, broker: int) -> bool:
+        """Whether the broker's dump, if there is one, was not made before its log grew to what the replay has."""
+        return broker not in self.held or self.held[broker][-1].end >= s.leo[b]
+
+    def survivors(self, s: State, b: int, broker: int) -> list[Slots]:
+        """What the broker's log holds at the end as its dump tells; nothing where that is older."""
+        return self.held.get(broker, []) if self.is_current(s, b, broker) else []
+
     def hw(self, s: State, b: int, broker: int) -> int:
         """High watermark of a replica at the end; the checkpoint may be some seconds older."""
         return max(int(s.hw[b]), self.stated_hw.get(broker, 0))
@@ -77,9 +85,10 @@ class FinalLogs:
                 continue
             hws = self.hw(s, place[one], one), self.hw(s, place[other], other)
             end = min(slots.end, *hws)
-            if slots.first >= end:
-                continue
             same = slots.epoch == other_epoch
+            older = not same and not all(self.is_current(s, place[broker], broker) for broker in (one, other))
+            if slots.first >= end or older:
+                continue
             newer = max(slots.epoch, other_epoch)
             yield {
                 "broker_a": one,
@@ -139,8 +148,10 @@ class FinalLogs:
         believed = [Slots(*span) for span in lost_slots(spans_of(s, led), held, known_from(s, led))]
         out = []
         for batch, _ in ledger.within(believed):
-            other = [span for span in held if span.epoch != batch.epoch]
-            covered = [span for span in other if span.first <= batch.base and batch.end <= span.end]
+            newer = [
+                span for span in held if span.epoch > batch.epoch
+            ]  # an older one: the dump is older than the batch
+            covered = [span for span in newer if span.first <= batch.base and batch.end <= span.end]
             if covered and is_answered(batch):
                 out.append(Slots(batch.epoch, batch.base, batch.end))
         return joined(out)

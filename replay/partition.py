@@ -377,7 +377,7 @@ class PartitionReplay:
             return
         leader = self.brokers[self.led]
         for finding in self.findings:
-            finding.give_back(self.final.held.get(leader, []))
+            finding.give_back(self.final.survivors(self.state, self.led, leader))
         lost = self.final.replaced(self.state, self.led, leader, self.ledger)
         if lost:
             log = log_of(self.state, self.led, leader, self.last_seq)

@@ -198,6 +198,24 @@ def test_what_the_last_leader_has_on_disk_is_not_lost() -> None:
     assert (row["records"], row["first_offset"], row["acked_one"]) == (1, 4, 1)
 
 
+def test_a_dump_older_than_the_end_gives_nothing_back() -> None:
+    history = acks_one_failure()
+    history.produce(1030, 2, COMMITTED + 1, acks=1)
+    history.produce(1040, 2, COMMITTED + 4, acks=1)
+    dumped(history, 2, (0, 0, 0), (0, 1, 1), (0, 2, 4))
+    (row,) = losses(history)
+    assert row["records"] == 3
+
+
+def test_a_dump_older_than_the_end_shows_no_divergence_of_epochs() -> None:
+    history = acks_one_failure()
+    history.produce(1030, 2, COMMITTED + 1, acks=1)
+    history.produce(1040, 2, COMMITTED + 4, acks=1)
+    dumped(history, 1, (0, 0, 0), (0, 1, 1), (0, 2, 2))
+    dumped(history, 2, (0, 0, 0), (0, 1, 1), (1, 2, 2))
+    assert differing(history) == []
+
+
 def test_an_acknowledged_record_whose_place_another_has_on_disk_is_lost() -> None:
     history = replicated()
     assert losses(history) == []
@@ -213,6 +231,7 @@ def test_an_acknowledged_record_whose_place_another_has_on_disk_is_lost() -> Non
     [
         [(0, 0, 0)],  # dumped earlier
         [(0, 1, 1)],  # deleted by retention
+        [(0, 0, 0), (-1, 1, 1)],  # of an older epoch: dumped before it was appended
         [(0, 0, 0), (3, 2, 2)],  # a line of the dump is missing, or compaction removed it
     ],
 )
