@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.incidents import PRUNE_EVERY, Slots, common
+from replay.state import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -89,21 +90,14 @@ class ConsumerEffects:
         asked = pc.and_(
             pc.equal(batch.column("kind"), "epoch_end_offset"), pc.equal(batch.column("replica_id"), CONSUMER)
         )
-        events = batch.filter(asked).select(COLUMNS).to_pylist()
-        ends = {}
-        if len(fetches):
-            mine = pc.equal(fetches.column("replica_id"), CONSUMER)
-            reads = fetches.filter(mine).select(COLUMNS).to_pylist()
-            ends = dict(zip((row["seq"] for row in reads), leo[mine.to_numpy()].tolist(), strict=True))
-            events += reads
-        for event in sorted(events, key=lambda row: row["seq"]):
-            event["ts"] = (
-                event["ts"] if isinstance(event["ts"], int) else int(pa.scalar(event["ts"]).cast(pa.int64()).as_py())
-            )
+        mine = pc.equal(fetches.column("replica_id"), CONSUMER)
+        reads = list(zip(rows_of(fetches, mine), leo[mine.to_numpy()].tolist(), strict=True))
+        events = [*reads, *((row, NONE) for row in rows_of(batch, asked))]
+        for event, held in sorted(events, key=lambda one: one[0]["seq"]):
             if event["kind"] == "epoch_end_offset":
                 self.ask(event)
             else:
-                self.read(event, ends[event["seq"]])
+                self.read(event, held)
 
     def prune(self, epoch: int, floor: int) -> None:
         """What lies below `floor` every replica has, as the leader of `epoch` has it."""
@@ -228,6 +222,14 @@ class ConsumerEffects:
                         "resumed_ts": ts,
                         "evidence": "derived" if run.sure and finding.stated else "bounded",
                     }
+
+
+def rows_of(events: pa.Table, which: pa.ChunkedArray) -> list[Event]:
+    """Some of the events as dicts, times in microseconds."""
+    some = events.filter(which).select(COLUMNS)
+    place = some.column_names.index("ts")
+    found: list[Event] = some.set_column(place, "ts", some.column(place).cast(pa.int64())).to_pylist()
+    return found
 
 
 def incident_behind(row: dict[str, Any], found: Iterable[tuple[Finding, str | None]]) -> str | None:
