@@ -142,7 +142,7 @@ class PartitionReplay:
         rows = new_rows(len(events), about_isr, len(self.brokers))
         self.purgatory = with_room(self.purgatory, len(self.brokers), len(events))
         decisions = {r["seq"]: r for r in rows_of(batch, "partition_change")}
-        words_of = decisions | {r["seq"]: r for kind in ("config_change", "topic_change") for r in rows_of(batch, kind)}
+        deciding = decisions | {r["seq"]: r for kind in ("config_change", "topic_change") for r in rows_of(batch, kind)}
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.history += decisions.values()
         self.machines.take_all(batch.filter(pc.is_in(batch.column("kind"), pa.array(MOVING_KINDS))))
@@ -171,8 +171,8 @@ class PartitionReplay:
                 pending = next(facts, None)
             if stop < len(events):
                 self.at_boundary(events[stop], decisions)
-                if limit in words_of:
-                    self.risk.decide(words_of[limit], self.state, self.brokers)
+                if limit in deciding:
+                    self.risk.decide(deciding[limit], self.state, self.brokers)
             start = stop
         self.ledger.prune(floor_of(self.state, int(self.state.cluster[ASSIGNED])))
         yield from self.tables(batch, rows)

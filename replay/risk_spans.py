@@ -45,7 +45,7 @@ class Decided:
 
     def states(self) -> list[str]:
         """Which risks there are now."""
-        if self.deleted or not self.replicas:
+        if self.deleted or self.epoch < 0:
             return []
         if self.leader is None:
             return [LEADERLESS]
