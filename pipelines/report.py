@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pipelines.delta_io import Warehouse
 
 REASONS: Final = 5  # of rejected lines, told one by one
+NEARLY: Final = 10  # spans of near losses, and differences of replicas, told one by one
 SEVERITY_ORDER: Final = ("S0", "S1", "S2", "S3")
 
 # Which facts tell that a kind of log was there, first that fits; the names are those an operator knows.
@@ -60,6 +61,7 @@ def build(warehouse: Warehouse, recording_id: str, run_id: str | None = None) ->
         "recording_id": recording_id,
         **_verdict(incidents, coverage, tables),
         "incidents": incidents,
+        **_consequences(warehouse, recording_id),
         "tables": tables,
         "conformance": _conformance(warehouse, recording_id),
         "rejected_lines": _rejected(warehouse, recording_id, run_id),
@@ -158,6 +160,39 @@ def _table_rows(warehouse: Warehouse, recording_id: str) -> dict[str, int]:
     counted = reduce(lambda one, other: one.unionAll(other), map(count, names)).collect()
     rows = {row["name"]: row["rows"] for row in counted}
     return {name: rows[name] for name in names}
+
+
+def _consequences(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
+    """Beside the losses: how long partitions were at risk, what was nearly lost, what consumers saw, what differs."""
+    risk = warehouse.read("partition_risk", recording_id)
+    spent = risk.groupBy("state").agg(
+        F.count("*").alias("spans"),
+        F.count_distinct("topic", "incarnation", "partition").alias("partitions"),
+        F.sum("seconds").alias("seconds"),
+        F.count_if(F.col("end_seq").isNull()).alias("still_open"),
+    )
+    nearly = risk.where((F.col("state") == "isr_one") & (F.col("records_at_risk") > 0) & F.col("incident_id").isNull())
+    worst = nearly.orderBy(F.desc_nulls_first("seconds"), "topic", "incarnation", "partition", "seq").limit(NEARLY)
+    effects = (
+        warehouse.read("consumer_effects", recording_id)
+        .groupBy("client_id", "effect")
+        .agg(
+            F.count_distinct("topic", "incarnation", "partition").alias("partitions"),
+            F.sum("records").alias("records"),
+            F.sum("fetches").alias("fetches"),
+            F.min("first_ts").alias("first_ts"),
+        )
+    )
+    differing = warehouse.read("replica_divergences", recording_id)
+    places = differing.orderBy("topic", "incarnation", "partition", "first_offset", "broker_a", "broker_b")
+    return {
+        "at_risk": sorted((_plain(row) for row in spent.collect()), key=lambda row: row["state"]),
+        "nearly_lost": [_plain(row) for row in worst.collect()],
+        "consumer_effects": sorted(
+            (_plain(row) for row in effects.collect()), key=lambda row: (row["effect"], row["client_id"])
+        ),
+        "divergences": [_plain(row) for row in places.limit(NEARLY).collect()],
+    }
 
 
 def _conformance(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:

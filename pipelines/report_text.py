@@ -42,6 +42,27 @@ EVIDENCE_WORDS: Final = {
     "bounded": "at least this much; where exactly it begins or ends the logs leave open",
     "unknown": "the logs cannot tell",
 }
+STATE_WORDS: Final = {
+    "leaderless": "without a leader",
+    "isr_one": "one of several replicas in the ISR",
+    "under_min_isr": "ISR smaller than min.insync.replicas",
+    "acknowledged_by_one": "acks=all acknowledged by one replica",
+}
+EFFECT_WORDS: Final = {
+    "read_then_lost": "read records that were lost later",
+    "out_of_range": "was answered that its position is out of range",
+    "truncation_detected": "found its position cut away",
+    "read_from_follower": "read from a follower",
+}
+ENDS: Final = {
+    "expanded": "another replica joined the ISR",
+    "elected": "a leader was elected",
+    "leader_lost": "the leader was gone",
+    "leader_changed": "another broker led",
+    "min_isr_lowered": "min.insync.replicas was lowered",
+    "topic_deleted": "the topic was deleted",
+    "other": "the controller decided anew",
+}
 RED, YELLOW, GREEN, BOLD, PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[1m", "\x1b[0m"
 VERDICT_COLOURS: Final = {
     "lost": RED,
@@ -209,6 +230,9 @@ def _story_lines(incident: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
 
 def _sections(findings: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
     """What follows the incidents: title and lines of each part that has something to say."""
+    for title, key, line in CONSEQUENCES:
+        if findings[key]:
+            yield title, [line(row) for row in findings[key]]
     yield "Tables", [", ".join(f"{name} {rows:,}" for name, rows in findings["tables"].items())]
     yield (
         "Computed against reported (worst first)",
@@ -223,6 +247,48 @@ def _sections(findings: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
         yield f"Rejected lines: {rejected['lines']:,}", reasons
     yield _expectation_section(findings["expectations"])
     yield "What was recorded", [_coverage_line(row) for row in findings["coverage"]] or ["nothing"]
+
+
+def _place(row: dict[str, Any]) -> str:
+    return f"{row['topic']}-{row['partition']}" + (f" (incarnation {row['incarnation']})" if row["incarnation"] else "")
+
+
+def _difference_line(row: dict[str, Any]) -> str:
+    what = f"leader epochs {row['epoch_a']} and {row['epoch_b']}" if row["differs"] == "epoch" else "other batches"
+    span = f"offsets {row['first_offset']} to {row['last_offset']}"
+    return f"{_place(row)}: {span} on brokers {row['broker_a']} and {row['broker_b']}: {what} ({row['evidence']})"
+
+
+def _nearly_line(row: dict[str, Any]) -> str:
+    how_long = "to the end of the recording" if row["seconds"] is None else f"for {row['seconds']:,.1f} s"
+    acks = ", ".join(
+        f"acks={name} {'unknown' if row[column] is None else f'{row[column]:,}'}"
+        for name, column in (("all", "acked_all"), ("1", "acked_one"))
+    )
+    only = f"up to {counted(row['records_at_risk'])} on broker {row['leader_id']} only"
+    ended = "" if row["ended_by"] is None else f"; then: {ENDS[row['ended_by']]}"
+    return f"{_place(row)}: {how_long} from {_time(row['start_ts'])} {only} (acknowledged meanwhile: {acks}){ended}"
+
+
+def _risk_line(row: dict[str, Any]) -> str:
+    spans = f"{row['spans']:,} span{'' if row['spans'] == 1 else 's'}"
+    where = f"{row['partitions']:,} partition{'' if row['partitions'] == 1 else 's'}"
+    still = f", {row['still_open']:,} still so at the end" if row["still_open"] else ""
+    return f"{STATE_WORDS[row['state']]}: {row['seconds'] or 0:,.1f} s in {where}, {spans}{still}"
+
+
+def _effect_line(row: dict[str, Any]) -> str:
+    records = "" if row["records"] is None else f"{counted(row['records'])}, "
+    where = f"{row['partitions']:,} partition{'' if row['partitions'] == 1 else 's'}"
+    return f"{row['client_id']}: {EFFECT_WORDS[row['effect']]}: {records}{where}, first {_time(row['first_ts'])}"
+
+
+CONSEQUENCES: Final = (
+    ("Replicas that differ below their high watermarks", "divergences", _difference_line),
+    ("What consumers saw", "consumer_effects", _effect_line),
+    ("Nearly lost (longest first)", "nearly_lost", _nearly_line),
+    ("At risk", "at_risk", _risk_line),
+)
 
 
 def _check_line(check: dict[str, Any]) -> str:

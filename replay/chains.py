@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from replay.drafts import Draft, Operation
@@ -17,7 +16,7 @@ from replay.isr_requests import (
     with_expansions,
 )
 from replay.merge import OP_ACK, OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE, OP_WITNESS
-from replay.partition_facts import CONSUMER, Fetch, PartitionFacts, broker_draft, was_accepted
+from replay.partition_facts import Fetch, PartitionFacts, broker_draft, was_accepted
 from replay.roles import moment
 from replay.spine import Decision, Tenure, micros
 from replay.windows import (
@@ -310,49 +309,6 @@ def log_start_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operati
             chain.append(Operation(OP_CONTROL, window, [Draft("log_start_change", row, window, fields)]))
         out.append(chain)
     return out
-
-
-def consumer_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
-    """Consumers' reads, a chain per connection. They change nothing, and show the HW."""
-    chains: dict[str, list[Row]] = defaultdict(list)
-    for row in facts.consumer_fetches.get(tenure.epoch, ()):
-        chains[row["connection"] or ""].append(row)
-    out = []
-    for connection in sorted(chains):
-        rows = sorted(chains[connection], key=lambda r: r["correlation_id"] or 0)
-        following = [r["fetch_offset"] for r in rows[1:]] + [None]
-        out.append([consumer_read(tenure, row, after) for row, after in zip(rows, following, strict=True)])
-    return out
-
-
-def consumer_read(tenure: Tenure, row: Row, after: int | None) -> Operation:
-    """One consumer fetch, or a run of unlisted ones; `after` is where the connection fetched next."""
-    at = phases(row)
-    fields = {
-        "broker_id": tenure.leader,
-        "leader_epoch": tenure.epoch,
-        "replica_id": CONSUMER,
-        "fetch_offset": row["fetch_offset"],
-        **asked(row),
-    }
-    if row["run_count"] is not None:
-        window = run_window(row, at)
-        return Operation(OP_READ, window, [Draft("consumer_read", row, window, {**fields, **run_fields(row)})])
-    delayed = bool(row["remote_us"])
-    window = completion_window(at) if delayed else local_window(at)
-    handed = row["bytes"] or 0
-    hw = None if row["error_code"] else row["hw"]
-    end = after if after is not None and handed and after > row["fetch_offset"] else None
-    read = {
-        "next_offset": end,
-        "next_offset_evidence": None if end is None else "derived",
-        "bytes": handed,
-        "delayed": delayed,
-        "response_hw": hw,
-        "evidence": "observed",
-    }
-    draft = Draft("consumer_read", row, window, {**fields, **read})
-    return Operation(OP_READ, window, [draft], hw=-1 if hw is None else hw)
 
 
 def ack_operation(

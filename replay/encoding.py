@@ -51,6 +51,7 @@ EVENT_WIDTH = 26
 
 LOG_CREATED = "created"  # log_load: made anew where the broker had one
 STORAGE_FAILED = "storage_failure"  # observation: the log directory failed
+DUMP_HOLDS, DUMP_DIFFERS = "holds", "differs"  # log_dump: what a log holds at the end; where two replicas differ
 ISR_STATES = ("committed", "pending_expand", "pending_shrink")
 ISR_COMMITTED, ISR_PENDING_EXPAND, ISR_PENDING_SHRINK = range(3)
 REQUEST_STATES = (*ISR_STATES, "reset", "refused", "retried")  # of isr_request; the last three: it was rejected

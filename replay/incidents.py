@@ -78,7 +78,7 @@ def spans_of(s: State, b: int) -> list[Slots]:
     """The epoch cache of b as spans."""
     n = int(s.cache_len[b])
     starts = [int(v) for v in s.cache_start[b, :n]]
-    ends = [*starts[1:], int(s.leo[b])]
+    ends = [*starts[1:], int(s.leo[b])][:n]
     return [
         Slots(int(epoch), first, end)
         for epoch, first, end in zip(s.cache_epoch[b, :n], starts, ends, strict=True)

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from replay.appends import append_chain, produces_by_tenure
 from replay.chains import (
-    consumer_chains,
     control_chain,
     follower_chains,
     left_out_chain,
@@ -24,11 +23,13 @@ from replay.chains import (
     storage_chain,
     witness_chain,
 )
+from replay.consumer_chains import consumer_chains
 from replay.encode import brokers_of, encode
 from replay.identity import event_id
 from replay.isr_requests import expansions_of
 from replay.kernel import apply
 from replay.line_order import hw_by_lines
+from replay.log_dumps import dump_drafts
 from replay.merge import OP_WIDTH, merge
 from replay.profile import profile_named
 from replay.state import new_state
@@ -65,8 +66,16 @@ def order_partition(facts: PartitionFacts) -> pa.Table:
         else:
             heads += [*(d for op in control_chain(facts, tenure, {}) for d in op.drafts), *changes]
         blocks.append((heads, [chain for chain in chains if chain]))
-    blocks.append((facts.removal_drafts(), []))
+    blocks.append(([*facts.removal_drafts(), *dump_drafts(facts, last_of(opening, blocks))], []))
     return arrange(facts, opening, blocks)
+
+
+def last_of(opening: list[Draft], blocks: list[tuple[list[Draft], list[list[Operation]]]]) -> int:
+    """The latest time among all drafts: what the dumps at the end say holds from then on."""
+    ordered = (
+        draft for heads, chains in blocks for draft in (*heads, *(d for c in chains for op in c for d in op.drafts))
+    )
+    return max((draft.fields["ts"] for draft in (*opening, *ordered)), default=0)
 
 
 def arrange(

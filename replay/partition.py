@@ -17,9 +17,11 @@ import pyarrow.compute as pc
 
 from replay import encoding as c
 from replay.columns import offsets, places, stamps, words
+from replay.consumer_effects import ConsumerEffects
 from replay.election_rows import ballot_columns, election_checks, risk_columns
 from replay.emit import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, N_MOVE, N_START, Rows, new_rows
 from replay.encode import brokers_of, encode
+from replay.final_logs import FinalLogs, elections
 from replay.findings import Finding, Heir
 from replay.follower_states import FollowerStates
 from replay.incidents import (
@@ -50,6 +52,7 @@ from replay.purgatory import (
     release_all,
     with_room,
 )
+from replay.risk_spans import RiskSpans
 from replay.rounds import Topic, answers_in, commit_checks, commit_columns, round_checks, round_columns, rounds_of
 from replay.state import (
     ASSIGNED,
@@ -79,6 +82,8 @@ ISR_NUMBERS = ("seq", "ts", "epoch", "partition_epoch", "state", "under_min", "e
 DEFAULT_LAG_US = 30_000_000
 HW_MOVES_KEPT = 1000  # how many moves of its HW a broker may be behind with its line about one
 LEDGER_KINDS = ("append", "ack", "consumer_read")
+DECIDING = (c.PARTITION_CHANGE, c.CONFIG_CHANGE, c.TOPIC_CHANGE)
+FINAL_KINDS = ("broker_change", "role_change", "log_dump")
 
 
 class PartitionReplay:
@@ -110,6 +115,10 @@ class PartitionReplay:
         self.followers = FollowerStates()
         self.story = Story()
         self.stated_start = False  # whether a source states from where the last leader led
+        self.final = FinalLogs()
+        self.risk = RiskSpans()
+        self.consumers = ConsumerEffects()
+        self.last_seq = -1
 
     def feed(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """Fold one batch of events; yields (table, rows)."""
@@ -120,25 +129,34 @@ class PartitionReplay:
         rows = new_rows(len(events), about_isr, len(self.brokers))
         self.purgatory = with_room(self.purgatory, len(self.brokers), len(events))
         decisions = {r["seq"]: r for r in rows_of(batch, "partition_change")}
+        deciding = decisions | {r["seq"]: r for kind in ("config_change", "topic_change") for r in rows_of(batch, kind)}
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.story.take_all(batch)
         self.machines.take_all(batch.filter(pc.is_in(batch.column("kind"), pa.array(MOVING_KINDS))))
         self.followers.take_all(batch, truncate_on_fetch=bool(self.profile.truncate_on_fetch))
         self.stated += [row for row in rows_of(batch, "observation") if row["cause"] == STATED]
+        for kind in FINAL_KINDS:
+            for row in rows_of(batch, kind):
+                self.final.take(row)
         facts = iter(sorted((r for kind in LEDGER_KINDS for r in rows_of(batch, kind)), key=lambda r: r["seq"]))
         pending = next(facts, None)
+        self.last_seq = int(events[-1, c.E_SEQ]) if len(events) else self.last_seq
         start = 0
         for stop in [*self.boundaries(events), len(events)]:
             if start < stop:
                 here = events[start:stop]
+                moved = rows.filled[N_LEO]
                 self.isr_mask = int(fold(self.state, self.profile, here, self.isr_mask, rows, self.purgatory))
-                self.after(events[start:stop])
+                self.risk.advance(rows.leo[moved : rows.filled[N_LEO]], self.state, self.brokers)
+                self.after(here)
             limit = int(events[stop, c.E_SEQ]) if stop < len(events) else None
             while pending is not None and (limit is None or pending["seq"] < limit):
                 self.note(pending)
                 pending = next(facts, None)
             if stop < len(events):
                 self.at_boundary(events[stop], decisions)
+                if limit in deciding:
+                    self.risk.decide(deciding[limit], self.state, self.brokers)
             start = stop
         self.ledger.prune(floor_of(self.state, int(self.state.cluster[ASSIGNED])))
         yield from self.tables(batch, rows)
@@ -160,10 +178,10 @@ class PartitionReplay:
                 self.profile = profile_named(row["kafka_version"], row["inter_broker_protocol"])
 
     def boundaries(self, events: Ints) -> list[int]:
-        """Where a leader epoch begins, and right after its leader has taken up its role."""
+        """Where a leader epoch begins, right after its leader has taken up its role, and where anything is decided."""
         kinds, epochs = events[:, c.E_KIND], events[:, c.E_EPOCH]
         elects = (kinds == c.PARTITION_CHANGE) | (kinds == c.ROLE_CHANGE)
-        out: set[int] = set()
+        out = set(np.flatnonzero(np.isin(kinds, DECIDING)).tolist())
         newest = self.epoch
         for k in np.flatnonzero(elects):
             if epochs[k] > newest:
@@ -177,8 +195,10 @@ class PartitionReplay:
         """Keep what a loss would be accounted from."""
         if row["kind"] == "append":
             self.ledger.append(row)
+            self.risk.appended = True
         elif row["kind"] == "ack":
             self.ledger.ack(row, self.held_by(row["broker_id"]) if row["duplicate"] else [])
+            self.risk.ack(row)
         elif not row["error_code"]:
             self.ledger.read(row)
 
@@ -290,6 +310,9 @@ class PartitionReplay:
         found = rounds_of(fetches, saw, self.profile, self.topic)
         yield "fetch_rounds", self.rows_table("fetch_rounds", saw, round_columns(fetches, saw, found))
         self.add_checks(round_checks(fetches, saw, found, self.brokers))
+        floor = floor_of(self.state, int(self.state.cluster[ASSIGNED]))
+        self.consumers.take_all(batch, fetches, saw[:, ROUND_ROW.index("leo")])
+        self.consumers.prune(self.epoch, floor)
         self.answers = answers_in(batch, self.answers)
         yield "commit_latency", self.commit_rows()
         still = g.open[: g.filled[N_OPEN], O_ACK_SEQ]
@@ -316,18 +339,42 @@ class PartitionReplay:
             self.purgatory = with_room(self.purgatory, len(self.brokers), 0)
             release_all(self.purgatory, NONE)
             yield "commit_latency", self.commit_rows()
+        self.settle()
         self.story.isr, self.story.profile = self.isr.rows, self.profile
-        incidents = [incident(self.key, found, self.story) for found in self.findings if found.matters]
+        lost = [(found, incident(self.key, found, self.story)) for found in self.findings if found.matters]
+        incidents = [row for _, row in lost]
         yield "isr_timeline", self.table("isr_timeline", self.isr.rows)
         yield "isr_flaps", self.table("isr_flaps", self.isr.flaps)
         yield "leadership_timeline", self.table("leadership_timeline", self.leaderships)
         yield "data_loss_incidents", self.table("data_loss_incidents", incidents)
+        divergences = self.final.divergences(self.state, self.brokers, self.led, elections(self.leaderships))
+        yield "replica_divergences", self.table("replica_divergences", list(divergences))
+        now = spans_of(self.state, self.led) if self.led >= 0 else []
+        effects = self.consumers.finish([(found, row["incident_id"]) for found, row in lost], now)
+        yield "consumer_effects", self.table("consumer_effects", effects)
+        risks = self.risk.finish(incidents, produced=self.ledger.produced)
+        yield "partition_risk", self.table("partition_risk", risks)
         yield "state_transitions", self.table("state_transitions", self.machines.moves)
         yield "follower_states", self.table("follower_states", self.followers.moves)
         checks = [*election_checks(self.story.decisions), *self.machines.checks()]
         checks += stated_checks(self.machines.moves, self.stated)
         self.checks.update({row["check"]: row for row in checks})
         yield "conformance", self.table("conformance", [self.checks[name] for name in sorted(self.checks)])
+
+    def settle(self) -> None:
+        """The last leader's log as dumped at the end decides what survived; the replay only follows what was told."""
+        if self.led < 0:
+            return
+        leader = self.brokers[self.led]
+        for finding in self.findings:
+            finding.give_back(self.final.survivors(self.state, self.led, leader))
+        lost = self.final.replaced(self.state, self.led, leader, self.ledger)
+        if lost:
+            log = log_of(self.state, self.led, self.brokers, self.last_seq)
+            heir = Heir(spans_of(self.state, self.led), lost[0].first, self.last_seq)
+            epoch = self.final.epoch_at(leader, lost[0].first)
+            untold = {"seq": self.last_seq, "ts": None, "election": None, "leader_id": None, "leader_epoch": epoch}
+            self.findings.append(Finding(log, untold, heir, lost, self.ledger.about(lost), stated=True))
 
     def ids(self, indices: Ints) -> pa.Array:
         """Dense indices back to broker ids, NONE as null."""

@@ -86,6 +86,7 @@ class PartitionFacts:
     starts: dict[int, tuple[int, str]] = field(default_factory=dict)
     follower_fetches: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     consumer_fetches: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    consumer_questions: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
     left_out: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     hw_lines: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
     edges: dict[int, set[int]] = field(
@@ -243,6 +244,7 @@ class PartitionFacts:
 
     def index_tenures(self) -> None:
         """What each tenure's chains are made of, found in one pass over the rows."""
+        leaders = {tenure.epoch: tenure.leader for tenure in self.tenures}
         for row in self.by_kind["fetch"]:
             offset, last = row["fetch_offset"], row["last_fetched_epoch"]
             if offset is None or row["replica_id"] is None:
@@ -255,9 +257,13 @@ class PartitionFacts:
                 if last is not None and last >= 0:
                     self.edges[last].add(offset)  # it has a last record of that epoch, whatever the answer
             elif row["replica_id"] == CONSUMER:
-                served = self.epoch_at(row["broker_id"], phases(row).taken)
+                served = self.epoch_of_read(row, leaders)
                 if served is not None:
                     self.consumer_fetches[served].append(row)
+        for row in self.by_kind["epoch_end_offset"]:
+            served = self.epoch_at(row["broker_id"], phases(row).taken)
+            if row["replica_id"] == CONSUMER and served is not None:
+                self.consumer_questions[served].append(row)
         for row in self.by_kind[LEFT_OUT]:
             if is_by_replica(row):
                 self.left_out[row["broker_id"], row["current_leader_epoch"]].append(row)
@@ -301,6 +307,12 @@ class PartitionFacts:
     def has_own_log(self, broker: int) -> bool:
         """Whether the broker's own log is at hand: only that one tells a standstill from clients that were slow."""
         return self.own_logs is None or broker in self.own_logs
+
+    def epoch_of_read(self, row: Row, leaders: dict[int, int]) -> int | None:
+        """Leader epoch under which a consumer was served: a follower that serves it acts under the one it names."""
+        named = row["current_leader_epoch"]
+        by_follower = not row["error_code"] and leaders.get(named, -1) not in (-1, row["broker_id"])
+        return named if by_follower else self.epoch_at(row["broker_id"], phases(row).taken)
 
     def find_starts(self) -> None:
         """Start offsets of leader epochs that a source states: role lines, epoch checkpoints, segments."""

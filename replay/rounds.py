@@ -110,8 +110,8 @@ def round_columns(fetches: pa.Table, saw: Ints, found: Ints) -> dict[str, pa.Arr
 
 
 def round_checks(fetches: pa.Table, saw: Ints, found: Ints, brokers: Sequence[int]) -> Ints:
-    """Whether each fetch waited as the replayed state lets it (`CHECK_ROW`)."""
-    compared = found[:, 2] != UNSET
+    """Whether each fetch waited as the replayed state lets it (`CHECK_ROW`); what a follower served is not compared."""
+    compared = (found[:, 2] != UNSET) & (numbers(fetches.column("leader_id"), NONE) == NONE)
     broker = indices(fetches.column("broker_id"), brokers)
     what = np.full(len(saw), c.CHECK_FETCH_COMPLETION)
     rows: Ints = np.column_stack([saw[:, w.W_SEQ], what, broker, found[:, 2], found[:, 3]])[compared]

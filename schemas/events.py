@@ -35,6 +35,7 @@ EVENT_KINDS: tuple[str, ...] = (
     "log_start_change",
     "observation",
     "fetch_left_out",
+    "log_dump",
 )
 
 # Which rule chose a leader, as in docs/protocol.md, Elections; leader_kept: nobody else was asked.
@@ -79,11 +80,11 @@ REPLICATION_EVENTS = Table(
         Column("source_line", INT64, "1-based line in that file.", unit="line"),
         EVIDENCE_COLUMN,
         # -- append, ack
-        Column("base_offset", INT64, "append, ack: first offset of the batch."),
+        Column("base_offset", INT64, "append, ack: first offset of the batch; log_dump: first offset of the run."),
         Column(
             "next_offset",
             INT64,
-            "append, ack: offset after the batch's last; fetch_apply: the follower's LEO after it; null unknown.",
+            "append, ack, log_dump: offset after the last; fetch_apply: the follower's LEO after it; null unknown.",
         ),
         Column(
             "next_offset_evidence",
@@ -135,7 +136,11 @@ REPLICATION_EVENTS = Table(
         Column("response_queue_us", INT64, "In the response queue.", unit="us"),
         Column("send_us", INT64, "Sending.", unit="us"),
         # -- control plane
-        Column("leader_id", INT32, "Leader named by the decision (-1 none)."),
+        Column(
+            "leader_id",
+            INT32,
+            "Leader named by the decision (-1 none); consumer_read: the leader, where a follower answered.",
+        ),
         Column("partition_epoch", INT32, "Partition epoch of the decision."),
         Column("isr", INT_LIST, "ISR decided or stated, sorted."),
         Column("replicas", INT_LIST, "Assignment, in order."),
@@ -188,8 +193,11 @@ REPLICATION_EVENTS = Table(
             "cause",
             STRING,
             "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
-            "observation, topic_change: what it was.",
+            "observation, topic_change: what it was; log_dump: holds, or differs from another replica.",
         ),
+        Column("crc", INT64, "log_dump that differs: crc of the broker's first batch of the run."),
+        Column("other_leader_epoch", INT32, "log_dump that differs: leader epoch on the other replica."),
+        Column("other_crc", INT64, "log_dump that differs: crc of the other replica's first batch of the run."),
         Column("throttled", INT_LIST, "isr_request: replicas that had left the partition out because of their quota."),
         Column(
             "stood_still_us",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from schemas.consequences import CONSUMER_EFFECTS, PARTITION_RISK, REPLICA_DIVERGENCES
 from schemas.events import ELECTION_RULES, REPLICATION_EVENTS
 from schemas.facts import FACTS
 from schemas.model import (
@@ -562,6 +563,9 @@ REPLAY_TABLES: tuple[Table, ...] = (
     FETCH_ROUNDS,
     COMMIT_LATENCY,
     DATA_LOSS_INCIDENTS,
+    REPLICA_DIVERGENCES,
+    PARTITION_RISK,
+    CONSUMER_EFFECTS,
     CONFORMANCE,
 )
 TABLES: dict[str, Table] = {

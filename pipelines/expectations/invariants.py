@@ -25,6 +25,8 @@ _WITH_SEQ: Final = (
     "log_start_timeline",
     "fetch_rounds",
     "commit_latency",
+    "partition_risk",
+    "consumer_effects",
 )
 _EXACT: Final = "('observed', 'derived')"
 CONFORMANCE_MIN_PERCENT: Final = 99
@@ -150,12 +152,13 @@ TRUNCATION_CUTS = Rule(
 LOSS_WITHIN_CUT = Rule(
     "loss_within_cut",
     "data_loss_incidents",
-    "Every lost range was replaced by the new leader's epoch, or lies inside a range that a replica cut.",
+    "Every lost range was replaced by the new leader's epoch, or lies inside a range that a replica cut; without a new "
+    "leader, dumps show it.",
     reads=("leadership_timeline", "log_truncations"),
     breaches=f"""
     WITH lost AS (
       SELECT {_PARTITION}, incident_id, new_leader_epoch, range.* FROM (
-        SELECT *, explode(ranges) AS range FROM {{data_loss_incidents}})
+        SELECT *, explode(ranges) AS range FROM {{data_loss_incidents}} WHERE new_leader_id IS NOT NULL)
     ), kept AS (
       SELECT lost.* FROM lost LEFT ANTI JOIN {{leadership_timeline}} AS term
         ON {_same_partition("lost", "term")} AND lost.new_leader_epoch = term.leader_epoch
@@ -189,6 +192,45 @@ LOSS_ACCOUNTED = Rule(
       OR failed_appended > unacked OR committed > records OR consumed > records
       OR greatest(acked_all_possible, acked_one_possible) > acked_possible""",
 )
+
+DIVERGENCE_BELOW_HW = Rule(
+    "divergence_below_hw",
+    "replica_divergences",
+    "Two replicas are said to differ only below the high watermarks of both.",
+    breaches=f"""
+    SELECT {_PARTITION}, broker_a, broker_b, last_offset, hw_a, hw_b FROM {{replica_divergences}}
+    WHERE last_offset >= least(hw_a, hw_b)""",
+)
+
+RISK_SPANS_APART = Rule(
+    "risk_spans_apart",
+    "partition_risk",
+    "Spans of one state follow each other: none begins before the one before it has ended.",
+    breaches=f"""
+    SELECT {_PARTITION}, seq, state, open_until FROM (
+      SELECT *, max(coalesce(end_seq, 9223372036854775807)) OVER (PARTITION BY {_PARTITION}, state {_BEFORE})
+        AS open_until
+      FROM {{partition_risk}})
+    WHERE seq < open_until""",
+)
+
+
+def _names_incident(table: str) -> Rule:
+    return Rule(
+        "names_incident",
+        table,
+        "A row that names an incident names one of its own partition.",
+        reads=("data_loss_incidents",),
+        breaches=f"""
+    SELECT {", ".join(f"line.{n}" for n in ("topic", "incarnation", "partition", "seq", "incident_id"))}
+    FROM {{{table}}} AS line LEFT ANTI JOIN {{data_loss_incidents}} AS loss
+      ON {_same_partition("line", "loss")} AND line.incident_id = loss.incident_id
+    WHERE line.incident_id IS NOT NULL""",
+    )
+
+
+RISK_NAMES_INCIDENT = _names_incident("partition_risk")
+EFFECT_NAMES_INCIDENT = _names_incident("consumer_effects")
 
 COMMIT_RAISES_HW = Rule(
     "commit_raises_hw",
@@ -250,6 +292,10 @@ INVARIANTS: tuple[Rule, ...] = (
     LOSS_WITHIN_CUT,
     LOSS_TOTALS,
     LOSS_ACCOUNTED,
+    DIVERGENCE_BELOW_HW,
+    RISK_SPANS_APART,
+    RISK_NAMES_INCIDENT,
+    EFFECT_NAMES_INCIDENT,
     COMMIT_RAISES_HW,
     ROWS_JOIN_EVENTS,
     PARTITIONS_HAVE_ISR,

@@ -268,6 +268,7 @@ def valid_rows(partition: int = 0) -> Rows:
             },
         ],
         "data_loss_incidents": [_incident(place)],
+        **_consequences(place),
         "conformance": [
             {
                 **place,
@@ -322,6 +323,28 @@ def _incident(place: dict[str, Any]) -> dict[str, Any]:
         "chain": [{"seq": 5, "ts": at(5), "what": "broker 2 elected"}], "chain_sources": ["controller.log:7"],
         "prevention": ["acks=all"], "prevention_reasons": ["3 of them acknowledged by broker 1 alone"],
         "explanation": "Broker 1 died before broker 2 had fetched offsets 7 to 9.", "evidence": "derived",
+    }  # fmt: skip
+
+
+def _consequences(place: dict[str, Any]) -> Rows:
+    known = {**place, "leader_epoch": 0, "evidence": "observed"}
+    span = {**known, "state": "isr_one", "leader_id": 1, "isr": [1], "min_isr": 1, "acked_all": 0, "acked_one": 3}
+    ended = {"end_ts": at(3), "seconds": 1.0, "end_seq": 3, "ended_by": "expanded", "records_at_risk": 3}
+    read = {"effect": "read_then_lost", "client_id": "billing", "broker_id": 1, "slot_epoch": 0, "fetches": 1}
+    lost = {"first_offset": 7, "last_offset": 9, "records": 3, "incident_id": f"i{place['partition']}"}
+    held = {"epoch_a": 0, "epoch_b": 0, "crc_a": 1, "crc_b": 2, "hw_a": 7, "hw_b": 7}
+    return {
+        "replica_divergences": [
+            {
+                **place, "broker_a": 1, "broker_b": 2, "first_offset": 3, "last_offset": 3, "records": 1,
+                "differs": "batch", **held, "evidence": "observed",
+            }
+        ],
+        "partition_risk": [
+            {**span, "seq": 2, "start_ts": at(2), **ended},
+            {**span, "seq": 5, "start_ts": at(5), "records_at_risk": 0},
+        ],
+        "consumer_effects": [{**known, "seq": 3, "first_ts": at(3), "last_ts": at(3), **read, **lost}],
     }  # fmt: skip
 
 

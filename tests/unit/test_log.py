@@ -127,3 +127,17 @@ def test_full_epoch_cache_forgets_its_oldest_half() -> None:
     assert s.cache_len[A] == CACHE_CAPACITY // 2 + 1
     assert epoch_at(s, A, 0) == NONE
     assert epoch_at(s, A, CACHE_CAPACITY) == EPOCH + CACHE_CAPACITY
+
+
+def test_a_log_is_loaded_without_epochs_of_which_it_has_no_record() -> None:
+    s = at(led(), leo=6)
+    epoch_assign(s, A, 7, 4)
+    epoch_assign(s, A, 9, 6)  # it led epoch 9, and nothing was appended
+    apply(s, c.LOG_LOAD, broker=A, leo=6, hw=5)
+    assert [int(epoch) for epoch in s.cache_epoch[A, : s.cache_len[A]]] == [EPOCH, 7]
+    copied = at(led(), leo=8)
+    epoch_assign(copied, A, 7, 4)
+    copied.cache_epoch[B], copied.cache_start[B], copied.cache_len[B] = s.cache_epoch[A], s.cache_start[A], 2
+    copied.leo[B] = 6
+    copy_epochs(copied, A, B, 6, 8)  # so what it fetches is of the epoch that its leader's records are of
+    assert epoch_at(copied, B, 6) == 7

@@ -74,6 +74,11 @@ def test_committed_isr_states_are_the_controllers(replayed: Any) -> None:
         assert ours == {(s[2], s[3], tuple(sorted(s[4]))) for s in truth[name]["state"]}, name
 
 
+def test_replicas_do_not_differ_on_disk(replayed: Any) -> None:
+    tables, _ = replayed
+    assert [row for found in tables.values() for row in found["replica_divergences"]] == []
+
+
 def test_lost_records_are_the_ones_that_clients_lost(replayed: Any) -> None:
     tables, truth = replayed
     for name, found in tables.items():

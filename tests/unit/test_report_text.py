@@ -1,0 +1,96 @@
+"""What the report says of near losses, consumers and replicas that differ."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from pipelines.report_text import EFFECT_WORDS, ENDS, STATE_WORDS, markdown, terminal
+from schemas.consequences import CONSUMER_EFFECTS, PARTITION_RISK
+
+START = datetime(2024, 5, 1, 3, 0, tzinfo=UTC)
+PLACE = {"topic": "orders", "incarnation": 0, "partition": 0}
+NEARLY = {
+    **PLACE, "seconds": 6.55, "start_ts": START, "records_at_risk": 127, "leader_id": 2, "acked_all": 0,
+    "acked_one": 92, "ended_by": "expanded",
+}  # fmt: skip
+
+
+def findings(**some: Any) -> dict[str, Any]:
+    """Of a recording in which nothing was lost."""
+    empty: dict[str, Any] = dict.fromkeys(
+        ("incidents", "conformance", "coverage", "at_risk", "nearly_lost", "consumer_effects", "divergences"), ()
+    )
+    return {
+        **empty,
+        "recording_id": "small",
+        "verdict": "nothing_lost",
+        "headline": "Nothing acknowledged was lost",
+        "incidents_with_unknown_acknowledgements": 0,
+        "tables": {"facts": 1},
+        "rejected_lines": {"lines": 0},
+        "expectations": {"checked": None, "failed": []},
+        "look_at": {"warehouse": "w", "queries": []},
+        **some,
+    }
+
+
+def both(found: dict[str, Any]) -> list[str]:
+    return [terminal(found, colour=False), markdown(found)]
+
+
+def test_a_near_loss_says_what_one_broker_alone_had_and_how_it_ended() -> None:
+    for text in both(findings(nearly_lost=[NEARLY])):
+        assert "Nearly lost" in text
+        assert "orders-0: for 6.5 s from 2024-05-01 03:00:00.000 UTC up to 127 records on broker 2 only" in text
+        assert "(acknowledged meanwhile: acks=all 0, acks=1 92); then: another replica joined the ISR" in text
+
+
+def test_a_span_that_never_ended_and_unknown_answers_are_said() -> None:
+    row = {**NEARLY, "seconds": None, "ended_by": None, "acked_all": None, "acked_one": None}
+    for text in both(findings(nearly_lost=[row])):
+        assert "to the end of the recording" in text
+        assert "(acknowledged meanwhile: acks=all unknown, acks=1 unknown)" in text
+        assert "then:" not in text
+
+
+def test_time_at_risk_is_said_per_state() -> None:
+    row = {"state": "leaderless", "spans": 2, "partitions": 1, "seconds": 9.0, "still_open": 1}
+    for text in both(findings(at_risk=[row])):
+        assert "without a leader: 9.0 s in 1 partition, 2 spans, 1 still so at the end" in text
+
+
+def test_what_consumers_saw_is_said_per_client() -> None:
+    row = {"client_id": "billing", "effect": "read_then_lost", "records": 3, "partitions": 1, "first_ts": START}
+    for text in both(findings(consumer_effects=[row])):
+        assert "billing: read records that were lost later: 3 records, 1 partition, first 2024-05-01" in text
+
+
+@pytest.mark.parametrize(("differs", "words"), [("epoch", "leader epochs 0 and 2"), ("batch", "other batches")])
+def test_replicas_that_differ_are_named(differs: str, words: str) -> None:
+    row = {**PLACE, "first_offset": 2, "last_offset": 4, "broker_a": 1, "broker_b": 2, "differs": differs}
+    row |= {"epoch_a": 0, "epoch_b": 2, "evidence": "observed"}
+    for text in both(findings(divergences=[row])):
+        assert f"orders-0: offsets 2 to 4 on brokers 1 and 2: {words} (observed)" in text
+
+
+def test_nothing_is_said_where_nothing_was() -> None:
+    for text in both(findings()):
+        assert "Nearly lost" not in text
+        assert "What consumers saw" not in text
+        assert "differ below" not in text
+
+
+def test_names_of_consumers_stay_text() -> None:
+    row = {"client_id": "\x1b[2J<b>", "effect": "out_of_range", "records": None, "partitions": 1, "first_ts": START}
+    in_terminal, page = both(findings(consumer_effects=[row]))
+    assert "\x1b" not in in_terminal
+    assert "<b>" not in page
+
+
+def test_every_value_has_words() -> None:
+    assert set(STATE_WORDS) == set(PARTITION_RISK.column("state").values)
+    assert set(ENDS) == set(PARTITION_RISK.column("ended_by").values)
+    assert set(EFFECT_WORDS) == set(CONSUMER_EFFECTS.column("effect").values)
