@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.incidents import PRUNE_EVERY, Slots, common
+from replay.incidents import BATCHES_KEPT, Slots, common
 from replay.state import NONE
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class ConsumerEffects:
 
     def prune(self, epoch: int, floor: int) -> None:
         """What lies below `floor` every replica has, as the leader of `epoch` has it."""
-        if sum(len(run.marks) for runs in self.runs.values() for run in runs) <= PRUNE_EVERY:
+        if sum(len(run.marks) for runs in self.runs.values() for run in runs) <= BATCHES_KEPT:
             return
         for reader, runs in self.runs.items():
             if reader.epoch == epoch:

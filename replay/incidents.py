@@ -14,16 +14,27 @@ from dataclasses import dataclass, field
 from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replay.encode import codes, numbers
 from replay.spine import micros
-from replay.state import MIN_ISR, NONE, TRUE_HW, State
+from replay.state import MIN_ISR, NONE, TRUE_HW, Ints, State
 from replay.story import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Row = dict[str, Any]
+Bools = npt.NDArray[np.bool_]
 
-PRUNE_EVERY = 200_000  # batches kept before those that every replica has are dropped
+BATCHES_KEPT = 200_000  # at least so many, of those that every replica has
+COLUMNS = (
+    "kind", "seq", "ts", "broker_id", "leader_epoch", "base_offset", "next_offset", "next_offset_evidence", "duplicate",
+    "source_file", "source_line", "acks", "error_code", "client_id", "unconfirmed", "evidence", "fetch_offset",
+)  # fmt: skip
 
 
 class Slots(NamedTuple):
@@ -133,19 +144,101 @@ def common(lost: list[Slots], held: list[Slots]) -> list[Slots]:
     ]
 
 
+def add_spans(spans: list[tuple[int, int]], first: Ints, end: Ints) -> None:
+    """Add [first, end) to the spans, one after the other: where it goes on with the last one, that one is longer."""
+    if spans:
+        since, reached = spans[-1]
+        until = np.maximum.accumulate(np.concatenate(([reached], end)))
+        if bool(((first <= until[:-1]) & (first >= since)).all()):
+            spans[-1] = (since, int(until[-1]))
+            return
+    for a, b in zip(first.tolist(), end.tolist(), strict=True):
+        if spans and spans[-1][0] <= a <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], b))
+        else:
+            spans.append((a, b))
+
+
 def overlap(batch_first: int, batch_end: int, slots: Slots) -> int:
     """How many offsets of [first, end) are among the slots."""
     return max(0, min(batch_end, slots.end) - max(batch_first, slots.first))
 
 
 @dataclass(slots=True)
+class Stretch:
+    """Appends and answers between two of the controller's decisions, as they came: few of them are ever asked for."""
+
+    rows: pa.Table  # `COLUMNS` of `append` and `ack` events
+    held: dict[int, list[Slots]]  # by broker that answered a retry: what it surely holds of older epochs
+    appends: int
+    end: int  # offset after the last append
+    epoch: Ints
+    base: Ints
+    next: Ints
+    is_append: Bools
+
+    def among(self, slots: list[Slots]) -> Bools:
+        """Which appends lie among the slots, in part at least."""
+        out = np.zeros(len(self.base), bool)
+        for one in slots:
+            out |= (self.epoch == one.epoch) & (self.base < one.end) & (self.next > one.first)
+        return out & self.is_append
+
+
+def stretch_of(rows: pa.Table, held: dict[int, list[Slots]]) -> Stretch:
+    """Rows of `append` and `ack` events as a stretch."""
+    epoch, base, following = (numbers(rows.column(n), NONE) for n in ("leader_epoch", "base_offset", "next_offset"))
+    is_append = codes(rows.column("kind"), {"append": 1}, 0) == 1
+    end = int(following[is_append].max()) if is_append.any() else 0
+    return Stretch(rows, held, int(is_append.sum()), end, epoch, base, following, is_append)
+
+
+@dataclass(slots=True)
 class Ledger:
     """What was appended, answered and read, kept as long as it may still be lost."""
 
-    batches: dict[tuple[int, int], Batch] = field(default_factory=dict)
+    batches: dict[tuple[int, int], Batch] = field(default_factory=dict)  # those that were looked at
     reads: dict[tuple[int, str], list[tuple[int, int]]] = field(default_factory=dict)  # (epoch, client id) -> spans
     produced: bool = False  # whether any produce line was seen: without one nothing is known of acknowledgements
     consumed: bool = False
+    stretches: list[Stretch] = field(default_factory=list)
+
+    def take(self, rows: pa.Table, held: dict[int, list[Slots]]) -> None:
+        """Note `append`, `ack` and `consumer_read` events, in their order; `held` as in `ack`, by broker."""
+        is_read = pc.equal(rows.column("kind"), "consumer_read")
+        answered = rows.filter(pc.invert(is_read))
+        if len(answered):
+            appends = pc.and_(pc.equal(rows.column("kind"), "append"), pc.is_valid(rows.column("source_line")))
+            self.produced = self.produced or bool(pc.any(appends).as_py())
+            self.stretches.append(stretch_of(answered, held))
+        self.take_reads(rows.filter(pc.and_(is_read, pc.equal(pc.fill_null(rows.column("error_code"), 0), 0))))
+
+    def take_reads(self, rows: pa.Table) -> None:
+        """Note `consumer_read` events that handed records out."""
+        self.consumed = self.consumed or len(rows) > 0
+        if not len(rows):
+            return
+        epoch, first, end = (numbers(rows.column(n), NONE) for n in ("leader_epoch", "fetch_offset", "next_offset"))
+        clients = pc.fill_null(rows.column("client_id"), "").combine_chunks().dictionary_encode()
+        who = clients.indices.to_numpy(zero_copy_only=False)
+        known = (first >= 0) & (end >= 0)
+        for pair in {(int(e), int(c)) for e, c in zip(epoch[known], who[known], strict=True)}:
+            mine = known & (epoch == pair[0]) & (who == pair[1])
+            spans = self.reads.setdefault((pair[0], intern(clients.dictionary[pair[1]].as_py())), [])
+            add_spans(spans, first[mine], end[mine])
+
+    def look_at(self, slots: list[Slots]) -> None:
+        """Bring the batches among the slots, and what was answered of them, into `batches`."""
+        found = [stretch.among(slots) for stretch in self.stretches]
+        asked = [stretch.base[mine] for stretch, mine in zip(self.stretches, found, strict=True)]
+        bases = np.unique(np.concatenate(asked)) if asked else np.zeros(0, np.int64)
+        for stretch, mine in zip(self.stretches, found, strict=True):
+            wanted = mine | (~stretch.is_append & np.isin(stretch.base, bases))
+            for row in stretch.rows.filter(pa.array(wanted)).to_pylist() if wanted.any() else ():
+                if row["kind"] == "append":
+                    self.append(row)
+                else:
+                    self.ack(row, stretch.held.get(row["broker_id"], []) if row["duplicate"] else [])
 
     def append(self, row: Row) -> None:
         """Note an `append` event."""
@@ -178,25 +271,18 @@ class Ledger:
         client, at = intern(row["client_id"] or ""), micros(row["ts"])
         batch.answer = Answer(row["acks"], row["error_code"], client, at, row["seq"], source_of(row), reached)
 
-    def read(self, row: Row) -> None:
-        """Note a `consumer_read` event that handed records out."""
-        self.consumed = True
-        if row["next_offset"] is None or row["fetch_offset"] is None:
-            return
-        spans = self.reads.setdefault((row["leader_epoch"], row["client_id"] or ""), [])
-        first, end = row["fetch_offset"], row["next_offset"]
-        if spans and first <= spans[-1][1] and first >= spans[-1][0]:
-            spans[-1] = (spans[-1][0], max(spans[-1][1], end))
-        else:
-            spans.append((first, end))
-
     def prune(self, floor: int) -> None:
-        """Drop the batches that every assigned replica has."""
-        if len(self.batches) > PRUNE_EVERY:
-            self.batches = {key: batch for key, batch in self.batches.items() if batch.end > floor}
+        """Drop the oldest stretches, as far as every assigned replica has them, and enough younger ones are kept."""
+        kept = sum(stretch.appends for stretch in self.stretches)
+        while self.stretches and self.stretches[0].end <= floor:
+            kept -= self.stretches[0].appends
+            if kept < BATCHES_KEPT:
+                return
+            self.stretches.pop(0)
 
     def within(self, slots: list[Slots]) -> Iterator[tuple[Batch, int]]:
         """Batches with offsets among the slots, and how many."""
+        self.look_at(slots)
         for batch in self.batches.values():
             here = sum(overlap(batch.base, batch.end, one) for one in slots if one.epoch == batch.epoch)
             if here:

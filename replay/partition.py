@@ -25,6 +25,7 @@ from replay.final_logs import FinalLogs, elections
 from replay.findings import Finding, Heir
 from replay.follower_states import FollowerStates
 from replay.incidents import (
+    COLUMNS,
     Ledger,
     Log,
     Slots,
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
 ISR_NUMBERS = ("seq", "ts", "epoch", "partition_epoch", "state", "under_min", "evidence")
 DEFAULT_LAG_US = 30_000_000
 HW_MOVES_KEPT = 1000  # how many moves of its HW a broker may be behind with its line about one
+FREQUENT_KINDS = ("append", "ack", "fetch_update", "fetch_read", "fetch_apply", "consumer_read", "fetch_left_out")
 LEDGER_KINDS = ("append", "ack", "consumer_read")
 DECIDING = (c.PARTITION_CHANGE, c.CONFIG_CHANGE, c.TOPIC_CHANGE)
 FINAL_KINDS = ("broker_change", "role_change", "log_dump")
@@ -128,18 +130,19 @@ class PartitionReplay:
         about_isr = int(np.isin(events[:, c.E_KIND], (c.PARTITION_CHANGE, c.ISR_REQUEST)).sum())
         rows = new_rows(len(events), about_isr, len(self.brokers))
         self.purgatory = with_room(self.purgatory, len(self.brokers), len(events))
-        decisions = {r["seq"]: r for r in rows_of(batch, "partition_change")}
-        deciding = decisions | {r["seq"]: r for kind in ("config_change", "topic_change") for r in rows_of(batch, kind)}
+        rare = rare_events(batch)
+        decisions = {r["seq"]: r for r in rows_of(rare, "partition_change")}
+        deciding = decisions | {r["seq"]: r for kind in ("config_change", "topic_change") for r in rows_of(rare, kind)}
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
-        self.story.take_all(batch)
+        self.story.take_all(rare)
         self.machines.take_all(batch.filter(pc.is_in(batch.column("kind"), pa.array(MOVING_KINDS))))
         self.followers.take_all(batch, truncate_on_fetch=bool(self.profile.truncate_on_fetch))
-        self.stated += [row for row in rows_of(batch, "observation") if row["cause"] == STATED]
+        self.stated += [row for row in rows_of(rare, "observation") if row["cause"] == STATED]
         for kind in FINAL_KINDS:
-            for row in rows_of(batch, kind):
+            for row in rows_of(rare, kind):
                 self.final.take(row)
-        facts = iter(sorted((r for kind in LEDGER_KINDS for r in rows_of(batch, kind)), key=lambda r: r["seq"]))
-        pending = next(facts, None)
+        facts = batch.filter(pc.is_in(batch.column("kind"), pa.array(LEDGER_KINDS))).select(COLUMNS)
+        places = facts.column("seq").to_numpy()
         self.last_seq = int(events[-1, c.E_SEQ]) if len(events) else self.last_seq
         start = 0
         for stop in [*self.boundaries(events), len(events)]:
@@ -149,14 +152,13 @@ class PartitionReplay:
                 self.isr_mask = int(fold(self.state, self.profile, here, self.isr_mask, rows, self.purgatory))
                 self.risk.advance(rows.leo[moved : rows.filled[N_LEO]], self.state, self.brokers)
                 self.after(here)
-            limit = int(events[stop, c.E_SEQ]) if stop < len(events) else None
-            while pending is not None and (limit is None or pending["seq"] < limit):
-                self.note(pending)
-                pending = next(facts, None)
+                first, last = np.searchsorted(places, (events[start, c.E_SEQ], events[stop - 1, c.E_SEQ] + 1))
+                self.note(facts.slice(first, last - first))
             if stop < len(events):
                 self.at_boundary(events[stop], decisions)
-                if limit in deciding:
-                    self.risk.decide(deciding[limit], self.state, self.brokers)
+                decided = deciding.get(int(events[stop, c.E_SEQ]))
+                if decided is not None:
+                    self.risk.decide(decided, self.state, self.brokers)
             start = stop
         self.ledger.prune(floor_of(self.state, int(self.state.cluster[ASSIGNED])))
         yield from self.tables(batch, rows)
@@ -191,16 +193,17 @@ class PartitionReplay:
                 out.add(int(k) + 1)
         return sorted(k for k in out if k < len(events))
 
-    def note(self, row: dict[str, Any]) -> None:
-        """Keep what a loss would be accounted from."""
-        if row["kind"] == "append":
-            self.ledger.append(row)
-            self.risk.appended = True
-        elif row["kind"] == "ack":
-            self.ledger.ack(row, self.held_by(row["broker_id"]) if row["duplicate"] else [])
-            self.risk.ack(row)
-        elif not row["error_code"]:
-            self.ledger.read(row)
+    def note(self, rows: pa.Table) -> None:
+        """Keep what a loss would be accounted from: appends, answers and reads since the last decision."""
+        if not len(rows):
+            return
+        answers = rows.filter(pc.equal(rows.column("kind"), "ack"))
+        retried = pc.unique(answers.filter(pc.fill_null(answers.column("duplicate"), False)).column("broker_id"))
+        self.ledger.take(rows, {broker: self.held_by(broker) for broker in retried.to_pylist()})
+        self.risk.appended = self.risk.appended or bool(pc.any(pc.equal(rows.column("kind"), "append")).as_py())
+        if self.risk.open:
+            for row in answers.to_pylist():
+                self.risk.ack(row)
 
     def held_by(self, broker: int) -> list[Slots]:
         """Slots that the last leader, if it is `broker`, surely held as it began to lead."""
@@ -539,6 +542,14 @@ class PartitionReplay:
 def schema_of(name: str) -> pa.Schema:
     """A replay table's Arrow schema; null where the key is not yet known is left to the writer."""
     return TABLES[name].arrow_schema
+
+
+def rare_events(batch: pa.Table) -> pa.Table:
+    """All but requests and what brokers state of their offsets: few, whatever the batch."""
+    often = pc.is_in(batch.column("kind"), pa.array([*FREQUENT_KINDS, "observation"]))
+    telling = pc.fill_null(pc.is_in(batch.column("cause"), pa.array([STATED, c.STORAGE_FAILED])), False)
+    stated = pc.and_(pc.equal(batch.column("kind"), "observation"), telling)
+    return batch.filter(pc.or_(pc.invert(often), stated))
 
 
 def rows_of(batch: pa.Table, kind: str) -> list[dict[str, Any]]:
