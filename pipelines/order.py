@@ -8,7 +8,7 @@ partition in its session; then each partition's facts are ordered on their own. 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from pipelines.coverage import missing_requests
 from pipelines.spark_schemas import spark_type
+from replay.missing_lines import MissingLines
 from replay.order import EVENT_SCHEMA, order_partition
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING, PartitionFacts
 from replay.rows import METADATA_TOPIC, Row, rows_of_facts
@@ -45,6 +47,7 @@ class Cluster:
     kafka_version: str | None
     settings: dict[str, int | None]
     inter_broker_protocol: str | None = None
+    missing: MissingLines = field(default_factory=MissingLines)
 
 
 def order(spark: SparkSession, facts: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
@@ -126,6 +129,7 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any]) -> Cluster:
         kafka_version=settings.get("kafka_version"),
         settings={name: int(config[name]) for name in (LAG_SETTING, MIN_ISR_SETTING) if name in config},
         inter_broker_protocol=config.get(PROTOCOL_SETTING),
+        missing=missing_requests(facts),
     )
 
 
@@ -202,6 +206,7 @@ def order_group(key: tuple[Any, ...], table: pa.Table, cluster: Cluster) -> pa.T
             kafka_version=cluster.kafka_version,
             settings=cluster.settings,
             inter_broker_protocol=cluster.inter_broker_protocol,
+            missing=cluster.missing,
         )
         out.append(order_partition(facts))
     events = pa.concat_tables(out) if out else EVENT_SCHEMA.empty_table()

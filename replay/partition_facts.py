@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from replay.ballots import metadata_votes
 from replay.drafts import Draft
 from replay.elections import explain
+from replay.missing_lines import MissingLines
 from replay.profile import LATEST, default_lag_ms, parse_version
 from replay.roles import moment, roles_of
 from replay.rows import Row, is_by_replica
@@ -60,6 +61,7 @@ class PartitionFacts:
     rows: list[Row]
     cluster: list[Row]
     standstills: Standstills = field(default_factory=dict)
+    missing: MissingLines = field(default_factory=MissingLines)
     connection_ends: dict[tuple[int, str], int] = field(default_factory=dict)  # last stamp on (broker, connection)
     settings: dict[str, int | None] = field(
         default_factory=dict
@@ -90,6 +92,9 @@ class PartitionFacts:
         default_factory=lambda: defaultdict(set)
     )  # per epoch: offsets where a batch ends
     segments: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))  # per epoch: base -> end
+    append_lines: dict[tuple[int, int], list[Row]] = field(
+        default_factory=lambda: defaultdict(list)
+    )  # by broker and base offset
     sequences: dict[int, list[Fetch]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -263,6 +268,9 @@ class PartitionFacts:
             served = self.epoch_at(row["broker_id"], micros(row["ts"])) if row["name"] == "leader" else None
             if served is not None:
                 self.hw_lines[served].append(row)
+        for row in self.by_kind["log_append"]:
+            if row["base_offset"] is not None and row["ts"] is not None:
+                self.append_lines[row["broker_id"], row["base_offset"]].append(row)
         for row in self.by_kind["segment_batch"]:
             if row["leader_epoch"] is not None:
                 self.segments[row["leader_epoch"]][row["base_offset"]] = row["last_offset"] + 1

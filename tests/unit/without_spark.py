@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pipelines.order import CLUSTER_KINDS, NAMING_KINDS, UNORDERED_KINDS, Cluster, incarnations, order_group
 from pipelines.parse.collect import collect
 from pipelines.recording import discover
+from replay.missing_lines import gaps_in
 from replay.partition import replay_partition
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING
 from replay.rows import METADATA_TOPIC, rows_of_facts
@@ -69,6 +70,8 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
     for row in requests.aggregate([("ts", "max")]).to_pylist():
         ends[row["broker_id"], row["connection"]] = micros(row["ts_max"])
     config = getattr(manifest, "broker_config", {})
+    names = ("kind", "client_id", "broker_id", "connection", "correlation_id", "ts", "total_us", "queue_us", "fact_id")
+    asked = facts.filter(pc.is_valid(facts["connection"])).select(names)
     return Cluster(
         recording_id=name,
         rows=[
@@ -82,6 +85,7 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
         connection_ends=ends,
         kafka_version=getattr(manifest, "kafka", None),
         settings={key: int(config[key]) for key in (LAG_SETTING, MIN_ISR_SETTING) if key in config},
+        missing=gaps_in(rows_of_facts(asked)),
     )
 
 
