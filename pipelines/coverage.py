@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql import functions as F
 
 from pipelines.spark_schemas import spark_type
@@ -12,6 +11,7 @@ from replay.missing_lines import FETCH, GAP_SCHEMA, REQUEST_SCHEMA, MissingLines
 from replay.rows import Row
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 

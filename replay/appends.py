@@ -169,9 +169,7 @@ def lay_out(
         if row is None:
             row = next_floating(waiting, until[place])
         if after is None:
-            batches.append(
-                Batch(base, stated.get(base, base + 1), "observed" if base in stated else "bounded", row)
-            )
+            batches.append(Batch(base, stated.get(base, base + 1), "observed" if base in stated else "bounded", row))
         elif base in stated:
             batches.append(Batch(base, after, "observed", row))
         else:

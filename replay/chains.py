@@ -425,7 +425,7 @@ OFFSET_OUT_OF_RANGE = 1
 
 def fetch_operations(tenure: Tenure, fetch: Fetch, told: set[int]) -> list[Operation]:
     """One follower fetch: parked, answered, refused or unlisted. `told`: offsets to which its own lines say it cut."""
-    row, before, after, same_tenure = fetch
+    row, before, after = fetch.row, fetch.before, fetch.after
     at = phases(row)
     local = local_window(at)
     common = {
@@ -441,7 +441,7 @@ def fetch_operations(tenure: Tenure, fetch: Fetch, told: set[int]) -> list[Opera
         "follower_log_start_offset": row["follower_log_start_offset"],
         "error_code": row["error_code"],
     }
-    cut = [] if row["fetch_offset"] in told else cut_before(common, row, before, local)
+    cut = [] if row["fetch_offset"] in told else cut_before(common, row, before, local, follows=fetch.follows)
     ahead = [Operation(OP_CONTROL, Window(local.lo, local.lo, local.hi), cut)] if cut else []
     if row["run_count"] is not None:
         return [*ahead, unlisted(update, row, at)]
@@ -450,8 +450,8 @@ def fetch_operations(tenure: Tenure, fetch: Fetch, told: set[int]) -> list[Opera
         ahead.append(Operation(OP_UPDATE, local, [parked], offset=row["fetch_offset"], exact=True))
         local = completion_window(at)
     if row["error_code"] or row["diverging_epoch"] is not None:
-        return [*ahead, refused(common, update, row, after, local)]
-    return [*ahead, *answered(common, update, row, after, same_tenure=same_tenure)]
+        return [*ahead, refused(common, update, fetch, local)]
+    return [*ahead, *answered(common, update, row, after, adjoins=fetch.same_tenure and fetch.goes_on)]
 
 
 def run_window(row: Row, at: Phases) -> Window:
@@ -512,15 +512,18 @@ def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
 
 
 def answered(
-    common: dict[str, Any], update: dict[str, Any], row: Row, after: int | None, *, same_tenure: bool
+    common: dict[str, Any], update: dict[str, Any], row: Row, after: int | None, *, adjoins: bool
 ) -> list[Operation]:
-    """A fetch answered without error: at once (read, then update), or parked first and read again on completion."""
+    """A fetch answered without error: at once (read, then update), or parked first and read again on completion.
+
+    `after`: the LEO that is known next; `adjoins`: by the very next fetch.
+    """
     at = phases(row)
     offset, handed, delayed = row["fetch_offset"], row["bytes"] or 0, bool(row["remote_us"])
     local, completion = local_window(at), completion_window(at)
     window = completion if delayed else local
     moved = bool(handed) and after is not None and after > offset
-    seen = (after if moved and same_tenure else -1) if handed else offset
+    seen = (after if moved and adjoins else -1) if handed else offset
     limited = handed * 2 >= (row["partition_max_bytes"] or 2**31)
     exact = seen is not None and seen >= 0 and not limited
     shape = {"bytes": handed, "response_hw": row["hw"], "implied": bool(row["hw_implied"]), "delayed": delayed}
@@ -529,7 +532,7 @@ def answered(
         applied = {
             **common,
             "next_offset": after if moved else None,
-            "next_offset_evidence": None if not moved else "derived" if same_tenure else "bounded",
+            "next_offset_evidence": None if not moved else "derived" if adjoins else "bounded",
             "bytes": handed,
             "response_hw": row["hw"],
             "log_start_offset": row["log_start_offset"],
@@ -544,8 +547,9 @@ def answered(
     return [Operation(OP_FETCH, local, [drafts[0], taken, *drafts[1:]], exact=exact, **saw)]
 
 
-def refused(common: dict[str, Any], update: dict[str, Any], row: Row, after: int | None, window: Window) -> Operation:
+def refused(common: dict[str, Any], update: dict[str, Any], fetch: Fetch, window: Window) -> Operation:
     """A fetch answered with an error or a diverging epoch: no state of the leader moves; the follower may cut."""
+    row, after = fetch.row, fetch.after
     epoch, end = row["diverging_epoch"], row["diverging_end_offset"]
     diverging = {"diverging_epoch": epoch, "diverging_end_offset": end}
     drafts = [
@@ -560,13 +564,13 @@ def refused(common: dict[str, Any], update: dict[str, Any], row: Row, after: int
             "diverging_end_offset": end,
             "truncate_to": after if after is not None and after <= row["fetch_offset"] else None,
             "cause": "diverging_fetch",
-            "evidence": "observed" if after is not None else "derived",
+            "evidence": "derived" if after is None else "observed" if fetch.goes_on else "bounded",
         }
         drafts.append(Draft("truncation", row, window, cut))
     return Operation(OP_READ, window, drafts)
 
 
-def cut_before(common: dict[str, Any], row: Row, before: Row | None, window: Window) -> list[Draft]:
+def cut_before(common: dict[str, Any], row: Row, before: Row | None, window: Window, *, follows: bool) -> list[Draft]:
     """A follower that fetches below where it fetched before has cut its log without a diverging answer."""
     if before is None or before["fetch_offset"] <= row["fetch_offset"] or before["diverging_epoch"] is not None:
         return []
@@ -577,6 +581,6 @@ def cut_before(common: dict[str, Any], row: Row, before: Row | None, window: Win
         "replica_id": common["broker_id"],
         "truncate_to": row["fetch_offset"],
         "cause": cause,
-        "evidence": "derived",
+        "evidence": "derived" if follows else "bounded",
     }
     return [Draft("truncation", row, window, cut)]

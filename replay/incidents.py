@@ -212,7 +212,11 @@ class Ledger:
         producers: set[str] = set()
         for batch, here in self.within(lost):
             kind = kind_of(batch)
-            sure = here if batch.sure else sum(overlap(batch.base, batch.base + 1, one) for one in lost if one.epoch == batch.epoch)
+            sure = (
+                here
+                if batch.sure
+                else sum(overlap(batch.base, batch.base + 1, one) for one in lost if one.epoch == batch.epoch)
+            )
             count[kind] += sure
             count["unseen"] += here - sure  # another's records may lie behind its first one
             if kind in ("acked_all", "acked_one") and batch.answer is not None:

@@ -314,16 +314,16 @@ def apply_isr_request(s: State, p: Profile, e: Ints) -> int:
 def apply_truncation(s: State, p: Profile, e: Ints) -> int:
     """A replica cuts its log: to the target stated, else to where the leader's answer and its own epochs say.
 
-    A stated one is where it next fetched, or stood: where it knows the epoch that it was told of, it was cut to the
-    epoch's end at most, and had more since. Out of its leader's range below the log start there, it drops its log and
-    starts there.
+    A stated one is where it next fetched, or stood: where it knows the epoch that it was told of, it was cut to where
+    that ends at most, by the answer and by its own log, and had more since. Out of its leader's range below the log
+    start there, it drops its log and starts there.
     """
     b = e[E_BROKER]
     target = e[E_TARGET]
     if target == UNSET:
         target, _ = diverging_target(s, p, b, e[E_DIVERGING_EPOCH], e[E_DIVERGING_END])
     elif e[E_DIVERGING_END] >= 0 and end_offset_for(s, p, b, e[E_DIVERGING_EPOCH])[0] == e[E_DIVERGING_EPOCH]:
-        target = min(target, e[E_DIVERGING_END])
+        target = min(target, diverging_target(s, p, b, e[E_DIVERGING_EPOCH], e[E_DIVERGING_END])[0])
     if target > s.leo[b] and e[E_CAUSE] == CAUSE_OUT_OF_RANGE:
         restart_at(s, p, b, target)
     else:

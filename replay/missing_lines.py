@@ -19,11 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from replay.rows import Row
+from replay.spine import micros
 from replay.windows import phases
 from schemas.model import BOOL, INT32, INT64, STRING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 Ints = np.ndarray
 
@@ -62,10 +63,8 @@ def host_of(connection: str) -> str:
 def client_gaps(requests: pa.Table) -> pa.Table:
     """Requests of one client id (`REQUEST_SCHEMA`, a row each or more) -> its gaps and ends (`GAP_SCHEMA`)."""
     hosts = np.array([host_of(one or "") for one in requests["connection"].to_pylist()], dtype=object)
-    found = [GAP_SCHEMA.empty_table()]
-    for host in sorted(set(hosts.tolist())):
-        found.append(host_gaps(requests.filter(pa.array(hosts == host))))
-    return pa.concat_tables(found)
+    found = [host_gaps(requests.filter(pa.array(hosts == host))) for host in sorted(set(hosts.tolist()))]
+    return pa.concat_tables(found) if found else GAP_SCHEMA.empty_table()
 
 
 def host_gaps(requests: pa.Table) -> pa.Table:
@@ -87,7 +86,7 @@ def host_gaps(requests: pa.Table) -> pa.Table:
     step = np.diff(number)
     same = of[1:] == of[:-1]
     before = np.flatnonzero(same & (step > 1))
-    if len(before) and counts_for_all(number, taken, of, (first, last), step[same]):
+    if len(before) and counts_for_all(number, taken, of, first, step[same]):
         before = before[~elsewhere(number, taken, before)]
     ends = ends_of(broker, taken, first, last)
     at = np.concatenate([before, last])
@@ -103,13 +102,12 @@ def host_gaps(requests: pa.Table) -> pa.Table:
     return pa.table({f.name: pa.array(rows[f.name], f.type) for f in GAP_SCHEMA}, schema=GAP_SCHEMA)
 
 
-def counts_for_all(number: Ints, taken: Ints, of: Ints, spans: tuple[Ints, Ints], steps: Ints) -> bool:
-    """Whether the client has one counter for all its connections.
+def counts_for_all(number: Ints, taken: Ints, of: Ints, first: Ints, steps: Ints) -> bool:
+    """Whether the client has one counter for all its connections, which begin at `first`.
 
     Two connections that were open at a time and used the same number have a counter each, or belong to two clients of
     one name; the latter mostly step by more than one.
     """
-    first, last = spans
     if len(first) < 2:
         return False
     order = np.lexsort((taken, number))
@@ -136,8 +134,8 @@ def elsewhere(number: Ints, taken: Ints, before: Ints) -> Ints:
     low = np.maximum(taken[before][gap] - origin - SLACK_US, -SLACK_US) + SLACK_US
     high = np.minimum(taken[before + 1][gap] - origin + SLACK_US, span - 3 * SLACK_US) + SLACK_US
     there = np.searchsorted(keys, spot * span + low)
-    there = (known[spot] == wanted) & (keys[np.minimum(there, len(keys) - 1)] <= spot * span + high) & (
-        there < len(keys)
+    there = (
+        (known[spot] == wanted) & (keys[np.minimum(there, len(keys) - 1)] <= spot * span + high) & (there < len(keys))
     )
     seen = np.zeros(len(before), np.int64)
     np.add.at(seen, gap, there)
@@ -182,20 +180,30 @@ class MissingLines:
 
     gaps: dict[int, list[Gap]] = field(default_factory=dict)  # broker -> of connections that may append; disjoint
     cuts: dict[tuple[int, str], list[int]] = field(default_factory=dict)  # connection -> numbers before a gap, rising
+    lossy: dict[int, list[Gap]] = field(default_factory=dict)  # broker -> around its gaps, on any connection; disjoint
 
     def any_in(self, broker: int, since: int, until: int) -> bool:
         """Whether a line about an append may be missing between two times of the broker's clock."""
-        gaps = self.gaps.get(broker, ())
-        k = bisect_right(gaps, until, key=lambda gap: gap.since)
-        return k > 0 and gaps[k - 1].until >= since
+        return is_within(self.gaps.get(broker, ()), since, until)
 
     def any_between(self, before: Row, after: Row) -> bool:
-        """Whether a request may be missing between two on one connection; surely one could on different ones."""
-        if before["connection"] != after["connection"] or before["broker_id"] != after["broker_id"]:
-            return True
-        cuts = self.cuts.get((before["broker_id"], before["connection"] or ""), ())
-        k = bisect_left(cuts, before["correlation_id"] or 0)
-        return k < len(cuts) and cuts[k] < (after["correlation_id"] or 0)
+        """Whether a request may be missing between two that followed each other: on one connection its numbers tell."""
+        place = (before["broker_id"], before["connection"])
+        if place == (after["broker_id"], after["connection"]):
+            cuts = self.cuts.get((place[0], place[1] or ""), ())
+            k = bisect_left(cuts, before["correlation_id"] or 0)
+            return k < len(cuts) and cuts[k] < (after["correlation_id"] or 0)
+        return any(self.is_lossy(row["broker_id"], micros(row["ts"])) for row in (before, after))
+
+    def is_lossy(self, broker: int, us: int) -> bool:
+        """Whether the broker's log lost lines around that time of its clock."""
+        return is_within(self.lossy.get(broker, ()), us, us)
+
+
+def is_within(gaps: Sequence[Gap], since: int, until: int) -> bool:
+    """Whether any of the stretches, disjoint and rising, overlaps this one."""
+    k = bisect_right(gaps, until, key=lambda gap: gap.since)
+    return k > 0 and gaps[k - 1].until >= since
 
 
 def missing_lines(rows: Iterable[Row]) -> MissingLines:
@@ -219,7 +227,9 @@ def missing_lines(rows: Iterable[Row]) -> MissingLines:
             if around.since <= row["since_us"] <= around.until:
                 gaps[row["broker_id"]].append(Gap(row["since_us"], min(row["until_us"], around.until)))
     return MissingLines(
-        {broker: united(mine) for broker, mine in gaps.items()}, {place: sorted(mine) for place, mine in cuts.items()}
+        {broker: united(mine) for broker, mine in gaps.items()},
+        {place: sorted(mine) for place, mine in cuts.items()},
+        lossy,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.ballots import metadata_votes
@@ -43,6 +44,8 @@ class Fetch(NamedTuple):
     before: Row | None  # the replica's fetch before it
     after: int | None  # the replica's LEO where a source next states it
     same_tenure: bool  # whether that is the next fetch of the same tenure
+    follows: bool  # whether no fetch is missing between the one before and this
+    goes_on: bool  # nor between this and the next
 
 
 def was_accepted(row: Row) -> bool:
@@ -348,9 +351,12 @@ class PartitionFacts:
             )
             following: list[Row | None] = [*rows[1:], None][: len(rows)]
             preceding: list[Row | None] = [None, *rows][: len(rows)]
+            whole = [not self.missing.any_between(*pair) for pair in pairwise(rows)]
             self.sequences[replica] = [
-                Fetch(row, before, *self.next_known(replica, row, after))
-                for row, before, after in zip(rows, preceding, following, strict=True)
+                Fetch(row, before, *self.next_known(replica, row, after), follows, goes_on)
+                for row, before, after, follows, goes_on in zip(
+                    rows, preceding, following, [True, *whole][: len(rows)], [*whole, True][: len(rows)], strict=True
+                )
             ]
         return self.sequences[replica]
 
