@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from pipelines.coverage import missing_requests
+from pipelines.coverage import coverage_of
 from pipelines.spark_schemas import spark_type
 from replay.missing_lines import MissingLines
 from replay.order import EVENT_SCHEMA, order_partition
@@ -50,10 +50,15 @@ class Cluster:
     missing: MissingLines = field(default_factory=MissingLines)
 
 
-def order(spark: SparkSession, facts: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
-    """Facts of one recording -> its `replication_events`, ordered by seq within each partition."""
+def order(
+    spark: SparkSession, facts: DataFrame, settings: Mapping[str, Any], missing: MissingLines | None = None
+) -> DataFrame:
+    """Facts of one recording -> its `replication_events`, ordered by seq within each partition.
+
+    `missing`: where its logs are known to miss lines; None: found out here.
+    """
     del spark
-    cluster = cluster_of(facts, settings)
+    cluster = cluster_of(facts, settings, coverage_of(facts).missing if missing is None else missing)
     wanted = facts.where(~F.col("kind").isin(*UNORDERED_KINDS)).where(
         (F.col("kind") != "hw_update") | (F.col("name") == "leader")
     )
@@ -61,10 +66,8 @@ def order(spark: SparkSession, facts: DataFrame, settings: Mapping[str, Any]) ->
     others = wanted.where((F.col("kind") != "fetch") & F.col("partition").isNotNull())
     columns = [F.lit(None).cast(spark_type(field.type)).alias(field.name) for field in SESSION_SCHEMA]
     names = {field.name for field in SESSION_SCHEMA}
-    missing = [
-        column for field, column in zip(SESSION_SCHEMA, columns, strict=True) if field.name not in others.columns
-    ]
-    everything = others.select(*[c for c in others.columns if c in names], *missing).unionByName(fetches)
+    absent = [column for field, column in zip(SESSION_SCHEMA, columns, strict=True) if field.name not in others.columns]
+    everything = others.select(*[c for c in others.columns if c in names], *absent).unionByName(fetches)
     named = F.coalesce(F.col("topic"), *topic_names(cluster), F.col("topic_id"))
     return (
         everything.withColumn("topic", named)
@@ -104,7 +107,7 @@ def rebuild_group(table: pa.Table) -> pa.Table:
     return rebuild_sessions(table.select([name for name in SESSION_SCHEMA.names if name in table.column_names]))
 
 
-def cluster_of(facts: DataFrame, settings: Mapping[str, Any]) -> Cluster:
+def cluster_of(facts: DataFrame, settings: Mapping[str, Any], missing: MissingLines) -> Cluster:
     """Collect what holds for the whole cluster: a few hundred rows, whatever the recording's size."""
     rows = [
         Row({name: value for name, value in row.asDict().items() if value is not None})
@@ -129,7 +132,7 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any]) -> Cluster:
         kafka_version=settings.get("kafka_version"),
         settings={name: int(config[name]) for name in (LAG_SETTING, MIN_ISR_SETTING) if name in config},
         inter_broker_protocol=config.get(PROTOCOL_SETTING),
-        missing=missing_requests(facts),
+        missing=missing,
     )
 
 

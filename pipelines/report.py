@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from pipelines import report_text
+from pipelines.coverage import SOURCE_TESTS
 from pipelines.delta_io import sql_string
 from schemas.tables import REPLAY_TABLES
 
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
 REASONS: Final = 5  # of rejected lines, told one by one
 SEVERITY_ORDER: Final = ("S0", "S1", "S2", "S3")
 
-# Which facts tell that a kind of log was there, first that fits; the names are those an operator knows.
-SOURCES: Final = {
-    "metadata dump": "metadata_offset IS NOT NULL",
-    "request log": "connection IS NOT NULL",
-    "segment dumps": "kind = 'segment_batch'",
-    "checkpoints": "kind = 'checkpoint'",
-    "server log": "kind NOT IN ('topic_change', 'broker_lifecycle')",  # these a metadata answer states, too
-}
+# The kinds of logs, as an operator knows them.
+SOURCES: Final = dict(
+    zip(
+        ("metadata dump", "request log", "segment dumps", "checkpoints", "server log"),
+        SOURCE_TESTS.values(),
+        strict=True,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ A client numbers its requests. Some count for each connection (librdkafka, follo
 sent it to another broker meanwhile. A broker handles a connection's requests one by one, so a lost request was handled
 between the two around the gap. What no number can show is a line lost at the end of a connection: that is thought
 possible only near gaps, for a log without any gap lost nothing at random. A connection all of whose lines are lost is
-not seen.
+not seen. A connection that has requests of several clients brings forwarded ones to a controller (KIP-590), whose lines
+have their first senders' numbers: it appends nothing, and is left out by the callers.
 """
 
 from __future__ import annotations
@@ -158,13 +159,18 @@ def ends_of(broker: Ints, taken: Ints, first: Ints, last: Ints) -> Ints:
 def gaps_in(facts: Iterable[Row]) -> MissingLines:
     """Facts of request lines of a whole recording -> what is missing among them, in one go."""
     clients: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    users: dict[tuple[int, str], set[str]] = defaultdict(set)
     for row in facts:
         if row["connection"] is not None and row["ts"] is not None:
             names = {name: row[name] for name in ("broker_id", "connection", "correlation_id")}
             request = {**names, "taken_us": phases(row).taken, "fetches": row["kind"] == FETCH}
             clients[row["client_id"] or ""].append(request)
-    tables = (client_gaps(pa.Table.from_pylist(clients[one], schema=REQUEST_SCHEMA)) for one in sorted(clients))
-    return missing_lines(Row(row) for table in tables for row in table.to_pylist())
+            users[row["broker_id"], row["connection"]].add(row["client_id"] or "")
+    found: list[Row] = []
+    for one in sorted(clients):
+        own = [row for row in clients[one] if len(users[row["broker_id"], row["connection"]]) == 1]
+        found += map(Row, client_gaps(pa.Table.from_pylist(own, schema=REQUEST_SCHEMA)).to_pylist())
+    return missing_lines(found)
 
 
 class Gap(NamedTuple):
@@ -174,6 +180,14 @@ class Gap(NamedTuple):
     until: int
 
 
+class Hole(NamedTuple):
+    """Between two lines of one connection: so many are missing."""
+
+    since: int
+    until: int
+    lines: int
+
+
 @dataclass(slots=True)
 class MissingLines:
     """Where lines of request logs are missing, or may be."""
@@ -181,6 +195,7 @@ class MissingLines:
     gaps: dict[int, list[Gap]] = field(default_factory=dict)  # broker -> of connections that may append; disjoint
     cuts: dict[tuple[int, str], list[int]] = field(default_factory=dict)  # connection -> numbers before a gap, rising
     lossy: dict[int, list[Gap]] = field(default_factory=dict)  # broker -> around its gaps, on any connection; disjoint
+    holes: dict[int, list[Hole]] = field(default_factory=dict)  # broker -> the gaps themselves, rising
 
     def any_in(self, broker: int, since: int, until: int) -> bool:
         """Whether a line about an append may be missing between two times of the broker's clock."""
@@ -211,8 +226,10 @@ def missing_lines(rows: Iterable[Row]) -> MissingLines:
     found = list(rows)
     near: dict[int, list[Gap]] = defaultdict(list)
     cuts: dict[tuple[int, str], list[int]] = defaultdict(list)
+    holes: dict[int, list[Hole]] = defaultdict(list)
     for row in found:
         if row["lines"]:
+            holes[row["broker_id"]].append(Hole(row["since_us"], row["until_us"], row["lines"]))
             near[row["broker_id"]].append(Gap(row["since_us"] - NEAR_US, row["until_us"] + NEAR_US))
             cuts[row["broker_id"], row["connection"]].append(row["correlation_id"])
     lossy = {broker: united(gaps) for broker, gaps in near.items()}
@@ -230,6 +247,7 @@ def missing_lines(rows: Iterable[Row]) -> MissingLines:
         {broker: united(mine) for broker, mine in gaps.items()},
         {place: sorted(mine) for place, mine in cuts.items()},
         lossy,
+        {broker: sorted(mine) for broker, mine in holes.items()},
     )
 
 
