@@ -7,6 +7,7 @@ each broker wrote second by second, with what others tell of it meanwhile. Both 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,6 +42,11 @@ SOURCE_TESTS: Final = {
     "checkpoints": "kind = 'checkpoint'",
     SERVER_LOG: "kind NOT IN ('topic_change', 'broker_lifecycle')",  # these a metadata answer states, too
 }
+COVERAGE_COLUMNS: Final = (  # of the facts, that it is told from
+    "kind", "broker_id", "source_file", "source_line", "ts", "connection", "correlation_id", "client_id", "total_us",
+    "queue_us", "metadata_offset", "replica_id", "replicas", "isr",
+)  # fmt: skip
+HOLES: Final = ("missing", "lossy")  # states that say that something was there and is not in the logs
 SERVED: Final = "kind = 'remote_leo_update'"  # a leader's line about a fetch that it took
 WINDOW_SCHEMA: Final = pa.schema(  # times as microseconds: Python's own would lose the zone on their way
     [
@@ -76,6 +82,22 @@ def coverage_of(facts: DataFrame) -> Coverage:
     rows = [row.asDict() for row in heard(facts).groupBy("broker_id").applyInArrow(group, ddl).collect()]
     rows.sort(key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0, row["source"], row["start_ts"]))
     return Coverage(rows, with_windows(missing, rows))
+
+
+def not_covered(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows of `coverage`, times in microseconds, in words: what of it is not covered, a line each."""
+    return [in_words(row) for row in rows if row["state"] in HOLES]
+
+
+def in_words(row: dict[str, Any]) -> str:
+    """One stretch of one log."""
+    who = "the cluster" if row["broker_id"] is None else f"broker {row['broker_id']}"
+    begin, end = (
+        f"{datetime.fromtimestamp(row[name] // 1000 / 1000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+        for name in ("start_ts", "end_ts")
+    )
+    many = f" (at least {row['lines_missing']:,})" if row["lines_missing"] else ""
+    return f"{who}, {row['source'].replace('_', ' ')}, {begin} to {end}: {row['reason']}{many}"
 
 
 def span_of(facts: DataFrame) -> tuple[int, int] | None:

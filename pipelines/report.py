@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from pipelines import report_text
-from pipelines.coverage import SOURCE_TESTS
+from pipelines.coverage import HOLES, SOURCE_TESTS, not_covered
 from pipelines.delta_io import sql_string
 from schemas.tables import REPLAY_TABLES
 
@@ -57,15 +57,17 @@ def build(warehouse: Warehouse, recording_id: str, run_id: str | None = None) ->
     incidents = _incidents(warehouse, recording_id)
     coverage = _coverage(warehouse, recording_id)
     tables = _table_rows(warehouse, recording_id)
+    holes = _holes(warehouse, recording_id)
     findings = {
         "recording_id": recording_id,
-        **_verdict(incidents, coverage, tables),
+        **_verdict(incidents, coverage, tables, complete=not holes),
         "incidents": incidents,
         "tables": tables,
         "conformance": _conformance(warehouse, recording_id),
         "rejected_lines": _rejected(warehouse, recording_id, run_id),
         "expectations": _expectations(warehouse, recording_id, run_id),
         "coverage": coverage,
+        "not_covered": not_covered(holes),
         "look_at": _look_at(warehouse, recording_id),
     }
     return Report(findings)
@@ -99,8 +101,10 @@ def acknowledged(incident: dict[str, Any]) -> tuple[int | None, int | None]:
     return sure, (incident["acked_all_possible"] or 0) + (incident["acked_one_possible"] or 0)
 
 
-def _verdict(incidents: list[dict[str, Any]], coverage: list[dict[str, Any]], tables: dict[str, int]) -> dict[str, Any]:
-    """The one sentence, and the numbers it is made of."""
+def _verdict(
+    incidents: list[dict[str, Any]], coverage: list[dict[str, Any]], tables: dict[str, int], *, complete: bool
+) -> dict[str, Any]:
+    """The one sentence, and the numbers it is made of. `complete`: no log is known to have holes."""
     known = [acknowledged(incident) for incident in incidents]
     sure = sum(count for count, _ in known if count is not None)
     possible = sum(count for _, count in known if count is not None)
@@ -127,7 +131,7 @@ def _verdict(incidents: list[dict[str, Any]], coverage: list[dict[str, Any]], ta
         )
     else:
         verdict = "nothing_lost"
-        headline = "Nothing acknowledged was lost" + ("" if has_requests else " as far as the logs tell")
+        headline = "Nothing acknowledged was lost" + ("" if has_requests and complete else " as far as the logs tell")
     return {
         "verdict": verdict,
         "headline": headline,
@@ -144,7 +148,7 @@ def _of(count: int, noun: str) -> str:
 
 def _table_rows(warehouse: Warehouse, recording_id: str) -> dict[str, int]:
     """Rows of the recording in each table that a query may start from, counted in one job."""
-    names = ("facts", "replication_events", *(table.name for table in REPLAY_TABLES), "rejected_lines")
+    names = ("facts", "replication_events", *(table.name for table in REPLAY_TABLES), "coverage", "rejected_lines")
 
     def count(name: str) -> DataFrame:
         return warehouse.read(name, recording_id).agg(F.lit(name).alias("name"), F.count("*").alias("rows"))
@@ -231,6 +235,16 @@ def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
         .collect()
     )
     return sorted((_plain(row) for row in rows), key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0))
+
+
+def _holes(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
+    """What the logs do not cover, though something was there: rows of `coverage`, times in microseconds."""
+    times = {name: F.unix_micros(name) for name in ("start_ts", "end_ts")}
+    rows = warehouse.read("coverage", recording_id).where(F.col("state").isin(*HOLES)).withColumns(times).collect()
+    named = (row.asDict() for row in rows)
+    return sorted(
+        named, key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0, row["start_ts"], row["source"])
+    )
 
 
 def _look_at(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def append_chain(facts: PartitionFacts, tenure: Tenure, produces: list[Row]) -> 
     batches = lay_out(facts, tenure, (placed, floating), edges, stated)
     extents = Extents(facts, tenure, placed)
     for batch in batches:
-        if batch.evidence == "derived" and batch.base in placed and not extents.is_whole(batch.base, batch.end):
+        if not extents.is_heard or (batch.evidence == "derived" and not extents.is_whole(batch.base, batch.end)):
             batch.evidence = "bounded"
     appends: list[Operation] = []
     acks: list[Operation] = []

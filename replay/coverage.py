@@ -110,7 +110,7 @@ def stretch_windows(
             out.append(row(REQUEST_LOG, (since, until), LOGGED, None, lines=here))
         if not holes or first >= span[1]:
             return out
-        here = sum(one.lines for one in lines if until <= one.first <= last)
+        here = sum(one.lines for one in lines if until <= one.first < last or one.first == last == span[1])
         lost = sum(hole.lines for hole in holes)
         why = "clients' correlation ids show that lines are missing"
         out.append(row(REQUEST_LOG, (until, last), LOSSY, why, lines=here, lines_missing=lost))

@@ -46,21 +46,21 @@ class Extents:
         """`placed`: the tenure's produces by base offset."""
         self.facts, self.tenure, self.placed = facts, tenure, placed
         self.bases = sorted(placed)
+        fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
+        self.is_heard = bool(placed or fetches)  # else nothing says when it had what, nor how its HW moved
         self.lossy = facts.missing.any_in(tenure.leader, -OPEN_US, OPEN_US)
         self.spans: list[tuple[int, int]] = []
         if self.lossy:
             self.spans = sorted(self.whole_fetches())
-            self.shown = sorted(
-                (row["fetch_offset"], phases(row).taken)
-                for row in facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
-                if was_accepted(row)
-            )
+            self.shown = sorted((row["fetch_offset"], phases(row).taken) for row in fetches if was_accepted(row))
             # the earliest fetch at an offset or beyond it
             self.earliest = list(accumulate(reversed([us for _, us in self.shown]), min))[::-1]
 
     def is_whole(self, base: int, end: int) -> bool:
-        """Whether [base, end) is known to be one batch and nothing else."""
-        if not self.lossy or end - base <= 1 or any(first <= base and end <= last for first, last in self.spans):
+        """Whether [base, end), if a produce line tells of it, is known to be one batch and nothing else."""
+        if not self.lossy or base not in self.placed or end - base <= 1:
+            return True
+        if any(first <= base and end <= last for first, last in self.spans):
             return True
         since = local_window(phases(self.placed[base])).lo
         return not self.facts.missing.any_in(self.tenure.leader, since, self.known_by(end))

@@ -447,7 +447,7 @@ def emit_offsets(s: State, e: Ints, leo_before: Ints, hw_before: Ints, rows: Row
 def emit_role(s: State, e: Ints, hw_before: int, hw_taken: int, rows: Rows) -> None:
     """The HW with which a broker takes up its role, and the raise that its first attempt may bring."""
     b, seq, ts = e[E_BROKER], e[E_SEQ], e[E_TS]
-    evidence = s.hw_evidence[b]
+    evidence = s.hw_evidence[b] if e[E_HW] >= 0 else max(s.hw_evidence[b], min(e[E_EVIDENCE], BOUNDED))
     put(rows.hw, rows.filled, N_HW, (
         seq, ts, b, s.role[b], s.epoch[b], hw_before, hw_taken, STEP_ROLE, ROLE_CHANGE, NONE, evidence,
     ))  # fmt: skip

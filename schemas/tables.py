@@ -502,7 +502,7 @@ COVERAGE = Table(
         EVIDENCE_COLUMN,
     ),
     key=("broker_id", "source", "start_ts", "state"),
-    checks={"window": "start_ts <= end_ts"},
+    checks={"window": "start_ts <= end_ts", "lossy_counted": "state <> 'lossy' OR lines_missing > 0"},
 )
 
 REJECTED_LINES = Table(

@@ -65,6 +65,8 @@ FAULTS: dict[str, Plant] = {
     ),
     "data_loss_incidents.loss_totals": put("data_loss_incidents", 0, records=4),
     "data_loss_incidents.loss_acknowledged": put("data_loss_incidents", 0, acked_all=1),
+    "coverage.coverage_disjoint": put("coverage", 0, end_ts=recorded.at(6)),
+    "coverage.lossy_counted": put("coverage", 1, lines_missing=0),
     "commit_latency.commit_raises_hw": put("commit_latency", 0, commit_seq=2),
     "fetch_rounds.at_once_did_not_wait": put("fetch_rounds", 0, completed_by="no_wait"),
     "replication_events.rows_join_events": put("log_truncations", 0, seq=60),
