@@ -389,21 +389,44 @@ def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list
     silent = {broker for broker, epoch in facts.cuts if epoch == tenure.epoch} - followers
     for replica in sorted(followers | silent):
         chain: list[Operation] = []
+        fetches = facts.fetches_of(replica, tenure)
         waiting = role_operations(facts, tenure, replica)
+        places = places_among([fetch.row for fetch in fetches], waiting)
         told = {row["offset"] for row in facts.cuts.get((replica, tenure.epoch), ())}
-        for place, fetch in enumerate(facts.fetches_of(replica, tenure)):
-            first = not chain
-            while waiting and (waiting[0].window.est <= phases(fetch.row).taken or (first and is_cut(waiting[0]))):
+        for place, fetch in enumerate(fetches):
+            while places and places[0] <= place:
                 chain.append(waiting.pop(0))
+                places.pop(0)
             fetched = fetch_operations(tenure, fetch, told)
             chain += with_expansions(tenure, fetched, joins.get(replica, {}).get(place, ()))
         out.append(chain + waiting)
     return out
 
 
-def is_cut(operation: Operation) -> bool:
-    """Whether the operation is a cut: under a new leader it comes before the first fetch, whatever the clocks say."""
-    return operation.drafts[0].kind == "truncation"
+def places_among(fetches: list[Row], waiting: list[Operation]) -> list[int]:
+    """Before which of its fetches a follower's own lines stand, rising.
+
+    Its clock is not the leader's: so a restart stands where it fetches on a new connection from the end that it stated,
+    and a cut before the first fetch under a new leader, whatever the times. By time where nothing else tells.
+    """
+    taken = [phases(row).taken for row in fetches]
+    begins = [k for k, row in enumerate(fetches) if not k or row["connection"] != fetches[k - 1]["connection"]]
+    places: list[int] = []
+    for operation in waiting:
+        first, at = operation.drafts[0], operation.window.est
+        place = next((k for k, us in enumerate(taken) if us >= at), len(fetches))
+        if first.kind == "log_load":
+            fitting = [k for k in begins if fetches[k]["fetch_offset"] == first.fields["leo"]]
+            place = min(fitting, key=lambda k: abs(taken[k] - at), default=place)
+        elif not any(places):
+            place = 0
+        places.append(max(place, *places[-1:], 0))
+        if begins:  # on the leader's clock
+            k = places[-1]
+            low, high = taken[k - 1] if k else at, taken[k] if k < len(taken) else at
+            if not low <= at <= high:
+                operation.window = line_window(min(max(at, low), high))
+    return places
 
 
 def cut_line(tenure: Tenure, broker: int, row: Row) -> Operation:
