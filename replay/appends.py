@@ -13,12 +13,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from replay.chains import ack_operation
 from replay.drafts import Draft, Operation
 from replay.extents import Extents, append_lines
-from replay.merge import OP_APPEND
+from replay.fetch_chains import timing
+from replay.merge import OP_ACK, OP_APPEND
 from replay.partition_facts import was_accepted
-from replay.windows import Window, local_window, phases
+from replay.windows import Window, completion_window, local_window, phases
 
 if TYPE_CHECKING:
     from replay.partition_facts import PartitionFacts
@@ -107,6 +107,33 @@ def append_chain(facts: PartitionFacts, tenure: Tenure, produces: list[Row]) -> 
         acks.append(ack_operation(facts, tenure, row, (base, base + 1, "bounded"), duplicate=True))
     acks.sort(key=lambda op: (op.window.est, op.drafts[0].fields["base_offset"]))
     return appends, acks
+
+
+def ack_operation(
+    facts: PartitionFacts, tenure: Tenure, row: Row, span: tuple[int, int, str], *, duplicate: bool
+) -> Operation:
+    """The answer to a produce of [base, end). acks=all is answered once the HW has passed the batch."""
+    base, end, evidence = span
+    at = phases(row)
+    window = completion_window(at) if row["remote_us"] else local_window(at)
+    fields = {
+        "broker_id": tenure.leader,
+        "leader_epoch": tenure.epoch,
+        "base_offset": base,
+        "next_offset": end,
+        "next_offset_evidence": evidence,
+        "bytes": row["bytes"],
+        "acks": row["acks"],
+        "error_code": row["error_code"],
+        "client_id": row["client_id"],
+        "duplicate": duplicate,
+        "unconfirmed": facts.is_unconfirmed(row),
+        **timing(row),
+        "evidence": "observed",
+    }
+    draft = Draft("ack", row, (window.lo, at.stamp, at.stamp + 1000), fields)
+    needed = end if row["acks"] == -1 and row["error_code"] == 0 else 0  # a retry waits for the HW as well
+    return Operation(OP_ACK, window, [draft], hw=needed)
 
 
 def known_edges(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row], stated: dict[int, int]) -> list[int]:

@@ -481,8 +481,12 @@ def check_before(s: State, p: Profile, e: Ints, rows: Rows) -> None:
 
 
 @compiled
-def emit_cut(s: State, p: Profile, e: Ints, leo_before: int, hw_before: int, rows: Rows) -> None:
-    """A row for a log that became shorter. One that was made anew lost its records with the directory: no cut."""
+def emit_cut(s: State, p: Profile, e: Ints, before: tuple[int, int, int], rows: Rows) -> None:
+    """A row for a log that became shorter. One that was made anew lost its records with the directory: no cut.
+
+    `before`: LEO, HW, and how the LEO was known.
+    """
+    leo_before, hw_before, known = before
     kind, b = e[E_KIND], e[E_BROKER]
     if kind == LOG_LOAD and e[E_VALUE] == 1:
         return
@@ -491,7 +495,7 @@ def emit_cut(s: State, p: Profile, e: Ints, leo_before: int, hw_before: int, row
         cause = CAUSE_HIGH_WATERMARK
     put(rows.cut, rows.filled, N_CUT, (
         e[E_SEQ], e[E_TS], b, s.epoch[b] if kind != LOG_LOAD else UNSET, leo_before, s.leo[b],
-        hw_before, cause, max(e[E_EVIDENCE], min(s.leo_evidence[b], BOUNDED)),
+        hw_before, cause, max(e[E_EVIDENCE], min(max(known, s.leo_evidence[b]), BOUNDED)),
     ))  # fmt: skip
 
 
@@ -512,8 +516,7 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Pur
         hw_before[:] = s.hw
         start_before[:] = s.log_start
         low_before = leader_low_watermark(s, b) if kind == FETCH_UPDATE else NONE
-        pending_before = s.pending[b] if b >= 0 else 0
-        member_before = s.isr[b] if b >= 0 else 0
+        pending_before, member_before = (s.pending[b], s.isr[b]) if b >= 0 else (0, 0)
         remote_before = s.remote_leo[b, r] if kind == FETCH_UPDATE else UNSET
         blocked = s.blocked[b, r] if b >= 0 and r >= 0 else 0
         check_before(s, p, e, rows)
@@ -522,11 +525,12 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Pur
             hw_taken = e[E_HW] if e[E_HW] >= 0 else s.hw[b]
             if p.truncation_lowers_hw or e[E_HW] >= 0:
                 hw_taken = min(hw_taken, e[E_LEO] if e[E_LEO] >= 0 else s.leo[b])
+        known = s.leo_evidence[b] if b >= 0 else UNSET
         verdict = apply(s, p, e)
         if verdict == BROKEN:
             check(rows, e, CHECK_RULE, b, s.leo[b], e[E_END] if kind == APPEND else e[E_FETCH])
         if kind in (TRUNCATION, ROLE_CHANGE, LOG_LOAD) and s.leo[b] < leo_before[b]:
-            emit_cut(s, p, e, leo_before[b], hw_before[b], rows)
+            emit_cut(s, p, e, (leo_before[b], hw_before[b], known), rows)
         if kind != PARTITION_CHANGE:
             emit_offsets(s, e, leo_before, hw_before, rows)
             emit_starts(s, e, start_before, low_before, rows)

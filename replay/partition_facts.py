@@ -317,22 +317,30 @@ class PartitionFacts:
                 self.starts.setdefault(row["leader_epoch"], (row["offset"], "observed"))
         for epoch, ends in self.segments.items():
             self.starts.setdefault(epoch, (min(ends), "derived"))
-        for epoch, base in self.first_bases().items():
+        low, idle = self.least_starts()
+        for epoch, base in (self.first_bases(low) | idle).items():
             self.starts.setdefault(epoch, (base, "derived"))
 
-    def first_bases(self) -> dict[int, int]:
-        """First base offset that each leader epoch answered, bounded by what its followers fetched.
+    def least_starts(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Where each leader epoch starts at the least, by what its followers fetched; and where it surely starts.
 
-        A fetch accepted at X whose last record is of an older epoch says that this epoch starts at X or later, so a
-        lower base is a retry answered from the producer's state.
+        A fetch accepted at X whose last record is of an older epoch says that this epoch starts at X or later. If it
+        waited and the whole answer was empty, the leader had no more than X: the epoch starts there.
         """
         low: dict[int, int] = {}
+        ends: dict[int, int] = {}
         for row in self.by_kind["fetch"]:
             epoch, last = row["current_leader_epoch"], row["last_fetched_epoch"]
-            if row["error_code"] or row["diverging_epoch"] is not None or row["fetch_offset"] is None:
+            if not was_accepted(row) or row["fetch_offset"] is None or not is_by_replica(row):
                 continue
-            if is_by_replica(row) and epoch is not None and last is not None and 0 <= last < epoch:
+            if epoch is not None and last is not None and 0 <= last < epoch:
                 low[epoch] = max(low.get(epoch, 0), row["fetch_offset"])
+                if row["request_bytes"] == 0 and row["remote_us"] and row["run_count"] is None and not self.throttled:
+                    ends[epoch] = row["fetch_offset"]
+        return low, {epoch: end for epoch, end in ends.items() if end == low[epoch]}
+
+    def first_bases(self, low: dict[int, int]) -> dict[int, int]:
+        """First base offset that each leader epoch answered; one below `low` is a retry answered from its state."""
         bases: dict[int, int] = {}
         for row in self.by_kind["produce"]:
             base = row["base_offset"]
@@ -371,6 +379,9 @@ class PartitionFacts:
         """The replica's LEO where a source next states it after `row`, and whether the same tenure does."""
         epoch = row["current_leader_epoch"]
         if after is not None and after["current_leader_epoch"] == epoch and after["broker_id"] == row["broker_id"]:
+            loads = [load["offset"] for load, _ in self.rejoins.get((replica, epoch), ())]
+            if loads and after["connection"] != row["connection"] and after["fetch_offset"] not in loads:
+                return None, False  # it restarted in between, and what it fetched first then is missing
             return after["fetch_offset"], True
         until = after["current_leader_epoch"] if after is not None else None
         for taken, leo in self.stated_leos(replica):
