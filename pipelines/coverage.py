@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -78,8 +77,9 @@ def coverage_of(facts: DataFrame) -> Coverage:
     if span is None:
         return Coverage([], missing)
     ddl = ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in WINDOW_SCHEMA)
-    group = partial(windows_of_group, missing=missing, span=span)
-    rows = [row.asDict() for row in heard(facts).groupBy("broker_id").applyInArrow(group, ddl).collect()]
+    brokers = heard(facts).groupBy("broker_id")
+    found = brokers.applyInArrow(lambda key, table: windows_of_group(key, table, missing, span), ddl)
+    rows = [row.asDict() for row in found.collect()]
     rows.sort(key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0, row["source"], row["start_ts"]))
     return Coverage(rows, with_windows(missing, rows))
 
@@ -134,9 +134,7 @@ def heard(facts: DataFrame) -> DataFrame:
     )
 
 
-def windows_of_group(
-    key: tuple[Any, ...], table: pa.Table, *, missing: MissingLines, span: tuple[int, int]
-) -> pa.Table:
+def windows_of_group(key: tuple[Any, ...], table: pa.Table, missing: MissingLines, span: tuple[int, int]) -> pa.Table:
     """One broker's seconds -> its rows of `coverage`."""
     seconds = [Heard(**row) for row in table.select(Heard._fields).to_pylist()]
     return pa.Table.from_pylist(windows_of(key[0].as_py(), seconds, missing, span), schema=WINDOW_SCHEMA)
