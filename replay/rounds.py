@@ -36,11 +36,7 @@ class Topic(NamedTuple):
 
 
 def asked_of(fetches: pa.Table, topic: Topic) -> Ints:
-    """Fetch events -> what each asked and was answered (`purgatory.A_*`), a row each.
-
-    KafkaRaftClient, which serves the metadata log, waits for any byte, and answers nothing within the handler: of its
-    fetches there is no telling how long they should have waited.
-    """
+    """Fetch events -> what each asked and was answered (`purgatory.A_*`), a row each."""
 
     def of(name: str, missing: int) -> Ints:
         return numbers(fetches.column(name), missing)
