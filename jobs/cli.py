@@ -332,7 +332,7 @@ def _dry_run(args: argparse.Namespace, wanted: Sequence[Callable[[], Recording]]
     from schemas.tables import REPLAY_TABLES
 
     tables: Mapping[str, Sequence[str]] = {
-        "ingest": ("facts", "rejected_lines", "replication_events"),
+        "ingest": ("facts", "rejected_lines", "replication_events", "coverage"),
         "replay": [table.name for table in REPLAY_TABLES],
         "validate": ("expectation_results",),
         "report": (),

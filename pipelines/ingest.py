@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pipelines.clocks import together, turns_of
+from pipelines.coverage import COVERAGE_COLUMNS, coverage_of, not_covered
 from pipelines.inputs import inputs_of, told
 from pipelines.inspection import findings
 from pipelines.parse.files import Range, parse_file
@@ -97,9 +98,14 @@ def _unsorted_writes(spark: SparkSession) -> Iterator[None]:
 
 
 def inspect(spark: SparkSession, recording: Recording) -> dict[str, Any]:
-    """What the recording holds and so what it can answer; reads all files, keeps no facts."""
-    rows = _stream(spark, recording, plan(spark, recording), counts_only=True).select("counts").collect()
-    return findings(inputs_of([json.loads(row[0]) for row in rows]), recording.manifest)
+    """What the recording holds, what it does not cover, and so what it can answer; reads all files, writes none."""
+    stream = _stream(spark, recording, plan(spark, recording)).select("tag", "counts", *COVERAGE_COLUMNS).persist()
+    try:
+        counts = [json.loads(row[0]) for row in stream.where(F.col("tag") == COUNTS).select("counts").collect()]
+        covered = coverage_of(stream.where(F.col("tag") == FACT))
+    finally:
+        stream.unpersist()
+    return {**findings(inputs_of(counts), recording.manifest), "not_covered": not_covered(covered.rows)}
 
 
 def plan(spark: SparkSession, recording: Recording) -> list[Work]:
@@ -136,7 +142,7 @@ def _ranges(spark: SparkSession, sources: list[Source]) -> list[Work]:
     return works
 
 
-def _stream(spark: SparkSession, recording: Recording, works: list[Work], *, counts_only: bool = False) -> DataFrame:
+def _stream(spark: SparkSession, recording: Recording, works: list[Work]) -> DataFrame:
     """The tagged stream of everything that the works say."""
     tasks = _tasks(works, spark.sparkContext.defaultParallelism)
     numbers = spark.sparkContext.parallelize([(number,) for number in range(len(tasks))], len(tasks))
@@ -146,7 +152,7 @@ def _stream(spark: SparkSession, recording: Recording, works: list[Work], *, cou
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for work in tasks[number]:
-                    yield from _tagged(recording, work, counts_only=counts_only)
+                    yield from _tagged(recording, work)
 
     return frame.mapInArrow(run, _SPARK_STREAM)
 
@@ -165,16 +171,15 @@ def _tasks(works: list[Work], parallelism: int) -> list[list[Work]]:
     return tasks
 
 
-def _tagged(recording: Recording, work: Work, *, counts_only: bool) -> Iterator[pa.RecordBatch]:
+def _tagged(recording: Recording, work: Work) -> Iterator[pa.RecordBatch]:
     notes: set[tuple[str, str]] = set()
     turns: Turns = {}
     for batch in parse_file(recording, work.source, work.part):
         if batch.facts is not None:
             notes |= _noted(batch.facts)
             turns = together(turns, turns_of(batch.facts))
-            if not counts_only:
-                yield _widened(batch.facts, FACT)
-        if batch.rejected is not None and not counts_only:
+            yield _widened(batch.facts, FACT)
+        if batch.rejected is not None:
             yield _widened(batch.rejected, REJECTED)
         if batch.counts is not None:
             row = {"counts": [told(work.source, work.part, batch.counts, notes, turns)]}

@@ -8,7 +8,7 @@ partition in its session; then each partition's facts are ordered on their own. 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from pipelines.coverage import coverage_of
 from pipelines.spark_schemas import spark_type
+from replay.missing_lines import MissingLines
 from replay.order import EVENT_SCHEMA, order_partition
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING, PartitionFacts
 from replay.rows import METADATA_TOPIC, Row, rows_of_facts
@@ -47,12 +49,18 @@ class Cluster:
     kafka_version: str | None
     settings: dict[str, int | None]
     inter_broker_protocol: str | None = None
+    missing: MissingLines = field(default_factory=MissingLines)
 
 
-def order(spark: SparkSession, facts: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
-    """Facts of one recording -> its `replication_events`, ordered by seq within each partition."""
+def order(
+    spark: SparkSession, facts: DataFrame, settings: Mapping[str, Any], missing: MissingLines | None = None
+) -> DataFrame:
+    """Facts of one recording -> its `replication_events`, ordered by seq within each partition.
+
+    `missing`: where its logs are known to miss lines; None: found out here.
+    """
     del spark
-    cluster = cluster_of(facts, settings)
+    cluster = cluster_of(facts, settings, coverage_of(facts).missing if missing is None else missing)
     wanted = facts.where(~F.col("kind").isin(*UNORDERED_KINDS)).where(
         (F.col("kind") != "hw_update") | (F.col("name") == "leader")
     )
@@ -60,10 +68,8 @@ def order(spark: SparkSession, facts: DataFrame, settings: Mapping[str, Any]) ->
     others = wanted.where((F.col("kind") != "fetch") & F.col("partition").isNotNull())
     columns = [F.lit(None).cast(spark_type(field.type)).alias(field.name) for field in SESSION_SCHEMA]
     names = {field.name for field in SESSION_SCHEMA}
-    missing = [
-        column for field, column in zip(SESSION_SCHEMA, columns, strict=True) if field.name not in others.columns
-    ]
-    everything = others.select(*[c for c in others.columns if c in names], *missing).unionByName(fetches)
+    absent = [column for field, column in zip(SESSION_SCHEMA, columns, strict=True) if field.name not in others.columns]
+    everything = others.select(*[c for c in others.columns if c in names], *absent).unionByName(fetches)
     named = F.coalesce(F.col("topic"), *topic_names(cluster), F.col("topic_id"))
     return (
         everything.withColumn("topic", named)
@@ -103,7 +109,7 @@ def rebuild_group(table: pa.Table) -> pa.Table:
     return rebuild_sessions(table.select([name for name in SESSION_SCHEMA.names if name in table.column_names]))
 
 
-def cluster_of(facts: DataFrame, settings: Mapping[str, Any]) -> Cluster:
+def cluster_of(facts: DataFrame, settings: Mapping[str, Any], missing: MissingLines) -> Cluster:
     """Collect what holds for the whole cluster: a few hundred rows, whatever the recording's size."""
     rows = [
         Row({name: value for name, value in row.asDict().items() if value is not None})
@@ -129,6 +135,7 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any]) -> Cluster:
         kafka_version=settings.get("kafka_version"),
         settings={name: int(config[name]) for name in (LAG_SETTING, MIN_ISR_SETTING) if name in config},
         inter_broker_protocol=config.get(PROTOCOL_SETTING),
+        missing=missing,
     )
 
 
@@ -219,6 +226,7 @@ def order_group(key: tuple[Any, ...], table: pa.Table, cluster: Cluster) -> pa.T
             kafka_version=cluster.kafka_version,
             settings=cluster.settings,
             inter_broker_protocol=cluster.inter_broker_protocol,
+            missing=cluster.missing,
         )
         out.append(order_partition(facts))
     events = pa.concat_tables(out) if out else EVENT_SCHEMA.empty_table()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from pipelines import report_text
+from pipelines.coverage import HOLES, SOURCE_TESTS, not_covered
 from pipelines.delta_io import sql_string
 from schemas.tables import REPLAY_TABLES
 
@@ -22,14 +23,14 @@ REASONS: Final = 5  # of rejected lines, told one by one
 NEARLY: Final = 10  # spans of near losses, and differences of replicas, told one by one
 SEVERITY_ORDER: Final = ("S0", "S1", "S2", "S3")
 
-# Which facts tell that a kind of log was there, first that fits; the names are those an operator knows.
-SOURCES: Final = {
-    "metadata dump": "metadata_offset IS NOT NULL",
-    "request log": "connection IS NOT NULL",
-    "segment dumps": "kind = 'segment_batch'",
-    "checkpoints": "kind = 'checkpoint'",
-    "server log": "kind NOT IN ('topic_change', 'broker_lifecycle')",  # these a metadata answer states, too
-}
+# The kinds of logs, as an operator knows them.
+SOURCES: Final = dict(
+    zip(
+        ("metadata dump", "request log", "segment dumps", "checkpoints", "server log"),
+        SOURCE_TESTS.values(),
+        strict=True,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,10 @@ def build(warehouse: Warehouse, recording_id: str, run_id: str | None = None) ->
     incidents = _incidents(warehouse, recording_id)
     coverage = _coverage(warehouse, recording_id)
     tables = _table_rows(warehouse, recording_id)
+    holes = _holes(warehouse, recording_id)
     findings = {
         "recording_id": recording_id,
-        **_verdict(incidents, coverage, tables),
+        **_verdict(incidents, coverage, tables, complete=not holes),
         "incidents": incidents,
         **_consequences(warehouse, recording_id),
         "tables": tables,
@@ -67,6 +69,7 @@ def build(warehouse: Warehouse, recording_id: str, run_id: str | None = None) ->
         "rejected_lines": _rejected(warehouse, recording_id, run_id),
         "expectations": _expectations(warehouse, recording_id, run_id),
         "coverage": coverage,
+        "not_covered": not_covered(holes),
         "look_at": _look_at(warehouse, recording_id),
     }
     return Report(findings)
@@ -100,8 +103,10 @@ def acknowledged(incident: dict[str, Any]) -> tuple[int | None, int | None]:
     return sure, incident["acked_possible"] or 0
 
 
-def _verdict(incidents: list[dict[str, Any]], coverage: list[dict[str, Any]], tables: dict[str, int]) -> dict[str, Any]:
-    """The one sentence, and the numbers it is made of."""
+def _verdict(
+    incidents: list[dict[str, Any]], coverage: list[dict[str, Any]], tables: dict[str, int], *, complete: bool
+) -> dict[str, Any]:
+    """The one sentence, and the numbers it is made of. `complete`: no log is known to have holes."""
     known = [acknowledged(incident) for incident in incidents]
     sure = sum(count for count, _ in known if count is not None)
     possible = sum(count for _, count in known if count is not None)
@@ -135,7 +140,7 @@ def _verdict(incidents: list[dict[str, Any]], coverage: list[dict[str, Any]], ta
         )
     else:
         verdict = "nothing_lost"
-        headline = "Nothing acknowledged was lost" + ("" if has_requests else " as far as the logs tell")
+        headline = "Nothing acknowledged was lost" + ("" if has_requests and complete else " as far as the logs tell")
     return {
         "verdict": verdict,
         "headline": headline,
@@ -152,7 +157,7 @@ def _of(count: int, noun: str) -> str:
 
 def _table_rows(warehouse: Warehouse, recording_id: str) -> dict[str, int]:
     """Rows of the recording in each table that a query may start from, counted in one job."""
-    names = ("facts", "replication_events", *(table.name for table in REPLAY_TABLES), "rejected_lines")
+    names = ("facts", "replication_events", *(table.name for table in REPLAY_TABLES), "coverage", "rejected_lines")
 
     def count(name: str) -> DataFrame:
         return warehouse.read(name, recording_id).agg(F.lit(name).alias("name"), F.count("*").alias("rows"))
@@ -272,6 +277,16 @@ def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
         .collect()
     )
     return sorted((_plain(row) for row in rows), key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0))
+
+
+def _holes(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
+    """What the logs do not cover, though something was there: rows of `coverage`, times in microseconds."""
+    times = {name: F.unix_micros(name) for name in ("start_ts", "end_ts")}
+    rows = warehouse.read("coverage", recording_id).where(F.col("state").isin(*HOLES)).withColumns(times).collect()
+    named = (row.asDict() for row in rows)
+    return sorted(
+        named, key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0, row["start_ts"], row["source"])
+    )
 
 
 def _look_at(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:

@@ -246,6 +246,10 @@ def _sections(findings: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
         ]
         yield f"Rejected lines: {rejected['lines']:,}", reasons
     yield _expectation_section(findings["expectations"])
+    holes = findings["not_covered"]
+    if holes:
+        more = [f"and {len(holes) - SHOWN_LINES} more in coverage"] if len(holes) > SHOWN_LINES else []
+        yield "Not covered: verdicts that rest on these logs are lower bounds", [*holes[:SHOWN_LINES], *more]
     yield "What was recorded", [_coverage_line(row) for row in findings["coverage"]] or ["nothing"]
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from pipelines import ingest, order, replay, report, validate
+from pipelines.coverage import coverage_of
 from pipelines.delta_io import Warehouse
 from pipelines.recording import filesystem
 from pipelines.session import VERSION
@@ -123,7 +124,7 @@ def _with_recording(
 
 
 def _ingest(run: Run) -> None:
-    """Parse and order: facts, rejected_lines, replication_events."""
+    """Parse and order: facts, rejected_lines, replication_events, coverage."""
     if run.recording is None:
         message = "name what to read: --recording DIR, or --logs BROKER=PATH"
         raise InputError(message)
@@ -136,8 +137,11 @@ def _ingest(run: Run) -> None:
         rejected = parsed.rejected.withColumns(named)
         run.warehouse.append("rejected_lines", rejected)
     with run.step("order"):
-        events = order.order(run.spark, run.warehouse.read("facts", run.recording_id), run.settings)
+        facts = run.warehouse.read("facts", run.recording_id)
+        covered = coverage_of(facts)
+        events = order.order(run.spark, facts, run.settings, covered.missing)
         run.warehouse.replace("replication_events", events, run.recording_id)
+        run.warehouse.replace("coverage", covered.table(run.spark, run.recording_id), run.recording_id)
 
 
 def _refuse_other_cluster(run: Run, facts: DataFrame) -> None:

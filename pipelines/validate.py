@@ -24,7 +24,7 @@ from pipelines.expectations.invariants import INVARIANTS
 from pipelines.expectations.rules import Rule, table_rules
 from schemas.events import REPLICATION_EVENTS
 from schemas.facts import FACTS
-from schemas.tables import REJECTED_LINES, REPLAY_TABLES
+from schemas.tables import COVERAGE, REJECTED_LINES, REPLAY_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pipelines.delta_io import Warehouse
 
-VALIDATED: Final = (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, REJECTED_LINES)
+VALIDATED: Final = (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, COVERAGE, REJECTED_LINES)
 ONE_TASK_BYTES: Final = 64 * 1024 * 1024  # up to here a table is kept in one partition: nothing has to be shuffled
 KEPT_BYTES: Final = 1024 * 1024 * 1024  # larger tables are read anew by each pass rather than kept
 EXAMPLES: Final = 3

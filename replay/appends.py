@@ -13,11 +13,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from replay.chains import ack_operation
 from replay.drafts import Draft, Operation
-from replay.merge import OP_APPEND
+from replay.extents import Extents, append_lines
+from replay.fetch_chains import timing
+from replay.merge import OP_ACK, OP_APPEND
 from replay.partition_facts import was_accepted
-from replay.windows import Window, local_window, phases
+from replay.windows import Window, completion_window, local_window, phases
 
 if TYPE_CHECKING:
     from replay.partition_facts import PartitionFacts
@@ -79,8 +80,13 @@ def append_chain(facts: PartitionFacts, tenure: Tenure, produces: list[Row]) -> 
             duplicates.append(row)
         else:
             placed[base] = row
-    edges = known_edges(facts, tenure, placed)
-    batches = lay_out(facts, tenure, placed, floating, edges)
+    stated = append_lines(facts, tenure, placed) | facts.segments.get(tenure.epoch, {})
+    edges = known_edges(facts, tenure, placed, stated)
+    batches = lay_out(facts, tenure, (placed, floating), edges, stated)
+    extents = Extents(facts, tenure, placed)
+    for batch in batches:
+        if not extents.is_heard or (batch.evidence == "derived" and not extents.is_whole(batch.base, batch.end)):
+            batch.evidence = "bounded"
     appends: list[Operation] = []
     acks: list[Operation] = []
     before: Operation | None = None
@@ -103,20 +109,48 @@ def append_chain(facts: PartitionFacts, tenure: Tenure, produces: list[Row]) -> 
     return appends, acks
 
 
-def known_edges(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row]) -> list[int]:
-    """Offsets at which a batch of this tenure is known to end or begin, rising."""
+def ack_operation(
+    facts: PartitionFacts, tenure: Tenure, row: Row, span: tuple[int, int, str], *, duplicate: bool
+) -> Operation:
+    """The answer to a produce of [base, end). acks=all is answered once the HW has passed the batch."""
+    base, end, evidence = span
+    at = phases(row)
+    window = completion_window(at) if row["remote_us"] else local_window(at)
+    unconfirmed = facts.is_unconfirmed(row)
+    fields = {
+        "broker_id": tenure.leader,
+        "leader_epoch": tenure.epoch,
+        "base_offset": base,
+        "next_offset": end,
+        "next_offset_evidence": evidence,
+        "bytes": row["bytes"],
+        "acks": row["acks"],
+        "error_code": row["error_code"],
+        "client_id": row["client_id"],
+        "duplicate": duplicate,
+        "unconfirmed": unconfirmed,
+        **timing(row),
+        "evidence": "observed" if not unconfirmed or facts.has_own_log(tenure.leader) else "bounded",
+    }
+    draft = Draft("ack", row, (window.lo, at.stamp, at.stamp + 1000), fields)
+    needed = end if row["acks"] == -1 and row["error_code"] == 0 else 0  # a retry waits for the HW as well
+    return Operation(OP_ACK, window, [draft], hw=needed)
+
+
+def known_edges(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row], stated: dict[int, int]) -> list[int]:
+    """Offsets at which a batch of this tenure is known to end or begin, rising. `stated`: base -> end of batches."""
     start = facts.starts.get(tenure.epoch)
     edges = set(facts.edges.get(tenure.epoch, ()))
     if start is not None:
         edges = {edge for edge in edges if edge >= start[0]} | {start[0]}
-    for base, end in facts.segments.get(tenure.epoch, {}).items():
+    for base, end in stated.items():
         edges |= {base, end}
-    stated = facts.stated_after(tenure)
-    if stated is not None and stated >= max(edges, default=0):
-        edges.add(stated)  # lower: its log was cut before it said so
+    leo = facts.stated_after(tenure)
+    if leo is not None and leo >= max(edges, default=0):
+        edges.add(leo)  # lower: its log was cut before it said so
     last = max(placed, default=None)
     fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
-    if last is not None and last not in facts.segments.get(tenure.epoch, {}) and restarted_after(facts, tenure):
+    if last is not None and last not in stated and restarted_after(facts, tenure):
         after = min((edge for edge in edges if edge > last), default=last)
         if after > last and not any(was_accepted(row) and row["fetch_offset"] > last for row in fetches):
             edges.add(min(last + most_records(placed[last]), after))
@@ -135,10 +169,17 @@ def most_records(row: Row) -> int:
 
 
 def lay_out(
-    facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row], floating: list[Row], edges: list[int]
+    facts: PartitionFacts,
+    tenure: Tenure,
+    produces: tuple[dict[int, Row], list[Row]],
+    edges: list[int],
+    stated: dict[int, int],
 ) -> list[Batch]:
-    """Base offsets and edges -> batches without holes from the tenure's start to its last known end."""
-    segments = facts.segments.get(tenure.epoch, {})
+    """Base offsets and edges -> batches without holes from the tenure's start to its last known end.
+
+    `produces`: those with a base offset, and those without.
+    """
+    placed, floating = produces
     marks = sorted({*placed, *edges})
     if not marks:
         return []
@@ -156,10 +197,8 @@ def lay_out(
         if row is None:
             row = next_floating(waiting, until[place])
         if after is None:
-            batches.append(
-                Batch(base, segments.get(base, base + 1), "observed" if base in segments else "bounded", row)
-            )
-        elif base in segments:
+            batches.append(Batch(base, stated.get(base, base + 1), "observed" if base in stated else "bounded", row))
+        elif base in stated:
             batches.append(Batch(base, after, "observed", row))
         else:
             batches += split(base, after, row, waiting, until=until[place])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from replay.election_rules import NO_CANDIDATE, Ballot, Choice, choose, election_rules_of
+from replay.spine import kept
 
 if TYPE_CHECKING:
     from replay.election_rules import ElectionRules
@@ -137,11 +138,6 @@ def metadata_votes(decisions: list[Decision], rows: list[Row], version: Version)
         controller.eligible = kept(decision.row["elr"], controller.eligible)
         controller.last_known = kept(decision.row["last_known_elr"], controller.last_known)
         before = decision
-
-
-def kept(listed: list[int] | None, before: tuple[int, ...]) -> tuple[int, ...]:
-    """What a record lists, else what held before it."""
-    return tuple(listed) if listed is not None else before
 
 
 def vote_of(

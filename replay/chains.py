@@ -1,4 +1,4 @@
-"""The chains of one tenure: each broker's, follower's and connection's own order, as operations for the merge."""
+"""Roles, decisions and brokers' own lines of one tenure, each in its own order, as operations for the merge."""
 
 from __future__ import annotations
 
@@ -13,21 +13,14 @@ from replay.isr_requests import (
     learnt_awake,
     learnt_before,
     request_operations,
-    with_expansions,
 )
-from replay.merge import OP_ACK, OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE, OP_WITNESS
-from replay.partition_facts import Fetch, PartitionFacts, broker_draft, was_accepted
+from replay.merge import OP_CONTROL, OP_WITNESS
+from replay.partition_facts import PartitionFacts, broker_draft
 from replay.roles import moment
 from replay.spine import Decision, Tenure, micros
 from replay.windows import (
-    STAMP_EARLY_US,
-    STAMP_LATE_US,
-    Phases,
-    Window,
-    completion_window,
     decision_window,
     line_window,
-    local_window,
     phases,
 )
 
@@ -35,20 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from replay.rows import Row
-
-TIMING = ("queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us", "send_us")
-ASKED = (
-    "max_wait_ms",
-    "min_bytes",
-    "isolation_level",
-    "client_id",
-    "request_bytes",
-    "request_forced",
-    "preferred_read_replica",
-    "last_stable_offset",
-    "log_start_offset",
-    "error_code",
-)
 
 
 def role_drafts(facts: PartitionFacts, tenure: Tenure) -> list[Draft]:
@@ -280,16 +259,6 @@ def storage_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
     ]
 
 
-def asked(row: Row) -> dict[str, Any]:
-    """What a fetch asked for, what its whole answer says, and where its time went."""
-    return {name: row[name] for name in ASKED} | timing(row)
-
-
-def timing(row: Row) -> dict[str, Any]:
-    """Where the time of a request went."""
-    return {name: row[name] for name in TIMING}
-
-
 def log_start_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
     """Brokers' lines about where their logs begin now, each broker's in its order."""
     out = []
@@ -311,58 +280,6 @@ def log_start_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operati
     return out
 
 
-def ack_operation(
-    facts: PartitionFacts, tenure: Tenure, row: Row, span: tuple[int, int, str], *, duplicate: bool
-) -> Operation:
-    """The answer to a produce of [base, end). acks=all is answered once the HW has passed the batch."""
-    base, end, evidence = span
-    at = phases(row)
-    window = completion_window(at) if row["remote_us"] else local_window(at)
-    unconfirmed = facts.is_unconfirmed(row)
-    fields = {
-        "broker_id": tenure.leader,
-        "leader_epoch": tenure.epoch,
-        "base_offset": base,
-        "next_offset": end,
-        "next_offset_evidence": evidence,
-        "bytes": row["bytes"],
-        "acks": row["acks"],
-        "error_code": row["error_code"],
-        "client_id": row["client_id"],
-        "duplicate": duplicate,
-        "unconfirmed": unconfirmed,
-        **timing(row),
-        "evidence": "observed" if not unconfirmed or facts.has_own_log(tenure.leader) else "bounded",
-    }
-    draft = Draft("ack", row, (window.lo, at.stamp, at.stamp + 1000), fields)
-    needed = end if row["acks"] == -1 and row["error_code"] == 0 else 0  # a retry waits for the HW as well
-    return Operation(OP_ACK, window, [draft], hw=needed)
-
-
-def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[list[Operation]]:
-    """Each follower's fetches from this leader, in its order, and what its own lines tell between them."""
-    out = []
-    followers = facts.followers(tenure)
-    silent = {broker for broker, epoch in facts.cuts if epoch == tenure.epoch} - followers
-    for replica in sorted(followers | silent):
-        chain: list[Operation] = []
-        waiting = role_operations(facts, tenure, replica)
-        told = {row["offset"] for row in facts.cuts.get((replica, tenure.epoch), ())}
-        for place, fetch in enumerate(facts.fetches_of(replica, tenure)):
-            first = not chain
-            while waiting and (waiting[0].window.est <= phases(fetch.row).taken or (first and is_cut(waiting[0]))):
-                chain.append(waiting.pop(0))
-            fetched = fetch_operations(tenure, fetch, told)
-            chain += with_expansions(tenure, fetched, joins.get(replica, {}).get(place, ()))
-        out.append(chain + waiting)
-    return out
-
-
-def is_cut(operation: Operation) -> bool:
-    """Whether the operation is a cut: under a new leader it comes before the first fetch, whatever the clocks say."""
-    return operation.drafts[0].kind == "truncation"
-
-
 def cut_line(tenure: Tenure, broker: int, row: Row) -> Operation:
     """A cut that the follower's own line tells of."""
     window = line_window(micros(row["ts"]))
@@ -375,165 +292,3 @@ def cut_line(tenure: Tenure, broker: int, row: Row) -> Operation:
         "evidence": "observed",
     }
     return Operation(OP_CONTROL, window, [Draft("truncation", row, window, fields)])
-
-
-OFFSET_OUT_OF_RANGE = 1
-
-
-def fetch_operations(tenure: Tenure, fetch: Fetch, told: set[int]) -> list[Operation]:
-    """One follower fetch: parked, answered, refused or unlisted. `told`: offsets to which its own lines say it cut."""
-    row, before, after, same_tenure = fetch
-    at = phases(row)
-    local = local_window(at)
-    common = {
-        "broker_id": tenure.leader,
-        "leader_epoch": tenure.epoch,
-        "replica_id": row["replica_id"],
-        "fetch_offset": row["fetch_offset"],
-        "evidence": "observed",
-    }
-    update = {
-        **common,
-        "last_fetched_epoch": row["last_fetched_epoch"],
-        "follower_log_start_offset": row["follower_log_start_offset"],
-        "error_code": row["error_code"],
-    }
-    cut = [] if row["fetch_offset"] in told else cut_before(common, row, before, local)
-    ahead = [Operation(OP_CONTROL, Window(local.lo, local.lo, local.hi), cut)] if cut else []
-    if row["run_count"] is not None:
-        return [*ahead, unlisted(update, row, at)]
-    if row["error_code"] and row["remote_us"]:  # read well and parked, then the role was lost, or the epoch fenced
-        parked = Draft("fetch_update", row, local, {**update, "error_code": 0})
-        ahead.append(Operation(OP_UPDATE, local, [parked], offset=row["fetch_offset"], exact=True))
-        local = completion_window(at)
-    if row["error_code"] or row["diverging_epoch"] is not None:
-        return [*ahead, refused(common, update, row, after, local)]
-    return [*ahead, *answered(common, update, row, after, same_tenure=same_tenure)]
-
-
-def run_window(row: Row, at: Phases) -> Window:
-    """From the first of a run of fetches to the last."""
-    return Window(at.taken - STAMP_LATE_US, at.taken, max(micros(row["run_until"]), at.taken) + STAMP_EARLY_US)
-
-
-def run_fields(row: Row) -> dict[str, Any]:
-    """How many fetches a run is of, and until when; its HW is the one last sent."""
-    return {
-        "implied": True,
-        "run_count": row["run_count"],
-        "run_until": micros(row["run_until"]),
-        "run_gap_us": row["run_gap_us"],
-        "run_timeouts": row["run_timeouts"],
-        "evidence": "derived",
-    }
-
-
-def unlisted(update: dict[str, Any], row: Row, at: Phases) -> Operation:
-    """A run of fetches that list the partition on neither side: the follower was there, at its cached offset."""
-    window = run_window(row, at)
-    draft = Draft("fetch_update", row, window, {**update, **asked(row), **run_fields(row)})
-    return Operation(OP_UPDATE, window, [draft], offset=row["fetch_offset"])
-
-
-def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
-    """Requests in which a follower left the partition out though it went on fetching it: its replication quota.
-
-    Known only where the topic lists throttled replicas. A follower that has nothing else to ask for sends no request at
-    all. An error, a divergence or a new leader also take a partition out of a session; then the follower does not go on
-    where it was.
-    """
-    chain: list[Operation] = []
-    if "follower" not in facts.throttled:
-        return chain
-    for row in sorted(
-        facts.left_out.get((tenure.leader, tenure.epoch), ()), key=lambda r: (phases(r).taken, r["fact_id"])
-    ):
-        at = phases(row)
-        later = (f for f in facts.fetches_of(row["replica_id"], tenure) if phases(f.row).taken > at.taken)
-        back = next(later, None)
-        if back is None or back.row["fetch_offset"] < row["fetch_offset"] or not was_accepted(back.row):
-            continue
-        window = run_window(row, at)
-        fields = {
-            "broker_id": tenure.leader,
-            "leader_epoch": tenure.epoch,
-            "replica_id": row["replica_id"],
-            "fetch_offset": back.row["fetch_offset"],
-            **asked(row),
-            **run_fields(row),
-            "implied": False,
-            "evidence": "bounded",
-        }
-        chain.append(Operation(OP_CONTROL, window, [Draft("fetch_left_out", row, window, fields)]))
-    return chain
-
-
-def answered(
-    common: dict[str, Any], update: dict[str, Any], row: Row, after: int | None, *, same_tenure: bool
-) -> list[Operation]:
-    """A fetch answered without error: at once (read, then update), or parked first and read again on completion."""
-    at = phases(row)
-    offset, handed, delayed = row["fetch_offset"], row["bytes"] or 0, bool(row["remote_us"])
-    local, completion = local_window(at), completion_window(at)
-    window = completion if delayed else local
-    moved = bool(handed) and after is not None and after > offset
-    seen = (after if moved and same_tenure else -1) if handed else offset
-    limited = handed * 2 >= (row["partition_max_bytes"] or 2**31)
-    exact = seen is not None and seen >= 0 and not limited
-    shape = {"bytes": handed, "response_hw": row["hw"], "implied": bool(row["hw_implied"]), "delayed": delayed}
-    drafts = [Draft("fetch_read", row, window, {**common, **shape, **asked(row)})]
-    if row["in_response"] and not (handed and after == offset):
-        applied = {
-            **common,
-            "next_offset": after if moved else None,
-            "next_offset_evidence": None if not moved else "derived" if same_tenure else "bounded",
-            "bytes": handed,
-            "response_hw": row["hw"],
-            "log_start_offset": row["log_start_offset"],
-            "evidence": "derived" if after is not None else "bounded",
-        }
-        drafts.append(Draft("fetch_apply", row, (at.completed, at.stamp, at.stamp + 1000), applied))
-    taken = Draft("fetch_update", row, local, update)
-    saw = {"offset": offset, "seen": -1 if seen is None else seen, "hw": -1 if row["hw"] is None else row["hw"]}
-    if delayed:
-        parked = Operation(OP_UPDATE, local, [taken], offset=offset, exact=True)
-        return [parked, Operation(OP_READ, completion, drafts, exact=exact, **saw)]
-    return [Operation(OP_FETCH, local, [drafts[0], taken, *drafts[1:]], exact=exact, **saw)]
-
-
-def refused(common: dict[str, Any], update: dict[str, Any], row: Row, after: int | None, window: Window) -> Operation:
-    """A fetch answered with an error or a diverging epoch: no state of the leader moves; the follower may cut."""
-    epoch, end = row["diverging_epoch"], row["diverging_end_offset"]
-    diverging = {"diverging_epoch": epoch, "diverging_end_offset": end}
-    drafts = [
-        Draft("fetch_update", row, window, {**update, **asked(row), "delayed": bool(row["remote_us"]), **diverging})
-    ]
-    if epoch is not None:
-        cut = {
-            **common,
-            "broker_id": common["replica_id"],
-            "replica_id": common["broker_id"],
-            "diverging_epoch": epoch,
-            "diverging_end_offset": end,
-            "truncate_to": after if after is not None and after <= row["fetch_offset"] else None,
-            "cause": "diverging_fetch",
-            "evidence": "observed" if after is not None else "derived",
-        }
-        drafts.append(Draft("truncation", row, window, cut))
-    return Operation(OP_READ, window, drafts)
-
-
-def cut_before(common: dict[str, Any], row: Row, before: Row | None, window: Window) -> list[Draft]:
-    """A follower that fetches below where it fetched before has cut its log without a diverging answer."""
-    if before is None or before["fetch_offset"] <= row["fetch_offset"] or before["diverging_epoch"] is not None:
-        return []
-    cause = "out_of_range" if before["error_code"] == OFFSET_OUT_OF_RANGE else "leader_epoch"
-    cut = {
-        **common,
-        "broker_id": common["replica_id"],
-        "replica_id": common["broker_id"],
-        "truncate_to": row["fetch_offset"],
-        "cause": cause,
-        "evidence": "derived",
-    }
-    return [Draft("truncation", row, window, cut)]

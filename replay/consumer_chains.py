@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from replay.chains import asked, run_fields, run_window
 from replay.drafts import Draft, Operation
+from replay.fetch_chains import asked, run_fields, run_window
 from replay.merge import OP_READ
 from replay.partition_facts import CONSUMER
 from replay.windows import completion_window, local_window, phases

@@ -322,7 +322,11 @@ class Ledger:
         """
         count = dict.fromkeys(ANSWERS, 0)
         for batch, here in self.within(lost):
-            count[kind_of(batch)] += here
+            kind = kind_of(batch)
+            first = sum(overlap(batch.base, batch.base + 1, one) for one in lost if one.epoch == batch.epoch)
+            sure = here if batch.sure else first
+            count[kind] += sure
+            count["unseen"] += here - sure  # another's records may lie behind its first one
         records = sum(slots.end - slots.first for slots in lost)
         unseen = records - sum(count.values()) + count["unseen"]
         possible = unseen + count["all_unsure"] + count["one_unsure"]

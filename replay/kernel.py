@@ -320,16 +320,16 @@ def apply_isr_request(s: State, p: Profile, e: Ints) -> int:
 def apply_truncation(s: State, p: Profile, e: Ints) -> int:
     """A replica cuts its log: to the target stated, else to where the leader's answer and its own epochs say.
 
-    A stated one is where it next fetched, or stood: where it knows the epoch that it was told of, it was cut to the
-    epoch's end at most, and had more since. Out of its leader's range below the log start there, it drops its log and
-    starts there.
+    A stated one is where it next fetched, or stood: where it knows the epoch that it was told of, it was cut to where
+    that ends at most, by the answer and by its own log, and had more since. Out of its leader's range below the log
+    start there, it drops its log and starts there.
     """
     b = e[E_BROKER]
     target = e[E_TARGET]
     if target == UNSET:
         target, _ = diverging_target(s, p, b, e[E_DIVERGING_EPOCH], e[E_DIVERGING_END])
     elif e[E_DIVERGING_END] >= 0 and end_offset_for(s, p, b, e[E_DIVERGING_EPOCH])[0] == e[E_DIVERGING_EPOCH]:
-        target = min(target, e[E_DIVERGING_END])
+        target = min(target, diverging_target(s, p, b, e[E_DIVERGING_EPOCH], e[E_DIVERGING_END])[0])
     if target > s.leo[b] and e[E_CAUSE] == CAUSE_OUT_OF_RANGE:
         restart_at(s, p, b, target)
     else:
@@ -453,7 +453,7 @@ def emit_offsets(s: State, e: Ints, leo_before: Ints, hw_before: Ints, rows: Row
 def emit_role(s: State, e: Ints, hw_before: int, hw_taken: int, rows: Rows) -> None:
     """The HW with which a broker takes up its role, and the raise that its first attempt may bring."""
     b, seq, ts = e[E_BROKER], e[E_SEQ], e[E_TS]
-    evidence = s.hw_evidence[b]
+    evidence = s.hw_evidence[b] if e[E_HW] >= 0 else max(s.hw_evidence[b], min(e[E_EVIDENCE], BOUNDED))
     put(rows.hw, rows.filled, N_HW, (
         seq, ts, b, s.role[b], s.epoch[b], hw_before, hw_taken, STEP_ROLE, ROLE_CHANGE, NONE, evidence,
     ))  # fmt: skip
@@ -487,8 +487,12 @@ def check_before(s: State, p: Profile, e: Ints, rows: Rows) -> None:
 
 
 @compiled
-def emit_cut(s: State, p: Profile, e: Ints, leo_before: int, hw_before: int, rows: Rows) -> None:
-    """A row for a log that became shorter. One that was made anew lost its records with the directory: no cut."""
+def emit_cut(s: State, p: Profile, e: Ints, before: tuple[int, int, int], rows: Rows) -> None:
+    """A row for a log that became shorter. One that was made anew lost its records with the directory: no cut.
+
+    `before`: LEO, HW, and how the LEO was known.
+    """
+    leo_before, hw_before, known = before
     kind, b = e[E_KIND], e[E_BROKER]
     if kind == LOG_LOAD and e[E_VALUE] == 1:
         return
@@ -497,7 +501,7 @@ def emit_cut(s: State, p: Profile, e: Ints, leo_before: int, hw_before: int, row
         cause = CAUSE_HIGH_WATERMARK
     put(rows.cut, rows.filled, N_CUT, (
         e[E_SEQ], e[E_TS], b, s.epoch[b] if kind != LOG_LOAD else UNSET, leo_before, s.leo[b],
-        hw_before, cause, max(e[E_EVIDENCE], min(s.leo_evidence[b], BOUNDED)),
+        hw_before, cause, max(e[E_EVIDENCE], min(max(known, s.leo_evidence[b]), BOUNDED)),
     ))  # fmt: skip
 
 
@@ -519,8 +523,7 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Pur
         for x in range(n):
             leo_before[x], hw_before[x], start_before[x] = s.leo[x], s.hw[x], s.log_start[x]
         low_before = leader_low_watermark(s, b) if kind == FETCH_UPDATE else NONE
-        pending_before = s.pending[b] if b >= 0 else 0
-        member_before = s.isr[b] if b >= 0 else 0
+        pending_before, member_before = (s.pending[b], s.isr[b]) if b >= 0 else (0, 0)
         remote_before = s.remote_leo[b, r] if kind == FETCH_UPDATE else UNSET
         blocked = s.blocked[b, r] if b >= 0 and r >= 0 else 0
         check_before(s, p, e, rows)
@@ -529,11 +532,12 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Pur
             hw_taken = e[E_HW] if e[E_HW] >= 0 else s.hw[b]
             if p.truncation_lowers_hw or e[E_HW] >= 0:
                 hw_taken = min(hw_taken, e[E_LEO] if e[E_LEO] >= 0 else s.leo[b])
+        known = s.leo_evidence[b] if b >= 0 else UNSET
         verdict = apply(s, p, e)
         if verdict == BROKEN:
             check(rows, e, CHECK_RULE, b, s.leo[b], e[E_END] if kind == APPEND else e[E_FETCH])
         if kind in (TRUNCATION, ROLE_CHANGE, LOG_LOAD) and s.leo[b] < leo_before[b]:
-            emit_cut(s, p, e, leo_before[b], hw_before[b], rows)
+            emit_cut(s, p, e, (leo_before[b], hw_before[b], known), rows)
         if kind != PARTITION_CHANGE:
             emit_offsets(s, e, leo_before, hw_before, rows)
             emit_starts(s, e, start_before, low_before, rows)

@@ -14,17 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from replay.appends import append_chain, produces_by_tenure
-from replay.chains import (
-    control_chain,
-    follower_chains,
-    left_out_chain,
-    log_start_chains,
-    role_drafts,
-    storage_chain,
-    witness_chain,
-)
+from replay.chains import control_chain, log_start_chains, role_drafts, storage_chain, witness_chain
 from replay.consumer_chains import consumer_chains
 from replay.encode import brokers_of, encode
+from replay.fetch_chains import follower_chains, left_out_chain
 from replay.identity import event_id
 from replay.isr_requests import expansions_of
 from replay.kernel import apply

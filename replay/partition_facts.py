@@ -9,11 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.ballots import metadata_votes
 from replay.drafts import Draft
 from replay.elections import explain
+from replay.missing_lines import MissingLines
 from replay.profile import LATEST, default_lag_ms, parse_version
 from replay.roles import moment, roles_of
 from replay.rows import Row, is_by_replica
@@ -43,6 +45,8 @@ class Fetch(NamedTuple):
     before: Row | None  # the replica's fetch before it
     after: int | None  # the replica's LEO where a source next states it
     same_tenure: bool  # whether that is the next fetch of the same tenure
+    follows: bool  # whether no fetch is missing between the one before and this
+    goes_on: bool  # nor between this and the next
 
 
 def was_accepted(row: Row) -> bool:
@@ -61,6 +65,7 @@ class PartitionFacts:
     rows: list[Row]
     cluster: list[Row]
     standstills: Standstills = field(default_factory=dict)
+    missing: MissingLines = field(default_factory=MissingLines)
     connection_ends: dict[tuple[int, str], int] = field(default_factory=dict)  # last stamp on (broker, connection)
     own_logs: frozenset[int] | None = None  # brokers whose own log is at hand; null: all of them
     settings: dict[str, int | None] = field(
@@ -93,6 +98,9 @@ class PartitionFacts:
         default_factory=lambda: defaultdict(set)
     )  # per epoch: offsets where a batch ends
     segments: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))  # per epoch: base -> end
+    append_lines: dict[tuple[int, int], list[Row]] = field(
+        default_factory=lambda: defaultdict(list)
+    )  # by broker and base offset
     sequences: dict[int, list[Fetch]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -271,6 +279,9 @@ class PartitionFacts:
             served = self.epoch_at(row["broker_id"], micros(row["ts"])) if row["name"] == "leader" else None
             if served is not None:
                 self.hw_lines[served].append(row)
+        for row in self.by_kind["log_append"]:
+            if row["base_offset"] is not None and row["ts"] is not None:
+                self.append_lines[row["broker_id"], row["base_offset"]].append(row)
         for row in self.by_kind["segment_batch"]:
             if row["leader_epoch"] is not None:
                 self.segments[row["leader_epoch"]][row["base_offset"]] = row["last_offset"] + 1
@@ -325,22 +336,30 @@ class PartitionFacts:
                 self.starts.setdefault(row["leader_epoch"], (row["offset"], "observed"))
         for epoch, ends in self.segments.items():
             self.starts.setdefault(epoch, (min(ends), "derived"))
-        for epoch, base in self.first_bases().items():
+        low, idle = self.least_starts()
+        for epoch, base in (self.first_bases(low) | idle).items():
             self.starts.setdefault(epoch, (base, "derived"))
 
-    def first_bases(self) -> dict[int, int]:
-        """First base offset that each leader epoch answered, bounded by what its followers fetched.
+    def least_starts(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Where each leader epoch starts at the least, by what its followers fetched; and where it surely starts.
 
-        A fetch accepted at X whose last record is of an older epoch says that this epoch starts at X or later, so a
-        lower base is a retry answered from the producer's state.
+        A fetch accepted at X whose last record is of an older epoch says that this epoch starts at X or later. If it
+        waited and the whole answer was empty, the leader had no more than X: the epoch starts there.
         """
         low: dict[int, int] = {}
+        ends: dict[int, int] = {}
         for row in self.by_kind["fetch"]:
             epoch, last = row["current_leader_epoch"], row["last_fetched_epoch"]
-            if row["error_code"] or row["diverging_epoch"] is not None or row["fetch_offset"] is None:
+            if not was_accepted(row) or row["fetch_offset"] is None or not is_by_replica(row):
                 continue
-            if is_by_replica(row) and epoch is not None and last is not None and 0 <= last < epoch:
+            if epoch is not None and last is not None and 0 <= last < epoch:
                 low[epoch] = max(low.get(epoch, 0), row["fetch_offset"])
+                if row["request_bytes"] == 0 and row["remote_us"] and row["run_count"] is None and not self.throttled:
+                    ends[epoch] = row["fetch_offset"]
+        return low, {epoch: end for epoch, end in ends.items() if end == low[epoch]}
+
+    def first_bases(self, low: dict[int, int]) -> dict[int, int]:
+        """First base offset that each leader epoch answered; one below `low` is a retry answered from its state."""
         bases: dict[int, int] = {}
         for row in self.by_kind["produce"]:
             base = row["base_offset"]
@@ -359,9 +378,12 @@ class PartitionFacts:
             )
             following: list[Row | None] = [*rows[1:], None][: len(rows)]
             preceding: list[Row | None] = [None, *rows][: len(rows)]
+            whole = [not self.missing.any_between(*pair) for pair in pairwise(rows)]
             self.sequences[replica] = [
-                Fetch(row, before, *self.next_known(replica, row, after))
-                for row, before, after in zip(rows, preceding, following, strict=True)
+                Fetch(row, before, *self.next_known(replica, row, after), follows, goes_on)
+                for row, before, after, follows, goes_on in zip(
+                    rows, preceding, following, [True, *whole][: len(rows)], [*whole, True][: len(rows)], strict=True
+                )
             ]
         return self.sequences[replica]
 
@@ -376,6 +398,9 @@ class PartitionFacts:
         """The replica's LEO where a source next states it after `row`, and whether the same tenure does."""
         epoch = row["current_leader_epoch"]
         if after is not None and after["current_leader_epoch"] == epoch and after["broker_id"] == row["broker_id"]:
+            loads = [load["offset"] for load, _ in self.rejoins.get((replica, epoch), ())]
+            if loads and after["connection"] != row["connection"] and after["fetch_offset"] not in loads:
+                return None, False  # it restarted in between, and what it fetched first then is missing
             return after["fetch_offset"], True
         until = after["current_leader_epoch"] if after is not None else None
         for taken, leo in self.stated_leos(replica):

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from replay import encoding as c
 from replay import purgatory as w
-from replay.chains import TIMING
 from replay.columns import milliseconds, offsets, stamps, words
 from replay.encode import EVIDENCE_CODE, codes, indices, numbers
+from replay.fetch_chains import TIMING
 from replay.state import BOUNDED, DERIVED, NONE, UNSET, Ints
 from replay.windows import STAMP_EARLY_US, STAMP_LATE_US
 from schemas.model import EVIDENCE
@@ -36,11 +36,7 @@ class Topic(NamedTuple):
 
 
 def asked_of(fetches: pa.Table, topic: Topic) -> Ints:
-    """Fetch events -> what each asked and was answered (`purgatory.A_*`), a row each.
-
-    KafkaRaftClient, which serves the metadata log, waits for any byte, and answers nothing within the handler: of its
-    fetches there is no telling how long they should have waited.
-    """
+    """Fetch events -> what each asked and was answered (`purgatory.A_*`), a row each."""
 
     def of(name: str, missing: int) -> Ints:
         return numbers(fetches.column(name), missing)

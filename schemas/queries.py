@@ -5,6 +5,24 @@ from __future__ import annotations
 from typing import Final
 
 QUERIES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
+    "coverage": (
+        (
+            "Which broker and time window has no logs, or lost lines, so that verdicts there are unknown?",
+            """
+            SELECT broker_id, source, start_ts, end_ts, state, reason, lines_missing
+            FROM coverage WHERE state <> 'logged' ORDER BY start_ts, broker_id
+            """,
+        ),
+        (
+            "Of which leaders' terms is the log not complete?",
+            """
+            SELECT l.topic, l.partition, l.leader_epoch, l.leader_id, c.state, c.start_ts, c.end_ts
+            FROM leadership_timeline l JOIN coverage c ON c.broker_id = l.leader_id AND c.source = 'request_log'
+            WHERE c.state <> 'logged' AND c.start_ts < coalesce(l.end_ts, c.end_ts) AND c.end_ts > l.start_ts
+            ORDER BY l.topic, l.partition, l.leader_epoch, c.start_ts
+            """,
+        ),
+    ),
     "data_loss_incidents": (
         (
             "Which offsets were acknowledged and are gone, how many records, whose, and when were they acknowledged?",

@@ -495,6 +495,33 @@ CONFORMANCE = Table(
     checks={"matched": "matched <= compared"},
 )
 
+COVERAGE = Table(
+    "coverage",
+    "Of which broker and time there are logs, and where lines are missing: there nothing that is not told can be ruled "
+    "out.",
+    (
+        required("recording_id", STRING, "Recording."),
+        Column("broker_id", INT32, "Broker whose log it is; null: the metadata log."),
+        required("source", STRING, "Which log.", values=("request_log", "server_log", "metadata")),
+        required("start_ts", TIMESTAMP, "From here, on the broker's own clock."),
+        required("end_ts", TIMESTAMP, "To here."),
+        required(
+            "state",
+            STRING,
+            "'logged': there, and nothing shows a gap. 'lossy': there, and some lines are missing among them. "
+            "'missing': not there, though the broker was at work, or not there at all. 'silent': no lines, and nothing "
+            "tells whether any are missing.",
+            values=("logged", "lossy", "missing", "silent"),
+        ),
+        Column("reason", STRING, "What tells, in words; null: logged."),
+        required("lines", INT64, "Lines in it that say anything of use.", unit="lines"),
+        Column("lines_missing", INT64, "Lines that are missing in it, at least; null: not counted.", unit="lines"),
+        EVIDENCE_COLUMN,
+    ),
+    key=("broker_id", "source", "start_ts", "state"),
+    checks={"window": "start_ts <= end_ts", "lossy_counted": "state <> 'lossy' OR lines_missing > 0"},
+)
+
 REJECTED_LINES = Table(
     "rejected_lines",
     "Lines that say nothing for certain: which line of which file, and why.",
@@ -570,5 +597,5 @@ REPLAY_TABLES: tuple[Table, ...] = (
 )
 TABLES: dict[str, Table] = {
     table.name: table
-    for table in (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, REJECTED_LINES, EXPECTATION_RESULTS, RUNS)
+    for table in (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, COVERAGE, REJECTED_LINES, EXPECTATION_RESULTS, RUNS)
 }

@@ -75,6 +75,16 @@ LEADER_HW_NEVER_BACK = Rule(
     SELECT {_PARTITION}, seq, broker_id, leader_epoch, hw_reached, hw FROM climbs WHERE hw < hw_reached""",
 )
 
+COVERAGE_DISJOINT = Rule(
+    "coverage_disjoint",
+    "coverage",
+    "The stretches of one log do not overlap.",
+    breaches="""
+    SELECT broker_id, source, before, start_ts FROM (
+      SELECT *, lag(end_ts) OVER (PARTITION BY broker_id, source ORDER BY start_ts, end_ts) AS before FROM {coverage}
+    ) WHERE before > start_ts""",
+)
+
 LOCAL_LEO_NOT_NEGATIVE = Rule(
     "local_leo_not_negative",
     "leo_timeline",
@@ -283,6 +293,7 @@ ENGINE_CONFORMS = Rule(
 INVARIANTS: tuple[Rule, ...] = (
     HW_WITHIN_LEO,
     LEADER_HW_NEVER_BACK,
+    COVERAGE_DISJOINT,
     LOCAL_LEO_NOT_NEGATIVE,
     ISR_WITHIN_ASSIGNMENT,
     LEADER_IN_ISR,

@@ -280,6 +280,24 @@ def valid_rows(partition: int = 0) -> Rows:
             },
             {**place, "check": "follower_hw", "compared": 50, "matched": 50},
         ],
+        "coverage": [
+            {
+                "recording_id": RECORDING,
+                "broker_id": partition,
+                "source": "request_log",
+                "start_ts": at(first),
+                "end_ts": at(last),
+                "state": state,
+                "reason": reason,
+                "lines": 9,
+                "lines_missing": lost,
+                "evidence": "derived",
+            }
+            for first, last, state, reason, lost in (
+                (1, 5, "logged", None, None),
+                (5, 9, "lossy", "clients' correlation ids show it", 2),
+            )
+        ],
         "rejected_lines": [
             {
                 "recording_id": RECORDING,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from replay.missing_lines import gaps_in
 from replay.order import order_partition
 from replay.partition_facts import PartitionFacts
 from replay.rows import Row, rows_of_facts
@@ -112,6 +113,7 @@ class History:
             partition=PARTITION,
             rows=[row for row in found if row["partition"] is not None],
             cluster=[row for row in found if row["partition"] is None],
+            missing=gaps_in(found),
             **{"kafka_version": "4.1.0", "topic_id": None, **settings},
         )
 

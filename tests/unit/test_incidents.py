@@ -355,12 +355,30 @@ def test_without_produce_lines_acknowledgements_are_null_and_not_zero() -> None:
     assert row["first_offset"] == 2
 
 
-@pytest.mark.xfail(reason="a batch takes the offsets of the lines missing after it, correlation ids are not looked at")
 def test_batch_without_a_produce_line_is_possibly_acknowledged() -> None:
     history = taken_over(tail(replicated()))
-    history.rows = [r for r in history.rows if not (r["kind"] == "produce" and r["base_offset"] == 4)]
+    history.rows = [r for r in history.rows if not (r["kind"] == "produce" and r["base_offset"] == 3)]
     row = loss(history)
     assert (row["records"], row["acked_one"], row["acked_one_possible"], row["unacked"]) == (3, 2, 1, 0)
+
+
+def test_log_that_lost_lines_may_have_lost_the_last_of_a_connection_too() -> None:
+    history = taken_over(tail(replicated()))
+    history.rows = [r for r in history.rows if not (r["kind"] == "produce" and r["base_offset"] in (1, 4))]
+    row = loss(history)
+    assert (row["records"], row["acked_one"], row["acked_one_possible"], row["unacked"]) == (3, 2, 1, 0)
+
+
+def test_lines_of_the_leader_about_its_appends_stand_in_for_missing_produce_lines() -> None:
+    history = taken_over(tail(replicated()))
+    for produce in [r for r in history.rows if r["kind"] == "produce" and r["base_offset"] >= 2]:
+        base = produce["base_offset"]
+        line = {"base_offset": base, "last_offset": base, "offset": base + 1, "source_file": "server-1.log"}
+        history.add("log_append", 0, broker_id=1, **line)
+        history.rows[-1]["ts"] = produce["ts"]
+    history.rows = [r for r in history.rows if not (r["kind"] == "produce" and r["base_offset"] == 3)]
+    row = loss(history)
+    assert (row["acked_one"], row["acked_one_possible"], row["evidence"]) == (2, 1, "derived")
 
 
 def test_answer_of_a_leader_that_had_stood_still_is_unconfirmed() -> None:

@@ -284,3 +284,85 @@ def test_follower_with_broker_id_0_is_a_follower_too() -> None:
     history.fetch(100, 1, 0, 0, bytes=100, hw=0, current_leader_epoch=4, last_fetched_epoch=-1)
     history.fetch(110, 1, 0, 1, hw=1, current_leader_epoch=4)
     assert {r["leader_epoch"] for r in of_kind(history.events(), "fetch_update")} == {4}
+
+
+def restarted_within_the_epoch(skew_ms: int) -> History:
+    """Follower 2 restarts within the epoch and fetches on from 2; its clock is `skew_ms` off."""
+    history = History()
+    history.decide(0, 1, [1, 2])
+    history.role(5, 1, "leader", 0, offset=0, hw=0)
+    history.role(5 + skew_ms, 2, "follower", 0, offset=0, hw=0)
+    for base in range(8):
+        history.produce(100 + 100 * base, 1, base, acks=1)
+    for offset, ms in ((0, 110), (1, 210), (2, 310)):
+        history.fetch(ms, 1, 2, offset, bytes=100, hw=offset)
+    line = {"source_file": "server-2.log", "broker_id": 2}
+    history.add("log_load", 500 + skew_ms, offset=2, hw=1, **line)
+    history.role(505 + skew_ms, 2, "follower", 0, offset=2, hw=1)
+    for offset, ms in ((2, 510), (5, 620), (6, 720)):
+        history.fetch(ms, 1, 2, offset, bytes=100, hw=offset, connection="r2-1-again")
+    return history
+
+
+@pytest.mark.parametrize("skew_ms", [0, -300, 1700])
+def test_restart_stands_by_the_connection_and_offset_that_it_goes_on_with_whatever_its_clock(skew_ms: int) -> None:
+    events = of_kind(restarted_within_the_epoch(skew_ms).events(), "log_load", "fetch_update")
+    assert [(row["kind"], row["leo"] if row["kind"] == "log_load" else row["fetch_offset"]) for row in events] == [
+        ("fetch_update", 0), ("fetch_update", 1), ("fetch_update", 2), ("log_load", 2),
+        ("fetch_update", 2), ("fetch_update", 5), ("fetch_update", 6),
+    ]  # fmt: skip
+
+
+def test_what_a_fetch_brought_is_bounded_where_the_next_one_is_missing() -> None:
+    history = restarted_within_the_epoch(0)
+    missing = next(row for row in history.rows if row["kind"] == "fetch" and row["fetch_offset"] == 1)
+    whole, holed = (
+        {row["fetch_offset"]: row["next_offset_evidence"] for row in of_kind(events, "fetch_apply")}
+        for events in (history.events(), history.events([row for row in history.rows if row is not missing]))
+    )
+    assert (whole[0], holed[0]) == ("derived", "bounded")
+    assert whole[5] == holed[5] == "derived"
+
+
+def test_epoch_starts_where_a_follower_of_older_records_waited_for_nothing() -> None:
+    history = History()
+    history.decide(0, 1, [1, 2])
+    history.role(5, 1, "leader", 0, offset=0, hw=0)
+    history.produce(100, 1, 0, acks=1)
+    history.produce(200, 1, 1, acks=1)
+    history.decide(1000, 1, [1], leader_recovery_state=1)
+    empty = {"request_bytes": 0, "remote_us": 500_000, "total_us": 500_000}
+    asks = {"current_leader_epoch": 1, "last_fetched_epoch": 0}
+    history.fetch(2000, 1, 2, 1, hw=1, **asks, **empty)
+    facts = history.facts()
+    assert facts.starts[1] == (1, "derived")
+    assert 1 not in History.facts(history, [{**row, "request_bytes": None} for row in history.rows]).starts
+
+
+def test_appends_of_a_leader_that_nothing_is_heard_of_are_bounded() -> None:
+    """Its segments tell of its batches, but neither when they came nor how its HW moved."""
+    history = History()
+    history.decide(0, 1, [1, 2])
+    for base in (0, 3):
+        history.add("segment_batch", 0, broker_id=2, leader_epoch=0, base_offset=base, last_offset=base + 2, ts=None)
+    evidence = {row["next_offset_evidence"] for row in of_kind(history.events(), "append")}
+    assert evidence == {"bounded"}
+    history.fetch(500, 1, 2, 6, hw=6)
+    assert {row["next_offset_evidence"] for row in of_kind(history.events(), "append")} == {"observed"}
+
+
+def test_fetch_whose_bytes_are_those_of_the_produces_it_brought_shows_that_none_is_missing() -> None:
+    """The log loses lines elsewhere: so without it the batch would be sure of its first record only."""
+    history = History()
+    history.decide(0, 1, [1, 2])
+    history.role(5, 1, "leader", 0, offset=0, hw=0)
+    for base in (0, 3, 6, 9):
+        history.produce(100 + 100 * base, 1, base, acks=1, bytes=300)
+    history.fetch(150, 1, 2, 0, bytes=300, hw=0)
+    history.fetch(450, 1, 2, 3, bytes=300, hw=3)
+    history.fetch(1400, 1, 2, 6, bytes=600, hw=6)
+    history.fetch(1500, 1, 2, 12, hw=12)
+    rows = [row for row in history.rows if not (row["kind"] == "produce" and row["base_offset"] == 6)]
+    assert batches(history.events(rows)) == [
+        (0, 3, "derived"), (3, 6, "derived"), (6, 9, "derived"), (9, 12, "bounded"),
+    ]  # fmt: skip

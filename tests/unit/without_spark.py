@@ -19,6 +19,7 @@ from pipelines.order import (
 )
 from pipelines.parse.collect import collect
 from pipelines.recording import discover
+from replay.missing_lines import gaps_in
 from replay.partition import replay_partition
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING
 from replay.rows import METADATA_TOPIC, rows_of_facts
@@ -80,6 +81,8 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
     silent = pc.and_(pc.is_null(lines["connection"]), pc.is_null(lines["metadata_offset"]))
     own = lines.filter(pc.and_(silent, pc.invert(pc.is_in(lines["kind"], pa.array(NOT_OWN_KINDS)))))
     config = getattr(manifest, "broker_config", {})
+    names = ("kind", "client_id", "broker_id", "connection", "correlation_id", "ts", "total_us", "queue_us", "fact_id")
+    asked = facts.filter(pc.is_valid(facts["connection"])).select(names)
     return Cluster(
         recording_id=name,
         rows=[
@@ -95,6 +98,7 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
         kafka_version=getattr(manifest, "kafka", None),
         settings={key: int(config[key]) for key in (LAG_SETTING, MIN_ISR_SETTING) if key in config},
         inter_broker_protocol=config.get(PROTOCOL_SETTING),
+        missing=gaps_in(rows_of_facts(asked)),
     )
 
 

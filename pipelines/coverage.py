@@ -1,0 +1,165 @@
+"""What the logs do not cover: lines that are missing from them, brokers and times of which there are none.
+
+Two small aggregations over the facts: each client's requests, for the gaps in its correlation ids; and how many lines
+each broker wrote second by second, with what others tell of it meanwhile. Both come down to a few rows per broker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from pipelines.spark_schemas import spark_schema, spark_type
+from replay.coverage import (
+    BY_ITSELF,
+    BY_OTHERS,
+    MEMBER,
+    METADATA,
+    REQUEST_LOG,
+    SERVER_LOG,
+    Heard,
+    windows_of,
+    with_windows,
+)
+from replay.missing_lines import FETCH, GAP_SCHEMA, REQUEST_SCHEMA, MissingLines, client_gaps, missing_lines
+from replay.rows import Row
+from schemas.model import INT64, TIMESTAMP
+from schemas.tables import COVERAGE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Which facts come from which source, first that fits.
+SOURCE_TESTS: Final = {
+    METADATA: "metadata_offset IS NOT NULL",
+    REQUEST_LOG: "connection IS NOT NULL",
+    "segments": "kind = 'segment_batch'",
+    "checkpoints": "kind = 'checkpoint'",
+    SERVER_LOG: "kind NOT IN ('topic_change', 'broker_lifecycle')",  # these a metadata answer states, too
+}
+COVERAGE_COLUMNS: Final = (  # of the facts, that it is told from
+    "kind", "broker_id", "source_file", "source_line", "ts", "connection", "correlation_id", "client_id", "total_us",
+    "queue_us", "metadata_offset", "replica_id", "replicas", "isr",
+)  # fmt: skip
+HOLES: Final = ("missing", "lossy")  # states that say that something was there and is not in the logs
+SERVED: Final = "kind = 'remote_leo_update'"  # a leader's line about a fetch that it took
+WINDOW_SCHEMA: Final = pa.schema(  # times as microseconds: Python's own would lose the zone on their way
+    [
+        pa.field(field.name, INT64 if field.type == TIMESTAMP else field.type)
+        for field in COVERAGE.arrow_schema
+        if field.name != "recording_id"
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What is covered, and what is missing."""
+
+    rows: list[dict[str, Any]]  # of the table `coverage`, without its recording
+    missing: MissingLines
+
+    def table(self, spark: SparkSession, recording_id: str) -> DataFrame:
+        """As the table."""
+        named = [{**row, "recording_id": recording_id} for row in self.rows]
+        told = pa.Table.from_pylist(named, schema=COVERAGE.arrow_schema).to_pylist()
+        return spark.createDataFrame(told, spark_schema(COVERAGE))
+
+
+def coverage_of(facts: DataFrame) -> Coverage:
+    """Facts of one recording -> what they cover."""
+    missing = missing_requests(facts)
+    span = span_of(facts)
+    if span is None:
+        return Coverage([], missing)
+    ddl = ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in WINDOW_SCHEMA)
+    brokers = heard(facts).groupBy("broker_id")
+    found = brokers.applyInArrow(lambda key, table: windows_of_group(key, table, missing, span), ddl)
+    rows = [row.asDict() for row in found.collect()]
+    rows.sort(key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0, row["source"], row["start_ts"]))
+    return Coverage(rows, with_windows(missing, rows))
+
+
+def not_covered(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows of `coverage`, times in microseconds, in words: what of it is not covered, a line each."""
+    return [in_words(row) for row in rows if row["state"] in HOLES]
+
+
+def in_words(row: dict[str, Any]) -> str:
+    """One stretch of one log."""
+    who = "the cluster" if row["broker_id"] is None else f"broker {row['broker_id']}"
+    begin, end = (
+        f"{datetime.fromtimestamp(row[name] // 1000 / 1000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+        for name in ("start_ts", "end_ts")
+    )
+    many = f" (at least {row['lines_missing']:,})" if row["lines_missing"] else ""
+    return f"{who}, {row['source'].replace('_', ' ')}, {begin} to {end}: {row['reason']}{many}"
+
+
+def span_of(facts: DataFrame) -> tuple[int, int] | None:
+    """First and last stamp of the brokers' logs, else of the metadata log, in microseconds; None: no times at all."""
+    stamp = F.unix_micros("ts")
+    own = F.when(F.col("broker_id").isNotNull(), stamp)
+    times = facts.agg(F.min(own), F.max(own), F.min(stamp), F.max(stamp)).head()
+    spans = (times[:2], times[2:]) if times else ()
+    return next(((first, last) for first, last in spans if first is not None), None)
+
+
+def heard(facts: DataFrame) -> DataFrame:
+    """Second by second, what each broker wrote and what tells that it was at work; broker null: the metadata log."""
+    stamp = F.unix_micros("ts")
+    second = F.floor(stamp / 1_000_000)
+    dated = facts.where(F.col("ts").isNotNull())
+    source = F.coalesce(*(F.when(F.expr(test), F.lit(name)) for name, test in SOURCE_TESTS.items()))
+    line = F.struct("source_file", "source_line")
+    own = dated.select(
+        "broker_id", source.alias("source"), stamp.alias("us"), second.alias("second"), line.alias("line")
+    )
+    told = own.where(F.col("source").isin(METADATA, REQUEST_LOG, SERVER_LOG))
+    sign = [stamp.alias("us"), second.alias("second"), line.alias("line")]
+    fetched = dated.where("kind = 'fetch' AND replica_id >= 0").select(
+        F.col("replica_id").alias("broker_id"), F.lit(BY_OTHERS).alias("source"), *sign
+    )
+    served = dated.where(SERVED).select("broker_id", F.lit(BY_ITSELF).alias("source"), *sign)
+    named = F.explode(F.array_union(F.coalesce("replicas", F.array()), F.coalesce("isr", F.array())))
+    members = dated.select(named.alias("broker_id"), F.lit(MEMBER).alias("source"), *sign)
+    metadata = dated.limit(1).select(F.lit(None).cast("int").alias("broker_id"), F.lit(MEMBER).alias("source"), *sign)
+    everything = told.unionByName(fetched).unionByName(served).unionByName(members).unionByName(metadata)
+    return everything.groupBy("broker_id", "source", "second").agg(
+        F.min("us").alias("first"), F.max("us").alias("last"), F.count_distinct("line").alias("lines")
+    )
+
+
+def windows_of_group(key: tuple[Any, ...], table: pa.Table, missing: MissingLines, span: tuple[int, int]) -> pa.Table:
+    """One broker's seconds -> its rows of `coverage`."""
+    seconds = [Heard(**row) for row in table.select(Heard._fields).to_pylist()]
+    return pa.Table.from_pylist(windows_of(key[0].as_py(), seconds, missing, span), schema=WINDOW_SCHEMA)
+
+
+def missing_requests(facts: DataFrame) -> MissingLines:
+    """Where the request logs of a recording's facts miss lines, by the correlation ids of their clients."""
+    taken = F.unix_micros("ts") - F.coalesce("total_us", F.lit(0)) + F.coalesce("queue_us", F.lit(0))
+    requests = facts.where(F.col("connection").isNotNull() & F.col("ts").isNotNull()).select(
+        F.coalesce("client_id", F.lit("")).alias("client_id"),
+        "broker_id",
+        "connection",
+        "correlation_id",
+        taken.alias("taken_us"),
+        (F.col("kind") == FETCH).alias("fetches"),
+    )
+    place = ["broker_id", "connection"]
+    users = requests.groupBy(*place).agg(F.min("client_id").alias("one"), F.max("client_id").alias("other"))
+    forwarding = users.where("one <> other")
+    ddl = ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in GAP_SCHEMA)
+    own = requests.join(F.broadcast(forwarding), on=place, how="left_anti")
+    gaps = own.distinct().groupBy("client_id").applyInArrow(gaps_of_group, ddl)
+    return missing_lines(Row(row.asDict()) for row in gaps.collect())
+
+
+def gaps_of_group(table: pa.Table) -> pa.Table:
+    """One client's requests -> its gaps and ends."""
+    return client_gaps(table.select(REQUEST_SCHEMA.names).cast(REQUEST_SCHEMA))

@@ -1,0 +1,100 @@
+"""How far a batch surely reaches: whether anything shows that no line about an append is missing after it.
+
+A batch is taken to end where the next known one begins. Where a produce line is missing, the batch before it would
+swallow the lost one's records. That it does not is shown by the leader's own line about the append (TRACE), by a fetch
+whose bytes are those of the batches that the produce lines tell of, or by a request log without a gap there
+(`missing_lines`). Else only its first record is sure. A broker stores a batch as it came (`compression.type=producer`);
+where it packs anew, sizes differ and show nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+from replay.missing_lines import OPEN_US
+from replay.partition_facts import was_accepted
+from replay.roles import moment
+from replay.spine import micros
+from replay.windows import STAMP_EARLY_US, STAMP_LATE_US, local_window, phases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from replay.partition_facts import PartitionFacts
+    from replay.rows import Row
+    from replay.spine import Tenure
+
+
+def append_lines(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row]) -> dict[int, int]:
+    """Base offset -> end, of the produces of which the leader's own line tells (`Appended message set`, TRACE)."""
+    out: dict[int, int] = {}
+    for base, row in placed.items():
+        window = local_window(phases(row))
+        for line in facts.append_lines.get((tenure.leader, base), ()):
+            if line["last_offset"] is not None and window.lo <= micros(line["ts"]) <= window.hi + STAMP_LATE_US:
+                out[base] = line["last_offset"] + 1
+    return out
+
+
+class Extents:
+    """What shows that the produce lines of one tenure are all there, stretch by stretch."""
+
+    def __init__(self, facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row]) -> None:
+        """`placed`: the tenure's produces by base offset."""
+        self.facts, self.tenure, self.placed = facts, tenure, placed
+        self.bases = sorted(placed)
+        fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
+        self.is_heard = bool(placed or fetches)  # else nothing says when it had what, nor how its HW moved
+        self.lossy = facts.missing.any_in(tenure.leader, -OPEN_US, OPEN_US)
+        self.spans: list[tuple[int, int]] = []
+        if self.lossy:
+            self.spans = sorted(self.whole_fetches())
+            self.shown = sorted((row["fetch_offset"], phases(row).taken) for row in fetches if was_accepted(row))
+            # the earliest fetch at an offset or beyond it
+            self.earliest = list(accumulate(reversed([us for _, us in self.shown]), min))[::-1]
+
+    def is_whole(self, base: int, end: int) -> bool:
+        """Whether [base, end), if a produce line tells of it, is known to be one batch and nothing else."""
+        if not self.lossy or base not in self.placed or end - base <= 1:
+            return True
+        if any(first <= base and end <= last for first, last in self.spans):
+            return True
+        since = local_window(phases(self.placed[base])).lo
+        return not self.facts.missing.any_in(self.tenure.leader, since, self.known_by(end))
+
+    def known_by(self, end: int) -> int:
+        """When the leader's log surely had reached `end`, microseconds on its clock."""
+        k = bisect_right(self.bases, end - 1)
+        times = [local_window(phases(self.placed[self.bases[k]])).hi] if k < len(self.bases) else []
+        k = bisect_right(self.shown, (end, -1))
+        times += [self.earliest[k] + STAMP_EARLY_US] if k < len(self.shown) else []
+        later = [epoch for broker, epoch in self.facts.role_lines if broker == self.tenure.leader]
+        after = min((epoch for epoch in later if epoch > self.tenure.epoch), default=None)
+        if after is not None:
+            times.append(moment(self.facts.role_lines[self.tenure.leader, after]))
+        return min(times, default=OPEN_US)
+
+    def whole_fetches(self) -> Iterable[tuple[int, int]]:
+        """Stretches that one fetch brought, with just the bytes that the produces in it had."""
+        totals = list(accumulate((self.placed[base]["bytes"] or 0 for base in self.bases), initial=0))
+        for fetches in self.fetchers():
+            for row, after in pairwise(fetches):
+                first, end = row["fetch_offset"], after["fetch_offset"]
+                if end <= first or not row["bytes"] or self.facts.missing.any_between(row, after):
+                    continue
+                k, n = bisect_right(self.bases, first - 1), bisect_right(self.bases, end - 1)
+                if totals[n] - totals[k] == row["bytes"]:
+                    yield first, end
+
+    def fetchers(self) -> Iterable[Sequence[Row]]:
+        """Fetches from this tenure's leader, each replica's and each consumer's connection in its order."""
+        for replica in sorted(self.facts.followers(self.tenure)):
+            yield [fetch.row for fetch in self.facts.fetches_of(replica, self.tenure)]
+        reads: dict[str, list[Row]] = defaultdict(list)
+        for row in self.facts.consumer_fetches.get(self.tenure.epoch, ()):
+            reads[row["connection"] or ""].append(row)
+        for connection in sorted(reads):
+            yield sorted(reads[connection], key=lambda row: row["correlation_id"] or 0)

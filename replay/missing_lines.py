@@ -1,0 +1,262 @@
+"""Lines that a request log lost, as the correlation ids of its clients show.
+
+A client numbers its requests. Some count for each connection (librdkafka, followers), some over all brokers together
+(the Java clients, `NetworkClient`), so a number that is missing on a connection is no lost line where the same client
+sent it to another broker meanwhile. A broker handles a connection's requests one by one, so a lost request was handled
+between the two around the gap. What no number can show is a line lost at the end of a connection: that is thought
+possible only near gaps, for a log without any gap lost nothing at random. A connection all of whose lines are lost is
+not seen. A connection that has requests of several clients brings forwarded ones to a controller (KIP-590), whose lines
+have their first senders' numbers: it appends nothing, and is left out by the callers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from replay.rows import Row
+from replay.spine import micros
+from replay.windows import phases
+from schemas.model import BOOL, INT32, INT64, STRING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Ints = np.ndarray
+
+REQUEST_SCHEMA = pa.schema(
+    [
+        pa.field("broker_id", INT32),
+        pa.field("connection", STRING),
+        pa.field("correlation_id", INT64),
+        pa.field("taken_us", INT64),  # when a handler took it up
+        pa.field("fetches", BOOL),
+    ]
+)
+GAP_SCHEMA = pa.schema(
+    [
+        pa.field("broker_id", INT32),
+        pa.field("connection", STRING),
+        pa.field("correlation_id", INT64),  # the last before the gap
+        pa.field("since_us", INT64),
+        pa.field("until_us", INT64),
+        pa.field("lines", INT64),  # how many are missing; 0: perhaps some, after the connection's last
+        pa.field("fetches", BOOL),  # whether the connection is one that fetches: those append nothing
+    ]
+)
+OPEN_US = 1 << 62
+NEAR_US = 60_000_000  # how far around a gap a log is thought to lose lines
+SLACK_US = 50_000  # stamps of two brokers' logs, each late by some milliseconds
+OWN_COUNTER_SHARE = 0.9  # of a client's steps are by one where each connection counts for itself
+FETCH = "fetch"
+
+
+def host_of(connection: str) -> str:
+    """The client's address without its port: `server:port-client:port-index-...`."""
+    return connection.partition("-")[2].rpartition(":")[0]
+
+
+def client_gaps(requests: pa.Table) -> pa.Table:
+    """Requests of one client id (`REQUEST_SCHEMA`, a row each or more) -> its gaps and ends (`GAP_SCHEMA`)."""
+    hosts = np.array([host_of(one or "") for one in requests["connection"].to_pylist()], dtype=object)
+    found = [host_gaps(requests.filter(pa.array(hosts == host))) for host in sorted(set(hosts.tolist()))]
+    return pa.concat_tables(found) if found else GAP_SCHEMA.empty_table()
+
+
+def host_gaps(requests: pa.Table) -> pa.Table:
+    """The same of one client id on one host."""
+    broker = requests["broker_id"].to_numpy().astype(np.int64)
+    names = requests["connection"].fill_null("").combine_chunks().dictionary_encode()
+    name = names.indices.to_numpy().astype(np.int64)
+    number = requests["correlation_id"].fill_null(0).to_numpy()
+    taken = requests["taken_us"].to_numpy()
+    fetches = requests["fetches"].to_numpy(zero_copy_only=False)
+    place = broker * (len(names.dictionary) + 1) + name
+    order = np.lexsort((number, place))
+    place, number, taken, broker, name = place[order], number[order], taken[order], broker[order], name[order]
+    fetches = fetches[order]
+    first = np.flatnonzero(np.diff(place, prepend=place[0] - 1))  # of each connection
+    last = np.append(first[1:], len(place)) - 1
+    of = np.repeat(np.arange(len(first)), last - first + 1)
+    listens = np.logical_or.reduceat(fetches, first)
+    step = np.diff(number)
+    same = of[1:] == of[:-1]
+    before = np.flatnonzero(same & (step > 1))
+    if len(before) and counts_for_all(number, taken, of, first, step[same]):
+        before = before[~elsewhere(number, taken, before)]
+    ends = ends_of(broker, taken, first, last)
+    at = np.concatenate([before, last])
+    rows = {
+        "broker_id": broker[at],
+        "connection": [names.dictionary[int(k)].as_py() for k in name[at]],
+        "correlation_id": number[at],
+        "since_us": taken[at],
+        "until_us": np.concatenate([taken[before + 1] if len(before) else taken[:0], ends]),
+        "lines": np.concatenate([step[before] - 1 if len(before) else step[:0], np.zeros(len(last), np.int64)]),
+        "fetches": listens[of[at]],
+    }
+    return pa.table({f.name: pa.array(rows[f.name], f.type) for f in GAP_SCHEMA}, schema=GAP_SCHEMA)
+
+
+def counts_for_all(number: Ints, taken: Ints, of: Ints, first: Ints, steps: Ints) -> bool:
+    """Whether the client has one counter for all its connections, which begin at `first`.
+
+    Two connections that were open at a time and used the same number have a counter each, or belong to two clients of
+    one name; the latter mostly step by more than one.
+    """
+    if len(first) < 2:
+        return False
+    order = np.lexsort((taken, number))
+    a, b = of[order][:-1], of[order][1:]
+    again = (number[order][:-1] == number[order][1:]) & (a != b)
+    begun = np.minimum.reduceat(taken, first)
+    ended = np.maximum.reduceat(taken, first)
+    collide = bool(np.any(again & (begun[a] <= ended[b]) & (begun[b] <= ended[a])))
+    return not collide or bool(np.mean(steps[steps > 0] == 1) < OWN_COUNTER_SHARE)
+
+
+def elsewhere(number: Ints, taken: Ints, before: Ints) -> Ints:
+    """For each gap, whether the client sent every number of it on another connection meanwhile."""
+    width = number[before + 1] - number[before] - 1
+    small = width <= len(number)
+    gap = np.repeat(np.flatnonzero(small), width[small])
+    nth = np.arange(len(gap)) - np.repeat(np.cumsum(width[small]) - width[small], width[small])
+    wanted = number[before][gap] + 1 + nth
+    origin, span = int(taken.min()), int(taken.max() - taken.min()) + 4 * SLACK_US
+    known = np.unique(number)
+    rank = np.searchsorted(known, number)
+    keys = np.sort(rank * span + (taken - origin) + SLACK_US)
+    spot = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    low = np.maximum(taken[before][gap] - origin - SLACK_US, -SLACK_US) + SLACK_US
+    high = np.minimum(taken[before + 1][gap] - origin + SLACK_US, span - 3 * SLACK_US) + SLACK_US
+    there = np.searchsorted(keys, spot * span + low)
+    there = (
+        (known[spot] == wanted) & (keys[np.minimum(there, len(keys) - 1)] <= spot * span + high) & (there < len(keys))
+    )
+    seen = np.zeros(len(before), np.int64)
+    np.add.at(seen, gap, there)
+    out: Ints = small & (seen == width)
+    return out
+
+
+def ends_of(broker: Ints, taken: Ints, first: Ints, last: Ints) -> Ints:
+    """Until when lines may be missing after each connection's last: the client's next connection to that broker."""
+    begun, ended = np.minimum.reduceat(taken, first), np.maximum.reduceat(taken, first)
+    out = np.full(len(last), OPEN_US)
+    for one in np.unique(broker[first]):
+        mine = np.flatnonzero(broker[first] == one)
+        mine = mine[np.argsort(begun[mine], kind="stable")]
+        if np.all(ended[mine][:-1] <= begun[mine][1:]):  # one after the other: one client
+            out[mine[:-1]] = begun[mine][1:]
+    return out
+
+
+def gaps_in(facts: Iterable[Row]) -> MissingLines:
+    """Facts of request lines of a whole recording -> what is missing among them, in one go."""
+    clients: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    users: dict[tuple[int, str], set[str]] = defaultdict(set)
+    for row in facts:
+        if row["connection"] is not None and row["ts"] is not None:
+            names = {name: row[name] for name in ("broker_id", "connection", "correlation_id")}
+            request = {**names, "taken_us": phases(row).taken, "fetches": row["kind"] == FETCH}
+            clients[row["client_id"] or ""].append(request)
+            users[row["broker_id"], row["connection"]].add(row["client_id"] or "")
+    found: list[Row] = []
+    for one in sorted(clients):
+        own = [row for row in clients[one] if len(users[row["broker_id"], row["connection"]]) == 1]
+        found += map(Row, client_gaps(pa.Table.from_pylist(own, schema=REQUEST_SCHEMA)).to_pylist())
+    return missing_lines(found)
+
+
+class Gap(NamedTuple):
+    """A stretch of a broker's clock in which lines may be missing, microseconds."""
+
+    since: int
+    until: int
+
+
+class Hole(NamedTuple):
+    """Between two lines of one connection: so many are missing."""
+
+    since: int
+    until: int
+    lines: int
+
+
+@dataclass(slots=True)
+class MissingLines:
+    """Where lines of request logs are missing, or may be."""
+
+    gaps: dict[int, list[Gap]] = field(default_factory=dict)  # broker -> of connections that may append; disjoint
+    cuts: dict[tuple[int, str], list[int]] = field(default_factory=dict)  # connection -> numbers before a gap, rising
+    lossy: dict[int, list[Gap]] = field(default_factory=dict)  # broker -> around its gaps, on any connection; disjoint
+    holes: dict[int, list[Hole]] = field(default_factory=dict)  # broker -> the gaps themselves, rising
+
+    def any_in(self, broker: int, since: int, until: int) -> bool:
+        """Whether a line about an append may be missing between two times of the broker's clock."""
+        return is_within(self.gaps.get(broker, ()), since, until)
+
+    def any_between(self, before: Row, after: Row) -> bool:
+        """Whether a request may be missing between two that followed each other: on one connection its numbers tell."""
+        place = (before["broker_id"], before["connection"])
+        if place == (after["broker_id"], after["connection"]):
+            cuts = self.cuts.get((place[0], place[1] or ""), ())
+            k = bisect_left(cuts, before["correlation_id"] or 0)
+            return k < len(cuts) and cuts[k] < (after["correlation_id"] or 0)
+        return any(self.is_lossy(row["broker_id"], micros(row["ts"])) for row in (before, after))
+
+    def is_lossy(self, broker: int, us: int) -> bool:
+        """Whether the broker's log lost lines around that time of its clock."""
+        return is_within(self.lossy.get(broker, ()), us, us)
+
+
+def is_within(gaps: Sequence[Gap], since: int, until: int) -> bool:
+    """Whether any of the stretches, disjoint and rising, overlaps this one."""
+    k = bisect_right(gaps, until, key=lambda gap: gap.since)
+    return k > 0 and gaps[k - 1].until >= since
+
+
+def missing_lines(rows: Iterable[Row]) -> MissingLines:
+    """All clients' gaps and ends -> where a broker's log may miss an append."""
+    found = list(rows)
+    near: dict[int, list[Gap]] = defaultdict(list)
+    cuts: dict[tuple[int, str], list[int]] = defaultdict(list)
+    holes: dict[int, list[Hole]] = defaultdict(list)
+    for row in found:
+        if row["lines"]:
+            holes[row["broker_id"]].append(Hole(row["since_us"], row["until_us"], row["lines"]))
+            near[row["broker_id"]].append(Gap(row["since_us"] - NEAR_US, row["until_us"] + NEAR_US))
+            cuts[row["broker_id"], row["connection"]].append(row["correlation_id"])
+    lossy = {broker: united(gaps) for broker, gaps in near.items()}
+    gaps: dict[int, list[Gap]] = defaultdict(list)
+    for row in found:
+        if row["fetches"]:
+            continue
+        if row["lines"]:
+            gaps[row["broker_id"]].append(Gap(row["since_us"], row["until_us"]))
+            continue
+        for around in lossy.get(row["broker_id"], ()):
+            if around.since <= row["since_us"] <= around.until:
+                gaps[row["broker_id"]].append(Gap(row["since_us"], min(row["until_us"], around.until)))
+    return MissingLines(
+        {broker: united(mine) for broker, mine in gaps.items()},
+        {place: sorted(mine) for place, mine in cuts.items()},
+        lossy,
+        {broker: sorted(mine) for broker, mine in holes.items()},
+    )
+
+
+def united(gaps: list[Gap]) -> list[Gap]:
+    """Overlapping stretches as one, rising."""
+    out: list[Gap] = []
+    for gap in sorted(gaps):
+        if out and gap.since <= out[-1].until:
+            out[-1] = Gap(out[-1].since, max(out[-1].until, gap.until))
+        else:
+            out.append(gap)
+    return out
