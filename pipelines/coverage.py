@@ -28,7 +28,7 @@ from replay.coverage import (
 from replay.missing_lines import FETCH, GAP_SCHEMA, REQUEST_SCHEMA, MissingLines, client_gaps, missing_lines
 from replay.rows import Row
 from schemas.model import INT64, TIMESTAMP
-from schemas.tables import COVERAGE
+from schemas.runs import COVERAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -24,7 +24,8 @@ from pipelines.expectations.invariants import INVARIANTS
 from pipelines.expectations.rules import Rule, table_rules
 from schemas.events import REPLICATION_EVENTS
 from schemas.facts import FACTS
-from schemas.tables import COVERAGE, REJECTED_LINES, REPLAY_TABLES
+from schemas.runs import COVERAGE, REJECTED_LINES
+from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,17 @@ NEARLY = {
 def findings(**some: Any) -> dict[str, Any]:
     """Of a recording in which nothing was lost."""
     empty: dict[str, Any] = dict.fromkeys(
-        ("incidents", "conformance", "coverage", "at_risk", "nearly_lost", "consumer_effects", "divergences"), ()
+        (
+            "incidents",
+            "conformance",
+            "coverage",
+            "not_covered",
+            "at_risk",
+            "nearly_lost",
+            "consumer_effects",
+            "divergences",
+        ),
+        (),
     )
     return {
         **empty,

@@ -1,0 +1,98 @@
+"""What is told of the input and of each run: coverage, rejected lines, expectations, runs."""
+
+from __future__ import annotations
+
+from schemas.model import (
+    BOOL,
+    EVIDENCE_COLUMN,
+    INT32,
+    INT64,
+    STRING,
+    STRING_LIST,
+    TIMESTAMP,
+    Column,
+    Table,
+    required,
+)
+
+COVERAGE = Table(
+    "coverage",
+    "Of which broker and time there are logs, and where lines are missing: there nothing that is not told can be ruled "
+    "out.",
+    (
+        required("recording_id", STRING, "Recording."),
+        Column("broker_id", INT32, "Broker whose log it is; null: the metadata log."),
+        required("source", STRING, "Which log.", values=("request_log", "server_log", "metadata")),
+        required("start_ts", TIMESTAMP, "From here, on the broker's own clock."),
+        required("end_ts", TIMESTAMP, "To here."),
+        required(
+            "state",
+            STRING,
+            "'logged': there, and nothing shows a gap. 'lossy': there, and some lines are missing among them. "
+            "'missing': not there, though the broker was at work, or not there at all. 'silent': no lines, and nothing "
+            "tells whether any are missing.",
+            values=("logged", "lossy", "missing", "silent"),
+        ),
+        Column("reason", STRING, "What tells, in words; null: logged."),
+        required("lines", INT64, "Lines in it that say anything of use.", unit="lines"),
+        Column("lines_missing", INT64, "Lines that are missing in it, at least; null: not counted.", unit="lines"),
+        EVIDENCE_COLUMN,
+    ),
+    key=("broker_id", "source", "start_ts", "state"),
+    checks={"window": "start_ts <= end_ts", "lossy_counted": "state <> 'lossy' OR lines_missing > 0"},
+)
+
+REJECTED_LINES = Table(
+    "rejected_lines",
+    "Lines that say nothing for certain: which line of which file, and why.",
+    (
+        required("recording_id", STRING, "Recording."),
+        required("run_id", STRING, "Run that read it."),
+        required("source_file", STRING, "File."),
+        required("source_line", INT64, "1-based line; 0: the file as a whole."),
+        required("reason", STRING, "Why it was rejected."),
+        Column("text", STRING, "Its first 200 characters."),
+    ),
+    key=("run_id", "source_file", "source_line", "reason"),
+)
+
+EXPECTATION_RESULTS = Table(
+    "expectation_results",
+    "What each expectation said of each table in each run.",
+    (
+        required("recording_id", STRING, "Recording."),
+        required("run_id", STRING, "Run."),
+        required("table", STRING, "Table, or tables, looked at."),
+        required("expectation", STRING, "Name of the expectation."),
+        required("meaning", STRING, "What it says, in words."),
+        required("severity", STRING, "error: exit code 3; warning: reported.", values=("error", "warning")),
+        required("success", BOOL, "Whether it held."),
+        Column("rows_checked", INT64, "Rows looked at."),
+        Column("rows_failed", INT64, "Rows that broke it; null: not counted."),
+        Column("example", STRING, "A few of the rows that broke it, as JSON."),
+    ),
+    key=("run_id", "table", "expectation"),
+)
+
+RUNS = Table(
+    "runs",
+    "One row per run, written last: versions, configuration, inputs, counts, and which table versions belong together.",
+    (
+        required("recording_id", STRING, "Recording."),
+        required("run_id", STRING, "Run."),
+        required("started", TIMESTAMP, "Start."),
+        required("finished", TIMESTAMP, "End."),
+        required("status", STRING, "How it ended.", values=("ok", "expectations_failed", "failed")),
+        required("stages", STRING_LIST, "Stages that ran."),
+        required("versions", STRING, "Versions of Tidemark, Python, Spark, Delta, as JSON."),
+        required("configuration", STRING, "Settings in force, as JSON."),
+        required(
+            "inputs", STRING, "Files read: size, lines, facts, rejected, of no interest by level and logger, as JSON."
+        ),
+        required("counts", STRING, "Rows written per table, as JSON."),
+        required("durations", STRING, "Seconds per stage, as JSON."),
+        required("table_versions", STRING, "Delta version of each table that belongs to this run, as JSON."),
+        Column("message", STRING, "Why it failed."),
+    ),
+    key=("run_id",),
+)
