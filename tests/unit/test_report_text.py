@@ -20,19 +20,8 @@ NEARLY = {
 
 def findings(**some: Any) -> dict[str, Any]:
     """Of a recording in which nothing was lost."""
-    empty: dict[str, Any] = dict.fromkeys(
-        (
-            "incidents",
-            "conformance",
-            "coverage",
-            "not_covered",
-            "at_risk",
-            "nearly_lost",
-            "consumer_effects",
-            "divergences",
-        ),
-        (),
-    )
+    sections = ("incidents", "conformance", "coverage", "not_covered", "at_risk", "nearly_lost", "consumer_effects")
+    empty: dict[str, Any] = dict.fromkeys((*sections, "divergences"), ())
     return {
         **empty,
         "recording_id": "small",
