@@ -249,9 +249,16 @@ def refused(common: dict[str, Any], update: dict[str, Any], fetch: Fetch, window
 
 
 def cut_before(common: dict[str, Any], row: Row, before: Row | None, window: Window, *, follows: bool) -> list[Draft]:
-    """A follower that fetches below where it fetched before has cut its log without a diverging answer."""
+    """A follower that fetches below where it fetched before has cut its log without a diverging answer.
+
+    Within one epoch, or down to nothing, it may rather have come back with less, or with a log made anew.
+    """
     if before is None or before["fetch_offset"] <= row["fetch_offset"] or before["diverging_epoch"] is not None:
         return []
+    place = ("broker_id", "current_leader_epoch")
+    came_back = before["connection"] != row["connection"] and (
+        not row["fetch_offset"] or all(before[name] == row[name] for name in place)
+    )
     cause = "out_of_range" if before["error_code"] == OFFSET_OUT_OF_RANGE else "leader_epoch"
     cut = {
         **common,
@@ -259,6 +266,6 @@ def cut_before(common: dict[str, Any], row: Row, before: Row | None, window: Win
         "replica_id": common["broker_id"],
         "truncate_to": row["fetch_offset"],
         "cause": cause,
-        "evidence": "derived" if follows else "bounded",
+        "evidence": "derived" if follows and not came_back else "bounded",
     }
     return [Draft("truncation", row, window, cut)]

@@ -490,12 +490,15 @@ def check_before(s: State, p: Profile, e: Ints, rows: Rows) -> None:
 def emit_cut(s: State, p: Profile, e: Ints, before: tuple[int, int, int], rows: Rows) -> None:
     """A row for a log that became shorter. One that was made anew lost its records with the directory: no cut.
 
-    `before`: LEO, HW, and how the LEO was known.
+    `before`: LEO, HW, and how the LEO was known. A load that states an empty log may be of one made anew all the same:
+    the line that says so may be missing.
     """
     leo_before, hw_before, known = before
     kind, b = e[E_KIND], e[E_BROKER]
     if kind == LOG_LOAD and e[E_VALUE] == 1:
         return
+    if kind == LOG_LOAD and s.leo[b] == 0:
+        known = BOUNDED
     cause = e[E_CAUSE] if kind == TRUNCATION else CAUSE_RECOVERY
     if kind == ROLE_CHANGE and p.truncate_to_hw and e[E_VALUE] == ROLE_FOLLOWER and s.leo[b] == s.hw[b]:
         cause = CAUSE_HIGH_WATERMARK

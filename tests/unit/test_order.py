@@ -366,3 +366,18 @@ def test_fetch_whose_bytes_are_those_of_the_produces_it_brought_shows_that_none_
     assert batches(history.events(rows)) == [
         (0, 3, "derived"), (3, 6, "derived"), (6, 9, "derived"), (9, 12, "bounded"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("connection", "evidence"), [("r2-1", "derived"), ("r2-1-again", "bounded")])
+def test_replica_that_comes_back_with_less_within_an_epoch_may_have_a_log_made_anew(
+    connection: str, evidence: str
+) -> None:
+    history = History()
+    history.decide(0, 1, [1, 2])
+    history.role(5, 1, "leader", 0, offset=0, hw=0)
+    for base in (0, 1, 2):
+        history.produce(100 + 100 * base, 1, base, acks=1)
+    history.fetch(410, 1, 2, 3, hw=3)
+    history.fetch(900, 1, 2, 1, bytes=200, hw=3, connection=connection)
+    (cut,) = of_kind(history.events(), "truncation")
+    assert (cut["truncate_to"], cut["evidence"]) == (1, evidence)
