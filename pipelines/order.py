@@ -27,7 +27,7 @@ from replay.spine import micros
 from replay.standstill import AWAKE_US, STANDSTILL_US
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 NAMING_KINDS = ("topic_change", "role_change", "leader_and_isr")  # facts that may state a topic's name and id
 CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle")
@@ -111,22 +111,13 @@ def rebuild_group(table: pa.Table) -> pa.Table:
 
 def cluster_of(facts: DataFrame, settings: Mapping[str, Any], missing: MissingLines) -> Cluster:
     """Collect what holds for the whole cluster: a few hundred rows, whatever the recording's size."""
-    rows = [
-        Row({name: value for name, value in row.asDict().items() if value is not None})
-        for row in facts.where(F.col("kind").isin(*CLUSTER_KINDS, "topic_change")).collect()
-    ]
-    rows.sort(key=lambda row: (row["metadata_offset"] if row["metadata_offset"] is not None else -1, row["fact_id"]))
     recording = facts.select("recording_id").head()
     config: Mapping[str, Any] = settings.get("broker_config") or {}
     standstills = standstills_of_brokers(facts)
-    topics, created = incarnations([Row(row.asDict()) for row in names_of_topics(facts).collect()])
+    topics, created = incarnations(names_of_topics(facts).toArrow().to_pylist())
     return Cluster(
         recording_id=recording.recording_id if recording else "",
-        rows=[
-            row
-            for row in rows
-            if row["partition"] is None and (row["kind"] != "topic_change" or row["name"] == "remove")
-        ],
+        rows=cluster_rows(facts.where(F.col("kind").isin(*CLUSTER_KINDS, "topic_change")).toArrow()),
         topics=topics,
         created=created,
         standstills=standstills,
@@ -139,13 +130,27 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any], missing: MissingLi
     )
 
 
+def cluster_rows(facts: pa.Table) -> list[Row]:
+    """Facts of no single partition, in the metadata log's order.
+
+    By way of Arrow, like those of the partitions: times of the two are compared.
+    """
+    rows = rows_of_facts(facts)
+    rows.sort(key=lambda row: (row["metadata_offset"] if row["metadata_offset"] is not None else -1, row["fact_id"]))
+    return [
+        row for row in rows if row["partition"] is None and (row["kind"] != "topic_change" or row["name"] == "remove")
+    ]
+
+
 def names_of_topics(facts: DataFrame) -> DataFrame:
     """Every pair of topic and topic id that a source states, and when it was first stated."""
     named = facts.where(F.col("kind").isin(*NAMING_KINDS) & F.col("topic").isNotNull() & F.col("topic_id").isNotNull())
     return named.groupBy("topic", "topic_id").agg(F.min("ts").alias("ts"))
 
 
-def incarnations(rows: list[Row]) -> tuple[dict[str, tuple[str, int]], dict[str, list[tuple[int, str]]]]:
+def incarnations(
+    rows: Sequence[Mapping[str, Any]],
+) -> tuple[dict[str, tuple[str, int]], dict[str, list[tuple[int, str]]]]:
     """Topic ids in the order in which topics of one name were created."""
     seen: dict[str, dict[str, int]] = defaultdict(dict)
     for row in rows:

@@ -162,6 +162,7 @@ def _result_row(
             "observed_value": told if failed is None or rule.native is None else f"{failed} rows break it",
             "partial_unexpected_list": [told],
             "unexpected_count": failed or 0,
+            "element_count": counts[rule.table],
             "unexpected_percent": 100.0 * (failed or 0) / max(1, counts[rule.table]),
         }
     return {

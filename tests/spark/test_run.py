@@ -6,11 +6,14 @@ import gzip
 import json
 import random
 import shutil
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
+from without_spark import events_of, tables_of
 
 from pipelines.recording import discover
 from pipelines.run import execute
@@ -59,6 +62,18 @@ def shuffled(source: Path, target: Path) -> Path:
 def first(spark: SparkSession, recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     stages = ("ingest", "replay", "validate", "report")
     return run(spark, recordings / NAME, tmp_path_factory.mktemp("a warehouse"), stages)
+
+
+def test_spark_tells_what_the_same_functions_tell_without_it(first: Run, recordings: Path) -> None:
+    told: dict[str, list[pa.Table]] = defaultdict(list)
+    for events in events_of(recordings / NAME):
+        for name, found in tables_of(events).items():
+            told[name].append(found)
+    for table in REPLAY_TABLES:
+        columns = [column.name for column in table.columns]
+        ours = first.warehouse.read(table.name, NAME).select(*columns).toArrow().cast(table.arrow_schema)
+        theirs = pa.concat_tables([one.select(columns).cast(table.arrow_schema) for one in told[table.name]])
+        assert sorted(map(str, ours.to_pylist())) == sorted(map(str, theirs.to_pylist())), table.name
 
 
 def test_what_the_clients_lost_is_what_is_reported(first: Run, recordings: Path) -> None:

@@ -14,6 +14,7 @@ from pipelines.order import (
     NOT_OWN_KINDS,
     UNORDERED_KINDS,
     Cluster,
+    cluster_rows,
     incarnations,
     order_group,
 )
@@ -66,7 +67,6 @@ def events_of(root: Path) -> list[pa.Table]:
 def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
     """What holds for the whole cluster, as the order stage collects it."""
     some = facts.filter(pc.is_in(facts["kind"], pa.array([*CLUSTER_KINDS, "topic_change"])))
-    rows = rows_of_facts(some)
     stating = facts.filter(pc.is_in(facts["kind"], pa.array(NAMING_KINDS)))
     topics, created = incarnations(rows_of_facts(stating))
     standstills, ends = defaultdict(list), {}
@@ -85,11 +85,7 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
     asked = facts.filter(pc.is_valid(facts["connection"])).select(names)
     return Cluster(
         recording_id=name,
-        rows=[
-            row
-            for row in rows
-            if row["partition"] is None and (row["kind"] != "topic_change" or row["name"] == "remove")
-        ],
+        rows=cluster_rows(some),
         topics=topics,
         created=created,
         standstills=dict(standstills),
