@@ -110,12 +110,12 @@ def test_tables_are_the_same_whatever_the_files_order_and_the_shuffle(
         assert ours == theirs, table
 
 
+PLACES = ("source_file", "source_line", "chain_sources")
+
+
 def without_place(lines: list[str]) -> list[str]:
     found = [json.loads(line) for line in lines]
-    return sorted(
-        json.dumps({k: v for k, v in row.items() if k not in ("source_file", "source_line")}, sort_keys=True)
-        for row in found
-    )
+    return sorted(json.dumps({k: v for k, v in row.items() if k not in PLACES}, sort_keys=True) for row in found)
 
 
 def test_running_again_changes_nothing(spark: SparkSession, first: Run, recordings: Path) -> None:
