@@ -9,6 +9,7 @@ from replay.drafts import Draft, Operation
 from replay.isr_requests import Joins, with_expansions
 from replay.merge import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
 from replay.partition_facts import Fetch, PartitionFacts, was_accepted
+from replay.profile import profile_named
 from replay.spine import Tenure, micros
 from replay.windows import (
     STAMP_EARLY_US,
@@ -67,10 +68,36 @@ def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list
             while places and places[0] <= place:
                 chain.append(waiting.pop(0))
                 places.pop(0)
+            if not place and not told:
+                chain += untold_cut(facts, tenure, fetch)
             fetched = fetch_operations(tenure, fetch, told)
             chain += with_expansions(tenure, fetched, joins.get(replica, {}).get(place, ()))
         out.append(chain + waiting)
     return out
+
+
+def untold_cut(facts: PartitionFacts, tenure: Tenure, fetch: Fetch) -> list[Operation]:
+    """Up to 2.7 a follower has cut its log before it first fetches from a new leader: to where that fetch begins.
+
+    Only where its own log is not at hand, whose lines would tell. A log that was no longer is not cut by it.
+    """
+    row, before = fetch.row, fetch.before
+    profile = profile_named(facts.kafka_version, facts.inter_broker_protocol)
+    if profile.truncate_on_fetch or facts.has_own_log(row["replica_id"]) or row["error_code"]:
+        return []
+    if before is not None and before["fetch_offset"] > row["fetch_offset"]:
+        return []  # told by the two fetches
+    cut = {
+        "broker_id": row["replica_id"],
+        "replica_id": tenure.leader,
+        "leader_epoch": tenure.epoch,
+        "truncate_to": row["fetch_offset"],
+        "cause": "high_watermark" if profile.truncate_to_hw else "leader_epoch",
+        "evidence": "bounded",
+    }
+    at = local_window(phases(row))
+    window = Window(at.lo, at.lo, at.hi)
+    return [Operation(OP_CONTROL, window, [Draft("truncation", row, window, cut)])]
 
 
 def places_among(fetches: list[Row], waiting: list[Operation]) -> list[int]:

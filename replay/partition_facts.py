@@ -36,6 +36,7 @@ MIN_ISR_SETTING = "min.insync.replicas"
 THROTTLED_SETTING = "{}.replication.throttled.replicas"  # partition:broker,... or *, of a topic (KIP-73)
 PROTOCOL_SETTING = "inter.broker.protocol.version"
 REMOTE_STORAGE_SETTING = "remote.storage.enable"
+ROLE_TAKES_US = 1_000_000  # longest that a broker takes to carry out a decision, as far as its times tell
 
 
 class Fetch(NamedTuple):
@@ -102,6 +103,7 @@ class PartitionFacts:
         default_factory=lambda: defaultdict(list)
     )  # by broker and base offset
     sequences: dict[int, list[Fetch]] = field(default_factory=dict)
+    promised: dict[tuple[int | None, int], int] | None = None  # by leader epoch and leader, see `promised_to`
 
     def __post_init__(self) -> None:
         """Index the rows, read the configuration, build the spine."""
@@ -403,12 +405,33 @@ class PartitionFacts:
                 return None, False  # it restarted in between, and what it fetched first then is missing
             return after["fetch_offset"], True
         until = after["current_leader_epoch"] if after is not None else None
+        stated = after["fetch_offset"] if after is not None else self.final_leo(replica)
         for taken, leo in self.stated_leos(replica):
             if taken > epoch and (until is None or taken <= until):
-                return leo, False  # null where it led in between and nothing says from where
-        if after is not None:
-            return after["fetch_offset"], False
-        return self.final_leo(replica), False
+                stated = leo  # null where it led in between and nothing says from where
+                break
+        promised = self.promised_to(replica, epoch) if row["bytes"] else 0
+        return (promised, False) if promised > (stated or 0) and promised > row["fetch_offset"] else (stated, False)
+
+    def promised_to(self, replica: int, epoch: int) -> int:
+        """LEO that the replica had for sure before the epoch ended, 0 where nothing tells.
+
+        A member of the ISR throughout has fetched what was acknowledged with acks=all: of the last batch its first
+        record.
+        """
+        tenure = next((one for one in self.tenures if one.epoch == epoch), None)
+        if tenure is None or not tenure.decisions or any(replica not in one.isr for one in tenure.decisions):
+            return 0
+        if self.promised is None:
+            self.promised = defaultdict(int)
+            for row in self.by_kind["produce"]:
+                if row["acks"] != -1 or row["error_code"] != 0 or row["base_offset"] is None:
+                    continue
+                at, broker = phases(row), row["broker_id"]
+                key = (self.epoch_at(broker, at.local), broker)
+                if self.epoch_at(broker, at.stamp + ROLE_TAKES_US) == key[0]:  # else a smaller ISR may have let it go
+                    self.promised[key] = max(self.promised[key], row["base_offset"] + 1)
+        return self.promised[epoch, tenure.leader]
 
     def stated_leos(self, replica: int) -> list[tuple[int, int | None]]:
         """(leader epoch, LEO) as the replica took up its role in that epoch; every epoch that it led is there."""
