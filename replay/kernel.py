@@ -173,7 +173,7 @@ def take_own_leo(s: State, p: Profile, b: int, leo: int, evidence: int) -> None:
     follows = leader != b and leo != before
     if follows and leader != NONE:
         parted = parted_at(s, leader, b, min(leo, before, s.leo[leader]))
-    take_stated_leo(s, p, b, last_leader(s, DERIVED), leo, evidence)
+    take_stated_leo(s, p, b, leader, leo, evidence)
     if parted != NONE:
         take_epochs(s, leader, b, leo)
     elif follows and leo > before:
