@@ -4,7 +4,7 @@ A client numbers its requests. Some count for each connection (librdkafka, follo
 (the Java clients, `NetworkClient`), so a number that is missing on a connection is no lost line where the same client
 sent it to another broker meanwhile. A broker handles a connection's requests one by one, so a lost request was handled
 between the two around the gap. What no number can show is a line lost at the end of a connection: that is thought
-possible only near gaps, for a log without any gap lost nothing at random. A connection all of whose lines are lost is
+possible only near gaps, two at least, for a log without any lost nothing at random. A connection all of whose lines are lost is
 not seen. A connection that has requests of several clients brings forwarded ones to a controller (KIP-590), whose lines
 have their first senders' numbers: it appends nothing, and is left out by the callers.
 """
@@ -232,7 +232,7 @@ def missing_lines(rows: Iterable[Row]) -> MissingLines:
             holes[row["broker_id"]].append(Hole(row["since_us"], row["until_us"], row["lines"]))
             near[row["broker_id"]].append(Gap(row["since_us"] - NEAR_US, row["until_us"] + NEAR_US))
             cuts[row["broker_id"], row["connection"]].append(row["correlation_id"])
-    lossy = {broker: united(gaps) for broker, gaps in near.items()}
+    lossy = {broker: crowded(united(gaps), holes[broker]) for broker, gaps in near.items()}
     gaps: dict[int, list[Gap]] = defaultdict(list)
     for row in found:
         if row["fetches"]:
@@ -249,6 +249,14 @@ def missing_lines(rows: Iterable[Row]) -> MissingLines:
         lossy,
         {broker: sorted(mine) for broker, mine in holes.items()},
     )
+
+
+def crowded(around: list[Gap], holes: list[Hole]) -> list[Gap]:
+    """Stretches with at least two holes: a log that loses lines at random loses more than one.
+
+    One by itself is a request that a client never brought to an end, or sent to a broker that stood still.
+    """
+    return [one for one in around if sum(one.since <= hole.since <= one.until for hole in holes) > 1]
 
 
 def united(gaps: list[Gap]) -> list[Gap]:

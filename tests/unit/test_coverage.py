@@ -85,11 +85,18 @@ def test_connection_with_requests_of_several_clients_brings_forwarded_ones() -> 
 
 
 def test_gap_on_a_fetching_connection_hides_no_append_but_shows_that_the_log_loses_lines() -> None:
-    missing = gaps_in([*requests([1, 2, 4], kind="fetch", client_id="f", port=3000), *requests([1, 2], port=4000)])
+    missing = gaps_in([*requests([1, 2, 4, 6], kind="fetch", client_id="f", port=3000), *requests([1, 2], port=4000)])
     assert missing.is_lossy(1, us(200))
     assert not missing.is_lossy(1, us(200) + 2 * NEAR_US)
     assert missing.any_in(1, us(101), us(5000))  # after the last produce of its connection
     assert not missing.any_in(1, us(0), us(90))
+
+
+def test_one_gap_by_itself_does_not_show_that_the_log_loses_lines() -> None:
+    missing = gaps_in([*requests([1, 2, 4], kind="fetch", client_id="f", port=3000), *requests([1, 2], port=4000)])
+    assert len(missing.holes[1]) == 1
+    assert not missing.is_lossy(1, us(200))
+    assert not missing.any_in(1, us(101), us(5000))
 
 
 def test_log_without_a_gap_has_lost_nothing_after_a_connection_s_last_line() -> None:
@@ -97,13 +104,13 @@ def test_log_without_a_gap_has_lost_nothing_after_a_connection_s_last_line() -> 
 
 
 def test_what_may_be_missing_after_a_connection_s_last_line_ends_where_its_client_comes_back() -> None:
-    missing = gaps_in([*requests([1, 3, 4]), *requests([1, 2], port=1001, first_ms=1000)])
+    missing = gaps_in([*requests([1, 3, 5]), *requests([1, 2], port=1001, first_ms=1000)])
     assert missing.any_in(1, us(500), us(600))
     assert not missing.any_in(1, us(1020), us(1080))
 
 
 def test_fetches_follow_each_other_where_no_number_is_missing_between_them() -> None:
-    lines = requests([1, 2, 4])
+    lines = requests([1, 2, 4, 6])
     missing = gaps_in(lines)
     assert not missing.any_between(lines[0], lines[1])
     assert missing.any_between(lines[1], lines[2])
