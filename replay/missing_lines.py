@@ -4,9 +4,9 @@ A client numbers its requests. Some count for each connection (librdkafka, follo
 (the Java clients, `NetworkClient`), so a number that is missing on a connection is no lost line where the same client
 sent it to another broker meanwhile. A broker handles a connection's requests one by one, so a lost request was handled
 between the two around the gap. What no number can show is a line lost at the end of a connection: that is thought
-possible only near gaps, two at least, for a log without any lost nothing at random. A connection all of whose lines are lost is
-not seen. A connection that has requests of several clients brings forwarded ones to a controller (KIP-590), whose lines
-have their first senders' numbers: it appends nothing, and is left out by the callers.
+possible only near gaps, two at least, for a log without any lost nothing at random. A connection all of whose lines are
+lost is not seen. A connection that has requests of several clients brings forwarded ones to a controller (KIP-590),
+whose lines have their first senders' numbers: it appends nothing, and is left out by the callers.
 """
 
 from __future__ import annotations
