@@ -56,8 +56,8 @@ _LOST_RACES: Final = (
     ProtocolChangedException,
 )
 
-# Another run is creating the table: its directory is there, its first commit is not yet.
-_HALF_MADE_MARK: Final = "[DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION]"
+# Another run is creating the table: its directory is there, and its first commit is not yet, or was not when we looked.
+_HALF_MADE_MARKS: Final = ("[DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION]", "[DELTA_TABLE_NOT_FOUND]")
 
 # What Delta says when rows break the table's contract, the most telling first: a replacing write calls every broken
 # constraint a mismatch and keeps the true one as its cause; a foreign row is then the broken EXPRESSION.
@@ -229,7 +229,8 @@ class Warehouse:
                 if broken is not None:
                     message = f"{table_name}: {broken}; nothing was written"
                     raise TableContractError(message) from error
-                lost_race = isinstance(error, _LOST_RACES) or _HALF_MADE_MARK in str(error)
+                half_made = any(mark in str(error) for mark in _HALF_MADE_MARKS)
+                lost_race = half_made or isinstance(error, _LOST_RACES)
                 if not lost_race or attempt == COMMIT_ATTEMPTS:
                     raise
                 time.sleep(0.1 * attempt)
