@@ -12,24 +12,24 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replay.encode import numbers
 from replay.incidents import BATCHES_KEPT, Slots, common
-from replay.state import NONE
+from replay.state import NONE, UNSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from replay.findings import Finding
-    from replay.state import Ints
+    from replay.state import Bools, Ints
 
 OFFSET_OUT_OF_RANGE = 1
 CONSUMER = -1
-COLUMNS = (
-    "kind", "seq", "ts", "broker_id", "leader_id", "leader_epoch", "client_id", "fetch_offset", "next_offset", "bytes",
-    "response_hw", "error_code", "run_count", "diverging_end_offset",
-)  # fmt: skip
+ROW = ("seq", "ts", "broker_id", "leader_epoch", "client_id", "run_count")  # of an event that is told of
+QUESTION = (*ROW, "error_code", "diverging_end_offset")
 Event = dict[str, Any]
 
 
@@ -41,38 +41,74 @@ class Reader(NamedTuple):
     epoch: int
 
 
-class Mark(NamedTuple):
-    """A read that brought its run up to `end`."""
-
-    end: int
-    ts: int
-    seq: int
-
-
 @dataclass(slots=True)
 class Run:
-    """Offsets [first, end) that a reader was handed one after another."""
+    """Offsets [first, end) that a reader was handed one after another, and the reads that brought it forward."""
 
     first: int
     end: int
-    marks: list[Mark]
-    sure: bool  # whether each read's end follows from the next fetch
-    known_from: int  # below it the marks are gone
+    ends: list[int] = field(default_factory=list)  # of each read: the offset up to which it brought the run
+    times: list[int] = field(default_factory=list)
+    seqs: list[int] = field(default_factory=list)
+    sure: bool = True  # whether each read's end follows from the next fetch
+    known_from: int = 0  # below it the reads are gone
+
+    def extend(self, reads: Reads) -> None:
+        """Reads that go on where the run is: those that bring it forward are kept."""
+        before = np.maximum.accumulate(np.concatenate(([self.end], reads.end[:-1])))
+        forward = reads.end > before
+        if forward.any():
+            self.ends += reads.end[forward].tolist()
+            self.times += reads.ts[forward].tolist()
+            self.seqs += reads.seq[forward].tolist()
+            self.sure = self.sure and bool(reads.sure[forward].all())
+            self.end = self.ends[-1]
 
     def prune(self, floor: int) -> None:
         """Forget when the offsets below `floor` were read."""
-        gone = bisect_right(self.marks, floor, key=lambda mark: mark.end)
+        gone = bisect_right(self.ends, floor)
         if gone > 1:
-            self.known_from = self.marks[gone - 2].end
-            self.marks = self.marks[gone - 1 :]
+            self.known_from = self.ends[gone - 2]
+            for kept in (self.ends, self.times, self.seqs):
+                del kept[: gone - 1]
 
-    def reads_of(self, first: int, end: int) -> list[Mark]:
-        """The reads that handed out [first, end), where their times are still known."""
+    def reads_of(self, first: int, end: int) -> list[tuple[int, int]]:
+        """(seq, time) of the reads that handed out [first, end), where they are still known."""
         if first < self.known_from:
             return []
-        begin = bisect_right(self.marks, first, key=lambda mark: mark.end)
-        last = bisect_right(self.marks, end - 1, key=lambda mark: mark.end)
-        return self.marks[begin : last + 1]
+        reads = slice(bisect_right(self.ends, first), bisect_right(self.ends, end - 1) + 1)
+        return list(zip(self.seqs[reads], self.times[reads], strict=True))
+
+
+class Reads(NamedTuple):
+    """Answers to consumers' fetches as columns, by seq; `end`: after what each handed out, its offset if nothing."""
+
+    seq: Ints
+    ts: Ints  # microseconds
+    client: Ints  # places among the batch's client ids
+    broker: Ints
+    epoch: Ints
+    offset: Ints
+    end: Ints
+    sure: Bools  # the end follows from the next fetch
+
+    def of(self, which: Bools | slice) -> Reads:
+        """Some of them."""
+        return Reads(*(column[which] for column in self))
+
+
+def reads_in(fetches: pa.Table, clients: Ints) -> Reads:
+    """Fetch events that were answered without error."""
+    seq, ts, broker, epoch, offset, after, hw, size = (
+        numbers(fetches.column(name), NONE)
+        for name in (
+            "seq", "ts", "broker_id", "leader_epoch", "fetch_offset", "next_offset", "response_hw", "bytes",
+        )
+    )  # fmt: skip
+    sure = after != NONE
+    known = np.where(hw > offset, np.minimum(after, hw), after)
+    end = np.where(size > 0, np.where(sure, known, offset + 1), offset)
+    return Reads(seq, ts, clients, broker, epoch, offset, end, sure)
 
 
 @dataclass(slots=True)
@@ -86,67 +122,77 @@ class ConsumerEffects:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def take_all(self, batch: pa.Table, fetches: pa.Table, leo: Ints) -> None:
-        """Events of a batch, its fetches, and the LEO of who answered each."""
-        asked = pc.and_(
-            pc.equal(batch.column("kind"), "epoch_end_offset"), pc.equal(batch.column("replica_id"), CONSUMER)
-        )
-        mine = pc.equal(fetches.column("replica_id"), CONSUMER)
-        reads = list(zip(rows_of(fetches, mine), leo[mine.to_numpy()].tolist(), strict=True))
-        events = [*reads, *((row, NONE) for row in rows_of(batch, asked))]
-        for event, held in sorted(events, key=lambda one: one[0]["seq"]):
-            if event["kind"] == "epoch_end_offset":
-                self.ask(event)
-            else:
-                self.read(event, held)
+        """Events of a batch, its fetches (`rounds.ASKED`), and the LEO of who answered each, -1 unknown."""
+        told = (numbers(fetches.column("replica_id"), UNSET) == CONSUMER) & fetches.column("fetch_offset").is_valid().to_numpy()
+        mine = np.flatnonzero(told)
+        mine = mine[np.argsort(numbers(fetches.column("seq"), NONE)[mine], kind="stable")]
+        answers = fetches.take(mine)
+        error = numbers(answers.column("error_code"), 0)
+        for k in np.flatnonzero(error == OFFSET_OUT_OF_RANGE).tolist():
+            event, end = row_of(answers, k), int(leo[mine[k]])
+            offset = answers.column("fetch_offset")[k].as_py()
+            self.tell("out_of_range", event, offset, end=end if end >= 0 else None, evidence="observed")
+        well = answers.filter(error == 0)
+        names = pc.fill_null(well.column("client_id"), "").combine_chunks().dictionary_encode()
+        clients = names.dictionary.to_pylist()
+        reads = reads_in(well, names.indices.to_numpy())
+        self.ask_all(batch, reads, clients)
+        self.take_reads(reads, clients, handed=numbers(well.column("bytes"), 0) > 0)
+        for k in np.flatnonzero(well.column("leader_id").is_valid().to_numpy()).tolist():
+            offset, end = int(reads.offset[k]), int(reads.end[k])
+            self.tell("read_from_follower", row_of(well, k), offset, end=end, evidence="observed")
+
+    def take_reads(self, reads: Reads, clients: list[str], handed: Bools) -> None:
+        """Where each client resumed and is now, and what each reader was handed."""
+        for k, client in enumerate(clients):
+            mine = reads.of(reads.client == k)
+            self.positions[client] = int(mine.end[-1])
+            met = self.resumed.setdefault(client, [])
+            before = np.maximum.accumulate(np.concatenate(([met[-1][0] if met else UNSET], mine.epoch[:-1])))
+            for place in np.flatnonzero(mine.epoch > before).tolist():
+                met.append((int(mine.epoch[place]), int(mine.offset[place]), int(mine.ts[place])))
+        some = reads.of(handed)
+        readers = np.stack([some.client, some.broker, some.epoch], axis=1)
+        for reader in np.unique(readers, axis=0):
+            client, broker, epoch = reader.tolist()
+            mine = some.of((readers == reader).all(axis=1))
+            self.hand_out(self.runs.setdefault(Reader(clients[client], broker, epoch), []), mine)
 
     def prune(self, epoch: int, floor: int) -> None:
         """What lies below `floor` every replica has, as the leader of `epoch` has it."""
-        if sum(len(run.marks) for runs in self.runs.values() for run in runs) <= BATCHES_KEPT:
+        if sum(len(run.ends) for runs in self.runs.values() for run in runs) <= BATCHES_KEPT:
             return
         for reader, runs in self.runs.items():
             if reader.epoch == epoch:
                 runs[-1].prune(floor)
 
-    def ask(self, event: Event) -> None:
-        """A consumer was told where the epoch of its position ends."""
-        end, client = event["diverging_end_offset"], event["client_id"] or ""
-        position = self.positions.get(client)
-        if not event["error_code"] and end is not None and position is not None and 0 <= end < position:
-            self.tell("truncation_detected", event, position, end=end, evidence="derived")
+    def ask_all(self, batch: pa.Table, reads: Reads, clients: list[str]) -> None:
+        """Consumers were told where the epoch of their position ends."""
+        asked = pc.and_(
+            pc.equal(batch.column("kind"), "epoch_end_offset"), pc.equal(batch.column("replica_id"), CONSUMER)
+        )
+        for question in rows_of(batch.select(QUESTION).filter(asked)):
+            end, client = question["diverging_end_offset"], question["client_id"] or ""
+            position = self.positions.get(client)
+            if client in clients:
+                before = reads.end[(reads.client == clients.index(client)) & (reads.seq < question["seq"])]
+                position = int(before[-1]) if len(before) else position
+            if not question["error_code"] and end is not None and position is not None and 0 <= end < position:
+                self.tell("truncation_detected", question, position, end=end, evidence="derived")
 
-    def read(self, event: Event, leo: int) -> None:
-        """A consumer's fetch was answered, or a run of them; `leo`: of the broker that answered, -1 unknown."""
-        client, offset = event["client_id"] or "", event["fetch_offset"]
-        if offset is None:
-            return
-        if event["error_code"]:
-            if event["error_code"] == OFFSET_OUT_OF_RANGE:
-                self.tell("out_of_range", event, offset, end=leo if leo >= 0 else None, evidence="observed")
-            return
-        met = self.resumed.setdefault(client, [])
-        if not met or met[-1][0] < event["leader_epoch"]:
-            met.append((event["leader_epoch"], offset, event["ts"]))
-        end = offset
-        if event["bytes"]:
-            after, hw = event["next_offset"], event["response_hw"]
-            end = offset + 1 if after is None else min(after, hw) if hw is not None and hw > offset else after
-            reader = Reader(client, event["broker_id"], event["leader_epoch"])
-            self.hand_out(reader, (offset, end), event, sure=after is not None)
-        self.positions[client] = end
-        if event["leader_id"] is not None:
-            self.tell("read_from_follower", event, offset, end=end, evidence="observed")
-
-    def hand_out(self, reader: Reader, span: tuple[int, int], event: Event, *, sure: bool) -> None:
-        """Offsets [first, end) went to the reader."""
-        first, end = span
-        runs = self.runs.setdefault(reader, [])
-        if not runs or not runs[-1].first <= first <= runs[-1].end:
-            runs.append(Run(first, first, [], sure=True, known_from=first))
-        run = runs[-1]
-        if end > run.end:
-            run.end = end
-            run.marks.append(Mark(end, event["ts"], event["seq"]))
-            run.sure = run.sure and sure
+    def hand_out(self, runs: list[Run], reads: Reads) -> None:
+        """One reader's reads go on with its last run, or begin another where an offset lies outside of it."""
+        while len(reads.seq):
+            if runs:
+                run = runs[-1]
+                until = np.maximum.accumulate(np.concatenate(([run.end], reads.end[:-1])))
+                outside = (reads.offset < run.first) | (reads.offset > until)
+                goes_on = int(np.argmax(outside)) if outside.any() else len(reads.seq)
+                run.extend(reads.of(slice(goes_on)))
+                reads = reads.of(slice(goes_on, None))
+            if len(reads.seq):
+                first = int(reads.offset[0])
+                runs.append(Run(first, first, known_from=first))
 
     def tell(self, effect: str, event: Event, offset: int, *, evidence: str, end: int | None = None) -> None:
         """A row, or one more fetch in the last row of this effect and client; `end`: of a read, else of the log."""
@@ -205,7 +251,7 @@ class ConsumerEffects:
                     resumed = (met for met in self.resumed.get(reader.client, ()) if met[0] >= new)
                     _, offset, ts = next(resumed, (None, None, None))
                     yield {
-                        "seq": reads[0].seq if reads else finding.heir.seq,
+                        "seq": reads[0][0] if reads else finding.heir.seq,
                         "effect": "read_then_lost",
                         "client_id": reader.client,
                         "broker_id": reader.broker,
@@ -213,8 +259,8 @@ class ConsumerEffects:
                         "first_offset": one.first,
                         "end": one.end,
                         "fetches": len(reads) or None,
-                        "first_ts": reads[0].ts if reads else None,
-                        "last_ts": reads[-1].ts if reads else None,
+                        "first_ts": reads[0][1] if reads else None,
+                        "last_ts": reads[-1][1] if reads else None,
                         "slot_epoch": one.epoch,
                         "incident_id": incident,
                         "replaced_by_epoch": next(replaced, None),
@@ -224,12 +270,17 @@ class ConsumerEffects:
                     }
 
 
-def rows_of(events: pa.Table, which: pa.ChunkedArray) -> list[Event]:
-    """Some of the events as dicts, times in microseconds."""
-    some = events.filter(which).select(COLUMNS)
-    place = some.column_names.index("ts")
-    found: list[Event] = some.set_column(place, "ts", some.column(place).cast(pa.int64())).to_pylist()
+def rows_of(events: pa.Table) -> list[Event]:
+    """Events as dicts, by seq, times in microseconds."""
+    place = events.column_names.index("ts")
+    timed = events.set_column(place, "ts", events.column(place).cast(pa.int64()))
+    found: list[Event] = timed.sort_by("seq").to_pylist()
     return found
+
+
+def row_of(events: pa.Table, place: int) -> Event:
+    """What is told of one event."""
+    return rows_of(events.select(ROW).slice(place, 1))[0]
 
 
 def incident_behind(row: dict[str, Any], found: Iterable[tuple[Finding, str | None]]) -> str | None:

@@ -62,14 +62,14 @@ def indices(column: pa.ChunkedArray, brokers: Sequence[int]) -> Ints:
 def masks(column: pa.ChunkedArray, brokers: Sequence[int]) -> Ints:
     """Lists of broker ids as bit masks; null as UNSET."""
     place = {b: k for k, b in enumerate(brokers)}
-    cache: dict[tuple[int, ...] | None, int] = {None: UNSET}
+    cache: dict[tuple[int, ...], int] = {}
     out = np.full(len(column), UNSET, np.int64)
-    for k, value in enumerate(column.to_pylist()):
-        if value is not None:
-            key = tuple(value)
-            if key not in cache:
-                cache[key] = sum(1 << place[b] for b in set(key))
-            out[k] = cache[key]
+    told = np.flatnonzero(column.is_valid().to_numpy())  # mostly none: only decisions name replicas
+    for k, value in zip(told.tolist(), column.take(told).to_pylist(), strict=True):
+        key = tuple(value)
+        if key not in cache:
+            cache[key] = sum(1 << place[b] for b in set(key))
+        out[k] = cache[key]
     return out
 
 

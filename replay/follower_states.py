@@ -62,7 +62,7 @@ class FollowerStates:
 
     def take_all(self, events: pa.Table, *, truncate_on_fetch: bool) -> None:
         """Events of any kinds and in any order: those of `STATE_KINDS` taken in theirs."""
-        mine = events.filter(pc.is_in(events.column("kind"), pa.array(STATE_KINDS))).select(COLUMNS)
+        mine = events.select(COLUMNS).filter(pc.is_in(events.column("kind"), pa.array(STATE_KINDS)))
         for event in mine.filter(pa.array(may_move(mine))).sort_by("seq").to_pylist():
             self.take(event, truncate_on_fetch=truncate_on_fetch)
 

@@ -44,7 +44,7 @@ class Fetches:
 
     def add(self, batch: pa.Table) -> None:
         """Take in the fetches of a batch of events."""
-        mine = batch.filter(pc.equal(batch.column("kind"), "fetch_update")).select(FETCH_COLUMNS)
+        mine = batch.select(FETCH_COLUMNS).filter(pc.equal(batch.column("kind"), "fetch_update"))
         if len(mine):
             seen = {name: numbers(mine.column(name), UNSET if name == "run_until" else 0) for name in FETCH_COLUMNS}
             seen["end"] = np.maximum(seen["ts"], seen["run_until"])
@@ -109,13 +109,16 @@ class IsrRows:
         self.away: dict[int, str] = {}  # brokers that are not alive, or about to go, and the reason of it
         self.live: frozenset[int] | None = None  # who could lead at the last decision; None: not known
 
-    def add(self, batch: pa.Table, rows: list[dict[str, Any]], moves: list[dict[str, Any]], lag_us: int) -> None:
-        """One batch of events, and the kernel's rows for it: in seq order, ids and times as numbers."""
-        self.fetches.add(batch)
+    def add(
+        self, told: list[dict[str, Any]], rows: list[dict[str, Any]], moves: list[dict[str, Any]], lag_us: int
+    ) -> None:
+        """One batch's events of `TOLD_KINDS`, and the kernel's rows for it: in seq order, ids and times as numbers.
+
+        The batch's fetches must have been added before.
+        """
         by_row: dict[tuple[int, int], list[dict[str, Any]]] = {}
         for move in moves:
             by_row.setdefault((move["seq"], move["state"]), []).append(move)
-        told = batch.filter(pc.is_in(batch.column("kind"), pa.array(TOLD_KINDS))).to_pylist()
         steps = [(row["seq"], 1, row) for row in rows] + [(event["seq"], 0, event) for event in told]
         for _, is_row, item in sorted(steps, key=lambda step: step[:2]):
             if is_row:

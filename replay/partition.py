@@ -8,6 +8,7 @@ has taken up its role.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ from replay.incidents import (
     spans_of,
     without,
 )
-from replay.isr_rows import IsrRows, moves_of
+from replay.isr_rows import TOLD_KINDS, IsrRows, moves_of
 from replay.kernel import fold
 from replay.log_starts import start_columns
 from replay.losses import incident
@@ -54,7 +55,7 @@ from replay.purgatory import (
     with_room,
 )
 from replay.risk_spans import RiskSpans
-from replay.rounds import Topic, answers_in, commit_checks, commit_columns, round_checks, round_columns, rounds_of
+from replay.rounds import Topic, answers_in, commit_checks, commit_columns, fetches_in, round_checks, round_columns, rounds_of
 from replay.state import (
     ASSIGNED,
     BOUNDED,
@@ -71,6 +72,7 @@ from replay.state import (
 )
 from replay.state_machines import MOVING_KINDS, Machines
 from replay.stated_moves import STATED, stated_checks
+from replay.story import KINDS as STORY_KINDS
 from replay.story import Story
 from schemas.events import EVENT_KINDS
 from schemas.model import EVIDENCE
@@ -82,10 +84,13 @@ if TYPE_CHECKING:
 ISR_NUMBERS = ("seq", "ts", "epoch", "partition_epoch", "state", "under_min", "evidence")
 DEFAULT_LAG_US = 30_000_000
 HW_MOVES_KEPT = 1000  # how many moves of its HW a broker may be behind with its line about one
-FREQUENT_KINDS = ("append", "ack", "fetch_update", "fetch_read", "fetch_apply", "consumer_read", "fetch_left_out")
+FREQUENT_KINDS = (
+    c.APPEND, c.ACK, c.FETCH_UPDATE, c.FETCH_READ, c.FETCH_APPLY, c.CONSUMER_READ, c.FETCH_LEFT_OUT, c.OBSERVATION
+)  # fmt: skip
 LEDGER_KINDS = ("append", "ack", "consumer_read")
 DECIDING = (c.PARTITION_CHANGE, c.CONFIG_CHANGE, c.TOPIC_CHANGE)
 FINAL_KINDS = ("broker_change", "role_change", "log_dump")
+Rare = dict[str, list[dict[str, Any]]]  # by kind
 
 
 class PartitionReplay:
@@ -125,23 +130,23 @@ class PartitionReplay:
     def feed(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """Fold one batch of events; yields (table, rows)."""
         self.admit(brokers_of(batch))
-        self.set_profile(batch)
         events = encode(batch, self.brokers)
+        rare = rare_events(batch, events)
+        self.set_profile(rare["config_change"])
         about_isr = int(np.isin(events[:, c.E_KIND], (c.PARTITION_CHANGE, c.ISR_REQUEST)).sum())
         rows = new_rows(len(events), about_isr, len(self.brokers))
         self.purgatory = with_room(self.purgatory, len(self.brokers), len(events))
-        rare = rare_events(batch)
-        decisions = {r["seq"]: r for r in rows_of(rare, "partition_change")}
-        deciding = decisions | {r["seq"]: r for kind in ("config_change", "topic_change") for r in rows_of(rare, kind)}
+        decisions = {row["seq"]: row for row in rare["partition_change"]}
+        deciding = decisions | {row["seq"]: row for kind in ("config_change", "topic_change") for row in rare[kind]}
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
-        self.story.take_all(rare)
-        self.machines.take_all(batch.filter(pc.is_in(batch.column("kind"), pa.array(MOVING_KINDS))))
+        self.story.take_all(in_turn(rare, STORY_KINDS))
+        self.machines.take_all(in_turn(rare, MOVING_KINDS))
         self.followers.take_all(batch, truncate_on_fetch=bool(self.profile.truncate_on_fetch))
-        self.stated += [row for row in rows_of(rare, "observation") if row["cause"] == STATED]
+        self.stated += [row for row in rare["observation"] if row["cause"] == STATED]
         for kind in FINAL_KINDS:
-            for row in rows_of(rare, kind):
+            for row in rare[kind]:
                 self.final.take(row)
-        facts = batch.filter(pc.is_in(batch.column("kind"), pa.array(LEDGER_KINDS))).select(COLUMNS)
+        facts = batch.select(COLUMNS).filter(pc.is_in(batch.column("kind"), pa.array(LEDGER_KINDS)))
         places = facts.column("seq").to_numpy()
         self.last_seq = int(events[-1, c.E_SEQ]) if len(events) else self.last_seq
         start = 0
@@ -161,7 +166,7 @@ class PartitionReplay:
                     self.risk.decide(decided, self.state, self.brokers)
             start = stop
         self.ledger.prune(floor_of(self.state, int(self.state.cluster[ASSIGNED])))
-        yield from self.tables(batch, rows)
+        yield from self.tables(batch, rare, rows)
         yield from self.waits(batch)
 
     def admit(self, found: list[int]) -> None:
@@ -171,9 +176,9 @@ class PartitionReplay:
             self.brokers = sorted([*self.brokers, *new]) if not self.brokers else [*self.brokers, *new]
             self.state = grown(self.state, len(self.brokers))
 
-    def set_profile(self, batch: pa.Table) -> None:
+    def set_profile(self, settings: list[dict[str, Any]]) -> None:
         """The first configuration that names a version decides the rules."""
-        for row in rows_of(batch, "config_change"):
+        for row in settings:
             if row["remote_storage"] is not None:
                 self.topic = Topic(row["remote_storage"], bool(row["leader_throttled"]))
             if row["kafka_version"]:
@@ -293,23 +298,24 @@ class PartitionReplay:
             finding.give_back(doubtful(s, b, finding.lost))
         self.led, self.log = b, None
 
-    def tables(self, batch: pa.Table, rows: Rows) -> Iterator[tuple[str, pa.Table]]:
+    def tables(self, batch: pa.Table, rare: Rare, rows: Rows) -> Iterator[tuple[str, pa.Table]]:
         """The kernel's rows as tables."""
         count = rows.filled
         cuts = self.cut_rows(rows.cut[: count[N_CUT]])
         self.story.cuts += cuts.to_pylist()
-        self.add_isr_rows(batch, rows.isr[: count[N_ISR]], rows.move[: count[N_MOVE]])
+        self.isr.fetches.add(batch)
+        self.add_isr_rows(in_turn(rare, TOLD_KINDS), rows.isr[: count[N_ISR]], rows.move[: count[N_MOVE]])
         yield "leo_timeline", self.leo_rows(rows.leo[: count[N_LEO]])
         yield "hw_timeline", self.hw_rows(rows.hw[: count[N_HW]])
         yield "log_truncations", cuts
-        yield "log_start_timeline", self.start_rows(batch, rows.start[: count[N_START]])
+        yield "log_start_timeline", self.start_rows(rare["log_start_change"], rows.start[: count[N_START]])
         self.add_checks(self.passed_through(rows.check[: count[N_CHECK]], rows.hw[: count[N_HW]]))
 
     def waits(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """What left the purgatories, as tables; what is told of the events themselves is taken from `batch`."""
         g = self.purgatory
         saw = g.rounds[: g.filled[N_ROUND]]
-        fetches = batch.take(np.searchsorted(batch.column("seq").to_numpy(), saw[:, ROUND_ROW.index("seq")]))
+        fetches = fetches_in(batch, saw)
         found = rounds_of(fetches, saw, self.profile, self.topic)
         yield "fetch_rounds", self.rows_table("fetch_rounds", saw, round_columns(fetches, saw, found))
         self.add_checks(round_checks(fetches, saw, found, self.brokers))
@@ -441,7 +447,7 @@ class PartitionReplay:
             "evidence": words(at["evidence"], EVIDENCE),
         })  # fmt: skip
 
-    def add_isr_rows(self, batch: pa.Table, rows: Ints, moves: Ints) -> None:
+    def add_isr_rows(self, told: list[dict[str, Any]], rows: Ints, moves: Ints) -> None:
         """Rows of `isr_timeline`: kept to the end, for what becomes of a request is known later."""
         at = places(rows, c.ISR_ROW)
         ids, isr, before = (self.ids(at["leader"]), self.lists(at["isr"]), self.lists(at["isr_before"]))
@@ -469,7 +475,7 @@ class PartitionReplay:
                     "evidence": EVIDENCE[evidence],
                 }
             )
-        self.isr.add(batch, found, moves_of(moves, self.brokers), int(self.state.cluster[LAG_US]))
+        self.isr.add(told, found, moves_of(moves, self.brokers), int(self.state.cluster[LAG_US]))
 
     def cut_rows(self, rows: Ints) -> pa.Table:
         """`log_truncations`."""
@@ -487,9 +493,9 @@ class PartitionReplay:
             "evidence": words(at["evidence"], EVIDENCE),
         })  # fmt: skip
 
-    def start_rows(self, batch: pa.Table, rows: Ints) -> pa.Table:
+    def start_rows(self, changes: list[dict[str, Any]], rows: Ints) -> pa.Table:
         """`log_start_timeline`; why a log was shortened stands in the broker's own line."""
-        reasons = {row["seq"]: row["cause"] for row in rows_of(batch, "log_start_change")}
+        reasons = {row["seq"]: row["cause"] for row in changes}
         columns = start_columns(rows, reasons) | {"broker_id": self.ids(places(rows, c.START_ROW)["broker"])}
         return self.rows_table("log_start_timeline", rows, columns)
 
@@ -544,18 +550,23 @@ def schema_of(name: str) -> pa.Schema:
     return TABLES[name].arrow_schema
 
 
-def rare_events(batch: pa.Table) -> pa.Table:
-    """All but requests and what brokers state of their offsets: few, whatever the batch."""
-    often = pc.is_in(batch.column("kind"), pa.array([*FREQUENT_KINDS, "observation"]))
-    telling = pc.fill_null(pc.is_in(batch.column("cause"), pa.array([STATED, c.STORAGE_FAILED])), False)
-    stated = pc.and_(pc.equal(batch.column("kind"), "observation"), telling)
-    return batch.filter(pc.or_(pc.invert(often), stated))
+def rare_events(batch: pa.Table, events: Ints) -> Rare:
+    """All but requests and what brokers state of their offsets, by kind: few, whatever the batch."""
+    kind = events[:, c.E_KIND]
+    told = ~np.isin(kind, FREQUENT_KINDS)
+    stated = np.flatnonzero(kind == c.OBSERVATION)
+    if len(stated):
+        telling = pc.is_in(batch.column("cause").take(stated), pa.array([STATED, c.STORAGE_FAILED]))
+        told[stated] = telling.to_numpy()
+    out: Rare = defaultdict(list)
+    for row in batch.take(np.flatnonzero(told)).to_pylist():
+        out[row["kind"]].append(row)
+    return out
 
 
-def rows_of(batch: pa.Table, kind: str) -> list[dict[str, Any]]:
-    """The events of one kind, as dicts."""
-    found: list[dict[str, Any]] = batch.filter(pc.equal(batch.column("kind"), kind)).to_pylist()
-    return found
+def in_turn(rare: Rare, kinds: Iterable[str]) -> list[dict[str, Any]]:
+    """The rare events of some kinds, in replay order."""
+    return sorted((row for kind in kinds for row in rare[kind]), key=lambda row: row["seq"])
 
 
 def replay_partition(key: dict[str, Any], batches: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:

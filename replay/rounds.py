@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 FOREVER_US = 1 << 40  # a wait that no line tells
 ANSWER = ("seq", "ts", "client_id", "error_code", *TIMING)
+ASKED = (
+    "kind", "seq", "ts", "broker_id", "replica_id", "leader_id", "leader_epoch", "client_id", "fetch_offset",
+    "next_offset", "response_hw", "last_stable_offset", "log_start_offset", "error_code", "bytes", "request_bytes",
+    "request_forced", "max_wait_ms", "min_bytes", "run_count", "run_timeouts", "diverging_epoch",
+    "preferred_read_replica", "isolation_level", "evidence", *TIMING,
+)  # fmt: skip
 ISOLATION = ("read_uncommitted", "read_committed")
 
 
@@ -33,6 +39,11 @@ class Topic(NamedTuple):
 
     remote_storage: bool = False
     leader_throttled: bool = False
+
+
+def fetches_in(batch: pa.Table, saw: Ints) -> pa.Table:
+    """The fetch events (`ASKED`) that the rows of `saw` (`ROUND_ROW`) tell of, in their order."""
+    return batch.select(ASKED).take(np.searchsorted(batch.column("seq").to_numpy(), saw[:, w.W_SEQ]))
 
 
 def asked_of(fetches: pa.Table, topic: Topic) -> Ints:
@@ -122,7 +133,7 @@ def phase_columns(requests: pa.Table) -> dict[str, pa.Array]:
 def answers_in(batch: pa.Table, kept: pa.Table | None) -> pa.Table:
     """The answers to acks=all batches among events, after those kept from before; by seq."""
     acks = pc.and_(pc.equal(batch.column("kind"), "ack"), pc.equal(batch.column("acks"), -1))
-    found = batch.filter(acks).select(ANSWER)
+    found = batch.select(ANSWER).filter(acks)
     return found if kept is None else pa.concat_tables([kept, found])
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from replay.election_rules import LEADER_KEPT
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Iterable
 
 NON_EXISTENT, NEW, ONLINE, OFFLINE = "NonExistent", "New", "Online", "Offline"
 DELETION_STARTED, DELETION_SUCCESSFUL, DELETION_INELIGIBLE = (
@@ -66,9 +66,9 @@ class Machines:
         self.moves: list[dict[str, Any]] = []  # rows of state_transitions
         self.refused: list[dict[str, Any]] = []  # moves that the machine does not have
 
-    def take_all(self, events: pa.Table) -> None:
-        """Events of `MOVING_KINDS` in any order: taken in theirs."""
-        for event in events.sort_by("seq").to_pylist():
+    def take_all(self, events: Iterable[Event]) -> None:
+        """Events in their order."""
+        for event in events:
             self.take(event)
 
     def take(self, event: Event) -> None:

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from sys import intern
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from replay.encoding import STORAGE_FAILED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from replay.profile import Profile
 
 Row = dict[str, Any]
@@ -46,14 +45,8 @@ class Story:
     kafka_version: str | None = None
     profile: Profile | None = None
 
-    def take_all(self, batch: pa.Table) -> None:
-        """Take in a batch of events."""
-        told = batch.filter(pc.is_in(batch.column("kind"), pa.array(KINDS)))
-        mine = told.filter(
-            pc.or_kleene(
-                pc.not_equal(told.column("kind"), "observation"), pc.equal(told.column("cause"), STORAGE_FAILED)
-            )
-        )
+    def take_all(self, rows: Iterable[Row]) -> None:
+        """Take in events of `KINDS`, in their order; of observations those of a failed log directory count."""
         places = {
             "partition_change": self.decisions,
             "broker_change": self.brokers,
@@ -61,7 +54,9 @@ class Story:
             "log_load": self.loads,
             "observation": self.failures,
         }
-        for row in mine.to_pylist():
+        for row in rows:
+            if row["kind"] == "observation" and row["cause"] != STORAGE_FAILED:
+                continue
             self.sources[row["seq"]] = source_of(row)
             if row["kind"] in places:
                 places[row["kind"]].append(row)

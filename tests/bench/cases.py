@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from made_history import SCHEMA, History
 from made_recording import MadeCluster
 from made_shape import Shape
@@ -279,7 +280,7 @@ def case_kernel(bench: Bench, events: int) -> list[Line]:
     script = (
         f"import cases, pyarrow.parquet as q; print(cases.fold_alone(q.read_table({str(bench.place)!r} + '/fold')))"
     )
-    pa.parquet.write_table(small, bench.place / "fold")
+    pq.write_table(small, bench.place / "fold")
     here = Path(__file__).parent
     environment = {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": f"{here}:{here.parent.parent}", "PATH": "/usr/bin:/bin"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True)

@@ -78,9 +78,15 @@ def descendants(everything: dict[int, Process], root: int) -> list[Process]:
     return out
 
 
+def session_root(everything: dict[int, Process]) -> int:
+    """The process that all of Spark is below: spark-submit's JVM starts the driver's Python, or Python starts the JVM."""
+    own = everything[os.getpid()]
+    return own.parent if "java" in everything[own.parent].name else own.pid
+
+
 @dataclass(slots=True)
 class Watch:
-    """Looks at the processes below this one while some work goes on."""
+    """Looks at the session's processes while some work goes on."""
 
     peak: dict[str, float] = field(default_factory=lambda: {"java": 0.0, "python": 0.0})
     going: bool = True
@@ -88,8 +94,8 @@ class Watch:
     def look(self) -> dict[str, float]:
         """CPU seconds so far, of the JVM and of Python."""
         cpu = {"java": 0.0, "python": 0.0}
-        own = os.getpid()
-        for one in descendants(processes(), own):
+        own, everything = os.getpid(), processes()
+        for one in descendants(everything, session_root(everything)):
             kind = "java" if "java" in one.name else "python"
             cpu[kind] += one.cpu
             if one.pid != own:
