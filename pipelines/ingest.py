@@ -7,7 +7,6 @@ Spark's own text source knows no line numbers and dies of a cut gzip stream. So 
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +24,7 @@ from pipelines.parse.reading import newlines
 from pipelines.parse.rows import FACT_SCHEMA, REJECTED_SCHEMA
 from pipelines.parse.splits import may_split
 from pipelines.spark_schemas import spark_type
+from pipelines.staging import stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,9 +38,6 @@ FACT, REJECTED, COUNTS = "fact", "rejected", "counts"
 RANGE_BYTES: Final = 128 << 20  # of a large plain file, one task's part
 TASK_BYTES: Final = 64 << 20  # small files share a task up to so many bytes, decompressed
 PACKED_RATIO: Final = 12  # how much larger logs are than their gzip or zstd files
-_ROWS_A_FILE: Final = 1_000_000
-
-_WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
 
 _REASON = pa.field("reason", pa.string())
 _COUNTS = pa.field("counts", pa.string())
@@ -76,25 +73,12 @@ def parse(spark: SparkSession, recording: Recording, staging_dir: str) -> Parsed
     """
     path = f"{staging_dir.rstrip('/')}/parsed"
     frame = _stream(spark, recording, plan(spark, recording))
-    with _unsorted_writes(spark):
-        frame.write.mode("overwrite").option("maxRecordsPerFile", _ROWS_A_FILE).partitionBy("tag").parquet(path)
-    staged = spark.read.schema(_SPARK_STREAM).parquet(path)
+    staged = stage(frame, path, "tag", len((FACT, REJECTED, COUNTS)))
     counts = [json.loads(row[0]) for row in staged.where(F.col("tag") == COUNTS).select("counts").collect()]
     facts = staged.where(F.col("tag") == FACT).select(*FACT_SCHEMA.names)
     rejected = staged.where(F.col("tag") == REJECTED).select(*REJECTED_SCHEMA.names)
     rejected = rejected.dropDuplicates(["source_file", "source_line", "reason"])
     return Parsed(_distinct(facts).select(*FACT_SCHEMA.names), rejected, inputs_of(counts))
-
-
-@contextmanager
-def _unsorted_writes(spark: SparkSession) -> Iterator[None]:
-    """Let one task write its few tags side by side; else Spark sorts all rows by tag first."""
-    before = spark.conf.get(_WRITERS)
-    spark.conf.set(_WRITERS, "3")
-    try:
-        yield
-    finally:
-        spark.conf.set(_WRITERS, before or "0")
 
 
 def inspect(spark: SparkSession, recording: Recording) -> dict[str, Any]:

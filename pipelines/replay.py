@@ -1,13 +1,16 @@
 """The replay stage: `replication_events` -> one tagged stream with the rows of every replay table.
 
 Each partition is one group and is replayed once, batch by batch, in seq order. The rows of all tables leave in one
-frame, `output` naming the table and the columns being the union of all tables'; `table_rows` takes a table out of it.
+frame, `output` naming the table. Its other columns are slots, as many of each type as any one table needs: a third of
+what all their columns together would be, which every row would carry through Spark. `table_rows` takes a table out.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping  # noqa: TC003 - Spark reads the annotations at run time
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,19 +25,24 @@ from schemas.tables import REPLAY_TABLES, TABLES
 KEY = ["recording_id", "topic", "incarnation", "partition"]
 
 
-def tagged_schema() -> pa.Schema:
-    """`output`, then every column of every replay table, each name once; all may be null."""
-    fields: dict[str, pa.Field] = {"output": pa.field("output", pa.string())}
-    for table in REPLAY_TABLES:
-        for column in table.columns:
-            known = fields.setdefault(column.name, pa.field(column.name, column.type))
-            if known.type != column.type:
-                message = f"{table.name}.{column.name} is {column.type}, elsewhere {known.type}"
-                raise TypeError(message)
-    return pa.schema(list(fields.values()))
+@cache
+def slots(table_name: str) -> dict[str, pa.Field]:
+    """A table's columns -> the slots they travel in: of each type the first, the second and so on."""
+    taken: Counter[pa.DataType] = Counter()
+    out = {}
+    for column in TABLES[table_name].columns:
+        out[column.name] = pa.field(f"slot_{TYPES.index(column.type)}_{taken[column.type]}", column.type)
+        taken[column.type] += 1
+    return out
 
 
-TAGGED = tagged_schema()
+TYPES: Final = list(dict.fromkeys(column.type for table in REPLAY_TABLES for column in table.columns))
+TAGGED: Final = pa.schema(
+    [
+        pa.field("output", pa.string()),
+        *sorted({slot for table in REPLAY_TABLES for slot in slots(table.name).values()}, key=lambda slot: slot.name),
+    ]
+)
 
 
 def replay(spark: SparkSession, events: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
@@ -73,12 +81,13 @@ def in_order(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[
 
 def tagged(name: str, rows: pa.Table) -> pa.Table:
     """A table's rows in the tagged form."""
-    have = {"output": pa.array([name] * len(rows), pa.string()), **{n: rows.column(n) for n in rows.column_names}}
-    arrays = [have[field.name] if field.name in have else pa.nulls(len(rows), field.type) for field in TAGGED]
+    told = {slot.name: rows.column(column) for column, slot in slots(name).items()}
+    told["output"] = pa.repeat(pa.scalar(name), len(rows))
+    arrays = [told[field.name] if field.name in told else pa.nulls(len(rows), field.type) for field in TAGGED]
     return pa.Table.from_arrays(arrays, schema=TAGGED)
 
 
-def table_rows(frame: DataFrame, table: str) -> DataFrame:
+def table_rows(frame: DataFrame, table_name: str) -> DataFrame:
     """The rows of one table out of the tagged stream, with its columns in order."""
-    columns = [column.name for column in TABLES[table].columns]
-    return frame.where(F.col("output") == table).select(*columns)
+    columns = [F.col(slot.name).alias(column) for column, slot in slots(table_name).items()]
+    return frame.where(F.col("output") == table_name).select(*columns)

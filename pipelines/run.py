@@ -25,6 +25,7 @@ from pipelines.delta_io import Warehouse
 from pipelines.recording import filesystem
 from pipelines.session import VERSION
 from pipelines.spark_schemas import spark_schema
+from pipelines.staging import stage
 from schemas.errors import InputError
 from schemas.tables import REPLAY_TABLES, TABLES
 
@@ -166,9 +167,8 @@ def _replay(run: Run) -> None:
         if topics:
             events = events.where(F.col("topic").rlike("|".join(f"^(?:{pattern})$" for pattern in topics)))
         tagged = replay.replay(run.spark, events, run.settings)
-        staged_path = f"{run.warehouse.staging_dir(run.run_id)}/replay"
-        tagged.write.partitionBy("output").parquet(staged_path)
-        staged = run.spark.read.schema(tagged.schema).parquet(staged_path)
+        folder = f"{run.warehouse.staging_dir(run.run_id)}/replay"
+        staged = stage(tagged, folder, "output", len(REPLAY_TABLES))
     with run.step("write"):
         for table in REPLAY_TABLES:
             rows = replay.table_rows(staged, table.name)

@@ -94,7 +94,8 @@ class Reads(NamedTuple):
 
     def of(self, which: Bools | slice) -> Reads:
         """Some of them."""
-        return Reads(*(column[which] for column in self))
+        columns: tuple[Any, ...] = self
+        return Reads(*(column[which] for column in columns))
 
 
 def reads_in(fetches: pa.Table, clients: Ints) -> Reads:
@@ -123,7 +124,8 @@ class ConsumerEffects:
 
     def take_all(self, batch: pa.Table, fetches: pa.Table, leo: Ints) -> None:
         """Events of a batch, its fetches (`rounds.ASKED`), and the LEO of who answered each, -1 unknown."""
-        told = (numbers(fetches.column("replica_id"), UNSET) == CONSUMER) & fetches.column("fetch_offset").is_valid().to_numpy()
+        asked = fetches.column("fetch_offset").is_valid().to_numpy()
+        told = asked & (numbers(fetches.column("replica_id"), UNSET) == CONSUMER)
         mine = np.flatnonzero(told)
         mine = mine[np.argsort(numbers(fetches.column("seq"), NONE)[mine], kind="stable")]
         answers = fetches.take(mine)

@@ -15,20 +15,18 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.encode import codes, numbers
 from replay.spine import micros
-from replay.state import MIN_ISR, NONE, TRUE_HW, Ints, State
+from replay.state import MIN_ISR, NONE, TRUE_HW, Bools, Ints, State
 from replay.story import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Row = dict[str, Any]
-Bools = npt.NDArray[np.bool_]
 
 BATCHES_KEPT = 200_000  # at least so many, of those that every replica has
 COLUMNS = (

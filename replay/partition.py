@@ -55,7 +55,16 @@ from replay.purgatory import (
     with_room,
 )
 from replay.risk_spans import RiskSpans
-from replay.rounds import Topic, answers_in, commit_checks, commit_columns, fetches_in, round_checks, round_columns, rounds_of
+from replay.rounds import (
+    Topic,
+    answers_in,
+    commit_checks,
+    commit_columns,
+    fetches_in,
+    round_checks,
+    round_columns,
+    rounds_of,
+)
 from replay.state import (
     ASSIGNED,
     BOUNDED,

@@ -22,12 +22,12 @@ from made_recording import MadeCluster
 from made_shape import Shape
 from measure import Cost, cost_of, side_by_side
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from pipelines import ingest, order, replay, validate
 from pipelines.delta_io import Warehouse
 from pipelines.recording import discover
 from pipelines.spark_schemas import spark_schema, spark_type
+from pipelines.staging import stage
 from replay.partition import PartitionReplay
 from schemas.events import REPLICATION_EVENTS
 from schemas.model import PARTITION_KEY
@@ -107,9 +107,7 @@ def replay_all(bench: Bench, events: str, target: Path) -> None:
     warehouse = Warehouse(bench.spark, str(target))
     frame = bench.spark.read.format("delta").load(events)
     tagged = replay.replay(bench.spark, frame, {})
-    staged = str(target / "_staged")
-    tagged.write.mode("overwrite").partitionBy("output").parquet(staged)
-    write_tables(bench, warehouse, staged, tagged.schema)
+    write_tables(warehouse, stage(tagged, str(target / "_staged"), "output", len(REPLAY_TABLES)))
 
 
 def replay_into(bench: Bench, events: str) -> None:
@@ -117,9 +115,8 @@ def replay_into(bench: Bench, events: str) -> None:
     replay_all(bench, events, bench.fresh("replay-out"))
 
 
-def write_tables(bench: Bench, warehouse: Warehouse, staged: str, schema: T.StructType) -> None:
+def write_tables(warehouse: Warehouse, rows: DataFrame) -> None:
     """Staged rows into their Delta tables."""
-    rows = bench.spark.read.schema(schema).parquet(staged)
     for table in REPLAY_TABLES:
         warehouse.replace(table.name, replay.table_rows(rows, table.name), ID)
 
@@ -130,9 +127,8 @@ def floor_all(bench: Bench, events: str, told: str, target: Path) -> None:
     ordered = frame.repartition(*KEY).sortWithinPartitions(*KEY, "seq")
     ordered.write.format("noop").mode("overwrite").save()
     rows = bench.spark.read.parquet(told)
-    staged = str(target / "_staged")
-    rows.write.mode("overwrite").partitionBy("output").parquet(staged)
-    write_tables(bench, Warehouse(bench.spark, str(target)), staged, rows.schema)
+    staged = stage(rows, str(target / "_staged"), "output", len(REPLAY_TABLES))
+    write_tables(Warehouse(bench.spark, str(target)), staged)
 
 
 def tell(bench: Bench, events: str) -> str:

@@ -79,7 +79,7 @@ def descendants(everything: dict[int, Process], root: int) -> list[Process]:
 
 
 def session_root(everything: dict[int, Process]) -> int:
-    """The process that all of Spark is below: spark-submit's JVM starts the driver's Python, or Python starts the JVM."""
+    """The process that all of Spark is below: spark-submit's JVM starts the driver, or the driver starts the JVM."""
     own = everything[os.getpid()]
     return own.parent if "java" in everything[own.parent].name else own.pid
 

@@ -8,7 +8,7 @@ import pytest
 from facts_builder import History, at
 from test_incidents import COMMITTED, acks_one_failure, alone, replicated, tables_of, tail, taken_over_from
 
-from replay.consumer_effects import Mark, Run
+from replay.consumer_effects import Run
 
 OUT_OF_RANGE = 1
 
@@ -154,8 +154,8 @@ def test_the_leader_of_an_older_epoch_is_no_follower() -> None:
 
 
 def test_of_very_many_reads_the_times_are_kept_of_what_may_still_be_lost() -> None:
-    run = Run(0, 40, [Mark(end, 100 + end, end) for end in range(10, 50, 10)], sure=True, known_from=0)
+    run = Run(0, 40, ends=[10, 20, 30, 40], times=[110, 120, 130, 140], seqs=[1, 2, 3, 4])
     run.prune(20)
-    assert [mark.end for mark in run.marks] == [20, 30, 40]
+    assert run.ends == [20, 30, 40]
     assert run.reads_of(5, 15) == []
-    assert [mark.ts for mark in run.reads_of(20, 31)] == [130, 140]
+    assert run.reads_of(20, 31) == [(3, 130), (4, 140)]
