@@ -7,22 +7,23 @@ what all their columns together would be, which every row would carry through Sp
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping  # noqa: TC003 - Spark reads the annotations at run time
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.spark_schemas import spark_type
-from replay.partition import replay_partition
+from replay.partition import PartitionReplay
 from schemas.model import PARTITION_KEY
 from schemas.tables import REPLAY_TABLES, TABLES
 
 KEY = ["recording_id", "topic", "incarnation", "partition"]
+ROWS_A_BATCH: Final = 20_000  # in which rows go back to Spark: those of many small partitions share one
 
 
 @cache
@@ -48,35 +49,65 @@ TAGGED: Final = pa.schema(
 def replay(spark: SparkSession, events: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
     """Events of any number of partitions -> the tagged stream."""
     del spark, settings
-    ddl = ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in TAGGED)
     ordered = events.repartition(*KEY).sortWithinPartitions(*KEY, "seq")
-    return ordered.groupBy(*KEY).applyInArrow(replay_group, ddl)
+    # Not a grouped function: it would bring each partition in Arrow batches of its own, and most may be small.
+    return ordered.mapInArrow(replay_partitions, spark_ddl(TAGGED))
 
 
-def replay_group(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One partition's events, in seq order, batch by batch."""
-    first = next(batches, None)
-    if first is None:
-        return
-    key = {column.name: first.column(column.name)[0].as_py() for column in PARTITION_KEY}
-    for name, rows in replay_partition(key, in_order(first, batches)):
+def replay_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Whole partitions, one after the other, each in seq order -> their rows, those of many in one batch."""
+    kept: defaultdict[str, list[pa.Table]] = defaultdict(list)
+    count = 0
+    for name, rows in replayed(batches):
         if len(rows):
-            yield from tagged(name, rows).to_batches()
+            kept[name].append(rows)
+            count += len(rows)
+        if count >= ROWS_A_BATCH:
+            yield from together(kept)
+            count = 0
+    yield from together(kept)
 
 
-def in_order(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches as tables. That Spark keeps the sort within a group is its planner's habit, not its promise: checked."""
+def together(kept: defaultdict[str, list[pa.Table]]) -> Iterator[pa.RecordBatch]:
+    """What was kept of each table, as few batches; nothing is kept then."""
+    for name in sorted(kept):
+        yield from tagged(name, pa.concat_tables(kept.pop(name)).combine_chunks()).to_batches()
+
+
+def replayed(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
+    """Rows of each partition's tables. That Spark keeps the sort is its planner's habit, not its promise: checked."""
+    running: PartitionReplay | None = None
+    ended: set[tuple[Any, ...]] = set()
     last = -1
-    batch: pa.RecordBatch | None = first
-    while batch is not None:
-        if len(batch):
-            seq = batch.column("seq").to_numpy(zero_copy_only=False)
-            if seq[0] <= last or np.any(np.diff(seq) <= 0):
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        seq = batch.column("seq").to_numpy()
+        for first, stop in spans(batch):
+            key = {column.name: batch.column(column.name)[first].as_py() for column in PARTITION_KEY}
+            if running is None or any(running.key[name] != key[name] for name in KEY):
+                if running is not None:
+                    yield from running.finish()
+                    ended.add(tuple(running.key[name] for name in KEY))
+                running, last = PartitionReplay(key), -1
+            here = seq[first:stop]
+            if here[0] <= last or np.any(np.diff(here) <= 0) or tuple(key[name] for name in KEY) in ended:
                 message = "events did not arrive in seq order"
                 raise RuntimeError(message)
-            last = int(seq[-1])
-            yield pa.Table.from_batches([batch])
-        batch = next(rest, None)
+            last = int(here[-1])
+            yield from running.feed(table.slice(first, stop - first))
+    if running is not None:
+        yield from running.finish()
+
+
+def spans(batch: pa.RecordBatch) -> Iterator[tuple[int, int]]:
+    """Where each partition's events begin and end in a batch that is sorted by partition."""
+    begins = np.zeros(len(batch), bool)
+    begins[:1] = True
+    for name in KEY:
+        column = batch.column(name)
+        begins[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    first = np.flatnonzero(begins)
+    return zip(first.tolist(), [*first[1:].tolist(), len(batch)], strict=True) if len(batch) else iter(())
 
 
 def tagged(name: str, rows: pa.Table) -> pa.Table:

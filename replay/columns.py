@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +22,13 @@ def places(rows: Ints, names: tuple[str, ...]) -> dict[str, Ints]:
 
 def words(found: Ints, table: tuple[str, ...], *, missing: Flags | None = None) -> pa.Array:
     """Codes as text, null where `missing`."""
-    codes = pa.array(found, pa.int64(), mask=missing)
-    return pa.DictionaryArray.from_arrays(codes, pa.array(table)).cast(pa.string())
+    return known_words(table).take(pa.array(found, pa.int64(), mask=missing))
+
+
+@cache
+def known_words(table: tuple[str, ...]) -> pa.Array:
+    """A closed list of words as Arrow has it."""
+    return pa.array(table, pa.string())
 
 
 def stamps(found: Ints, *, missing: Flags | None = None) -> pa.Array:

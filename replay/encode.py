@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from replay.state import BOUNDED, DERIVED, NONE, OBSERVED, ROLE_FOLLOWER, ROLE_L
 from schemas.model import EVIDENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 def numbered(names: Sequence[str]) -> dict[str, int]:
@@ -22,6 +23,7 @@ def numbered(names: Sequence[str]) -> dict[str, int]:
 
 
 EVIDENCE_CODE = numbered(EVIDENCE)
+ROLES = {"follower": ROLE_FOLLOWER, "leader": ROLE_LEADER}
 assert tuple(range(4)) == (OBSERVED, DERIVED, BOUNDED, UNKNOWN)  # noqa: S101 - the two orders must agree
 
 
@@ -37,9 +39,11 @@ def brokers_of(events: pa.Table) -> list[int]:
 
 def numbers(column: pa.ChunkedArray, missing: int) -> Ints:
     """A numeric, boolean or time column as int64, nulls as `missing`."""
-    if pa.types.is_boolean(column.type) or pa.types.is_timestamp(column.type) or column.type != pa.int64():
+    if pa.types.is_boolean(column.type) or pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
-    return np.asarray(column.fill_null(missing).to_numpy(zero_copy_only=False), dtype=np.int64)
+    if column.null_count:
+        column = column.fill_null(missing)
+    return column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
 
 
 def codes(column: pa.ChunkedArray, table: dict[str, int], missing: int) -> Ints:
@@ -107,26 +111,33 @@ def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
     out[:, c.E_CAUSE] = codes(column("cause"), numbered(c.CAUSES), c.CAUSE_LEADER_EPOCH)
     stated = numbers(column("hw"), UNSET)
     out[:, c.E_HW] = np.where(stated != UNSET, stated, numbers(column("response_hw"), UNSET))
-    values = {
-        c.ROLE_CHANGE: codes(column("role"), {"follower": ROLE_FOLLOWER, "leader": ROLE_LEADER}, UNSET),
-        c.LOG_LOAD: codes(column("cause"), {c.LOG_CREATED: 1}, UNSET),
-        c.ISR_REQUEST: codes(column("cause"), numbered(c.REQUEST_STATES), c.ISR_COMMITTED),
-        c.CONFIG_CHANGE: numbers(column("min_insync_replicas"), UNSET),
-        c.BROKER_CHANGE: numbers(column("fenced"), UNSET),
-        c.APPEND: numbers(column("acks"), UNSET),
-    }
-    extras = {
-        c.CONFIG_CHANGE: numbers(column("replica_lag_time_max_us"), UNSET),
-        c.BROKER_CHANGE: numbers(column("in_controlled_shutdown"), UNSET),
-        c.OBSERVATION: numbers(column("hw_by_lines"), UNSET),
-        c.APPEND: numbers(column("base_offset"), UNSET),
-        c.FETCH_UPDATE: numbers(column("follower_log_start_offset"), UNSET),
-        **dict.fromkeys(
-            (c.LOG_START_CHANGE, c.FETCH_READ, c.FETCH_APPLY, c.CONSUMER_READ),
-            numbers(column("log_start_offset"), UNSET),
-        ),
-    }
-    for place, table in ((c.E_VALUE, values), (c.E_EXTRA, extras)):
-        for code, found in table.items():
-            out[:, place] = np.where(kind == code, found, out[:, place])
+    for code, place, name, read in SAID_BY_KIND:
+        at = np.flatnonzero(kind == code)
+        if len(at):
+            out[at, place] = read(column(name).take(at))
     return out
+
+
+def whole(column: pa.ChunkedArray) -> Ints:
+    """A number, null as UNSET."""
+    return numbers(column, UNSET)
+
+
+# What only events of one kind say, and where it stands: kind, place, column, how it is read.
+SAID_BY_KIND: Final[tuple[tuple[int, int, str, Callable[[pa.ChunkedArray], Ints]], ...]] = (
+    (c.ROLE_CHANGE, c.E_VALUE, "role", partial(codes, table=ROLES, missing=UNSET)),
+    (c.LOG_LOAD, c.E_VALUE, "cause", partial(codes, table={c.LOG_CREATED: 1}, missing=UNSET)),
+    (c.ISR_REQUEST, c.E_VALUE, "cause", partial(codes, table=numbered(c.REQUEST_STATES), missing=c.ISR_COMMITTED)),
+    (c.CONFIG_CHANGE, c.E_VALUE, "min_insync_replicas", whole),
+    (c.CONFIG_CHANGE, c.E_EXTRA, "replica_lag_time_max_us", whole),
+    (c.BROKER_CHANGE, c.E_VALUE, "fenced", whole),
+    (c.BROKER_CHANGE, c.E_EXTRA, "in_controlled_shutdown", whole),
+    (c.APPEND, c.E_VALUE, "acks", whole),
+    (c.APPEND, c.E_EXTRA, "base_offset", whole),
+    (c.OBSERVATION, c.E_EXTRA, "hw_by_lines", whole),
+    (c.FETCH_UPDATE, c.E_EXTRA, "follower_log_start_offset", whole),
+    (c.LOG_START_CHANGE, c.E_EXTRA, "log_start_offset", whole),
+    (c.FETCH_READ, c.E_EXTRA, "log_start_offset", whole),
+    (c.FETCH_APPLY, c.E_EXTRA, "log_start_offset", whole),
+    (c.CONSUMER_READ, c.E_EXTRA, "log_start_offset", whole),
+)

@@ -339,6 +339,8 @@ class PartitionReplay:
     def commit_rows(self) -> pa.Table:
         """`commit_latency`."""
         rows = self.purgatory.commits[: self.purgatory.filled[N_COMMIT]]
+        if not len(rows):
+            return empty("commit_latency")
         at = places(rows, COMMIT_ROW)
         columns = commit_columns(at, self.answers)
         self.add_checks(commit_checks(at, self.answers))
@@ -411,6 +413,8 @@ class PartitionReplay:
     def rows_table(self, name: str, rows: Ints, columns: dict[str, pa.Array]) -> pa.Table:
         """Columns as a table of the schema, the key filled in."""
         schema = schema_of(name)
+        if not len(rows):
+            return empty(name)
         arrays = []
         for field in schema:
             if field.name in columns:
@@ -421,6 +425,8 @@ class PartitionReplay:
 
     def table(self, name: str, rows: list[dict[str, Any]]) -> pa.Table:
         """Rows as a table of the schema, the key filled in."""
+        if not rows:
+            return empty(name)
         return pa.Table.from_pylist([{**self.key, **row} for row in rows], schema=schema_of(name))
 
     def leo_rows(self, rows: Ints) -> pa.Table:
@@ -488,6 +494,8 @@ class PartitionReplay:
 
     def cut_rows(self, rows: Ints) -> pa.Table:
         """`log_truncations`."""
+        if not len(rows):
+            return empty("log_truncations")
         at = places(rows, c.CUT_ROW)
         return self.rows_table("log_truncations", rows, {
             "seq": pa.array(at["seq"]),
@@ -504,6 +512,8 @@ class PartitionReplay:
 
     def start_rows(self, changes: list[dict[str, Any]], rows: Ints) -> pa.Table:
         """`log_start_timeline`; why a log was shortened stands in the broker's own line."""
+        if not len(rows):
+            return empty("log_start_timeline")
         reasons = {row["seq"]: row["cause"] for row in changes}
         columns = start_columns(rows, reasons) | {"broker_id": self.ids(places(rows, c.START_ROW)["broker"])}
         return self.rows_table("log_start_timeline", rows, columns)
@@ -557,6 +567,12 @@ class PartitionReplay:
 def schema_of(name: str) -> pa.Schema:
     """A replay table's Arrow schema; null where the key is not yet known is left to the writer."""
     return TABLES[name].arrow_schema
+
+
+@cache
+def empty(name: str) -> pa.Table:
+    """No rows of a table."""
+    return schema_of(name).empty_table()
 
 
 def rare_events(batch: pa.Table, events: Ints) -> Rare:

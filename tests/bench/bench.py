@@ -14,10 +14,41 @@ import tempfile
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cases import CASES, Bench, Line
+from ingest_cases import case_idle, case_order, case_parse
+from replay_cases import (
+    case_growth,
+    case_kernel,
+    case_partitions,
+    case_peers,
+    case_replay,
+    case_skew,
+    case_validation,
+)
+from start_cases import case_start
+from workbench import Bench
 
 from pipelines.session import spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workbench import Line
+
+CASES: dict[str, Callable[[Bench, int], list[Line]]] = {
+    "kernel": case_kernel,
+    "replay": case_replay,
+    "parse": case_parse,
+    "order": case_order,
+    "idle": case_idle,
+    "peers": case_peers,
+    "growth": case_growth,
+    "skew": case_skew,
+    "partitions": case_partitions,
+    "validation": case_validation,
+    "start": case_start,
+}
 
 
 def arguments() -> argparse.Namespace:
@@ -40,8 +71,8 @@ def arguments() -> argparse.Namespace:
 def markdown(lines: list[Line]) -> str:
     """The table."""
     out = [
-        "| measured | contender | ratio | bar | wall s | JVM CPU s | Python CPU s | JVM MB | worker MB | rate |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| measured | contender | ratio | bar | wall s | JVM CPU s | Python CPU s | JVM MB | worker MB | rate | note |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in lines:
         cost = one.cost
@@ -49,7 +80,7 @@ def markdown(lines: list[Line]) -> str:
         rate = "" if one.per_second is None else f"{one.per_second:,.0f} {one.unit}"
         out.append(
             f"| {one.case} | {one.what} | {ratio} | {one.bar} | {cost.wall:.1f} | {cost.jvm_cpu:.1f} | "
-            f"{cost.python_cpu:.1f} | {cost.jvm_peak:.0f} | {cost.python_peak:.0f} | {rate} |"
+            f"{cost.python_cpu:.1f} | {cost.jvm_peak:.0f} | {cost.python_peak:.0f} | {rate} | {one.note} |"
         )
     return "\n".join(out)
 
@@ -63,7 +94,9 @@ def main() -> None:
         bench = Bench(spark, asked.work or Path(place), asked.rounds)
         for name in asked.cases or CASES:
             print(f"... {name}", file=sys.stderr, flush=True)
-            lines += CASES[name](bench, asked.events)
+            found = CASES[name](bench, asked.events)
+            print(markdown(found), file=sys.stderr, flush=True)
+            lines += found
     print(f"{asked.events:,} events, {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
           f"Spark {version('pyspark')}\n")  # fmt: skip
     print(markdown(lines))

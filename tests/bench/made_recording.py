@@ -98,7 +98,7 @@ class MadeCluster:
         self.now = float(START_MS)
         self.away: int | None = None
         self.truth = Truth()
-        self.partitions = [self.partition(k) for k in range(shape.partitions)]
+        self.partitions = [self.partition(k) for k in range(shape.partitions + shape.idle)]
         self.sessions: dict[tuple[int, int], Session] = {}
         self.opened = 0
         self.correlations = dict.fromkeys(self.brokers, 0)
@@ -151,7 +151,7 @@ class MadeCluster:
         """Partitions that take a batch now."""
         if self.shape.skew and self.random.random() < self.shape.skew:
             return [self.partitions[0]]
-        picked = self.random.choice(len(self.partitions), min(count, len(self.partitions)), replace=False)
+        picked = self.random.choice(self.shape.partitions, min(count, self.shape.partitions), replace=False)
         return [self.partitions[k] for k in sorted(picked.tolist())]
 
     def settle(self) -> None:

@@ -13,6 +13,7 @@ class Shape:
 
     events: int = 1_000_000  # about
     partitions: int = 100
+    idle: int = 0  # partitions beside these that are led and fetched, and never written to (recordings only)
     skew: float = 0.0  # share of all events that partition 0 has; the others share the rest evenly
     replicas: int = 3
     batch_records: int = 10  # 1 to twice this less one, evenly

@@ -1,0 +1,93 @@
+"""What every case needs: a session, made input that is kept for the next time, and rows of the table."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from made_history import SCHEMA, History
+from made_recording import MadeCluster
+
+from pipelines.spark_schemas import spark_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+    from made_shape import Shape
+    from measure import Cost
+    from pyspark.sql import SparkSession
+
+ID = "made"
+
+
+@dataclass(slots=True)
+class Line:
+    """One row of the table: what was measured against what, and how it came out."""
+
+    case: str
+    what: str
+    ratio: float | None
+    bar: str
+    cost: Cost
+    per_second: float | None = None
+    unit: str = "events/s"
+    note: str = ""
+
+
+class Bench:
+    """A session, a place to work in, and how often to repeat."""
+
+    def __init__(self, spark: SparkSession, place: Path, rounds: int) -> None:
+        """Nothing is made before it is needed."""
+        self.spark, self.place, self.rounds = spark, place, rounds
+        place.mkdir(parents=True, exist_ok=True)
+
+    def events(self, shape: Shape) -> str:
+        """A Delta table of made events, shuffled as the order stage leaves them: in no order of partitions."""
+        name = f"events-{shape.events}-{shape.partitions}-{shape.skew}-{shape.seed}"
+        path = self.place / name
+        if not path.exists():
+            numbers = self.spark.range(shape.partitions).repartition(min(shape.partitions, 16))
+            made = numbers.mapInArrow(lambda batches: make_events(batches, shape), ddl(SCHEMA))
+            made.write.format("delta").save(str(path))
+        return str(path)
+
+    def recording(self, shape: Shape) -> Path:
+        """A made recording."""
+        path = self.place / f"recording-{shape.events}-{shape.partitions}-{shape.idle}-{shape.seed}"
+        if not path.exists():
+            MadeCluster(shape, path).write()
+        return path
+
+    def fresh(self, name: str) -> Path:
+        """An empty place to write to."""
+        path = self.place / name
+        shutil.rmtree(path, ignore_errors=True)
+        return path
+
+
+def ddl(schema: pa.Schema) -> str:
+    """An Arrow schema as Spark takes it."""
+    return ", ".join(f"`{one.name}` {spark_type(one.type).simpleString()}" for one in schema)
+
+
+def make_events(batches: Iterator[pa.RecordBatch], shape: Shape) -> Iterator[pa.RecordBatch]:
+    """Partition numbers -> their events."""
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            for table in History(shape, number).tables():
+                yield from table.cast(SCHEMA).to_batches()
+
+
+def against(  # noqa: PLR0913, PLR0917 - a row of the table
+    case: str, costs: dict[str, Cost], one: str, other: str, bar: str, amount: float, unit: str = "events/s"
+) -> list[Line]:
+    """Two contenders as rows: the ratio stands with the first."""
+    ratio = costs[one].wall / costs[other].wall
+    return [
+        Line(case, one, ratio, bar, costs[one], amount / costs[one].wall, unit),
+        Line(case, other, None, "", costs[other], amount / costs[other].wall, unit),
+    ]
