@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from pipelines.spark_schemas import spark_schema, spark_type
+from pipelines.spark_schemas import spark_ddl, spark_schema
 from replay.coverage import (
     BY_ITSELF,
     BY_OTHERS,
@@ -76,9 +76,9 @@ def coverage_of(facts: DataFrame) -> Coverage:
     span = span_of(facts)
     if span is None:
         return Coverage([], missing)
-    ddl = ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in WINDOW_SCHEMA)
     brokers = heard(facts).groupBy("broker_id")
-    found = brokers.applyInArrow(lambda key, table: windows_of_group(key, table, missing, span), ddl)
+    schema = spark_ddl(WINDOW_SCHEMA)
+    found = brokers.applyInArrow(lambda key, table: windows_of_group(key, table, missing, span), schema)
     rows = [row.asDict() for row in found.collect()]
     rows.sort(key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0, row["source"], row["start_ts"]))
     return Coverage(rows, with_windows(missing, rows))
@@ -154,9 +154,8 @@ def missing_requests(facts: DataFrame) -> MissingLines:
     place = ["broker_id", "connection"]
     users = requests.groupBy(*place).agg(F.min("client_id").alias("one"), F.max("client_id").alias("other"))
     forwarding = users.where("one <> other")
-    ddl = ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in GAP_SCHEMA)
     own = requests.join(F.broadcast(forwarding), on=place, how="left_anti")
-    gaps = own.distinct().groupBy("client_id").applyInArrow(gaps_of_group, ddl)
+    gaps = own.distinct().groupBy("client_id").applyInArrow(gaps_of_group, spark_ddl(GAP_SCHEMA))
     return missing_lines(Row(row.asDict()) for row in gaps.collect())
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pipelines.coverage import coverage_of
-from pipelines.spark_schemas import spark_type
+from pipelines.spark_schemas import spark_ddl, spark_type
 from replay.missing_lines import MissingLines
 from replay.order import EVENT_SCHEMA, order_partition
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING, PartitionFacts
@@ -75,13 +75,8 @@ def order(
         everything.withColumn("topic", named)
         .where(~F.col("topic").isin(*METADATA_TOPIC))
         .groupBy("topic", "partition")
-        .applyInArrow(lambda key, table: order_group(key, table, cluster), event_ddl())
+        .applyInArrow(lambda key, table: order_group(key, table, cluster), spark_ddl(WITH_RECORDING))
     )
-
-
-def event_ddl() -> str:
-    """`replication_events` as Spark knows it."""
-    return ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in WITH_RECORDING)
 
 
 WITH_RECORDING = pa.schema([pa.field("recording_id", pa.string()), *EVENT_SCHEMA])
@@ -100,8 +95,8 @@ def rebuilt(fetches: DataFrame) -> DataFrame:
     opened = F.when(F.col("session_epoch") == 0, F.coalesce("response_session_id", F.lit(0))).otherwise(F.lit(0))
     session = F.when(F.col("session_epoch") > 0, F.coalesce("session_id", F.lit(0))).otherwise(opened)
     alone = F.when(session == 0, F.col("connection")).otherwise(F.lit(""))
-    ddl = ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in SESSION_SCHEMA)
-    return fetches.groupBy("broker_id", session.alias("session"), alone.alias("alone")).applyInArrow(rebuild_group, ddl)
+    sessions = fetches.groupBy("broker_id", session.alias("session"), alone.alias("alone"))
+    return sessions.applyInArrow(rebuild_group, spark_ddl(SESSION_SCHEMA))
 
 
 def rebuild_group(table: pa.Table) -> pa.Table:

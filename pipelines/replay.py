@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.spark_schemas import spark_type
+from pipelines.spark_schemas import spark_ddl
 from replay.partition import replay_partition
 from schemas.model import PARTITION_KEY
 from schemas.tables import REPLAY_TABLES, TABLES
@@ -40,9 +40,8 @@ TAGGED = tagged_schema()
 def replay(spark: SparkSession, events: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
     """Events of any number of partitions -> the tagged stream."""
     del spark, settings
-    ddl = ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in TAGGED)
     ordered = events.repartition(*KEY).sortWithinPartitions(*KEY, "seq")
-    return ordered.groupBy(*KEY).applyInArrow(replay_group, ddl)
+    return ordered.groupBy(*KEY).applyInArrow(replay_group, spark_ddl(TAGGED))
 
 
 def replay_group(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

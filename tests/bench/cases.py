@@ -26,7 +26,7 @@ from pyspark.sql import types as T
 from pipelines import ingest, order, replay, validate
 from pipelines.delta_io import Warehouse
 from pipelines.recording import discover
-from pipelines.spark_schemas import spark_schema, spark_type
+from pipelines.spark_schemas import spark_ddl, spark_schema
 from replay.partition import PartitionReplay
 from schemas.events import REPLICATION_EVENTS
 from schemas.model import PARTITION_KEY
@@ -70,7 +70,7 @@ class Bench:
         path = self.place / name
         if not path.exists():
             numbers = self.spark.range(shape.partitions).repartition(min(shape.partitions, 16))
-            made = numbers.mapInArrow(lambda batches: make_events(batches, shape), ddl(SCHEMA))
+            made = numbers.mapInArrow(lambda batches: make_events(batches, shape), spark_ddl(SCHEMA))
             made.write.format("delta").save(str(path))
         return str(path)
 
@@ -86,11 +86,6 @@ class Bench:
         path = self.place / name
         shutil.rmtree(path, ignore_errors=True)
         return path
-
-
-def ddl(schema: pa.Schema) -> str:
-    """An Arrow schema as Spark takes it."""
-    return ", ".join(f"`{one.name}` {spark_type(one.type).simpleString()}" for one in schema)
 
 
 def make_events(batches: Iterator[pa.RecordBatch], shape: Shape) -> Iterator[pa.RecordBatch]:
