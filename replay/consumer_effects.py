@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.incidents import BATCHES_KEPT, Slots, common
+from replay.incidents import BATCHES_KEPT
+from replay.slots import Slots, common
 from replay.state import NONE
 
 if TYPE_CHECKING:

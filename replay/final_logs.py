@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from replay.encoding import DUMP_DIFFERS
-from replay.incidents import Slots, known_from, lost_slots, spans_of
+from replay.slots import Slots, joined, known_from, lost_slots, spans_of
 from replay.spine import micros
 from replay.state import ASSIGNED, BOUNDED, ROLE_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from replay.incidents import Batch, Ledger, Row
+    from replay.incidents import Batch, Ledger
     from replay.state import State
+    from replay.story import Row
 
 
 @dataclass(slots=True)
@@ -160,17 +161,6 @@ class FinalLogs:
 def is_answered(batch: Batch) -> bool:
     """Whether a line tells that the batch was answered without error, and evidence where it ends."""
     return batch.known and batch.sure and batch.answer is not None and batch.answer[1] == 0
-
-
-def joined(slots: Iterable[Slots]) -> list[Slots]:
-    """Slots in order, neighbours of one epoch as one."""
-    out: list[Slots] = []
-    for one in sorted(slots):
-        if out and out[-1].epoch == one.epoch and out[-1].end == one.first:
-            out[-1] = out[-1]._replace(end=one.end)
-        else:
-            out.append(one)
-    return out
 
 
 def elections(leaderships: Iterable[dict[str, Any]]) -> dict[int, Any]:

@@ -24,19 +24,7 @@ from replay.encode import brokers_of, encode
 from replay.final_logs import FinalLogs, elections
 from replay.findings import Finding, Heir
 from replay.follower_states import FollowerStates
-from replay.incidents import (
-    COLUMNS,
-    Ledger,
-    Log,
-    Slots,
-    doubtful,
-    floor_of,
-    known_from,
-    log_of,
-    lost_slots,
-    spans_of,
-    without,
-)
+from replay.incidents import COLUMNS, Ledger, Log, floor_of, log_of
 from replay.isr_rows import IsrRows, moves_of
 from replay.kernel import fold
 from replay.log_starts import start_columns
@@ -55,6 +43,7 @@ from replay.purgatory import (
 )
 from replay.risk_spans import RiskSpans
 from replay.rounds import Topic, answers_in, commit_checks, commit_columns, round_checks, round_columns, rounds_of
+from replay.slots import Slots, doubtful, known_from, lost_slots, spans_of, without
 from replay.state import (
     ASSIGNED,
     BOUNDED,

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from replay import encoding as c
-from replay.incidents import spans_of
+from replay.slots import spans_of
 from replay.spine import micros
 from replay.state import BOUNDED, ROLE_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from replay.incidents import Row
     from replay.state import Ints, State
+    from replay.story import Row
 
 LEADERLESS, ISR_ONE, UNDER_MIN_ISR, BY_ONE = "leaderless", "isr_one", "under_min_isr", "acknowledged_by_one"
 WEAKER = ("observed", "derived", "bounded", "unknown")
