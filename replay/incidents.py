@@ -156,7 +156,6 @@ class Ledger:
 
     def append(self, row: Row) -> None:
         """Note an `append` event."""
-        self.produced = self.produced or row["source_line"] is not None
         if row["duplicate"] or row["next_offset"] is None or row["base_offset"] is None:
             return
         key = (row["leader_epoch"], row["base_offset"])
