@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replay.encoding import CONSUMER, OFFSET_OUT_OF_RANGE
 from replay.incidents import BATCHES_KEPT
 from replay.slots import Slots, common
 from replay.state import NONE
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from replay.findings import Finding
     from replay.state import Ints
 
-OFFSET_OUT_OF_RANGE = 1
-CONSUMER = -1
 COLUMNS = (
     "kind", "seq", "ts", "broker_id", "leader_id", "leader_epoch", "client_id", "fetch_offset", "next_offset", "bytes",
     "response_hw", "error_code", "run_count", "diverging_end_offset",
