@@ -1,4 +1,4 @@
-"""Fetches of one tenure: each follower's and each consumer connection's own order, as operations for the merge."""
+"""Followers' fetches of one tenure: each follower's own order, as operations for the merge."""
 
 from __future__ import annotations
 

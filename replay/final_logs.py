@@ -149,10 +149,9 @@ class FinalLogs:
         believed = [Slots(*span) for span in lost_slots(spans_of(s, led), held, known_from(s, led))]
         out = []
         for batch, _ in ledger.within(believed):
-            newer = [
-                span for span in held if span.epoch > batch.epoch
-            ]  # an older one: the dump is older than the batch
-            covered = [span for span in newer if span.first <= batch.base and batch.end <= span.end]
+            # Where an older epoch's records stand, the dump is older than the batch.
+            newer = [span for span in held if span.epoch > batch.epoch]
+            covered = any(span.first <= batch.base and batch.end <= span.end for span in newer)
             if covered and is_answered(batch):
                 out.append(Slots(batch.epoch, batch.base, batch.end))
         return joined(out)
@@ -160,7 +159,7 @@ class FinalLogs:
 
 def is_answered(batch: Batch) -> bool:
     """Whether a line tells that the batch was answered without error, and evidence where it ends."""
-    return batch.known and batch.sure and batch.answer is not None and batch.answer[1] == 0
+    return batch.known and batch.sure and batch.answer is not None and batch.answer.error == 0
 
 
 def elections(leaderships: Iterable[dict[str, Any]]) -> dict[int, Any]:
