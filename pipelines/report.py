@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pipelines import report_text
 from pipelines.coverage import HOLES, SOURCE_TESTS, not_covered
 from pipelines.delta_io import sql_string
+from replay.explanations import counted
 from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
@@ -118,25 +119,27 @@ def _verdict(
     }
     has_requests = any("request log" in broker["sources"] for broker in coverage)
     if sure:
-        verdict, headline = "lost", f"{_of(sure, 'acknowledged record')} lost in {_of(len(hit), 'partition')}"
+        verdict, headline = "lost", f"{counted(sure, 'acknowledged record')} lost in {counted(len(hit), 'partition')}"
     elif unknown:
         verdict = "unknown"
-        headline = f"Cannot tell how much was lost in {_of(len(losing), 'partition')}: acknowledgements unknown"
+        headline = f"Cannot tell how much was lost in {counted(len(losing), 'partition')}: acknowledgements unknown"
     elif possible:
         verdict = "possible"
-        headline = f"Up to {_of(possible, 'acknowledged record')} may be lost in {_of(len(losing), 'partition')}"
+        headline = (
+            f"Up to {counted(possible, 'acknowledged record')} may be lost in {counted(len(losing), 'partition')}"
+        )
     elif not tables["replication_events"]:
         verdict, headline = "unknown", "Cannot tell: the recording holds nothing about replication"
     elif unconfirmed:
         verdict = "unacknowledged"
         headline = (
-            f"Nothing surely acknowledged was lost; {_of(unconfirmed, 'lost record')} answered to clients that had "
-            f"given up, in {_of(len(losing), 'partition')}"
+            f"Nothing surely acknowledged was lost; {counted(unconfirmed, 'lost record')} answered to clients that had "
+            f"given up, in {counted(len(losing), 'partition')}"
         )
     elif incidents:
         verdict = "unacknowledged"
         headline = (
-            f"Nothing acknowledged was lost, but committed or consumed records in {_of(len(losing), 'partition')}"
+            f"Nothing acknowledged was lost, but committed or consumed records in {counted(len(losing), 'partition')}"
         )
     else:
         verdict = "nothing_lost"
@@ -149,10 +152,6 @@ def _verdict(
         "incidents_with_unknown_acknowledgements": unknown,
         "partitions_with_incidents": len(losing),
     }
-
-
-def _of(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _table_rows(warehouse: Warehouse, recording_id: str) -> dict[str, int]:

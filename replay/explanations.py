@@ -46,9 +46,9 @@ def listed(names: list[str]) -> str:
     return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more"
 
 
-def counted(records: int) -> str:
+def counted(count: int, noun: str = "record") -> str:
     """`1 record`, `2,048 records`."""
-    return f"{records:,} record{'' if records == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def offsets_of(found: Finding) -> str:
