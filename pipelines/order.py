@@ -16,8 +16,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from pipelines.coverage import coverage_of
+from pipelines.coverage import coverage_of, source_of_fact
 from pipelines.spark_schemas import spark_ddl, spark_type
+from replay.coverage import SERVER_LOG
 from replay.missing_lines import MissingLines
 from replay.order import EVENT_SCHEMA, order_partition
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING, PartitionFacts
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 NAMING_KINDS = ("topic_change", "role_change", "leader_and_isr")  # facts that may state a topic's name and id
 CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle")
-NOT_OWN_KINDS = ("segment_batch", "checkpoint", "topic_change", "broker_lifecycle")  # dumps; what answers state, too
 UNORDERED_KINDS = ("api", "leo_update")  # statements that neither the order nor its checks need
 
 
@@ -179,11 +179,8 @@ def standstills_of_brokers(facts: DataFrame) -> dict[int, list[tuple[int, int]]]
 
 def own_logs(facts: DataFrame) -> frozenset[int]:
     """Brokers of whose own log anything was read."""
-    lines = facts.where(
-        F.col("broker_id").isNotNull() & F.col("connection").isNull() & F.col("metadata_offset").isNull()
-    )
-    told = lines.where(~F.col("kind").isin(*NOT_OWN_KINDS)).select("broker_id").distinct()
-    return frozenset(row.broker_id for row in told.collect())
+    lines = facts.where(F.col("broker_id").isNotNull() & (source_of_fact() == SERVER_LOG))
+    return frozenset(row.broker_id for row in lines.select("broker_id").distinct().collect())
 
 
 def connection_ends(facts: DataFrame, standstills: dict[int, list[tuple[int, int]]]) -> dict[tuple[int, str], int]:

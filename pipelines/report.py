@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from pipelines import report_text
-from pipelines.coverage import HOLES, SOURCE_TESTS, not_covered
+from pipelines.coverage import HOLES, SOURCE_TESTS, not_covered, source_of_fact
 from pipelines.delta_io import sql_string
 from replay.explanations import counted
 from schemas.tables import REPLAY_TABLES
@@ -26,11 +26,7 @@ SEVERITY_ORDER: Final = ("S0", "S1", "S2", "S3")
 
 # The kinds of logs, as an operator knows them.
 SOURCES: Final = dict(
-    zip(
-        ("metadata dump", "request log", "segment dumps", "checkpoints", "server log"),
-        SOURCE_TESTS.values(),
-        strict=True,
-    )
+    zip(SOURCE_TESTS, ("metadata dump", "request log", "segment dumps", "checkpoints", "server log"), strict=True)
 )
 
 
@@ -263,19 +259,19 @@ def _run_with_rows(warehouse: Warehouse, recording_id: str, run_id: str | None, 
 
 def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
     """Per broker: which sources spoke, from when to when. Broker null: what belongs to none (the metadata dump)."""
-    source = F.coalesce(*(F.when(F.expr(test), F.lit(name)) for name, test in SOURCES.items()))
     rows = (
         warehouse.read("facts", recording_id)
         .groupBy("broker_id")
         .agg(
-            F.sort_array(F.collect_set(source)).alias("sources"),
+            F.collect_set(source_of_fact()).alias("sources"),
             F.min("ts").alias("first_ts"),
             F.max("ts").alias("last_ts"),
             F.count("*").alias("facts"),
         )
         .collect()
     )
-    return sorted((_plain(row) for row in rows), key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0))
+    told = [{**_plain(row), "sources": sorted(SOURCES[name] for name in row.sources)} for row in rows]
+    return sorted(told, key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0))
 
 
 def _holes(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.coverage import ANSWERED_KINDS
 from pipelines.order import (
     CLUSTER_KINDS,
     NAMING_KINDS,
-    NOT_OWN_KINDS,
     UNORDERED_KINDS,
     Cluster,
     cluster_rows,
@@ -79,7 +79,7 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
     for row in requests.aggregate([("ts", "max")]).to_pylist():
         ends[row["broker_id"], row["connection"]] = micros(row["ts_max"])
     silent = pc.and_(pc.is_null(lines["connection"]), pc.is_null(lines["metadata_offset"]))
-    own = lines.filter(pc.and_(silent, pc.invert(pc.is_in(lines["kind"], pa.array(NOT_OWN_KINDS)))))
+    own = lines.filter(pc.and_(silent, pc.invert(pc.is_in(lines["kind"], pa.array(ANSWERED_KINDS)))))
     config = getattr(manifest, "broker_config", {})
     names = ("kind", "client_id", "broker_id", "connection", "correlation_id", "ts", "total_us", "queue_us", "fact_id")
     asked = facts.filter(pc.is_valid(facts["connection"])).select(names)
