@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from facts_builder import gaps_in
 
 from pipelines.coverage import ANSWERED_KINDS
 from pipelines.order import (
@@ -20,7 +21,6 @@ from pipelines.order import (
 )
 from pipelines.parse.collect import collect
 from pipelines.recording import discover
-from replay.missing_lines import gaps_in
 from replay.partition import replay_partition
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING
 from replay.rows import METADATA_TOPIC, rows_of_facts
