@@ -232,7 +232,7 @@ def was_reset_out_of_range(found: Finding, story: Story) -> bool:
 
 
 def is_in_batch_of(election: Row, row: Row) -> bool:
-    """Whether the metadata log has a broker's change in the batch of the election that it brings, so behind it."""
+    """Whether a broker's change stands in the metadata log's batch of an election: one that brings it comes behind."""
     return row["metadata_offset"] is not None and bool(row["ts"] == election["ts"])
 
 
