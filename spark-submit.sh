@@ -122,9 +122,8 @@ use_environment() {
   export GX_ANALYTICS_ENABLED=false PYTHONHASHSEED=0
   SPARK_HOME=$("$venv/bin/python" -c 'import importlib.util as u; print(u.find_spec("pyspark").submodule_search_locations[0])')
   export SPARK_HOME
-  # Compiled code does not notice a change in a file it calls into: other sources, another cache.
-  NUMBA_CACHE_DIR=$cache/numba/$(cat "$here"/replay/*.py | sha256 | cut -c1-16)
-  export NUMBA_CACHE_DIR
+  # Compiled code of other sources (replay/code_cache.py) goes when it was not read for a month.
+  find "$here/replay/__pycache__" -path '*/rules-*' -type f -atime +30 -delete 2>/dev/null || true
 }
 
 set_up() { # [tests]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from pipelines.spark_schemas import spark_schema, spark_type
+from pipelines.spark_schemas import spark_ddl, spark_schema
 from replay.coverage import (
     BY_ITSELF,
     BY_OTHERS,
@@ -31,21 +31,24 @@ from schemas.model import INT64, TIMESTAMP
 from schemas.runs import COVERAGE
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
+ANSWERED_KINDS: Final = ("topic_change", "broker_lifecycle")  # a metadata answer states these, too
 # Which facts come from which source, first that fits.
 SOURCE_TESTS: Final = {
     METADATA: "metadata_offset IS NOT NULL",
     REQUEST_LOG: "connection IS NOT NULL",
     "segments": "kind = 'segment_batch'",
     "checkpoints": "kind = 'checkpoint'",
-    SERVER_LOG: "kind NOT IN ('topic_change', 'broker_lifecycle')",  # these a metadata answer states, too
+    SERVER_LOG: f"kind NOT IN {ANSWERED_KINDS}",
 }
 COVERAGE_COLUMNS: Final = (  # of the facts, that it is told from
     "kind", "broker_id", "source_file", "source_line", "ts", "connection", "correlation_id", "client_id", "total_us",
     "queue_us", "metadata_offset", "replica_id", "replicas", "isr",
 )  # fmt: skip
 HOLES: Final = ("missing", "lossy")  # states that say that something was there and is not in the logs
+WRITTEN: Final = (METADATA, REQUEST_LOG, SERVER_LOG)  # sources whose lines are counted
+FETCHED: Final = "kind = 'fetch' AND replica_id >= 0"
 SERVED: Final = "kind = 'remote_leo_update'"  # a leader's line about a fetch that it took
 WINDOW_SCHEMA: Final = pa.schema(  # times as microseconds: Python's own would lose the zone on their way
     [
@@ -76,10 +79,12 @@ def coverage_of(facts: DataFrame) -> Coverage:
     span = span_of(facts)
     if span is None:
         return Coverage([], missing)
-    ddl = ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in WINDOW_SCHEMA)
     brokers = heard(facts).groupBy("broker_id")
-    found = brokers.applyInArrow(lambda key, table: windows_of_group(key, table, missing, span), ddl)
+    schema = spark_ddl(WINDOW_SCHEMA)
+    found = brokers.applyInArrow(lambda key, table: windows_of_group(key, table, missing, span), schema)
     rows = [row.asDict() for row in found.collect()]
+    if all(row["broker_id"] is not None for row in rows):
+        rows += windows_of(None, [], missing, span)
     rows.sort(key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0, row["source"], row["start_ts"]))
     return Coverage(rows, with_windows(missing, rows))
 
@@ -109,29 +114,34 @@ def span_of(facts: DataFrame) -> tuple[int, int] | None:
     return next(((first, last) for first, last in spans if first is not None), None)
 
 
+def source_of_fact() -> Column:
+    """Which source a fact comes from, of `SOURCE_TESTS`; null where two might state it."""
+    return F.coalesce(*(F.when(F.expr(test), F.lit(name)) for name, test in SOURCE_TESTS.items()))
+
+
 def heard(facts: DataFrame) -> DataFrame:
-    """Second by second, what each broker wrote and what tells that it was at work; broker null: the metadata log."""
+    """Second by second, what each broker wrote and what tells that it was at work; broker null: the metadata log.
+
+    One pass: a fact is a line of its source, and may be a sign of others.
+    """
     stamp = F.unix_micros("ts")
-    second = F.floor(stamp / 1_000_000)
-    dated = facts.where(F.col("ts").isNotNull())
-    source = F.coalesce(*(F.when(F.expr(test), F.lit(name)) for name, test in SOURCE_TESTS.items()))
-    line = F.struct("source_file", "source_line")
-    own = dated.select(
-        "broker_id", source.alias("source"), stamp.alias("us"), second.alias("second"), line.alias("line")
+    own = F.when(source_of_fact().isin(*WRITTEN), told(source_of_fact(), F.col("broker_id")))
+    fetched = F.when(F.expr(FETCHED), told(F.lit(BY_OTHERS), F.col("replica_id")))
+    served = F.when(F.expr(SERVED), told(F.lit(BY_ITSELF), F.col("broker_id")))
+    named = F.array_union(F.coalesce("replicas", F.array()), F.coalesce("isr", F.array()))
+    members = F.transform(named, lambda broker: told(F.lit(MEMBER), broker))
+    everything = F.inline(F.concat(F.array_compact(F.array(own, fetched, served)), members))
+    when = (stamp.alias("us"), F.floor(stamp / 1_000_000).alias("second"))
+    rows = facts.where(F.col("ts").isNotNull()).select(everything, *when, "source_file", "source_line")
+    line = F.when(F.col("source").isin(*WRITTEN), F.struct("source_file", "source_line"))  # signs are not counted
+    return rows.groupBy("broker_id", "source", "second").agg(
+        F.min("us").alias("first"), F.max("us").alias("last"), F.count_distinct(line).alias("lines")
     )
-    told = own.where(F.col("source").isin(METADATA, REQUEST_LOG, SERVER_LOG))
-    sign = [stamp.alias("us"), second.alias("second"), line.alias("line")]
-    fetched = dated.where("kind = 'fetch' AND replica_id >= 0").select(
-        F.col("replica_id").alias("broker_id"), F.lit(BY_OTHERS).alias("source"), *sign
-    )
-    served = dated.where(SERVED).select("broker_id", F.lit(BY_ITSELF).alias("source"), *sign)
-    named = F.explode(F.array_union(F.coalesce("replicas", F.array()), F.coalesce("isr", F.array())))
-    members = dated.select(named.alias("broker_id"), F.lit(MEMBER).alias("source"), *sign)
-    metadata = dated.limit(1).select(F.lit(None).cast("int").alias("broker_id"), F.lit(MEMBER).alias("source"), *sign)
-    everything = told.unionByName(fetched).unionByName(served).unionByName(members).unionByName(metadata)
-    return everything.groupBy("broker_id", "source", "second").agg(
-        F.min("us").alias("first"), F.max("us").alias("last"), F.count_distinct("line").alias("lines")
-    )
+
+
+def told(source: Column, broker: Column) -> Column:
+    """That a source tells of a broker."""
+    return F.struct(source.alias("source"), broker.alias("broker_id"))
 
 
 def windows_of_group(key: tuple[Any, ...], table: pa.Table, missing: MissingLines, span: tuple[int, int]) -> pa.Table:
@@ -154,9 +164,8 @@ def missing_requests(facts: DataFrame) -> MissingLines:
     place = ["broker_id", "connection"]
     users = requests.groupBy(*place).agg(F.min("client_id").alias("one"), F.max("client_id").alias("other"))
     forwarding = users.where("one <> other")
-    ddl = ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in GAP_SCHEMA)
     own = requests.join(F.broadcast(forwarding), on=place, how="left_anti")
-    gaps = own.distinct().groupBy("client_id").applyInArrow(gaps_of_group, ddl)
+    gaps = own.distinct().groupBy("client_id").applyInArrow(gaps_of_group, spark_ddl(GAP_SCHEMA))
     return missing_lines(Row(row.asDict()) for row in gaps.collect())
 
 

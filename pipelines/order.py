@@ -16,8 +16,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from pipelines.coverage import coverage_of
-from pipelines.spark_schemas import spark_type
+from pipelines.coverage import coverage_of, source_of_fact
+from pipelines.spark_schemas import spark_ddl, spark_type
+from replay.coverage import SERVER_LOG
 from replay.missing_lines import MissingLines
 from replay.order import EVENT_SCHEMA, order_partition
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING, PartitionFacts
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 NAMING_KINDS = ("topic_change", "role_change", "leader_and_isr")  # facts that may state a topic's name and id
 CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle")
-NOT_OWN_KINDS = ("segment_batch", "checkpoint", "topic_change", "broker_lifecycle")  # dumps; what answers state, too
 UNORDERED_KINDS = ("api", "leo_update")  # statements that neither the order nor its checks need
 
 
@@ -75,13 +75,8 @@ def order(
         everything.withColumn("topic", named)
         .where(~F.col("topic").isin(*METADATA_TOPIC))
         .groupBy("topic", "partition")
-        .applyInArrow(lambda key, table: order_group(key, table, cluster), event_ddl())
+        .applyInArrow(lambda key, table: order_group(key, table, cluster), spark_ddl(WITH_RECORDING))
     )
-
-
-def event_ddl() -> str:
-    """`replication_events` as Spark knows it."""
-    return ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in WITH_RECORDING)
 
 
 WITH_RECORDING = pa.schema([pa.field("recording_id", pa.string()), *EVENT_SCHEMA])
@@ -100,8 +95,8 @@ def rebuilt(fetches: DataFrame) -> DataFrame:
     opened = F.when(F.col("session_epoch") == 0, F.coalesce("response_session_id", F.lit(0))).otherwise(F.lit(0))
     session = F.when(F.col("session_epoch") > 0, F.coalesce("session_id", F.lit(0))).otherwise(opened)
     alone = F.when(session == 0, F.col("connection")).otherwise(F.lit(""))
-    ddl = ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in SESSION_SCHEMA)
-    return fetches.groupBy("broker_id", session.alias("session"), alone.alias("alone")).applyInArrow(rebuild_group, ddl)
+    sessions = fetches.groupBy("broker_id", session.alias("session"), alone.alias("alone"))
+    return sessions.applyInArrow(rebuild_group, spark_ddl(SESSION_SCHEMA))
 
 
 def rebuild_group(table: pa.Table) -> pa.Table:
@@ -184,11 +179,8 @@ def standstills_of_brokers(facts: DataFrame) -> dict[int, list[tuple[int, int]]]
 
 def own_logs(facts: DataFrame) -> frozenset[int]:
     """Brokers of whose own log anything was read."""
-    lines = facts.where(
-        F.col("broker_id").isNotNull() & F.col("connection").isNull() & F.col("metadata_offset").isNull()
-    )
-    told = lines.where(~F.col("kind").isin(*NOT_OWN_KINDS)).select("broker_id").distinct()
-    return frozenset(row.broker_id for row in told.collect())
+    lines = facts.where(F.col("broker_id").isNotNull() & (source_of_fact() == SERVER_LOG))
+    return frozenset(row.broker_id for row in lines.select("broker_id").distinct().collect())
 
 
 def connection_ends(facts: DataFrame, standstills: dict[int, list[tuple[int, int]]]) -> dict[tuple[int, str], int]:

@@ -8,7 +8,7 @@ what all their columns together would be, which every row would carry through Sp
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping  # noqa: TC003 - Spark reads the annotations at run time
+from collections.abc import Iterable, Iterator, Mapping  # noqa: TC003 - Spark reads the annotations at run time
 from functools import cache
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.spark_schemas import spark_ddl
 from replay.partition import PartitionReplay
 from schemas.model import PARTITION_KEY
 from schemas.tables import REPLAY_TABLES, TABLES
@@ -54,7 +55,7 @@ def replay(spark: SparkSession, events: DataFrame, settings: Mapping[str, Any]) 
     return ordered.mapInArrow(replay_partitions, spark_ddl(TAGGED))
 
 
-def replay_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def replay_partitions(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     """Whole partitions, one after the other, each in seq order -> their rows, those of many in one batch."""
     kept: defaultdict[str, list[pa.Table]] = defaultdict(list)
     count = 0
@@ -74,7 +75,7 @@ def together(kept: defaultdict[str, list[pa.Table]]) -> Iterator[pa.RecordBatch]
         yield from tagged(name, pa.concat_tables(kept.pop(name)).combine_chunks()).to_batches()
 
 
-def replayed(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
+def replayed(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
     """Rows of each partition's tables. That Spark keeps the sort is its planner's habit, not its promise: checked."""
     running: PartitionReplay | None = None
     ended: set[tuple[Any, ...]] = set()

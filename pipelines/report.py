@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from pipelines import report_text
-from pipelines.coverage import HOLES, SOURCE_TESTS, not_covered
+from pipelines.coverage import HOLES, SOURCE_TESTS, not_covered, source_of_fact
 from pipelines.delta_io import sql_string
+from replay.explanations import counted
 from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
@@ -25,11 +26,7 @@ SEVERITY_ORDER: Final = ("S0", "S1", "S2", "S3")
 
 # The kinds of logs, as an operator knows them.
 SOURCES: Final = dict(
-    zip(
-        ("metadata dump", "request log", "segment dumps", "checkpoints", "server log"),
-        SOURCE_TESTS.values(),
-        strict=True,
-    )
+    zip(SOURCE_TESTS, ("metadata dump", "request log", "segment dumps", "checkpoints", "server log"), strict=True)
 )
 
 
@@ -118,25 +115,27 @@ def _verdict(
     }
     has_requests = any("request log" in broker["sources"] for broker in coverage)
     if sure:
-        verdict, headline = "lost", f"{_of(sure, 'acknowledged record')} lost in {_of(len(hit), 'partition')}"
+        verdict, headline = "lost", f"{counted(sure, 'acknowledged record')} lost in {counted(len(hit), 'partition')}"
     elif unknown:
         verdict = "unknown"
-        headline = f"Cannot tell how much was lost in {_of(len(losing), 'partition')}: acknowledgements unknown"
+        headline = f"Cannot tell how much was lost in {counted(len(losing), 'partition')}: acknowledgements unknown"
     elif possible:
         verdict = "possible"
-        headline = f"Up to {_of(possible, 'acknowledged record')} may be lost in {_of(len(losing), 'partition')}"
+        headline = (
+            f"Up to {counted(possible, 'acknowledged record')} may be lost in {counted(len(losing), 'partition')}"
+        )
     elif not tables["replication_events"]:
         verdict, headline = "unknown", "Cannot tell: the recording holds nothing about replication"
     elif unconfirmed:
         verdict = "unacknowledged"
         headline = (
-            f"Nothing surely acknowledged was lost; {_of(unconfirmed, 'lost record')} answered to clients that had "
-            f"given up, in {_of(len(losing), 'partition')}"
+            f"Nothing surely acknowledged was lost; {counted(unconfirmed, 'lost record')} answered to clients that had "
+            f"given up, in {counted(len(losing), 'partition')}"
         )
     elif incidents:
         verdict = "unacknowledged"
         headline = (
-            f"Nothing acknowledged was lost, but committed or consumed records in {_of(len(losing), 'partition')}"
+            f"Nothing acknowledged was lost, but committed or consumed records in {counted(len(losing), 'partition')}"
         )
     else:
         verdict = "nothing_lost"
@@ -149,10 +148,6 @@ def _verdict(
         "incidents_with_unknown_acknowledgements": unknown,
         "partitions_with_incidents": len(losing),
     }
-
-
-def _of(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _table_rows(warehouse: Warehouse, recording_id: str) -> dict[str, int]:
@@ -264,19 +259,19 @@ def _run_with_rows(warehouse: Warehouse, recording_id: str, run_id: str | None, 
 
 def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
     """Per broker: which sources spoke, from when to when. Broker null: what belongs to none (the metadata dump)."""
-    source = F.coalesce(*(F.when(F.expr(test), F.lit(name)) for name, test in SOURCES.items()))
     rows = (
         warehouse.read("facts", recording_id)
         .groupBy("broker_id")
         .agg(
-            F.sort_array(F.collect_set(source)).alias("sources"),
+            F.collect_set(source_of_fact()).alias("sources"),
             F.min("ts").alias("first_ts"),
             F.max("ts").alias("last_ts"),
             F.count("*").alias("facts"),
         )
         .collect()
     )
-    return sorted((_plain(row) for row in rows), key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0))
+    told = [{**_plain(row), "sources": sorted(SOURCES[name] for name in row.sources)} for row in rows]
+    return sorted(told, key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0))
 
 
 def _holes(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:

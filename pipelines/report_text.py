@@ -9,6 +9,8 @@ import html
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from replay.explanations import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
@@ -140,11 +142,6 @@ def _notes(findings: dict[str, Any]) -> list[str]:
     if unknown and findings["verdict"] == "lost":
         notes.append(f"Of {unknown} more losses the acknowledgements are unknown.")
     return notes
-
-
-def counted(records: int) -> str:
-    """`1 record`, `2,048 records`."""
-    return f"{records:,} record{'' if records == 1 else 's'}"
 
 
 def _incident_lines(incident: dict[str, Any]) -> list[str]:

@@ -32,6 +32,11 @@ def spark_type(arrow_type: pa.DataType) -> T.DataType:
     return _SCALARS[arrow_type]
 
 
+def spark_ddl(schema: pa.Schema) -> str:
+    """An Arrow schema as Spark takes it for what a grouped function returns."""
+    return ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in schema)
+
+
 def spark_schema(table: Table) -> T.StructType:
     """The Spark schema of a table: same names and order, nullability kept, comments where Delta shows them."""
     return T.StructType(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from replay.drafts import Draft, Operation
+from replay.encoding import NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT
 from replay.extents import Extents, append_lines
 from replay.fetch_chains import timing
 from replay.merge import OP_ACK, OP_APPEND
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from replay.rows import Row
     from replay.spine import Tenure
 
-NOT_LEADER, TIMED_OUT, NOT_ENOUGH_AFTER_APPEND = 6, 7, 20
 LEAST_BATCH_BYTES, LEAST_RECORD_BYTES = 61, 7  # RECORD_BATCH_OVERHEAD; a record without key and value
-APPENDED_YET_FAILED = (NOT_LEADER, TIMED_OUT, NOT_ENOUGH_AFTER_APPEND)
+APPENDED_YET_FAILED = (NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ def was_appended(row: Row) -> bool:
     return (
         (row["base_offset"] if row["base_offset"] is not None else -1) >= 0
         or bool(row["remote_us"])
-        or error == NOT_ENOUGH_AFTER_APPEND
+        or error == NOT_ENOUGH_REPLICAS_AFTER_APPEND
     )
 
 

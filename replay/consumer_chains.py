@@ -6,9 +6,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from replay.drafts import Draft, Operation
+from replay.encoding import CONSUMER
 from replay.fetch_chains import asked, run_fields, run_window
 from replay.merge import OP_READ
-from replay.partition_facts import CONSUMER
 from replay.windows import completion_window, local_window, phases
 
 if TYPE_CHECKING:

@@ -17,7 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.encode import numbers
-from replay.incidents import BATCHES_KEPT, Slots, common
+from replay.encoding import CONSUMER, OFFSET_OUT_OF_RANGE
+from replay.incidents import BATCHES_KEPT
+from replay.slots import Slots, common
 from replay.state import NONE, UNSET
 
 if TYPE_CHECKING:
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from replay.findings import Finding
     from replay.state import Bools, Ints
 
-OFFSET_OUT_OF_RANGE = 1
-CONSUMER = -1
 ROW = ("seq", "ts", "broker_id", "leader_epoch", "client_id", "run_count")  # of an event that is told of
 QUESTION = (*ROW, "error_code", "diverging_end_offset")
 Event = dict[str, Any]

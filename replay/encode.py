@@ -43,7 +43,8 @@ def numbers(column: pa.ChunkedArray, missing: int) -> Ints:
         column = column.cast(pa.int64())
     if column.null_count:
         column = column.fill_null(missing)
-    return column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    found: Ints = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return found
 
 
 def codes(column: pa.ChunkedArray, table: dict[str, int], missing: int) -> Ints:

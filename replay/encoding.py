@@ -1,6 +1,7 @@
 """The integer form of an event and of the rows that leave the kernel: columns of int64 matrices.
 
 Text, sets and nulls stay outside: brokers are dense indices, sets are bit masks, a missing value is `UNSET`.
+The protocol's own numbers stand here as well, by Kafka's names.
 """
 
 from __future__ import annotations
@@ -48,6 +49,14 @@ FETCH_LEFT_OUT = KIND["fetch_left_out"]
     E_LO,  # earliest that it can have happened
 ) = range(26)
 EVENT_WIDTH = 26
+
+CONSUMER = -1  # replica id of a fetch that is none of a replica's
+
+# Errors of answers (org.apache.kafka.common.protocol.Errors).
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT = 1, 3, 6, 7
+REPLICA_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS_AFTER_APPEND, INVALID_REQUEST, OPERATION_NOT_ATTEMPTED = 9, 20, 42, 55
+KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, UNKNOWN_TOPIC_ID = 56, 74, 95, 100
+INCONSISTENT_TOPIC_ID, INELIGIBLE_REPLICA, NEW_LEADER_ELECTED = 103, 107, 108
 
 LOG_CREATED = "created"  # log_load: made anew where the broker had one
 STORAGE_FAILED = "storage_failure"  # observation: the log directory failed

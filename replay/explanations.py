@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from replay.mechanisms import deciding_election, elections_since, end_as_loaded, gone_or_stopping, is_last_election
+from replay.mechanisms import (
+    deciding_election,
+    end_as_loaded,
+    end_of,
+    gone_or_stopping,
+    is_last_election,
+    unclean_election,
+)
 from replay.spine import micros
 
 if TYPE_CHECKING:
@@ -39,9 +46,9 @@ def listed(names: list[str]) -> str:
     return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more"
 
 
-def counted(records: int) -> str:
+def counted(count: int, noun: str = "record") -> str:
     """`1 record`, `2,048 records`."""
-    return f"{records:,} record{'' if records == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def offsets_of(found: Finding) -> str:
@@ -121,8 +128,8 @@ def why(found: Finding, story: Story) -> str:
 
 def came_back(found: Finding, story: Story) -> str:
     """The last replica of the ISR, back with less."""
-    loaded = end_as_loaded(found, story) or {}
-    end = loaded.get("leo", loaded.get("leo_after", found.heir.start))
+    loaded = end_as_loaded(found, story)
+    end = found.heir.start if loaded is None else end_of(loaded)
     return (
         f"Broker {found.old.leader} went down, came back with a log that ended at {end} instead of {found.old.leo}, "
         f"and was elected again at {moment(found.decision['ts']).removeprefix('At ')} "
@@ -132,7 +139,7 @@ def came_back(found: Finding, story: Story) -> str:
 
 def elected_unclean(found: Finding, story: Story) -> str:
     """A leader from outside the ISR, which may have handed over since."""
-    election = next((r for r in elections_since(found, story) if r["election"] == "unclean"), None) or found.decision
+    election = unclean_election(found, story)
     isr = story.isr_at(found.old.seq - 1)
     outside = f"which was outside the ISR {isr}," if isr else f"which had never had {them(found)},"
     if is_last_election(found, election):

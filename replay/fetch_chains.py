@@ -1,4 +1,4 @@
-"""Fetches of one tenure: each follower's and each consumer connection's own order, as operations for the merge."""
+"""Followers' fetches of one tenure: each follower's own order, as operations for the merge."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from replay.chains import role_operations
 from replay.drafts import Draft, Operation
+from replay.encoding import OFFSET_OUT_OF_RANGE
 from replay.isr_requests import Joins, with_expansions
 from replay.merge import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
 from replay.partition_facts import Fetch, PartitionFacts, was_accepted
@@ -39,8 +40,6 @@ ASKED = (
     "log_start_offset",
     "error_code",
 )
-
-OFFSET_OUT_OF_RANGE = 1
 
 
 def asked(row: Row) -> dict[str, Any]:

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from replay.encoding import DUMP_DIFFERS
-from replay.incidents import Slots, known_from, lost_slots, spans_of
+from replay.slots import Slots, joined, known_from, lost_slots, spans_of
 from replay.spine import micros
 from replay.state import ASSIGNED, BOUNDED, ROLE_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from replay.incidents import Batch, Ledger, Row
+    from replay.incidents import Batch, Ledger
     from replay.state import State
+    from replay.story import Row
 
 
 @dataclass(slots=True)
@@ -148,10 +149,9 @@ class FinalLogs:
         believed = [Slots(*span) for span in lost_slots(spans_of(s, led), held, known_from(s, led))]
         out = []
         for batch, _ in ledger.within(believed):
-            newer = [
-                span for span in held if span.epoch > batch.epoch
-            ]  # an older one: the dump is older than the batch
-            covered = [span for span in newer if span.first <= batch.base and batch.end <= span.end]
+            # Where an older epoch's records stand, the dump is older than the batch.
+            newer = [span for span in held if span.epoch > batch.epoch]
+            covered = any(span.first <= batch.base and batch.end <= span.end for span in newer)
             if covered and is_answered(batch):
                 out.append(Slots(batch.epoch, batch.base, batch.end))
         return joined(out)
@@ -159,18 +159,7 @@ class FinalLogs:
 
 def is_answered(batch: Batch) -> bool:
     """Whether a line tells that the batch was answered without error, and evidence where it ends."""
-    return batch.known and batch.sure and batch.answer is not None and batch.answer[1] == 0
-
-
-def joined(slots: Iterable[Slots]) -> list[Slots]:
-    """Slots in order, neighbours of one epoch as one."""
-    out: list[Slots] = []
-    for one in sorted(slots):
-        if out and out[-1].epoch == one.epoch and out[-1].end == one.first:
-            out[-1] = out[-1]._replace(end=one.end)
-        else:
-            out.append(one)
-    return out
+    return batch.known and batch.sure and batch.answer is not None and batch.answer.error == 0
 
 
 def elections(leaderships: Iterable[dict[str, Any]]) -> dict[int, Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from replay.incidents import common, without
+from replay.slots import common, without
 
 if TYPE_CHECKING:
-    from replay.incidents import Ledger, Log, Slots
+    from replay.incidents import Ledger, Log
+    from replay.slots import Slots
     from replay.story import Row
 
 MATTERS = ("acked_all", "acked_one", "committed", "consumed", "acked_possible", "acked_unconfirmed")

@@ -16,11 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.encode import codes, numbers
-from replay.encoding import STORAGE_FAILED
+from replay.encoding import FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE, STORAGE_FAILED
 from replay.state import NONE, UNSET
 
 TRUNCATING, FETCHING, DELAYED, FAILED, THROTTLED = "truncating", "fetching", "delayed", "failed", "throttled"
-OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH = 1, 74
 STATE_KINDS = (
     "role_change", "log_load", "fetch_update", "fetch_left_out", "epoch_end_offset", "truncation", "observation",
 )  # fmt: skip

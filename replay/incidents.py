@@ -1,11 +1,10 @@
 """Which slots were lost, and what was in them: the accounting by slot (leader epoch, offset).
 
 At the end of each leader epoch the leader's log is what the partition held; the next leader's log is what it holds
-from then on. The slots of the first that the second does not have are gone, unless a later leader's log still has
-them: then they are back, and were not lost. What was acknowledged, committed
-or consumed among them is counted from the appends, answers and reads of the same slots; how they were lost is named in
-`mechanisms`. What the model leaves out: payloads, so a client's retry that brought the same record again elsewhere
-cannot be seen.
+from then on. The slots of the first that the second does not have (`slots`) are gone, unless a later leader's log still
+has them: then they are back, and were not lost. What was acknowledged, committed or consumed among them is counted from
+the appends, answers and reads of the same slots; how they were lost is named in `mechanisms`. What the model leaves
+out: payloads, so a client's retry that brought the same record again elsewhere cannot be seen.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.encode import codes, numbers
+from replay.slots import Slots, add_spans, common, overlap, spans_of
 from replay.spine import micros
 from replay.state import MIN_ISR, NONE, TRUE_HW, Bools, Ints, State
 from replay.story import source_of
@@ -26,21 +26,13 @@ from replay.story import source_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Row = dict[str, Any]
+    from replay.story import Row
 
 BATCHES_KEPT = 200_000  # at least so many, of those that every replica has
 COLUMNS = (
     "kind", "seq", "ts", "broker_id", "leader_epoch", "base_offset", "next_offset", "next_offset_evidence", "duplicate",
     "source_file", "source_line", "acks", "error_code", "client_id", "unconfirmed", "evidence", "fetch_offset",
 )  # fmt: skip
-
-
-class Slots(NamedTuple):
-    """Offsets [first, end) of one leader epoch; `end` None: open."""
-
-    epoch: int
-    first: int
-    end: int
 
 
 class Answer(NamedTuple):
@@ -81,85 +73,6 @@ class Log:
     evidence: int
     seq: int  # where it was looked at
     fetched: dict[int, int] = field(default_factory=dict)  # other replica -> LEO as this leader last knew it
-
-
-def spans_of(s: State, b: int) -> list[Slots]:
-    """The epoch cache of b as spans."""
-    n = int(s.cache_len[b])
-    starts = [int(v) for v in s.cache_start[b, :n]]
-    ends = [*starts[1:], int(s.leo[b])][:n]
-    return [
-        Slots(int(epoch), first, end)
-        for epoch, first, end in zip(s.cache_epoch[b, :n], starts, ends, strict=True)
-        if end > first
-    ]
-
-
-def known_from(s: State, b: int) -> int:
-    """Offset from which b's epoch cache tells of its log; what lies below is taken for held."""
-    return int(s.cache_start[b, 0]) if s.cache_len[b] else int(s.leo[b])
-
-
-def doubtful(s: State, b: int, slots: list[Slots]) -> list[Slots]:
-    """What of the slots b may hold or not: nothing says whose records its log has there."""
-    first, end = int(s.unsure_from[b]), int(s.unsure_until[b])
-    return [Slots(one.epoch, first, end) for one in slots] if first < end else []
-
-
-def lost_slots(old: list[Slots], new: list[Slots], floor: int) -> list[Slots]:
-    """Slots of `old` at `floor` or above that `new` does not hold: for each epoch, what lies beyond its end there."""
-    kept = {span.epoch: span.end for span in new}
-    out = []
-    for span in old:
-        first = max(span.first, floor, kept.get(span.epoch, span.first))
-        if first < span.end:
-            out.append(Slots(span.epoch, first, span.end))
-    return out
-
-
-def without(lost: list[Slots], told: list[Slots]) -> list[Slots]:
-    """Slots of `lost` that are not among those told of before: each stands in one incident."""
-    out = lost
-    for old in told:
-        rest = []
-        for slots in out:
-            if slots.epoch != old.epoch or old.end <= slots.first or slots.end <= old.first:
-                rest.append(slots)
-                continue
-            rest += [Slots(slots.epoch, slots.first, old.first)] if slots.first < old.first else []
-            rest += [Slots(slots.epoch, old.end, slots.end)] if old.end < slots.end else []
-        out = rest
-    return out
-
-
-def common(lost: list[Slots], held: list[Slots]) -> list[Slots]:
-    """Slots that are in both."""
-    return [
-        Slots(slots.epoch, max(slots.first, span.first), min(slots.end, span.end))
-        for slots in lost
-        for span in held
-        if slots.epoch == span.epoch and overlap(slots.first, slots.end, span)
-    ]
-
-
-def add_spans(spans: list[tuple[int, int]], first: Ints, end: Ints) -> None:
-    """Add [first, end) to the spans, one after the other: where it goes on with the last one, that one is longer."""
-    if spans:
-        since, reached = spans[-1]
-        until = np.maximum.accumulate(np.concatenate(([reached], end)))
-        if bool(((first <= until[:-1]) & (first >= since)).all()):
-            spans[-1] = (since, int(until[-1]))
-            return
-    for a, b in zip(first.tolist(), end.tolist(), strict=True):
-        if spans and spans[-1][0] <= a <= spans[-1][1]:
-            spans[-1] = (spans[-1][0], max(spans[-1][1], b))
-        else:
-            spans.append((a, b))
-
-
-def overlap(batch_first: int, batch_end: int, slots: Slots) -> int:
-    """How many offsets of [first, end) are among the slots."""
-    return max(0, min(batch_end, slots.end) - max(batch_first, slots.first))
 
 
 @dataclass(slots=True)
@@ -240,7 +153,6 @@ class Ledger:
 
     def append(self, row: Row) -> None:
         """Note an `append` event."""
-        self.produced = self.produced or row["source_line"] is not None
         if row["duplicate"] or row["next_offset"] is None or row["base_offset"] is None:
             return
         key = (row["leader_epoch"], row["base_offset"])

@@ -13,6 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from replay.drafts import Draft, Operation
+from replay.encoding import (
+    FENCED_LEADER_EPOCH,
+    INELIGIBLE_REPLICA,
+    INVALID_REQUEST,
+    INVALID_UPDATE_VERSION,
+    NEW_LEADER_ELECTED,
+    OPERATION_NOT_ATTEMPTED,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from replay.merge import OP_CONTROL
 from replay.spine import ISR_TAKEN_OVER, micros
 from replay.windows import (
@@ -35,21 +45,28 @@ if TYPE_CHECKING:
 SAME_CHANGE_US: Final = 2_000_000  # a leader that shrinks writes two lines, on a loaded host well apart
 OUT_OF_SYNC = re.compile(r"\(brokerId: (\d+), endOffset: (-?\d+)")
 EXPANDING = re.compile(r"Expanding ISR from ([\d,]*) to")
-RESET_ERRORS: Final = frozenset({55, 107})  # OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA
-FINAL_ERRORS: Final = frozenset({3, 42, 74, 95, 100, 108})
-# UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST, FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, UNKNOWN_TOPIC_ID,
-# NEW_LEADER_ELECTED
+RESET_ERRORS: Final = frozenset({OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA})
+FINAL_ERRORS: Final = frozenset(
+    {
+        UNKNOWN_TOPIC_OR_PARTITION,
+        INVALID_REQUEST,
+        FENCED_LEADER_EPOCH,
+        INVALID_UPDATE_VERSION,
+        UNKNOWN_TOPIC_ID,
+        NEW_LEADER_ELECTED,
+    }
+)
 WORDINGS: Final = (  # what a line about a rejected update says -> error code
-    ("OPERATION_NOT_ATTEMPTED", 55),
-    ("INELIGIBLE_REPLICA", 107),
-    ("leader epoch is old", 74),
-    ("old leader epoch", 74),  # 2.7-3.1
-    ("partition epoch is invalid", 95),
-    ("invalid version", 95),  # 2.7-3.1
-    ("request is invalid", 42),
-    ("about this topic or partition", 3),
-    ("about this topic", 100),
-    ("removed from the replica set", 108),
+    ("OPERATION_NOT_ATTEMPTED", OPERATION_NOT_ATTEMPTED),
+    ("INELIGIBLE_REPLICA", INELIGIBLE_REPLICA),
+    ("leader epoch is old", FENCED_LEADER_EPOCH),
+    ("old leader epoch", FENCED_LEADER_EPOCH),  # 2.7-3.1
+    ("partition epoch is invalid", INVALID_UPDATE_VERSION),
+    ("invalid version", INVALID_UPDATE_VERSION),  # 2.7-3.1
+    ("request is invalid", INVALID_REQUEST),
+    ("about this topic or partition", UNKNOWN_TOPIC_OR_PARTITION),
+    ("about this topic", UNKNOWN_TOPIC_ID),
+    ("removed from the replica set", NEW_LEADER_ELECTED),
     ("unexpected", -1),
 )
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import numba
 
+from replay.code_cache import keep
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -17,6 +19,7 @@ R = TypeVar("R")
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile on first call and keep the machine code in NUMBA_CACHE_DIR."""
-    result: Callable[P, R] = numba.njit(cache=True)(function)
+    """Compile on first call, and keep the machine code (`code_cache`)."""
+    result: Callable[P, R] = numba.njit()(function)
+    keep(result)
     return result

@@ -8,7 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.encoding import LOG_CREATED
-from replay.mechanisms import deciding_election, elections_since, end_as_loaded, was_made_anew
+from replay.mechanisms import (
+    deciding_election,
+    elections_since,
+    end_as_loaded,
+    end_of,
+    is_in_batch_of,
+    was_made_anew,
+)
 from replay.spine import micros
 
 if TYPE_CHECKING:
@@ -61,7 +68,7 @@ def link_of(row: Row, what: str, story: Story, place: float | None = None, weigh
 
 def shrinks_before(found: Finding, story: Story) -> list[Row]:
     """Committed ISR rows by which it shrank to what it was at the end of the old epoch, since it last grew."""
-    begun = next((row["seq"] for row in story.decisions if row["leader_epoch"] == found.old.epoch), 0)
+    begun = story.begun(found.old.epoch)
     rows = [
         row for row in story.isr if row["state"] == "committed" and row["isr_before"] and row["seq"] < found.old.seq
     ]
@@ -135,7 +142,7 @@ def broker_links(found: Finding, story: Story) -> Iterator[Link]:
 
     A fencing in the metadata log's batch of the election is told before it.
     """
-    begun = next((row["seq"] for row in story.decisions if row["leader_epoch"] == found.old.epoch), 0)
+    begun = story.begun(found.old.epoch)
     election = deciding_election(found, story)
     until = max(election["seq"], found.old.seq)
     with_election = {
@@ -143,7 +150,7 @@ def broker_links(found: Finding, story: Story) -> Iterator[Link]:
     }
     fenced = False
     for row in story.brokers:
-        together = row["metadata_offset"] is not None and row["ts"] == election["ts"]
+        together = is_in_batch_of(election, row)
         if row["broker_id"] != found.old.leader or row["seq"] < begun or (row["seq"] > until and not together):
             continue
         what = None
@@ -181,7 +188,7 @@ def storage_links(found: Finding, story: Story) -> Iterator[Link]:
         yield link_of(row, f"broker {row['broker_id']} {what}", story)
     loaded = end_as_loaded(found, story) if found.leader == found.old.leader else None
     if loaded is not None:
-        end = loaded["leo"] if "leo" in loaded else loaded["leo_after"]
+        end = end_of(loaded)
         what = f"broker {found.old.leader} started again: its log ended at {end}, before at {found.old.leo}"
         election = deciding_election(found, story)["seq"]
         yield link_of(loaded, what, story, min(loaded["seq"], election - HALF))

@@ -73,6 +73,11 @@ def end_as_loaded(found: Finding, story: Story) -> Row | None:
     return None
 
 
+def end_of(loaded: Row) -> int:
+    """Where a log ended as it was loaded: of `end_as_loaded`, which finds a load or a cut."""
+    return int(loaded["leo"] if "leo" in loaded else loaded["leo_after"])
+
+
 def led_again_with_less(found: Finding, story: Story) -> bool:
     """Whether the new leader is the old one, and its log lost its end while nobody else led (KIP-966)."""
     if found.leader != found.old.leader:
@@ -93,6 +98,11 @@ def was_elected_unclean(found: Finding, story: Story) -> bool:
     if deciding_election(found, story)["election"] == "unclean":
         return True
     return found.promised and any(row["election"] == "unclean" for row in elections_since(found, story))
+
+
+def unclean_election(found: Finding, story: Story) -> Row:
+    """The election by which a leader from outside came in; where no source calls one unclean, the new leader's."""
+    return next((row for row in elections_since(found, story) if row["election"] == "unclean"), found.decision)
 
 
 def must_have_been_unclean(found: Finding, story: Story) -> bool:
@@ -192,7 +202,7 @@ def rejoined_stale(found: Finding, story: Story) -> bool:
 
 def started_again(found: Finding, story: Story) -> Row | None:
     """The new leader's start within the old leader's epoch: its log loaded with less, or a new registration."""
-    begun = next((row["seq"] for row in story.decisions if row["leader_epoch"] == found.old.epoch), 0)
+    begun = story.begun(found.old.epoch)
     for row in story.loads:
         mine = row["broker_id"] == found.leader and begun < row["seq"] < found.heir.seq
         if mine and row["leo"] is not None and row["leo"] <= found.first:
@@ -221,6 +231,11 @@ def was_reset_out_of_range(found: Finding, story: Story) -> bool:
     return found.promised and cut_of_heir(found, story, "out_of_range") is not None
 
 
+def is_in_batch_of(election: Row, row: Row) -> bool:
+    """Whether a broker's change stands in the metadata log's batch of an election: one that brings it comes behind."""
+    return row["metadata_offset"] is not None and bool(row["ts"] == election["ts"])
+
+
 def gone_or_stopping(found: Finding, story: Story) -> tuple[Row | None, Row | None]:
     """Whether the old leader was gone as another was elected, or shutting down in order: the rows that say so.
 
@@ -230,7 +245,7 @@ def gone_or_stopping(found: Finding, story: Story) -> tuple[Row | None, Row | No
     gone: Row | None = None
     stopping: Row | None = None
     for row in story.brokers:
-        together = row["metadata_offset"] is not None and row["ts"] == election["ts"]
+        together = is_in_batch_of(election, row)
         if row["broker_id"] != found.old.leader or (row["seq"] > election["seq"] and not together):
             continue
         if row["in_controlled_shutdown"]:

@@ -14,18 +14,18 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from replay.rows import Row
 from replay.spine import micros
-from replay.windows import phases
 from schemas.model import BOOL, INT32, INT64, STRING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from replay.rows import Row
 
 Ints = np.ndarray
 
@@ -154,23 +154,6 @@ def ends_of(broker: Ints, taken: Ints, first: Ints, last: Ints) -> Ints:
         if np.all(ended[mine][:-1] <= begun[mine][1:]):  # one after the other: one client
             out[mine[:-1]] = begun[mine][1:]
     return out
-
-
-def gaps_in(facts: Iterable[Row]) -> MissingLines:
-    """Facts of request lines of a whole recording -> what is missing among them, in one go."""
-    clients: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    users: dict[tuple[int, str], set[str]] = defaultdict(set)
-    for row in facts:
-        if row["connection"] is not None and row["ts"] is not None:
-            names = {name: row[name] for name in ("broker_id", "connection", "correlation_id")}
-            request = {**names, "taken_us": phases(row).taken, "fetches": row["kind"] == FETCH}
-            clients[row["client_id"] or ""].append(request)
-            users[row["broker_id"], row["connection"]].add(row["client_id"] or "")
-    found: list[Row] = []
-    for one in sorted(clients):
-        own = [row for row in clients[one] if len(users[row["broker_id"], row["connection"]]) == 1]
-        found += map(Row, client_gaps(pa.Table.from_pylist(own, schema=REQUEST_SCHEMA)).to_pylist())
-    return missing_lines(found)
 
 
 class Gap(NamedTuple):

@@ -25,19 +25,7 @@ from replay.encode import brokers_of, encode
 from replay.final_logs import FinalLogs, elections
 from replay.findings import Finding, Heir
 from replay.follower_states import FollowerStates
-from replay.incidents import (
-    COLUMNS,
-    Ledger,
-    Log,
-    Slots,
-    doubtful,
-    floor_of,
-    known_from,
-    log_of,
-    lost_slots,
-    spans_of,
-    without,
-)
+from replay.incidents import COLUMNS, Ledger, Log, floor_of, log_of
 from replay.isr_rows import TOLD_KINDS, IsrRows, moves_of
 from replay.kernel import fold
 from replay.log_starts import start_columns
@@ -65,6 +53,7 @@ from replay.rounds import (
     round_columns,
     rounds_of,
 )
+from replay.slots import Slots, doubtful, known_from, lost_slots, spans_of, without
 from replay.state import (
     ASSIGNED,
     BOUNDED,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from replay.ballots import metadata_votes
 from replay.drafts import Draft
 from replay.elections import explain
+from replay.encoding import CONSUMER
 from replay.missing_lines import MissingLines
 from replay.profile import LATEST, default_lag_ms, parse_version
 from replay.roles import moment, roles_of
@@ -29,7 +30,6 @@ from replay.zookeeper_view import zookeeper_votes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-CONSUMER = -1
 DEFAULT_MIN_ISR = 1
 LAG_SETTING = "replica.lag.time.max.ms"
 MIN_ISR_SETTING = "min.insync.replicas"

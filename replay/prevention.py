@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from replay.loss_chains import shrinks_before
-from replay.mechanisms import elections_since
+from replay.mechanisms import unclean_election
 from replay.profile import LATEST, parse_version
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def against_unclean(mechanism: str, found: Finding, story: Story) -> Iterator[Se
     """Unclean elections, by setting or by request."""
     if mechanism != "unclean_election":
         return
-    row = next((r for r in elections_since(found, story) if r["election"] == "unclean"), found.decision)
+    row = unclean_election(found, story)
     old = found.old.leader
     if (row["trigger"] or "").startswith("an operator"):
         yield Setting(

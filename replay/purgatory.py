@@ -37,12 +37,20 @@ from replay.encoding import (
     E_TS,
     E_UNTIL,
     E_VALUE,
+    FENCED_LEADER_EPOCH,
     FETCH_LEFT_OUT,
     FETCH_READ,
     FETCH_UPDATE,
+    INCONSISTENT_TOPIC_ID,
     ISR_REQUEST,
+    KAFKA_STORAGE_ERROR,
     LOG_LOAD,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    REPLICA_NOT_AVAILABLE,
     ROLE_CHANGE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
 )
 from replay.jit import compiled
 from replay.state import BOUNDED, DERIVED, NONE, OBSERVED, ROLE_LEADER, UNKNOWN, UNSET, Ints, State
@@ -74,10 +82,6 @@ if TYPE_CHECKING:
     NOT_KNOWN,
 ) = range(len(COMPLETIONS))
 BY_FETCH, BY_APPEND, BY_ISR, BY_ROLE, BY_STATEMENT = range(len(COMMIT_CAUSES))
-
-# Errors of a fetch that waited (org.apache.kafka.common.protocol.Errors).
-OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER_ERROR, REPLICA_NOT_AVAILABLE = 1, 3, 6, 9
-STORAGE_ERROR, FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID = 56, 74, 100, 103
 
 CLOCK_SLACK_US = windows.STAMP_EARLY_US + windows.STAMP_LATE_US  # between two estimates on one broker's clock
 
@@ -370,15 +374,15 @@ def is_beyond_end(asked: Ints, saw: Ints) -> bool:
 @compiled
 def after_error(error: int) -> int:
     """What freed a parked fetch that was then refused (cases A to E of DelayedFetch.tryComplete)."""
-    if error == NOT_LEADER_ERROR:
+    if error == NOT_LEADER_OR_FOLLOWER:
         return NOT_LEADER
     if error == FENCED_LEADER_EPOCH:
         return FENCED_EPOCH
-    if error == STORAGE_ERROR:
+    if error == KAFKA_STORAGE_ERROR:
         return LOG_DIR_OFFLINE
-    if error in (UNKNOWN_TOPIC, REPLICA_NOT_AVAILABLE, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID):
+    if error in (UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID):
         return REPLICA_REMOVED
-    return TRUNCATED_LEADER if error == OUT_OF_RANGE else ERROR
+    return TRUNCATED_LEADER if error == OFFSET_OUT_OF_RANGE else ERROR
 
 
 @compiled

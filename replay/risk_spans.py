@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from replay import encoding as c
-from replay.incidents import spans_of
+from replay.slots import spans_of
 from replay.spine import micros
 from replay.state import BOUNDED, ROLE_LEADER
+from schemas.model import EVIDENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from replay.incidents import Row
     from replay.state import Ints, State
+    from replay.story import Row
 
 LEADERLESS, ISR_ONE, UNDER_MIN_ISR, BY_ONE = "leaderless", "isr_one", "under_min_isr", "acknowledged_by_one"
-WEAKER = ("observed", "derived", "bounded", "unknown")
 
 
 @dataclass(slots=True)
@@ -65,9 +65,7 @@ class RiskSpans:
         self.open: dict[str, dict[str, Any]] = {}
         self.rows: list[dict[str, Any]] = []
         self.appended = False  # whether any append is known
-        self.covered: int | None = (
-            None  # the furthest that a follower has, or the leader began with; None: not yet known
-        )
+        self.covered: int | None = None  # the furthest that a follower has, or the leader began with; not yet known
         self.leo = 0  # the leader's
 
     def decide(self, event: Row, s: State, brokers: Sequence[int]) -> None:
@@ -169,7 +167,7 @@ class RiskSpans:
         """A span ends."""
         span = self.open.pop(state)
         end = max(micros(event["ts"]), span["start_ts"])
-        weaker = max(span["evidence"], event["evidence"], key=WEAKER.index)
+        weaker = max(span["evidence"], event["evidence"], key=EVIDENCE.index)
         ended = {"end_ts": end, "end_seq": event["seq"], "ended_by": how, "next_epoch": self.now.epoch}
         self.add({**span, **ended, "evidence": weaker})
 
@@ -178,7 +176,7 @@ class RiskSpans:
         spans = [span]
         if span["first_alone"] is not None:
             seq, ts, evidence = span["first_alone"]
-            weaker = max(span["evidence"], evidence, key=WEAKER.index)
+            weaker = max(span["evidence"], evidence, key=EVIDENCE.index)
             spans.append({**span, "state": BY_ONE, "seq": seq, "start_ts": ts, "evidence": weaker})
         for one in spans:
             if one["end_ts"] is not None:

@@ -81,6 +81,10 @@ class Story:
         """Whether the metadata log of a KRaft controller is at hand."""
         return any(row["metadata_offset"] is not None for row in self.decisions)
 
+    def begun(self, epoch: int) -> int:
+        """Seq at which a leader epoch began; 0 where no decision of it is known."""
+        return next((row["seq"] for row in self.decisions if row["leader_epoch"] == epoch), 0)
+
     def decision_before(self, seq: int) -> Row | None:
         """The decision in force just before `seq`."""
         earlier = [row for row in self.decisions if row["seq"] < seq]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from made_history import SCHEMA, History
 from made_recording import MadeCluster
 
-from pipelines.spark_schemas import spark_type
+from pipelines.spark_schemas import spark_ddl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ class Bench:
         path = self.place / name
         if not path.exists():
             numbers = self.spark.range(shape.partitions).repartition(min(shape.partitions, 16))
-            made = numbers.mapInArrow(lambda batches: make_events(batches, shape), ddl(SCHEMA))
+            made = numbers.mapInArrow(lambda batches: make_events(batches, shape), spark_ddl(SCHEMA))
             made.write.format("delta").save(str(path))
         return str(path)
 
@@ -67,11 +67,6 @@ class Bench:
         path = self.place / name
         shutil.rmtree(path, ignore_errors=True)
         return path
-
-
-def ddl(schema: pa.Schema) -> str:
-    """An Arrow schema as Spark takes it."""
-    return ", ".join(f"`{one.name}` {spark_type(one.type).simpleString()}" for one in schema)
 
 
 def make_events(batches: Iterator[pa.RecordBatch], shape: Shape) -> Iterator[pa.RecordBatch]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from replay.missing_lines import gaps_in
+from replay.missing_lines import FETCH, REQUEST_SCHEMA, MissingLines, client_gaps, missing_lines
 from replay.order import order_partition
 from replay.partition_facts import PartitionFacts
 from replay.rows import Row, rows_of_facts
 from replay.sessions import SESSION_SCHEMA
+from replay.windows import phases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 START = datetime(2024, 5, 1, 3, 0, tzinfo=UTC)
 TOPIC, PARTITION = "orders", 0
@@ -120,6 +125,23 @@ class History:
     def events(self, rows: list[dict[str, Any]] | None = None, **settings: Any) -> pa.Table:
         """The history in replay order."""
         return order_partition(self.facts(rows, **settings))
+
+
+def gaps_in(facts: Iterable[Row]) -> MissingLines:
+    """Facts of request lines of a whole recording -> what is missing among them, as `pipelines.coverage` finds it."""
+    clients: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    users: dict[tuple[int, str], set[str]] = defaultdict(set)
+    for row in facts:
+        if row["connection"] is not None and row["ts"] is not None:
+            names = {name: row[name] for name in ("broker_id", "connection", "correlation_id")}
+            request = {**names, "taken_us": phases(row).taken, "fetches": row["kind"] == FETCH}
+            clients[row["client_id"] or ""].append(request)
+            users[row["broker_id"], row["connection"]].add(row["client_id"] or "")
+    found: list[Row] = []
+    for one in sorted(clients):
+        own = [row for row in clients[one] if len(users[row["broker_id"], row["connection"]]) == 1]
+        found += map(Row, client_gaps(pa.Table.from_pylist(own, schema=REQUEST_SCHEMA)).to_pylist())
+    return missing_lines(found)
 
 
 def of_kind(events: pa.Table, *kinds: str) -> list[Row]:

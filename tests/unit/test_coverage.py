@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from facts_builder import START, at
+from facts_builder import START, at, gaps_in
 
 from replay.coverage import (
     BY_ITSELF,
@@ -19,7 +19,7 @@ from replay.coverage import (
     windows_of,
     with_windows,
 )
-from replay.missing_lines import NEAR_US, MissingLines, gaps_in
+from replay.missing_lines import NEAR_US, MissingLines
 from replay.rows import Row
 
 CLIENT = "10.0.0.1:9092-10.0.0.{host}:{port}-0-0"

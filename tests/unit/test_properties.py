@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from cluster_model import IDS, LAG_MS, Cluster, Truth, moved
-from facts_builder import History
+from facts_builder import History, gaps_in
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from without_spark import tables_of
@@ -19,7 +19,6 @@ from without_spark import tables_of
 from replay import encoding as c
 from replay import kernel
 from replay.encode import brokers_of, encode
-from replay.missing_lines import gaps_in
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING
 from replay.profile import profile_named
 from replay.rows import Row

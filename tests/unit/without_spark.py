@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from facts_builder import gaps_in
 
+from pipelines.coverage import ANSWERED_KINDS
 from pipelines.order import (
     CLUSTER_KINDS,
     NAMING_KINDS,
-    NOT_OWN_KINDS,
     UNORDERED_KINDS,
     Cluster,
     cluster_rows,
@@ -20,7 +21,6 @@ from pipelines.order import (
 )
 from pipelines.parse.collect import collect
 from pipelines.recording import discover
-from replay.missing_lines import gaps_in
 from replay.partition import replay_partition
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING
 from replay.rows import METADATA_TOPIC, rows_of_facts
@@ -79,7 +79,7 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
     for row in requests.aggregate([("ts", "max")]).to_pylist():
         ends[row["broker_id"], row["connection"]] = micros(row["ts_max"])
     silent = pc.and_(pc.is_null(lines["connection"]), pc.is_null(lines["metadata_offset"]))
-    own = lines.filter(pc.and_(silent, pc.invert(pc.is_in(lines["kind"], pa.array(NOT_OWN_KINDS)))))
+    own = lines.filter(pc.and_(silent, pc.invert(pc.is_in(lines["kind"], pa.array(ANSWERED_KINDS)))))
     config = getattr(manifest, "broker_config", {})
     names = ("kind", "client_id", "broker_id", "connection", "correlation_id", "ts", "total_us", "queue_us", "fact_id")
     asked = facts.filter(pc.is_valid(facts["connection"])).select(names)
