@@ -254,5 +254,5 @@ for argument in "$@"; do
   esac
 done
 check_java
-ensure_set_up
+case $command in bench) ensure_set_up tests ;; *) ensure_set_up ;; esac
 submit "$job" "$@"

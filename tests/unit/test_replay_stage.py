@@ -1,0 +1,84 @@
+"""The replay stage between Spark's batches and the engine: partitions that share batches, tables that share columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from test_incidents import acks_one_failure
+
+from pipelines.replay import TAGGED, replay_partitions, slots
+from replay.partition import replay_partition
+from schemas.model import PARTITION_KEY
+from schemas.tables import REPLAY_TABLES
+
+if TYPE_CHECKING:
+    from facts_builder import History
+
+PARTITIONS = 5
+
+
+def numbered(history: History, partition: int) -> pa.Table:
+    """The events of a history, as of a partition of that number."""
+    events = history.events()
+    place = events.column_names.index("partition")
+    numbers = pa.array([partition] * len(events), events.schema.field(place).type)
+    named = events.set_column(place, events.schema.field(place), numbers)
+    return named.add_column(0, "recording_id", pa.array(["r"] * len(events), pa.string()))
+
+
+def alone(events: pa.Table) -> dict[str, list[object]]:
+    """One partition's rows by table, replayed by itself."""
+    key = {column.name: events.column(column.name)[0].as_py() for column in PARTITION_KEY}
+    found: dict[str, list[object]] = {}
+    for name, rows in replay_partition(key, [events]):
+        found.setdefault(name, []).extend(rows.to_pylist())
+    return found
+
+
+def rows_of(batches: list[pa.RecordBatch], name: str) -> list[object]:
+    """One table's rows out of the tagged stream."""
+    told = pa.Table.from_batches(batches, schema=TAGGED)
+    mine = told.filter(pc.equal(told.column("output"), name))
+    return mine.select([slot.name for slot in slots(name).values()]).rename_columns(list(slots(name))).to_pylist()
+
+
+@pytest.fixture(scope="module")
+def events() -> list[pa.Table]:
+    return [numbered(acks_one_failure(), number) for number in range(PARTITIONS)]
+
+
+@pytest.mark.parametrize("size", [7, 10_000])
+def test_partitions_that_share_batches_tell_what_each_tells_alone(events: list[pa.Table], size: int) -> None:
+    batches = pa.concat_tables(events).combine_chunks().to_batches(max_chunksize=size)
+    told = list(replay_partitions(iter(batches)))
+    apart = [alone(one) for one in events]
+    for table in REPLAY_TABLES:
+        assert rows_of(told, table.name) == [row for one in apart for row in one.get(table.name, [])], table.name
+    assert len(rows_of(told, "data_loss_incidents")) == PARTITIONS
+
+
+def test_small_partitions_share_the_batches_that_go_back(events: list[pa.Table]) -> None:
+    told = list(replay_partitions(pa.concat_tables(events).combine_chunks().to_batches()))
+    outputs = [batch.column("output")[0].as_py() for batch in told]
+    assert outputs == sorted(set(outputs))
+
+
+def test_events_out_of_order_are_refused(events: list[pa.Table]) -> None:
+    turned = events[0].take(list(range(len(events[0])))[::-1])
+    with pytest.raises(RuntimeError, match="seq order"):
+        list(replay_partitions(turned.combine_chunks().to_batches()))
+
+
+def test_a_partition_that_comes_in_two_parts_is_refused(events: list[pa.Table]) -> None:
+    parts = [events[0].slice(0, 5), events[1], events[0].slice(5)]
+    with pytest.raises(RuntimeError, match="seq order"):
+        list(replay_partitions(pa.concat_tables(parts).combine_chunks().to_batches()))
+
+
+def test_no_table_needs_a_column_of_its_own() -> None:
+    widest = max(len(table.columns) for table in REPLAY_TABLES)
+    apart = {column.name for table in REPLAY_TABLES for column in table.columns}
+    assert widest < len(TAGGED) < len(apart) / 2
