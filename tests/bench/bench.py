@@ -23,6 +23,7 @@ from replay_cases import (
     case_partitions,
     case_peers,
     case_replay,
+    case_sizes,
     case_skew,
     case_validation,
 )
@@ -47,6 +48,7 @@ CASES: dict[str, Callable[[Bench, int], list[Line]]] = {
     "skew": case_skew,
     "partitions": case_partitions,
     "validation": case_validation,
+    "sizes": case_sizes,
     "start": case_start,
 }
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from made_history import History
 from made_shape import Shape
 from measure import Cost, cost_of, side_by_side
-from workbench import ID, Line, against
+from workbench import ID, Line, against, folder_mb, shuffled_mb
 
 from pipelines import replay, validate
 from pipelines.delta_io import Warehouse
@@ -259,3 +259,23 @@ def case_validation(bench: Bench, events: int) -> list[Line]:
     checked = cost_of(lambda: validate.validate(bench.spark, warehouse, ID, "bench"))
     share = checked.wall / (checked.wall + replayed.wall)
     return [Line("validation / replay and validation", "share", share, "<= 0.2", checked, events / checked.wall)]
+
+
+def case_sizes(bench: Bench, events: int) -> list[Line]:
+    """What a million events are on disk and in the shuffle, before and after their replay."""
+    path = bench.events(Shape(events=events, partitions=100))
+    target = bench.fresh("sizes-out")
+    before = shuffled_mb(bench.spark)
+    cost = cost_of(partial(replay_all, bench, path, target))
+    sizes = {
+        "events, as a table": folder_mb(Path(path)),
+        "shuffled by the replay": shuffled_mb(bench.spark) - before,
+        "staged by the replay": folder_mb(target / "_staged"),
+        **{table.name: folder_mb(target / table.name) for table in REPLAY_TABLES},
+    }
+    sizes["all tables of the replay"] = sum(sizes[table.name] for table in REPLAY_TABLES)
+    return [
+        Line("sizes", name, None, "", cost, size / events * MILLION, "MB per million events")
+        for name, size in sizes.items()
+        if size / events * MILLION >= 1
+    ]

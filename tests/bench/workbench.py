@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from made_history import SCHEMA, History
 from made_recording import MadeCluster
@@ -86,3 +86,18 @@ def against(  # noqa: PLR0913, PLR0917 - a row of the table
         Line(case, one, ratio, bar, costs[one], amount / costs[one].wall, unit),
         Line(case, other, None, "", costs[other], amount / costs[other].wall, unit),
     ]
+
+
+def shuffled_mb(spark: SparkSession) -> float:
+    """What this session has written to shuffles so far."""
+    context: Any = spark.sparkContext
+    jvm = context._gateway
+    store = context._jsc.sc().statusStore()
+    nothing = jvm.new_array(jvm.jvm.double, 0)
+    stages = store.stageList(None, False, False, nothing, jvm.jvm.java.util.ArrayList())  # noqa: FBT003 - Java's
+    return float(sum(stages.apply(k).shuffleWriteBytes() for k in range(stages.size()))) / 1e6
+
+
+def folder_mb(folder: Path) -> float:
+    """What lies in a folder, all below it."""
+    return sum(one.stat().st_size for one in folder.rglob("*") if one.is_file()) / 1e6
