@@ -39,7 +39,7 @@ def brokers_of(events: pa.Table) -> list[int]:
 
 def numbers(column: pa.ChunkedArray, missing: int) -> Ints:
     """A numeric, boolean or time column as int64, nulls as `missing`."""
-    if pa.types.is_boolean(column.type) or pa.types.is_timestamp(column.type):
+    if column.type not in (pa.int32(), pa.int64()):
         column = column.cast(pa.int64())
     if column.null_count:
         column = column.fill_null(missing)
