@@ -7,7 +7,9 @@ partition in its session; then each partition's facts are ordered on their own. 
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -18,8 +20,9 @@ from pyspark.sql import functions as F
 
 from pipelines.coverage import coverage_of
 from pipelines.spark_schemas import spark_type
+from replay.event_rows import EVENT_SCHEMA
 from replay.missing_lines import MissingLines
-from replay.order import EVENT_SCHEMA, order_partition
+from replay.order import order_partition
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING, PartitionFacts
 from replay.rows import METADATA_TOPIC, Row, rows_of_facts
 from replay.sessions import SESSION_SCHEMA, rebuild_sessions
@@ -27,7 +30,7 @@ from replay.spine import micros
 from replay.standstill import AWAKE_US, STANDSTILL_US
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 NAMING_KINDS = ("topic_change", "role_change", "leader_and_isr")  # facts that may state a topic's name and id
 CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle")
@@ -211,7 +214,24 @@ def connection_ends(facts: DataFrame, standstills: dict[int, list[tuple[int, int
 
 def order_group(key: tuple[Any, ...], table: pa.Table, cluster: Cluster) -> pa.Table:
     """One topic name and partition: its incarnations, each ordered on its own."""
-    topic, partition = key[0].as_py(), key[1].as_py()
+    with without_cycles():
+        return order_incarnations(key[0].as_py(), key[1].as_py(), table, cluster)
+
+
+@contextmanager
+def without_cycles() -> Iterator[None]:
+    """Without the search for reference cycles: what the order is made of has none, and is looked through in vain."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def order_incarnations(topic: str, partition: int, table: pa.Table, cluster: Cluster) -> pa.Table:
+    """The incarnations of one partition, one after the other."""
     ids = cluster.created.get(topic, [])
     parts: dict[int, list[Row]] = defaultdict(list)
     for row in rows_of_facts(table):

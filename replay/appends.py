@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from replay.drafts import Draft, Operation
 from replay.extents import Extents, append_lines
-from replay.fetch_chains import timing
+from replay.fetch_chains import TIMING
 from replay.merge import OP_ACK, OP_APPEND
 from replay.partition_facts import was_accepted
 from replay.windows import Window, completion_window, local_window, phases
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from replay.spine import Tenure
 
 NOT_LEADER, TIMED_OUT, NOT_ENOUGH_AFTER_APPEND = 6, 7, 20
+PRODUCED = ("bytes", "acks", "error_code", "client_id")  # what an append and its answer repeat of the produce
 LEAST_BATCH_BYTES, LEAST_RECORD_BYTES = 61, 7  # RECORD_BATCH_OVERHEAD; a record without key and value
 APPENDED_YET_FAILED = (NOT_LEADER, TIMED_OUT, NOT_ENOUGH_AFTER_APPEND)
 
@@ -123,16 +124,11 @@ def ack_operation(
         "base_offset": base,
         "next_offset": end,
         "next_offset_evidence": evidence,
-        "bytes": row["bytes"],
-        "acks": row["acks"],
-        "error_code": row["error_code"],
-        "client_id": row["client_id"],
         "duplicate": duplicate,
         "unconfirmed": unconfirmed,
-        **timing(row),
         "evidence": "observed" if not unconfirmed or facts.has_own_log(tenure.leader) else "bounded",
     }
-    draft = Draft("ack", row, (window.lo, at.stamp, at.stamp + 1000), fields)
+    draft = Draft("ack", row, Window(window.lo, at.stamp, at.stamp + 1000), fields, (*PRODUCED, *TIMING))
     needed = end if row["acks"] == -1 and row["error_code"] == 0 else 0  # a retry waits for the HW as well
     return Operation(OP_ACK, window, [draft], hw=needed)
 
@@ -262,11 +258,9 @@ def append_operation(facts: PartitionFacts, tenure: Tenure, batch: Batch, before
         "base_offset": batch.base,
         "next_offset": batch.end,
         "next_offset_evidence": batch.evidence,
-        "bytes": row["bytes"] if row else None,
-        "acks": row["acks"] if row else None,
-        "error_code": row["error_code"] if row else None,
-        "client_id": row["client_id"] if row else None,
         "duplicate": False,
         "evidence": "observed" if row else "derived",
     }
-    return Operation(OP_APPEND, window, [Draft("append", row, window, fields)], offset=batch.end)
+    return Operation(
+        OP_APPEND, window, [Draft("append", row, window, fields, PRODUCED if row else ())], offset=batch.end
+    )

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from replay.drafts import Draft, Operation
-from replay.fetch_chains import asked, run_fields, run_window
+from replay.fetch_chains import ASKED, run_fields, run_window
 from replay.merge import OP_READ
 from replay.partition_facts import CONSUMER
 from replay.windows import completion_window, local_window, phases
@@ -58,11 +58,10 @@ def consumer_read(tenure: Tenure, row: Row, after: int | None) -> Operation:
         "leader_epoch": tenure.epoch,
         "replica_id": CONSUMER,
         "fetch_offset": row["fetch_offset"],
-        **asked(row),
     }
     if row["run_count"] is not None:
         window = run_window(row, at)
-        return Operation(OP_READ, window, [Draft("consumer_read", row, window, {**fields, **run_fields(row)})])
+        return Operation(OP_READ, window, [Draft("consumer_read", row, window, {**fields, **run_fields(row)}, ASKED)])
     delayed = bool(row["remote_us"])
     window = completion_window(at) if delayed else local_window(at)
     handed = row["bytes"] or 0
@@ -76,5 +75,5 @@ def consumer_read(tenure: Tenure, row: Row, after: int | None) -> Operation:
         "response_hw": hw,
         "evidence": "observed",
     }
-    draft = Draft("consumer_read", row, window, {**fields, **read})
+    draft = Draft("consumer_read", row, window, {**fields, **read}, ASKED)
     return Operation(OP_READ, window, [draft], hw=-1 if hw is None or by_follower else hw)

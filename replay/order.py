@@ -7,8 +7,7 @@ where the controller's decisions meet a leader's requests.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +16,8 @@ from replay.appends import append_chain, produces_by_tenure
 from replay.chains import control_chain, log_start_chains, role_drafts, storage_chain, witness_chain
 from replay.consumer_chains import consumer_chains
 from replay.encode import brokers_of, encode
+from replay.event_rows import EVENT_SCHEMA, table_of
 from replay.fetch_chains import follower_chains, left_out_chain
-from replay.identity import event_id
 from replay.isr_requests import expansions_of
 from replay.kernel import apply
 from replay.line_order import hw_by_lines
@@ -27,15 +26,10 @@ from replay.merge import OP_WIDTH, merge
 from replay.profile import profile_named
 from replay.state import new_state
 from replay.zookeeper_view import controller_chain, controller_drafts
-from schemas.events import REPLICATION_EVENTS
 
 if TYPE_CHECKING:
     from replay.drafts import Draft, Operation
     from replay.partition_facts import PartitionFacts
-
-EVENT_SCHEMA = pa.schema(
-    [f.with_nullable(nullable=True) for f in REPLICATION_EVENTS.arrow_schema if f.name != "recording_id"]
-)
 
 
 def order_partition(facts: PartitionFacts) -> pa.Table:
@@ -68,7 +62,7 @@ def last_of(opening: list[Draft], blocks: list[tuple[list[Draft], list[list[Oper
     ordered = (
         draft for heads, chains in blocks for draft in (*heads, *(d for c in chains for op in c for d in op.drafts))
     )
-    return max((draft.fields["ts"] for draft in (*opening, *ordered)), default=0)
+    return max((draft.window.est for draft in (*opening, *ordered)), default=0)
 
 
 def arrange(
@@ -88,9 +82,9 @@ def arrange(
                 firsts[-1].append(len(drafts))
                 drafts += op.drafts
         spans.append((first, last, chains, firsts))
-    table = table_of(facts, drafts)
+    table, place_of = table_of(facts, drafts)
     brokers = brokers_of(table)
-    events = encode(table, brokers)
+    events = encode(table, brokers)[place_of]
     profile = profile_named(facts.kafka_version, facts.inter_broker_protocol)
     state = new_state(len(brokers), min_isr=facts.min_insync_replicas, lag_us=facts.lag_us)
     rows: list[int] = list(range(len(opening)))
@@ -110,7 +104,7 @@ def arrange(
             if after_own:
                 mine[0], mine[1] = mine[1], mine[0]
             rows += mine
-    out = table.take(pa.array(rows, pa.int64()))
+    out = table.take(pa.array(place_of[rows]))
     place = out.schema.get_field_index("seq")
     return out.set_column(place, EVENT_SCHEMA.field("seq"), pa.array(np.arange(len(rows), dtype=np.int64)))
 
@@ -133,23 +127,3 @@ def operations(
             row += 1
         end.append(row)
     return ops, np.array(start, np.int64), np.array(end, np.int64), spans
-
-
-def table_of(facts: PartitionFacts, drafts: list[Draft]) -> pa.Table:
-    """Drafts as event rows, seq still null."""
-    columns: dict[str, list[Any]] = defaultdict(list)
-    names = [f.name for f in EVENT_SCHEMA]
-    common = facts.key
-    seen: dict[str, int] = {}
-    for draft in drafts:
-        fields = draft.fields
-        ident = event_id(facts, draft)
-        seen[ident] = seen.get(ident, -1) + 1
-        for name in names:
-            if name in common:
-                columns[name].append(common[name])
-            elif name == "event_id":
-                columns[name].append(ident if not seen[ident] else f"{ident}.{seen[ident]}")
-            else:
-                columns[name].append(fields.get(name))
-    return pa.table({f.name: pa.array(columns[f.name], f.type) for f in EVENT_SCHEMA}, schema=EVENT_SCHEMA)

@@ -23,7 +23,7 @@ from replay.sessions import LEFT_OUT
 from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import Interval, Standstills, is_unconfirmed
 from replay.versions import protocol_told, version_told
-from replay.windows import line_window, phases
+from replay.windows import Window, line_window, phases
 from replay.zookeeper_view import zookeeper_votes
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class PartitionFacts:
                 Draft(
                     "config_change",
                     row,
-                    (micros(row["ts"]),) * 3,
+                    Window(*(micros(row["ts"]),) * 3),
                     {
                         "min_insync_replicas": value,
                         "metadata_offset": row["metadata_offset"],
@@ -462,7 +462,7 @@ class PartitionFacts:
         return Draft(
             "config_change",
             None,
-            (at, at, at),
+            Window(at, at, at),
             {
                 "min_insync_replicas": self.min_insync_replicas,
                 "replica_lag_time_max_us": self.lag_us,
@@ -510,7 +510,7 @@ class PartitionFacts:
             if row["metadata_offset"] < self.decisions[0].row["metadata_offset"]:
                 before = last.get(row["subject_broker_id"], row)
                 fenced = row["fenced"] if row["fenced"] is not None else before["fenced"]
-                last[row["subject_broker_id"]] = Row({**row, "fenced": fenced})
+                last[row["subject_broker_id"]] = row.but(fenced=fenced)
         return [broker_draft(row) for _, row in sorted(last.items())]
 
 
@@ -542,7 +542,7 @@ def broker_draft(row: Row) -> Draft:
     return Draft(
         "broker_change",
         row,
-        (at, at, at),
+        Window(at, at, at),
         {
             "broker_id": row["subject_broker_id"],
             "broker_epoch": row["broker_epoch"],

@@ -68,9 +68,9 @@ class Tenure:
     decisions: list[Decision] = field(default_factory=list)
 
 
-def micros(stamp: Stamp) -> int:
-    """A UTC time in microseconds since 1970."""
-    return int(stamp.timestamp()) * 1_000_000 + stamp.microsecond
+def micros(stamp: Stamp | int) -> int:
+    """A UTC time in microseconds since 1970, as which rows have it already."""
+    return stamp if isinstance(stamp, int) else int(stamp.timestamp()) * 1_000_000 + stamp.microsecond
 
 
 def ints(values: list[int] | None) -> tuple[int, ...]:
