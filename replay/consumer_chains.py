@@ -12,23 +12,24 @@ from replay.partition_facts import CONSUMER
 from replay.windows import completion_window, local_window, phases
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from replay.partition_facts import PartitionFacts
     from replay.rows import Row
     from replay.spine import Tenure
 
 
-def consumer_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
+def consumer_chains(facts: PartitionFacts, tenure: Tenure) -> Iterator[Iterator[Operation]]:
     """Consumers' reads, a chain per connection. They change nothing, and show the HW."""
     chains: dict[str, list[Row]] = defaultdict(list)
     for row in facts.consumer_fetches.get(tenure.epoch, ()):
         chains[row["connection"] or ""].append(row)
-    out = []
     for connection in sorted(chains):
         rows = sorted(chains[connection], key=lambda r: r["correlation_id"] or 0)
         following = [r["fetch_offset"] for r in rows[1:]] + [None]
-        out.append([consumer_read(tenure, row, after) for row, after in zip(rows, following, strict=True)])
+        yield (consumer_read(tenure, row, after) for row, after in zip(rows, following, strict=True))
     questions = sorted(facts.consumer_questions.get(tenure.epoch, ()), key=lambda r: (phases(r).taken, r["fact_id"]))
-    return [*out, [consumer_question(tenure, row) for row in questions]]
+    yield (consumer_question(tenure, row) for row in questions)
 
 
 def consumer_question(tenure: Tenure, row: Row) -> Operation:

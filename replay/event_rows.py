@@ -1,27 +1,28 @@
 """Drafts as rows of `replication_events`, column by column.
 
 Drafts of one kind and shape that repeat facts of one kind are made together: what they repeat is taken from the facts'
-own Arrow columns, so that it never is an object; only what they say themselves is gathered from them.
+own Arrow columns, so that it never is an object; only what they say themselves is gathered from them. Drafts are made
+into columns as soon as there are some thousands, and forgotten: objects are few, however long a partition is.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.identity import event_ids
+from replay.identity import Namer, numbered
+from replay.merge import OP_WIDTH
 from replay.rows import places_of
 from schemas.events import REPLICATION_EVENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
-    from replay.drafts import Draft
+    from replay.drafts import Draft, Operation
     from replay.partition_facts import PartitionFacts
     from replay.state import Ints
 
@@ -29,37 +30,90 @@ EVENT_SCHEMA = pa.schema(
     [f.with_nullable(nullable=True) for f in REPLICATION_EVENTS.arrow_schema if f.name != "recording_id"]
 )
 SOURCE = ("source_file", "source_line", "ts_error_us")  # what every event repeats of its fact
+REQUEST = (("broker_id", pa.int32()), ("connection", pa.string()), ("correlation_id", pa.int64()))
 TIMES = ("ts_lo", "ts", "ts_hi")
+AT_ONCE = 20_000  # drafts that are made into columns together
 
 
-def table_of(facts: PartitionFacts, drafts: Sequence[Draft]) -> tuple[pa.Table, Ints]:
-    """Drafts as event rows, like ones together, seq still null; and where each draft's row stands."""
-    alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for place, draft in enumerate(drafts):
-        source = None if draft.row is None else id(draft.row.columns)
-        alike[draft.kind, source, draft.copied, tuple(draft.fields)].append(place)
-    parts = [columns_of([drafts[place] for place in places]) for places in alike.values()]
-    order = np.fromiter((place for places in alike.values() for place in places), np.int64, len(drafts))
-    sizes = [len(places) for places in alike.values()]
-    common = {name: pa.repeat(pa.scalar(value), len(drafts)) for name, value in facts.key.items()}
-    common["event_id"] = event_ids(facts, drafts).take(pa.array(order))
-    columns = []
-    for field in EVENT_SCHEMA:
-        if field.name in common:
-            columns.append(pa.chunked_array([common[field.name].cast(field.type)]))
-        elif any(field.name in part for part in parts):
-            chunks = [part.get(field.name, pa.nulls(size, field.type)) for part, size in zip(parts, sizes, strict=True)]
-            columns.append(pa.chunked_array([one for part in chunks for one in chunks_of(part)], field.type))
-        else:
-            columns.append(pa.chunked_array([pa.nulls(len(drafts), field.type)]))
-    found = np.empty(len(drafts), np.int64)
-    found[order] = np.arange(len(drafts))
-    return pa.Table.from_arrays(columns, schema=EVENT_SCHEMA).combine_chunks(), found
+class EventRows:
+    """Rows of one partition's events, in any order."""
+
+    def __init__(self, facts: PartitionFacts) -> None:
+        """No rows yet."""
+        self.key = facts.key
+        self.name = Namer(facts)
+        self.waiting: list[Draft] = []
+        self.parts: list[dict[str, pa.Array]] = []
+        self.places: list[Ints] = []  # of each part's rows, in the order in which drafts came
+        self.laid = 0
+        self.latest = 0  # latest time among them, microseconds
+
+    def __len__(self) -> int:
+        """How many drafts came."""
+        return self.laid + len(self.waiting)
+
+    def add(self, drafts: Iterable[Draft]) -> None:
+        """More rows."""
+        self.waiting += drafts
+        if len(self.waiting) >= AT_ONCE:
+            self.lay()
+
+    def add_chain(self, chain: Iterable[Operation], number: int) -> Ints:
+        """The rows of a chain of operations; returns the merge's matrix of them."""
+        columns: list[tuple[int, ...]] = []
+        found: list[Ints] = [np.zeros((0, OP_WIDTH), np.int64)]
+        for op in chain:
+            lo, est, hi = op.window
+            columns.append(
+                (op.type, number, lo, est, hi, len(self), len(op.drafts), op.offset, op.seen, op.hw, op.exact)
+            )
+            self.waiting += op.drafts
+            if len(self.waiting) >= AT_ONCE:
+                self.lay()
+                found.append(np.array(columns, np.int64))
+                columns = []
+        return np.concatenate([*found, np.array(columns, np.int64).reshape(-1, OP_WIDTH)])
+
+    def lay(self) -> None:
+        """Make what waits into columns."""
+        alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        for place, draft in enumerate(self.waiting):
+            source = None if draft.row is None else id(draft.row.columns)
+            alike[draft.kind, source, draft.copied, tuple(draft.fields)].append(place)
+        for places in alike.values():
+            drafts = [self.waiting[place] for place in places]
+            self.parts.append({**columns_of(drafts), "event_id": self.name.ids(drafts)})
+            self.places.append(np.array(places, np.int64) + self.laid)
+        self.latest = max(self.latest, max((draft.window[1] for draft in self.waiting), default=0))
+        self.laid += len(self.waiting)
+        self.waiting = []
+
+    def table(self) -> tuple[pa.Table, Ints]:
+        """All rows, seq still null; and where the row of each draft stands."""
+        self.lay()
+        found = np.empty(self.laid, np.int64)
+        order = np.concatenate([found[:0], *self.places])
+        found[order] = np.arange(self.laid)
+        columns = [self.column(field, order) for field in EVENT_SCHEMA]
+        return pa.Table.from_arrays(columns, schema=EVENT_SCHEMA), found
+
+    def column(self, field: pa.Field, order: Ints) -> pa.Array:
+        """One column of all rows."""
+        if field.name in self.key:
+            return pa.repeat(pa.scalar(self.key[field.name], field.type), self.laid)
+        if not any(field.name in part for part in self.parts):
+            return pa.nulls(self.laid, field.type)
+        pieces = [
+            part.pop(field.name) if field.name in part else pa.nulls(len(places), field.type)
+            for part, places in zip(self.parts, self.places, strict=True)
+        ]
+        column = pa.chunked_array([one for piece in pieces for one in chunks_of(piece)], field.type).combine_chunks()
+        return numbered(column, order) if field.name == "event_id" else column
 
 
-def chunks_of(part: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+def chunks_of(piece: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
     """A column's arrays."""
-    return part.chunks if isinstance(part, pa.ChunkedArray) else [part]
+    return piece.chunks if isinstance(piece, pa.ChunkedArray) else [piece]
 
 
 def columns_of(drafts: list[Draft]) -> dict[str, pa.Array]:
@@ -76,10 +130,8 @@ def columns_of(drafts: list[Draft]) -> dict[str, pa.Array]:
         for name in (*SOURCE, *first.copied):
             out[name] = columns.take(name, places, EVENT_SCHEMA.field(name).type)
         out["request_id"] = request_ids([columns.take(name, places, kind) for name, kind in REQUEST])
-    said = [draft.fields for draft in drafts]
-    for name in first.fields:
-        out[name] = typed([*map(itemgetter(name), said)], name)
-    return out
+    said = zip(*(draft.fields.values() for draft in drafts), strict=True)
+    return out | {name: typed(values, name) for name, values in zip(first.fields, said, strict=True)}
 
 
 def typed(values: Any, name: str) -> pa.Array:  # noqa: ANN401 - a list or an array
@@ -87,11 +139,7 @@ def typed(values: Any, name: str) -> pa.Array:  # noqa: ANN401 - a list or an ar
     return pa.array(values, EVENT_SCHEMA.field(name).type)
 
 
-REQUEST = (("broker_id", pa.int32()), ("connection", pa.string()), ("correlation_id", pa.int64()))
-
-
 def request_ids(parts: list[pa.Array]) -> pa.Array:
     """Broker, connection and correlation id as one text; null where a line is of no request."""
     broker, connection, number = (part.cast(pa.string()) for part in parts)
-    whole = pc.binary_join_element_wise(pc.fill_null(broker, "None"), pc.fill_null(connection, "None"), number, "/")
-    return whole.cast(pa.string())
+    return pc.binary_join_element_wise(pc.fill_null(broker, "None"), pc.fill_null(connection, "None"), number, "/")

@@ -23,6 +23,9 @@ from replay.windows import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from replay.isr_requests import Change
     from replay.rows import Row
 
 TIMING = ("queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us", "send_us")
@@ -47,27 +50,30 @@ APPLIED = ("log_start_offset",)  # what a follower takes over from the answer
 OFFSET_OUT_OF_RANGE = 1
 
 
-def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[list[Operation]]:
+def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> Iterator[Iterator[Operation]]:
     """Each follower's fetches from this leader, in its order, and what its own lines tell between them."""
-    out = []
     followers = facts.followers(tenure)
     silent = {broker for broker, epoch in facts.cuts if epoch == tenure.epoch} - followers
     for replica in sorted(followers | silent):
-        chain: list[Operation] = []
-        fetches = facts.fetches_of(replica, tenure)
-        waiting = role_operations(facts, tenure, replica)
-        places = places_among([fetch.row for fetch in fetches], waiting)
-        told = {row["offset"] for row in facts.cuts.get((replica, tenure.epoch), ())}
-        for place, fetch in enumerate(fetches):
-            while places and places[0] <= place:
-                chain.append(waiting.pop(0))
-                places.pop(0)
-            if not place and not told:
-                chain += untold_cut(facts, tenure, fetch)
-            fetched = fetch_operations(tenure, fetch, told)
-            chain += with_expansions(tenure, fetched, joins.get(replica, {}).get(place, ()))
-        out.append(chain + waiting)
-    return out
+        yield follower_chain(facts, tenure, replica, joins.get(replica, {}))
+
+
+def follower_chain(
+    facts: PartitionFacts, tenure: Tenure, replica: int, joins: dict[int, list[Change]]
+) -> Iterator[Operation]:
+    """One follower's chain. `joins`: by place of its fetch, what the leader asked for then."""
+    fetches = facts.fetches_of(replica, tenure)
+    waiting = role_operations(facts, tenure, replica)
+    places = places_among([fetch.row for fetch in fetches], waiting)
+    told = {row["offset"] for row in facts.cuts.get((replica, tenure.epoch), ())}
+    for place, fetch in enumerate(fetches):
+        while places and places[0] <= place:
+            yield waiting.pop(0)
+            places.pop(0)
+        if not place and not told:
+            yield from untold_cut(facts, tenure, fetch)
+        yield from with_expansions(tenure, fetch_operations(tenure, fetch, told), joins.get(place, ()))
+    yield from waiting
 
 
 def untold_cut(facts: PartitionFacts, tenure: Tenure, fetch: Fetch) -> list[Operation]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from replay.drafts import Draft
     from replay.partition_facts import PartitionFacts
 
+FACT = "fact_id"
 BETWEEN = "\x1f"
 ACTORS = ("broker_id", "replica_id")  # what names an event beside its fact
 INSERTED = (
@@ -41,23 +45,39 @@ def digest(*parts: object) -> str:
     return hashed(BETWEEN.join(map(text_of, parts)))
 
 
-def event_ids(facts: PartitionFacts, drafts: Sequence[Draft]) -> pa.Array:
-    """Hash of each event's fact, kind and partition; an inserted event is named by what it does.
+class Namer:
+    """Names one partition's events by hashes: of fact, kind and partition; of an inserted one what it does."""
 
-    Several of one name are numbered in their order.
-    """
-    heads: dict[str, str] = {}
-    seen: dict[str, int] = {}
-    found: list[str] = []
-    for draft in drafts:
-        row, fields = draft.row, draft.fields
-        head = heads.get(draft.kind)
-        if head is None:
-            where = (facts.topic, facts.incarnation, facts.partition, draft.kind)
-            head = heads[draft.kind] = BETWEEN.join(("", *map(text_of, where), ""))
-        named = INSERTED if row is None else ACTORS
-        tail = BETWEEN.join(map(text_of, map(fields.get, named)))
-        name = hashed(f"{'inserted' if row is None else row['fact_id']}{head}{tail}")
-        seen[name] = count = seen.get(name, -1) + 1
-        found.append(name if not count else f"{name}.{count}")
-    return pa.array(found, pa.string())
+    def __init__(self, facts: PartitionFacts) -> None:
+        """`facts`: of the partition."""
+        self.where = (facts.topic, facts.incarnation, facts.partition)
+
+    def ids(self, drafts: Sequence[Draft]) -> pa.Array:
+        """The names of events of one kind, all of facts or all inserted."""
+        where = BETWEEN.join(("", *map(text_of, (*self.where, drafts[0].kind)), ""))
+        inserted = drafts[0].row is None
+        named = INSERTED if inserted else ACTORS
+        tails: dict[tuple[Any, ...], str] = {}
+        found = []
+        for draft in drafts:
+            key = tuple(map(draft.fields.get, named))
+            if key not in tails:
+                tails[key] = where + BETWEEN.join(map(text_of, key))
+            found.append(hashed(("inserted" if draft.row is None else draft.row[FACT]) + tails[key]))
+        return pa.array(found, pa.string())
+
+
+def numbered(names: pa.Array, order: npt.NDArray[np.int64]) -> pa.Array:
+    """Several events of one name numbered in their `order`."""
+    encoded = names.dictionary_encode()
+    if len(encoded.dictionary) == len(names):
+        return names
+    codes = encoded.indices.to_numpy()
+    again = np.flatnonzero(np.bincount(codes)[codes] > 1)
+    texts = names.to_pylist()
+    seen: dict[int, int] = {}
+    for place in again[np.argsort(order[again])].tolist():
+        code = int(codes[place])
+        seen[code] = count = seen.get(code, -1) + 1
+        texts[place] += f".{count}" if count else ""
+    return pa.array(texts, pa.string())

@@ -17,7 +17,7 @@ from replay.drafts import Draft
 from replay.elections import explain
 from replay.missing_lines import MissingLines
 from replay.profile import LATEST, default_lag_ms, parse_version
-from replay.roles import moment, roles_of
+from replay.roles import KINDS, SIGN_KINDS, moment, roles_of
 from replay.rows import Row, is_by_replica
 from replay.sessions import LEFT_OUT
 from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
@@ -119,14 +119,18 @@ class PartitionFacts:
         else:
             zookeeper_votes(self.decisions, self.cluster, self.rows, version)
         explain(self.decisions, self.broker_changes())
-        self.tenures = tenures_of(self.decisions, self.rows)
-        roles = roles_of(self.rows)
+        self.tenures = tenures_of(self.decisions, self.by_kind["fetch"])
+        roles = roles_of(self.of_kinds(*KINDS, "leader_and_isr"), self.of_kinds(*SIGN_KINDS))
         self.role_lines, self.loads, self.rejoins = roles.lines, roles.loads, roles.rejoins
         self.cuts, self.storage_failures, self.log_starts = roles.cuts, roles.storage_failures, roles.log_starts
         self.index_leaders()
         self.give_epochs()
         self.index_tenures()
         self.find_starts()
+
+    def of_kinds(self, *kinds: str) -> list[Row]:
+        """The rows of some kinds, as they stand in `rows`."""
+        return [row for kind in sorted(kinds) for row in self.by_kind[kind]]
 
     @property
     def key(self) -> dict[str, Any]:

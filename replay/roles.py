@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from replay.rows import Row
 
 KINDS = ("role_change", "log_load", "truncation", "storage_failure", "log_start_change")
+SIGN_KINDS = ("fetch", "produce", "isr_update")
 CUT_CAUSES = {
     "high_watermark": "high_watermark",
     "leader_epoch": "leader_epoch",
@@ -47,13 +48,16 @@ def moment(row: Row) -> int:
     return row["taken_us"] if row["taken_us"] is not None else micros(row["ts"])
 
 
-def roles_of(rows: list[Row]) -> Roles:
-    """All lines of a partition -> by role."""
+def roles_of(rows: list[Row], signs_in: list[Row]) -> Roles:
+    """A partition's lines about roles (`KINDS`, and what the controller told) -> by role.
+
+    `signs_in`: rows that show brokers in roles (`SIGN_KINDS`).
+    """
     lines = [r for r in rows if r["kind"] in KINDS and r["ts"] is not None and r["broker_id"] is not None]
     lines += told_roles(rows, lines)
     lines.sort(key=lambda r: (r["broker_id"], moment(r), r["source_file"], r["source_line"]))
     found = Roles()
-    signs = role_signs(rows, {row["broker_id"] for row in lines if row["kind"] == "log_load"})
+    signs = role_signs(signs_in, {row["broker_id"] for row in lines if row["kind"] == "log_load"})
     for broker, own in groupby(lines, key=lambda r: r["broker_id"]):
         walk = Walk(found, broker, signs.get(broker, []))
         for row in own:
