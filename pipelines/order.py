@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections import defaultdict
+from collections.abc import Iterator  # noqa: TC003 - Spark reads the annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
@@ -22,7 +23,7 @@ from pipelines.coverage import coverage_of
 from pipelines.spark_schemas import spark_type
 from replay.event_rows import EVENT_SCHEMA
 from replay.missing_lines import MissingLines
-from replay.order import order_partition
+from replay.order import ordered
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING, PartitionFacts
 from replay.rows import METADATA_TOPIC, Row, rows_of_facts
 from replay.sessions import SESSION_SCHEMA, rebuild_sessions
@@ -30,7 +31,7 @@ from replay.spine import micros
 from replay.standstill import AWAKE_US, STANDSTILL_US
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 NAMING_KINDS = ("topic_change", "role_change", "leader_and_isr")  # facts that may state a topic's name and id
 CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle")
@@ -78,7 +79,7 @@ def order(
         everything.withColumn("topic", named)
         .where(~F.col("topic").isin(*METADATA_TOPIC))
         .groupBy("topic", "partition")
-        .applyInArrow(lambda key, table: order_group(key, table, cluster), event_ddl())
+        .applyInArrow(ordering(cluster), event_ddl())
     )
 
 
@@ -212,10 +213,27 @@ def connection_ends(facts: DataFrame, standstills: dict[int, list[tuple[int, int
     return {(row.broker_id, row.connection): row["last"] for row in last.collect()}
 
 
+def ordering(cluster: Cluster) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """What Spark calls for each partition; by its annotations Spark knows that it takes and gives batch by batch."""
+
+    def batches_of(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in order_pieces(key, batches, cluster):
+            yield from table.combine_chunks().to_batches()
+
+    return batches_of
+
+
 def order_group(key: tuple[Any, ...], table: pa.Table, cluster: Cluster) -> pa.Table:
-    """One topic name and partition: its incarnations, each ordered on its own."""
+    """One topic name and partition, all at once."""
+    return pa.concat_tables(order_pieces(key, table.to_batches(), cluster))
+
+
+def order_pieces(key: tuple[Any, ...], batches: Iterable[pa.RecordBatch], cluster: Cluster) -> Iterator[pa.Table]:
+    """One topic name and partition: its incarnations, each ordered on its own; events in pieces as they are taken."""
     with without_cycles():
-        return order_incarnations(key[0].as_py(), key[1].as_py(), table, cluster)
+        for events in order_incarnations(key[0].as_py(), key[1].as_py(), batches, cluster):
+            ident = pa.repeat(pa.scalar(cluster.recording_id, pa.string()), len(events))
+            yield events.add_column(0, WITH_RECORDING.field(0), ident)
 
 
 @contextmanager
@@ -230,20 +248,19 @@ def without_cycles() -> Iterator[None]:
             gc.enable()
 
 
-def order_incarnations(topic: str, partition: int, table: pa.Table, cluster: Cluster) -> pa.Table:
+def order_incarnations(
+    topic: str, partition: int, batches: Iterable[pa.RecordBatch], cluster: Cluster
+) -> Iterator[pa.Table]:
     """The incarnations of one partition, one after the other."""
     ids = cluster.created.get(topic, [])
-    parts: dict[int, list[Row]] = defaultdict(list)
-    for row in rows_of_facts(table):
-        parts[incarnation_of(row, ids, cluster)].append(row)
-    out = []
+    parts = by_incarnation(rows_of_facts(pa.Table.from_batches(batches)), ids, cluster)
     for incarnation in sorted(parts):
         facts = PartitionFacts(
             topic=topic,
             topic_id=ids[incarnation][1] if incarnation < len(ids) else None,
             incarnation=incarnation,
             partition=partition,
-            rows=parts[incarnation],
+            rows=parts.pop(incarnation),
             cluster=[row for row in cluster.rows if row["topic"] in (None, topic)],
             standstills=cluster.standstills,
             connection_ends=cluster.connection_ends,
@@ -253,10 +270,17 @@ def order_incarnations(topic: str, partition: int, table: pa.Table, cluster: Clu
             inter_broker_protocol=cluster.inter_broker_protocol,
             missing=cluster.missing,
         )
-        out.append(order_partition(facts))
-    events = pa.concat_tables(out) if out else EVENT_SCHEMA.empty_table()
-    ident = pa.array([cluster.recording_id] * len(events), pa.string())
-    return events.add_column(0, WITH_RECORDING.field(0), ident)
+        pieces = ordered(facts)
+        del facts
+        yield from pieces
+
+
+def by_incarnation(rows: Iterable[Row], ids: list[tuple[int, str]], cluster: Cluster) -> dict[int, list[Row]]:
+    """The facts of each incarnation."""
+    parts: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        parts[incarnation_of(row, ids, cluster)].append(row)
+    return parts
 
 
 def incarnation_of(row: Row, ids: list[tuple[int, str]], cluster: Cluster) -> int:

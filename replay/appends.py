@@ -9,7 +9,7 @@ which a line tells reaches no further towards it than its size can hold. The mod
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -92,7 +92,7 @@ def append_chain(facts: PartitionFacts, tenure: Tenure, produces: list[Row]) -> 
     acks: list[Operation] = []
     before: Operation | None = None
     for batch in batches:
-        operation = append_operation(facts, tenure, batch, before)
+        operation = append_operation(tenure, batch, before, extents)
         appends.append(operation)
         before = operation
         produce = batch.row
@@ -183,7 +183,7 @@ def lay_out(
     first = start[0] if start is not None else min(placed, default=marks[0])
     marks = [m for m in marks if m >= first]
     until = next_times(placed, marks)
-    waiting = list(floating)
+    waiting = deque(floating)
     batches: list[Batch] = []
     for place, base in enumerate(marks):
         after = marks[place + 1] if place + 1 < len(marks) else None
@@ -210,18 +210,18 @@ def next_times(placed: dict[int, Row], marks: list[int]) -> list[int]:
     return out
 
 
-def next_floating(waiting: list[Row], until: int) -> Row | None:
+def next_floating(waiting: deque[Row], until: int) -> Row | None:
     """The unplaced produce (acks=0, or failed after appending) that fits a hole, by time; None where none does."""
     if waiting and phases(waiting[0]).local <= until:
-        return waiting.pop(0)
+        return waiting.popleft()
     return None
 
 
-def split(base: int, after: int, row: Row | None, waiting: list[Row], *, until: int) -> list[Batch]:
+def split(base: int, after: int, row: Row | None, waiting: deque[Row], *, until: int) -> list[Batch]:
     """[base, after) as one batch, or as several where unplaced produces fall into it."""
     inside: list[Row] = []
     while waiting and phases(waiting[0]).local < until and len(inside) < after - base - 1:
-        inside.append(waiting.pop(0))
+        inside.append(waiting.popleft())
     if not inside:
         return [Batch(base, after, "derived", row)]
     rows = sorted([row, *inside] if row is not None else inside, key=lambda r: phases(r).local)
@@ -238,19 +238,15 @@ def split(base: int, after: int, row: Row | None, waiting: list[Row], *, until: 
     return out
 
 
-def append_operation(facts: PartitionFacts, tenure: Tenure, batch: Batch, before: Operation | None) -> Operation:
+def append_operation(tenure: Tenure, batch: Batch, before: Operation | None, extents: Extents) -> Operation:
     """A batch as the merge orders it; an inserted one may have come any time up to the fetch that shows it."""
     row = batch.row
     if row is not None:
         window = local_window(phases(row))
     else:
-        shown = [
-            phases(r).taken
-            for r in facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
-            if was_accepted(r) and r["fetch_offset"] >= batch.end
-        ]
+        shown = extents.fetched_by(batch.end)
         earliest = before.window.lo if before else (tenure.decisions[0].us if tenure.decisions else 0)
-        latest = min(shown, default=before.window.hi if before else earliest)
+        latest = shown if shown is not None else before.window.hi if before else earliest
         window = Window(min(earliest, latest), latest, latest)
     fields = {
         "broker_id": tenure.leader,

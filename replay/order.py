@@ -16,7 +16,7 @@ from replay.appends import append_chain, produces_by_tenure
 from replay.chains import control_chain, log_start_chains, role_drafts, storage_chain, witness_chain
 from replay.consumer_chains import consumer_chains
 from replay.encode import brokers_of, encode
-from replay.event_rows import EVENT_SCHEMA, EventRows
+from replay.event_rows import AT_ONCE, EVENT_SCHEMA, EventRows
 from replay.fetch_chains import follower_chains, left_out_chain
 from replay.isr_requests import expansions_of
 from replay.kernel import apply
@@ -37,8 +37,30 @@ if TYPE_CHECKING:
     from replay.state import Ints
 
 
+SEQ = EVENT_SCHEMA.get_field_index("seq")
+
+
 def order_partition(facts: PartitionFacts) -> pa.Table:
     """One partition incarnation's facts -> `replication_events` rows (without recording_id), in replay order."""
+    return pa.concat_tables(ordered(facts))
+
+
+def ordered(facts: PartitionFacts) -> Iterator[pa.Table]:
+    """The same piece by piece, at least one; of the facts nothing is kept meanwhile."""
+    table, places = arranged(facts)
+    del facts
+    for first in range(0, max(len(places), 1), AT_ONCE):
+        piece = pa.array(places[first : first + AT_ONCE])
+        columns = [
+            column.slice(first, len(piece)) if column.null_count == len(table) else column.take(piece)
+            for column in table.columns
+        ]
+        columns[SEQ] = pa.chunked_array([pa.array(np.arange(first, first + len(piece), dtype=np.int64))])
+        yield pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def arranged(facts: PartitionFacts) -> tuple[pa.Table, Ints]:
+    """All events of a partition, seq still null, and in which order they stand."""
     rows = EventRows(facts)
     computed = hw_by_lines(facts, profile_named(facts.kafka_version, facts.inter_broker_protocol))
     produces = produces_by_tenure(facts)
@@ -57,7 +79,8 @@ def order_partition(facts: PartitionFacts) -> pa.Table:
     rows.lay()
     rows.add([*facts.removal_drafts(), *dump_drafts(facts, rows.latest)])
     spans.append(Span(len(rows), []))
-    return arrange(facts, rows, spans)
+    table, found = rows.table()
+    return table, found[arrange(facts, table, found, spans)]
 
 
 class Span(NamedTuple):
@@ -83,9 +106,8 @@ def chains_of(
     yield left_out_chain(facts, tenure)
 
 
-def arrange(facts: PartitionFacts, rows: EventRows, spans: list[Span]) -> pa.Table:
-    """Merge each tenure on the encoded rows, and lay the rows out in the order found."""
-    table, found = rows.table()
+def arrange(facts: PartitionFacts, table: pa.Table, found: Ints, spans: list[Span]) -> Ints:
+    """The order of all drafts, each tenure merged on the encoded rows. `found`: where each draft's row stands."""
     brokers = brokers_of(table)
     events = encode(table, brokers)[found]
     profile = profile_named(facts.kafka_version, facts.inter_broker_protocol)
@@ -103,9 +125,7 @@ def arrange(facts: PartitionFacts, rows: EventRows, spans: list[Span]) -> pa.Tab
             merged = rows_in_order(ops, *merge(state, profile, events, ops, np.append(0, ends[:-1]), ends))
             order.append(merged)
             begin += len(merged)
-    place = EVENT_SCHEMA.get_field_index("seq")
-    out = taken(table, pa.array(found[np.concatenate(order)]))
-    return out.set_column(place, EVENT_SCHEMA.field("seq"), pa.array(np.arange(len(out), dtype=np.int64)))
+    return np.concatenate(order)
 
 
 def rows_in_order(ops: Ints, sequence: Ints, swapped: Ints) -> Ints:
@@ -116,9 +136,3 @@ def rows_in_order(ops: Ints, sequence: Ints, swapped: Ints) -> Ints:
     own = begins[swapped == 1]
     out[own], out[own + 1] = out[own + 1], out[own]
     return out
-
-
-def taken(table: pa.Table, places: pa.Array) -> pa.Table:
-    """All rows in another order; a column that is null throughout stays what it is."""
-    columns = [column if column.null_count == len(table) else column.take(places) for column in table.columns]
-    return pa.Table.from_arrays(columns, schema=table.schema)

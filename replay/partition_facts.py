@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.ballots import metadata_votes
@@ -88,7 +88,7 @@ class PartitionFacts:
     log_starts: dict[tuple[int, int], list[Row]] = field(default_factory=dict)
     storage_failures: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))  # by leader epoch
     rejoins: dict[tuple[int, int], list[tuple[Row, Row]]] = field(default_factory=lambda: defaultdict(list))
-    leads: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    leads: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)  # since when, rising, which epoch
     starts: dict[int, tuple[int, str]] = field(default_factory=dict)
     follower_fetches: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     consumer_fetches: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
@@ -230,8 +230,8 @@ class PartitionFacts:
         return {int(replica) for partition, _, replica in pairs if int(partition) == self.partition}
 
     def index_leaders(self) -> None:
-        """For each broker, its tenures as (since when on its clock, epoch), rising."""
-        self.leads = defaultdict(list)
+        """For each broker, since when on its clock it led in which epoch. A later epoch ends an earlier one."""
+        leads: dict[int, list[tuple[int, int]]] = defaultdict(list)
         first_fetch: dict[tuple[int, int], int] = {}
         for row in self.by_kind["fetch"]:
             if row["error_code"] == 0 and is_by_replica(row):
@@ -248,7 +248,10 @@ class PartitionFacts:
                 since = tenure.decisions[0].us
             else:
                 since = first_fetch.get((tenure.leader, tenure.epoch), 0)
-            self.leads[tenure.leader].append((since, tenure.epoch))
+            leads[tenure.leader].append((since, tenure.epoch))
+        for broker, spans in leads.items():
+            latest = list(accumulate((since for since, _ in reversed(spans)), min))[::-1]
+            self.leads[broker] = (latest, [epoch for _, epoch in spans])
 
     def give_epochs(self) -> None:
         """Fetches up to version 8 (inter-broker protocol before 2.1) name no leader epoch: it is the leader's then."""
@@ -307,11 +310,10 @@ class PartitionFacts:
 
     def epoch_at(self, broker: int, us: int) -> int | None:
         """Leader epoch in which `broker` served a request at `us` of its clock; None where it never led."""
-        spans = self.leads.get(broker)
-        if not spans:
+        if broker not in self.leads:
             return None
-        found = [epoch for since, epoch in spans if since <= us]
-        return found[-1] if found else spans[0][1]
+        since, epochs = self.leads[broker]
+        return epochs[max(bisect_right(since, us) - 1, 0)]
 
     def is_unconfirmed(self, row: Row) -> bool:
         """Whether the answer of this produce may have reached nobody (`standstill`)."""
