@@ -7,7 +7,10 @@ partition in its session; then each partition's facts are ordered on their own. 
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
+from collections.abc import Iterator  # noqa: TC003 - Spark reads the annotations
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -19,8 +22,9 @@ from pyspark.sql import functions as F
 from pipelines.coverage import coverage_of, source_of_fact
 from pipelines.spark_schemas import spark_ddl, spark_type
 from replay.coverage import SERVER_LOG
+from replay.event_rows import EVENT_SCHEMA
 from replay.missing_lines import MissingLines
-from replay.order import EVENT_SCHEMA, order_partition
+from replay.order import ordered
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING, PartitionFacts
 from replay.rows import METADATA_TOPIC, Row, rows_of_facts
 from replay.sessions import SESSION_SCHEMA, rebuild_sessions
@@ -28,7 +32,7 @@ from replay.spine import micros
 from replay.standstill import AWAKE_US, STANDSTILL_US
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 NAMING_KINDS = ("topic_change", "role_change", "leader_and_isr")  # facts that may state a topic's name and id
 CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle")
@@ -75,7 +79,7 @@ def order(
         everything.withColumn("topic", named)
         .where(~F.col("topic").isin(*METADATA_TOPIC))
         .groupBy("topic", "partition")
-        .applyInArrow(lambda key, table: order_group(key, table, cluster), spark_ddl(WITH_RECORDING))
+        .applyInArrow(ordering(cluster), spark_ddl(WITH_RECORDING))
     )
 
 
@@ -201,21 +205,54 @@ def connection_ends(facts: DataFrame, standstills: dict[int, list[tuple[int, int
     return {(row.broker_id, row.connection): row["last"] for row in last.collect()}
 
 
+def ordering(cluster: Cluster) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """What Spark calls for each partition; by its annotations Spark knows that it takes and gives batch by batch."""
+
+    def batches_of(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in order_pieces(key, batches, cluster):
+            yield from table.combine_chunks().to_batches()
+
+    return batches_of
+
+
 def order_group(key: tuple[Any, ...], table: pa.Table, cluster: Cluster) -> pa.Table:
-    """One topic name and partition: its incarnations, each ordered on its own."""
-    topic, partition = key[0].as_py(), key[1].as_py()
+    """One topic name and partition, all at once."""
+    return pa.concat_tables(order_pieces(key, table.to_batches(), cluster))
+
+
+def order_pieces(key: tuple[Any, ...], batches: Iterable[pa.RecordBatch], cluster: Cluster) -> Iterator[pa.Table]:
+    """One topic name and partition: its incarnations, each ordered on its own; events in pieces as they are taken."""
+    with without_cycles():
+        for events in order_incarnations(key[0].as_py(), key[1].as_py(), batches, cluster):
+            ident = pa.repeat(pa.scalar(cluster.recording_id, pa.string()), len(events))
+            yield events.add_column(0, WITH_RECORDING.field(0), ident)
+
+
+@contextmanager
+def without_cycles() -> Iterator[None]:
+    """Without the search for reference cycles: what the order is made of has none, and is looked through in vain."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def order_incarnations(
+    topic: str, partition: int, batches: Iterable[pa.RecordBatch], cluster: Cluster
+) -> Iterator[pa.Table]:
+    """The incarnations of one partition, one after the other."""
     ids = cluster.created.get(topic, [])
-    parts: dict[int, list[Row]] = defaultdict(list)
-    for row in rows_of_facts(table):
-        parts[incarnation_of(row, ids, cluster)].append(row)
-    out = []
+    parts = by_incarnation(rows_of_facts(pa.Table.from_batches(batches)), ids, cluster)
     for incarnation in sorted(parts):
         facts = PartitionFacts(
             topic=topic,
             topic_id=ids[incarnation][1] if incarnation < len(ids) else None,
             incarnation=incarnation,
             partition=partition,
-            rows=parts[incarnation],
+            rows=parts.pop(incarnation),
             cluster=[row for row in cluster.rows if row["topic"] in (None, topic)],
             standstills=cluster.standstills,
             connection_ends=cluster.connection_ends,
@@ -225,10 +262,17 @@ def order_group(key: tuple[Any, ...], table: pa.Table, cluster: Cluster) -> pa.T
             inter_broker_protocol=cluster.inter_broker_protocol,
             missing=cluster.missing,
         )
-        out.append(order_partition(facts))
-    events = pa.concat_tables(out) if out else EVENT_SCHEMA.empty_table()
-    ident = pa.array([cluster.recording_id] * len(events), pa.string())
-    return events.add_column(0, WITH_RECORDING.field(0), ident)
+        pieces = ordered(facts)
+        del facts
+        yield from pieces
+
+
+def by_incarnation(rows: Iterable[Row], ids: list[tuple[int, str]], cluster: Cluster) -> dict[int, list[Row]]:
+    """The facts of each incarnation."""
+    parts: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        parts[incarnation_of(row, ids, cluster)].append(row)
+    return parts
 
 
 def incarnation_of(row: Row, ids: list[tuple[int, str]], cluster: Cluster) -> int:

@@ -9,14 +9,14 @@ which a line tells reaches no further towards it than its size can hold. The mod
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from replay.drafts import Draft, Operation
 from replay.encoding import NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT
 from replay.extents import Extents, append_lines
-from replay.fetch_chains import timing
+from replay.fetch_chains import TIMING
 from replay.merge import OP_ACK, OP_APPEND
 from replay.partition_facts import was_accepted
 from replay.windows import Window, completion_window, local_window, phases
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from replay.rows import Row
     from replay.spine import Tenure
 
+PRODUCED = ("bytes", "acks", "error_code", "client_id")  # what an append and its answer repeat of the produce
 LEAST_BATCH_BYTES, LEAST_RECORD_BYTES = 61, 7  # RECORD_BATCH_OVERHEAD; a record without key and value
 APPENDED_YET_FAILED = (NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
@@ -91,7 +92,7 @@ def append_chain(facts: PartitionFacts, tenure: Tenure, produces: list[Row]) -> 
     acks: list[Operation] = []
     before: Operation | None = None
     for batch in batches:
-        operation = append_operation(facts, tenure, batch, before)
+        operation = append_operation(tenure, batch, before, extents)
         appends.append(operation)
         before = operation
         produce = batch.row
@@ -123,16 +124,11 @@ def ack_operation(
         "base_offset": base,
         "next_offset": end,
         "next_offset_evidence": evidence,
-        "bytes": row["bytes"],
-        "acks": row["acks"],
-        "error_code": row["error_code"],
-        "client_id": row["client_id"],
         "duplicate": duplicate,
         "unconfirmed": unconfirmed,
-        **timing(row),
         "evidence": "observed" if not unconfirmed or facts.has_own_log(tenure.leader) else "bounded",
     }
-    draft = Draft("ack", row, (window.lo, at.stamp, at.stamp + 1000), fields)
+    draft = Draft("ack", row, Window(window.lo, at.stamp, at.stamp + 1000), fields, (*PRODUCED, *TIMING))
     needed = end if row["acks"] == -1 and row["error_code"] == 0 else 0  # a retry waits for the HW as well
     return Operation(OP_ACK, window, [draft], hw=needed)
 
@@ -187,7 +183,7 @@ def lay_out(
     first = start[0] if start is not None else min(placed, default=marks[0])
     marks = [m for m in marks if m >= first]
     until = next_times(placed, marks)
-    waiting = list(floating)
+    waiting = deque(floating)
     batches: list[Batch] = []
     for place, base in enumerate(marks):
         after = marks[place + 1] if place + 1 < len(marks) else None
@@ -214,18 +210,18 @@ def next_times(placed: dict[int, Row], marks: list[int]) -> list[int]:
     return out
 
 
-def next_floating(waiting: list[Row], until: int) -> Row | None:
+def next_floating(waiting: deque[Row], until: int) -> Row | None:
     """The unplaced produce (acks=0, or failed after appending) that fits a hole, by time; None where none does."""
     if waiting and phases(waiting[0]).local <= until:
-        return waiting.pop(0)
+        return waiting.popleft()
     return None
 
 
-def split(base: int, after: int, row: Row | None, waiting: list[Row], *, until: int) -> list[Batch]:
+def split(base: int, after: int, row: Row | None, waiting: deque[Row], *, until: int) -> list[Batch]:
     """[base, after) as one batch, or as several where unplaced produces fall into it."""
     inside: list[Row] = []
     while waiting and phases(waiting[0]).local < until and len(inside) < after - base - 1:
-        inside.append(waiting.pop(0))
+        inside.append(waiting.popleft())
     if not inside:
         return [Batch(base, after, "derived", row)]
     rows = sorted([row, *inside] if row is not None else inside, key=lambda r: phases(r).local)
@@ -242,19 +238,15 @@ def split(base: int, after: int, row: Row | None, waiting: list[Row], *, until: 
     return out
 
 
-def append_operation(facts: PartitionFacts, tenure: Tenure, batch: Batch, before: Operation | None) -> Operation:
+def append_operation(tenure: Tenure, batch: Batch, before: Operation | None, extents: Extents) -> Operation:
     """A batch as the merge orders it; an inserted one may have come any time up to the fetch that shows it."""
     row = batch.row
     if row is not None:
         window = local_window(phases(row))
     else:
-        shown = [
-            phases(r).taken
-            for r in facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
-            if was_accepted(r) and r["fetch_offset"] >= batch.end
-        ]
+        shown = extents.fetched_by(batch.end)
         earliest = before.window.lo if before else (tenure.decisions[0].us if tenure.decisions else 0)
-        latest = min(shown, default=before.window.hi if before else earliest)
+        latest = shown if shown is not None else before.window.hi if before else earliest
         window = Window(min(earliest, latest), latest, latest)
     fields = {
         "broker_id": tenure.leader,
@@ -262,11 +254,9 @@ def append_operation(facts: PartitionFacts, tenure: Tenure, batch: Batch, before
         "base_offset": batch.base,
         "next_offset": batch.end,
         "next_offset_evidence": batch.evidence,
-        "bytes": row["bytes"] if row else None,
-        "acks": row["acks"] if row else None,
-        "error_code": row["error_code"] if row else None,
-        "client_id": row["client_id"] if row else None,
         "duplicate": False,
         "evidence": "observed" if row else "derived",
     }
-    return Operation(OP_APPEND, window, [Draft("append", row, window, fields)], offset=batch.end)
+    return Operation(
+        OP_APPEND, window, [Draft("append", row, window, fields, PRODUCED if row else ())], offset=batch.end
+    )

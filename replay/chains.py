@@ -19,6 +19,7 @@ from replay.partition_facts import PartitionFacts, broker_draft
 from replay.roles import moment
 from replay.spine import Decision, Tenure, micros
 from replay.windows import (
+    Window,
     decision_window,
     line_window,
     phases,
@@ -56,7 +57,7 @@ def assumed_decision(facts: PartitionFacts, tenure: Tenure, isr: list[int]) -> D
         "trigger": "fetches name this leader epoch",
         "evidence": "bounded",
     }
-    return Draft("partition_change", None, (at, at, at), fields)
+    return Draft("partition_change", None, Window(at, at, at), fields)
 
 
 def role_of(facts: PartitionFacts, tenure: Tenure, broker: int, role: str, isr: list[int] | None) -> list[Draft]:
@@ -174,7 +175,7 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
         items.append((row["metadata_offset"], 0, Operation(OP_CONTROL, window, [broker_draft(row)])))
     for offset, draft in facts.min_isr_drafts():
         if first < offset < last:
-            items.append((offset, 0, Operation(OP_CONTROL, decision_window(draft.fields["ts"]), [draft])))
+            items.append((offset, 0, Operation(OP_CONTROL, decision_window(draft.window.est), [draft])))
     decided = [op for _, _, op in sorted(items, key=lambda item: item[:2])]
     return interleaved(decided, request_operations(facts, tenure, joins) if tenure.leader >= 0 else [])
 

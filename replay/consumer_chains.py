@@ -7,28 +7,29 @@ from typing import TYPE_CHECKING
 
 from replay.drafts import Draft, Operation
 from replay.encoding import CONSUMER
-from replay.fetch_chains import asked, run_fields, run_window
+from replay.fetch_chains import ASKED, run_fields, run_window
 from replay.merge import OP_READ
 from replay.windows import completion_window, local_window, phases
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from replay.partition_facts import PartitionFacts
     from replay.rows import Row
     from replay.spine import Tenure
 
 
-def consumer_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
+def consumer_chains(facts: PartitionFacts, tenure: Tenure) -> Iterator[Iterator[Operation]]:
     """Consumers' reads, a chain per connection. They change nothing, and show the HW."""
     chains: dict[str, list[Row]] = defaultdict(list)
     for row in facts.consumer_fetches.get(tenure.epoch, ()):
         chains[row["connection"] or ""].append(row)
-    out = []
     for connection in sorted(chains):
         rows = sorted(chains[connection], key=lambda r: r["correlation_id"] or 0)
         following = [r["fetch_offset"] for r in rows[1:]] + [None]
-        out.append([consumer_read(tenure, row, after) for row, after in zip(rows, following, strict=True)])
+        yield (consumer_read(tenure, row, after) for row, after in zip(rows, following, strict=True))
     questions = sorted(facts.consumer_questions.get(tenure.epoch, ()), key=lambda r: (phases(r).taken, r["fact_id"]))
-    return [*out, [consumer_question(tenure, row) for row in questions]]
+    yield (consumer_question(tenure, row) for row in questions)
 
 
 def consumer_question(tenure: Tenure, row: Row) -> Operation:
@@ -58,11 +59,10 @@ def consumer_read(tenure: Tenure, row: Row, after: int | None) -> Operation:
         "leader_epoch": tenure.epoch,
         "replica_id": CONSUMER,
         "fetch_offset": row["fetch_offset"],
-        **asked(row),
     }
     if row["run_count"] is not None:
         window = run_window(row, at)
-        return Operation(OP_READ, window, [Draft("consumer_read", row, window, {**fields, **run_fields(row)})])
+        return Operation(OP_READ, window, [Draft("consumer_read", row, window, {**fields, **run_fields(row)}, ASKED)])
     delayed = bool(row["remote_us"])
     window = completion_window(at) if delayed else local_window(at)
     handed = row["bytes"] or 0
@@ -76,5 +76,5 @@ def consumer_read(tenure: Tenure, row: Row, after: int | None) -> Operation:
         "response_hw": hw,
         "evidence": "observed",
     }
-    draft = Draft("consumer_read", row, window, {**fields, **read})
+    draft = Draft("consumer_read", row, window, {**fields, **read}, ASKED)
     return Operation(OP_READ, window, [draft], hw=-1 if hw is None or by_follower else hw)

@@ -9,23 +9,29 @@ if TYPE_CHECKING:
     from replay.rows import Row
     from replay.windows import Window
 
+Copied = tuple[str, ...]
+
 
 class Draft:
-    """An event before it has its place: kind, the fact it was read from, its interval, its fields."""
+    """An event before it has its place: kind, the fact it was read from, its interval, its fields.
 
-    __slots__ = ("fields", "kind", "row")
+    `fields` are what the event says itself; `copied` names what it repeats of its fact, by column (`event_rows`).
+    """
 
-    def __init__(self, kind: str, row: Row | None, window: tuple[int, int, int], fields: dict[str, Any]) -> None:
+    __slots__ = ("copied", "fields", "kind", "row", "window")
+
+    def __init__(self, kind: str, row: Row | None, window: Window, fields: dict[str, Any], copied: Copied = ()) -> None:
         """`window` is (earliest, best, latest) in microseconds."""
-        lo, est, hi = window
-        source = {"source_file": row["source_file"], "source_line": row["source_line"]} if row else {}
-        if row and row["correlation_id"] is not None:
-            source["request_id"] = f"{row['broker_id']}/{row['connection']}/{row['correlation_id']}"
-        if row and row["ts_error_us"] is not None:
-            source["ts_error_us"] = row["ts_error_us"]
         self.kind = kind
         self.row = row
-        self.fields = {"kind": kind, "ts": est, "ts_lo": min(lo, est), "ts_hi": max(hi, est), **source, **fields}
+        self.window = window
+        self.fields = fields
+        self.copied = copied
+
+    @property
+    def line(self) -> int | None:
+        """The line that it was read from."""
+        return None if self.row is None else self.row["source_line"]
 
 
 @dataclass(slots=True)

@@ -9,8 +9,9 @@ where it packs anew, sizes differ and show nothing.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
@@ -49,18 +50,29 @@ class Extents:
         fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
         self.is_heard = bool(placed or fetches)  # else nothing says when it had what, nor how its HW moved
         self.lossy = facts.missing.any_in(tenure.leader, -OPEN_US, OPEN_US)
-        self.spans: list[tuple[int, int]] = []
-        if self.lossy:
-            self.spans = sorted(self.whole_fetches())
-            self.shown = sorted((row["fetch_offset"], phases(row).taken) for row in fetches if was_accepted(row))
-            # the earliest fetch at an offset or beyond it
-            self.earliest = list(accumulate(reversed([us for _, us in self.shown]), min))[::-1]
+        spans = sorted(self.whole_fetches()) if self.lossy else []
+        self.span_firsts = [first for first, _ in spans]
+        self.span_lasts = list(accumulate((last for _, last in spans), max))  # the furthest of all up to each
+
+    @cached_property
+    def shown(self) -> tuple[list[int], list[int]]:
+        """Offsets of the fetches that were accepted, rising, and the earliest fetch at each of them or beyond it."""
+        fetches = self.facts.follower_fetches.get((self.tenure.leader, self.tenure.epoch), ())
+        found = sorted((row["fetch_offset"], phases(row).taken) for row in fetches if was_accepted(row))
+        return [offset for offset, _ in found], list(accumulate((us for _, us in reversed(found)), min))[::-1]
+
+    def fetched_by(self, end: int) -> int | None:
+        """When a follower first asked for what comes from `end` on; None where none did."""
+        offsets, earliest = self.shown
+        k = bisect_left(offsets, end)
+        return earliest[k] if k < len(offsets) else None
 
     def is_whole(self, base: int, end: int) -> bool:
         """Whether [base, end), if a produce line tells of it, is known to be one batch and nothing else."""
         if not self.lossy or base not in self.placed or end - base <= 1:
             return True
-        if any(first <= base and end <= last for first, last in self.spans):
+        k = bisect_right(self.span_firsts, base)
+        if k and self.span_lasts[k - 1] >= end:
             return True
         since = local_window(phases(self.placed[base])).lo
         return not self.facts.missing.any_in(self.tenure.leader, since, self.known_by(end))
@@ -69,8 +81,8 @@ class Extents:
         """When the leader's log surely had reached `end`, microseconds on its clock."""
         k = bisect_right(self.bases, end - 1)
         times = [local_window(phases(self.placed[self.bases[k]])).hi] if k < len(self.bases) else []
-        k = bisect_right(self.shown, (end, -1))
-        times += [self.earliest[k] + STAMP_EARLY_US] if k < len(self.shown) else []
+        fetched = self.fetched_by(end)
+        times += [] if fetched is None else [fetched + STAMP_EARLY_US]
         later = [epoch for broker, epoch in self.facts.role_lines if broker == self.tenure.leader]
         after = min((epoch for epoch in later if epoch > self.tenure.epoch), default=None)
         if after is not None:

@@ -24,6 +24,9 @@ from replay.windows import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from replay.isr_requests import Change
     from replay.rows import Row
 
 TIMING = ("queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us", "send_us")
@@ -39,40 +42,37 @@ ASKED = (
     "last_stable_offset",
     "log_start_offset",
     "error_code",
-)
+    *TIMING,
+)  # what a fetch asked for, what its whole answer says, and where its time went
+TAKEN = ("last_fetched_epoch", "follower_log_start_offset", "error_code")  # what the leader notes of a follower
+
+APPLIED = ("log_start_offset",)  # what a follower takes over from the answer
 
 
-def asked(row: Row) -> dict[str, Any]:
-    """What a fetch asked for, what its whole answer says, and where its time went."""
-    return {name: row[name] for name in ASKED} | timing(row)
-
-
-def timing(row: Row) -> dict[str, Any]:
-    """Where the time of a request went."""
-    return {name: row[name] for name in TIMING}
-
-
-def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[list[Operation]]:
+def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> Iterator[Iterator[Operation]]:
     """Each follower's fetches from this leader, in its order, and what its own lines tell between them."""
-    out = []
     followers = facts.followers(tenure)
     silent = {broker for broker, epoch in facts.cuts if epoch == tenure.epoch} - followers
     for replica in sorted(followers | silent):
-        chain: list[Operation] = []
-        fetches = facts.fetches_of(replica, tenure)
-        waiting = role_operations(facts, tenure, replica)
-        places = places_among([fetch.row for fetch in fetches], waiting)
-        told = {row["offset"] for row in facts.cuts.get((replica, tenure.epoch), ())}
-        for place, fetch in enumerate(fetches):
-            while places and places[0] <= place:
-                chain.append(waiting.pop(0))
-                places.pop(0)
-            if not place and not told:
-                chain += untold_cut(facts, tenure, fetch)
-            fetched = fetch_operations(tenure, fetch, told)
-            chain += with_expansions(tenure, fetched, joins.get(replica, {}).get(place, ()))
-        out.append(chain + waiting)
-    return out
+        yield follower_chain(facts, tenure, replica, joins.get(replica, {}))
+
+
+def follower_chain(
+    facts: PartitionFacts, tenure: Tenure, replica: int, joins: dict[int, list[Change]]
+) -> Iterator[Operation]:
+    """One follower's chain. `joins`: by place of its fetch, what the leader asked for then."""
+    fetches = facts.fetches_of(replica, tenure)
+    waiting = role_operations(facts, tenure, replica)
+    places = places_among([fetch.row for fetch in fetches], waiting)
+    told = {row["offset"] for row in facts.cuts.get((replica, tenure.epoch), ())}
+    for place, fetch in enumerate(fetches):
+        while places and places[0] <= place:
+            yield waiting.pop(0)
+            places.pop(0)
+        if not place and not told:
+            yield from untold_cut(facts, tenure, fetch)
+        yield from with_expansions(tenure, fetch_operations(tenure, fetch, told), joins.get(place, ()))
+    yield from waiting
 
 
 def untold_cut(facts: PartitionFacts, tenure: Tenure, fetch: Fetch) -> list[Operation]:
@@ -139,23 +139,17 @@ def fetch_operations(tenure: Tenure, fetch: Fetch, told: set[int]) -> list[Opera
         "fetch_offset": row["fetch_offset"],
         "evidence": "observed",
     }
-    update = {
-        **common,
-        "last_fetched_epoch": row["last_fetched_epoch"],
-        "follower_log_start_offset": row["follower_log_start_offset"],
-        "error_code": row["error_code"],
-    }
     cut = [] if row["fetch_offset"] in told else cut_before(common, row, before, local, follows=fetch.follows)
     ahead = [Operation(OP_CONTROL, Window(local.lo, local.lo, local.hi), cut)] if cut else []
     if row["run_count"] is not None:
-        return [*ahead, unlisted(update, row, at)]
+        return [*ahead, unlisted(common, row, at)]
     if row["error_code"] and row["remote_us"]:  # read well and parked, then the role was lost, or the epoch fenced
-        parked = Draft("fetch_update", row, local, {**update, "error_code": 0})
+        parked = Draft("fetch_update", row, local, {**common, "error_code": 0}, TAKEN)
         ahead.append(Operation(OP_UPDATE, local, [parked], offset=row["fetch_offset"], exact=True))
         local = completion_window(at)
     if row["error_code"] or row["diverging_epoch"] is not None:
-        return [*ahead, refused(common, update, fetch, local)]
-    return [*ahead, *answered(common, update, row, after, adjoins=fetch.same_tenure and fetch.goes_on)]
+        return [*ahead, refused(common, fetch, local)]
+    return [*ahead, *answered(common, row, after, adjoins=fetch.same_tenure and fetch.goes_on)]
 
 
 def run_window(row: Row, at: Phases) -> Window:
@@ -175,10 +169,10 @@ def run_fields(row: Row) -> dict[str, Any]:
     }
 
 
-def unlisted(update: dict[str, Any], row: Row, at: Phases) -> Operation:
+def unlisted(common: dict[str, Any], row: Row, at: Phases) -> Operation:
     """A run of fetches that list the partition on neither side: the follower was there, at its cached offset."""
     window = run_window(row, at)
-    draft = Draft("fetch_update", row, window, {**update, **asked(row), **run_fields(row)})
+    draft = Draft("fetch_update", row, window, {**common, **run_fields(row)}, (*TAKEN, *ASKED))
     return Operation(OP_UPDATE, window, [draft], offset=row["fetch_offset"])
 
 
@@ -206,18 +200,15 @@ def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
             "leader_epoch": tenure.epoch,
             "replica_id": row["replica_id"],
             "fetch_offset": back.row["fetch_offset"],
-            **asked(row),
             **run_fields(row),
             "implied": False,
             "evidence": "bounded",
         }
-        chain.append(Operation(OP_CONTROL, window, [Draft("fetch_left_out", row, window, fields)]))
+        chain.append(Operation(OP_CONTROL, window, [Draft("fetch_left_out", row, window, fields, ASKED)]))
     return chain
 
 
-def answered(
-    common: dict[str, Any], update: dict[str, Any], row: Row, after: int | None, *, adjoins: bool
-) -> list[Operation]:
+def answered(common: dict[str, Any], row: Row, after: int | None, *, adjoins: bool) -> list[Operation]:
     """A fetch answered without error: at once (read, then update), or parked first and read again on completion.
 
     `after`: the LEO that is known next; `adjoins`: by the very next fetch.
@@ -231,7 +222,7 @@ def answered(
     limited = handed * 2 >= (row["partition_max_bytes"] or 2**31)
     exact = seen is not None and seen >= 0 and not limited
     shape = {"bytes": handed, "response_hw": row["hw"], "implied": bool(row["hw_implied"]), "delayed": delayed}
-    drafts = [Draft("fetch_read", row, window, {**common, **shape, **asked(row)})]
+    drafts = [Draft("fetch_read", row, window, {**common, **shape}, ASKED)]
     if row["in_response"] and not (handed and after == offset):
         applied = {
             **common,
@@ -239,11 +230,10 @@ def answered(
             "next_offset_evidence": None if not moved else "derived" if adjoins else "bounded",
             "bytes": handed,
             "response_hw": row["hw"],
-            "log_start_offset": row["log_start_offset"],
             "evidence": "derived" if after is not None else "bounded",
         }
-        drafts.append(Draft("fetch_apply", row, (at.completed, at.stamp, at.stamp + 1000), applied))
-    taken = Draft("fetch_update", row, local, update)
+        drafts.append(Draft("fetch_apply", row, Window(at.completed, at.stamp, at.stamp + 1000), applied, APPLIED))
+    taken = Draft("fetch_update", row, local, common, TAKEN)
     saw = {"offset": offset, "seen": -1 if seen is None else seen, "hw": -1 if row["hw"] is None else row["hw"]}
     if delayed:
         parked = Operation(OP_UPDATE, local, [taken], offset=offset, exact=True)
@@ -251,14 +241,13 @@ def answered(
     return [Operation(OP_FETCH, local, [drafts[0], taken, *drafts[1:]], exact=exact, **saw)]
 
 
-def refused(common: dict[str, Any], update: dict[str, Any], fetch: Fetch, window: Window) -> Operation:
+def refused(common: dict[str, Any], fetch: Fetch, window: Window) -> Operation:
     """A fetch answered with an error or a diverging epoch: no state of the leader moves; the follower may cut."""
     row, after = fetch.row, fetch.after
     epoch, end = row["diverging_epoch"], row["diverging_end_offset"]
     diverging = {"diverging_epoch": epoch, "diverging_end_offset": end}
-    drafts = [
-        Draft("fetch_update", row, window, {**update, **asked(row), "delayed": bool(row["remote_us"]), **diverging})
-    ]
+    update = {**common, "delayed": bool(row["remote_us"]), **diverging}
+    drafts = [Draft("fetch_update", row, window, update, (*TAKEN, *ASKED))]
     if epoch is not None:
         cut = {
             **common,

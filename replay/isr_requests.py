@@ -263,7 +263,7 @@ def interleaved(decided: list[Operation], told: list[Operation]) -> list[Operati
 
 def place_of(op: Operation) -> tuple[int, int]:
     """When an operation of the control chain happened on the leader: best time, then line."""
-    return op.window.est, op.drafts[-1].fields.get("source_line") or 0
+    return op.window.est, op.drafts[-1].line or 0
 
 
 def error_of_line(row: Row) -> int | None:
@@ -422,8 +422,8 @@ def split_run(tenure: Tenure, run: Operation, changes: Sequence[Change]) -> list
 
     The leader looks at a replica only when it fetches, so its line proves a fetch at that moment.
     """
-    fields = run.drafts[0].fields
-    start, until, count = fields["ts"], fields["run_until"], fields["run_count"]
+    whole, fields = run.drafts[0], run.drafts[0].fields
+    start, until, count = whole.window.est, fields["run_until"], fields["run_count"]
     until = max(until, start)
     begins = [start, *(min(max(change.us, start), until) for change in changes)]
     ends = [*(max(b - 1, a) for a, b in itertools.pairwise(begins)), until]
@@ -435,8 +435,8 @@ def split_run(tenure: Tenure, run: Operation, changes: Sequence[Change]) -> list
         mine = left if not parts_after else min(max(share, 1), max(left - parts_after, 1))
         left = max(left - mine, 1)
         window = Window(run.window.lo if not k else begin - STAMP_EARLY_US, begin, end + STAMP_EARLY_US)
-        part = {**fields, "ts": begin, "ts_lo": window.lo, "ts_hi": window.hi, "run_count": mine, "run_until": end}
-        draft = Draft("fetch_update", run.drafts[0].row, window, part)
+        part = {**fields, "run_count": mine, "run_until": end}
+        draft = Draft("fetch_update", whole.row, window, part, whole.copied)
         drafts = [draft] if not k else [draft, expand_draft(tenure, changes[k - 1])]
         out.append(Operation(run.type, window, drafts, offset=run.offset))
     return out

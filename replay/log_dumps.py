@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from replay.drafts import Draft
 from replay.encoding import DUMP_DIFFERS, DUMP_HOLDS
+from replay.windows import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,7 +141,7 @@ def dump_drafts(facts: PartitionFacts, at: int) -> list[Draft]:
                 "cause": DUMP_HOLDS,
                 "evidence": "observed" if run.whole else "bounded",
             }
-            out.append(Draft("log_dump", run.row, (at, at, at), fields))
+            out.append(Draft("log_dump", run.row, Window(at, at, at), fields))
     cleaned = may_be_cleaned(facts, dumps)
     for (broker, mine), (replica, others) in combinations(dumps.items(), 2):
         for found in differences(mine, others, cleaned=cleaned):
@@ -156,5 +157,5 @@ def dump_drafts(facts: PartitionFacts, at: int) -> list[Draft]:
                 "cause": DUMP_DIFFERS,
                 "evidence": "observed",
             }
-            out.append(Draft("log_dump", found.mine, (at, at, at), fields))
+            out.append(Draft("log_dump", found.mine, Window(at, at, at), fields))
     return out

@@ -7,8 +7,7 @@ where the controller's decisions meet a leader's requests.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,139 +16,123 @@ from replay.appends import append_chain, produces_by_tenure
 from replay.chains import control_chain, log_start_chains, role_drafts, storage_chain, witness_chain
 from replay.consumer_chains import consumer_chains
 from replay.encode import brokers_of, encode
+from replay.event_rows import AT_ONCE, EVENT_SCHEMA, EventRows
 from replay.fetch_chains import follower_chains, left_out_chain
-from replay.identity import event_id
 from replay.isr_requests import expansions_of
 from replay.kernel import apply
 from replay.line_order import hw_by_lines
 from replay.log_dumps import dump_drafts
-from replay.merge import OP_WIDTH, merge
+from replay.merge import O_COUNT, O_FIRST, merge
 from replay.profile import profile_named
 from replay.state import new_state
 from replay.zookeeper_view import controller_chain, controller_drafts
-from schemas.events import REPLICATION_EVENTS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from replay.drafts import Draft, Operation
     from replay.partition_facts import PartitionFacts
+    from replay.rows import Row
+    from replay.spine import Tenure
+    from replay.state import Ints
 
-EVENT_SCHEMA = pa.schema(
-    [f.with_nullable(nullable=True) for f in REPLICATION_EVENTS.arrow_schema if f.name != "recording_id"]
-)
+
+SEQ = EVENT_SCHEMA.get_field_index("seq")
 
 
 def order_partition(facts: PartitionFacts) -> pa.Table:
     """One partition incarnation's facts -> `replication_events` rows (without recording_id), in replay order."""
-    blocks: list[tuple[list[Draft], list[list[Operation]]]] = []
+    return pa.concat_tables(ordered(facts))
+
+
+def ordered(facts: PartitionFacts) -> Iterator[pa.Table]:
+    """The same piece by piece, at least one; of the facts nothing is kept meanwhile."""
+    table, places = arranged(facts)
+    del facts
+    for first in range(0, max(len(places), 1), AT_ONCE):
+        piece = pa.array(places[first : first + AT_ONCE])
+        columns = [
+            column.slice(first, len(piece)) if column.null_count == len(table) else column.take(piece)
+            for column in table.columns
+        ]
+        columns[SEQ] = pa.chunked_array([pa.array(np.arange(first, first + len(piece), dtype=np.int64))])
+        yield pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def arranged(facts: PartitionFacts) -> tuple[pa.Table, Ints]:
+    """All events of a partition, seq still null, and in which order they stand."""
+    rows = EventRows(facts)
     computed = hw_by_lines(facts, profile_named(facts.kafka_version, facts.inter_broker_protocol))
     produces = produces_by_tenure(facts)
     told = controller_drafts(facts)
-    opening = [facts.configuration_draft(), *facts.opening_broker_drafts(), *told[0]]
+    rows.add([facts.configuration_draft(), *facts.opening_broker_drafts(), *told[0]])
+    spans: list[Span] = [Span(len(rows), [])]
     for tenure, changes in zip(facts.tenures, told[1:], strict=True):
-        heads, chains = role_drafts(facts, tenure), []
+        rows.add(role_drafts(facts, tenure))
         if tenure.leader >= 0:
-            appends, acks = append_chain(facts, tenure, produces[tenure.epoch])
-            joins = expansions_of(facts, tenure)
-            chains = [appends, acks, control_chain(facts, tenure, joins), witness_chain(facts, tenure, computed)]
-            chains += [storage_chain(facts, tenure), controller_chain(changes)]
-            chains += log_start_chains(facts, tenure)
-            chains += follower_chains(facts, tenure, joins)
-            chains += consumer_chains(facts, tenure)
-            chains.append(left_out_chain(facts, tenure))
+            chains = chains_of(facts, tenure, produces.pop(tenure.epoch, []), computed, changes)
+            end = len(rows)
+            spans.append(Span(end, [found for k, chain in enumerate(chains) if len(found := rows.add_chain(chain, k))]))
         else:
-            heads += [*(d for op in control_chain(facts, tenure, {}) for d in op.drafts), *changes]
-        blocks.append((heads, [chain for chain in chains if chain]))
-    blocks.append(([*facts.removal_drafts(), *dump_drafts(facts, last_of(opening, blocks))], []))
-    return arrange(facts, opening, blocks)
+            rows.add([*(d for op in control_chain(facts, tenure, {}) for d in op.drafts), *changes])
+            spans.append(Span(len(rows), []))
+    rows.lay()
+    rows.add([*facts.removal_drafts(), *dump_drafts(facts, rows.latest)])
+    spans.append(Span(len(rows), []))
+    table, found = rows.table()
+    return table, found[arrange(facts, table, found, spans)]
 
 
-def last_of(opening: list[Draft], blocks: list[tuple[list[Draft], list[list[Operation]]]]) -> int:
-    """The latest time among all drafts: what the dumps at the end say holds from then on."""
-    ordered = (
-        draft for heads, chains in blocks for draft in (*heads, *(d for c in chains for op in c for d in op.drafts))
-    )
-    return max((draft.fields["ts"] for draft in (*opening, *ordered)), default=0)
+class Span(NamedTuple):
+    """Rows that are in order already, up to `end`, then operations that are not, chain by chain."""
+
+    end: int
+    chains: list[Ints]
 
 
-def arrange(
-    facts: PartitionFacts, opening: list[Draft], blocks: list[tuple[list[Draft], list[list[Operation]]]]
-) -> pa.Table:
-    """Encode all drafts once, merge each tenure on them, and lay the rows out in the order found."""
-    drafts: list[Draft] = list(opening)
-    spans: list[tuple[int, int, list[list[Operation]], list[list[int]]]] = []
-    for heads, chains in blocks:
-        first = len(drafts)
-        drafts += heads
-        last = len(drafts)
-        firsts: list[list[int]] = []
-        for chain in chains:
-            firsts.append([])
-            for op in chain:
-                firsts[-1].append(len(drafts))
-                drafts += op.drafts
-        spans.append((first, last, chains, firsts))
-    table = table_of(facts, drafts)
+def chains_of(
+    facts: PartitionFacts, tenure: Tenure, produces: list[Row], computed: dict[str, int], changes: list[Draft]
+) -> Iterator[Iterable[Operation]]:
+    """What a tenure's merge puts in order, one chain after the other."""
+    joins = expansions_of(facts, tenure)
+    yield from append_chain(facts, tenure, produces)
+    yield control_chain(facts, tenure, joins)
+    yield witness_chain(facts, tenure, computed)
+    yield storage_chain(facts, tenure)
+    yield controller_chain(changes)
+    yield from log_start_chains(facts, tenure)
+    yield from follower_chains(facts, tenure, joins)
+    yield from consumer_chains(facts, tenure)
+    yield left_out_chain(facts, tenure)
+
+
+def arrange(facts: PartitionFacts, table: pa.Table, found: Ints, spans: list[Span]) -> Ints:
+    """The order of all drafts, each tenure merged on the encoded rows. `found`: where each draft's row stands."""
     brokers = brokers_of(table)
-    events = encode(table, brokers)
+    events = encode(table, brokers)[found]
     profile = profile_named(facts.kafka_version, facts.inter_broker_protocol)
     state = new_state(len(brokers), min_isr=facts.min_insync_replicas, lag_us=facts.lag_us)
-    rows: list[int] = list(range(len(opening)))
-    for k in rows:
-        apply(state, profile, events[k])
-    for first, last, chains, firsts in spans:
-        for k in range(first, last):
+    order: list[Ints] = []
+    begin = 0
+    for end, chains in spans:
+        for k in range(begin, end):
             apply(state, profile, events[k])
-            rows.append(k)
-        if not chains:
-            continue
-        ops, start, end, op_first = operations(chains, firsts)
-        sequence, swapped = merge(state, profile, events, ops, start, end)
-        for place, after_own in zip(sequence.tolist(), swapped.tolist(), strict=True):
-            begin, count = op_first[place]
-            mine = list(range(begin, begin + count))
-            if after_own:
-                mine[0], mine[1] = mine[1], mine[0]
-            rows += mine
-    out = table.take(pa.array(rows, pa.int64()))
-    place = out.schema.get_field_index("seq")
-    return out.set_column(place, EVENT_SCHEMA.field("seq"), pa.array(np.arange(len(rows), dtype=np.int64)))
+        order.append(np.arange(begin, end))
+        begin = end
+        if chains:
+            ends = np.cumsum([len(chain) for chain in chains])
+            ops = np.concatenate(chains)
+            merged = rows_in_order(ops, *merge(state, profile, events, ops, np.append(0, ends[:-1]), ends))
+            order.append(merged)
+            begin += len(merged)
+    return np.concatenate(order)
 
 
-def operations(
-    chains: list[list[Operation]], firsts: list[list[int]]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[int, int]]]:
-    """Chains -> the merge's matrix, chain bounds, and the event rows of each operation."""
-    ops = np.zeros((sum(map(len, chains)), OP_WIDTH), np.int64)
-    start, end, spans = [], [], []
-    row = 0
-    for c, (chain, begins) in enumerate(zip(chains, firsts, strict=True)):
-        start.append(row)
-        for op, begin in zip(chain, begins, strict=True):
-            w = op.window
-            ops[row] = (
-                op.type, c, w.lo, w.est, w.hi, begin, len(op.drafts), op.offset, op.seen, op.hw, int(op.exact),
-            )  # fmt: skip
-            spans.append((begin, len(op.drafts)))
-            row += 1
-        end.append(row)
-    return ops, np.array(start, np.int64), np.array(end, np.int64), spans
-
-
-def table_of(facts: PartitionFacts, drafts: list[Draft]) -> pa.Table:
-    """Drafts as event rows, seq still null."""
-    columns: dict[str, list[Any]] = defaultdict(list)
-    names = [f.name for f in EVENT_SCHEMA]
-    common = facts.key
-    seen: dict[str, int] = {}
-    for draft in drafts:
-        fields = draft.fields
-        ident = event_id(facts, draft)
-        seen[ident] = seen.get(ident, -1) + 1
-        for name in names:
-            if name in common:
-                columns[name].append(common[name])
-            elif name == "event_id":
-                columns[name].append(ident if not seen[ident] else f"{ident}.{seen[ident]}")
-            else:
-                columns[name].append(fields.get(name))
-    return pa.table({f.name: pa.array(columns[f.name], f.type) for f in EVENT_SCHEMA}, schema=EVENT_SCHEMA)
+def rows_in_order(ops: Ints, sequence: Ints, swapped: Ints) -> Ints:
+    """The event rows of operations in the order of `sequence`; of those that are `swapped` the second comes first."""
+    first, count = ops[sequence, O_FIRST], ops[sequence, O_COUNT]
+    begins = np.cumsum(count) - count
+    out: Ints = np.repeat(first - begins, count) + np.arange(count.sum())
+    own = begins[swapped == 1]
+    out[own], out[own + 1] = out[own + 1], out[own]
+    return out

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.ballots import metadata_votes
@@ -18,13 +18,13 @@ from replay.elections import explain
 from replay.encoding import CONSUMER
 from replay.missing_lines import MissingLines
 from replay.profile import LATEST, default_lag_ms, parse_version
-from replay.roles import moment, roles_of
+from replay.roles import KINDS, SIGN_KINDS, moment, roles_of
 from replay.rows import Row, is_by_replica
 from replay.sessions import LEFT_OUT
 from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import Interval, Standstills, is_unconfirmed
 from replay.versions import protocol_told, version_told
-from replay.windows import line_window, phases
+from replay.windows import Window, line_window, phases
 from replay.zookeeper_view import zookeeper_votes
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class PartitionFacts:
     log_starts: dict[tuple[int, int], list[Row]] = field(default_factory=dict)
     storage_failures: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))  # by leader epoch
     rejoins: dict[tuple[int, int], list[tuple[Row, Row]]] = field(default_factory=lambda: defaultdict(list))
-    leads: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    leads: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)  # since when, rising, which epoch
     starts: dict[int, tuple[int, str]] = field(default_factory=dict)
     follower_fetches: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     consumer_fetches: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
@@ -119,14 +119,18 @@ class PartitionFacts:
         else:
             zookeeper_votes(self.decisions, self.cluster, self.rows, version)
         explain(self.decisions, self.broker_changes())
-        self.tenures = tenures_of(self.decisions, self.rows)
-        roles = roles_of(self.rows)
+        self.tenures = tenures_of(self.decisions, self.by_kind["fetch"])
+        roles = roles_of(self.of_kinds(*KINDS, "leader_and_isr"), self.of_kinds(*SIGN_KINDS))
         self.role_lines, self.loads, self.rejoins = roles.lines, roles.loads, roles.rejoins
         self.cuts, self.storage_failures, self.log_starts = roles.cuts, roles.storage_failures, roles.log_starts
         self.index_leaders()
         self.give_epochs()
         self.index_tenures()
         self.find_starts()
+
+    def of_kinds(self, *kinds: str) -> list[Row]:
+        """The rows of some kinds, as they stand in `rows`."""
+        return [row for kind in sorted(kinds) for row in self.by_kind[kind]]
 
     @property
     def key(self) -> dict[str, Any]:
@@ -198,7 +202,7 @@ class PartitionFacts:
                 Draft(
                     "config_change",
                     row,
-                    (micros(row["ts"]),) * 3,
+                    Window(*(micros(row["ts"]),) * 3),
                     {
                         "min_insync_replicas": value,
                         "metadata_offset": row["metadata_offset"],
@@ -226,8 +230,8 @@ class PartitionFacts:
         return {int(replica) for partition, _, replica in pairs if int(partition) == self.partition}
 
     def index_leaders(self) -> None:
-        """For each broker, its tenures as (since when on its clock, epoch), rising."""
-        self.leads = defaultdict(list)
+        """For each broker, since when on its clock it led in which epoch. A later epoch ends an earlier one."""
+        leads: dict[int, list[tuple[int, int]]] = defaultdict(list)
         first_fetch: dict[tuple[int, int], int] = {}
         for row in self.by_kind["fetch"]:
             if row["error_code"] == 0 and is_by_replica(row):
@@ -244,7 +248,10 @@ class PartitionFacts:
                 since = tenure.decisions[0].us
             else:
                 since = first_fetch.get((tenure.leader, tenure.epoch), 0)
-            self.leads[tenure.leader].append((since, tenure.epoch))
+            leads[tenure.leader].append((since, tenure.epoch))
+        for broker, spans in leads.items():
+            latest = list(accumulate((since for since, _ in reversed(spans)), min))[::-1]
+            self.leads[broker] = (latest, [epoch for _, epoch in spans])
 
     def give_epochs(self) -> None:
         """Fetches up to version 8 (inter-broker protocol before 2.1) name no leader epoch: it is the leader's then."""
@@ -303,11 +310,10 @@ class PartitionFacts:
 
     def epoch_at(self, broker: int, us: int) -> int | None:
         """Leader epoch in which `broker` served a request at `us` of its clock; None where it never led."""
-        spans = self.leads.get(broker)
-        if not spans:
+        if broker not in self.leads:
             return None
-        found = [epoch for since, epoch in spans if since <= us]
-        return found[-1] if found else spans[0][1]
+        since, epochs = self.leads[broker]
+        return epochs[max(bisect_right(since, us) - 1, 0)]
 
     def is_unconfirmed(self, row: Row) -> bool:
         """Whether the answer of this produce may have reached nobody (`standstill`)."""
@@ -462,7 +468,7 @@ class PartitionFacts:
         return Draft(
             "config_change",
             None,
-            (at, at, at),
+            Window(at, at, at),
             {
                 "min_insync_replicas": self.min_insync_replicas,
                 "replica_lag_time_max_us": self.lag_us,
@@ -510,7 +516,7 @@ class PartitionFacts:
             if row["metadata_offset"] < self.decisions[0].row["metadata_offset"]:
                 before = last.get(row["subject_broker_id"], row)
                 fenced = row["fenced"] if row["fenced"] is not None else before["fenced"]
-                last[row["subject_broker_id"]] = Row({**row, "fenced": fenced})
+                last[row["subject_broker_id"]] = row.but(fenced=fenced)
         return [broker_draft(row) for _, row in sorted(last.items())]
 
 
@@ -542,7 +548,7 @@ def broker_draft(row: Row) -> Draft:
     return Draft(
         "broker_change",
         row,
-        (at, at, at),
+        Window(at, at, at),
         {
             "broker_id": row["subject_broker_id"],
             "broker_epoch": row["broker_epoch"],

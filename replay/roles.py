@@ -12,14 +12,16 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from replay.encoding import LOG_CREATED
-from replay.rows import Row
 from replay.spine import micros
 from replay.windows import phases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from replay.rows import Row
+
 KINDS = ("role_change", "log_load", "truncation", "storage_failure", "log_start_change")
+SIGN_KINDS = ("fetch", "produce", "isr_update")
 CUT_CAUSES = {
     "high_watermark": "high_watermark",
     "leader_epoch": "leader_epoch",
@@ -46,13 +48,16 @@ def moment(row: Row) -> int:
     return row["taken_us"] if row["taken_us"] is not None else micros(row["ts"])
 
 
-def roles_of(rows: list[Row]) -> Roles:
-    """All lines of a partition -> by role."""
+def roles_of(rows: list[Row], signs_in: list[Row]) -> Roles:
+    """A partition's lines about roles (`KINDS`, and what the controller told) -> by role.
+
+    `signs_in`: rows that show brokers in roles (`SIGN_KINDS`).
+    """
     lines = [r for r in rows if r["kind"] in KINDS and r["ts"] is not None and r["broker_id"] is not None]
     lines += told_roles(rows, lines)
     lines.sort(key=lambda r: (r["broker_id"], moment(r), r["source_file"], r["source_line"]))
     found = Roles()
-    signs = role_signs(rows, {row["broker_id"] for row in lines if row["kind"] == "log_load"})
+    signs = role_signs(signs_in, {row["broker_id"] for row in lines if row["kind"] == "log_load"})
     for broker, own in groupby(lines, key=lambda r: r["broker_id"]):
         walk = Walk(found, broker, signs.get(broker, []))
         for row in own:
@@ -115,7 +120,7 @@ class Walk:
         cause, self.cause = self.cause, CUT_CAUSES.get(row["name"])
         if row["name"] == "log" and self.epoch is not None:
             rejoined = len(self.found.rejoins.get(self.key, ()))
-            self.found.cuts[self.key].append(Row({**row, "cause": cause or "leader_epoch", "rejoined": rejoined}))
+            self.found.cuts[self.key].append(row.but(cause=cause or "leader_epoch", rejoined=rejoined))
 
     def load(self, row: Row) -> None:
         """Logs are read as a broker starts (and their ends stated again after a cut), partitions then loaded."""
@@ -127,7 +132,7 @@ class Walk:
         else:
             offset = row["offset"] if row["offset"] is not None or self.end is None else self.end["offset"]
             made = LOG_CREATED if self.created and self.epoch is not None else None
-            self.loaded = Row({**row, "offset": offset, "cause": made})
+            self.loaded = row.but(offset=offset, cause=made)
             self.end, self.created = None, False
 
     def role(self, row: Row) -> None:
@@ -147,7 +152,7 @@ class Walk:
         if load is not None:
             self.found.loads[self.key] = load
             if row["offset"] is None:
-                self.found.lines[self.key] = Row({**row, "offset": load["offset"]})
+                self.found.lines[self.key] = row.but(offset=load["offset"])
 
     def role_between(self, load: Row, role: Row) -> int | None:
         """Epoch of a role that the broker had after `load` and before `role`, though no line states it.
@@ -183,11 +188,11 @@ def told_roles(rows: list[Row], lines: list[Row]) -> list[Row]:
         if not follows or not handled or key in stated or row["ts"] is None:
             continue
         at = phases(row)
-        role = Row({**row, "kind": "role_change", "name": "follower", "offset": None, "hw": None, "taken_us": at.taken})
+        role = row.but(kind="role_change", name="follower", offset=None, hw=None, taken_us=at.taken)
         load = next((r for r in loads[row["broker_id"]] if at.taken <= micros(r["ts"]) <= at.stamp), None)
         if load is not None:
             place = {name: load[name] for name in ("source_file", "source_line")}
-            restarts.append(Row({**role, **place, "taken_us": micros(load["ts"])}))
+            restarts.append(role.but(**place, taken_us=micros(load["ts"])))
         elif key not in first or moment(role) < moment(first[key]):
             first[key] = role
     return [*first.values(), *restarts]

@@ -68,9 +68,9 @@ class Tenure:
     decisions: list[Decision] = field(default_factory=list)
 
 
-def micros(stamp: Stamp) -> int:
-    """A UTC time in microseconds since 1970."""
-    return int(stamp.timestamp()) * 1_000_000 + stamp.microsecond
+def micros(stamp: Stamp | int) -> int:
+    """A UTC time in microseconds since 1970, as which rows have it already."""
+    return stamp if isinstance(stamp, int) else int(stamp.timestamp()) * 1_000_000 + stamp.microsecond
 
 
 def ints(values: list[int] | None) -> tuple[int, ...]:
@@ -203,24 +203,24 @@ def from_line(row: Row, leader: int, epoch: int, partition_epoch: int | None, re
     )
 
 
-def fetched_tenures(facts: list[Row], known: dict[int, Tenure]) -> list[Tenure]:
+def fetched_tenures(fetches: list[Row], known: dict[int, Tenure]) -> list[Tenure]:
     """Epochs that only the fetches show: a broker that serves fetches of epoch e without error leads e."""
     out: dict[int, Tenure] = {}
-    for row in facts:
+    for row in fetches:
         epoch = row["current_leader_epoch"]
-        if row["kind"] != "fetch" or row["error_code"] != 0 or epoch is None or epoch < 0 or epoch in known:
+        if epoch in known or epoch is None or epoch < 0 or row["error_code"] != 0:
             continue
         if is_by_replica(row):
             out.setdefault(epoch, Tenure(epoch, row["broker_id"]))
     return list(out.values())
 
 
-def tenures_of(decisions: list[Decision], facts: list[Row]) -> list[Tenure]:
+def tenures_of(decisions: list[Decision], fetches: list[Row]) -> list[Tenure]:
     """Decisions and fetches -> tenures in epoch order."""
     tenures: dict[int, Tenure] = {}
     for decision in decisions:
         tenure = tenures.setdefault(decision.leader_epoch, Tenure(decision.leader_epoch, decision.leader))
         tenure.decisions.append(decision)
-    for tenure in fetched_tenures(facts, tenures):
+    for tenure in fetched_tenures(fetches, tenures):
         tenures[tenure.epoch] = tenure
     return [tenures[epoch] for epoch in sorted(tenures)]

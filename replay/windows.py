@@ -6,9 +6,15 @@ load by tens of milliseconds, and early only by the truncation to whole millisec
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.spine import micros
+
+if TYPE_CHECKING:
+    from replay.rows import Row
+    from replay.spine import Stamp
+
+PHASES = "phases"  # computed column of requests
 
 STAMP_EARLY_US = 2_000  # stamps are cut to milliseconds
 TIMER_EARLY_US = 2_000  # the timer wheel's tick is 1 ms
@@ -32,18 +38,32 @@ class Phases(NamedTuple):
     stamp: int
 
 
-def phases(row: dict[str, Any]) -> Phases:
+def phases(row: Row) -> Phases:
     """Phases of a request's line; durations that the line does not have count as 0."""
-    stamp = micros(row["ts"])
-    taken = stamp - (row["total_us"] or 0) + (row["queue_us"] or 0)
-    local = min(taken + (row["local_us"] or 0), stamp)
-    completed = min(local + (row["remote_us"] or 0), stamp)
-    return Phases(taken, local, completed, stamp)
+    columns = row.columns
+    if PHASES not in columns:  # of all requests of the kind at once
+        lines = (columns[name] for name in ("ts", "total_us", "queue_us", "local_us", "remote_us"))
+        columns[PHASES] = [phases_of(*line) for line in zip(*lines, strict=True)]
+    found: Phases = columns[PHASES][row.place]
+    return found
 
 
-def timed_out(local_us: int, remote_us: int, max_wait_us: int) -> bool:
+def phases_of(
+    ts: Stamp | int | None, total: int | None, queue: int | None, local: int | None, remote: int | None
+) -> Phases | None:
+    """The phases from the line's stamp and its durations; None without a stamp."""
+    if ts is None:
+        return None
+    stamp = micros(ts)
+    taken = stamp - (total or 0) + (queue or 0)
+    handled = min(taken + (local or 0), stamp)
+    return Phases(taken, handled, min(handled + (remote or 0), stamp), stamp)
+
+
+def timed_out(local_us: Any, remote_us: Any, max_wait_us: Any) -> bool:  # noqa: ANN401 - numbers or arrays
     """Whether a fetch waited until its time was up. The timer starts while the handler still works on it."""
-    return remote_us > 0 and local_us + remote_us >= max_wait_us - TIMER_EARLY_US
+    waited: bool = (remote_us > 0) & (local_us + remote_us >= max_wait_us - TIMER_EARLY_US)
+    return waited
 
 
 def local_window(at: Phases) -> Window:

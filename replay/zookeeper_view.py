@@ -90,7 +90,7 @@ def stated_states(rows: list[Row]) -> list[tuple[int, Draft]]:
                 "evidence": "observed",
             }
             out.append((micros(row["ts"]), Draft("observation", row, line_window(micros(row["ts"])), told)))
-    return sorted(out, key=lambda one: (one[0], one[1].fields["source_line"]))
+    return sorted(out, key=lambda one: (one[0], one[1].line))
 
 
 def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
@@ -109,7 +109,7 @@ def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
 
 def controller_chain(drafts: list[Draft]) -> list[Operation]:
     """What the controllers wrote in one tenure, in its order."""
-    return [Operation(OP_CONTROL, decision_window(d.fields["ts"]), [d]) for d in drafts]
+    return [Operation(OP_CONTROL, decision_window(d.window.est), [d]) for d in drafts]
 
 
 def controllers_stamps(rows: list[Row]) -> dict[int, int]:

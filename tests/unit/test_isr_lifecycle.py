@@ -529,11 +529,13 @@ def test_unfencing_was_the_last_condition_of_a_replica_that_had_the_hw() -> None
 
 def test_run_of_unlisted_fetches_is_split_where_one_of_them_led_to_a_request() -> None:
     fields = {"run_count": 10, "run_until": 1_000_000, "fetch_offset": 7}
-    run = Operation(OP_UPDATE, Window(0, 0, 1_000_000), [Draft("fetch_update", None, (0, 0, 0), fields)], offset=7)
+    run = Operation(
+        OP_UPDATE, Window(0, 0, 1_000_000), [Draft("fetch_update", None, Window(0, 0, 0), fields)], offset=7
+    )
     line = Row(name="pending_expand", source_file="server-1.log", source_line=1)
     change = Change(line, 500_000, shrinks=False, isr=[1, 2, 3], replica=3, by_line=True)
     parts = split_run(Tenure(0, 1), run, [change])
-    found = [[(d.kind, d.fields["ts"], d.fields.get("run_count")) for d in part.drafts] for part in parts]
+    found = [[(d.kind, d.window.est, d.fields.get("run_count")) for d in part.drafts] for part in parts]
     assert found == [
         [("fetch_update", 0, 5)],
         [("fetch_update", 500_000, 5), ("isr_request", 500_000, None)],
