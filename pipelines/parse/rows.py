@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -13,9 +13,10 @@ from pipelines.parse.layout import last_part
 from schemas.facts import FACTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 FACT_SCHEMA: pa.Schema = FACTS.arrow_schema
+_TYPES: dict[str, pa.DataType] = dict(zip(FACT_SCHEMA.names, FACT_SCHEMA.types, strict=True))
 TEXT_LENGTH = 500
 REJECTED_TEXT_LENGTH = 200
 REJECTED_SCHEMA: pa.Schema = pa.schema(
@@ -29,6 +30,8 @@ REJECTED_SCHEMA: pa.Schema = pa.schema(
 )
 _DOES_NOT_FIT = (pa.ArrowException, OverflowError, ValueError, TypeError)
 _COMMON = ("fact_id", "source_line", "ts")
+_LEVEL = len(_COMMON)  # place of a row's level, which no column keeps
+_MOST_DISCRIMINATORS = 100_000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -38,6 +41,11 @@ class Shape:
     kind: str
     columns: tuple[str, ...]
     constants: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def width(self) -> int:
+        """How many values a gathered row has."""
+        return _LEVEL + 1 + len(self.columns)
 
 
 @dataclass(slots=True)
@@ -92,8 +100,21 @@ class FactId:
         if not discriminators:
             return self._hash.hexdigest()
         copy = self._hash.copy()
-        copy.update(repr(discriminators).encode("utf-8", "replace"))
+        copy.update(_DISCRIMINATORS[discriminators])
         return copy.hexdigest()
+
+
+class _Discriminators(dict[tuple[object, ...], bytes]):
+    """What is hashed of that which tells rows apart: mostly partitions, which come again and again."""
+
+    def __missing__(self, discriminators: tuple[object, ...]) -> bytes:
+        if len(self) > _MOST_DISCRIMINATORS:
+            self.clear()
+        found = self[discriminators] = repr(discriminators).encode("utf-8", "replace")
+        return found
+
+
+_DISCRIMINATORS = _Discriminators()
 
 
 def line_identity(broker_id: int | None, local: int, level: str, logger: str, text: str) -> FactId:
@@ -109,11 +130,10 @@ class FactSink:
         self.counts = FileCounts()
         self.broker_id = broker_id
         self._same = {"recording_id": recording_id, "source_file": source_file, "broker_id": broker_id}
-        self._rows: dict[Shape, list[tuple[Any, ...]]] = {}
+        self._rows: dict[Shape, list[Any]] = {}  # value after value, row after row: no object per row
         self._rejected: list[tuple[int, str, str | None]] = []
         self._moment: int | None = None
         self._seen: set[str] = set()  # facts of this moment: a line said twice in one millisecond is one fact
-        self.waiting = 0
         self.ts_errors: dict[int, int] = {}  # by line: how far its time may be off, where a stamp is a whole second
 
     def add(
@@ -130,10 +150,13 @@ class FactSink:
         rows = self._rows.get(shape)
         if rows is None:
             rows = self._rows[shape] = []
-        rows.append((fact_id, line, ts, *values))
-        self.waiting += 1
-        self.counts.facts += 1
-        self.counts.kinds[shape.kind, level] += 1
+        rows += (fact_id, line, ts, level)
+        rows += values
+
+    @property
+    def waiting(self) -> int:
+        """Rows gathered since facts were taken last."""
+        return sum(len(rows) // shape.width for shape, rows in self._rows.items())
 
     def reject(self, line: int, reason: str, text: str | None) -> None:
         """Say that a line tells nothing for certain, and why."""
@@ -145,39 +168,40 @@ class FactSink:
         """The facts gathered since the last call, as one batch; None where there are none."""
         if not self._rows:
             return None
-        batches = [self._batch(shape, rows) for shape, rows in self._rows.items()]
+        parts = [self._part(shape, rows) for shape, rows in self._rows.items()]
         self._rows = {}
         self.ts_errors.clear()
-        self.waiting = 0
-        return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+        arrays = [_joined([(part.count, part.columns.get(item.name)) for part in parts], item) for item in FACT_SCHEMA]
+        return pa.RecordBatch.from_arrays(arrays, schema=FACT_SCHEMA)
 
-    def _batch(self, shape: Shape, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    def _part(self, shape: Shape, rows: list[Any]) -> _Part:
+        width = shape.width
+        levels = Counter(rows[_LEVEL::width])
+        self.counts.facts += levels.total()
+        self.counts.kinds.update({(shape.kind, level): count for level, count in levels.items()})
         try:
             return self._columns(shape, rows)
         except _DOES_NOT_FIT:
-            return self._columns(shape, [row for row in rows if self._fits(shape, row)])
+            each = (rows[start : start + width] for start in range(0, len(rows), width))
+            return self._columns(shape, [value for row in each if self._fits(shape, row) for value in row])
 
-    def _columns(self, shape: Shape, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
-        names = (*_COMMON, *shape.columns)
-        columns: dict[str, Iterable[Any]] = dict(
-            zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True)
-        )
+    def _columns(self, shape: Shape, rows: list[Any]) -> _Part:
+        """The columns that the rows fill."""
+        width, lines = shape.width, rows[1 :: shape.width]
+        values = {name: rows[k::width] for k, name in enumerate(_COMMON)}
+        values |= {name: rows[k::width] for k, name in enumerate(shape.columns, _LEVEL + 1)}
         if self.ts_errors:
-            columns["ts_error_us"] = [self.ts_errors.get(row[1]) for row in rows]
-        constants = {**self._same, "kind": shape.kind, **dict(shape.constants)}
-        count = len(rows)
-        arrays = []
-        for item in FACT_SCHEMA:
-            if item.name in columns:
-                arrays.append(pa.array(columns[item.name], item.type))
-            else:
-                arrays.append(_repeated(constants.get(item.name), item.type, count))
-        return pa.RecordBatch.from_arrays(arrays, schema=FACT_SCHEMA)
+            values["ts_error_us"] = list(map(self.ts_errors.get, lines))
+        columns = {name: pa.array(column, _TYPES[name]) for name, column in values.items()}
+        for name, value in {**self._same, "kind": shape.kind, **dict(shape.constants)}.items():
+            if value is not None:
+                columns.setdefault(name, pa.repeat(pa.scalar(value, _TYPES[name]), len(lines)))
+        return _Part(len(lines), columns)
 
-    def _fits(self, shape: Shape, row: tuple[Any, ...]) -> bool:
+    def _fits(self, shape: Shape, row: list[Any]) -> bool:
         """Whether the row fits its columns' types; a line with a number beyond them is rejected."""
         try:
-            self._columns(shape, [row])
+            self._columns(shape, row)
         except _DOES_NOT_FIT as error:
             self.counts.facts -= 1
             self.reject(row[1], f"a value does not fit its column: {error}"[:300], None)
@@ -199,6 +223,20 @@ class FactSink:
             pa.array(texts, pa.string()),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=REJECTED_SCHEMA)
+
+
+class _Part(NamedTuple):
+    """Rows of one shape: how many, and the columns that they fill."""
+
+    count: int
+    columns: dict[str, pa.Array]
+
+
+def _joined(parts: list[tuple[int, pa.Array | None]], item: pa.Field) -> pa.Array:
+    """One column of several parts, null where a part does not fill it."""
+    if all(column is None for _, column in parts):
+        return pa.nulls(sum(count for count, _ in parts), item.type)
+    return pa.concat_arrays([pa.nulls(count, item.type) if column is None else column for count, column in parts])
 
 
 def _repeated(value: object, type_: pa.DataType, count: int) -> pa.Array:
