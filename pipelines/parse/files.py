@@ -17,8 +17,8 @@ from pipelines.parse.clock import ZoneClock
 from pipelines.parse.metadata_dump import MetadataDump
 from pipelines.parse.prefix import PrefixedLines, by_container, taken_off
 from pipelines.parse.reading import Outcome, read_lines
-from pipelines.parse.request_log import PREFIX, Context, RequestLog
-from pipelines.parse.rows import FactSink, FileCounts, line_identity
+from pipelines.parse.request_log import PREFIX, RequestLog
+from pipelines.parse.rows import FactSink, FileCounts, Line, line_identity
 from pipelines.parse.segment_dump import DUMPING, SegmentDump
 from pipelines.parse.server_log import ServerLog
 from pipelines.parse.whole_seconds import SECOND, Bounds, Settled, Waiting, Written
@@ -167,7 +167,7 @@ class LogLines:
         reason: str | None = "request line cut off before its end"
         if parts.logger is not None:
             identity = line_identity(self._sink.broker_id, local, parts.level, parts.logger, parts.text)
-            reason = self._requests.parse(parts.text, Context(self._sink, identity, line, ts, parts.level))
+            reason = self._requests.parse(parts.text, self._sink, Line(identity, line, ts, parts.level))
         if reason is not None:
             self._sink.reject(line, reason, text)
             self._glued(text, line)

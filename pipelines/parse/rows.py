@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +13,7 @@ from pipelines.parse.layout import last_part
 from schemas.facts import FACTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 FACT_SCHEMA: pa.Schema = FACTS.arrow_schema
 _TYPES: dict[str, pa.DataType] = dict(zip(FACT_SCHEMA.names, FACT_SCHEMA.types, strict=True))
@@ -29,23 +29,19 @@ REJECTED_SCHEMA: pa.Schema = pa.schema(
     ]
 )
 _DOES_NOT_FIT = (pa.ArrowException, OverflowError, ValueError, TypeError)
-_COMMON = ("fact_id", "source_line", "ts")
-_LEVEL = len(_COMMON)  # place of a row's level, which no column keeps
+_LINE = 3  # of a line: number, ts and level, then what its rows share
+_ROW = 2  # of a row: place of its line, fact_id, then its own values
 _MOST_DISCRIMINATORS = 100_000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Shape:
-    """What one sort of fact fills: `columns` per row, `constants` for all rows."""
+    """What one sort of fact fills: `columns` per row, `constants` for all rows, `shared` for all rows of one line."""
 
     kind: str
     columns: tuple[str, ...]
     constants: tuple[tuple[str, Any], ...] = ()
-
-    @property
-    def width(self) -> int:
-        """How many values a gathered row has."""
-        return _LEVEL + 1 + len(self.columns)
+    shared: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -122,6 +118,22 @@ def line_identity(broker_id: int | None, local: int, level: str, logger: str, te
     return FactId(f"{broker_id}|{local}|{level}|{last_part(logger)}|{text}")
 
 
+class Line(NamedTuple):
+    """A line that makes facts."""
+
+    identity: FactId
+    number: int
+    ts: int
+    level: str
+
+
+class _Gathered(NamedTuple):
+    """The facts of one shape, value after value: no object per row, which would cost more than what it holds."""
+
+    lines: list[Any]
+    rows: list[Any]
+
+
 class FactSink:
     """Gathers one file's facts and rejected lines, and hands them out as Arrow batches of the tables' schemas."""
 
@@ -130,16 +142,17 @@ class FactSink:
         self.counts = FileCounts()
         self.broker_id = broker_id
         self._same = {"recording_id": recording_id, "source_file": source_file, "broker_id": broker_id}
-        self._rows: dict[Shape, list[Any]] = {}  # value after value, row after row: no object per row
+        self._gathered: defaultdict[Shape, _Gathered] = defaultdict(lambda: _Gathered([], []))
         self._rejected: list[tuple[int, str, str | None]] = []
         self._moment: int | None = None
         self._seen: set[str] = set()  # facts of this moment: a line said twice in one millisecond is one fact
+        self.waiting = 0  # facts that nobody took yet
         self.ts_errors: dict[int, int] = {}  # by line: how far its time may be off, where a stamp is a whole second
 
     def add(
         self, shape: Shape, fact_id: str, line: int, ts: int | None, values: Sequence[Any], level: str = ""
     ) -> None:
-        """Add one fact; `values` stand in the order of the shape's columns."""
+        """Add one fact of a shape whose rows share nothing; `values` stand in the order of its columns."""
         if ts != self._moment:
             self._moment = ts
             self._seen.clear()
@@ -147,16 +160,34 @@ class FactSink:
             self.counts.repeated += 1
             return
         self._seen.add(fact_id)
-        rows = self._rows.get(shape)
-        if rows is None:
-            rows = self._rows[shape] = []
-        rows += (fact_id, line, ts, level)
+        lines, rows = self._gathered[shape]
+        rows += (len(lines) // _LINE, fact_id)
         rows += values
+        lines += (line, ts, level)
+        self.waiting += 1
 
-    @property
-    def waiting(self) -> int:
-        """Rows gathered since facts were taken last."""
-        return sum(len(rows) // shape.width for shape, rows in self._rows.items())
+    def add_rows(
+        self, shape: Shape, line: Line, shared: Sequence[Any], rows: Iterable[tuple[tuple[object, ...], Sequence[Any]]]
+    ) -> None:
+        """Add the facts of one line: what tells each apart from the others, and its own values."""
+        identity, number, ts, level = line
+        seen = self._seen
+        if ts != self._moment:
+            self._moment = ts
+            seen.clear()
+        lines, gathered = self._gathered[shape]
+        place = len(lines) // (_LINE + len(shape.shared))
+        lines += (number, ts, level)
+        lines += shared
+        for discriminators, values in rows:
+            fact_id = identity.row(*discriminators)
+            if fact_id in seen:
+                self.counts.repeated += 1
+                continue
+            seen.add(fact_id)
+            gathered += (place, fact_id)
+            gathered += values
+            self.waiting += 1
 
     def reject(self, line: int, reason: str, text: str | None) -> None:
         """Say that a line tells nothing for certain, and why."""
@@ -166,45 +197,57 @@ class FactSink:
 
     def take_facts(self) -> pa.RecordBatch | None:
         """The facts gathered since the last call, as one batch; None where there are none."""
-        if not self._rows:
+        if not self._gathered:
             return None
-        parts = [self._part(shape, rows) for shape, rows in self._rows.items()]
-        self._rows = {}
+        parts = [self._part(shape, gathered) for shape, gathered in self._gathered.items()]
+        self._gathered.clear()
         self.ts_errors.clear()
-        arrays = [_joined([(part.count, part.columns.get(item.name)) for part in parts], item) for item in FACT_SCHEMA]
+        self.waiting = 0
+        arrays = [_joined([(part.length, part.columns.get(item.name)) for part in parts], item) for item in FACT_SCHEMA]
         return pa.RecordBatch.from_arrays(arrays, schema=FACT_SCHEMA)
 
-    def _part(self, shape: Shape, rows: list[Any]) -> _Part:
-        width = shape.width
-        levels = Counter(rows[_LEVEL::width])
-        self.counts.facts += levels.total()
-        self.counts.kinds.update({(shape.kind, level): count for level, count in levels.items()})
+    def _part(self, shape: Shape, gathered: _Gathered) -> _Part:
+        lines, rows = gathered
+        of_line, of_row = _LINE + len(shape.shared), _ROW + len(shape.columns)
+        places = rows[::of_row]
+        self.counts.facts += len(places)
+        for level, count in Counter(map(lines[2::of_line].__getitem__, places)).items():
+            self.counts.kinds[shape.kind, level] += count
         try:
-            return self._columns(shape, rows)
+            return self._columns(shape, gathered)
         except _DOES_NOT_FIT:
-            each = (rows[start : start + width] for start in range(0, len(rows), width))
-            return self._columns(shape, [value for row in each if self._fits(shape, row) for value in row])
+            each = (
+                _Gathered(lines[place * of_line : (place + 1) * of_line], [0, *rows[start + 1 : start + of_row]])
+                for start, place in zip(range(0, len(rows), of_row), places, strict=True)
+            )
+            fitting = [row for row in each if self._fits(shape, row)]
+            numbered = (value for k, row in enumerate(fitting) for value in (k, *row.rows[1:]))
+            return self._columns(shape, _Gathered([value for row in fitting for value in row.lines], list(numbered)))
 
-    def _columns(self, shape: Shape, rows: list[Any]) -> _Part:
+    def _columns(self, shape: Shape, gathered: _Gathered) -> _Part:
         """The columns that the rows fill."""
-        width, lines = shape.width, rows[1 :: shape.width]
-        values = {name: rows[k::width] for k, name in enumerate(_COMMON)}
-        values |= {name: rows[k::width] for k, name in enumerate(shape.columns, _LEVEL + 1)}
+        lines, rows = gathered
+        of_line, of_row = _LINE + len(shape.shared), _ROW + len(shape.columns)
+        places = pa.array(rows[::of_row], pa.int32())
+        said = dict(zip(("source_line", "ts"), (lines[::of_line], lines[1::of_line]), strict=True))
+        said |= {name: lines[k::of_line] for k, name in enumerate(shape.shared, _LINE)}
         if self.ts_errors:
-            values["ts_error_us"] = list(map(self.ts_errors.get, lines))
-        columns = {name: pa.array(column, _TYPES[name]) for name, column in values.items()}
+            said["ts_error_us"] = list(map(self.ts_errors.get, lines[::of_line]))
+        own = {name: rows[k::of_row] for k, name in enumerate(("fact_id", *shape.columns), _ROW - 1)}
+        columns = {name: pa.array(values, _TYPES[name]).take(places) for name, values in said.items()}
+        columns |= {name: pa.array(values, _TYPES[name]) for name, values in own.items()}
         for name, value in {**self._same, "kind": shape.kind, **dict(shape.constants)}.items():
             if value is not None:
-                columns.setdefault(name, pa.repeat(pa.scalar(value, _TYPES[name]), len(lines)))
-        return _Part(len(lines), columns)
+                columns.setdefault(name, pa.repeat(pa.scalar(value, _TYPES[name]), len(places)))
+        return _Part(len(places), columns)
 
-    def _fits(self, shape: Shape, row: list[Any]) -> bool:
+    def _fits(self, shape: Shape, row: _Gathered) -> bool:
         """Whether the row fits its columns' types; a line with a number beyond them is rejected."""
         try:
             self._columns(shape, row)
         except _DOES_NOT_FIT as error:
             self.counts.facts -= 1
-            self.reject(row[1], f"a value does not fit its column: {error}"[:300], None)
+            self.reject(row.lines[0], f"a value does not fit its column: {error}"[:300], None)
             return False
         return True
 
@@ -228,7 +271,7 @@ class FactSink:
 class _Part(NamedTuple):
     """Rows of one shape: how many, and the columns that they fill."""
 
-    count: int
+    length: int
     columns: dict[str, pa.Array]
 
 
