@@ -91,6 +91,8 @@ class LogLines:
         self._head: tuple[str, layouts.LogLine, int, int, int] | None = None  # a line whose logger has not come yet
         self._settings: tuple[int, int] | None = None  # time of the list of settings that the lines belong to
         self._follows = within
+        self._printed: str | None = None  # the last line's stamp, and its time on the broker's clock and in UTC
+        self._local = self._ts = 0
         self._bounds: Bounds | None = None  # from the first stamp on that is a whole second
 
     def parse(self, text: str, line: int, taken: str | None = None) -> None:
@@ -103,22 +105,28 @@ class LogLines:
                 self._settle(self._bounds.add(Waiting(text, None, line, 0), None))
             return
         stamp = parts.stamp
-        try:
-            local = self._stamps.micros(stamp)
-        except ValueError:
-            self._sink.reject(line, "a time that cannot be", text)
-            return
-        if len(stamp) == layouts.MILLISECONDS and stamp[-1] != "Z":
-            ts = self._clock.utc(local)
-        else:
-            ahead = layouts.offset_of(stamp)
-            ts = self._clock.utc(local) if ahead is None else local - ahead
-            if self._bounds is None and len(stamp) == layouts.WHOLE_SECONDS:
-                self._bounds = Bounds()
+        if stamp != self._printed:
+            try:
+                self._local = self._stamps.micros(stamp)
+            except ValueError:
+                self._sink.reject(line, "a time that cannot be", text)
+                return
+            self._printed = stamp
+            self._ts = self._utc(stamp, self._local)
+        local, ts = self._local, self._ts
         if self._bounds is None:
             self._take(text, parts, line, local, ts)
         else:
             self._settle(self._bounds.add(Waiting(text, parts, line, local), self._written(parts, ts, taken)))
+
+    def _utc(self, stamp: str, local: int) -> int:
+        """Microseconds in UTC: by the offset that the stamp tells, or else by the zone of the broker."""
+        if len(stamp) == layouts.MILLISECONDS and stamp[-1] != "Z":
+            return self._clock.utc(local)
+        if self._bounds is None and len(stamp) == layouts.WHOLE_SECONDS:
+            self._bounds = Bounds()
+        ahead = layouts.offset_of(stamp)
+        return self._clock.utc(local) if ahead is None else local - ahead
 
     def _written(self, parts: layouts.LogLine, ts: int, taken: str | None) -> Written:
         """Between when the line was written; a runtime's own time is finer than a whole second that it lies in."""
@@ -145,7 +153,8 @@ class LogLines:
 
     def _take(self, text: str, parts: layouts.LogLine, line: int, local: int, ts: int) -> None:
         """A stamped line."""
-        self._reject_head()
+        if self._head is not None:
+            self._reject_head()
         self._sink.counts.saw(ts)
         self._follows = True
         self._settings = None
@@ -166,7 +175,8 @@ class LogLines:
     def _request(self, text: str, parts: layouts.LogLine, line: int, local: int, ts: int) -> None:
         reason: str | None = "request line cut off before its end"
         if parts.logger is not None:
-            identity = line_identity(self._sink.broker_id, local, parts.level, parts.logger, parts.text)
+            logger = layouts.last_part(parts.logger)
+            identity = line_identity(self._sink.broker_id, local, parts.level, logger, parts.text)
             reason = self._requests.parse(parts.text, self._sink, Line(identity, line, ts, parts.level))
         if reason is not None:
             self._sink.reject(line, reason, text)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from pipelines.parse.layout import last_part
 from schemas.facts import FACTS
 
 if TYPE_CHECKING:
@@ -114,8 +113,11 @@ _DISCRIMINATORS = _Discriminators()
 
 
 def line_identity(broker_id: int | None, local: int, level: str, logger: str, text: str) -> FactId:
-    """Identity of a stamped log line. Equal lines of one broker within one millisecond are one fact."""
-    return FactId(f"{broker_id}|{local}|{level}|{last_part(logger)}|{text}")
+    """Identity of a stamped log line; `logger`: its last part, which every layout prints.
+
+    Equal lines of one broker within one millisecond are one fact.
+    """
+    return FactId(f"{broker_id}|{local}|{level}|{logger}|{text}")
 
 
 class Line(NamedTuple):
@@ -278,8 +280,20 @@ class _Part(NamedTuple):
 def _joined(parts: list[tuple[int, pa.Array | None]], item: pa.Field) -> pa.Array:
     """One column of several parts, null where a part does not fill it."""
     if all(column is None for _, column in parts):
-        return pa.nulls(sum(count for count, _ in parts), item.type)
-    return pa.concat_arrays([pa.nulls(count, item.type) if column is None else column for count, column in parts])
+        return _nulls(sum(length for length, _ in parts), item.type)
+    filled = [_nulls(length, item.type) if column is None else column for length, column in parts]
+    return filled[0] if len(filled) == 1 else pa.concat_arrays(filled)
+
+
+def _nulls(length: int, type_: pa.DataType) -> pa.Array:
+    """Nulls of a type, of which there is one array: most columns of most facts are null."""
+    longest = _NULLS.get(type_)
+    if longest is None or len(longest) < length:
+        longest = _NULLS[type_] = pa.nulls(length, type_)
+    return longest.slice(0, length)
+
+
+_NULLS: dict[pa.DataType, pa.Array] = {}
 
 
 def _repeated(value: object, type_: pa.DataType, count: int) -> pa.Array:

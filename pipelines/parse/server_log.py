@@ -100,13 +100,21 @@ def group_names(regex: re.Pattern[str]) -> list[str]:
 _PrefixValues = tuple[str | None, int | None, int | None, int | None]
 
 
-def _compile() -> dict[tuple[str, str], list[CompiledRule]]:
-    found: dict[tuple[str, str], list[CompiledRule]] = {}
+_RulesOfWords = dict[str, tuple[CompiledRule, ...]]
+
+
+def _compile() -> dict[str, _RulesOfWords]:
+    """By logger: the rules for each first word; those for any word come after a word's own, and stand alone at ""."""
+    by_logger: dict[str, _RulesOfWords] = {}
     for rule in RULES:
         ready = CompiledRule(rule)
         for logger in rule.loggers:
-            found.setdefault((logger, rule.word), []).append(ready)
-    return found
+            by_word = by_logger.setdefault(logger, {"": ()})
+            by_word[rule.word] = (*by_word.get(rule.word, ()), ready)
+    for by_word in by_logger.values():
+        others = by_word[""]
+        by_word.update({word: (*rules, *others) for word, rules in by_word.items() if word})
+    return by_logger
 
 
 class ServerLog:
@@ -116,16 +124,17 @@ class ServerLog:
         """Compile the table; remember loggers, prefixes and partitions as they come, for they repeat."""
         self._sink = sink
         self._rules = _compile()
-        self._loggers: dict[str, str] = {}
+        self._loggers: dict[str, tuple[str, _RulesOfWords]] = {}
         self._prefixes: dict[str, _PrefixValues] = {}
         self._partitions: dict[str, tuple[str, int]] = {}
 
     def parse(self, parts: LogLine, line: int, local: int, ts: int) -> bool:
         """Add the line's facts; False where it is of no interest."""
-        logger = parts.logger or ""
-        last = self._loggers.get(logger)
-        if last is None:
-            last = self._loggers[logger] = last_part(logger)
+        found = self._loggers.get(parts.logger or "")
+        if found is None:
+            last = last_part(parts.logger or "")
+            found = self._loggers[parts.logger or ""] = (last, self._rules.get(last, {"": ()}))
+        last, by_word = found
         body = parts.text
         prefix: _PrefixValues = (None, None, None, None)
         if body.startswith("["):
@@ -135,9 +144,7 @@ class ServerLog:
                 body = body[end + 2 :]
         if prefix[0] in METADATA_TOPIC:
             return False
-        worded, others = self._rules.get((last, body.partition(" ")[0]), ()), self._rules.get((last, ""), ())
-        rules = (*worded, *others) if worded and others else worded or others
-        for rule in rules:
+        for rule in by_word.get(body.partition(" ")[0]) or by_word[""]:
             match = rule.match(body)
             if match is not None:
                 identity = line_identity(self._sink.broker_id, local, parts.level, last, parts.text)
