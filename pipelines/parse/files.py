@@ -41,8 +41,8 @@ _START_UP = re.compile(
 _HOUR = 3_600_000_000
 _SETTINGS = "KafkaConfig values:"
 _OBJECT_BEGINNING = 12  # characters by which a log's JSON objects begin alike
-_CONNECTION = re.compile(r'"connection":"([^"]+)"| from connection (?P<text>\S+?);')
-_TOTAL = re.compile(r'"totalTimeMs":(\d{1,12}(?:\.\d{1,9})?)|;totalTime:(?P<text>\d{1,12}(?:\.\d{1,9})?)')
+_JSON_TIMES = re.compile(r'"connection":"([^"]+)"'), re.compile(r'"totalTimeMs":(\d{1,12}(?:\.\d{1,9})?)')
+_TEXT_TIMES = re.compile(r" from connection (\S+?);"), re.compile(r";totalTime:(\d{1,12}(?:\.\d{1,9})?)")
 
 
 class Content(Enum):
@@ -176,8 +176,8 @@ class LogLines:
         reason: str | None = "request line cut off before its end"
         if parts.logger is not None:
             logger = layouts.last_part(parts.logger)
-            identity = line_identity(self._sink.broker_id, local, parts.level, logger, parts.text)
-            reason = self._requests.parse(parts.text, self._sink, Line(identity, line, ts, parts.level))
+            told = line_identity(self._sink.broker_id, local, parts.level, logger, parts.text)
+            reason = self._requests.parse(parts.text, self._sink, Line(told, line, ts, parts.level))
         if reason is not None:
             self._sink.reject(line, reason, text)
             self._glued(text, line)
@@ -235,10 +235,12 @@ def connection_of(text: str) -> tuple[str | None, int]:
     """The connection of a request line, and the microseconds from the request's arrival to its line."""
     if not text.startswith(PREFIX):
         return None, 0
-    connection, total = _CONNECTION.search(text), _TOTAL.search(text)
+    connection, total = (
+        mark.search(text) for mark in (_JSON_TIMES if text.startswith("{", len(PREFIX)) else _TEXT_TIMES)
+    )
     if connection is None or total is None:
         return None, 0
-    return connection[1] or connection["text"], int(float(total[1] or total["text"]) * 1000)
+    return connection[1], int(float(total[1]) * 1000)
 
 
 def parse_file(recording: Recording, source: Source, part: Range | None = None) -> Iterator[Batch]:

@@ -241,9 +241,7 @@ def _fetch_answers(response: shapes.FetchResponse | str) -> Iterator[tuple[_Key,
             yield (name, topic_id, index), part
 
 
-def _fetch(
-    sink: FactSink, line: Line, completed: shapes.Completed[shapes.FetchRequest, shapes.FetchResponse]
-) -> None:
+def _fetch(sink: FactSink, line: Line, completed: shapes.Completed[shapes.FetchRequest, shapes.FetchResponse]) -> None:
     request, response = completed.request, completed.response
     replica, replica_epoch = request.replica_id, None
     if request.replica_state is not None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from schemas.facts import FACTS
@@ -31,6 +33,7 @@ _DOES_NOT_FIT = (pa.ArrowException, OverflowError, ValueError, TypeError)
 _LINE = 3  # of a line: number, ts and level, then what its rows share
 _ROW = 2  # of a row: place of its line, fact_id, then its own values
 _MOST_DISCRIMINATORS = 100_000
+_ID_BYTES = 16
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -81,22 +84,21 @@ class FileCounts:
 GAP = 5_000_000
 
 
-class FactId:
-    """The identity of a line's facts: broker and normalised line, and what tells the rows of one line apart."""
+Identity = hashlib.blake2b  # what is hashed so far
 
-    __slots__ = ("_hash",)
 
-    def __init__(self, text: str) -> None:
-        """Hash what all rows of the line share."""
-        self._hash = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16)
+def identity(text: str) -> Identity:
+    """The identity of what makes facts: for a line, broker and normalised line."""
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=_ID_BYTES)
 
-    def row(self, *discriminators: object) -> str:
-        """The identity of one row."""
-        if not discriminators:
-            return self._hash.hexdigest()
-        copy = self._hash.copy()
-        copy.update(_DISCRIMINATORS[discriminators])
-        return copy.hexdigest()
+
+def row_id(of: Identity, *discriminators: object) -> bytes:
+    """The identity of one row of several, by what tells them apart."""
+    if not discriminators:
+        return of.digest()
+    row = of.copy()
+    row.update(_DISCRIMINATORS[discriminators])
+    return row.digest()
 
 
 class _Discriminators(dict[tuple[object, ...], bytes]):
@@ -112,18 +114,18 @@ class _Discriminators(dict[tuple[object, ...], bytes]):
 _DISCRIMINATORS = _Discriminators()
 
 
-def line_identity(broker_id: int | None, local: int, level: str, logger: str, text: str) -> FactId:
+def line_identity(broker_id: int | None, local: int, level: str, logger: str, text: str) -> Identity:
     """Identity of a stamped log line; `logger`: its last part, which every layout prints.
 
     Equal lines of one broker within one millisecond are one fact.
     """
-    return FactId(f"{broker_id}|{local}|{level}|{logger}|{text}")
+    return identity(f"{broker_id}|{local}|{level}|{logger}|{text}")
 
 
-class Line(NamedTuple):
+class Line(msgspec.Struct, gc=False):
     """A line that makes facts."""
 
-    identity: FactId
+    identity: Identity
     number: int
     ts: int
     level: str
@@ -147,12 +149,12 @@ class FactSink:
         self._gathered: defaultdict[Shape, _Gathered] = defaultdict(lambda: _Gathered([], []))
         self._rejected: list[tuple[int, str, str | None]] = []
         self._moment: int | None = None
-        self._seen: set[str] = set()  # facts of this moment: a line said twice in one millisecond is one fact
+        self._seen: set[bytes] = set()  # facts of this moment: a line said twice in one millisecond is one fact
         self.waiting = 0  # facts that nobody took yet
         self.ts_errors: dict[int, int] = {}  # by line: how far its time may be off, where a stamp is a whole second
 
     def add(
-        self, shape: Shape, fact_id: str, line: int, ts: int | None, values: Sequence[Any], level: str = ""
+        self, shape: Shape, fact_id: bytes, line: int, ts: int | None, values: Sequence[Any], level: str = ""
     ) -> None:
         """Add one fact of a shape whose rows share nothing; `values` stand in the order of its columns."""
         if ts != self._moment:
@@ -172,17 +174,16 @@ class FactSink:
         self, shape: Shape, line: Line, shared: Sequence[Any], rows: Iterable[tuple[tuple[object, ...], Sequence[Any]]]
     ) -> None:
         """Add the facts of one line: what tells each apart from the others, and its own values."""
-        identity, number, ts, level = line
-        seen = self._seen
+        of, ts, seen = line.identity, line.ts, self._seen
         if ts != self._moment:
             self._moment = ts
             seen.clear()
         lines, gathered = self._gathered[shape]
         place = len(lines) // (_LINE + len(shape.shared))
-        lines += (number, ts, level)
+        lines += (line.number, ts, line.level)
         lines += shared
         for discriminators, values in rows:
-            fact_id = identity.row(*discriminators)
+            fact_id = row_id(of, *discriminators)
             if fact_id in seen:
                 self.counts.repeated += 1
                 continue
@@ -235,9 +236,10 @@ class FactSink:
         said |= {name: lines[k::of_line] for k, name in enumerate(shape.shared, _LINE)}
         if self.ts_errors:
             said["ts_error_us"] = list(map(self.ts_errors.get, lines[::of_line]))
-        own = {name: rows[k::of_row] for k, name in enumerate(("fact_id", *shape.columns), _ROW - 1)}
+        own = {name: rows[k::of_row] for k, name in enumerate(shape.columns, _ROW)}
         columns = {name: pa.array(values, _TYPES[name]).take(places) for name, values in said.items()}
         columns |= {name: pa.array(values, _TYPES[name]) for name, values in own.items()}
+        columns["fact_id"] = _printed(rows[1::of_row])
         for name, value in {**self._same, "kind": shape.kind, **dict(shape.constants)}.items():
             if value is not None:
                 columns.setdefault(name, pa.repeat(pa.scalar(value, _TYPES[name]), len(places)))
@@ -283,6 +285,13 @@ def _joined(parts: list[tuple[int, pa.Array | None]], item: pa.Field) -> pa.Arra
         return _nulls(sum(length for length, _ in parts), item.type)
     filled = [_nulls(length, item.type) if column is None else column for length, column in parts]
     return filled[0] if len(filled) == 1 else pa.concat_arrays(filled)
+
+
+def _printed(ids: list[bytes]) -> pa.Array:
+    """Identities as texts of hexadecimal digits."""
+    digits = 2 * _ID_BYTES
+    starts = pa.py_buffer(array("i", range(0, digits * (len(ids) + 1), digits)))
+    return pa.StringArray.from_buffers(len(ids), starts, pa.py_buffer(b"".join(ids).hex().encode()))
 
 
 def _nulls(length: int, type_: pa.DataType) -> pa.Array:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pipelines.parse.layout import LogLine, last_part
-from pipelines.parse.rows import FactId, FactSink, Shape, cut_text, line_identity
+from pipelines.parse.rows import FactSink, Identity, Shape, cut_text, line_identity, row_id
 from pipelines.parse.server_rules import RULES
 from replay.rows import METADATA_TOPIC
 from schemas.facts import FACTS
@@ -147,13 +147,13 @@ class ServerLog:
         for rule in by_word.get(body.partition(" ")[0]) or by_word[""]:
             match = rule.match(body)
             if match is not None:
-                identity = line_identity(self._sink.broker_id, local, parts.level, last, parts.text)
+                told = line_identity(self._sink.broker_id, local, parts.level, last, parts.text)
                 for number, groups in enumerate(rule.finds(match.groups(), body)):
                     values = self._values(rule, groups, prefix, parts.text)
-                    row = identity.row(number) if number else identity.row()
+                    row = row_id(told, number) if number else row_id(told)
                     self._sink.add(rule.shape, row, line, ts, values, parts.level)
                 if last == "LogManager":
-                    self._of_log_manager(body, line, ts, parts.level, identity)
+                    self._of_log_manager(body, line, ts, parts.level, told)
                 return True
         return False
 
@@ -179,22 +179,22 @@ class ServerLog:
         name, equals, value = text.strip().partition(" = ")
         if not equals or name not in _BROKER_SETTINGS:
             return False
-        identity = line_identity(self._sink.broker_id, local, "INFO", "KafkaConfig", text)
-        self._sink.add(BROKER_SETTING, identity.row(), line, ts, (name, value), "INFO")
+        told = line_identity(self._sink.broker_id, local, "INFO", "KafkaConfig", text)
+        self._sink.add(BROKER_SETTING, row_id(told), line, ts, (name, value), "INFO")
         return True
 
-    def _of_log_manager(self, body: str, line: int, ts: int, level: str, identity: FactId) -> None:
+    def _of_log_manager(self, body: str, line: int, ts: int, level: str, told: Identity) -> None:
         """The further facts of lines that hold several: a new log's settings, a failed directory's partitions."""
         if body.startswith("Created log for partition "):
             topic, partition = self._partition(body.split(" ", 5)[4])
             for name, value in _TOPIC_SETTINGS.findall(body):
-                self._sink.add(TOPIC_SETTING, identity.row(name), line, ts, (topic, partition, name, value), level)
+                self._sink.add(TOPIC_SETTING, row_id(told, name), line, ts, (topic, partition, name, value), level)
         elif body.startswith("Logs for partitions "):
             listed = _OFFLINE.match(body)
             for name in listed[1].split(",") if listed else ():
                 if name.rpartition("-")[2].isdecimal():
                     values = (*self._partition(name), cut_text(body))
-                    self._sink.add(OFFLINE_PARTITION, identity.row(name), line, ts, values, level)
+                    self._sink.add(OFFLINE_PARTITION, row_id(told, name), line, ts, values, level)
 
     def _partition(self, text: str) -> tuple[str, int]:
         found = self._partitions.get(text)
