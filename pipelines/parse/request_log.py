@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from pipelines.parse import request_shapes as shapes
 from pipelines.parse import request_text
 from pipelines.parse.rows import FactSink, Line, Shape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PREFIX = "Completed request:"
 _KEY = re.compile(r'"requestApiKey":(-?\d+)')
@@ -231,14 +228,14 @@ def _produce(
 _Key = tuple[str | None, str | None, int | None]
 
 
-def _fetch_answers(response: shapes.FetchResponse | str) -> Iterator[tuple[_Key, shapes.FetchAnswer]]:
-    if isinstance(response, str):
-        return
-    for topic in response.responses:
-        name, topic_id = topic.topic, topic.topic_id
-        for part in topic.partitions or topic.partition_responses:
-            index = part.partition if part.partition_index is None else part.partition_index
-            yield (name, topic_id, index), part
+def _fetch_answers(response: shapes.FetchResponse | str) -> dict[_Key, shapes.FetchAnswer]:
+    found: dict[_Key, shapes.FetchAnswer] = {}
+    if not isinstance(response, str):
+        for topic in response.responses:
+            name, topic_id = topic.topic, topic.topic_id
+            for part in topic.partitions or topic.partition_responses:
+                found[name, topic_id, part.partition if part.partition_index is None else part.partition_index] = part
+    return found
 
 
 def _fetch(sink: FactSink, line: Line, completed: shapes.Completed[shapes.FetchRequest, shapes.FetchResponse]) -> None:
@@ -258,7 +255,7 @@ def _fetch(sink: FactSink, line: Line, completed: shapes.Completed[shapes.FetchR
         request.session_epoch,
         session,
     )
-    answers = dict(_fetch_answers(response))
+    answers = _fetch_answers(response)
     rows: _Rows = []
     unanswered = (error, *(None,) * 7)
     for topic in request.topics:

@@ -92,7 +92,7 @@ def identity(text: str) -> Identity:
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=_ID_BYTES)
 
 
-def row_id(of: Identity, *discriminators: object) -> bytes:
+def row_id(of: Identity, discriminators: tuple[object, ...] = ()) -> bytes:
     """The identity of one row of several, by what tells them apart."""
     if not discriminators:
         return of.digest()
@@ -150,7 +150,6 @@ class FactSink:
         self._rejected: list[tuple[int, str, str | None]] = []
         self._moment: int | None = None
         self._seen: set[bytes] = set()  # facts of this moment: a line said twice in one millisecond is one fact
-        self.waiting = 0  # facts that nobody took yet
         self.ts_errors: dict[int, int] = {}  # by line: how far its time may be off, where a stamp is a whole second
 
     def add(
@@ -168,7 +167,6 @@ class FactSink:
         rows += (len(lines) // _LINE, fact_id)
         rows += values
         lines += (line, ts, level)
-        self.waiting += 1
 
     def add_rows(
         self, shape: Shape, line: Line, shared: Sequence[Any], rows: Iterable[tuple[tuple[object, ...], Sequence[Any]]]
@@ -183,14 +181,18 @@ class FactSink:
         lines += (line.number, ts, line.level)
         lines += shared
         for discriminators, values in rows:
-            fact_id = row_id(of, *discriminators)
+            fact_id = row_id(of, discriminators)
             if fact_id in seen:
                 self.counts.repeated += 1
                 continue
             seen.add(fact_id)
             gathered += (place, fact_id)
             gathered += values
-            self.waiting += 1
+
+    @property
+    def waiting(self) -> int:
+        """How many facts nobody took yet."""
+        return sum(len(gathered.rows) // (_ROW + len(shape.columns)) for shape, gathered in self._gathered.items())
 
     def reject(self, line: int, reason: str, text: str | None) -> None:
         """Say that a line tells nothing for certain, and why."""
@@ -205,7 +207,6 @@ class FactSink:
         parts = [self._part(shape, gathered) for shape, gathered in self._gathered.items()]
         self._gathered.clear()
         self.ts_errors.clear()
-        self.waiting = 0
         arrays = [_joined([(part.length, part.columns.get(item.name)) for part in parts], item) for item in FACT_SCHEMA]
         return pa.RecordBatch.from_arrays(arrays, schema=FACT_SCHEMA)
 

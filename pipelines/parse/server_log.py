@@ -150,7 +150,7 @@ class ServerLog:
                 told = line_identity(self._sink.broker_id, local, parts.level, last, parts.text)
                 for number, groups in enumerate(rule.finds(match.groups(), body)):
                     values = self._values(rule, groups, prefix, parts.text)
-                    row = row_id(told, number) if number else row_id(told)
+                    row = row_id(told, (number,)) if number else row_id(told)
                     self._sink.add(rule.shape, row, line, ts, values, parts.level)
                 if last == "LogManager":
                     self._of_log_manager(body, line, ts, parts.level, told)
@@ -188,13 +188,13 @@ class ServerLog:
         if body.startswith("Created log for partition "):
             topic, partition = self._partition(body.split(" ", 5)[4])
             for name, value in _TOPIC_SETTINGS.findall(body):
-                self._sink.add(TOPIC_SETTING, row_id(told, name), line, ts, (topic, partition, name, value), level)
+                self._sink.add(TOPIC_SETTING, row_id(told, (name,)), line, ts, (topic, partition, name, value), level)
         elif body.startswith("Logs for partitions "):
             listed = _OFFLINE.match(body)
             for name in listed[1].split(",") if listed else ():
                 if name.rpartition("-")[2].isdecimal():
                     values = (*self._partition(name), cut_text(body))
-                    self._sink.add(OFFLINE_PARTITION, row_id(told, name), line, ts, values, level)
+                    self._sink.add(OFFLINE_PARTITION, row_id(told, (name,)), line, ts, values, level)
 
     def _partition(self, text: str) -> tuple[str, int]:
         found = self._partitions.get(text)
