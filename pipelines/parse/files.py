@@ -41,8 +41,26 @@ _START_UP = re.compile(
 _HOUR = 3_600_000_000
 _SETTINGS = "KafkaConfig values:"
 _OBJECT_BEGINNING = 12  # characters by which a log's JSON objects begin alike
-_JSON_TIMES = re.compile(r'"connection":"([^"]+)"'), re.compile(r'"totalTimeMs":(\d{1,12}(?:\.\d{1,9})?)')
-_TEXT_TIMES = re.compile(r" from connection (\S+?);"), re.compile(r";totalTime:(\d{1,12}(?:\.\d{1,9})?)")
+_MILLISECONDS = r"(\d{1,12}(?:\.\d{1,9})?)"
+
+
+class _Mark:
+    """A value behind a literal mark: to find the mark is many times faster than to search for the pattern."""
+
+    def __init__(self, mark: str, value: str) -> None:
+        """`value`: pattern with one group."""
+        self._mark = mark
+        self._search = re.compile(re.escape(mark) + value).search
+
+    def value(self, text: str) -> str | None:
+        """The first value; None where there is none."""
+        start = text.find(self._mark)
+        found = self._search(text, start) if start >= 0 else None
+        return None if found is None else found[1]
+
+
+_JSON_TIMES = _Mark('"connection":"', '([^"]+)"'), _Mark('"totalTimeMs":', _MILLISECONDS)
+_TEXT_TIMES = _Mark(" from connection ", r"(\S+?);"), _Mark(";totalTime:", _MILLISECONDS)
 
 
 class Content(Enum):
@@ -235,12 +253,9 @@ def connection_of(text: str) -> tuple[str | None, int]:
     """The connection of a request line, and the microseconds from the request's arrival to its line."""
     if not text.startswith(PREFIX):
         return None, 0
-    connection, total = (
-        mark.search(text) for mark in (_JSON_TIMES if text.startswith("{", len(PREFIX)) else _TEXT_TIMES)
-    )
-    if connection is None or total is None:
-        return None, 0
-    return connection[1], int(float(total[1]) * 1000)
+    connection, total = _JSON_TIMES if text.startswith("{", len(PREFIX)) else _TEXT_TIMES
+    named, spent = connection.value(text), total.value(text)
+    return (None, 0) if named is None or spent is None else (named, int(float(spent) * 1000))
 
 
 def parse_file(recording: Recording, source: Source, part: Range | None = None) -> Iterator[Batch]:
