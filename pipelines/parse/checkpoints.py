@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipelines.parse.rows import FactId, FactSink, Shape
+from pipelines.parse.rows import FactSink, Shape, identity, row_id
 
 _LEADER_EPOCHS = "leader-epoch-checkpoint"
 OFFSET_FILES = {
@@ -53,14 +53,14 @@ class Checkpoint:
             self._sink.reject(line, f"not an entry of a {self._name}", text)
 
     def _entry(self, parts: list[str], line: int) -> None:
-        identity = FactId(f"checkpoint|{self._sink.broker_id}|{self._name}|{self._place}|{' '.join(parts)}")
+        told = identity(f"checkpoint|{self._sink.broker_id}|{self._name}|{self._place}|{' '.join(parts)}")
         if self._name == _LEADER_EPOCHS:
             epoch, offset = (int(part) for part in parts)
             if self._place is None:
                 self._sink.reject(line, "the file's folder does not say of which partition it is", " ".join(parts))
                 return
-            self._sink.add(self._epochs, identity.row(), line, None, (*self._place, epoch, offset))
+            self._sink.add(self._epochs, row_id(told), line, None, (*self._place, epoch, offset))
             return
         topic, partition, offset = parts[0], int(parts[1]), int(parts[2])
         values = (topic, partition, offset, offset) if self._doubled else (topic, partition, offset)
-        self._sink.add(self._offsets, identity.row(), line, None, values)
+        self._sink.add(self._offsets, row_id(told), line, None, values)

@@ -26,6 +26,7 @@ _SECOND = 1_000_000
 WHOLE_SECONDS = 19  # length of a stamp without a fraction
 MILLISECONDS = 23
 DETECTION_LINES = 500
+_MOST_LOGGERS = 100_000
 BEGINNING = re.compile(rf"\[?{_STAMP}\]? [A-Z]+ +")  # how a line of the text layouts begins
 
 
@@ -66,6 +67,33 @@ def _text_layout(name: str, pattern: str, head: str, whole: str, *, ends_with_te
         return None if found is None else LogLine(found["stamp"], found["level"], None, found["text"])
 
     return Layout(name, pattern, split_whole, split_head, ends_with_text)
+
+
+def _logger_last(name: str, pattern: str, head: str, after: str = "") -> Layout:
+    """A text layout whose text is followed by the logger in parentheses: the end is looked for from the end."""
+    ending = rf" \({_LOGGER}(?::\d+)?\){after}\s*"
+    layout = _text_layout(name, pattern, head, rf"{head}(?P<text>.*){ending}")
+    begins, ends, make = re.compile(head).match, re.compile(ending, re.DOTALL).fullmatch, tuple.__new__
+    loggers: dict[str, str] = {}  # by the ending: there are few
+
+    def split_whole(line: str) -> LogLine | None:
+        cut = line.rfind(" (")
+        ending = line[cut:]
+        logger = loggers.get(ending)
+        if logger is None:
+            found = ends(ending)
+            if found is None:
+                return layout.whole(line)
+            if len(loggers) > _MOST_LOGGERS:
+                loggers.clear()
+            logger = loggers[ending] = found["logger"]
+        begun = begins(line)
+        if begun is None:
+            return None
+        text = begun.end()
+        return layout.whole(line) if cut < text else make(LogLine, (*begun.groups(), logger, line[text:cut]))
+
+    return layout._replace(whole=split_whole)
 
 
 class _Log(msgspec.Struct):
@@ -113,12 +141,7 @@ def _no_head(line: str) -> LogLine | None:
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout
     for layout in (
-        _text_layout(
-            "apache",
-            "[%d] %p %m (%c)%n",
-            rf"\[(?P<stamp>{_STAMP})\] (?P<level>[A-Z]+) +",
-            rf"\[(?P<stamp>{_STAMP})\] (?P<level>[A-Z]+) +(?P<text>.*) \({_LOGGER}(?::\d+)?\)\s*",
-        ),
+        _logger_last("apache", "[%d] %p %m (%c)%n", rf"\[(?P<stamp>{_STAMP})\] (?P<level>[A-Z]+) +"),
         _text_layout(
             "strimzi4",
             "%d{yyyy-MM-dd HH:mm:ss} %-5p [%t] %c{1}:%L - %m%n",
@@ -126,12 +149,7 @@ LAYOUTS: dict[str, Layout] = {
             rf"{_HEAD}\[.{{0,200}}?\] {_LOGGER}:[\d?]* - (?P<text>.*)",
             ends_with_text=True,
         ),
-        _text_layout(
-            "strimzi3",
-            "%d{ISO8601} %p %m (%c) [%t]%n",
-            _HEAD,
-            rf"{_HEAD}(?P<text>.*) \({_LOGGER}(?::\d+)?\)(?: \[.*\])?\s*",
-        ),
+        _logger_last("strimzi3", "%d{ISO8601} %p %m (%c) [%t]%n", _HEAD, r"(?: \[.*\])?"),
         Layout("json", '{"@timestamp": %d, "level": %p, "logger": %c, "message": %m}', _split_object, _no_head),
     )
 }

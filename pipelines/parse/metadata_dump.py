@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipelines.parse.rows import FactId, FactSink, Shape
+from pipelines.parse.rows import FactSink, Shape, identity, row_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,7 +163,8 @@ class MetadataDump:
         ts = created * 1000 if created >= 0 else None
         if ts is not None:
             self._sink.counts.widen(ts)
-        self._sink.add(shape, FactId(f"metadata|{match[0].strip()}").row(), line, ts, (offset, payload.type, *values))
+        told = identity(f"metadata|{match[0].strip()}")
+        self._sink.add(shape, row_id(told), line, ts, (offset, payload.type, *values))
 
     def _without_record(self, text: str, line: int) -> None:
         if not text.strip() or text.startswith((_BATCH, *_SILENT)):

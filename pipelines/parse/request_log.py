@@ -6,19 +6,18 @@ The line is written when the response is sent; what it says happened earlier is 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
 from pipelines.parse import request_shapes as shapes
 from pipelines.parse import request_text
-from pipelines.parse.rows import FactId, FactSink, Shape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from pipelines.parse.rows import FactSink, Line, Shape
 
 PREFIX = "Completed request:"
 _KEY = re.compile(r'"requestApiKey":(-?\d+)')
+_Make = Callable[[FactSink, Line, Any], None]
 _AnyCompleted = shapes.Completed[Any, Any] | shapes.Times
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
@@ -38,23 +37,15 @@ _WHOLE = (
 )
 _PARTITION = ("topic", "topic_id", "partition")
 
-API = Shape("api", _WHOLE)
+API = Shape("api", (), shared=_WHOLE)
 PRODUCE = Shape(
     "produce",
-    (*_WHOLE, *_PARTITION, "acks", "transactional_id", "bytes", "error_code", "base_offset", "log_start_offset"),
+    (*_PARTITION, "bytes", "error_code", "base_offset", "log_start_offset"),
+    shared=(*_WHOLE, "acks", "transactional_id"),
 )
 FETCH = Shape(
     "fetch",
     (
-        *_WHOLE,
-        "replica_id",
-        "replica_epoch",
-        "max_wait_ms",
-        "min_bytes",
-        "isolation_level",
-        "session_id",
-        "session_epoch",
-        "response_session_id",
         *_PARTITION,
         "in_request",
         "in_response",
@@ -73,38 +64,31 @@ FETCH = Shape(
         "diverging_epoch",
         "diverging_end_offset",
     ),
+    shared=(
+        *_WHOLE,
+        "replica_id",
+        "replica_epoch",
+        "max_wait_ms",
+        "min_bytes",
+        "isolation_level",
+        "session_id",
+        "session_epoch",
+        "response_session_id",
+    ),
 )
 EPOCH_END_OFFSET = Shape(
     "epoch_end_offset",
-    (
-        *_WHOLE,
-        *_PARTITION,
-        "replica_id",
-        "current_leader_epoch",
-        "last_fetched_epoch",
-        "error_code",
-        "leader_epoch",
-        "offset",
-    ),
+    (*_PARTITION, "current_leader_epoch", "last_fetched_epoch", "error_code", "leader_epoch", "offset"),
+    shared=(*_WHOLE, "replica_id"),
 )
 ISR_REQUEST = Shape(
     "isr_request",
-    (
-        *_WHOLE,
-        *_PARTITION,
-        "replica_id",
-        "broker_epoch",
-        "leader_epoch",
-        "partition_epoch",
-        "isr",
-        "leader_recovery_state",
-        "error_code",
-    ),
+    (*_PARTITION, "leader_epoch", "partition_epoch", "isr", "leader_recovery_state", "error_code"),
+    shared=(*_WHOLE, "replica_id", "broker_epoch"),
 )
 LEADER_AND_ISR = Shape(
     "leader_and_isr",
     (
-        *_WHOLE,
         *_PARTITION,
         "leader_id",
         "leader_epoch",
@@ -114,25 +98,11 @@ LEADER_AND_ISR = Shape(
         "adding_replicas",
         "removing_replicas",
         "leader_recovery_state",
-        "error_code",
     ),
+    shared=(*_WHOLE, "error_code"),
 )
 TOPIC_SEEN = Shape("topic_change", ("topic", "topic_id"), (("name", "metadata_response"),))
 CLUSTER_SEEN = Shape("broker_lifecycle", ("value",), (("name", "cluster_id"),))
-
-
-class Context(NamedTuple):
-    """What the rows of one line share."""
-
-    sink: FactSink
-    identity: FactId
-    line: int
-    ts: int
-    level: str
-
-    def add(self, shape: Shape, values: tuple[Any, ...], *discriminators: object) -> None:
-        """Add one row of the line."""
-        self.sink.add(shape, self.identity.row(*discriminators), self.line, self.ts, values, self.level)
 
 
 class RequestLog:
@@ -141,7 +111,7 @@ class RequestLog:
     def __init__(self) -> None:
         """Start with no topics named."""
         self._named: set[tuple[str, ...]] = set()
-        self._kinds: dict[int, tuple[msgspec.json.Decoder[Any], Callable[[Context, Any], None]]] = {
+        self._kinds: dict[int, tuple[msgspec.json.Decoder[Any], _Make]] = {
             0: (_decoder(shapes.ProduceRequest, shapes.ProduceResponse), _produce),
             1: (_decoder(shapes.FetchRequest, shapes.FetchResponse), _fetch),
             3: (_decoder(msgspec.Raw, shapes.MetadataResponse), self._metadata),
@@ -151,7 +121,7 @@ class RequestLog:
         }
         self._others = (msgspec.json.Decoder(shapes.Times), _api)
 
-    def parse(self, text: str, context: Context) -> str | None:
+    def parse(self, text: str, sink: FactSink, line: Line) -> str | None:
         """Add the line's facts; say why it was rejected, or None."""
         body = text[len(PREFIX) :]
         if not body.startswith(("{", request_text.HEADER)):
@@ -164,44 +134,41 @@ class RequestLog:
             form = "JSON" if body[0] == "{" else "text"
             return f"request line is not the {form} that Kafka writes: {error}"[:300]
         try:
-            make(context, completed)
+            make(sink, line, completed)
         except (OverflowError, ValueError):
             return "request line with times that cannot be"
         return None
 
-    def _of_json(self, body: str) -> tuple[Callable[[Context, Any], None], Any]:
+    def _of_json(self, body: str) -> tuple[_Make, Any]:
         """What makes the line's facts, and the line read (JSON)."""
         key = _KEY.search(body, 0, 200)
         decoder, make = self._kinds.get(int(key[1]), self._others) if key else self._others
         return make, decoder.decode(body)
 
-    def _of_text(self, body: str) -> tuple[Callable[[Context, Any], None], Any]:
+    def _of_text(self, body: str) -> tuple[_Make, Any]:
         """What makes the line's facts, and the line read (text)."""
         key, completed = request_text.read(body)
         return self._kinds.get(key, self._others)[1], completed
 
-    def _metadata(self, context: Context, completed: shapes.Completed[Any, shapes.MetadataResponse]) -> None:
-        _api(context, completed)
+    def _metadata(self, sink: FactSink, line: Line, completed: shapes.Completed[Any, shapes.MetadataResponse]) -> None:
+        _api(sink, line, completed)
         response = completed.response
         if isinstance(response, str):
             return
         if response.cluster_id and ("", response.cluster_id) not in self._named:
             self._named.add(("", response.cluster_id))
-            context.add(CLUSTER_SEEN, (response.cluster_id,), "cluster")
+            sink.add_rows(CLUSTER_SEEN, line, (), [(("cluster",), (response.cluster_id,))])
         for topic in response.topics:
             if topic.error_code or not topic.name or not topic.topic_id or topic.topic_id == NO_TOPIC_ID:
                 continue
             if (topic.name, topic.topic_id) not in self._named:
-                self._named.add((topic.name, topic.topic_id))
-                context.add(TOPIC_SEEN, (topic.name, topic.topic_id), "topic", topic.name, topic.topic_id)
+                named = (topic.name, topic.topic_id)
+                self._named.add(named)
+                sink.add_rows(TOPIC_SEEN, line, (), [(("topic", *named), named)])
 
 
 def _decoder(request: type, response: type) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(shapes.Completed[request, response])  # type: ignore[valid-type]
-
-
-def _us(milliseconds: float) -> int:
-    return round(milliseconds * 1000)
 
 
 def _whole(completed: _AnyCompleted) -> tuple[Any, ...]:
@@ -212,70 +179,66 @@ def _whole(completed: _AnyCompleted) -> tuple[Any, ...]:
         header.client_id,
         header.request_api_key,
         header.request_api_version,
-        _us(completed.total_time_ms),
-        _us(completed.request_queue_time_ms),
-        _us(completed.local_time_ms),
-        _us(completed.remote_time_ms),
-        _us(completed.throttle_time_ms),
-        _us(completed.response_queue_time_ms),
-        _us(completed.send_time_ms),
+        round(completed.total_time_ms * 1000),
+        round(completed.request_queue_time_ms * 1000),
+        round(completed.local_time_ms * 1000),
+        round(completed.remote_time_ms * 1000),
+        round(completed.throttle_time_ms * 1000),
+        round(completed.response_queue_time_ms * 1000),
+        round(completed.send_time_ms * 1000),
     )
 
 
-def _topic_id(topic: shapes.ProduceTopic | shapes.IsrTopic) -> str | None:
-    return None if topic.topic_id == NO_TOPIC_ID else topic.topic_id
+def _known(topic_id: str | None) -> str | None:
+    return None if topic_id == NO_TOPIC_ID else topic_id
 
 
-def _api(context: Context, completed: _AnyCompleted) -> None:
-    context.add(API, _whole(completed))
+def _api(sink: FactSink, line: Line, completed: _AnyCompleted) -> None:
+    sink.add_rows(API, line, _whole(completed), _ITSELF)
 
 
-def _produce(context: Context, completed: shapes.Completed[shapes.ProduceRequest, shapes.ProduceResponse]) -> None:
+_ITSELF: Final = (((), ()),)  # one row, of what the whole line says
+_Rows = list[tuple[tuple[object, ...], tuple[Any, ...]]]
+_UNANSWERED: Final = shapes.ProduceAnswer(None, None, None)  # type: ignore[arg-type]
+
+
+def _produce(
+    sink: FactSink, line: Line, completed: shapes.Completed[shapes.ProduceRequest, shapes.ProduceResponse]
+) -> None:
     whole = _whole(completed)
     request, response = completed.request, completed.response
     answers: dict[tuple[str | None, str | None, int], shapes.ProduceAnswer] = {}
     if not isinstance(response, str):
         answers = {(t.name, t.topic_id, p.index): p for t in response.responses for p in t.partition_responses}
-    listed = False
+    rows: _Rows = []
     for topic in request.topic_data:
+        name, topic_id = topic.name, topic.topic_id
+        known = _known(topic_id)
         for part in topic.partition_data:
-            listed = True
-            answer = answers.get((topic.name, topic.topic_id, part.index))
-            outcome = (None, None, None)
-            if answer is not None:
-                outcome = (answer.error_code, answer.base_offset, answer.log_start_offset)  # type: ignore[assignment]
-            context.add(
-                PRODUCE,
-                (
-                    *whole,
-                    topic.name,
-                    _topic_id(topic),
-                    part.index,
-                    request.acks,
-                    request.transactional_id,
-                    part.records_size_in_bytes,
-                    *outcome,
-                ),
-                topic.name or topic.topic_id,
-                part.index,
-            )
-    if not listed:
-        context.add(API, whole)
+            index = part.index
+            answer = answers.get((name, topic_id, index), _UNANSWERED)
+            told = (answer.error_code, answer.base_offset, answer.log_start_offset)
+            rows.append(((name or topic_id, index), (name, known, index, part.records_size_in_bytes, *told)))
+    if rows:
+        sink.add_rows(PRODUCE, line, (*whole, request.acks, request.transactional_id), rows)
+    else:
+        sink.add_rows(API, line, whole, _ITSELF)
 
 
 _Key = tuple[str | None, str | None, int | None]
 
 
-def _fetch_answers(response: shapes.FetchResponse | str) -> Iterator[tuple[_Key, shapes.FetchAnswer]]:
-    if isinstance(response, str):
-        return
-    for topic in response.responses:
-        for part in topic.partitions or topic.partition_responses:
-            index = part.partition if part.partition_index is None else part.partition_index
-            yield (topic.topic, topic.topic_id, index), part
+def _fetch_answers(response: shapes.FetchResponse | str) -> dict[_Key, shapes.FetchAnswer]:
+    found: dict[_Key, shapes.FetchAnswer] = {}
+    if not isinstance(response, str):
+        for topic in response.responses:
+            name, topic_id = topic.topic, topic.topic_id
+            for part in topic.partitions or topic.partition_responses:
+                found[name, topic_id, part.partition if part.partition_index is None else part.partition_index] = part
+    return found
 
 
-def _fetch(context: Context, completed: shapes.Completed[shapes.FetchRequest, shapes.FetchResponse]) -> None:
+def _fetch(sink: FactSink, line: Line, completed: shapes.Completed[shapes.FetchRequest, shapes.FetchResponse]) -> None:
     request, response = completed.request, completed.response
     replica, replica_epoch = request.replica_id, None
     if request.replica_state is not None:
@@ -292,91 +255,81 @@ def _fetch(context: Context, completed: shapes.Completed[shapes.FetchRequest, sh
         request.session_epoch,
         session,
     )
-    answers = dict(_fetch_answers(response))
-    rows: list[tuple[_Key, shapes.FetchPartition | None, shapes.FetchAnswer | None]] = []
+    answers = _fetch_answers(response)
+    rows: _Rows = []
+    unanswered = (error, *(None,) * 7)
     for topic in request.topics:
+        name, topic_id = topic.topic, topic.topic_id
+        known = _known(topic_id)
         for part in topic.partitions:
-            key: _Key = (topic.topic, topic.topic_id, part.partition)
-            rows.append((key, part, answers.pop(key, None)))
-    rows.extend((key, None, answer) for key, answer in answers.items())
-    for key, asked, answered in rows:
-        context.add(FETCH, (*whole, *_named(key), *_fetch_row(asked, answered, error)), "listed", *key)
+            index = part.partition
+            answer = answers.pop((name, topic_id, index), None)
+            asked = (
+                part.fetch_offset,
+                part.current_leader_epoch,
+                part.last_fetched_epoch,
+                part.log_start_offset,
+                part.partition_max_bytes,
+            )
+            told = unanswered if answer is None else _told(answer)
+            values = (name, known, index, True, answer is not None, False, *asked, *told)
+            rows.append((("listed", name, topic_id, index), values))
+    for (topic_name, topic_id, partition), answer in answers.items():
+        values = (topic_name, _known(topic_id), partition, False, True, False, *_NOT_ASKED, *_told(answer))
+        rows.append((("listed", topic_name, topic_id, partition), values))
+    listed = bool(rows)
     for forgotten in request.forgotten_topics_data:
         for index in forgotten.partitions:
-            key = (forgotten.topic, forgotten.topic_id, index)
-            values = (*whole, *_named(key), False, False, True, *(None,) * 5, error, *(None,) * 7)
-            context.add(FETCH, values, "forgotten", *key)
-    if not rows:
-        values = (*whole, None, None, None, False, False, False, *(None,) * 5, error, *(None,) * 7)
-        context.add(FETCH, values)
+            named = (forgotten.topic, _known(forgotten.topic_id), index)
+            key = ("forgotten", forgotten.topic, forgotten.topic_id, index)
+            rows.append((key, (*named, False, False, True, *_NOT_ASKED, *unanswered)))
+    if not listed:
+        rows.append(((), (None, None, None, False, False, False, *_NOT_ASKED, *unanswered)))
+    sink.add_rows(FETCH, line, whole, rows)
 
 
-def _named(key: _Key) -> _Key:
-    return (key[0], None if key[1] == NO_TOPIC_ID else key[1], key[2])
+_NOT_ASKED: Final = (None,) * 5
 
 
-def _fetch_row(
-    asked: shapes.FetchPartition | None, answered: shapes.FetchAnswer | None, error: int | None
-) -> tuple[Any, ...]:
-    """The columns of FETCH from `in_request` on."""
-    request: tuple[Any, ...] = (None,) * 5
-    response: tuple[Any, ...] = (error, *(None,) * 7)
-    if asked is not None:
-        request = (
-            asked.fetch_offset,
-            asked.current_leader_epoch,
-            asked.last_fetched_epoch,
-            asked.log_start_offset,
-            asked.partition_max_bytes,
-        )
-    if answered is not None:
-        diverging = answered.diverging_epoch
-        size = answered.records_size_in_bytes
-        response = (
-            answered.error_code,
-            answered.high_watermark,
-            answered.last_stable_offset,
-            answered.log_start_offset,
-            answered.preferred_read_replica,
-            answered.record_set_size_in_bytes if size is None else size,
-            None if diverging is None else diverging.epoch,
-            None if diverging is None else diverging.end_offset,
-        )
-    return (asked is not None, answered is not None, False, *request, *response)
+def _told(answer: shapes.FetchAnswer) -> tuple[Any, ...]:
+    """The columns of FETCH from `error_code` on."""
+    diverging, size = answer.diverging_epoch, answer.records_size_in_bytes
+    return (
+        answer.error_code,
+        answer.high_watermark,
+        answer.last_stable_offset,
+        answer.log_start_offset,
+        answer.preferred_read_replica,
+        answer.record_set_size_in_bytes if size is None else size,
+        None if diverging is None else diverging.epoch,
+        None if diverging is None else diverging.end_offset,
+    )
 
 
-def _epoch_end_offset(context: Context, completed: shapes.Completed[shapes.EpochRequest, shapes.EpochResponse]) -> None:
-    whole = _whole(completed)
+_NO_END: Final = shapes.EpochAnswer(None, None, None, None)  # type: ignore[arg-type]
+
+
+def _epoch_end_offset(
+    sink: FactSink, line: Line, completed: shapes.Completed[shapes.EpochRequest, shapes.EpochResponse]
+) -> None:
     request, response = completed.request, completed.response
     answers: dict[tuple[str, int], shapes.EpochAnswer] = {}
     if not isinstance(response, str):
         answers = {(t.topic, p.partition): p for t in response.topics for p in t.partitions}
-    replica = -1 if request.replica_id is None else request.replica_id
+    rows: _Rows = []
     for topic in request.topics:
         for part in topic.partitions:
-            answer = answers.get((topic.topic, part.partition))
-            outcome = (
-                (None, None, None) if answer is None else (answer.error_code, answer.leader_epoch, answer.end_offset)
-            )
-            context.add(
-                EPOCH_END_OFFSET,
-                (
-                    *whole,
-                    topic.topic,
-                    None,
-                    part.partition,
-                    replica,
-                    part.current_leader_epoch,
-                    part.leader_epoch,
-                    *outcome,
-                ),
-                topic.topic,
-                part.partition,
-            )
+            key = (topic.topic, part.partition)
+            answer = answers.get(key, _NO_END)
+            told = (answer.error_code, answer.leader_epoch, answer.end_offset)
+            rows.append((key, (key[0], None, key[1], part.current_leader_epoch, part.leader_epoch, *told)))
+    replica = -1 if request.replica_id is None else request.replica_id
+    sink.add_rows(EPOCH_END_OFFSET, line, (*_whole(completed), replica), rows)
 
 
-def _isr_request(context: Context, completed: shapes.Completed[shapes.IsrRequest, shapes.IsrResponse]) -> None:
-    whole = _whole(completed)
+def _isr_request(
+    sink: FactSink, line: Line, completed: shapes.Completed[shapes.IsrRequest, shapes.IsrResponse]
+) -> None:
     request, response = completed.request, completed.response
     top, answers = None, {}
     if not isinstance(response, str):
@@ -386,6 +339,7 @@ def _isr_request(context: Context, completed: shapes.Completed[shapes.IsrRequest
             for t in response.topics
             for p in t.partitions
         }
+    rows: _Rows = []
     for topic in request.topics:
         name = topic.topic_name or topic.name
         for part in topic.partitions:
@@ -393,46 +347,49 @@ def _isr_request(context: Context, completed: shapes.Completed[shapes.IsrRequest
             if part.new_isr_with_epochs is not None:
                 isr = [member.broker_id for member in part.new_isr_with_epochs]
             epoch = part.current_isr_version if part.partition_epoch is None else part.partition_epoch
+            key = (name or topic.topic_id, part.partition_index)
             values = (
-                *whole,
                 name,
-                _topic_id(topic),
+                _known(topic.topic_id),
                 part.partition_index,
-                request.broker_id,
-                request.broker_epoch,
                 part.leader_epoch,
                 epoch,
                 isr,
                 part.leader_recovery_state,
-                top or answers.get((name or topic.topic_id, part.partition_index), top),
+                top or answers.get(key, top),
             )
-            context.add(ISR_REQUEST, values, name or topic.topic_id, part.partition_index)
+            rows.append((key, values))
+    sink.add_rows(ISR_REQUEST, line, (*_whole(completed), request.broker_id, request.broker_epoch), rows)
 
 
 def _leader_and_isr(
-    context: Context, completed: shapes.Completed[shapes.LeaderAndIsrRequest, shapes.LeaderAndIsrResponse]
+    sink: FactSink, line: Line, completed: shapes.Completed[shapes.LeaderAndIsrRequest, shapes.LeaderAndIsrResponse]
 ) -> None:
     whole = _whole(completed)
     request, response = completed.request, completed.response
     error = None if isinstance(response, str) else response.error_code
     states = [(t.topic_name, t.topic_id, state) for t in request.topic_states for state in t.partition_states]
     states += [(state.topic_name or "", None, state) for state in request.ungrouped_partition_states]
-    for name, topic_id, state in states:
-        values = (
-            *whole,
-            name,
-            None if topic_id == NO_TOPIC_ID else topic_id,
-            state.partition_index,
-            state.leader,
-            state.leader_epoch,
-            state.zk_version if state.partition_epoch is None else state.partition_epoch,
-            state.isr,
-            state.replicas,
-            state.adding_replicas,
-            state.removing_replicas,
-            state.leader_recovery_state,
-            error,
+    rows: _Rows = [
+        (
+            (name, state.partition_index),
+            (
+                name,
+                _known(topic_id),
+                state.partition_index,
+                state.leader,
+                state.leader_epoch,
+                state.zk_version if state.partition_epoch is None else state.partition_epoch,
+                state.isr,
+                state.replicas,
+                state.adding_replicas,
+                state.removing_replicas,
+                state.leader_recovery_state,
+            ),
         )
-        context.add(LEADER_AND_ISR, values, name, state.partition_index)
-    if not states:
-        context.add(API, whole)
+        for name, topic_id, state in states
+    ]
+    if rows:
+        sink.add_rows(LEADER_AND_ISR, line, (*whole, error), rows)
+    else:
+        sink.add_rows(API, line, whole, _ITSELF)

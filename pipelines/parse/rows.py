@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from array import array
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
-from pipelines.parse.layout import last_part
 from schemas.facts import FACTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 FACT_SCHEMA: pa.Schema = FACTS.arrow_schema
+_TYPES: dict[str, pa.DataType] = dict(zip(FACT_SCHEMA.names, FACT_SCHEMA.types, strict=True))
 TEXT_LENGTH = 500
 REJECTED_TEXT_LENGTH = 200
 REJECTED_SCHEMA: pa.Schema = pa.schema(
@@ -28,16 +30,20 @@ REJECTED_SCHEMA: pa.Schema = pa.schema(
     ]
 )
 _DOES_NOT_FIT = (pa.ArrowException, OverflowError, ValueError, TypeError)
-_COMMON = ("fact_id", "source_line", "ts")
+_LINE = 3  # of a line: number, ts and level, then what its rows share
+_ROW = 2  # of a row: place of its line, fact_id, then its own values
+_MOST_DISCRIMINATORS = 100_000
+_ID_BYTES = 16
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Shape:
-    """What one sort of fact fills: `columns` per row, `constants` for all rows."""
+    """What one sort of fact fills: `columns` per row, `constants` for all rows, `shared` for all rows of one line."""
 
     kind: str
     columns: tuple[str, ...]
     constants: tuple[tuple[str, Any], ...] = ()
+    shared: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -78,27 +84,58 @@ class FileCounts:
 GAP = 5_000_000
 
 
-class FactId:
-    """The identity of a line's facts: broker and normalised line, and what tells the rows of one line apart."""
-
-    __slots__ = ("_hash",)
-
-    def __init__(self, text: str) -> None:
-        """Hash what all rows of the line share."""
-        self._hash = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16)
-
-    def row(self, *discriminators: object) -> str:
-        """The identity of one row."""
-        if not discriminators:
-            return self._hash.hexdigest()
-        copy = self._hash.copy()
-        copy.update(repr(discriminators).encode("utf-8", "replace"))
-        return copy.hexdigest()
+Identity = hashlib.blake2b  # what is hashed so far
 
 
-def line_identity(broker_id: int | None, local: int, level: str, logger: str, text: str) -> FactId:
-    """Identity of a stamped log line. Equal lines of one broker within one millisecond are one fact."""
-    return FactId(f"{broker_id}|{local}|{level}|{last_part(logger)}|{text}")
+def identity(text: str) -> Identity:
+    """The identity of what makes facts: for a line, broker and normalised line."""
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=_ID_BYTES)
+
+
+def row_id(of: Identity, discriminators: tuple[object, ...] = ()) -> bytes:
+    """The identity of one row of several, by what tells them apart."""
+    if not discriminators:
+        return of.digest()
+    row = of.copy()
+    row.update(_DISCRIMINATORS[discriminators])
+    return row.digest()
+
+
+class _Discriminators(dict[tuple[object, ...], bytes]):
+    """What is hashed of that which tells rows apart: mostly partitions, which come again and again."""
+
+    def __missing__(self, discriminators: tuple[object, ...]) -> bytes:
+        if len(self) > _MOST_DISCRIMINATORS:
+            self.clear()
+        found = self[discriminators] = repr(discriminators).encode("utf-8", "replace")
+        return found
+
+
+_DISCRIMINATORS = _Discriminators()
+
+
+def line_identity(broker_id: int | None, local: int, level: str, logger: str, text: str) -> Identity:
+    """Identity of a stamped log line; `logger`: its last part, which every layout prints.
+
+    Equal lines of one broker within one millisecond are one fact.
+    """
+    return identity(f"{broker_id}|{local}|{level}|{logger}|{text}")
+
+
+class Line(msgspec.Struct, gc=False):
+    """A line that makes facts."""
+
+    identity: Identity
+    number: int
+    ts: int
+    level: str
+
+
+class _Gathered(NamedTuple):
+    """The facts of one shape, value after value: no object per row, which would cost more than what it holds."""
+
+    lines: list[Any]
+    rows: list[Any]
 
 
 class FactSink:
@@ -109,17 +146,16 @@ class FactSink:
         self.counts = FileCounts()
         self.broker_id = broker_id
         self._same = {"recording_id": recording_id, "source_file": source_file, "broker_id": broker_id}
-        self._rows: dict[Shape, list[tuple[Any, ...]]] = {}
+        self._gathered: defaultdict[Shape, _Gathered] = defaultdict(lambda: _Gathered([], []))
         self._rejected: list[tuple[int, str, str | None]] = []
         self._moment: int | None = None
-        self._seen: set[str] = set()  # facts of this moment: a line said twice in one millisecond is one fact
-        self.waiting = 0
+        self._seen: set[bytes] = set()  # facts of this moment: a line said twice in one millisecond is one fact
         self.ts_errors: dict[int, int] = {}  # by line: how far its time may be off, where a stamp is a whole second
 
     def add(
-        self, shape: Shape, fact_id: str, line: int, ts: int | None, values: Sequence[Any], level: str = ""
+        self, shape: Shape, fact_id: bytes, line: int, ts: int | None, values: Sequence[Any], level: str = ""
     ) -> None:
-        """Add one fact; `values` stand in the order of the shape's columns."""
+        """Add one fact of a shape whose rows share nothing; `values` stand in the order of its columns."""
         if ts != self._moment:
             self._moment = ts
             self._seen.clear()
@@ -127,13 +163,36 @@ class FactSink:
             self.counts.repeated += 1
             return
         self._seen.add(fact_id)
-        rows = self._rows.get(shape)
-        if rows is None:
-            rows = self._rows[shape] = []
-        rows.append((fact_id, line, ts, *values))
-        self.waiting += 1
-        self.counts.facts += 1
-        self.counts.kinds[shape.kind, level] += 1
+        lines, rows = self._gathered[shape]
+        rows += (len(lines) // _LINE, fact_id)
+        rows += values
+        lines += (line, ts, level)
+
+    def add_rows(
+        self, shape: Shape, line: Line, shared: Sequence[Any], rows: Iterable[tuple[tuple[object, ...], Sequence[Any]]]
+    ) -> None:
+        """Add the facts of one line: what tells each apart from the others, and its own values."""
+        of, ts, seen = line.identity, line.ts, self._seen
+        if ts != self._moment:
+            self._moment = ts
+            seen.clear()
+        lines, gathered = self._gathered[shape]
+        place = len(lines) // (_LINE + len(shape.shared))
+        lines += (line.number, ts, line.level)
+        lines += shared
+        for discriminators, values in rows:
+            fact_id = row_id(of, discriminators)
+            if fact_id in seen:
+                self.counts.repeated += 1
+                continue
+            seen.add(fact_id)
+            gathered += (place, fact_id)
+            gathered += values
+
+    @property
+    def waiting(self) -> int:
+        """How many facts nobody took yet."""
+        return sum(len(gathered.rows) // (_ROW + len(shape.columns)) for shape, gathered in self._gathered.items())
 
     def reject(self, line: int, reason: str, text: str | None) -> None:
         """Say that a line tells nothing for certain, and why."""
@@ -143,44 +202,57 @@ class FactSink:
 
     def take_facts(self) -> pa.RecordBatch | None:
         """The facts gathered since the last call, as one batch; None where there are none."""
-        if not self._rows:
+        if not self._gathered:
             return None
-        batches = [self._batch(shape, rows) for shape, rows in self._rows.items()]
-        self._rows = {}
+        parts = [self._part(shape, gathered) for shape, gathered in self._gathered.items()]
+        self._gathered.clear()
         self.ts_errors.clear()
-        self.waiting = 0
-        return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-
-    def _batch(self, shape: Shape, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
-        try:
-            return self._columns(shape, rows)
-        except _DOES_NOT_FIT:
-            return self._columns(shape, [row for row in rows if self._fits(shape, row)])
-
-    def _columns(self, shape: Shape, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
-        names = (*_COMMON, *shape.columns)
-        columns: dict[str, Iterable[Any]] = dict(
-            zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True)
-        )
-        if self.ts_errors:
-            columns["ts_error_us"] = [self.ts_errors.get(row[1]) for row in rows]
-        constants = {**self._same, "kind": shape.kind, **dict(shape.constants)}
-        count = len(rows)
-        arrays = []
-        for item in FACT_SCHEMA:
-            if item.name in columns:
-                arrays.append(pa.array(columns[item.name], item.type))
-            else:
-                arrays.append(_repeated(constants.get(item.name), item.type, count))
+        arrays = [_joined([(part.length, part.columns.get(item.name)) for part in parts], item) for item in FACT_SCHEMA]
         return pa.RecordBatch.from_arrays(arrays, schema=FACT_SCHEMA)
 
-    def _fits(self, shape: Shape, row: tuple[Any, ...]) -> bool:
+    def _part(self, shape: Shape, gathered: _Gathered) -> _Part:
+        lines, rows = gathered
+        of_line, of_row = _LINE + len(shape.shared), _ROW + len(shape.columns)
+        places = rows[::of_row]
+        self.counts.facts += len(places)
+        for level, count in Counter(map(lines[2::of_line].__getitem__, places)).items():
+            self.counts.kinds[shape.kind, level] += count
+        try:
+            return self._columns(shape, gathered)
+        except _DOES_NOT_FIT:
+            each = (
+                _Gathered(lines[place * of_line : (place + 1) * of_line], [0, *rows[start + 1 : start + of_row]])
+                for start, place in zip(range(0, len(rows), of_row), places, strict=True)
+            )
+            fitting = [row for row in each if self._fits(shape, row)]
+            numbered = (value for k, row in enumerate(fitting) for value in (k, *row.rows[1:]))
+            return self._columns(shape, _Gathered([value for row in fitting for value in row.lines], list(numbered)))
+
+    def _columns(self, shape: Shape, gathered: _Gathered) -> _Part:
+        """The columns that the rows fill."""
+        lines, rows = gathered
+        of_line, of_row = _LINE + len(shape.shared), _ROW + len(shape.columns)
+        places = pa.array(rows[::of_row], pa.int32())
+        said = dict(zip(("source_line", "ts"), (lines[::of_line], lines[1::of_line]), strict=True))
+        said |= {name: lines[k::of_line] for k, name in enumerate(shape.shared, _LINE)}
+        if self.ts_errors:
+            said["ts_error_us"] = list(map(self.ts_errors.get, lines[::of_line]))
+        own = {name: rows[k::of_row] for k, name in enumerate(shape.columns, _ROW)}
+        columns = {name: pa.array(values, _TYPES[name]).take(places) for name, values in said.items()}
+        columns |= {name: pa.array(values, _TYPES[name]) for name, values in own.items()}
+        columns["fact_id"] = _printed(rows[1::of_row])
+        for name, value in {**self._same, "kind": shape.kind, **dict(shape.constants)}.items():
+            if value is not None:
+                columns.setdefault(name, pa.repeat(pa.scalar(value, _TYPES[name]), len(places)))
+        return _Part(len(places), columns)
+
+    def _fits(self, shape: Shape, row: _Gathered) -> bool:
         """Whether the row fits its columns' types; a line with a number beyond them is rejected."""
         try:
-            self._columns(shape, [row])
+            self._columns(shape, row)
         except _DOES_NOT_FIT as error:
             self.counts.facts -= 1
-            self.reject(row[1], f"a value does not fit its column: {error}"[:300], None)
+            self.reject(row.lines[0], f"a value does not fit its column: {error}"[:300], None)
             return False
         return True
 
@@ -199,6 +271,39 @@ class FactSink:
             pa.array(texts, pa.string()),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=REJECTED_SCHEMA)
+
+
+class _Part(NamedTuple):
+    """Rows of one shape: how many, and the columns that they fill."""
+
+    length: int
+    columns: dict[str, pa.Array]
+
+
+def _joined(parts: list[tuple[int, pa.Array | None]], item: pa.Field) -> pa.Array:
+    """One column of several parts, null where a part does not fill it."""
+    if all(column is None for _, column in parts):
+        return _nulls(sum(length for length, _ in parts), item.type)
+    filled = [_nulls(length, item.type) if column is None else column for length, column in parts]
+    return filled[0] if len(filled) == 1 else pa.concat_arrays(filled)
+
+
+def _printed(ids: list[bytes]) -> pa.Array:
+    """Identities as texts of hexadecimal digits."""
+    digits = 2 * _ID_BYTES
+    starts = pa.py_buffer(array("i", range(0, digits * (len(ids) + 1), digits)))
+    return pa.StringArray.from_buffers(len(ids), starts, pa.py_buffer(b"".join(ids).hex().encode()))
+
+
+def _nulls(length: int, type_: pa.DataType) -> pa.Array:
+    """Nulls of a type, of which there is one array: most columns of most facts are null."""
+    longest = _NULLS.get(type_)
+    if longest is None or len(longest) < length:
+        longest = _NULLS[type_] = pa.nulls(length, type_)
+    return longest.slice(0, length)
+
+
+_NULLS: dict[pa.DataType, pa.Array] = {}
 
 
 def _repeated(value: object, type_: pa.DataType, count: int) -> pa.Array:

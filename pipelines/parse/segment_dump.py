@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipelines.parse.rows import FactId, FactSink, Shape
+from pipelines.parse.rows import FactSink, Shape, identity, row_id
 
 DUMPING = "Dumping "
 _PLACE = re.compile(r"Dumping .*?([^/\\]+)-(\d+)(?:\.[0-9a-f]{32}-(?:delete|stray|future))?[/\\][^/\\]+\s*")
@@ -80,8 +80,8 @@ class SegmentDump:
             int(match["crc"]),
         )
         ts = created * 1000 if created >= 0 else None
-        identity = FactId(f"segment|{self._sink.broker_id}|{self._place}|{match[0].strip()}")
-        self._sink.add(BATCH, identity.row(), line, ts, values)
+        told = identity(f"segment|{self._sink.broker_id}|{self._place}|{match[0].strip()}")
+        self._sink.add(BATCH, row_id(told), line, ts, values)
 
     def _without_batch(self, text: str, line: int) -> None:
         if text.startswith(DUMPING):

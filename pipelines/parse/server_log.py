@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pipelines.parse.layout import LogLine, last_part
-from pipelines.parse.rows import FactId, FactSink, Shape, cut_text, line_identity
+from pipelines.parse.rows import FactSink, Identity, Shape, cut_text, line_identity, row_id
 from pipelines.parse.server_rules import RULES
 from replay.rows import METADATA_TOPIC
 from schemas.facts import FACTS
@@ -100,13 +100,21 @@ def group_names(regex: re.Pattern[str]) -> list[str]:
 _PrefixValues = tuple[str | None, int | None, int | None, int | None]
 
 
-def _compile() -> dict[tuple[str, str], list[CompiledRule]]:
-    found: dict[tuple[str, str], list[CompiledRule]] = {}
+_RulesOfWords = dict[str, tuple[CompiledRule, ...]]
+
+
+def _compile() -> dict[str, _RulesOfWords]:
+    """By logger: the rules for each first word; those for any word come after a word's own, and stand alone at ""."""
+    by_logger: dict[str, _RulesOfWords] = {}
     for rule in RULES:
         ready = CompiledRule(rule)
         for logger in rule.loggers:
-            found.setdefault((logger, rule.word), []).append(ready)
-    return found
+            by_word = by_logger.setdefault(logger, {"": ()})
+            by_word[rule.word] = (*by_word.get(rule.word, ()), ready)
+    for by_word in by_logger.values():
+        others = by_word[""]
+        by_word.update({word: (*rules, *others) for word, rules in by_word.items() if word})
+    return by_logger
 
 
 class ServerLog:
@@ -116,16 +124,17 @@ class ServerLog:
         """Compile the table; remember loggers, prefixes and partitions as they come, for they repeat."""
         self._sink = sink
         self._rules = _compile()
-        self._loggers: dict[str, str] = {}
+        self._loggers: dict[str, tuple[str, _RulesOfWords]] = {}
         self._prefixes: dict[str, _PrefixValues] = {}
         self._partitions: dict[str, tuple[str, int]] = {}
 
     def parse(self, parts: LogLine, line: int, local: int, ts: int) -> bool:
         """Add the line's facts; False where it is of no interest."""
-        logger = parts.logger or ""
-        last = self._loggers.get(logger)
-        if last is None:
-            last = self._loggers[logger] = last_part(logger)
+        found = self._loggers.get(parts.logger or "")
+        if found is None:
+            last = last_part(parts.logger or "")
+            found = self._loggers[parts.logger or ""] = (last, self._rules.get(last, {"": ()}))
+        last, by_word = found
         body = parts.text
         prefix: _PrefixValues = (None, None, None, None)
         if body.startswith("["):
@@ -135,18 +144,16 @@ class ServerLog:
                 body = body[end + 2 :]
         if prefix[0] in METADATA_TOPIC:
             return False
-        worded, others = self._rules.get((last, body.partition(" ")[0]), ()), self._rules.get((last, ""), ())
-        rules = (*worded, *others) if worded and others else worded or others
-        for rule in rules:
+        for rule in by_word.get(body.partition(" ")[0]) or by_word[""]:
             match = rule.match(body)
             if match is not None:
-                identity = line_identity(self._sink.broker_id, local, parts.level, last, parts.text)
+                told = line_identity(self._sink.broker_id, local, parts.level, last, parts.text)
                 for number, groups in enumerate(rule.finds(match.groups(), body)):
                     values = self._values(rule, groups, prefix, parts.text)
-                    row = identity.row(number) if number else identity.row()
+                    row = row_id(told, (number,)) if number else row_id(told)
                     self._sink.add(rule.shape, row, line, ts, values, parts.level)
                 if last == "LogManager":
-                    self._of_log_manager(body, line, ts, parts.level, identity)
+                    self._of_log_manager(body, line, ts, parts.level, told)
                 return True
         return False
 
@@ -172,22 +179,22 @@ class ServerLog:
         name, equals, value = text.strip().partition(" = ")
         if not equals or name not in _BROKER_SETTINGS:
             return False
-        identity = line_identity(self._sink.broker_id, local, "INFO", "KafkaConfig", text)
-        self._sink.add(BROKER_SETTING, identity.row(), line, ts, (name, value), "INFO")
+        told = line_identity(self._sink.broker_id, local, "INFO", "KafkaConfig", text)
+        self._sink.add(BROKER_SETTING, row_id(told), line, ts, (name, value), "INFO")
         return True
 
-    def _of_log_manager(self, body: str, line: int, ts: int, level: str, identity: FactId) -> None:
+    def _of_log_manager(self, body: str, line: int, ts: int, level: str, told: Identity) -> None:
         """The further facts of lines that hold several: a new log's settings, a failed directory's partitions."""
         if body.startswith("Created log for partition "):
             topic, partition = self._partition(body.split(" ", 5)[4])
             for name, value in _TOPIC_SETTINGS.findall(body):
-                self._sink.add(TOPIC_SETTING, identity.row(name), line, ts, (topic, partition, name, value), level)
+                self._sink.add(TOPIC_SETTING, row_id(told, (name,)), line, ts, (topic, partition, name, value), level)
         elif body.startswith("Logs for partitions "):
             listed = _OFFLINE.match(body)
             for name in listed[1].split(",") if listed else ():
                 if name.rpartition("-")[2].isdecimal():
                     values = (*self._partition(name), cut_text(body))
-                    self._sink.add(OFFLINE_PARTITION, identity.row(name), line, ts, values, level)
+                    self._sink.add(OFFLINE_PARTITION, row_id(told, (name,)), line, ts, values, level)
 
     def _partition(self, text: str) -> tuple[str, int]:
         found = self._partitions.get(text)

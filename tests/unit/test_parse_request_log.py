@@ -219,6 +219,17 @@ TAIL = " (kafka.request.logger)"
         (HEAD + "nothing" + TAIL, "without a JSON object"),
         (line(1, 18, [], {}), "not the JSON"),
         (line(1, 18, fetch([]), None), "not the JSON"),
+        (
+            line(1, 18, fetch([{"topicId": "T", "partitions": [{"partition": None, "fetchOffset": 1}]}]), ""),
+            "not the JSON",
+        ),
+        (
+            line(1, 18, fetch([{"topicId": "T", "partitions": [{"partition": 0, "fetchOffset": 1.5}]}]), ""),
+            "not the JSON",
+        ),
+        (line(18, 3, {}, {})[: -len(TAIL) - 9] + TAIL, "not the JSON"),
+        (line(18, 3, {}, {}, totalTimeMs=float("nan")), "not the JSON"),
+        (line(18, 3, {}, {}, clientId="c").replace('"clientId":"c"', r'"clientId":"\ud800"', 1), "not the JSON"),
         (line(18, 3, {}, {}, totalTimeMs=1e400), "not the JSON"),
         (line(18, 3, {}, {}, connection="c" * 10, totalTimeMs=1e300), "does not fit"),
     ],
@@ -235,3 +246,53 @@ def test_a_line_glued_to_a_cut_one_still_counts() -> None:
     facts, rejected = parsed(HEAD + '{"isForwarded":false,"requestHe' + whole)
     assert [f["kind"] for f in facts] == ["api"]
     assert len(rejected) == 1
+
+
+def asked(index: int, offset: int = 9) -> dict[str, Any]:
+    return {"partition": index, "fetchOffset": offset}
+
+
+def test_fields_that_no_fact_needs_are_passed_over() -> None:
+    known = line(1, 18, fetch([{"topicId": "T", "partitions": [asked(0)]}]), "")
+    deep = {"a": [{"b": [1, 2.5e300, None, '"}]']}], "partition": "x"}
+    more = line(
+        1, 18, {**fetch([{"topicId": "T", "partitions": [{**asked(0), "new": deep}]}]), "new": deep}, "", new=deep
+    )
+    (one,), (other,) = parsed(known)[0], parsed(more)[0]
+    assert {**one, "fact_id": None} == {**other, "fact_id": None}
+
+
+def test_numbers_and_texts_may_be_written_in_any_way_that_json_allows() -> None:
+    text = line(1, 18, fetch([{"topic": "a", "partitions": [asked(0)]}]), "", totalTimeMs=1234.5)
+    text = text.replace("1234.5", "1.2345E3").replace('"clientId":"c"', r'"clientId":"\u00e9\"\ud83d\ude00"')
+    text = text.replace('"fetchOffset":9', '"fetchOffset" : 9')
+    (fact,), rejected = parsed(text)
+    assert rejected == []
+    assert (fact["total_us"], fact["client_id"], fact["fetch_offset"]) == (1_234_500, '\u00e9"\U0001f600', 9)
+
+
+def test_what_a_line_says_twice_is_one_fact() -> None:
+    text = line(1, 18, fetch([{"topicId": "T", "partitions": [asked(0, 5), asked(0, 6), asked(1)]}]), "")
+    facts, _ = parsed(text, text)
+    assert [(f["partition"], f["fetch_offset"], f["source_line"]) for f in facts] == [(0, 5, 1), (1, 9, 1)]
+
+
+def test_each_row_goes_with_its_own_line() -> None:
+    one = line(1, 18, fetch([{"topicId": "T", "partitions": [asked(0), asked(1)]}]), "", connection="d")
+    none = line(1, 18, {**fetch([]), "sessionId": 6}, "")
+    other = line(1, 18, {**fetch([{"topicId": "T", "partitions": [asked(2)]}]), "sessionId": 7}, "")
+    facts, _ = parsed(one, one, none, other)
+    told = [(f["source_line"], f["session_id"], f["partition"]) for f in facts]
+    assert told == [(1, 5, 0), (1, 5, 1), (3, 6, None), (4, 7, 2)]
+
+
+def test_a_number_beyond_its_column_rejects_its_row_alone() -> None:
+    beyond = line(1, 18, fetch([{"topicId": "T", "partitions": [asked(0), asked(2**31), asked(1)]}]), "")
+    facts, rejected = parsed(line(18, 3, {}, {}), beyond, line(18, 3, {}, {}, connection="d"))
+    assert [(f["kind"], f["source_line"], f["partition"]) for f in facts] == [
+        ("api", 1, None),
+        ("api", 3, None),
+        ("fetch", 2, 0),
+        ("fetch", 2, 1),
+    ]
+    assert [(row["source_line"], "does not fit" in row["reason"]) for row in rejected] == [(2, True)]
