@@ -100,8 +100,7 @@ make_environment() {
   fi
   install_lock requirements.lock
   [ "${1:-}" != tests ] || install_lock requirements-dev.lock
-  # The second line is where the packages lie in an environment that was shipped to a cluster.
-  printf '%s\n../../../tidemark\n' "$here" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tidemark.pth"
+  printf '%s\n' "$here" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tidemark.pth"
 }
 
 # Lets Spark's own resolver fetch Delta's jars: it wants a program to run, and version.py only sets a variable.
@@ -168,8 +167,8 @@ run_tests() {
   else # the rules as they stand are quicker in small steps than compiled; a test compares the two
     say "pytest tests/unit tests/bench"
     NUMBA_DISABLE_JIT=1 "$venv/bin/python" -m pytest tests/unit tests/bench || failed+=('pytest tests/unit tests/bench')
-    say "pytest tests/spark tests/live"
-    "$venv/bin/python" -m pytest tests/spark tests/live || failed+=('pytest tests/spark tests/live')
+    say "pytest tests/spark tests/cluster tests/live"
+    "$venv/bin/python" -m pytest tests/spark tests/cluster tests/live || failed+=('pytest tests/spark tests/cluster tests/live')
   fi
   [ ${#failed[@]} -eq 0 ] || die 1 "failed: $(printf '%s; ' "${failed[@]}" | sed 's/; $//')"
 }
@@ -190,25 +189,47 @@ master_of() {
   printf '%s' "${master:-local[*]}"
 }
 
-# Packs the environment with our packages in it, and prints its URI. The nodes need the same Python at the same place.
+# Where an archive lies that is made of what stands on stdin: made once, for all runs.
+archive_of() { printf '%s' "$cache/$1-$(sha256 | cut -c1-16).tar.gz"; }
+
+# Packs the installed packages, and prints the archive. The nodes need the same Python at the same place.
 pack_environment() {
-  local archive stage
-  archive=$cache/environment-$(cat "$here"/{schemas,replay,pipelines,jobs}/*.py "$here/requirements.lock" | sha256 | cut -c1-16).tar.gz
+  local archive stage packages
+  archive=$({ declare -f pack_environment && "$venv/bin/python" -c 'import sys; print(sys.base_prefix, sys.version)' &&
+    cat "$here/requirements.lock"; } | archive_of environment)
   if [ ! -e "$archive" ]; then
-    say "packing the environment for the cluster into $archive"
+    say "packing the environment for the cluster into $archive (once; it takes half a minute)"
     mkdir -p "$cache"
     stage=$(mktemp -d "$cache/stage.XXXXXX")
-    mkdir "$stage/tidemark"
-    cp -R "$here"/{schemas,replay,pipelines,jobs} "$stage/tidemark"
-    tar -czf "$stage/environment.tar.gz" --exclude '*/pyspark/jars' --exclude '__pycache__' -C "$venv" . -C "$stage" tidemark
-    mv "$stage/environment.tar.gz" "$archive"
+    packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    mkdir -p "$stage/${packages#"$venv"/}"
+    # Beside the environment, where our own packages are unpacked.
+    echo ../../../../tidemark >"$stage/${packages#"$venv"/}/tidemark-shipped.pth"
+    tar -cf - --exclude '*/pyspark/jars' --exclude '*/site-packages/*/tests' --exclude '*/site-packages/pip' \
+      --exclude __pycache__ --exclude tidemark.pth -C "$venv" . -C "$stage" lib | gzip -1 >"$stage/packed"
+    mv "$stage/packed" "$archive"
     rm -rf "$stage"
   fi
-  "$venv/bin/python" -c 'import pathlib, sys; print(pathlib.Path(sys.argv[1]).as_uri())' "$archive"
+  printf '%s' "$archive"
 }
 
+# Packs our own packages, with what was compiled of them here so far, and prints the archive.
+pack_tidemark() {
+  local archive rooms=(schemas replay pipelines jobs)
+  archive=$(cd "$here" && { find "${rooms[@]}" -name '*.py' | LC_ALL=C sort | while IFS= read -r file; do
+    echo "$file" && cat "$file"
+  done; find replay -name '*.nbi' | LC_ALL=C sort; } | archive_of tidemark)
+  if [ ! -e "$archive" ]; then
+    tar -czf "$archive.$$" --exclude '*.pyc' -C "$here" "${rooms[@]}"
+    mv "$archive.$$" "$archive"
+  fi
+  printf '%s' "$archive"
+}
+
+as_uri() { "$venv/bin/python" -c 'import pathlib, sys; print(pathlib.Path(sys.argv[1]).as_uri())' "$1"; }
+
 submit() { # FILE ARGUMENTS... [-- SPARK FLAGS...]
-  local job=$1 arguments=() flags=() jars archive
+  local job=$1 arguments=() flags=() jars environment tidemark
   shift
   while [ $# -gt 0 ] && [ "$1" != -- ]; do arguments+=("$1"); shift; done
   [ $# -eq 0 ] || shift
@@ -217,8 +238,10 @@ submit() { # FILE ARGUMENTS... [-- SPARK FLAGS...]
   case $(master_of "$@") in
     local | 'local['*) export SPARK_LOCAL_IP=127.0.0.1 ;;
     *)
-      archive=$(pack_environment)
-      flags+=(--archives "$archive#environment" --conf spark.pyspark.python=./environment/bin/python)
+      environment=$(pack_environment) && environment=$(as_uri "$environment")
+      tidemark=$(pack_tidemark) && tidemark=$(as_uri "$tidemark")
+      flags+=(--archives "$environment#environment,$tidemark#tidemark")
+      flags+=(--conf spark.pyspark.python=./environment/bin/python)
       case " $* " in
         *'--deploy-mode cluster '* | *'--deploy-mode=cluster '* | *'spark.submit.deployMode=cluster '*) ;;
         *) flags+=(--conf "spark.pyspark.driver.python=$venv/bin/python") ;;

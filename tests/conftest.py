@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from pipelines.run import Run
+
 REPOSITORY = Path(__file__).parent.parent
 
 # As spark-submit.sh sets them, for `pytest` by itself.
@@ -61,3 +63,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def first(spark: SparkSession, recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The whole job on one recording, locally: what other runs of it are compared with."""
+    from whole_run import NAME, STAGES, run  # noqa: PLC0415 - as above
+
+    return run(spark, recordings / NAME, tmp_path_factory.mktemp("a warehouse"), STAGES)

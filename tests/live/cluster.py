@@ -69,11 +69,12 @@ def until(holds: Callable[[], bool], what: str, seconds: float = WAIT_S) -> None
 class Process:
     """A Java program in a process group of its own."""
 
-    def __init__(self, command: list[str], output: Path) -> None:
+    def __init__(self, command: list[str], output: Path, environment: Mapping[str, str] | None = None) -> None:
+        """`environment` is all that it gets; None: that of this process."""
         self.output = output
         with output.open("ab") as out, output.with_suffix(".err").open("ab") as err:
             self._popen = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
             )
         atexit.register(self.kill)
 
@@ -156,7 +157,7 @@ class Cluster:
         self._logging = logging
         self._nodes: dict[int, Process] = {}
         self._clients: list[Process] = []
-        self._ports = dict(zip(self.nodes, _free_ports(len(self.nodes)), strict=True))
+        self._ports = dict(zip(self.nodes, free_ports(len(self.nodes)), strict=True))
         self.bootstrap = ",".join(f"127.0.0.1:{self._ports[broker]}" for broker in self.brokers)
         for name, text in (("log4j2.yaml", LOGGING), ("tools.yaml", TOOL_LOGGING)):
             (home / name).write_text(text)
@@ -296,7 +297,7 @@ class Cluster:
         return [JAVA, *JVM, *(options or quiet), "-cp", self._class_path, main, *arguments]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Free on the loopback, all at once: none is given twice."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]

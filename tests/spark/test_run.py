@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
+from whole_run import DERIVED, NAME, rows, run, without
 from without_spark import events_of, tables_of
 
 from pipelines.recording import discover
-from pipelines.run import execute
 from schemas.errors import InputError
 from schemas.tables import REPLAY_TABLES
 
@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from pipelines.run import Run
 
 pytestmark = pytest.mark.spark
-NAME = "last-replica"
-DERIVED = ("replication_events", *(table.name for table in REPLAY_TABLES))
-
-
-def run(spark: SparkSession, root: Path, warehouse: Path, stages: tuple[str, ...], partitions: int = 2) -> Run:
-    recording = discover(str(root), recording_id=NAME)
-    settings = {"shuffle_partitions": partitions}
-    return execute(spark, str(warehouse), NAME, recording, stages, settings, lambda _name, _seconds: None)
-
-
-def rows(result: Run, table: str) -> list[str]:
-    frame = result.warehouse.read(table, NAME)
-    return sorted(row.line for row in frame.select(F.to_json(F.struct(*sorted(frame.columns))).alias("line")).collect())
 
 
 def shuffled(source: Path, target: Path) -> Path:
@@ -56,12 +43,6 @@ def shuffled(source: Path, target: Path) -> Path:
         for k, part in enumerate(parts):
             (log.parent / f"{log.name[:-3]}.{k}").write_text("".join(part))
     return target
-
-
-@pytest.fixture(scope="module")
-def first(spark: SparkSession, recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    stages = ("ingest", "replay", "validate", "report")
-    return run(spark, recordings / NAME, tmp_path_factory.mktemp("a warehouse"), stages)
 
 
 def test_spark_tells_what_the_same_functions_tell_without_it(first: Run, recordings: Path) -> None:
@@ -104,22 +85,17 @@ def test_tables_are_the_same_whatever_the_files_order_and_the_shuffle(
 ) -> None:
     again = run(spark, shuffled(recordings / NAME, tmp_path / NAME), tmp_path / "wh", ("ingest", "replay"), partitions)
     for table in DERIVED:
-        assert without_place(rows(first, table)) == without_place(rows(again, table)), table
+        assert without(PLACES, rows(first.warehouse, table)) == without(PLACES, rows(again.warehouse, table)), table
 
 
 # What the lines say is the same; they stand elsewhere now.
 PLACES = ("source_file", "source_line", "chain_sources")
 
 
-def without_place(lines: list[str]) -> list[str]:
-    found = [json.loads(line) for line in lines]
-    return sorted(json.dumps({k: v for k, v in row.items() if k not in PLACES}, sort_keys=True) for row in found)
-
-
 def test_running_again_changes_nothing(spark: SparkSession, first: Run, recordings: Path) -> None:
-    before = {table: rows(first, table) for table in ("facts", *DERIVED)}
+    before = {table: rows(first.warehouse, table) for table in ("facts", *DERIVED)}
     again = run(spark, recordings / NAME, Path(first.warehouse.path), ("ingest", "replay"))
-    assert {table: rows(again, table) for table in before} == before
+    assert {table: rows(again.warehouse, table) for table in before} == before
 
 
 def test_without_metadata_nothing_is_made_up(spark: SparkSession, recordings: Path, tmp_path: Path) -> None:
