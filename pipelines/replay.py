@@ -1,7 +1,8 @@
 """The replay stage: `replication_events` -> one tagged stream with the rows of every replay table.
 
-Each partition is one group and is replayed once, batch by batch, in seq order. The rows of all tables leave in one
-frame, `output` naming the table and the columns being the union of all tables'; `table_rows` takes a table out of it.
+Each partition is one group and is replayed once, batch by batch, in seq order; the biggest start first (`spread`). The
+rows of all tables leave in one frame, `output` naming the table and the columns being the union of all tables';
+`table_rows` takes a table out of it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.spark_schemas import spark_type
+from pipelines.spread import TASK, spread
 from replay.partition import replay_partition
 from schemas.model import PARTITION_KEY
 from schemas.tables import REPLAY_TABLES, TABLES
@@ -41,8 +43,8 @@ def replay(spark: SparkSession, events: DataFrame, settings: Mapping[str, Any]) 
     """Events of any number of partitions -> the tagged stream."""
     del spark, settings
     ddl = ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in TAGGED)
-    ordered = events.repartition(*KEY).sortWithinPartitions(*KEY, "seq")
-    return ordered.groupBy(*KEY).applyInArrow(replay_group, ddl)
+    ordered = spread(events, KEY).sortWithinPartitions(TASK, *KEY, "seq")
+    return ordered.groupBy(TASK, *KEY).applyInArrow(replay_group, ddl)
 
 
 def replay_group(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
