@@ -229,23 +229,24 @@ pack_tidemark() {
 as_uri() { "$venv/bin/python" -c 'import pathlib, sys; print(pathlib.Path(sys.argv[1]).as_uri())' "$1"; }
 
 submit() { # FILE ARGUMENTS... [-- SPARK FLAGS...]
-  local job=$1 arguments=() flags=() jars environment tidemark
+  local job=$1 arguments=() flags=() mode=client jars environment tidemark
   shift
   while [ $# -gt 0 ] && [ "$1" != -- ]; do arguments+=("$1"); shift; done
   [ $# -eq 0 ] || shift
   jars=$(sed "s|^[0-9a-f]*  |$ivy/jars/|" "$here/conf/jars.sha256" | paste -sd, -)
   flags=(--jars "$jars" --conf spark.jars.packages=)
-  case $(master_of "$@") in
-    local | 'local['*) export SPARK_LOCAL_IP=127.0.0.1 ;;
+  case " $* " in
+    *'--deploy-mode cluster '* | *'--deploy-mode=cluster '* | *'spark.submit.deployMode=cluster '*) mode=cluster ;;
+  esac
+  case "$mode $(master_of "$@")" in
+    *' local' | *' local['*) export SPARK_LOCAL_IP=127.0.0.1 ;;
+    'cluster spark://'*) die 2 'a standalone cluster starts no Python drivers: without --deploy-mode cluster the driver runs here' ;;
     *)
       environment=$(pack_environment) && environment=$(as_uri "$environment")
       tidemark=$(pack_tidemark) && tidemark=$(as_uri "$tidemark")
       flags+=(--archives "$environment#environment,$tidemark#tidemark")
       flags+=(--conf spark.pyspark.python=./environment/bin/python)
-      case " $* " in
-        *'--deploy-mode cluster '* | *'--deploy-mode=cluster '* | *'spark.submit.deployMode=cluster '*) ;;
-        *) flags+=(--conf "spark.pyspark.driver.python=$venv/bin/python") ;;
-      esac
+      [ "$mode" = cluster ] || flags+=(--conf "spark.pyspark.driver.python=$venv/bin/python")
       ;;
   esac
   exec "$SPARK_HOME/bin/spark-submit" "${flags[@]}" "$@" "$here/jobs/$job" ${arguments[@]+"${arguments[@]}"}

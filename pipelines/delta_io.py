@@ -194,6 +194,18 @@ class Warehouse:
         system.copyFromLocalFile(False, True, self._hadoop(f"file://{local_dir}")[0], path)  # noqa: FBT003
         return target
 
+    def write(self, name: str, content: bytes) -> str:
+        """Put one file at `name` in the warehouse, in place of what is there; say where."""
+        target = f"{self.path}/{name}"
+        path, system = self._hadoop(target)
+        system.setWriteChecksum(False)
+        stream = system.create(path, True)  # noqa: FBT003 - Java's overwrite
+        try:
+            stream.write(bytearray(content))
+        finally:
+            stream.close()
+        return target
+
     def _hadoop(self, path: str) -> tuple[Any, Any]:
         """A path and its file system, as Spark itself sees them."""
         jvm: Any = self.spark.sparkContext._jvm  # noqa: SLF001 - Spark has no public way to Hadoop's file systems

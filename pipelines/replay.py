@@ -1,8 +1,9 @@
 """The replay stage: `replication_events` -> one tagged stream with the rows of every replay table.
 
-Each partition is one group and is replayed once, batch by batch, in seq order. The rows of all tables leave in one
-frame, `output` naming the table. Its other columns are slots, as many of each type as any one table needs: a third of
-what all their columns together would be, which every row would carry through Spark. `table_rows` takes a table out.
+Each partition is replayed once, batch by batch, in seq order; the biggest start first (`spread`). The rows of all
+tables leave in one frame, `output` naming the table. Its other columns are slots, as many of each type as any one table
+needs: a third of what all their columns together would be, which every row would carry through Spark. `table_rows`
+takes a table out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.spark_schemas import spark_ddl
+from pipelines.spread import TASK, spread
 from replay.partition import PartitionReplay
 from schemas.model import PARTITION_KEY
 from schemas.tables import REPLAY_TABLES, TABLES
@@ -50,7 +52,7 @@ TAGGED: Final = pa.schema(
 def replay(spark: SparkSession, events: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
     """Events of any number of partitions -> the tagged stream."""
     del spark, settings
-    ordered = events.repartition(*KEY).sortWithinPartitions(*KEY, "seq")
+    ordered = spread(events, KEY).drop(TASK).sortWithinPartitions(*KEY, "seq")
     # Not a grouped function: it would bring each partition in Arrow batches of its own, and most may be small.
     return ordered.mapInArrow(replay_partitions, spark_ddl(TAGGED))
 

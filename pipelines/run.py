@@ -22,7 +22,6 @@ from pyspark.sql import functions as F
 from pipelines import ingest, order, replay, report, validate
 from pipelines.coverage import coverage_of
 from pipelines.delta_io import Warehouse
-from pipelines.recording import filesystem
 from pipelines.session import VERSION
 from pipelines.spark_schemas import spark_schema
 from pipelines.staging import stage
@@ -202,12 +201,7 @@ def _report(run: Run) -> None:
     """The findings, as an object for the terminal and as a Markdown file next to the tables."""
     with run.step("report"):
         run.report = report.build(run.warehouse, run.recording_id, run.run_id)
-        folder = f"{run.warehouse.path}/reports"
-        system, path = filesystem(folder)
-        system.create_dir(path, recursive=True)
-        with system.open_output_stream(f"{path}/{run.recording_id}.md") as stream:
-            stream.write(run.report.markdown().encode())
-        run.report_path = f"{folder}/{run.recording_id}.md"
+        run.report_path = run.warehouse.write(f"reports/{run.recording_id}.md", run.report.markdown().encode())
 
 
 _STAGES: Final[dict[str, Callable[[Run], None]]] = {

@@ -125,7 +125,7 @@ def test_every_table_is_compared() -> None:
 
 
 def test_the_loss_is_reported(submitted: Submitted) -> None:
-    assert submitted.said.startswith(f"{NAME}: 816 acknowledged records lost in 1 partition")
+    assert f"\n{NAME}: 816 acknowledged records lost in 1 partition\n" in submitted.said
 
 
 def test_every_worker_ran_python(submitted: Submitted) -> None:
@@ -149,3 +149,14 @@ def test_compiled_rules_are_kept_beside_what_was_shipped(submitted: Submitted, r
     assert [path for folder, _, path in said if not path.startswith(f"{folder}/tidemark/replay/__pycache__/")] == []
     if list((repository / "replay/__pycache__").rglob("kernel.fold-*.nbi")):  # compiled here: shipped with the sources
         assert [path for _, what, path in said if what == "saved to"] == []
+
+
+def test_driver_on_a_standalone_cluster_is_refused_in_one_sentence(repository: Path, tmp_path: Path) -> None:
+    flags = ("--master", "spark://127.0.0.1:1", "--deploy-mode", "cluster")
+    where = ("--recording", str(tmp_path), "--warehouse", str(tmp_path))
+    done = subprocess.run(
+        [repository / "spark-submit.sh", "run", *where, "--", *flags], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("tidemark: a standalone cluster starts no Python drivers")
+    assert done.stderr.count("\n") == 1

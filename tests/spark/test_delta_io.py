@@ -128,3 +128,11 @@ def test_staging_is_dropped_and_pages_replace_pages(warehouse: Warehouse, tmp_pa
         shelf = warehouse.publish(str(tmp_path / name), "_data_docs/x%2Fy")
     assert shelf == str(tmp_path / "ware house's" / "_data_docs" / "x%2Fy")
     assert [page.name for page in (tmp_path / "ware house's" / "_data_docs" / "x%2Fy").iterdir()] == ["new.html"]
+
+
+def test_file_takes_the_place_of_the_one_before_and_leaves_no_checksum(warehouse: Warehouse, tmp_path: Path) -> None:
+    for text in ("a longer text", "\N{MICRO SIGN}s"):
+        where = warehouse.write("reports/r.md", text.encode())
+    (written,) = (tmp_path / "ware house's" / "reports").iterdir()
+    assert str(written) == where
+    assert written.read_text() == "\N{MICRO SIGN}s"
