@@ -8,7 +8,7 @@ import numpy as np
 
 from replay.bundle import bundle
 from replay.encoding import CHECK_ROW, CUT_ROW, E_SEQ, HW_ROW, ISR_ROW, LEO_ROW, MOVE_ROW, START_ROW
-from replay.jit import compiled
+from replay.jit import compiled_in_place
 
 if TYPE_CHECKING:
     from replay.state import Ints
@@ -50,7 +50,7 @@ def new_rows(events: int, decisions: int = 0, brokers: int = 0) -> Rows:
     )
 
 
-@compiled
+@compiled_in_place
 def put(matrix: Ints, counts: Ints, table: int, values: tuple[int, ...]) -> None:
     """Append one row to a matrix."""
     row = counts[table]
@@ -59,7 +59,7 @@ def put(matrix: Ints, counts: Ints, table: int, values: tuple[int, ...]) -> None
     counts[table] = row + 1
 
 
-@compiled
+@compiled_in_place
 def check(rows: Rows, e: Ints, what: int, b: int, computed: int, stated: int) -> None:
     """Note what was computed beside what a source states."""
     put(rows.check, rows.filled, N_CHECK, (e[E_SEQ], what, b, computed, stated))

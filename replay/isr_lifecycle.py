@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from replay.jit import compiled
+from replay.jit import compiled, compiled_in_place
 from replay.state import ASSIGNED, LAG_US, NONE, ROLE_LEADER, State
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def expiry_period(s: State, p: Profile) -> int:
     return int(s.cluster[LAG_US] // 2 if p.expiry_twice_per_lag else s.cluster[LAG_US])
 
 
-@compiled
+@compiled_in_place
 def note_expiry(s: State, p: Profile, b: int, now: int) -> int:
     """Leader b acts at `now`: count on how long each member has been out of sync while b was awake.
 

@@ -89,7 +89,7 @@ from replay.isr_lifecycle import (
     is_out_of_sync,
     note_expiry,
 )
-from replay.jit import compiled
+from replay.jit import compiled, compiled_in_place
 from replay.log import (
     copy_epochs,
     diverging_target,
@@ -200,7 +200,7 @@ def fetch_time(e: Ints) -> int:
     return int(min(e[E_TS], e[E_LO] + STAMP_LATE_US) if e[E_LO] > 0 else e[E_TS])
 
 
-@compiled
+@compiled_in_place
 def apply_fetch_update(s: State, p: Profile, e: Ints) -> int:
     """A follower's fetch reaches the leader. Its offset states the follower's LEO, even where the leader refuses it."""
     b, r, offset = e[E_BROKER], e[E_REPLICA], e[E_FETCH]
@@ -229,7 +229,7 @@ def apply_fetch_update(s: State, p: Profile, e: Ints) -> int:
     return verdict
 
 
-@compiled
+@compiled_in_place
 def apply_read(s: State, p: Profile, e: Ints) -> int:
     """An answer is read on the leader: the HW and log start it carries are that moment's, so they win where ahead."""
     b, hw = e[E_BROKER], e[E_HW]
@@ -360,7 +360,7 @@ def apply_cluster(s: State, e: Ints) -> int:
     return OK
 
 
-@compiled
+@compiled_in_place
 def names_who_acts(e: Ints) -> bool:
     """Whether the event names the brokers that its kind is about."""
     kind = e[E_KIND]
@@ -369,7 +369,7 @@ def names_who_acts(e: Ints) -> bool:
     return e[E_BROKER] >= 0 or kind in (PARTITION_CHANGE, CONFIG_CHANGE, TOPIC_CHANGE)
 
 
-@compiled
+@compiled_in_place
 def apply(s: State, p: Profile, e: Ints) -> int:
     """One event meets the rules. Returns OK, MISMATCH (a source corrected the state) or BROKEN (nothing changed)."""
     kind = e[E_KIND]
@@ -411,7 +411,7 @@ def apply(s: State, p: Profile, e: Ints) -> int:
     return apply_cluster(s, e)
 
 
-@compiled
+@compiled_in_place
 def step_of(kind: int, role: int, of_hw: int) -> int:
     """Which step of the protocol moves an offset when an event of that kind acts on a broker of that role."""
     if kind == ROLE_CHANGE:
@@ -429,7 +429,7 @@ def step_of(kind: int, role: int, of_hw: int) -> int:
     return STEP_FOLLOWER_APPEND if kind == FETCH_APPLY else STEP_OBSERVATION
 
 
-@compiled
+@compiled_in_place
 def emit_offsets(s: State, e: Ints, leo_before: Ints, hw_before: Ints, rows: Rows) -> None:
     """A row for each LEO and HW that the event moved."""
     kind, seq, ts = e[E_KIND], e[E_SEQ], e[E_TS]
@@ -463,7 +463,7 @@ def emit_role(s: State, e: Ints, hw_before: int, hw_taken: int, rows: Rows) -> N
         ))  # fmt: skip
 
 
-@compiled
+@compiled_in_place
 def check_before(s: State, p: Profile, e: Ints, rows: Rows) -> None:
     """Compare the state with what the event states, before the event corrects it."""
     kind, b, r = e[E_KIND], e[E_BROKER], e[E_REPLICA]

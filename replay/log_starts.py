@@ -10,7 +10,7 @@ from replay import encoding as c
 from replay.columns import offsets, places, stamps, words
 from replay.emit import N_START, Rows, put
 from replay.encoding import E_BROKER, E_EVIDENCE, E_KIND, E_SEQ, E_TS, FETCH_UPDATE
-from replay.jit import compiled
+from replay.jit import compiled_in_place
 from replay.state import NONE, ROLE_LEADER
 from replay.steps import leader_low_watermark
 from schemas.events import EVENT_KINDS
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from replay.state import Ints, State
 
 
-@compiled
+@compiled_in_place
 def emit_starts(s: State, e: Ints, start_before: Ints, low_before: int, rows: Rows) -> None:
     """A row for each log start that the event moved, and for the leader's low watermark where only that rose."""
     moved = False

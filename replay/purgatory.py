@@ -52,7 +52,7 @@ from replay.encoding import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from replay.jit import compiled
+from replay.jit import compiled, compiled_in_place
 from replay.state import BOUNDED, DERIVED, NONE, OBSERVED, ROLE_LEADER, UNKNOWN, UNSET, Ints, State
 from schemas.rounds import COMMIT_CAUSES, COMPLETIONS
 
@@ -291,7 +291,7 @@ def note_round(g: Purgatory, s: State, e: Ints) -> None:
     g.filled[N_ROUND] += 1
 
 
-@compiled
+@compiled_in_place
 def watch(g: Purgatory, s: State, e: Ints, leo_before: Ints, hw_before: Ints) -> None:
     """Follow one event that has just been applied; `leo_before` and `hw_before` are every broker's before it."""
     kind, b, r = e[E_KIND], e[E_BROKER], e[E_REPLICA]

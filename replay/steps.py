@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from replay.isr_lifecycle import NEVER_FETCHED, NOTHING_PENDING, PREDICTED, blocks_eligibility, blocks_expansion
-from replay.jit import compiled
+from replay.jit import compiled, compiled_in_place
 from replay.log import copy_epochs, epoch_assign, move_log_start, truncate_to
 from replay.state import (
     ASSIGNED,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from replay.profile import Profile
 
 
-@compiled
+@compiled_in_place
 def leader_append(s: State, p: Profile, b: int, end: int, evidence: int, now: int) -> bool:
     """Steps 1 and 2: the leader appends a batch, its LEO moves to `end`, and one HW attempt follows.
 
@@ -192,7 +192,7 @@ def leader_low_watermark(s: State, b: int) -> int:
     return low
 
 
-@compiled
+@compiled_in_place
 def follower_append(s: State, b: int, r: int, end: int, evidence: int) -> bool:
     """Step 8: the follower appends what leader b sent, its LEO moves to `end`, the epochs come along.
 

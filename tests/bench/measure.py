@@ -46,7 +46,7 @@ class Process:
     pid: int
     parent: int
     name: str
-    cpu: float  # own, and of children that have ended and were waited for
+    cpu: float  # its own
     memory: float  # MB
 
 
@@ -61,7 +61,7 @@ def processes() -> dict[int, Process]:
         except OSError:
             continue  # it has just ended
         name, rest = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
-        cpu = sum(map(int, rest[11:15])) / TICKS
+        cpu = sum(map(int, rest[11:13])) / TICKS
         found[int(place.name)] = Process(int(place.name), int(rest[1]), name, cpu, int(rest[21]) * PAGE / MB)
     return found
 
@@ -86,21 +86,20 @@ def session_root(everything: dict[int, Process]) -> int:
 
 @dataclass(slots=True)
 class Watch:
-    """Looks at the session's processes while some work goes on."""
+    """Looks at the session's processes while some work goes on; one that ends counts as it was last seen."""
 
+    cpu: dict[int, tuple[str, float]] = field(default_factory=dict)  # by process: kind, CPU seconds so far
     peak: dict[str, float] = field(default_factory=lambda: {"java": 0.0, "python": 0.0})
     going: bool = True
 
-    def look(self) -> dict[str, float]:
-        """CPU seconds so far, of the JVM and of Python."""
-        cpu = {"java": 0.0, "python": 0.0}
+    def look(self) -> None:
+        """Note CPU and memory of every process there is."""
         own, everything = os.getpid(), processes()
         for one in descendants(everything, session_root(everything)):
-            kind = "java" if "java" in one.name else "python"
-            cpu[kind] += one.cpu
+            kind = "python" if "python" in one.name else "java"  # a fork of the JVM is called after its thread
+            self.cpu[one.pid] = kind, one.cpu
             if one.pid != own:
                 self.peak[kind] = max(self.peak[kind], one.memory)
-        return cpu
 
     def run(self) -> None:
         """Look again and again."""
@@ -112,21 +111,19 @@ class Watch:
 def cost_of(work: Callable[[], object]) -> Cost:
     """What `work` costs, once."""
     watch = Watch()
-    before, start = watch.look(), time.perf_counter()
+    watch.look()
+    before, start = dict(watch.cpu), time.perf_counter()
     thread = threading.Thread(target=watch.run, daemon=True)
     thread.start()
     work()
     wall = time.perf_counter() - start
     watch.going = False
     thread.join()
-    after = watch.look()
-    return Cost(
-        wall=wall,
-        jvm_cpu=after["java"] - before["java"],
-        python_cpu=after["python"] - before["python"],
-        jvm_peak=watch.peak["java"],
-        python_peak=watch.peak["python"],
-    )
+    watch.look()
+    spent = {"java": 0.0, "python": 0.0}
+    for pid, (kind, cpu) in watch.cpu.items():
+        spent[kind] += cpu - before.get(pid, (kind, 0.0))[1]
+    return Cost(wall, spent["java"], spent["python"], watch.peak["java"], watch.peak["python"])
 
 
 def median(costs: Iterable[Cost]) -> Cost:
