@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from replay.state import Bools, Ints
 
 ROW = ("seq", "ts", "broker_id", "leader_epoch", "client_id", "run_count")  # of an event that is told of
+ANSWER = (*ROW, "leader_id", "fetch_offset", "next_offset", "response_hw", "bytes", "error_code")
 QUESTION = (*ROW, "error_code", "diverging_end_offset")
 Event = dict[str, Any]
 
@@ -128,7 +129,7 @@ class ConsumerEffects:
         told = asked & (numbers(fetches.column("replica_id"), UNSET) == CONSUMER)
         mine = np.flatnonzero(told)
         mine = mine[np.argsort(numbers(fetches.column("seq"), NONE)[mine], kind="stable")]
-        answers = fetches.take(mine)
+        answers = fetches.select(ANSWER).take(mine)
         error = numbers(answers.column("error_code"), 0)
         for k in np.flatnonzero(error == OFFSET_OUT_OF_RANGE).tolist():
             event, end = row_of(answers, k), int(leo[mine[k]])
