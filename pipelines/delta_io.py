@@ -43,6 +43,8 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # anything else is a path of th
 
 FILE_BYTES: Final = 128 * 1024 * 1024  # what one file of a write should hold, by the optimizer's estimate
 COMMIT_ATTEMPTS: Final = 8
+# By these tables are asked; Delta would keep the least and the most of every column of every file, at a price per row.
+SKIPPING: Final = ("topic", "partition", "broker_id", "leader_epoch", "seq", "kind", "ts", "start_ts", "lost_ts")
 
 # Another run's commit came between; Delta's Python classes for it share no base.
 _LOST_RACES: Final = (
@@ -120,6 +122,9 @@ class Warehouse:
         )
         for name, condition in check_constraints(table).items():
             builder = builder.property(f"delta.constraints.{name}", condition)
+        known = {column.name for column in table.columns}
+        if skipping := ",".join(name for name in SKIPPING if name in known):
+            builder = builder.property("delta.dataSkippingStatsColumns", skipping)
         self._commit(table_name, builder.execute)
         stands = {f.name: f.dataType for f in self.spark.read.format("delta").load(path).schema}
         if stands != {f.name: f.dataType for f in spark_schema(table)}:
