@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,7 +34,7 @@ from schemas.errors import InputError, TableContractError
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -43,6 +44,7 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # anything else is a path of th
 
 FILE_BYTES: Final = 128 * 1024 * 1024  # what one file of a write should hold, by the optimizer's estimate
 COMMIT_ATTEMPTS: Final = 8
+WRITES_AT_ONCE: Final = 4
 # By these tables are asked; Delta would keep the least and the most of every column of every file, at a price per row.
 SKIPPING: Final = ("topic", "partition", "broker_id", "leader_epoch", "seq", "kind", "ts", "start_ts", "lost_ts")
 
@@ -179,6 +181,16 @@ class Warehouse:
             writer.save(self.table_path(table_name))
 
         self._commit(table_name, write)
+
+    def replace_all(self, frames: Mapping[str, DataFrame], recording_id: str) -> None:
+        """Replace the recording's rows of several tables; the first error is raised once all others are through.
+
+        Side by side: of a small write most is planning, in which Spark leaves its cores idle.
+        """
+        with ThreadPoolExecutor(WRITES_AT_ONCE) as pool:
+            written = [pool.submit(self.replace, name, frame, recording_id) for name, frame in frames.items()]
+        for one in written:
+            one.result()
 
     def staging_dir(self, run_id: str) -> str:
         """Where a run keeps what it hands from stage to stage; nobody else writes there."""

@@ -26,6 +26,11 @@ from schemas.model import PARTITION_KEY
 from schemas.tables import REPLAY_TABLES, TABLES
 
 KEY = ["recording_id", "topic", "incarnation", "partition"]
+# Columns of the events that no rule looks at: names of lines and requests, and what the order alone needed.
+UNREAD: Final = (
+    "event_id", "request_id", "ts_hi", "ts_error_us", "last_fetched_epoch", "implied", "run_gap_us",
+    "recovering",
+)  # fmt: skip
 ROWS_A_BATCH: Final = 20_000  # in which rows go back to Spark: those of many small partitions share one
 
 
@@ -52,9 +57,14 @@ TAGGED: Final = pa.schema(
 def replay(spark: SparkSession, events: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
     """Events of any number of partitions -> the tagged stream."""
     del spark, settings
-    ordered = spread(events, KEY).drop(TASK).sortWithinPartitions(*KEY, "seq")
+    ordered = spread(read_of(events), KEY).drop(TASK).sortWithinPartitions(*KEY, "seq")
     # Not a grouped function: it would bring each partition in Arrow batches of its own, and most may be small.
     return ordered.mapInArrow(replay_partitions, spark_ddl(TAGGED))
+
+
+def read_of(events: DataFrame) -> DataFrame:
+    """The events without what only readers of the table ask for: the engine's input."""
+    return events.drop(*UNREAD)
 
 
 def replay_partitions(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:

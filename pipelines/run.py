@@ -169,9 +169,9 @@ def _replay(run: Run) -> None:
         folder = f"{run.warehouse.staging_dir(run.run_id)}/replay"
         staged = stage(tagged, folder, "output", len(REPLAY_TABLES))
     with run.step("write"):
-        for table in REPLAY_TABLES:
-            rows = replay.table_rows(staged, table.name)
-            run.warehouse.replace(table.name, rows.where(_in_time(table, run.settings)), run.recording_id)
+        rows = {table.name: replay.table_rows(staged, table.name) for table in REPLAY_TABLES}
+        wanted = {name: frame.where(_in_time(TABLES[name], run.settings)) for name, frame in rows.items()}
+        run.warehouse.replace_all(wanted, run.recording_id)
 
 
 def _in_time(table: Table, settings: Mapping[str, Any]) -> Column:

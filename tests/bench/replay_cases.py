@@ -104,13 +104,12 @@ def replay_into(bench: Bench, events: str) -> None:
 
 def write_tables(warehouse: Warehouse, rows: DataFrame) -> None:
     """Staged rows into their Delta tables."""
-    for table in REPLAY_TABLES:
-        warehouse.replace(table.name, replay.table_rows(rows, table.name), ID)
+    warehouse.replace_all({table.name: replay.table_rows(rows, table.name) for table in REPLAY_TABLES}, ID)
 
 
 def floor_all(bench: Bench, events: str, told: str, target: Path) -> None:
     """The same without Python: read, shuffle, sort; stage and write the rows that a replay has told before."""
-    frame = bench.spark.read.format("delta").load(events)
+    frame = replay.read_of(bench.spark.read.format("delta").load(events))
     ordered = frame.repartition(*KEY).sortWithinPartitions(*KEY, "seq")
     ordered.write.format("noop").mode("overwrite").save()
     rows = bench.spark.read.parquet(told)

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 from test_incidents import acks_one_failure
 
-from pipelines.replay import TAGGED, replay_partitions, slots
+from pipelines.replay import TAGGED, UNREAD, replay_partitions, slots
 from replay.partition import replay_partition
 from schemas.model import PARTITION_KEY
 from schemas.tables import REPLAY_TABLES
@@ -82,3 +82,9 @@ def test_no_table_needs_a_column_of_its_own() -> None:
     widest = max(len(table.columns) for table in REPLAY_TABLES)
     apart = {column.name for table in REPLAY_TABLES for column in table.columns}
     assert widest < len(TAGGED) < len(apart) / 2
+
+
+def test_what_the_engine_is_not_given_it_does_not_ask_for(events: list[pa.Table]) -> None:
+    whole = pa.concat_tables(events).combine_chunks()
+    told = [list(replay_partitions(one.to_batches())) for one in (whole, whole.drop_columns(list(UNREAD)))]
+    assert told[0] == told[1]
