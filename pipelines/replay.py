@@ -1,16 +1,14 @@
 """The replay stage: `replication_events` -> one tagged stream with the rows of every replay table.
 
 Each partition is replayed once, batch by batch, in seq order; the biggest start first (`spread`). The rows of all
-tables leave in one frame, `output` naming the table. Its other columns are slots, as many of each type as any one table
-needs: a third of what all their columns together would be, which every row would carry through Spark. `table_rows`
-takes a table out.
+tables leave in one frame: `output` names the table, `rows` holds thousands of its rows as one Arrow stream. So they go
+through Spark's staging as bytes, and become rows of Spark only where their table is written (`table_rows`).
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping  # noqa: TC003 - Spark reads the annotations at run time
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +21,7 @@ from pipelines.spark_schemas import spark_ddl
 from pipelines.spread import TASK, spread
 from replay.partition import PartitionReplay
 from schemas.model import PARTITION_KEY
-from schemas.tables import REPLAY_TABLES, TABLES
+from schemas.tables import TABLES
 
 KEY = ["recording_id", "topic", "incarnation", "partition"]
 # Columns of the events that no rule looks at: names of lines and requests, and what the order alone needed.
@@ -31,27 +29,9 @@ UNREAD: Final = (
     "event_id", "request_id", "ts_hi", "ts_error_us", "last_fetched_epoch", "implied", "run_gap_us",
     "recovering",
 )  # fmt: skip
-ROWS_A_BATCH: Final = 20_000  # in which rows go back to Spark: those of many small partitions share one
-
-
-@cache
-def slots(table_name: str) -> dict[str, pa.Field]:
-    """A table's columns -> the slots they travel in: of each type the first, the second and so on."""
-    taken: Counter[pa.DataType] = Counter()
-    out = {}
-    for column in TABLES[table_name].columns:
-        out[column.name] = pa.field(f"slot_{TYPES.index(column.type)}_{taken[column.type]}", column.type)
-        taken[column.type] += 1
-    return out
-
-
-TYPES: Final = list(dict.fromkeys(column.type for table in REPLAY_TABLES for column in table.columns))
-TAGGED: Final = pa.schema(
-    [
-        pa.field("output", pa.string()),
-        *sorted({slot for table in REPLAY_TABLES for slot in slots(table.name).values()}, key=lambda slot: slot.name),
-    ]
-)
+STREAM: Final = pa.schema([pa.field("output", pa.string()), pa.field("rows", pa.binary())])
+ROWS_A_BATCH: Final = 20_000  # so many rows go back to Spark at once, about: those of small partitions together
+PACKED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def replay(spark: SparkSession, events: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
@@ -59,7 +39,7 @@ def replay(spark: SparkSession, events: DataFrame, settings: Mapping[str, Any]) 
     del spark, settings
     ordered = spread(read_of(events), KEY).drop(TASK).sortWithinPartitions(*KEY, "seq")
     # Not a grouped function: it would bring each partition in Arrow batches of its own, and most may be small.
-    return ordered.mapInArrow(replay_partitions, spark_ddl(TAGGED))
+    return ordered.mapInArrow(replay_partitions, spark_ddl(STREAM))
 
 
 def read_of(events: DataFrame) -> DataFrame:
@@ -82,9 +62,21 @@ def replay_partitions(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBa
 
 
 def together(kept: defaultdict[str, list[pa.Table]]) -> Iterator[pa.RecordBatch]:
-    """What was kept of each table, as few batches; nothing is kept then."""
+    """What was kept of each table, as one row with a stream of its rows; nothing is kept then."""
     for name in sorted(kept):
-        yield from tagged(name, pa.concat_tables(kept.pop(name)).combine_chunks()).to_batches()
+        out = pa.BufferOutputStream()
+        rows = pa.concat_tables(kept.pop(name)).combine_chunks()
+        with pa.ipc.new_stream(out, rows.schema, options=PACKED) as stream:
+            stream.write_table(rows)
+        yield pa.RecordBatch.from_pydict({"output": [name], "rows": [out.getvalue().to_pybytes()]}, schema=STREAM)
+
+
+def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    """Streams of one table's rows -> the rows."""
+    for batch in batches:
+        for rows in batch.column("rows"):
+            with pa.ipc.open_stream(rows.as_buffer()) as stream:
+                yield from stream
 
 
 def replayed(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
@@ -123,15 +115,7 @@ def spans(batch: pa.RecordBatch) -> Iterator[tuple[int, int]]:
     return zip(first.tolist(), [*first[1:].tolist(), len(batch)], strict=True) if len(batch) else iter(())
 
 
-def tagged(name: str, rows: pa.Table) -> pa.Table:
-    """A table's rows in the tagged form."""
-    told = {slot.name: rows.column(column) for column, slot in slots(name).items()}
-    told["output"] = pa.repeat(pa.scalar(name), len(rows))
-    arrays = [told[field.name] if field.name in told else pa.nulls(len(rows), field.type) for field in TAGGED]
-    return pa.Table.from_arrays(arrays, schema=TAGGED)
-
-
 def table_rows(frame: DataFrame, table_name: str) -> DataFrame:
-    """The rows of one table out of the tagged stream, with its columns in order."""
-    columns = [F.col(slot.name).alias(column) for column, slot in slots(table_name).items()]
-    return frame.where(F.col("output") == table_name).select(*columns)
+    """The rows of one table out of the stream of all."""
+    mine = frame.where(F.col("output") == table_name).select("rows")
+    return mine.mapInArrow(unpacked, spark_ddl(TABLES[table_name].arrow_schema))

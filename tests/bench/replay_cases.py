@@ -108,21 +108,19 @@ def write_tables(warehouse: Warehouse, rows: DataFrame) -> None:
 
 
 def floor_all(bench: Bench, events: str, told: str, target: Path) -> None:
-    """The same without Python: read, shuffle, sort; stage and write the rows that a replay has told before."""
+    """The same without Python: read, shuffle, sort, stage; then write the rows that a replay has told before."""
     frame = replay.read_of(bench.spark.read.format("delta").load(events))
     ordered = frame.repartition(*KEY).sortWithinPartitions(*KEY, "seq")
-    ordered.write.format("noop").mode("overwrite").save()
-    rows = bench.spark.read.parquet(told)
-    staged = stage(rows, str(target / "_staged"), "output", len(REPLAY_TABLES))
-    write_tables(Warehouse(bench.spark, str(target)), staged)
+    ordered.write.mode("overwrite").parquet(str(target / "_staged"))
+    tables = {table.name: bench.spark.read.format("delta").load(f"{told}/{table.name}") for table in REPLAY_TABLES}
+    Warehouse(bench.spark, str(target)).replace_all(tables, ID)
 
 
 def tell(bench: Bench, events: str) -> str:
-    """The rows that a replay of these events tells, as one flat folder: what the floor writes."""
+    """The tables that a replay of these events tells: what the floor writes."""
     path = f"{events}-told"
     if not Path(path).exists():
-        frame = bench.spark.read.format("delta").load(events)
-        replay.replay(bench.spark, frame, {}).write.parquet(path)
+        replay_all(bench, events, Path(path))
     return path
 
 
