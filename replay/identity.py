@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
+from hashlib import blake2b
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy.typing as npt
 
-    from replay.drafts import Draft
+    from replay.blocks import Drafts
     from replay.partition_facts import PartitionFacts
 
 FACT = "fact_id"
@@ -35,14 +34,14 @@ def text_of(part: object) -> str:
     return "" if part is None else str(part)
 
 
-def hashed(text: str) -> str:
+def hashed(text: bytes) -> str:
     """A short stable hash."""
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+    return blake2b(text, digest_size=12).hexdigest()
 
 
 def digest(*parts: object) -> str:
     """A short stable hash of the parts."""
-    return hashed(BETWEEN.join(map(text_of, parts)))
+    return hashed(BETWEEN.join(map(text_of, parts)).encode())
 
 
 class Namer:
@@ -52,18 +51,21 @@ class Namer:
         """`facts`: of the partition."""
         self.where = (facts.topic, facts.incarnation, facts.partition)
 
-    def ids(self, drafts: Sequence[Draft]) -> pa.Array:
-        """The names of events of one kind, all of facts or all inserted."""
-        where = BETWEEN.join(("", *map(text_of, (*self.where, drafts[0].kind)), ""))
-        inserted = drafts[0].row is None
-        named = INSERTED if inserted else ACTORS
-        tails: dict[tuple[Any, ...], str] = {}
+    def ids(self, drafts: Drafts) -> pa.Array:
+        """The names of events of one shape."""
+        where = BETWEEN.join(("", *map(text_of, (*self.where, drafts.kind)), ""))
+        named = INSERTED if drafts.columns is None else ACTORS
+        facts = [b"inserted"] * len(drafts.numbers)
+        if drafts.columns is not None:
+            facts = drafts.columns.take(FACT, pa.array(drafts.places), pa.binary()).to_pylist()
+        told = [drafts.fields[name].to_pylist() if name in drafts.fields else repeat(None) for name in named]
+        tails: dict[tuple[Any, ...], bytes] = {}
         found = []
-        for draft in drafts:
-            key = tuple(map(draft.fields.get, named))
-            if key not in tails:
-                tails[key] = where + BETWEEN.join(map(text_of, key))
-            found.append(hashed(("inserted" if draft.row is None else draft.row[FACT]) + tails[key]))
+        for fact, *key in zip(facts, *told, strict=False):
+            actors = tuple(key)
+            if actors not in tails:
+                tails[actors] = (where + BETWEEN.join(map(text_of, actors))).encode()
+            found.append(hashed(fact + tails[actors]))
         return pa.array(found, pa.string())
 
 

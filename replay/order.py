@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from replay.appends import append_chain, produces_by_tenure
+from replay.blocks import EVENT_SCHEMA
 from replay.chains import control_chain, log_start_chains, role_drafts, storage_chain, witness_chain
 from replay.consumer_chains import consumer_chains
 from replay.encode import brokers_of, encode
-from replay.event_rows import AT_ONCE, EVENT_SCHEMA, EventRows
+from replay.event_rows import AT_ONCE, EventRows
 from replay.fetch_chains import follower_chains, left_out_chain
 from replay.isr_requests import expansions_of
 from replay.kernel import apply
@@ -30,6 +31,7 @@ from replay.zookeeper_view import controller_chain, controller_drafts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from replay.blocks import Block
     from replay.drafts import Draft, Operation
     from replay.partition_facts import PartitionFacts
     from replay.rows import Row
@@ -92,7 +94,7 @@ class Span(NamedTuple):
 
 def chains_of(
     facts: PartitionFacts, tenure: Tenure, produces: list[Row], computed: dict[str, int], changes: list[Draft]
-) -> Iterator[Iterable[Operation]]:
+) -> Iterator[Iterable[Operation | Block]]:
     """What a tenure's merge puts in order, one chain after the other."""
     joins = expansions_of(facts, tenure)
     yield from append_chain(facts, tenure, produces)

@@ -11,11 +11,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, MutableSequence, Sequence
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 METADATA_LOG = "__cluster_metadata"
 METADATA_TOPIC = (METADATA_LOG, "AAAAAAAAAAAAAAAAAAAAAQ")  # name and id: Raft replicates it, by other rules than these
@@ -42,11 +46,25 @@ class Columns(dict[str, "MutableSequence[Any]"]):
         return column
 
     def take(self, name: str, places: pa.Array, kind: pa.DataType) -> pa.Array:
-        """Some values of a column, as Arrow."""
+        """Some values of a column, as Arrow in one chunk."""
         place = self.table.schema.get_field_index(name)
         if place < 0:
             return pa.array([self[name][k] for k in places.to_pylist()], kind)
-        return self.table.column(place).take(places).cast(kind)
+        return self.table.column(place).chunk(0).take(places).cast(kind)
+
+    def numbers(self, name: str, places: Ints, missing: int = 0) -> Ints:
+        """The same of whole numbers, truth values or times in microseconds, null as `missing`."""
+        return whole(self.take(name, pa.array(places), self.kind_of(name)), missing)
+
+    def known(self, name: str, places: Ints) -> Flags:
+        """Which values of a column are not null."""
+        found: Flags = self.take(name, pa.array(places), self.kind_of(name)).is_valid().to_numpy(zero_copy_only=False)
+        return found
+
+    def kind_of(self, name: str) -> pa.DataType:
+        """A column's type; whole numbers where no fact fills it."""
+        place = self.table.schema.get_field_index(name)
+        return self.table.schema.field(place).type if place >= 0 else pa.int64()
 
 
 class Row:
@@ -69,6 +87,13 @@ class Row:
         """Note what the fact does not say itself."""
         self.columns[name][self.place] = value
 
+    @classmethod
+    def at(cls, columns: Columns, place: int) -> Row:
+        """The fact at that place."""
+        row = cls.__new__(cls)
+        row.columns, row.place = columns, place
+        return row
+
     def but(self, **changed: Any) -> Row:  # noqa: ANN401
         """The same fact with some values changed."""
         row = Row(changed)
@@ -82,22 +107,22 @@ NO_TABLE = pa.table({})
 
 def rows_at(columns: Columns) -> list[Row]:
     """A row for each place."""
-    rows = []
-    new = Row.__new__
-    for place in range(columns.length):
-        row = new(Row)
-        row.columns, row.place = columns, place
-        rows.append(row)
-    return rows
+    return [Row.at(columns, place) for place in range(columns.length)]
+
+
+def whole(values: pa.Array, missing: int = 0) -> Ints:
+    """Whole numbers, truth values, or times in microseconds; null as `missing`."""
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.timestamp("us", values.type.tz))
+    found: Ints = values.cast(pa.int64()).fill_null(missing).to_numpy(zero_copy_only=False)
+    return found
 
 
 def values_of(column: pa.ChunkedArray, name: str = "") -> MutableSequence[Any]:
     """A column as Python values: whole numbers packed where none is null, equal text shared, times in microseconds."""
     values = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    if pa.types.is_timestamp(values.type):
-        values = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
-    if pa.types.is_integer(values.type):
-        numbers = np.asarray(values.fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False))
+    if pa.types.is_integer(values.type) or pa.types.is_timestamp(values.type):
+        numbers = whole(values)
         if not values.null_count:
             return array("q", numbers.tobytes())
         found = numbers.astype(object)
@@ -144,6 +169,6 @@ def is_by_replica(fetch: Row) -> bool:
     return replica is not None and replica >= 0
 
 
-def places_of(rows: Sequence[Row]) -> pa.Array:
+def places_of(rows: Sequence[Row]) -> Ints:
     """Places of rows that stand in the same columns."""
-    return pa.array([row.place for row in rows], pa.int64())
+    return np.fromiter((row.place for row in rows), np.int64, len(rows))
