@@ -19,7 +19,7 @@ from replay.identity import Namer, numbered
 from replay.merge import OP_WIDTH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from replay.drafts import Draft, Operation
     from replay.partition_facts import PartitionFacts
@@ -42,8 +42,8 @@ class EventRows:
         self.numbers: list[int] = []  # of those that wait
         self.blocks: list[Drafts] = []  # that wait
         self.count = 0  # how many drafts came
-        self.parts: list[dict[str, pa.Array]] = []
-        self.places: list[Ints] = []  # of each part's rows, in the order in which drafts came
+        self.parts: list[pa.Table] = []  # rows of one shape each, of the columns that they fill
+        self.places: list[Ints] = []  # the numbers of each part's rows
         self.latest = 0  # latest time among them, microseconds
 
     def __len__(self) -> int:
@@ -93,37 +93,44 @@ class EventRows:
             shapes[block.shape].append(block)
         for blocks in shapes.values():
             drafts = joined(blocks)
-            self.parts.append({**columns_of(drafts), "event_id": self.name.ids(drafts)})
+            self.parts.append(pa.table({**columns_of(drafts), "event_id": self.name.ids(drafts)}))
             self.places.append(drafts.numbers)
             self.latest = max(self.latest, int(drafts.windows[:, 1].max(initial=0)))
         self.waiting, self.numbers, self.blocks = [], [], []
 
-    def table(self) -> tuple[pa.Table, Ints]:
-        """All rows, seq still null; and where the row of each draft stands."""
+    def close(self) -> None:
+        """All rows came: events of one name are numbered, and each is found by its draft's number."""
         self.lay()
-        found = np.empty(self.count, np.int64)
-        order = np.concatenate([found[:0], *self.places])
-        found[order] = np.arange(self.count)
-        columns = [self.column(field, order) for field in EVENT_SCHEMA]
-        return pa.Table.from_arrays(columns, schema=EVENT_SCHEMA), found
+        order = np.concatenate(self.places)
+        self.found = np.empty((2, self.count), np.int64)  # of each draft its part, and the row there
+        self.found[0, order] = np.repeat(np.arange(len(self.parts)), [len(part) for part in self.parts])
+        self.found[1, order] = np.concatenate([np.arange(len(part)) for part in self.parts])
+        names = numbered(pa.chunked_array([one for part in self.parts for one in part["event_id"].chunks]), order)
+        for k, part in enumerate(self.parts):
+            self.parts[k] = part.set_column(part.column_names.index("event_id"), "event_id", names.slice(0, len(part)))
+            names = names.slice(len(part))
 
-    def column(self, field: pa.Field, order: Ints) -> pa.Array:
-        """One column of all rows."""
-        if field.name in self.key:
-            return pa.repeat(pa.scalar(self.key[field.name], field.type), self.count)
-        if not any(field.name in part for part in self.parts):
-            return pa.nulls(self.count, field.type)
-        pieces = [
-            part.pop(field.name) if field.name in part else pa.nulls(len(places), field.type)
-            for part, places in zip(self.parts, self.places, strict=True)
-        ]
-        column = pa.chunked_array([one for piece in pieces for one in chunks_of(piece)], field.type).combine_chunks()
-        return numbered(column, order) if field.name == "event_id" else column
+    def take(self, numbers: Ints) -> pa.Table:
+        """The rows of some drafts, of the columns that any of them fills."""
+        part, row = self.found[:, numbers]
+        pieces = [self.parts[k].take(row[part == k]) for k in np.unique(part)]
+        places = np.argsort(np.argsort(part, kind="stable"))
+        return pa.concat_tables(pieces, promote_options="default").combine_chunks().take(places)
+
+    def slices(self) -> Iterator[tuple[pa.Table, Ints]]:
+        """All rows, some thousands at a time with all columns, and the numbers of their drafts."""
+        for part, numbers in zip(self.parts, self.places, strict=True):
+            for first in range(0, len(part), AT_ONCE):
+                yield completed(part.slice(first, AT_ONCE)), numbers[first : first + AT_ONCE]
 
 
-def chunks_of(piece: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
-    """A column's arrays."""
-    return piece.chunks if isinstance(piece, pa.ChunkedArray) else [piece]
+def completed(rows: pa.Table, **same: Any) -> pa.Table:  # noqa: ANN401 - the values of a column
+    """Some rows with all columns of events: in these the same value or array, in those that nothing fills none."""
+    columns = dict(zip(rows.column_names, rows.columns, strict=True)) | said(len(rows), **same)
+    return pa.Table.from_arrays(
+        [columns[f.name] if f.name in columns else pa.nulls(len(rows), f.type) for f in EVENT_SCHEMA],
+        schema=EVENT_SCHEMA,
+    )
 
 
 def gathered(drafts: list[Draft], numbers: Ints) -> Drafts:

@@ -69,9 +69,9 @@ class Namer:
         return pa.array(found, pa.string())
 
 
-def numbered(names: pa.Array, order: npt.NDArray[np.int64]) -> pa.Array:
+def numbered(names: pa.ChunkedArray, order: npt.NDArray[np.int64]) -> pa.ChunkedArray:
     """Several events of one name numbered in their `order`."""
-    encoded = names.dictionary_encode()
+    encoded = names.combine_chunks().dictionary_encode()
     if len(encoded.dictionary) == len(names):
         return names
     codes = encoded.indices.to_numpy()
@@ -82,4 +82,4 @@ def numbered(names: pa.Array, order: npt.NDArray[np.int64]) -> pa.Array:
         code = int(codes[place])
         seen[code] = count = seen.get(code, -1) + 1
         texts[place] += f".{count}" if count else ""
-    return pa.array(texts, pa.string())
+    return pa.chunked_array([pa.array(texts, pa.string())])

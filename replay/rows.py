@@ -143,7 +143,7 @@ def columns_by_kind(facts: pa.Table) -> list[Columns]:
     By time because rules go through them so: what they read together then stands together in memory, too.
     """
     order = pc.sort_indices(facts.select(ORDER), [(name, "ascending") for name in ORDER])
-    facts = facts.take(order).combine_chunks()
+    facts = used_columns(facts).take(order).combine_chunks()
     encoded = facts.column("kind").combine_chunks().dictionary_encode() if len(facts) else None
     if encoded is None:
         return []
