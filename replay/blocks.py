@@ -45,6 +45,10 @@ class Drafts:
         """What is alike of drafts that are made into columns together."""
         return self.kind, id(self.columns), self.copied, tuple(self.fields)
 
+    def numbered(self, numbers: Ints) -> Drafts:
+        """The same with other numbers."""
+        return replace(self, numbers=numbers)
+
     def only(self, which: Flags) -> Drafts:
         """Some of them."""
         mask = pa.array(which)
@@ -82,7 +86,7 @@ class Block:
         matrix = self.matrix.copy()
         matrix[:, O_FIRST] += count
         matrix[:, O_CHAIN] = chain
-        return Block(self.place, matrix, [replace(part, numbers=part.numbers + count) for part in self.drafts])
+        return Block(self.place, matrix, [part.numbered(part.numbers + count) for part in self.drafts])
 
     def operations(self) -> list[Operation]:
         """Each operation by itself: for what happens to a few of them only."""
@@ -130,3 +134,17 @@ def column_of(name: str, value: Any, count: int) -> pa.Array:  # noqa: ANN401
     if isinstance(value, (np.ndarray, list, tuple)):
         return pa.array(value, kind)
     return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
+
+
+def chosen(which: Flags, yes: str, no: str, missing: Flags | None = None) -> pa.Array:
+    """One of two words; null where `missing`."""
+    words = pa.array([yes, no])
+    return words.take(pa.array(np.where(which, 0, 1), mask=missing))
+
+
+def drafts_at(
+    columns: Columns, places: Ints, window: Window, kind: str, fields: dict[str, Any], copied: Copied
+) -> Drafts:
+    """An event of each of these facts, numbered as they stand."""
+    windows, numbers = np.stack(window, axis=1), np.arange(len(places))
+    return Drafts(kind, columns, places, windows, said(len(places), **fields), copied, numbers)

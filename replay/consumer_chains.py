@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from replay.blocks import Block, matrix_of
+from replay.blocks import Block, chosen, matrix_of
 from replay.drafts import Draft, Operation
 from replay.encoding import CONSUMER
-from replay.fetch_chains import ASKED, OF_RUN, RUN, Fetches, chosen
+from replay.fetch_chains import ASKED, OF_RUN, RUN, Fetches
 from replay.merge import O_HW, OP_READ
 from replay.rows import places_of
 from replay.windows import Window, completion_window, either, local_window, phases, phases_at, run_window

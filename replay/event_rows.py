@@ -167,7 +167,7 @@ def columns_of(drafts: Drafts) -> dict[str, pa.Array]:
         len(est), kind=drafts.kind, **dict(zip(TIMES, (np.minimum(lo, est), est, np.maximum(hi, est)), strict=True))
     )
     if drafts.columns is not None:
-        places = pa.array(drafts.places)
+        places = drafts.places
         for name in (*SOURCE, *drafts.copied):
             out[name] = drafts.columns.take(name, places, EVENT_SCHEMA.field(name).type)
         out["request_id"] = request_ids([drafts.columns.take(name, places, kind) for name, kind in REQUEST])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from replay.blocks import EVENT_SCHEMA, Block, Drafts, matrix_of, said
+from replay.blocks import EVENT_SCHEMA, Block, Drafts, chosen, drafts_at, matrix_of
 from replay.chains import role_operations
 from replay.drafts import Draft, Operation
 from replay.encoding import OFFSET_OUT_OF_RANGE
@@ -78,12 +78,11 @@ class Fetches(NamedTuple):
 
     def repeated(self, name: str, column: str) -> pa.Array:
         """A column of the facts as one of events."""
-        return self.columns.take(name, pa.array(self.rows), EVENT_SCHEMA.field(column).type)
+        return self.columns.take(name, self.rows, EVENT_SCHEMA.field(column).type)
 
     def drafts(self, kind: str, window: Window, fields: dict[str, Any], copied: Copied, numbers: Ints) -> Drafts:
         """An event of each."""
-        windows = np.stack(window, axis=1)
-        return Drafts(kind, self.columns, self.rows, windows, said(len(self.rows), **fields), copied, numbers)
+        return drafts_at(self.columns, self.rows, window, kind, fields, copied).numbered(numbers)
 
     def common(self, tenure: Tenure, replica: int) -> dict[str, Any]:
         """What their events say in common."""
@@ -319,12 +318,6 @@ def answered(tenure: Tenure, replica: int, fetches: Fetches) -> Block:
     return Block(
         np.concatenate([fetches.place[delayed], fetches.place]), np.concatenate([parked[delayed], answers]), drafts
     )
-
-
-def chosen(which: Flags, yes: str, no: str, missing: Flags | None = None) -> pa.Array:
-    """One of two words; null where `missing`."""
-    words = pa.array([yes, no])
-    return words.take(pa.array(np.where(which, 0, 1), mask=missing))
 
 
 def refused(common: dict[str, Any], fetch: Fetch, window: Window) -> Operation:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -57,7 +58,7 @@ class Namer:
         named = INSERTED if drafts.columns is None else ACTORS
         facts = [b"inserted"] * len(drafts.numbers)
         if drafts.columns is not None:
-            facts = drafts.columns.take(FACT, pa.array(drafts.places), pa.binary()).to_pylist()
+            facts = drafts.columns.take(FACT, drafts.places, pa.binary()).to_pylist()
         told = [drafts.fields[name].to_pylist() if name in drafts.fields else repeat(None) for name in named]
         tails: dict[tuple[Any, ...], bytes] = {}
         found = []
@@ -70,16 +71,27 @@ class Namer:
 
 
 def numbered(names: pa.ChunkedArray, order: npt.NDArray[np.int64]) -> pa.ChunkedArray:
-    """Several events of one name numbered in their `order`."""
-    encoded = names.combine_chunks().dictionary_encode()
-    if len(encoded.dictionary) == len(names):
+    """Several events of one name numbered in their `order`. `names`: hashes, in chunks as they were made."""
+    shorts = np.concatenate([short(chunk) for chunk in names.chunks])
+    _, codes, counts = np.unique(shorts, return_inverse=True, return_counts=True)
+    again = np.flatnonzero(counts[codes] > 1)
+    if not len(again):
         return names
-    codes = encoded.indices.to_numpy()
-    again = np.flatnonzero(np.bincount(codes)[codes] > 1)
-    texts = names.to_pylist()
-    seen: dict[int, int] = {}
-    for place in again[np.argsort(order[again])].tolist():
-        code = int(codes[place])
-        seen[code] = count = seen.get(code, -1) + 1
+    texts = names.take(pa.array(again)).to_pylist()
+    seen: dict[str, int] = {}
+    for place in np.argsort(order[again]).tolist():
+        name = texts[place]
+        seen[name] = count = seen.get(name, -1) + 1
         texts[place] += f".{count}" if count else ""
-    return pa.chunked_array([pa.array(texts, pa.string())])
+    mask = np.zeros(len(names), np.bool_)
+    mask[again] = True
+    return pa.chunked_array(
+        [pc.replace_with_mask(names.combine_chunks(), pa.array(mask), pa.array(texts, pa.string()))]
+    )
+
+
+def short(names: pa.Array) -> npt.NDArray[np.uint64]:
+    """Hashes as numbers, equal where they are equal, and hardly ever else."""
+    eights = np.frombuffer(names.buffers()[2], np.uint64, 3 * len(names))
+    found: npt.NDArray[np.uint64] = eights.reshape(-1, 3).sum(axis=1, dtype=np.uint64)
+    return found

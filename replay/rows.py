@@ -45,26 +45,25 @@ class Columns(dict[str, "MutableSequence[Any]"]):
         self[name] = column
         return column
 
-    def take(self, name: str, places: pa.Array, kind: pa.DataType) -> pa.Array:
+    def take(self, name: str, places: Ints, kind: pa.DataType) -> pa.Array:
         """Some values of a column, as Arrow in one chunk."""
-        place = self.table.schema.get_field_index(name)
-        if place < 0:
-            return pa.array([self[name][k] for k in places.to_pylist()], kind)
-        return self.table.column(place).chunk(0).take(places).cast(kind)
+        return self.chosen(name, places).cast(kind)
 
     def numbers(self, name: str, places: Ints, missing: int = 0) -> Ints:
         """The same of whole numbers, truth values or times in microseconds, null as `missing`."""
-        return whole(self.take(name, pa.array(places), self.kind_of(name)), missing)
+        return whole(self.chosen(name, places), missing)
 
     def known(self, name: str, places: Ints) -> Flags:
         """Which values of a column are not null."""
-        found: Flags = self.take(name, pa.array(places), self.kind_of(name)).is_valid().to_numpy(zero_copy_only=False)
+        found: Flags = self.chosen(name, places).is_valid().to_numpy(zero_copy_only=False)
         return found
 
-    def kind_of(self, name: str) -> pa.DataType:
-        """A column's type; whole numbers where no fact fills it."""
+    def chosen(self, name: str, places: Ints) -> pa.Array:
+        """Some values of a column, of whatever type they are."""
         place = self.table.schema.get_field_index(name)
-        return self.table.schema.field(place).type if place >= 0 else pa.int64()
+        if place < 0:
+            return pa.array([self[name][k] for k in places.tolist()])
+        return self.table.column(place).chunk(0).take(pa.array(places))
 
 
 class Row:
