@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 
 from pipelines.coverage import coverage_of, source_of_fact
 from pipelines.spark_schemas import spark_ddl, spark_type
+from replay.blocks import EVENT_SCHEMA
 from replay.coverage import SERVER_LOG
-from replay.event_rows import EVENT_SCHEMA
 from replay.missing_lines import MissingLines
 from replay.order import ordered
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING, PartitionFacts

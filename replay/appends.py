@@ -11,15 +11,19 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from replay.blocks import Block, chosen, drafts_at, matrix_of
 from replay.drafts import Draft, Operation
 from replay.encoding import NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT
 from replay.extents import Extents, append_lines
 from replay.fetch_chains import TIMING
 from replay.merge import OP_ACK, OP_APPEND
 from replay.partition_facts import was_accepted
-from replay.windows import Window, completion_window, local_window, phases
+from replay.rows import places_of
+from replay.windows import Window, completion_window, either, local_window, phases, phases_at
 
 if TYPE_CHECKING:
     from replay.partition_facts import PartitionFacts
@@ -67,18 +71,20 @@ def produces_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
     return out
 
 
-def append_chain(facts: PartitionFacts, tenure: Tenure, produces: list[Row]) -> tuple[list[Operation], list[Operation]]:
+def append_chain(
+    facts: PartitionFacts, tenure: Tenure, produces: list[Row]
+) -> tuple[list[Operation | Block], list[Block]]:
     """The tenure's appends in offset order, and the answers to its produces."""
     start = facts.starts.get(tenure.epoch)
     placed: dict[int, Row] = {}
-    duplicates: list[Row] = []
+    duplicates: list[Batch] = []
     floating: list[Row] = []
     for row in produces:
         base = row["base_offset"]
         if base is None or base < 0:
             floating.append(row)
         elif base in placed or (start is not None and base < start[0]):
-            duplicates.append(row)
+            duplicates.append(Batch(base, base + 1, "bounded", row))
         else:
             placed[base] = row
     stated = append_lines(facts, tenure, placed) | facts.segments.get(tenure.epoch, {})
@@ -88,49 +94,94 @@ def append_chain(facts: PartitionFacts, tenure: Tenure, produces: list[Row]) -> 
     for batch in batches:
         if not extents.is_heard or (batch.evidence == "derived" and not extents.is_whole(batch.base, batch.end)):
             batch.evidence = "bounded"
-    appends: list[Operation] = []
-    acks: list[Operation] = []
-    before: Operation | None = None
-    for batch in batches:
-        operation = append_operation(tenure, batch, before, extents)
-        appends.append(operation)
-        before = operation
-        produce = batch.row
-        if produce is None or produce["acks"] == 0 or produce["error_code"] is None:
+    inserted = inserted_batches(tenure, batches, extents)
+    if not produces:
+        return inserted, []
+    appends, acks = produced_batches(facts, tenure, batches, duplicates)
+    return [*inserted, appends], [acks]
+
+
+def inserted_batches(tenure: Tenure, batches: list[Batch], extents: Extents) -> list[Operation | Block]:
+    """Batches that no line tells of: each may have come any time up to the fetch that shows it."""
+    out: list[Operation | Block] = []
+    before: Window | None = None
+    for place, batch in enumerate(batches):
+        if batch.row is not None:
+            before = local_window(phases(batch.row))
             continue
-        answer = ack_operation(facts, tenure, produce, (batch.base, batch.end, batch.evidence), duplicate=False)
-        if answer.hw > 0:
-            acks.append(answer)
-        else:
-            operation.drafts += answer.drafts  # acks=1 is answered as soon as it is appended
-    for row in duplicates:
-        base = row["base_offset"]
-        acks.append(ack_operation(facts, tenure, row, (base, base + 1, "bounded"), duplicate=True))
-    acks.sort(key=lambda op: (op.window.est, op.drafts[0].fields["base_offset"]))
-    return appends, acks
+        shown = extents.fetched_by(batch.end)
+        earliest = before.lo if before else (tenure.decisions[0].us if tenure.decisions else 0)
+        latest = shown if shown is not None else before.hi if before else earliest
+        before = Window(min(earliest, latest), latest, latest)
+        fields = append_fields(tenure, batch.base, batch.end, batch.evidence) | {"evidence": "derived"}
+        draft = Draft("append", None, before, fields)
+        out.append(Operation(OP_APPEND, before, [draft], offset=batch.end, place=place))
+    return out
 
 
-def ack_operation(
-    facts: PartitionFacts, tenure: Tenure, row: Row, span: tuple[int, int, str], *, duplicate: bool
-) -> Operation:
-    """The answer to a produce of [base, end). acks=all is answered once the HW has passed the batch."""
-    base, end, evidence = span
-    at = phases(row)
-    window = completion_window(at) if row["remote_us"] else local_window(at)
-    unconfirmed = facts.is_unconfirmed(row)
-    fields = {
+def append_fields(tenure: Tenure, base: Any, end: Any, evidence: Any) -> dict[str, Any]:  # noqa: ANN401 - one, or columns
+    """What an append says of its batch [base, end); an answer to its produce says it too."""
+    return {
         "broker_id": tenure.leader,
         "leader_epoch": tenure.epoch,
         "base_offset": base,
         "next_offset": end,
         "next_offset_evidence": evidence,
-        "duplicate": duplicate,
-        "unconfirmed": unconfirmed,
-        "evidence": "observed" if not unconfirmed or facts.has_own_log(tenure.leader) else "bounded",
+        "duplicate": False,
+        "evidence": "observed",
     }
-    draft = Draft("ack", row, Window(window.lo, at.stamp, at.stamp + 1000), fields, (*PRODUCED, *TIMING))
-    needed = end if row["acks"] == -1 and row["error_code"] == 0 else 0  # a retry waits for the HW as well
-    return Operation(OP_ACK, window, [draft], hw=needed)
+
+
+def produced_batches(
+    facts: PartitionFacts, tenure: Tenure, batches: list[Batch], duplicates: list[Batch]
+) -> tuple[Block, Block]:
+    """What produces appended, and their answers. acks=all is answered once the HW has passed the batch.
+
+    acks=1 is answered as soon as it is appended. A retry waits for the HW as well.
+    """
+    found = [(place, batch) for place, batch in enumerate(batches) if batch.row is not None]
+    told = [*(batch for _, batch in found), *duplicates]
+    rows = [batch.row for batch in told if batch.row is not None]
+    columns, places = rows[0].columns, places_of(rows)
+    base, end = (np.array([getattr(batch, name) for batch in told], np.int64) for name in ("base", "end"))
+    fields = append_fields(tenure, base, end, [batch.evidence for batch in told])
+    repeats = np.arange(len(told)) >= len(found)
+
+    at = phases_at(columns, places)
+    local = local_window(at)
+    window = either(columns.numbers("remote_us", places) != 0, completion_window(at), local)
+    unconfirmed = facts.unconfirmed(rows)
+    sure = ~unconfirmed | facts.has_own_log(tenure.leader)
+    said_too = {"duplicate": repeats, "unconfirmed": unconfirmed, "evidence": chosen(sure, "observed", "bounded")}
+    answered = Window(window.lo, at.stamp, at.stamp + 1000)
+    answers = drafts_at(columns, places, answered, "ack", fields | said_too, (*PRODUCED, *TIMING))
+
+    acks, error = columns.numbers("acks", places), columns.numbers("error_code", places)
+    known = columns.known("error_code", places)
+    waits = (acks == -1) & known & (error == 0)
+    at_once = ~repeats & ~waits & known & ((acks != 0) | ~columns.known("acks", places))
+    events = 1 + at_once[~repeats]
+    first = np.cumsum(events) - events
+    appended = drafts_at(columns, places, local, "append", fields, PRODUCED).only(~repeats)
+    appends = Block(
+        np.array([place for place, _ in found], np.int64),
+        matrix_of(
+            Window(*(times[~repeats] for times in local)),
+            type=OP_APPEND,
+            first=first,
+            count=events,
+            offset=end[~repeats],
+        ),
+        [appended.numbered(first), answers.only(at_once).numbered(first[at_once[~repeats]] + 1)],
+    )
+    later = waits | repeats
+    times = Window(*(one[later] for one in window))
+    numbers = np.arange(len(times.est))
+    order = np.empty(len(numbers), np.int64)
+    order[np.lexsort((base[later], times.est))] = numbers
+    needed = np.where(waits, end, 0)[later]
+    answer = matrix_of(times, type=OP_ACK, first=numbers, count=1, hw=needed)
+    return appends, Block(order, answer, [answers.only(later).numbered(numbers)])
 
 
 def known_edges(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row], stated: dict[int, int]) -> list[int]:
@@ -236,27 +287,3 @@ def split(base: int, after: int, row: Row | None, waiting: deque[Row], *, until:
         out.append(Batch(at, end, evidence, one))
         at = end
     return out
-
-
-def append_operation(tenure: Tenure, batch: Batch, before: Operation | None, extents: Extents) -> Operation:
-    """A batch as the merge orders it; an inserted one may have come any time up to the fetch that shows it."""
-    row = batch.row
-    if row is not None:
-        window = local_window(phases(row))
-    else:
-        shown = extents.fetched_by(batch.end)
-        earliest = before.window.lo if before else (tenure.decisions[0].us if tenure.decisions else 0)
-        latest = shown if shown is not None else before.window.hi if before else earliest
-        window = Window(min(earliest, latest), latest, latest)
-    fields = {
-        "broker_id": tenure.leader,
-        "leader_epoch": tenure.epoch,
-        "base_offset": batch.base,
-        "next_offset": batch.end,
-        "next_offset_evidence": batch.evidence,
-        "duplicate": False,
-        "evidence": "observed" if row else "derived",
-    }
-    return Operation(
-        OP_APPEND, window, [Draft("append", row, window, fields, PRODUCED if row else ())], offset=batch.end
-    )

@@ -3,33 +3,49 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
+from replay.blocks import Block, chosen, matrix_of
 from replay.drafts import Draft, Operation
 from replay.encoding import CONSUMER
-from replay.fetch_chains import ASKED, run_fields, run_window
-from replay.merge import OP_READ
-from replay.windows import completion_window, local_window, phases
+from replay.fetch_chains import ASKED, OF_RUN, RUN, Fetches
+from replay.merge import O_HW, OP_READ
+from replay.rows import places_of
+from replay.windows import Window, completion_window, either, local_window, phases, phases_at, run_window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from replay.partition_facts import PartitionFacts
-    from replay.rows import Row
+    from replay.rows import Flags, Row
     from replay.spine import Tenure
 
 
-def consumer_chains(facts: PartitionFacts, tenure: Tenure) -> Iterator[Iterator[Operation]]:
+def consumer_chains(facts: PartitionFacts, tenure: Tenure) -> Iterator[Iterable[Operation | Block]]:
     """Consumers' reads, a chain per connection. They change nothing, and show the HW."""
     chains: dict[str, list[Row]] = defaultdict(list)
     for row in facts.consumer_fetches.get(tenure.epoch, ()):
         chains[row["connection"] or ""].append(row)
     for connection in sorted(chains):
-        rows = sorted(chains[connection], key=lambda r: r["correlation_id"] or 0)
-        following = [r["fetch_offset"] for r in rows[1:]] + [None]
-        yield (consumer_read(tenure, row, after) for row, after in zip(rows, following, strict=True))
+        yield consumer_reads(tenure, sorted(chains[connection], key=lambda r: r["correlation_id"] or 0))
     questions = sorted(facts.consumer_questions.get(tenure.epoch, ()), key=lambda r: (phases(r).taken, r["fact_id"]))
     yield (consumer_question(tenure, row) for row in questions)
+
+
+def consumer_reads(tenure: Tenure, rows: list[Row]) -> Iterator[Block]:
+    """The fetches of one connection in its order; where it fetched next tells how far a read went."""
+    count = len(rows)
+    columns, places = rows[0].columns, places_of(rows)
+    offset = columns.numbers("fetch_offset", places)
+    known = np.arange(count) < count - 1
+    every = Fetches(np.arange(count), columns, places, np.append(offset[1:], -1), known, known)
+    runs = every.numbers("run_count") > 0
+    for form, which in ((runs_of_reads, runs), (answered_reads, ~runs)):
+        if np.any(which):
+            yield form(tenure, every.only(which))
 
 
 def consumer_question(tenure: Tenure, row: Row) -> Operation:
@@ -49,32 +65,54 @@ def consumer_question(tenure: Tenure, row: Row) -> Operation:
     return Operation(OP_READ, window, [Draft("epoch_end_offset", row, window, fields)])
 
 
-def consumer_read(tenure: Tenure, row: Row, after: int | None) -> Operation:
-    """One consumer fetch, or a run of unlisted ones; `after` is where the connection fetched next."""
-    at = phases(row)
-    by_follower = row["broker_id"] != tenure.leader  # KIP-392
-    fields = {
-        "broker_id": row["broker_id"],
-        "leader_id": tenure.leader if by_follower else None,
-        "leader_epoch": tenure.epoch,
-        "replica_id": CONSUMER,
-        "fetch_offset": row["fetch_offset"],
-    }
-    if row["run_count"] is not None:
-        window = run_window(row, at)
-        return Operation(OP_READ, window, [Draft("consumer_read", row, window, {**fields, **run_fields(row)}, ASKED)])
-    delayed = bool(row["remote_us"])
-    window = completion_window(at) if delayed else local_window(at)
-    handed = row["bytes"] or 0
-    hw = None if row["error_code"] else row["hw"]
-    end = after if after is not None and handed and after > row["fetch_offset"] else None
+def runs_of_reads(tenure: Tenure, runs: Fetches) -> Block:
+    """Runs of unlisted fetches."""
+    window = run_window(phases_at(runs.columns, runs.rows), runs.numbers("run_until"))
+    return reads(tenure, runs, window, {name: runs.repeated(name, name) for name in RUN} | OF_RUN)
+
+
+def answered_reads(tenure: Tenure, fetches: Fetches) -> Block:
+    """Fetches that were answered."""
+    at = phases_at(fetches.columns, fetches.rows)
+    delayed = fetches.numbers("remote_us") != 0
+    handed, after = fetches.numbers("bytes"), fetches.after
+    told = (fetches.numbers("error_code") == 0) & fetches.columns.known("hw", fetches.rows)
+    hw = fetches.numbers("hw")
+    moved = fetches.known & (handed != 0) & (after > fetches.numbers("fetch_offset"))
     read = {
-        "next_offset": end,
-        "next_offset_evidence": None if end is None else "derived",
+        "next_offset": pa.array(after, mask=~moved),
+        "next_offset_evidence": chosen(moved, "derived", "derived", ~moved),
         "bytes": handed,
         "delayed": delayed,
-        "response_hw": hw,
+        "response_hw": pa.array(hw, mask=~told),
         "evidence": "observed",
     }
-    draft = Draft("consumer_read", row, window, {**fields, **read}, ASKED)
-    return Operation(OP_READ, window, [draft], hw=-1 if hw is None or by_follower else hw)
+    block = reads(tenure, fetches, either(delayed, completion_window(at), local_window(at)), read)
+    block.matrix[:, O_HW] = np.where(told & ~by_follower(tenure, fetches), hw, -1)
+    return block
+
+
+def by_follower(tenure: Tenure, fetches: Fetches) -> Flags:
+    """Which fetches another broker than the leader answered (KIP-392)."""
+    found: Flags = fetches.numbers("broker_id") != tenure.leader
+    return found
+
+
+def reads(tenure: Tenure, fetches: Fetches, window: Window, told: dict[str, Any]) -> Block:
+    """What reads and runs of them have in common."""
+    count = len(fetches.place)
+    leader = pa.array(np.full(count, tenure.leader), mask=~by_follower(tenure, fetches))
+    fields = {
+        "broker_id": fetches.repeated("broker_id", "broker_id"),
+        "leader_id": leader,
+        "leader_epoch": tenure.epoch,
+        "replica_id": CONSUMER,
+        "fetch_offset": fetches.repeated("fetch_offset", "fetch_offset"),
+        **told,
+    }
+    numbers = np.arange(count)
+    return Block(
+        fetches.place,
+        matrix_of(window, type=OP_READ, first=numbers, count=1),
+        [fetches.drafts("consumer_read", window, fields, ASKED, numbers)],
+    )

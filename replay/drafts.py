@@ -45,3 +45,4 @@ class Operation:
     seen: int = -1
     hw: int = -1
     exact: bool = False
+    place: int = 0  # in its chain, beside `Block`s; after what came before it, else

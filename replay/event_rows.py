@@ -14,21 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replay.blocks import EVENT_SCHEMA, Block, Drafts, said
 from replay.identity import Namer, numbered
 from replay.merge import OP_WIDTH
-from replay.rows import places_of
-from schemas.events import REPLICATION_EVENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from replay.drafts import Draft, Operation
     from replay.partition_facts import PartitionFacts
     from replay.state import Ints
 
-EVENT_SCHEMA = pa.schema(
-    [f.with_nullable(nullable=True) for f in REPLICATION_EVENTS.arrow_schema if f.name != "recording_id"]
-)
 SOURCE = ("source_file", "source_line", "ts_error_us")  # what every event repeats of its fact
 REQUEST = (("broker_id", pa.int32()), ("connection", pa.string()), ("correlation_id", pa.int64()))
 TIMES = ("ts_lo", "ts", "ts_hi")
@@ -43,36 +39,46 @@ class EventRows:
         self.key = facts.key
         self.name = Namer(facts)
         self.waiting: list[Draft] = []
-        self.parts: list[dict[str, pa.Array]] = []
-        self.places: list[Ints] = []  # of each part's rows, in the order in which drafts came
-        self.laid = 0
+        self.numbers: list[int] = []  # of those that wait
+        self.blocks: list[Drafts] = []  # that wait
+        self.count = 0  # how many drafts came
+        self.parts: list[pa.Table] = []  # rows of one shape each, of the columns that they fill
+        self.places: list[Ints] = []  # the numbers of each part's rows
         self.latest = 0  # latest time among them, microseconds
 
     def __len__(self) -> int:
         """How many drafts came."""
-        return self.laid + len(self.waiting)
+        return self.count
 
     def add(self, drafts: Iterable[Draft]) -> None:
         """More rows."""
+        begin = self.count
         self.waiting += drafts
+        self.count += len(self.waiting) - len(self.numbers)
+        self.numbers += range(begin, self.count)
         if len(self.waiting) >= AT_ONCE:
             self.lay()
 
-    def add_chain(self, chain: Iterable[Operation], number: int) -> Ints:
-        """The rows of a chain of operations; returns the merge's matrix of them."""
-        columns: list[tuple[int, ...]] = []
-        found: list[Ints] = [np.zeros((0, OP_WIDTH), np.int64)]
+    def add_chain(self, chain: Iterable[Operation | Block], number: int) -> Ints:
+        """The rows of a chain; returns the merge's matrix of its operations."""
+        rows: list[tuple[int, ...]] = []
+        places: list[int] = []
+        blocks: list[Block] = []
         for op in chain:
-            lo, est, hi = op.window
-            columns.append(
-                (op.type, number, lo, est, hi, len(self), len(op.drafts), op.offset, op.seen, op.hw, op.exact)
-            )
-            self.waiting += op.drafts
-            if len(self.waiting) >= AT_ONCE:
-                self.lay()
-                found.append(np.array(columns, np.int64))
-                columns = []
-        return np.concatenate([*found, np.array(columns, np.int64).reshape(-1, OP_WIDTH)])
+            if isinstance(op, Block):
+                blocks.append(op.after(self.count, number))
+                self.blocks += blocks[-1].drafts
+                self.count += len(op)
+            else:
+                lo, est, hi = op.window
+                rows.append(
+                    (op.type, number, lo, est, hi, self.count, len(op.drafts), op.offset, op.seen, op.hw, op.exact)
+                )
+                places.append(op.place)
+                self.add(op.drafts)
+        matrix = np.array(rows, np.int64).reshape(-1, OP_WIDTH)
+        order = np.argsort(np.concatenate([np.array(places, np.int64), *(b.place for b in blocks)]), kind="stable")
+        return np.concatenate([matrix, *(block.matrix for block in blocks)])[order]
 
     def lay(self) -> None:
         """Make what waits into columns."""
@@ -80,63 +86,92 @@ class EventRows:
         for place, draft in enumerate(self.waiting):
             source = None if draft.row is None else id(draft.row.columns)
             alike[draft.kind, source, draft.copied, tuple(draft.fields)].append(place)
-        for places in alike.values():
-            drafts = [self.waiting[place] for place in places]
-            self.parts.append({**columns_of(drafts), "event_id": self.name.ids(drafts)})
-            self.places.append(np.array(places, np.int64) + self.laid)
-        self.latest = max(self.latest, max((draft.window[1] for draft in self.waiting), default=0))
-        self.laid += len(self.waiting)
-        self.waiting = []
+        numbers = np.array(self.numbers, np.int64)
+        found = [gathered([self.waiting[k] for k in places], numbers[places]) for places in alike.values()]
+        shapes: dict[tuple[Any, ...], list[Drafts]] = defaultdict(list)
+        for block in (*found, *self.blocks):
+            shapes[block.shape].append(block)
+        for blocks in shapes.values():
+            drafts = joined(blocks)
+            self.parts.append(pa.table({**columns_of(drafts), "event_id": self.name.ids(drafts)}))
+            self.places.append(drafts.numbers)
+            self.latest = max(self.latest, int(drafts.windows[:, 1].max(initial=0)))
+        self.waiting, self.numbers, self.blocks = [], [], []
 
-    def table(self) -> tuple[pa.Table, Ints]:
-        """All rows, seq still null; and where the row of each draft stands."""
+    def close(self) -> None:
+        """All rows came: events of one name are numbered, and each is found by its draft's number."""
         self.lay()
-        found = np.empty(self.laid, np.int64)
-        order = np.concatenate([found[:0], *self.places])
-        found[order] = np.arange(self.laid)
-        columns = [self.column(field, order) for field in EVENT_SCHEMA]
-        return pa.Table.from_arrays(columns, schema=EVENT_SCHEMA), found
+        order = np.concatenate(self.places)
+        self.found = np.empty((2, self.count), np.int64)  # of each draft its part, and the row there
+        self.found[0, order] = np.repeat(np.arange(len(self.parts)), [len(part) for part in self.parts])
+        self.found[1, order] = np.concatenate([np.arange(len(part)) for part in self.parts])
+        names = numbered(pa.chunked_array([one for part in self.parts for one in part["event_id"].chunks]), order)
+        for k, part in enumerate(self.parts):
+            self.parts[k] = part.set_column(part.column_names.index("event_id"), "event_id", names.slice(0, len(part)))
+            names = names.slice(len(part))
 
-    def column(self, field: pa.Field, order: Ints) -> pa.Array:
-        """One column of all rows."""
-        if field.name in self.key:
-            return pa.repeat(pa.scalar(self.key[field.name], field.type), self.laid)
-        if not any(field.name in part for part in self.parts):
-            return pa.nulls(self.laid, field.type)
-        pieces = [
-            part.pop(field.name) if field.name in part else pa.nulls(len(places), field.type)
-            for part, places in zip(self.parts, self.places, strict=True)
-        ]
-        column = pa.chunked_array([one for piece in pieces for one in chunks_of(piece)], field.type).combine_chunks()
-        return numbered(column, order) if field.name == "event_id" else column
+    def take(self, numbers: Ints) -> pa.Table:
+        """The rows of some drafts, of the columns that any of them fills."""
+        part, row = self.found[:, numbers]
+        pieces = [self.parts[k].take(row[part == k]) for k in np.unique(part)]
+        places = np.argsort(np.argsort(part, kind="stable"))
+        return pa.concat_tables(pieces, promote_options="default").combine_chunks().take(places)
 
-
-def chunks_of(piece: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
-    """A column's arrays."""
-    return piece.chunks if isinstance(piece, pa.ChunkedArray) else [piece]
+    def slices(self) -> Iterator[tuple[pa.Table, Ints]]:
+        """All rows, some thousands at a time with all columns, and the numbers of their drafts."""
+        for part, numbers in zip(self.parts, self.places, strict=True):
+            for first in range(0, len(part), AT_ONCE):
+                yield completed(part.slice(first, AT_ONCE)), numbers[first : first + AT_ONCE]
 
 
-def columns_of(drafts: list[Draft]) -> dict[str, pa.Array]:
-    """Columns of drafts of one shape: kind, times, source, what they repeat, what they say."""
+def completed(rows: pa.Table, **same: Any) -> pa.Table:  # noqa: ANN401 - the values of a column
+    """Some rows with all columns of events: in these the same value or array, in those that nothing fills none."""
+    columns = dict(zip(rows.column_names, rows.columns, strict=True)) | said(len(rows), **same)
+    return pa.Table.from_arrays(
+        [columns[f.name] if f.name in columns else pa.nulls(len(rows), f.type) for f in EVENT_SCHEMA],
+        schema=EVENT_SCHEMA,
+    )
+
+
+def gathered(drafts: list[Draft], numbers: Ints) -> Drafts:
+    """Drafts of one shape as columns."""
     first = drafts[0]
-    windows = np.array([draft.window for draft in drafts], np.int64)
-    windows[:, 0] = np.minimum(windows[:, 0], windows[:, 1])
-    windows[:, 2] = np.maximum(windows[:, 2], windows[:, 1])
-    out = {name: typed(windows[:, k], name) for k, name in enumerate(TIMES)}
-    out["kind"] = pa.repeat(first.kind, len(drafts))
-    rows = [draft.row for draft in drafts if draft.row is not None]
-    if rows:
-        places, columns = places_of(rows), rows[0].columns
-        for name in (*SOURCE, *first.copied):
-            out[name] = columns.take(name, places, EVENT_SCHEMA.field(name).type)
-        out["request_id"] = request_ids([columns.take(name, places, kind) for name, kind in REQUEST])
-    said = zip(*(draft.fields.values() for draft in drafts), strict=True)
-    return out | {name: typed(values, name) for name, values in zip(first.fields, said, strict=True)}
+    told = zip(*(draft.fields.values() for draft in drafts), strict=True)
+    return Drafts(
+        first.kind,
+        None if first.row is None else first.row.columns,
+        np.array([draft.row.place for draft in drafts if draft.row is not None], np.int64),
+        np.array([draft.window for draft in drafts], np.int64),
+        said(len(drafts), **dict(zip(first.fields, told, strict=False))),
+        first.copied,
+        numbers,
+    )
 
 
-def typed(values: Any, name: str) -> pa.Array:  # noqa: ANN401 - a list or an array
-    """Values as that column of `replication_events`."""
-    return pa.array(values, EVENT_SCHEMA.field(name).type)
+def joined(blocks: list[Drafts]) -> Drafts:
+    """Drafts of one shape, all together."""
+    first = blocks[0]
+    if len(blocks) == 1:
+        return first
+    fields = {name: pa.concat_arrays([one.fields[name] for one in blocks]) for name in first.fields}
+    places, windows, numbers = (
+        np.concatenate([getattr(one, name) for one in blocks]) for name in ("places", "windows", "numbers")
+    )
+    return Drafts(first.kind, first.columns, places, windows, fields, first.copied, numbers)
+
+
+def columns_of(drafts: Drafts) -> dict[str, pa.Array]:
+    """Columns of drafts of one shape: kind, times, source, what they repeat, what they say."""
+    lo, est, hi = drafts.windows.T
+    out = said(
+        len(est), kind=drafts.kind, **dict(zip(TIMES, (np.minimum(lo, est), est, np.maximum(hi, est)), strict=True))
+    )
+    if drafts.columns is not None:
+        places = drafts.places
+        for name in (*SOURCE, *drafts.copied):
+            out[name] = drafts.columns.take(name, places, EVENT_SCHEMA.field(name).type)
+        out["request_id"] = request_ids([drafts.columns.take(name, places, kind) for name, kind in REQUEST])
+    return out | drafts.fields
 
 
 def request_ids(parts: list[pa.Array]) -> pa.Array:

@@ -1,9 +1,16 @@
-"""Followers' fetches of one tenure: each follower's own order, as operations for the merge."""
+"""Followers' fetches of one tenure: each follower's own order, as operations for the merge.
+
+Those that were answered well, and runs of unlisted ones, are by far the most: they are made as columns (`Block`).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+
+from replay.blocks import EVENT_SCHEMA, Block, Drafts, chosen, drafts_at, matrix_of
 from replay.chains import role_operations
 from replay.drafts import Draft, Operation
 from replay.encoding import OFFSET_OUT_OF_RANGE
@@ -11,23 +18,16 @@ from replay.isr_requests import Joins, with_expansions
 from replay.merge import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
 from replay.partition_facts import Fetch, PartitionFacts, was_accepted
 from replay.profile import profile_named
-from replay.spine import Tenure, micros
-from replay.windows import (
-    STAMP_EARLY_US,
-    STAMP_LATE_US,
-    Phases,
-    Window,
-    completion_window,
-    line_window,
-    local_window,
-    phases,
-)
+from replay.rows import places_of
+from replay.windows import Window, completion_window, either, line_window, local_window, phases, phases_at, run_window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from replay.drafts import Copied
     from replay.isr_requests import Change
-    from replay.rows import Row
+    from replay.rows import Columns, Flags, Ints, Row
+    from replay.spine import Tenure
 
 TIMING = ("queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us", "send_us")
 
@@ -47,9 +47,61 @@ ASKED = (
 TAKEN = ("last_fetched_epoch", "follower_log_start_offset", "error_code")  # what the leader notes of a follower
 
 APPLIED = ("log_start_offset",)  # what a follower takes over from the answer
+RUN = ("run_count", "run_until", "run_gap_us", "run_timeouts")  # how many fetches a run is of, and until when
+OF_RUN = {"implied": True, "evidence": "derived"}  # its HW is the one last sent
 
 
-def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> Iterator[Iterator[Operation]]:
+class Fetches(NamedTuple):
+    """Some of one fetcher's fetches in a tenure, as columns."""
+
+    place: Ints  # in its chain
+    columns: Columns
+    rows: Ints  # places there
+    after: Ints  # the LEO that is known next
+    known: Flags  # whether one is
+    adjoins: Flags  # by the very next fetch
+
+    def only(self, which: Flags | Ints) -> Fetches:
+        """Some of them."""
+        return Fetches(
+            self.place[which],
+            self.columns,
+            self.rows[which],
+            self.after[which],
+            self.known[which],
+            self.adjoins[which],
+        )
+
+    def numbers(self, name: str, missing: int = 0) -> Ints:
+        """A column of whole numbers, null as `missing`."""
+        return self.columns.numbers(name, self.rows, missing)
+
+    def repeated(self, name: str, column: str) -> pa.Array:
+        """A column of the facts as one of events."""
+        return self.columns.take(name, self.rows, EVENT_SCHEMA.field(column).type)
+
+    def drafts(self, kind: str, window: Window, fields: dict[str, Any], copied: Copied, numbers: Ints) -> Drafts:
+        """An event of each."""
+        return drafts_at(self.columns, self.rows, window, kind, fields, copied).numbered(numbers)
+
+    def common(self, tenure: Tenure, replica: int) -> dict[str, Any]:
+        """What their events say in common."""
+        return common_fields(tenure, replica, self.repeated("fetch_offset", "fetch_offset"))
+
+
+def columns_of(fetches: list[Fetch]) -> Fetches:
+    """Fetches of one replica, at least one, as columns."""
+    return Fetches(
+        np.arange(len(fetches)),
+        fetches[0].row.columns,
+        places_of([fetch.row for fetch in fetches]),
+        np.array([-1 if fetch.after is None else fetch.after for fetch in fetches], np.int64),
+        np.array([fetch.after is not None for fetch in fetches], np.bool_),
+        np.array([fetch.same_tenure and fetch.goes_on for fetch in fetches], np.bool_),
+    )
+
+
+def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> Iterator[Iterator[Operation | Block]]:
     """Each follower's fetches from this leader, in its order, and what its own lines tell between them."""
     followers = facts.followers(tenure)
     silent = {broker for broker, epoch in facts.cuts if epoch == tenure.epoch} - followers
@@ -59,20 +111,41 @@ def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> Iter
 
 def follower_chain(
     facts: PartitionFacts, tenure: Tenure, replica: int, joins: dict[int, list[Change]]
-) -> Iterator[Operation]:
+) -> Iterator[Operation | Block]:
     """One follower's chain. `joins`: by place of its fetch, what the leader asked for then."""
     fetches = facts.fetches_of(replica, tenure)
     waiting = role_operations(facts, tenure, replica)
-    places = places_among([fetch.row for fetch in fetches], waiting)
+    for place, operation in zip(places_among([fetch.row for fetch in fetches], waiting), waiting, strict=True):
+        yield from at_place([operation], place)
+    if not fetches:
+        return
     told = {row["offset"] for row in facts.cuts.get((replica, tenure.epoch), ())}
-    for place, fetch in enumerate(fetches):
-        while places and places[0] <= place:
-            yield waiting.pop(0)
-            places.pop(0)
-        if not place and not told:
-            yield from untold_cut(facts, tenure, fetch)
-        yield from with_expansions(tenure, fetch_operations(tenure, fetch, told), joins.get(place, ()))
-    yield from waiting
+    yield from [] if told else untold_cut(facts, tenure, fetches[0])
+    every = columns_of(fetches)
+    before = [fetch.row if fetch.before is None else fetch.before for fetch in fetches]
+    fell = every.columns.numbers("fetch_offset", places_of(before)) > every.numbers("fetch_offset")
+    for place in np.flatnonzero(fell).tolist():
+        if fetches[place].row["fetch_offset"] not in told:
+            yield from at_place(cut_before(tenure, fetches[place]), place)
+    runs = every.numbers("run_count") > 0
+    refused = ~runs & ((every.numbers("error_code") != 0) | every.columns.known("diverging_epoch", every.rows))
+    joining = np.isin(every.place, list(joins))
+    for place in np.flatnonzero(refused).tolist():
+        operations = refused_operations(tenure, fetches[place])
+        yield from at_place(with_expansions(tenure, operations, joins.get(place, ())), place)
+    for form, which in ((unlisted, runs), (answered, ~runs & ~refused)):
+        for place in np.flatnonzero(which & joining).tolist():
+            operations = form(tenure, replica, every.only(np.array([place]))).operations()
+            yield from at_place(with_expansions(tenure, operations, joins[place]), place)
+        if np.any(which & ~joining):
+            yield form(tenure, replica, every.only(which & ~joining))
+
+
+def at_place(operations: Iterable[Operation], place: int) -> Iterator[Operation]:
+    """Operations that stand there in their chain."""
+    for operation in operations:
+        operation.place = place
+        yield operation
 
 
 def untold_cut(facts: PartitionFacts, tenure: Tenure, fetch: Fetch) -> list[Operation]:
@@ -127,53 +200,46 @@ def places_among(fetches: list[Row], waiting: list[Operation]) -> list[int]:
     return places
 
 
-def fetch_operations(tenure: Tenure, fetch: Fetch, told: set[int]) -> list[Operation]:
-    """One follower fetch: parked, answered, refused or unlisted. `told`: offsets to which its own lines say it cut."""
-    row, before, after = fetch.row, fetch.before, fetch.after
-    at = phases(row)
-    local = local_window(at)
-    common = {
+def common_fields(tenure: Tenure, replica: int, offset: Any) -> dict[str, Any]:  # noqa: ANN401 - one or a column
+    """What every event of a fetch says."""
+    return {
         "broker_id": tenure.leader,
         "leader_epoch": tenure.epoch,
-        "replica_id": row["replica_id"],
-        "fetch_offset": row["fetch_offset"],
+        "replica_id": replica,
+        "fetch_offset": offset,
         "evidence": "observed",
     }
-    cut = [] if row["fetch_offset"] in told else cut_before(common, row, before, local, follows=fetch.follows)
-    ahead = [Operation(OP_CONTROL, Window(local.lo, local.lo, local.hi), cut)] if cut else []
-    if row["run_count"] is not None:
-        return [*ahead, unlisted(common, row, at)]
-    if row["error_code"] and row["remote_us"]:  # read well and parked, then the role was lost, or the epoch fenced
-        parked = Draft("fetch_update", row, local, {**common, "error_code": 0}, TAKEN)
-        ahead.append(Operation(OP_UPDATE, local, [parked], offset=row["fetch_offset"], exact=True))
-        local = completion_window(at)
-    if row["error_code"] or row["diverging_epoch"] is not None:
-        return [*ahead, refused(common, fetch, local)]
-    return [*ahead, *answered(common, row, after, adjoins=fetch.same_tenure and fetch.goes_on)]
 
 
-def run_window(row: Row, at: Phases) -> Window:
-    """From the first of a run of fetches to the last."""
-    return Window(at.taken - STAMP_LATE_US, at.taken, max(micros(row["run_until"]), at.taken) + STAMP_EARLY_US)
+def refused_operations(tenure: Tenure, fetch: Fetch) -> list[Operation]:
+    """A fetch that was refused; one that waited before had been taken."""
+    row = fetch.row
+    common = common_fields(tenure, row["replica_id"], row["fetch_offset"])
+    at = phases(row)
+    local = local_window(at)
+    if not (row["error_code"] and row["remote_us"]):
+        return [refused(common, fetch, local)]
+    # read well and parked, then the role was lost, or the epoch fenced
+    parked = Draft("fetch_update", row, local, {**common, "error_code": 0}, TAKEN)
+    taken = Operation(OP_UPDATE, local, [parked], offset=row["fetch_offset"], exact=True)
+    return [taken, refused(common, fetch, completion_window(at))]
 
 
 def run_fields(row: Row) -> dict[str, Any]:
     """How many fetches a run is of, and until when; its HW is the one last sent."""
-    return {
-        "implied": True,
-        "run_count": row["run_count"],
-        "run_until": micros(row["run_until"]),
-        "run_gap_us": row["run_gap_us"],
-        "run_timeouts": row["run_timeouts"],
-        "evidence": "derived",
-    }
+    return {name: row[name] for name in RUN} | OF_RUN
 
 
-def unlisted(common: dict[str, Any], row: Row, at: Phases) -> Operation:
-    """A run of fetches that list the partition on neither side: the follower was there, at its cached offset."""
-    window = run_window(row, at)
-    draft = Draft("fetch_update", row, window, {**common, **run_fields(row)}, (*TAKEN, *ASKED))
-    return Operation(OP_UPDATE, window, [draft], offset=row["fetch_offset"])
+def unlisted(tenure: Tenure, replica: int, runs: Fetches) -> Block:
+    """Runs of fetches that list the partition on neither side: the follower was there, at its cached offset."""
+    count = len(runs.place)
+    window = run_window(phases_at(runs.columns, runs.rows), runs.numbers("run_until"))
+    fields = {**runs.common(tenure, replica), **{name: runs.repeated(name, name) for name in RUN}, **OF_RUN}
+    return Block(
+        runs.place,
+        matrix_of(window, type=OP_UPDATE, first=np.arange(count), count=1, offset=runs.numbers("fetch_offset")),
+        [runs.drafts("fetch_update", window, fields, (*TAKEN, *ASKED), np.arange(count))],
+    )
 
 
 def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
@@ -194,7 +260,7 @@ def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
         back = next(later, None)
         if back is None or back.row["fetch_offset"] < row["fetch_offset"] or not was_accepted(back.row):
             continue
-        window = run_window(row, at)
+        window = run_window(at, row["run_until"])
         fields = {
             "broker_id": tenure.leader,
             "leader_epoch": tenure.epoch,
@@ -208,37 +274,50 @@ def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
     return chain
 
 
-def answered(common: dict[str, Any], row: Row, after: int | None, *, adjoins: bool) -> list[Operation]:
-    """A fetch answered without error: at once (read, then update), or parked first and read again on completion.
-
-    `after`: the LEO that is known next; `adjoins`: by the very next fetch.
-    """
-    at = phases(row)
-    offset, handed, delayed = row["fetch_offset"], row["bytes"] or 0, bool(row["remote_us"])
+def answered(tenure: Tenure, replica: int, fetches: Fetches) -> Block:
+    """Fetches answered without error: at once (read, then update), or parked first and read again on completion."""
+    at = phases_at(fetches.columns, fetches.rows)
     local, completion = local_window(at), completion_window(at)
-    window = completion if delayed else local
-    moved = bool(handed) and after is not None and after > offset
-    seen = (after if moved and adjoins else -1) if handed else offset
-    limited = handed * 2 >= (row["partition_max_bytes"] or 2**31)
-    exact = seen is not None and seen >= 0 and not limited
-    shape = {"bytes": handed, "response_hw": row["hw"], "implied": bool(row["hw_implied"]), "delayed": delayed}
-    drafts = [Draft("fetch_read", row, window, {**common, **shape}, ASKED)]
-    if row["in_response"] and not (handed and after == offset):
-        applied = {
-            **common,
-            "next_offset": after if moved else None,
-            "next_offset_evidence": None if not moved else "derived" if adjoins else "bounded",
-            "bytes": handed,
-            "response_hw": row["hw"],
-            "evidence": "derived" if after is not None else "bounded",
-        }
-        drafts.append(Draft("fetch_apply", row, Window(at.completed, at.stamp, at.stamp + 1000), applied, APPLIED))
-    taken = Draft("fetch_update", row, local, common, TAKEN)
-    saw = {"offset": offset, "seen": -1 if seen is None else seen, "hw": -1 if row["hw"] is None else row["hw"]}
-    if delayed:
-        parked = Operation(OP_UPDATE, local, [taken], offset=offset, exact=True)
-        return [parked, Operation(OP_READ, completion, drafts, exact=exact, **saw)]
-    return [Operation(OP_FETCH, local, [drafts[0], taken, *drafts[1:]], exact=exact, **saw)]
+    offset, handed, after = fetches.numbers("fetch_offset"), fetches.numbers("bytes"), fetches.after
+    delayed = fetches.numbers("remote_us") != 0
+    window = either(delayed, completion, local)
+    moved = (handed != 0) & fetches.known & (after > offset)
+    applies = (fetches.numbers("in_response") != 0) & ~((handed != 0) & fetches.known & (after == offset))
+    # drafts: the read, the update (before it where it was parked), what the follower does with it
+    first = np.cumsum(2 + applies) - (2 + applies)
+    common = fetches.common(tenure, replica)
+    shape = {"bytes": handed, "response_hw": fetches.repeated("hw", "response_hw")}
+    read = {**common, **shape, "implied": fetches.numbers("hw_implied") != 0, "delayed": delayed}
+    applied = {
+        **common,
+        **shape,
+        "next_offset": pa.array(after, mask=~moved),
+        "next_offset_evidence": chosen(fetches.adjoins, "derived", "bounded", ~moved),
+        "evidence": chosen(fetches.known, "derived", "bounded"),
+    }
+    received = Window(at.completed, at.stamp, at.stamp + 1000)
+    drafts = [
+        fetches.drafts("fetch_read", window, read, ASKED, first + delayed),
+        fetches.drafts("fetch_update", local, common, TAKEN, first + ~delayed),
+        fetches.drafts("fetch_apply", received, applied, APPLIED, first + 2).only(applies),
+    ]
+    seen = np.where(handed != 0, np.where(moved & fetches.adjoins, after, -1), offset)
+    most = fetches.numbers("partition_max_bytes")
+    limited = handed * 2 >= np.where(most == 0, 2**31, most)
+    parked = matrix_of(local, type=OP_UPDATE, first=first, count=1, offset=offset, exact=1)
+    answers = matrix_of(
+        window,
+        type=np.where(delayed, OP_READ, OP_FETCH),
+        first=first + delayed,
+        count=1 + ~delayed + applies,
+        offset=offset,
+        seen=seen,
+        hw=fetches.numbers("hw", -1),
+        exact=(seen >= 0) & ~limited,
+    )
+    return Block(
+        np.concatenate([fetches.place[delayed], fetches.place]), np.concatenate([parked[delayed], answers]), drafts
+    )
 
 
 def refused(common: dict[str, Any], fetch: Fetch, window: Window) -> Operation:
@@ -263,24 +342,27 @@ def refused(common: dict[str, Any], fetch: Fetch, window: Window) -> Operation:
     return Operation(OP_READ, window, drafts)
 
 
-def cut_before(common: dict[str, Any], row: Row, before: Row | None, window: Window, *, follows: bool) -> list[Draft]:
+def cut_before(tenure: Tenure, fetch: Fetch) -> list[Operation]:
     """A follower that fetches below where it fetched before has cut its log without a diverging answer.
 
     Within one epoch, or down to nothing, it may rather have come back with less, or with a log made anew.
     """
-    if before is None or before["fetch_offset"] <= row["fetch_offset"] or before["diverging_epoch"] is not None:
+    row, before = fetch.row, fetch.before
+    if before is None or before["diverging_epoch"] is not None:
         return []
     place = ("broker_id", "current_leader_epoch")
     came_back = before["connection"] != row["connection"] and (
         not row["fetch_offset"] or all(before[name] == row[name] for name in place)
     )
-    cause = "out_of_range" if before["error_code"] == OFFSET_OUT_OF_RANGE else "leader_epoch"
     cut = {
-        **common,
-        "broker_id": common["replica_id"],
-        "replica_id": common["broker_id"],
+        "broker_id": row["replica_id"],
+        "replica_id": tenure.leader,
+        "leader_epoch": tenure.epoch,
+        "fetch_offset": row["fetch_offset"],
         "truncate_to": row["fetch_offset"],
-        "cause": cause,
-        "evidence": "derived" if follows and not came_back else "bounded",
+        "cause": "out_of_range" if before["error_code"] == OFFSET_OUT_OF_RANGE else "leader_epoch",
+        "evidence": "derived" if fetch.follows and not came_back else "bounded",
     }
-    return [Draft("truncation", row, window, cut)]
+    at = local_window(phases(row))
+    window = Window(at.lo, at.lo, at.hi)
+    return [Operation(OP_CONTROL, window, [Draft("truncation", row, at, cut)])]

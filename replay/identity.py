@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
+from hashlib import blake2b
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy.typing as npt
 
-    from replay.drafts import Draft
+    from replay.blocks import Drafts
     from replay.partition_facts import PartitionFacts
 
 FACT = "fact_id"
@@ -35,14 +35,14 @@ def text_of(part: object) -> str:
     return "" if part is None else str(part)
 
 
-def hashed(text: str) -> str:
+def hashed(text: bytes) -> str:
     """A short stable hash."""
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+    return blake2b(text, digest_size=12).hexdigest()
 
 
 def digest(*parts: object) -> str:
     """A short stable hash of the parts."""
-    return hashed(BETWEEN.join(map(text_of, parts)))
+    return hashed(BETWEEN.join(map(text_of, parts)).encode())
 
 
 class Namer:
@@ -52,32 +52,46 @@ class Namer:
         """`facts`: of the partition."""
         self.where = (facts.topic, facts.incarnation, facts.partition)
 
-    def ids(self, drafts: Sequence[Draft]) -> pa.Array:
-        """The names of events of one kind, all of facts or all inserted."""
-        where = BETWEEN.join(("", *map(text_of, (*self.where, drafts[0].kind)), ""))
-        inserted = drafts[0].row is None
-        named = INSERTED if inserted else ACTORS
-        tails: dict[tuple[Any, ...], str] = {}
+    def ids(self, drafts: Drafts) -> pa.Array:
+        """The names of events of one shape."""
+        where = BETWEEN.join(("", *map(text_of, (*self.where, drafts.kind)), ""))
+        named = INSERTED if drafts.columns is None else ACTORS
+        facts = [b"inserted"] * len(drafts.numbers)
+        if drafts.columns is not None:
+            facts = drafts.columns.take(FACT, drafts.places, pa.binary()).to_pylist()
+        told = [drafts.fields[name].to_pylist() if name in drafts.fields else repeat(None) for name in named]
+        tails: dict[tuple[Any, ...], bytes] = {}
         found = []
-        for draft in drafts:
-            key = tuple(map(draft.fields.get, named))
-            if key not in tails:
-                tails[key] = where + BETWEEN.join(map(text_of, key))
-            found.append(hashed(("inserted" if draft.row is None else draft.row[FACT]) + tails[key]))
+        for fact, *key in zip(facts, *told, strict=False):
+            actors = tuple(key)
+            if actors not in tails:
+                tails[actors] = (where + BETWEEN.join(map(text_of, actors))).encode()
+            found.append(hashed(fact + tails[actors]))
         return pa.array(found, pa.string())
 
 
-def numbered(names: pa.Array, order: npt.NDArray[np.int64]) -> pa.Array:
-    """Several events of one name numbered in their `order`."""
-    encoded = names.dictionary_encode()
-    if len(encoded.dictionary) == len(names):
+def numbered(names: pa.ChunkedArray, order: npt.NDArray[np.int64]) -> pa.ChunkedArray:
+    """Several events of one name numbered in their `order`. `names`: hashes, in chunks as they were made."""
+    shorts = np.concatenate([short(chunk) for chunk in names.chunks])
+    _, codes, counts = np.unique(shorts, return_inverse=True, return_counts=True)
+    again = np.flatnonzero(counts[codes] > 1)
+    if not len(again):
         return names
-    codes = encoded.indices.to_numpy()
-    again = np.flatnonzero(np.bincount(codes)[codes] > 1)
-    texts = names.to_pylist()
-    seen: dict[int, int] = {}
-    for place in again[np.argsort(order[again])].tolist():
-        code = int(codes[place])
-        seen[code] = count = seen.get(code, -1) + 1
+    texts = names.take(pa.array(again)).to_pylist()
+    seen: dict[str, int] = {}
+    for place in np.argsort(order[again]).tolist():
+        name = texts[place]
+        seen[name] = count = seen.get(name, -1) + 1
         texts[place] += f".{count}" if count else ""
-    return pa.array(texts, pa.string())
+    mask = np.zeros(len(names), np.bool_)
+    mask[again] = True
+    return pa.chunked_array(
+        [pc.replace_with_mask(names.combine_chunks(), pa.array(mask), pa.array(texts, pa.string()))]
+    )
+
+
+def short(names: pa.Array) -> npt.NDArray[np.uint64]:
+    """Hashes as numbers, equal where they are equal, and hardly ever else."""
+    eights = np.frombuffer(names.buffers()[2], np.uint64, 3 * len(names))
+    found: npt.NDArray[np.uint64] = eights.reshape(-1, 3).sum(axis=1, dtype=np.uint64)
+    return found

@@ -397,7 +397,8 @@ def distance_of(row: Row, us: int) -> int | None:
     until = at.local if row["run_until"] is None else max(micros(row["run_until"]), at.local)
     if not at.taken - STAMP_LATE_US <= us <= until + STAMP_EARLY_US:
         return None
-    return max(at.local - us, us - until, 0) if row["run_until"] is not None else abs(at.local - us)
+    away: int = max(at.local - us, us - until, 0) if row["run_until"] is not None else abs(at.local - us)
+    return away
 
 
 def with_expansions(tenure: Tenure, operations: list[Operation], changes: Sequence[Change]) -> list[Operation]:

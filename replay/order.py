@@ -16,7 +16,8 @@ from replay.appends import append_chain, produces_by_tenure
 from replay.chains import control_chain, log_start_chains, role_drafts, storage_chain, witness_chain
 from replay.consumer_chains import consumer_chains
 from replay.encode import brokers_of, encode
-from replay.event_rows import AT_ONCE, EVENT_SCHEMA, EventRows
+from replay.encoding import EVENT_WIDTH
+from replay.event_rows import AT_ONCE, EventRows, completed
 from replay.fetch_chains import follower_chains, left_out_chain
 from replay.isr_requests import expansions_of
 from replay.kernel import apply
@@ -28,16 +29,15 @@ from replay.state import new_state
 from replay.zookeeper_view import controller_chain, controller_drafts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from replay.blocks import Block
     from replay.drafts import Draft, Operation
     from replay.partition_facts import PartitionFacts
+    from replay.profile import Profile
     from replay.rows import Row
     from replay.spine import Tenure
-    from replay.state import Ints
-
-
-SEQ = EVENT_SCHEMA.get_field_index("seq")
+    from replay.state import Ints, State
 
 
 def order_partition(facts: PartitionFacts) -> pa.Table:
@@ -46,21 +46,23 @@ def order_partition(facts: PartitionFacts) -> pa.Table:
 
 
 def ordered(facts: PartitionFacts) -> Iterator[pa.Table]:
-    """The same piece by piece, at least one; of the facts nothing is kept meanwhile."""
-    table, places = arranged(facts)
+    """The same piece by piece, at least one. Facts are let go as soon as all events are made of them."""
+    key = facts.key
+    profile = profile_named(facts.kafka_version, facts.inter_broker_protocol)
+    min_isr, lag_us = facts.min_insync_replicas, facts.lag_us
+    rows, spans = laid(facts)
     del facts
-    for first in range(0, max(len(places), 1), AT_ONCE):
-        piece = pa.array(places[first : first + AT_ONCE])
-        columns = [
-            column.slice(first, len(piece)) if column.null_count == len(table) else column.take(piece)
-            for column in table.columns
-        ]
-        columns[SEQ] = pa.chunked_array([pa.array(np.arange(first, first + len(piece), dtype=np.int64))])
-        yield pa.Table.from_arrays(columns, schema=table.schema)
+    rows.close()
+    brokers = sorted({broker for events, _ in rows.slices() for broker in brokers_of(events)})
+    state = new_state(len(brokers), min_isr=min_isr, lag_us=lag_us)
+    order = arrange(profile, state, encoded(rows, brokers), spans)
+    for first in range(0, max(len(order), 1), AT_ONCE):
+        piece = rows.take(order[first : first + AT_ONCE])
+        yield completed(piece, **key, seq=np.arange(first, first + len(piece)))
 
 
-def arranged(facts: PartitionFacts) -> tuple[pa.Table, Ints]:
-    """All events of a partition, seq still null, and in which order they stand."""
+def laid(facts: PartitionFacts) -> tuple[EventRows, list[Span]]:
+    """All events of a partition, and what of their order is known."""
     rows = EventRows(facts)
     computed = hw_by_lines(facts, profile_named(facts.kafka_version, facts.inter_broker_protocol))
     produces = produces_by_tenure(facts)
@@ -79,8 +81,16 @@ def arranged(facts: PartitionFacts) -> tuple[pa.Table, Ints]:
     rows.lay()
     rows.add([*facts.removal_drafts(), *dump_drafts(facts, rows.latest)])
     spans.append(Span(len(rows), []))
-    table, found = rows.table()
-    return table, found[arrange(facts, table, found, spans)]
+    rows.lay()
+    return rows, spans
+
+
+def encoded(rows: EventRows, brokers: Sequence[int]) -> Ints:
+    """All events as the kernel's integers, by the numbers of their drafts."""
+    out = np.empty((len(rows), EVENT_WIDTH), np.int64)
+    for events, numbers in rows.slices():
+        out[numbers] = encode(events, brokers)
+    return out
 
 
 class Span(NamedTuple):
@@ -92,7 +102,7 @@ class Span(NamedTuple):
 
 def chains_of(
     facts: PartitionFacts, tenure: Tenure, produces: list[Row], computed: dict[str, int], changes: list[Draft]
-) -> Iterator[Iterable[Operation]]:
+) -> Iterator[Iterable[Operation | Block]]:
     """What a tenure's merge puts in order, one chain after the other."""
     joins = expansions_of(facts, tenure)
     yield from append_chain(facts, tenure, produces)
@@ -106,12 +116,8 @@ def chains_of(
     yield left_out_chain(facts, tenure)
 
 
-def arrange(facts: PartitionFacts, table: pa.Table, found: Ints, spans: list[Span]) -> Ints:
-    """The order of all drafts, each tenure merged on the encoded rows. `found`: where each draft's row stands."""
-    brokers = brokers_of(table)
-    events = encode(table, brokers)[found]
-    profile = profile_named(facts.kafka_version, facts.inter_broker_protocol)
-    state = new_state(len(brokers), min_isr=facts.min_insync_replicas, lag_us=facts.lag_us)
+def arrange(profile: Profile, state: State, events: Ints, spans: list[Span]) -> Ints:
+    """The order of all drafts, each tenure merged on the encoded rows."""
     order: list[Ints] = []
     begin = 0
     for end, chains in spans:

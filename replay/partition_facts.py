@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from replay.ballots import metadata_votes
 from replay.drafts import Draft
 from replay.elections import explain
@@ -29,6 +31,8 @@ from replay.zookeeper_view import zookeeper_votes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from replay.rows import Flags
 
 DEFAULT_MIN_ISR = 1
 LAG_SETTING = "replica.lag.time.max.ms"
@@ -314,6 +318,11 @@ class PartitionFacts:
             return None
         since, epochs = self.leads[broker]
         return epochs[max(bisect_right(since, us) - 1, 0)]
+
+    def unconfirmed(self, rows: list[Row]) -> Flags:
+        """Which of these produces were answered so that it may have reached nobody; mostly no broker stood still."""
+        stood_still = any(self.standstills.values())
+        return np.array([stood_still and self.is_unconfirmed(row) for row in rows], np.bool_)
 
     def is_unconfirmed(self, row: Row) -> bool:
         """Whether the answer of this produce may have reached nobody (`standstill`)."""

@@ -11,14 +11,19 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
 METADATA_LOG = "__cluster_metadata"
 METADATA_TOPIC = (METADATA_LOG, "AAAAAAAAAAAAAAAAAAAAAQ")  # name and id: Raft replicates it, by other rules than these
+ORDER = ["kind", "ts", "fact_id"]  # in which facts are laid out
 UNIQUE = "fact_id"  # the one column of text that has as many values as rows
 
 
@@ -40,12 +45,25 @@ class Columns(dict[str, "MutableSequence[Any]"]):
         self[name] = column
         return column
 
-    def take(self, name: str, places: pa.Array, kind: pa.DataType) -> pa.Array:
-        """Some values of a column, as Arrow."""
+    def take(self, name: str, places: Ints, kind: pa.DataType) -> pa.Array:
+        """Some values of a column, as Arrow in one chunk."""
+        return self.chosen(name, places).cast(kind)
+
+    def numbers(self, name: str, places: Ints, missing: int = 0) -> Ints:
+        """The same of whole numbers, truth values or times in microseconds, null as `missing`."""
+        return whole(self.chosen(name, places), missing)
+
+    def known(self, name: str, places: Ints) -> Flags:
+        """Which values of a column are not null."""
+        found: Flags = self.chosen(name, places).is_valid().to_numpy(zero_copy_only=False)
+        return found
+
+    def chosen(self, name: str, places: Ints) -> pa.Array:
+        """Some values of a column, of whatever type they are."""
         place = self.table.schema.get_field_index(name)
         if place < 0:
-            return pa.array([self[name][k] for k in places.to_pylist()], kind)
-        return self.table.column(place).take(places).cast(kind)
+            return pa.array([self[name][k] for k in places.tolist()])
+        return self.table.column(place).chunk(0).take(pa.array(places))
 
 
 class Row:
@@ -68,6 +86,13 @@ class Row:
         """Note what the fact does not say itself."""
         self.columns[name][self.place] = value
 
+    @classmethod
+    def at(cls, columns: Columns, place: int) -> Row:
+        """The fact at that place."""
+        row = cls.__new__(cls)
+        row.columns, row.place = columns, place
+        return row
+
     def but(self, **changed: Any) -> Row:  # noqa: ANN401
         """The same fact with some values changed."""
         row = Row(changed)
@@ -81,22 +106,22 @@ NO_TABLE = pa.table({})
 
 def rows_at(columns: Columns) -> list[Row]:
     """A row for each place."""
-    rows = []
-    new = Row.__new__
-    for place in range(columns.length):
-        row = new(Row)
-        row.columns, row.place = columns, place
-        rows.append(row)
-    return rows
+    return [Row.at(columns, place) for place in range(columns.length)]
+
+
+def whole(values: pa.Array, missing: int = 0) -> Ints:
+    """Whole numbers, truth values, or times in microseconds; null as `missing`."""
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.timestamp("us", values.type.tz))
+    found: Ints = values.cast(pa.int64()).fill_null(missing).to_numpy(zero_copy_only=False)
+    return found
 
 
 def values_of(column: pa.ChunkedArray, name: str = "") -> MutableSequence[Any]:
     """A column as Python values: whole numbers packed where none is null, equal text shared, times in microseconds."""
     values = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    if pa.types.is_timestamp(values.type):
-        values = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
-    if pa.types.is_integer(values.type):
-        numbers = np.asarray(values.fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False))
+    if pa.types.is_integer(values.type) or pa.types.is_timestamp(values.type):
+        numbers = whole(values)
         if not values.null_count:
             return array("q", numbers.tobytes())
         found = numbers.astype(object)
@@ -112,9 +137,12 @@ def values_of(column: pa.ChunkedArray, name: str = "") -> MutableSequence[Any]:
 
 
 def columns_by_kind(facts: pa.Table) -> list[Columns]:
-    """A table of facts by kind, and within each by fact: in the same order whatever the table's is."""
-    order = pc.sort_indices(facts.select(["kind", "fact_id"]), [("kind", "ascending"), ("fact_id", "ascending")])
-    facts = facts.take(order).combine_chunks()
+    """A table of facts by kind, and within each by time and fact: in the same order whatever the table's is.
+
+    By time because rules go through them so: what they read together then stands together in memory, too.
+    """
+    order = pc.sort_indices(facts.select(ORDER), [(name, "ascending") for name in ORDER])
+    facts = used_columns(facts).take(order).combine_chunks()
     encoded = facts.column("kind").combine_chunks().dictionary_encode() if len(facts) else None
     if encoded is None:
         return []
@@ -130,7 +158,7 @@ def used_columns(facts: pa.Table) -> pa.Table:
 
 
 def rows_of_facts(facts: pa.Table) -> list[Row]:
-    """A table of facts as rows, by kind and within it by fact."""
+    """A table of facts as rows, by kind, and within it by time and fact."""
     return [row for columns in columns_by_kind(facts) for row in rows_at(columns)]
 
 
@@ -140,6 +168,6 @@ def is_by_replica(fetch: Row) -> bool:
     return replica is not None and replica >= 0
 
 
-def places_of(rows: Sequence[Row]) -> pa.Array:
+def places_of(rows: Sequence[Row]) -> Ints:
     """Places of rows that stand in the same columns."""
-    return pa.array([row.place for row in rows], pa.int64())
+    return np.fromiter((row.place for row in rows), np.int64, len(rows))

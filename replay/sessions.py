@@ -165,7 +165,7 @@ class Lines:
     def forces(self) -> Flags:
         """Whether the partition of each fact completes the fetch whatever the bytes (DelayedFetch.tryComplete)."""
         beyond = self.known("fetch_offset") & self.known("hw") & (self.numbers("fetch_offset") > self.numbers("hw"))
-        sent_elsewhere = self.numbers("preferred_read_replica") > 0
+        sent_elsewhere = self.numbers("preferred_read_replica", NOTHING) >= 0  # broker 0 is one, -1 is none (KIP-392)
         by_consumer = self.numbers("replica_id", NOTHING) < 0
         failed = (self.numbers("error_code") != 0) | self.known("diverging_epoch")
         found: Flags = failed | sent_elsewhere | (beyond & by_consumer)

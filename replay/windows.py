@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from replay.spine import micros
+import numpy as np
 
 if TYPE_CHECKING:
-    from replay.rows import Row
-    from replay.spine import Stamp
+    from replay.rows import Columns, Flags, Ints, Row
 
 PHASES = "phases"  # computed column of requests
 
@@ -22,42 +21,45 @@ STAMP_LATE_US = 25_000  # how late the log thread may be; 99 % of a loaded host'
 
 
 class Window(NamedTuple):
-    """Earliest, best and latest time of an effect, microseconds UTC."""
+    """Earliest, best and latest time of an effect, microseconds UTC; of many effects an array each."""
 
-    lo: int
-    est: int
-    hi: int
+    lo: Any
+    est: Any
+    hi: Any
 
 
 class Phases(NamedTuple):
-    """The phases of a request: taken up by a handler, handled locally, completed in purgatory, answered."""
+    """The phases of a request: taken up by a handler, handled locally, completed in purgatory, answered.
 
-    taken: int
-    local: int
-    completed: int
-    stamp: int
+    Microseconds UTC; of many requests an array each.
+    """
+
+    taken: Any
+    local: Any
+    completed: Any
+    stamp: Any
 
 
 def phases(row: Row) -> Phases:
-    """Phases of a request's line; durations that the line does not have count as 0."""
+    """Phases of a request's line; durations that the line does not have count as 0. Null without a stamp."""
     columns = row.columns
     if PHASES not in columns:  # of all requests of the kind at once
-        lines = (columns[name] for name in ("ts", "total_us", "queue_us", "local_us", "remote_us"))
-        columns[PHASES] = [phases_of(*line) for line in zip(*lines, strict=True)]
+        places = np.arange(columns.length)
+        lines = zip(*(part.tolist() for part in phases_at(columns, places)), columns["ts"], strict=True)
+        columns[PHASES] = [None if stamp is None else Phases(*line) for *line, stamp in lines]
     found: Phases = columns[PHASES][row.place]
     return found
 
 
-def phases_of(
-    ts: Stamp | int | None, total: int | None, queue: int | None, local: int | None, remote: int | None
-) -> Phases | None:
-    """The phases from the line's stamp and its durations; None without a stamp."""
-    if ts is None:
-        return None
-    stamp = micros(ts)
-    taken = stamp - (total or 0) + (queue or 0)
-    handled = min(taken + (local or 0), stamp)
-    return Phases(taken, handled, min(handled + (remote or 0), stamp), stamp)
+def phases_at(columns: Columns, places: Ints) -> Phases:
+    """The same of the lines at some places, as arrays."""
+    stamp = columns.numbers("ts", places)
+    total, queue, local, remote = (
+        columns.numbers(name, places) for name in ("total_us", "queue_us", "local_us", "remote_us")
+    )
+    taken = stamp - total + queue
+    handled = np.minimum(taken + local, stamp)
+    return Phases(taken, handled, np.minimum(handled + remote, stamp), stamp)
 
 
 def timed_out(local_us: Any, remote_us: Any, max_wait_us: Any) -> bool:  # noqa: ANN401 - numbers or arrays
@@ -74,6 +76,16 @@ def local_window(at: Phases) -> Window:
 def completion_window(at: Phases) -> Window:
     """When it left purgatory: read again, or found the HW where it had to be."""
     return Window(at.local - STAMP_LATE_US, at.completed, at.stamp + STAMP_EARLY_US)
+
+
+def either(which: Flags, yes: Window, no: Window) -> Window:
+    """Of many effects one window or the other."""
+    return Window(*(np.where(which, a, b) for a, b in zip(yes, no, strict=True)))
+
+
+def run_window(at: Phases, until: Any) -> Window:  # noqa: ANN401 - numbers or arrays
+    """From the first of a run of fetches to the last."""
+    return Window(at.taken - STAMP_LATE_US, at.taken, np.maximum(until, at.taken) + STAMP_EARLY_US)
 
 
 def line_window(stamp: int) -> Window:

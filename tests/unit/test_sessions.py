@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from facts_builder import History, at
 
 from replay.sessions import rebuild_sessions
@@ -163,3 +164,13 @@ def test_full_fetch_that_closes_a_session_opens_the_next_one() -> None:
         (at(200), 50, None),
         (at(300), 50, 1),
     ]
+
+
+@pytest.mark.parametrize(("preferred", "forced"), [(None, False), (-1, False), (0, True), (3, True)])
+def test_consumer_that_is_sent_to_a_replica_is_answered_at_once_and_broker_0_is_a_replica(
+    preferred: int | None, *, forced: bool
+) -> None:
+    session = Session()
+    read = {"fetch_offset": 10, "hw": 20, "preferred_read_replica": preferred, "in_request": True, "in_response": True}
+    session.request("fetch", 0, "c1", broker_id=1, replica_id=-1, session_epoch=-1, **read)
+    assert [row["request_forced"] for row in session.rebuilt()] == [forced]
