@@ -15,13 +15,14 @@ _SCALARS: dict[pa.DataType, T.DataType] = {
     pa.int64(): T.LongType(),
     pa.float64(): T.DoubleType(),
     pa.string(): T.StringType(),
+    pa.binary(): T.BinaryType(),
     pa.bool_(): T.BooleanType(),
     pa.timestamp("us", tz="UTC"): T.TimestampType(),
 }
 
 
 def spark_type(arrow_type: pa.DataType) -> T.DataType:
-    """The Spark type of an Arrow type; TypeError for one that no table uses."""
+    """The Spark type of an Arrow type; TypeError for one that no frame of ours has."""
     if pa.types.is_list(arrow_type):
         return T.ArrayType(spark_type(arrow_type.value_type), arrow_type.value_field.nullable)
     if pa.types.is_struct(arrow_type):
