@@ -42,6 +42,7 @@ class EventRows:
         self.numbers: list[int] = []  # of those that wait
         self.blocks: list[Drafts] = []  # that wait
         self.count = 0  # how many drafts came
+        self.laid = 0  # how many of them are rows
         self.parts: list[pa.Table] = []  # rows of one shape each, of the columns that they fill
         self.places: list[Ints] = []  # the numbers of each part's rows
         self.latest = 0  # latest time among them, microseconds
@@ -56,8 +57,7 @@ class EventRows:
         self.waiting += drafts
         self.count += len(self.waiting) - len(self.numbers)
         self.numbers += range(begin, self.count)
-        if len(self.waiting) >= AT_ONCE:
-            self.lay()
+        self.lay_many()
 
     def add_chain(self, chain: Iterable[Operation | Block], number: int) -> Ints:
         """The rows of a chain; returns the merge's matrix of its operations."""
@@ -68,7 +68,9 @@ class EventRows:
             if isinstance(op, Block):
                 blocks.append(op.after(self.count, number))
                 self.blocks += blocks[-1].drafts
+                blocks[-1].drafts = []
                 self.count += len(op)
+                self.lay_many()
             else:
                 lo, est, hi = op.window
                 rows.append(
@@ -79,6 +81,11 @@ class EventRows:
         matrix = np.array(rows, np.int64).reshape(-1, OP_WIDTH)
         order = np.argsort(np.concatenate([np.array(places, np.int64), *(b.place for b in blocks)]), kind="stable")
         return np.concatenate([matrix, *(block.matrix for block in blocks)])[order]
+
+    def lay_many(self) -> None:
+        """Make what waits into columns once it is much."""
+        if self.count - self.laid >= AT_ONCE:
+            self.lay()
 
     def lay(self) -> None:
         """Make what waits into columns."""
@@ -97,6 +104,7 @@ class EventRows:
             self.places.append(drafts.numbers)
             self.latest = max(self.latest, int(drafts.windows[:, 1].max(initial=0)))
         self.waiting, self.numbers, self.blocks = [], [], []
+        self.laid = self.count
 
     def close(self) -> None:
         """All rows came: events of one name are numbered, and each is found by its draft's number."""
