@@ -2,26 +2,28 @@
 
 Each partition is replayed once, batch by batch, in seq order; the biggest start first (`spread`). The rows of all
 tables leave in one frame: `output` names the table, `rows` holds thousands of its rows as one Arrow stream. So they go
-through Spark's staging as bytes, and become rows of Spark only where their table is written (`table_rows`).
+through Spark's staging as bytes, and become rows of Spark only where their table is written (`packed`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping  # noqa: TC003 - Spark reads the annotations at run time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
+from pipelines.packed import STREAM, packed
 from pipelines.spark_schemas import spark_ddl
 from pipelines.spread import TASK, spread
 from replay.partition import PartitionReplay
 from schemas.model import PARTITION_KEY
-from schemas.tables import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
 
 KEY = ["recording_id", "topic", "incarnation", "partition"]
 # Columns of the events that no rule looks at: names of lines and requests, and what the order alone needed.
@@ -29,9 +31,7 @@ UNREAD: Final = (
     "event_id", "request_id", "ts_hi", "ts_error_us", "last_fetched_epoch", "implied", "run_gap_us",
     "recovering",
 )  # fmt: skip
-STREAM: Final = pa.schema([pa.field("output", pa.string()), pa.field("rows", pa.binary())])
 ROWS_A_BATCH: Final = 20_000  # so many rows go back to Spark at once, about: those of small partitions together
-PACKED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def replay(spark: SparkSession, events: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
@@ -56,27 +56,9 @@ def replay_partitions(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBa
             kept[name].append(rows)
             count += len(rows)
         if count >= ROWS_A_BATCH:
-            yield from together(kept)
+            yield from packed(kept)
             count = 0
-    yield from together(kept)
-
-
-def together(kept: defaultdict[str, list[pa.Table]]) -> Iterator[pa.RecordBatch]:
-    """What was kept of each table, as one row with a stream of its rows; nothing is kept then."""
-    for name in sorted(kept):
-        out = pa.BufferOutputStream()
-        rows = pa.concat_tables(kept.pop(name)).combine_chunks()
-        with pa.ipc.new_stream(out, rows.schema, options=PACKED) as stream:
-            stream.write_table(rows)
-        yield pa.RecordBatch.from_pydict({"output": [name], "rows": [out.getvalue().to_pybytes()]}, schema=STREAM)
-
-
-def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    """Streams of one table's rows -> the rows."""
-    for batch in batches:
-        for rows in batch.column("rows"):
-            with pa.ipc.open_stream(rows.as_buffer()) as stream:
-                yield from stream
+    yield from packed(kept)
 
 
 def replayed(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
@@ -113,9 +95,3 @@ def spans(batch: pa.RecordBatch) -> Iterator[tuple[int, int]]:
         begins[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
     first = np.flatnonzero(begins)
     return zip(first.tolist(), [*first[1:].tolist(), len(batch)], strict=True) if len(batch) else iter(())
-
-
-def table_rows(frame: DataFrame, table_name: str) -> DataFrame:
-    """The rows of one table out of the stream of all."""
-    mine = frame.where(F.col("output") == table_name).select("rows")
-    return mine.mapInArrow(unpacked, spark_ddl(TABLES[table_name].arrow_schema))

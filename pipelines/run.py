@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pipelines import ingest, order, replay, report, validate
 from pipelines.coverage import coverage_of
 from pipelines.delta_io import Warehouse
+from pipelines.packed import table_rows
 from pipelines.session import VERSION
 from pipelines.spark_schemas import spark_schema
 from pipelines.staging import stage
@@ -169,7 +170,7 @@ def _replay(run: Run) -> None:
         folder = f"{run.warehouse.staging_dir(run.run_id)}/replay"
         staged = stage(tagged, folder, "output", len(REPLAY_TABLES))
     with run.step("write"):
-        rows = {table.name: replay.table_rows(staged, table.name) for table in REPLAY_TABLES}
+        rows = {table.name: table_rows(staged, table.name) for table in REPLAY_TABLES}
         wanted = {name: frame.where(_in_time(TABLES[name], run.settings)) for name, frame in rows.items()}
         run.warehouse.replace_all(wanted, run.recording_id)
 

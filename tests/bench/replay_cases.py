@@ -22,6 +22,7 @@ from workbench import ID, Line, against, folder_mb, shuffled_mb
 
 from pipelines import replay, validate
 from pipelines.delta_io import Warehouse
+from pipelines.packed import table_rows
 from pipelines.staging import stage
 from replay import kernel, partition
 from replay.partition import PartitionReplay
@@ -104,7 +105,7 @@ def replay_into(bench: Bench, events: str) -> None:
 
 def write_tables(warehouse: Warehouse, rows: DataFrame) -> None:
     """Staged rows into their Delta tables."""
-    warehouse.replace_all({table.name: replay.table_rows(rows, table.name) for table in REPLAY_TABLES}, ID)
+    warehouse.replace_all({table.name: table_rows(rows, table.name) for table in REPLAY_TABLES}, ID)
 
 
 def floor_all(bench: Bench, events: str, told: str, target: Path) -> None:

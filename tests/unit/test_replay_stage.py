@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 from test_incidents import acks_one_failure
 
-from pipelines.replay import UNREAD, replay_partitions, unpacked
+from pipelines.packed import unpacked
+from pipelines.replay import UNREAD, replay_partitions
 from replay.partition import replay_partition
 from schemas.model import PARTITION_KEY
 from schemas.tables import REPLAY_TABLES
