@@ -119,7 +119,8 @@ fetch_jars() {
 use_environment() {
   export PYSPARK_PYTHON=$venv/bin/python PYSPARK_DRIVER_PYTHON=$venv/bin/python
   export GX_ANALYTICS_ENABLED=false PYTHONHASHSEED=0
-  SPARK_HOME=$("$venv/bin/python" -c 'import importlib.util as u; print(u.find_spec("pyspark").submodule_search_locations[0])')
+  # -I: with another Spark on the PYTHONPATH, as below a Spark driver, its home would be found.
+  SPARK_HOME=$("$venv/bin/python" -I -c 'import importlib.util as u; print(u.find_spec("pyspark").submodule_search_locations[0])')
   export SPARK_HOME
   # Compiled code of other sources (replay/code_cache.py) goes when it was not read for a month.
   find "$here/replay/__pycache__" -path '*/rules-*' -type f -atime +30 -delete 2>/dev/null || true

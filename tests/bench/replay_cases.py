@@ -149,10 +149,9 @@ def case_peers(bench: Bench, events: int) -> list[Line]:
         frame.createOrReplaceTempView("made_events")
         over = "(PARTITION BY topic, incarnation, `partition`, broker_id ORDER BY seq)"
         spark.sql(
-            f"SELECT *, max(next_offset) OVER {over} AS leo, max(response_hw) OVER {over} AS hw FROM made_events"  # noqa: S608
-        ).select("topic", "partition", "seq", "broker_id", "leo", "hw").write.format("parquet").mode("overwrite").save(
-            str(bench.place / "peer-windows")
-        )
+            f"SELECT topic, `partition`, seq, broker_id, max(next_offset) OVER {over} AS leo, "  # noqa: S608
+            f"max(response_hw) OVER {over} AS hw FROM made_events"
+        ).write.mode("overwrite").parquet(str(bench.place / "peer-windows"))
 
     def pandas_loop() -> None:
         frame = (

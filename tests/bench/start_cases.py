@@ -27,7 +27,9 @@ FOLD = "import replay_cases as r, pyarrow.parquet as q; r.fold_alone(q.read_tabl
 
 def run(command: list[str], **changed: str) -> Cost:
     """A command in a process of its own, not as a part of this session."""
+    ours = f"{ROOT / 'tests' / 'bench'}:{ROOT}"
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
+    inherited["PYTHONPATH"] = ours  # what spark-submit put there is not a new user's
     before = os.times()
     subprocess.run(command, env={**inherited, **changed}, cwd=ROOT, check=True, capture_output=True)
     after = os.times()
