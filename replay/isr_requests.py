@@ -425,7 +425,7 @@ def split_run(tenure: Tenure, run: Operation, changes: Sequence[Change]) -> list
     """
     whole, fields = run.drafts[0], run.drafts[0].fields
     start, until, count = whole.window.est, fields["run_until"], fields["run_count"]
-    until = max(until, start)
+    until, timeouts, before = max(until, start), fields["run_timeouts"] or 0, 0
     begins = [start, *(min(max(change.us, start), until) for change in changes)]
     ends = [*(max(b - 1, a) for a, b in itertools.pairwise(begins)), until]
     out: list[Operation] = []
@@ -436,7 +436,11 @@ def split_run(tenure: Tenure, run: Operation, changes: Sequence[Change]) -> list
         mine = left if not parts_after else min(max(share, 1), max(left - parts_after, 1))
         left = max(left - mine, 1)
         window = Window(run.window.lo if not k else begin - STAMP_EARLY_US, begin, end + STAMP_EARLY_US)
-        part = {**fields, "run_count": mine, "run_until": end}
+        waited = (
+            timeouts * (before + mine) // count - timeouts * before // count
+        )  # in proportion, never more than `mine`
+        before += mine
+        part = {**fields, "run_count": mine, "run_until": end, "run_timeouts": waited}
         draft = Draft("fetch_update", whole.row, window, part, whole.copied)
         drafts = [draft] if not k else [draft, expand_draft(tenure, changes[k - 1])]
         out.append(Operation(run.type, window, drafts, offset=run.offset))

@@ -528,7 +528,7 @@ def test_unfencing_was_the_last_condition_of_a_replica_that_had_the_hw() -> None
 
 
 def test_run_of_unlisted_fetches_is_split_where_one_of_them_led_to_a_request() -> None:
-    fields = {"run_count": 10, "run_until": 1_000_000, "fetch_offset": 7}
+    fields = {"run_count": 10, "run_timeouts": 7, "run_until": 1_000_000, "fetch_offset": 7}
     run = Operation(
         OP_UPDATE, Window(0, 0, 1_000_000), [Draft("fetch_update", None, Window(0, 0, 0), fields)], offset=7
     )
@@ -541,6 +541,7 @@ def test_run_of_unlisted_fetches_is_split_where_one_of_them_led_to_a_request() -
         [("fetch_update", 500_000, 5), ("isr_request", 500_000, None)],
     ]
     assert [part.drafts[0].fields["run_until"] for part in parts] == [499_999, 1_000_000]
+    assert [part.drafts[0].fields["run_timeouts"] for part in parts] == [3, 4]
 
 
 def test_fetch_that_was_parked_and_then_refused_had_been_taken_first() -> None:
