@@ -91,10 +91,10 @@ def against(  # noqa: PLR0913, PLR0917 - a row of the table
 def shuffled_mb(spark: SparkSession) -> float:
     """What this session has written to shuffles so far."""
     context: Any = spark.sparkContext
-    jvm = context._gateway
+    gateway = context._gateway
     store = context._jsc.sc().statusStore()
-    nothing = jvm.new_array(jvm.jvm.double, 0)
-    stages = store.stageList(None, False, False, nothing, jvm.jvm.java.util.ArrayList())  # noqa: FBT003 - Java's
+    nothing = gateway.new_array(gateway.jvm.double, 0)
+    stages = store.stageList(None, False, False, nothing, gateway.jvm.java.util.ArrayList())  # noqa: FBT003 - Java's
     return float(sum(stages.apply(k).shuffleWriteBytes() for k in range(stages.size()))) / 1e6
 
 

@@ -48,7 +48,7 @@ class Standalone:
         master.until(lambda: "I have been elected leader" in self.log("master"), "a master")
         for number in range(self._workers):
             name = f"worker-{number}"
-            size = ("--cores", "1", "--memory", MEMORY, "--work-dir", str(self.home / name / "work"))
+            size = ("--cores", "1", "--memory", MEMORY, "--work-dir", str(self.home / name / "apps"))
             self._start(name, "org.apache.spark.deploy.worker.Worker", *at, *size, self.master)
         master.until(lambda: self.log("master").count("Registering worker") == self._workers, "all workers")
 
@@ -59,11 +59,11 @@ class Standalone:
 
     def executors(self) -> list[Path]:
         """The directories that executors ran in, over all workers."""
-        return sorted(path.parent for path in self.home.glob("worker-*/work/app-*/*/stderr"))
+        return sorted(path.parent for path in self.home.glob("worker-*/apps/app-*/*/stderr"))
 
     def logs(self) -> Iterator[tuple[Path, str]]:
         """Everything that was written, for whoever has to find out why."""
-        for path in sorted([*self.home.glob("*/output*"), *self.home.glob("worker-*/work/app-*/*/std*")]):
+        for path in sorted([*self.home.glob("*/output*"), *self.home.glob("worker-*/apps/app-*/*/std*")]):
             yield path, path.read_text(errors="replace")
 
     def _start(self, name: str, main: str, *arguments: str) -> Process:
