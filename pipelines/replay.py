@@ -8,6 +8,8 @@ through Spark's staging as bytes, and become rows of Spark only where their tabl
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,8 +18,8 @@ import pyarrow.compute as pc
 
 from pipelines.packed import STREAM, packed
 from pipelines.spark_schemas import spark_ddl
-from pipelines.spread import TASK, spread
-from replay.partition import PartitionReplay
+from pipelines.spread import spread
+from replay.partition import replay_partition
 from schemas.model import PARTITION_KEY
 
 if TYPE_CHECKING:
@@ -31,13 +33,14 @@ UNREAD: Final = (
     "event_id", "request_id", "ts_hi", "ts_error_us", "last_fetched_epoch", "implied", "run_gap_us",
     "recovering",
 )  # fmt: skip
+OUT_OF_ORDER: Final = "events did not arrive in seq order"
 ROWS_A_BATCH: Final = 20_000  # so many rows go back to Spark at once, about: those of small partitions together
 
 
 def replay(spark: SparkSession, events: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
     """Events of any number of partitions -> the tagged stream."""
     del spark, settings
-    ordered = spread(read_of(events), KEY).drop(TASK).sortWithinPartitions(*KEY, "seq")
+    ordered = spread(read_of(events), KEY).sortWithinPartitions(*KEY, "seq")
     # Not a grouped function: it would bring each partition in Arrow batches of its own, and most may be small.
     return ordered.mapInArrow(replay_partitions, spark_ddl(STREAM))
 
@@ -63,27 +66,34 @@ def replay_partitions(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBa
 
 def replayed(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
     """Rows of each partition's tables. That Spark keeps the sort is its planner's habit, not its promise: checked."""
-    running: PartitionReplay | None = None
-    ended: set[tuple[Any, ...]] = set()
-    last = -1
+    ended = set()
+    for name, pieces in groupby(pieces_of(batches), key=itemgetter(0)):
+        if name in ended:
+            raise RuntimeError(OUT_OF_ORDER)
+        ended.add(name)
+        tables = in_order(table for _, table in pieces)
+        first = next(tables)
+        key = {column.name: first.column(column.name)[0].as_py() for column in PARTITION_KEY}
+        yield from replay_partition(key, chain([first], tables))
+
+
+def pieces_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
+    """Batches cut where another partition begins: its name (`KEY`) and its events."""
     for batch in batches:
         table = pa.Table.from_batches([batch])
-        seq = batch.column("seq").to_numpy()
         for first, stop in spans(batch):
-            key = {column.name: batch.column(column.name)[first].as_py() for column in PARTITION_KEY}
-            if running is None or any(running.key[name] != key[name] for name in KEY):
-                if running is not None:
-                    yield from running.finish()
-                    ended.add(tuple(running.key[name] for name in KEY))
-                running, last = PartitionReplay(key), -1
-            here = seq[first:stop]
-            if here[0] <= last or np.any(np.diff(here) <= 0) or tuple(key[name] for name in KEY) in ended:
-                message = "events did not arrive in seq order"
-                raise RuntimeError(message)
-            last = int(here[-1])
-            yield from running.feed(table.slice(first, stop - first))
-    if running is not None:
-        yield from running.finish()
+            yield tuple(batch.column(name)[first].as_py() for name in KEY), table.slice(first, stop - first)
+
+
+def in_order(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """One partition's events, checked to come in seq order."""
+    last = -1
+    for table in tables:
+        seq = table.column("seq").to_numpy()
+        if seq[0] <= last or np.any(np.diff(seq) <= 0):
+            raise RuntimeError(OUT_OF_ORDER)
+        last = int(seq[-1])
+        yield table
 
 
 def spans(batch: pa.RecordBatch) -> Iterator[tuple[int, int]]:

@@ -29,7 +29,7 @@ Group = tuple[Any, ...]
 
 
 def spread(frame: DataFrame, key: Sequence[str]) -> DataFrame:
-    """The rows with a column `task`, shuffled by it, each group whole; to work on them group by `task` and the key.
+    """The rows shuffled so that each group is whole, in a task with others or alone.
 
     At most spark.sql.shuffle.partitions tasks. A count by the key says beforehand how big the groups are.
     """
@@ -45,7 +45,7 @@ def spread(frame: DataFrame, key: Sequence[str]) -> DataFrame:
     task = F.element_at(F.array(*map(F.lit, others)), bucket + 1)
     for group, number in big:
         task = F.when(is_group(key, group), number).otherwise(task)
-    return frame.withColumn(TASK, task).repartitionById(tasks, TASK)
+    return frame.withColumn(TASK, task).repartitionById(tasks, TASK).drop(TASK)
 
 
 def is_group(key: Sequence[str], group: Group) -> Column:
