@@ -23,7 +23,7 @@ from replay.fetch_chains import TIMING
 from replay.merge import OP_ACK, OP_APPEND
 from replay.partition_facts import was_accepted
 from replay.rows import places_of
-from replay.windows import Window, completion_window, either, local_window, phases, phases_at
+from replay.windows import Window, done_window, local_window, phases, phases_at
 
 if TYPE_CHECKING:
     from replay.partition_facts import PartitionFacts
@@ -149,7 +149,7 @@ def produced_batches(
 
     at = phases_at(columns, places)
     local = local_window(at)
-    window = either(columns.numbers("remote_us", places) != 0, completion_window(at), local)
+    window = done_window(columns.numbers("remote_us", places) != 0, at)
     unconfirmed = facts.unconfirmed(rows)
     sure = ~unconfirmed | facts.has_own_log(tenure.leader)
     said_too = {"duplicate": repeats, "unconfirmed": unconfirmed, "evidence": chosen(sure, "observed", "bounded")}

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from replay.drafts import Draft, Operation
+from replay.drafts import Draft, Operation, shape_of
 from replay.merge import O_CHAIN, O_COUNT, O_EST, O_EXACT, O_FIRST, O_HI, O_HW, O_LO, O_OFFSET, O_SEEN, O_TYPE, OP_WIDTH
 from replay.rows import Row, values_of
 from replay.windows import Window
 from schemas.events import REPLICATION_EVENTS
 
 if TYPE_CHECKING:
-    from replay.drafts import Copied
-    from replay.rows import Columns, Flags, Ints
+    from replay.drafts import Copied, Shape
+    from replay.rows import Columns
+    from replay.state import Flags, Ints
 
 EVENT_SCHEMA = pa.schema(
     [f.with_nullable(nullable=True) for f in REPLICATION_EVENTS.arrow_schema if f.name != "recording_id"]
@@ -41,9 +42,9 @@ class Drafts:
     numbers: Ints  # of each among all drafts of the block, or of the partition
 
     @property
-    def shape(self) -> tuple[Any, ...]:
+    def shape(self) -> Shape:
         """What is alike of drafts that are made into columns together."""
-        return self.kind, id(self.columns), self.copied, tuple(self.fields)
+        return shape_of(self.kind, self.columns, self.copied, self.fields)
 
     def numbered(self, numbers: Ints) -> Drafts:
         """The same with other numbers."""

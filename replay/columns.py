@@ -1,4 +1,4 @@
-"""From the kernel's integer matrices to Arrow columns."""
+"""Between Arrow columns and arrays of integers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from replay.state import Ints
+    from replay.state import Flags, Ints
 
-Flags = npt.NDArray[np.bool_]
+
+def numbers(column: pa.Array | pa.ChunkedArray, missing: int = 0) -> Ints:
+    """A numeric, boolean or time column as int64, times in microseconds, nulls as `missing`."""
+    if pa.types.is_timestamp(column.type) and column.type.unit != "us":
+        column = column.cast(pa.timestamp("us", column.type.tz))
+    if column.type not in (pa.int32(), pa.int64()):
+        column = column.cast(pa.int64())
+    if column.null_count:
+        column = column.fill_null(missing)
+    found: Ints = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return found
 
 
 def places(rows: Ints, names: tuple[str, ...]) -> dict[str, Ints]:

@@ -11,17 +11,18 @@ import pyarrow as pa
 from replay.blocks import Block, chosen, matrix_of
 from replay.drafts import Draft, Operation
 from replay.encoding import CONSUMER
-from replay.fetch_chains import ASKED, OF_RUN, RUN, Fetches
+from replay.fetch_chains import ASKED, Fetches
 from replay.merge import O_HW, OP_READ
 from replay.rows import places_of
-from replay.windows import Window, completion_window, either, local_window, phases, phases_at, run_window
+from replay.windows import Window, done_window, local_window, phases, phases_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from replay.partition_facts import PartitionFacts
-    from replay.rows import Flags, Row
+    from replay.rows import Row
     from replay.spine import Tenure
+    from replay.state import Flags
 
 
 def consumer_chains(facts: PartitionFacts, tenure: Tenure) -> Iterator[Iterable[Operation | Block]]:
@@ -67,8 +68,7 @@ def consumer_question(tenure: Tenure, row: Row) -> Operation:
 
 def runs_of_reads(tenure: Tenure, runs: Fetches) -> Block:
     """Runs of unlisted fetches."""
-    window = run_window(phases_at(runs.columns, runs.rows), runs.numbers("run_until"))
-    return reads(tenure, runs, window, {name: runs.repeated(name, name) for name in RUN} | OF_RUN)
+    return reads(tenure, runs, *runs.as_runs())
 
 
 def answered_reads(tenure: Tenure, fetches: Fetches) -> Block:
@@ -87,7 +87,7 @@ def answered_reads(tenure: Tenure, fetches: Fetches) -> Block:
         "response_hw": pa.array(hw, mask=~told),
         "evidence": "observed",
     }
-    block = reads(tenure, fetches, either(delayed, completion_window(at), local_window(at)), read)
+    block = reads(tenure, fetches, done_window(delayed, at), read)
     block.matrix[:, O_HW] = np.where(told & ~by_follower(tenure, fetches), hw, -1)
     return block
 

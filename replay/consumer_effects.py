@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.encode import numbers
+from replay.columns import numbers
 from replay.encoding import CONSUMER, OFFSET_OUT_OF_RANGE
 from replay.incidents import BATCHES_KEPT
 from replay.slots import Slots, common
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from replay.findings import Finding
-    from replay.state import Bools, Ints
+    from replay.state import Flags, Ints
 
 ROW = ("seq", "ts", "broker_id", "leader_epoch", "client_id", "run_count")  # of an event that is told of
 ANSWER = (*ROW, "leader_id", "fetch_offset", "next_offset", "response_hw", "bytes", "error_code")
@@ -91,9 +91,9 @@ class Reads(NamedTuple):
     epoch: Ints
     offset: Ints
     end: Ints
-    sure: Bools  # the end follows from the next fetch
+    sure: Flags  # the end follows from the next fetch
 
-    def of(self, which: Bools | slice) -> Reads:
+    def of(self, which: Flags | slice) -> Reads:
         """Some of them."""
         columns: tuple[Any, ...] = self
         return Reads(*(column[which] for column in columns))
@@ -145,7 +145,7 @@ class ConsumerEffects:
             offset, end = int(reads.offset[k]), int(reads.end[k])
             self.tell("read_from_follower", row_of(well, k), offset, end=end, evidence="observed")
 
-    def take_reads(self, reads: Reads, clients: list[str], handed: Bools) -> None:
+    def take_reads(self, reads: Reads, clients: list[str], handed: Flags) -> None:
         """Where each client resumed and is now, and what each reader was handed."""
         for k, client in enumerate(clients):
             mine = reads.of(reads.client == k)

@@ -6,10 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from replay.rows import Row
+    from collections.abc import Mapping
+
+    from replay.rows import Columns, Row
     from replay.windows import Window
 
 Copied = tuple[str, ...]
+Shape = tuple[str, int, Copied, tuple[str, ...]]
+
+
+def shape_of(kind: str, columns: Columns | None, copied: Copied, fields: Mapping[str, object]) -> Shape:
+    """Kind, the columns of the facts that the drafts were read from, what they repeat of these, what they say."""
+    return kind, id(columns), copied, tuple(fields)
 
 
 class Draft:
@@ -27,6 +35,11 @@ class Draft:
         self.window = window
         self.fields = fields
         self.copied = copied
+
+    @property
+    def shape(self) -> Shape:
+        """What is alike of drafts that are made into columns together."""
+        return shape_of(self.kind, None if self.row is None else self.row.columns, self.copied, self.fields)
 
     @property
     def line(self) -> int | None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay import encoding as c
+from replay.columns import numbers
 from replay.state import BOUNDED, DERIVED, NONE, OBSERVED, ROLE_FOLLOWER, ROLE_LEADER, UNKNOWN, UNSET, Ints
 from schemas.model import EVIDENCE
 
@@ -35,16 +36,6 @@ def brokers_of(events: pa.Table) -> list[int]:
     for name in ("isr", "replicas"):
         found.update(pc.unique(pc.list_flatten(events.column(name))).to_pylist())
     return sorted(b for b in found if b is not None and b >= 0)
-
-
-def numbers(column: pa.ChunkedArray, missing: int) -> Ints:
-    """A numeric, boolean or time column as int64, nulls as `missing`."""
-    if column.type not in (pa.int32(), pa.int64()):
-        column = column.cast(pa.int64())
-    if column.null_count:
-        column = column.fill_null(missing)
-    found: Ints = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    return found
 
 
 def codes(column: pa.ChunkedArray, table: dict[str, int], missing: int) -> Ints:
@@ -119,10 +110,7 @@ def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
     return out
 
 
-def whole(column: pa.ChunkedArray) -> Ints:
-    """A number, null as UNSET."""
-    return numbers(column, UNSET)
-
+whole = partial(numbers, missing=UNSET)
 
 # What only events of one kind say, and where it stands: kind, place, column, how it is read.
 SAID_BY_KIND: Final[tuple[tuple[int, int, str, Callable[[pa.ChunkedArray], Ints]], ...]] = (
@@ -137,8 +125,8 @@ SAID_BY_KIND: Final[tuple[tuple[int, int, str, Callable[[pa.ChunkedArray], Ints]
     (c.APPEND, c.E_EXTRA, "base_offset", whole),
     (c.OBSERVATION, c.E_EXTRA, "hw_by_lines", whole),
     (c.FETCH_UPDATE, c.E_EXTRA, "follower_log_start_offset", whole),
-    (c.LOG_START_CHANGE, c.E_EXTRA, "log_start_offset", whole),
-    (c.FETCH_READ, c.E_EXTRA, "log_start_offset", whole),
-    (c.FETCH_APPLY, c.E_EXTRA, "log_start_offset", whole),
-    (c.CONSUMER_READ, c.E_EXTRA, "log_start_offset", whole),
+    *(
+        (kind, c.E_EXTRA, "log_start_offset", whole)
+        for kind in (c.LOG_START_CHANGE, c.FETCH_READ, c.FETCH_APPLY, c.CONSUMER_READ)
+    ),
 )

@@ -21,7 +21,7 @@ from replay.merge import OP_WIDTH
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from replay.drafts import Draft, Operation
+    from replay.drafts import Draft, Operation, Shape
     from replay.partition_facts import PartitionFacts
     from replay.state import Ints
 
@@ -89,13 +89,12 @@ class EventRows:
 
     def lay(self) -> None:
         """Make what waits into columns."""
-        alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        alike: dict[Shape, list[int]] = defaultdict(list)
         for place, draft in enumerate(self.waiting):
-            source = None if draft.row is None else id(draft.row.columns)
-            alike[draft.kind, source, draft.copied, tuple(draft.fields)].append(place)
+            alike[draft.shape].append(place)
         numbers = np.array(self.numbers, np.int64)
         found = [gathered([self.waiting[k] for k in places], numbers[places]) for places in alike.values()]
-        shapes: dict[tuple[Any, ...], list[Drafts]] = defaultdict(list)
+        shapes: dict[Shape, list[Drafts]] = defaultdict(list)
         for block in (*found, *self.blocks):
             shapes[block.shape].append(block)
         for blocks in shapes.values():

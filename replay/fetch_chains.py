@@ -19,15 +19,25 @@ from replay.merge import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
 from replay.partition_facts import Fetch, PartitionFacts, was_accepted
 from replay.profile import profile_named
 from replay.rows import places_of
-from replay.windows import Window, completion_window, either, line_window, local_window, phases, phases_at, run_window
+from replay.windows import (
+    Window,
+    completion_window,
+    done_window,
+    line_window,
+    local_window,
+    phases,
+    phases_at,
+    run_window,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from replay.drafts import Copied
     from replay.isr_requests import Change
-    from replay.rows import Columns, Flags, Ints, Row
+    from replay.rows import Columns, Row
     from replay.spine import Tenure
+    from replay.state import Flags, Ints
 
 TIMING = ("queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us", "send_us")
 
@@ -48,7 +58,6 @@ TAKEN = ("last_fetched_epoch", "follower_log_start_offset", "error_code")  # wha
 
 APPLIED = ("log_start_offset",)  # what a follower takes over from the answer
 RUN = ("run_count", "run_until", "run_gap_us", "run_timeouts")  # how many fetches a run is of, and until when
-OF_RUN = {"implied": True, "evidence": "derived"}  # its HW is the one last sent
 
 
 class Fetches(NamedTuple):
@@ -83,6 +92,11 @@ class Fetches(NamedTuple):
     def drafts(self, kind: str, window: Window, fields: dict[str, Any], copied: Copied, numbers: Ints) -> Drafts:
         """An event of each."""
         return drafts_at(self.columns, self.rows, window, kind, fields, copied).numbered(numbers)
+
+    def as_runs(self) -> tuple[Window, dict[str, Any]]:
+        """Runs of unlisted fetches: when, and how many fetches each is of; its HW is the one last sent."""
+        window = run_window(phases_at(self.columns, self.rows), self.numbers("run_until"))
+        return window, {**{name: self.repeated(name, name) for name in RUN}, "implied": True, "evidence": "derived"}
 
     def common(self, tenure: Tenure, replica: int) -> dict[str, Any]:
         """What their events say in common."""
@@ -225,16 +239,11 @@ def refused_operations(tenure: Tenure, fetch: Fetch) -> list[Operation]:
     return [taken, refused(common, fetch, completion_window(at))]
 
 
-def run_fields(row: Row) -> dict[str, Any]:
-    """How many fetches a run is of, and until when; its HW is the one last sent."""
-    return {name: row[name] for name in RUN} | OF_RUN
-
-
 def unlisted(tenure: Tenure, replica: int, runs: Fetches) -> Block:
     """Runs of fetches that list the partition on neither side: the follower was there, at its cached offset."""
     count = len(runs.place)
-    window = run_window(phases_at(runs.columns, runs.rows), runs.numbers("run_until"))
-    fields = {**runs.common(tenure, replica), **{name: runs.repeated(name, name) for name in RUN}, **OF_RUN}
+    window, told = runs.as_runs()
+    fields = runs.common(tenure, replica) | told
     return Block(
         runs.place,
         matrix_of(window, type=OP_UPDATE, first=np.arange(count), count=1, offset=runs.numbers("fetch_offset")),
@@ -266,7 +275,7 @@ def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
             "leader_epoch": tenure.epoch,
             "replica_id": row["replica_id"],
             "fetch_offset": back.row["fetch_offset"],
-            **run_fields(row),
+            **{name: row[name] for name in RUN},
             "implied": False,
             "evidence": "bounded",
         }
@@ -277,10 +286,10 @@ def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
 def answered(tenure: Tenure, replica: int, fetches: Fetches) -> Block:
     """Fetches answered without error: at once (read, then update), or parked first and read again on completion."""
     at = phases_at(fetches.columns, fetches.rows)
-    local, completion = local_window(at), completion_window(at)
+    local = local_window(at)
     offset, handed, after = fetches.numbers("fetch_offset"), fetches.numbers("bytes"), fetches.after
     delayed = fetches.numbers("remote_us") != 0
-    window = either(delayed, completion, local)
+    window = done_window(delayed, at)
     moved = (handed != 0) & fetches.known & (after > offset)
     applies = (fetches.numbers("in_response") != 0) & ~((handed != 0) & fetches.known & (after == offset))
     # drafts: the read, the update (before it where it was parked), what the follower does with it

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.encode import codes, numbers
+from replay.columns import numbers
+from replay.encode import codes
 from replay.encoding import FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE, STORAGE_FAILED
 from replay.state import NONE, UNSET
 

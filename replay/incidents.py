@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.encode import codes, numbers
+from replay.columns import numbers
+from replay.encode import codes
 from replay.slots import Slots, add_spans, common, overlap, spans_of
 from replay.spine import micros
-from replay.state import MIN_ISR, NONE, TRUE_HW, Bools, Ints, State
+from replay.state import MIN_ISR, NONE, TRUE_HW, Flags, Ints, State
 from replay.story import source_of
 
 if TYPE_CHECKING:
@@ -86,9 +87,9 @@ class Stretch:
     epoch: Ints
     base: Ints
     next: Ints
-    is_append: Bools
+    is_append: Flags
 
-    def among(self, slots: list[Slots]) -> Bools:
+    def among(self, slots: list[Slots]) -> Flags:
         """Which appends lie among the slots, in part at least."""
         out = np.zeros(len(self.base), bool)
         for one in slots:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay import encoding as c
-from replay.encode import numbers
+from replay.columns import numbers
 from replay.isr_lifecycle import BELOW_EPOCH_START, BELOW_HW, FENCED, IN_FLIGHT, NEVER_FETCHED, NOT_ASSIGNED, STOPPING
 from replay.state import UNSET, Ints
 
@@ -110,12 +110,15 @@ class IsrRows:
         self.live: frozenset[int] | None = None  # who could lead at the last decision; None: not known
 
     def add(
-        self, told: list[dict[str, Any]], rows: list[dict[str, Any]], moves: list[dict[str, Any]], lag_us: int
+        self,
+        batch: pa.Table,
+        told: list[dict[str, Any]],
+        rows: list[dict[str, Any]],
+        moves: list[dict[str, Any]],
+        lag_us: int,
     ) -> None:
-        """One batch's events of `TOLD_KINDS`, and the kernel's rows for it: in seq order, ids and times as numbers.
-
-        The batch's fetches must have been added before.
-        """
+        """A batch of events, of them those of `TOLD_KINDS`, and the kernel's rows: in seq order, numbers throughout."""
+        self.fetches.add(batch)
         by_row: dict[tuple[int, int], list[dict[str, Any]]] = {}
         for move in moves:
             by_row.setdefault((move["seq"], move["state"]), []).append(move)

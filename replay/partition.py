@@ -301,8 +301,7 @@ class PartitionReplay:
         count = rows.filled
         cuts = self.cut_rows(rows.cut[: count[N_CUT]])
         self.story.cuts += cuts.to_pylist()
-        self.isr.fetches.add(batch)
-        self.add_isr_rows(in_turn(rare, TOLD_KINDS), rows.isr[: count[N_ISR]], rows.move[: count[N_MOVE]])
+        self.add_isr_rows(batch, in_turn(rare, TOLD_KINDS), rows.isr[: count[N_ISR]], rows.move[: count[N_MOVE]])
         yield "leo_timeline", self.leo_rows(rows.leo[: count[N_LEO]])
         yield "hw_timeline", self.hw_rows(rows.hw[: count[N_HW]])
         yield "log_truncations", cuts
@@ -451,7 +450,7 @@ class PartitionReplay:
             "evidence": words(at["evidence"], EVIDENCE),
         })  # fmt: skip
 
-    def add_isr_rows(self, told: list[dict[str, Any]], rows: Ints, moves: Ints) -> None:
+    def add_isr_rows(self, batch: pa.Table, told: list[dict[str, Any]], rows: Ints, moves: Ints) -> None:
         """Rows of `isr_timeline`: kept to the end, for what becomes of a request is known later."""
         at = places(rows, c.ISR_ROW)
         ids, isr, before = (self.ids(at["leader"]), self.lists(at["isr"]), self.lists(at["isr_before"]))
@@ -479,7 +478,7 @@ class PartitionReplay:
                     "evidence": EVIDENCE[evidence],
                 }
             )
-        self.isr.add(told, found, moves_of(moves, self.brokers), int(self.state.cluster[LAG_US]))
+        self.isr.add(batch, told, found, moves_of(moves, self.brokers), int(self.state.cluster[LAG_US]))
 
     def cut_rows(self, rows: Ints) -> pa.Table:
         """`log_truncations`."""

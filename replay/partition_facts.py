@@ -32,7 +32,7 @@ from replay.zookeeper_view import zookeeper_votes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from replay.rows import Flags
+    from replay.state import Flags
 
 DEFAULT_MIN_ISR = 1
 LAG_SETTING = "replica.lag.time.max.ms"

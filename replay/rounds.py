@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from replay import encoding as c
 from replay import purgatory as w
-from replay.columns import milliseconds, offsets, stamps, words
-from replay.encode import EVIDENCE_CODE, codes, indices, numbers
+from replay.columns import milliseconds, numbers, offsets, stamps, words
+from replay.encode import EVIDENCE_CODE, codes, indices
 from replay.fetch_chains import TIMING
 from replay.state import BOUNDED, DERIVED, NONE, UNSET, Ints
 from replay.windows import STAMP_EARLY_US, STAMP_LATE_US

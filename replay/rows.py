@@ -11,15 +11,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from replay.columns import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+    from replay.state import Flags, Ints
 
 METADATA_LOG = "__cluster_metadata"
 METADATA_TOPIC = (METADATA_LOG, "AAAAAAAAAAAAAAAAAAAAAQ")  # name and id: Raft replicates it, by other rules than these
@@ -51,7 +51,7 @@ class Columns(dict[str, "MutableSequence[Any]"]):
 
     def numbers(self, name: str, places: Ints, missing: int = 0) -> Ints:
         """The same of whole numbers, truth values or times in microseconds, null as `missing`."""
-        return whole(self.chosen(name, places), missing)
+        return numbers(self.chosen(name, places), missing)
 
     def known(self, name: str, places: Ints) -> Flags:
         """Which values of a column are not null."""
@@ -109,22 +109,14 @@ def rows_at(columns: Columns) -> list[Row]:
     return [Row.at(columns, place) for place in range(columns.length)]
 
 
-def whole(values: pa.Array, missing: int = 0) -> Ints:
-    """Whole numbers, truth values, or times in microseconds; null as `missing`."""
-    if pa.types.is_timestamp(values.type):
-        values = values.cast(pa.timestamp("us", values.type.tz))
-    found: Ints = values.cast(pa.int64()).fill_null(missing).to_numpy(zero_copy_only=False)
-    return found
-
-
 def values_of(column: pa.ChunkedArray, name: str = "") -> MutableSequence[Any]:
     """A column as Python values: whole numbers packed where none is null, equal text shared, times in microseconds."""
     values = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if pa.types.is_integer(values.type) or pa.types.is_timestamp(values.type):
-        numbers = whole(values)
+        told = numbers(values)
         if not values.null_count:
-            return array("q", numbers.tobytes())
-        found = numbers.astype(object)
+            return array("q", told.tobytes())
+        found = told.astype(object)
         found[values.is_null().to_numpy(zero_copy_only=False)] = None
         return list(found.tolist())
     if pa.types.is_string(values.type) and name != UNIQUE:

@@ -14,16 +14,19 @@ from __future__ import annotations
 
 from array import array
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replay.columns import numbers
 from replay.windows import timed_out
 from schemas.facts import FACTS
 from schemas.model import BOOL, INT64, TIMESTAMP
+
+if TYPE_CHECKING:
+    from replay.state import Flags, Ints
 
 RUN_COLUMNS = (
     pa.field("hw_implied", BOOL),
@@ -57,9 +60,6 @@ LINE_FIELDS = (
     "request_forced",
 )  # what a run takes from its first line
 NOTHING = -1  # no fact has it
-
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 class Cached(NamedTuple):
@@ -123,10 +123,7 @@ class Lines:
 
     def numbers(self, name: str, missing: int = 0) -> Ints:
         """A column of numbers, flags or times."""
-        column = self.column(name)
-        if pa.types.is_timestamp(column.type):
-            column = column.cast(TIMESTAMP)
-        return np.asarray(column.cast(pa.int64()).fill_null(missing).to_numpy(zero_copy_only=False), np.int64)
+        return numbers(self.column(name), missing)
 
     def known(self, name: str) -> Flags:
         """Where a column is not null."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from replay.bundle import bundle
 
 Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+Flags = npt.NDArray[np.bool_]
 
 NONE = -1  # no broker, no offset, no epoch
 UNSET = -2  # a field that an event does not carry (offsets and epochs may be -1 in Kafka)

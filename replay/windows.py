@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from replay.rows import Columns, Flags, Ints, Row
+    from replay.rows import Columns, Row
+    from replay.state import Flags, Ints
 
 PHASES = "phases"  # computed column of requests
 
@@ -78,9 +79,10 @@ def completion_window(at: Phases) -> Window:
     return Window(at.local - STAMP_LATE_US, at.completed, at.stamp + STAMP_EARLY_US)
 
 
-def either(which: Flags, yes: Window, no: Window) -> Window:
-    """Of many effects one window or the other."""
-    return Window(*(np.where(which, a, b) for a, b in zip(yes, no, strict=True)))
+def done_window(delayed: Flags, at: Phases) -> Window:
+    """When each of many was done: where it was delayed as it left purgatory, else while its handler worked on it."""
+    parked, at_once = completion_window(at), local_window(at)
+    return Window(*(np.where(delayed, a, b) for a, b in zip(parked, at_once, strict=True)))
 
 
 def run_window(at: Phases, until: Any) -> Window:  # noqa: ANN401 - numbers or arrays
