@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from pipelines.coverage import coverage_of, source_of_fact
 from pipelines.spark_schemas import spark_ddl, spark_type
+from pipelines.workers import settle
 from replay.blocks import EVENT_SCHEMA
 from replay.coverage import SERVER_LOG
 from replay.missing_lines import MissingLines
@@ -211,6 +212,7 @@ def ordering(cluster: Cluster) -> Callable[..., Iterator[pa.RecordBatch]]:
     def batches_of(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in order_pieces(key, batches, cluster):
             yield from table.combine_chunks().to_batches()
+        settle("order")
 
     return batches_of
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pipelines.packed import STREAM, packed
 from pipelines.spark_schemas import spark_ddl
 from pipelines.spread import spread
+from pipelines.workers import settle
 from replay.partition import replay_partition
 from schemas.model import PARTITION_KEY
 
@@ -62,6 +63,7 @@ def replay_partitions(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBa
             yield from packed(kept)
             count = 0
     yield from packed(kept)
+    settle("replay")
 
 
 def replayed(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:

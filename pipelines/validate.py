@@ -36,11 +36,13 @@ if TYPE_CHECKING:
     from pipelines.delta_io import Warehouse
 
 VALIDATED: Final = (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, COVERAGE, REJECTED_LINES)
-ONE_TASK_BYTES: Final = 64 * 1024 * 1024  # up to here a table is kept in one partition: nothing has to be shuffled
-KEPT_BYTES: Final = 1024 * 1024 * 1024  # larger tables are read anew by each pass rather than kept
+KEPT_BYTES: Final = (
+    8 << 20
+)  # up to here a table is kept, in one task: larger ones each pass reads anew, as it needs them
 EXAMPLES: Final = 3
 VIEW_PREFIX: Final = "tidemark_validated_"
 INVARIANTS_SUITE: Final = "invariants"
+ALIKE: Final = "keys that may stand twice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,8 @@ def check(
     for name, frame in kept.items():
         frame.createOrReplaceTempView(views[name])
     try:
-        counts = _row_counts(spark, views)
-        suites = _run_suites(spark, kept, views, run_id)
+        counts = _counts(spark, [rule for rule in all_rules() if rule.native is None], views)
+        suites = _run_suites(spark, kept, counts, run_id)
         outcomes = {_rule_id(outcome): outcome for suite in suites for outcome in suite.results}
         results = [
             {
@@ -102,34 +104,45 @@ def all_rules() -> list[Rule]:
 
 
 def _kept(frame: DataFrame) -> DataFrame:
-    size = estimated_bytes(frame)
-    if size <= ONE_TASK_BYTES:
-        return frame.coalesce(1).persist()
-    return frame.persist() if size <= KEPT_BYTES else frame
+    return frame.coalesce(1).persist() if estimated_bytes(frame) <= KEPT_BYTES else frame
 
 
-def _row_counts(spark: SparkSession, views: Mapping[str, str]) -> dict[str, int]:
-    """Rows of every table, in one job that also fills the caches."""
-    counting = (f"SELECT '{name}' AS name, count(*) AS rows FROM {view}" for name, view in views.items())
-    return {row["name"]: row["rows"] for row in spark.sql(" UNION ALL ".join(counting)).collect()}
+def _counts(spark: SparkSession, rules: list[Rule], views: Mapping[str, str]) -> dict[str, int]:
+    """By table its rows, by id of a rule the rows that break it: all of it in one job, as few queries as it takes.
+
+    What Spark makes of a query and compiles costs more, up to some millions of rows, than to run it.
+    """
+    keyed = [rule for rule in rules if rule.key]
+    alone = (rule for rule in rules if rule.condition is None and rule.key is None)
+    asked = [_passed_once(name, view, rules) for name, view in views.items()]
+    asked += [f"SELECT '{rule.id}' AS what, count(*) AS rows FROM ({rule.sql(views)})" for rule in alone]
+    asked += [f"SELECT '{ALIKE}' AS what, count(*) AS rows FROM ({_alike(keyed, views)})"]
+    counts = {row["what"]: row["rows"] for row in spark.sql(" UNION ALL ".join(asked)).collect()}
+    return counts | {rule.id: spark.sql(rule.sql(views)).count() if counts[ALIKE] else 0 for rule in keyed}
 
 
-def _breach_counts(spark: SparkSession, rules: list[Rule], views: Mapping[str, str]) -> DataFrame:
-    """One row: per rule, in a column of its id, how many rows break it. All of them are counted in one job."""
-    counting = (f"SELECT '{rule.id}' AS rule, count(*) AS rows FROM ({rule.sql(views)})" for rule in rules)
-    counts = {row["rule"]: row["rows"] for row in spark.sql(" UNION ALL ".join(counting)).collect()}
-    schema = ", ".join(f"{rule.id} BIGINT" for rule in rules)
-    return spark.createDataFrame([tuple(counts[rule.id] for rule in rules)], schema)
+def _passed_once(name: str, view: str, rules: list[Rule]) -> str:
+    """A query for the rows of a table, and for those that do not meet its conditions."""
+    each = ((rule.id, rule.condition) for rule in rules if rule.table == name and rule.condition)
+    broken = (f", '{rule}', count_if(NOT ({condition}))" for rule, condition in each)
+    return f"SELECT explode(map('{name}', count(*){''.join(broken)})) AS (what, rows) FROM {view}"
+
+
+def _alike(keyed: list[Rule], views: Mapping[str, str]) -> str:
+    """A query for hashes of keys that stand twice: where there is none no key does, and a number is all that moved."""
+    hashes = (f"SELECT xxhash64('{rule.id}', {rule.key}) AS hashed FROM {views[rule.table]}" for rule in keyed)
+    return f"SELECT hashed FROM ({' UNION ALL '.join(hashes)}) GROUP BY hashed HAVING count(*) > 1"
 
 
 def _run_suites(
-    spark: SparkSession, frames: Mapping[str, DataFrame], views: Mapping[str, str], run_id: str
+    spark: SparkSession, frames: Mapping[str, DataFrame], counts: Mapping[str, int], run_id: str
 ) -> list[ExpectationSuiteValidationResult]:
     """A suite per table for what its schema demands, and one for everything that takes a query to find out."""
     rules = all_rules()
     counted = [rule for rule in rules if rule.native is None]
     batches = {name: (frame, [r for r in rules if r.table == name and r.native]) for name, frame in frames.items()}
-    batches[INVARIANTS_SUITE] = (_breach_counts(spark, counted, views), counted)
+    schema = ", ".join(f"{rule.id} BIGINT" for rule in counted)
+    batches[INVARIANTS_SUITE] = (spark.createDataFrame([tuple(counts[rule.id] for rule in counted)], schema), counted)
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
     source = context.data_sources.add_or_update_spark("warehouse", persist=False)

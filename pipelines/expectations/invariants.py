@@ -260,13 +260,11 @@ ROWS_JOIN_EVENTS = Rule(
     "replication_events",
     "Every row of a timeline stands at the seq of an event.",
     reads=_WITH_SEQ,
-    breaches="\n    UNION ALL\n".join(
-        f"""
-    SELECT '{table}' AS in_table, {", ".join(f"line.{n}" for n in ("topic", "incarnation", "partition", "seq"))}
-    FROM {{{table}}} AS line LEFT ANTI JOIN {{replication_events}} AS event
-      ON {_same_partition("line", "event")} AND line.seq = event.seq"""
-        for table in _WITH_SEQ
-    ),
+    breaches=f"""
+    SELECT line.* FROM ({
+        " UNION ALL ".join(f"SELECT '{table}' AS in_table, {_PARTITION}, seq FROM {{{table}}}" for table in _WITH_SEQ)
+    }) AS line LEFT ANTI JOIN {{replication_events}} AS event
+      ON {_same_partition("line", "event")} AND line.seq = event.seq""",
 )
 
 PARTITIONS_HAVE_ISR = Rule(

@@ -37,7 +37,9 @@ class Rule:
     """One thing that must hold of `table`; `breaches` selects the rows that break it.
 
     In `breaches`, `{name}` stands for the view of the table of that name; `reads` lists the tables other than `table`.
-    `native` is the expectation Great Expectations itself has for it; without one, breaches are counted.
+    `native` is the expectation Great Expectations itself has for it; without one, breaches are counted. What can be
+    counted together with others says more: the `condition` that each row meets by itself (one pass for all of a table),
+    or the columns of the `key` that no two rows share (one shuffle for those of all tables).
     """
 
     name: str
@@ -47,6 +49,8 @@ class Rule:
     severity: Severity = "error"
     reads: tuple[str, ...] = ()
     native: Expectation | None = None
+    condition: str | None = None
+    key: str | None = None
 
     @property
     def id(self) -> str:
@@ -128,7 +132,7 @@ def _values_rule(table: Table, column: Column) -> Rule:
 
 def _check_rule(table: Table, name: str, condition: str) -> Rule:
     breaches = f"SELECT * FROM {{{table.name}}} WHERE NOT ({condition})"
-    return Rule(name, table.name, f"Every row of {table.name} meets: {condition}.", breaches)
+    return Rule(name, table.name, f"Every row of {table.name} meets: {condition}.", breaches, condition=condition)
 
 
 def _key_rule(table: Table) -> Rule:
@@ -138,4 +142,5 @@ def _key_rule(table: Table) -> Rule:
         table.name,
         f"A row of {table.name} is named by ({columns}): no two rows share it.",
         breaches=f"SELECT {columns}, count(*) AS copies FROM {{{table.name}}} GROUP BY {columns} HAVING count(*) > 1",
+        key=columns,
     )
