@@ -44,14 +44,19 @@ class Names(Generic[T]):
         """None met; `kind`: what Arrow has them as."""
         self.kind = kind
         self.codes: dict[T, int] = {}
+        self.values: list[T] = []
 
     def code_of(self, value: T) -> int:
         """The code of a value."""
-        return self.codes.setdefault(value, len(self.codes))
+        if value not in self.codes:
+            self.codes[value] = len(self.values)
+            self.values.append(value)
+        return self.codes[value]
 
     def named(self, found: Ints) -> pa.Array:
         """Codes as values, null below 0."""
-        return pa.array(list(self.codes), self.kind).take(pa.array(found, pa.int64(), mask=found < 0))
+        each, place = np.unique(found, return_inverse=True)
+        return pa.array([None if k < 0 else self.values[k] for k in each.tolist()], self.kind).take(pa.array(place))
 
 
 def places(rows: Ints, names: tuple[str, ...]) -> dict[str, Ints]:

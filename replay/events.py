@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from replay.state import Flags, Ints
 
-P = ParamSpec("P")
+Of = TypeVarTuple("Of")
 T = TypeVar("T")
 Event = dict[str, Any]
 
@@ -36,11 +36,11 @@ class Batch:
     begins: Sequence[int] = (0,)  # where each partition begins
     made: dict[Any, Any] = field(default_factory=dict)  # what was read so far
 
-    def once(self, make: Callable[Concatenate[Batch, P], T], *of: P.args, **no: P.kwargs) -> T:
+    def once(self, make: Callable[[Batch, *Of], T], *of: *Of) -> T:
         """What `make` makes of the batch, made at the first call."""
         key = (make, *of)
         if key not in self.made:
-            self.made[key] = make(self, *of, **no)
+            self.made[key] = make(self, *of)
         found: T = self.made[key]
         return found
 
@@ -55,7 +55,7 @@ class Batch:
             yield Events(self, first, stop)
 
     def partition_numbers(self) -> Ints:
-        """Of each event, the how manieth partition of the batch it is of."""
+        """The partition of each event, by its place among those of the batch."""
         found: Ints = np.repeat(np.arange(len(self.begins)), np.diff([*self.begins, len(self.table)]))
         return found
 
@@ -158,8 +158,9 @@ class Events(Columns):
 
 
 def joined(parts: Sequence[Picked]) -> Picked:
-    """Single events of one batch, those of several parts together."""
-    return Picked(parts[0].batch, np.concatenate([part.places for part in parts]))
+    """Single events of one batch, those of several parts together. ValueError: they are of several batches."""
+    (batch,) = {part.batch for part in parts}
+    return Picked(batch, np.concatenate([part.places for part in parts]))
 
 
 def chosen(batch: Batch, which: Callable[[Batch], Flags], names: tuple[str, ...]) -> tuple[Ints, Batch]:

@@ -1,7 +1,7 @@
 """Rows on their way out: kept as the rules made them, and turned into Arrow columns together, those of many partitions.
 
-A piece is what one partition had to tell in one table at a time, beside its key. Tables whose rows come from the kernel
-are kept as matrices with brokers' ids in place of their indices (`in_words`); the few others as dicts.
+A piece is what a partition had to tell in one table at one time, beside its key. What comes from the kernel is kept as
+matrices with brokers' ids in place of their indices; the few other rows as dicts.
 """
 
 from __future__ import annotations
@@ -37,23 +37,24 @@ class Output:
     """The rows of replay tables that were not yet handed out."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Nothing was added."""
         self.rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         self.pieces: defaultdict[str, list[Piece]] = defaultdict(list)
         self.clients: Names[str] = Names(pa.string())
         self.sets: Names[tuple[int, ...]] = Names(INT_LIST)  # of brokers
+        self.made = MADE | {"commit_latency": self.commit_columns}
 
     def add_rows(self, name: str, key: Key, rows: list[dict[str, Any]]) -> None:
         """Rows of a table as dicts, without the partition's key."""
         self.rows[name] += [{**key, **row} for row in rows]
 
     def add(self, name: str, key: Key, *piece: Part) -> None:
-        """Rows of a table as what its columns are made from (`MADE`): the parts of a piece are equally long."""
+        """Rows of a table as what its columns are made from (`made`): the parts of a piece are equally long."""
         if len(piece[0]):
             self.pieces[name].append((key, piece))
 
     def tables(self) -> Iterator[tuple[str, pa.Table]]:
-        """Table by table what was added, in that order; nothing is kept then."""
+        """What was added since the last call, which was before the events of another batch were told of."""
         for name, rows in self.rows.items():
             if rows:
                 yield name, pa.Table.from_pylist(rows, schema=schema_of(name))
@@ -65,7 +66,7 @@ class Output:
     def table_of(self, name: str, pieces: Sequence[Piece]) -> pa.Table:
         """Pieces as a table of the schema, the keys filled in."""
         joined = [together(parts) for parts in zip(*(piece for _, piece in pieces), strict=True)]
-        columns = MADE[name](self, *joined)
+        columns = self.made[name](*joined)
         of = pa.array(np.repeat(np.arange(len(pieces)), [len(piece[0]) for _, piece in pieces]))
         arrays = []
         for field in schema_of(name):
@@ -74,6 +75,17 @@ class Output:
             else:
                 arrays.append(pa.array([key[field.name] for key, _ in pieces], field.type).take(of))
         return pa.Table.from_arrays(arrays, schema=schema_of(name))
+
+    def commit_columns(self, rows: Ints, answers: Ints) -> dict[str, pa.Array]:
+        """`commit_latency`; sets of brokers stand in `rows` as their codes among `sets`."""
+        at = places(rows, COMMIT_ROW)
+        isr = self.sets.named(at["isr"])
+        return commit_columns(rows, answers, self.clients) | {
+            "broker_id": offsets(at["broker"]),
+            "last_replica_id": offsets(at["replica"]),
+            "isr": isr,
+            "isr_size": pc.list_value_length(isr),
+        }
 
 
 def together(parts: Sequence[Any]) -> Part:
@@ -92,9 +104,8 @@ def empty(name: str) -> pa.Table:
     return schema_of(name).empty_table()
 
 
-def leo_columns(out: Output, rows: Ints) -> dict[str, pa.Array]:
+def leo_columns(rows: Ints) -> dict[str, pa.Array]:
     """`leo_timeline`."""
-    del out
     at = places(rows, c.LEO_ROW)
     return {
         "seq": pa.array(at["seq"]),
@@ -110,9 +121,8 @@ def leo_columns(out: Output, rows: Ints) -> dict[str, pa.Array]:
     }
 
 
-def hw_columns(out: Output, rows: Ints) -> dict[str, pa.Array]:
+def hw_columns(rows: Ints) -> dict[str, pa.Array]:
     """`hw_timeline`."""
-    del out
     at = places(rows, c.HW_ROW)
     return {
         "seq": pa.array(at["seq"]),
@@ -129,9 +139,8 @@ def hw_columns(out: Output, rows: Ints) -> dict[str, pa.Array]:
     }
 
 
-def cut_columns(out: Output, rows: Ints) -> dict[str, pa.Array]:
+def cut_columns(rows: Ints) -> dict[str, pa.Array]:
     """`log_truncations`."""
-    del out
     at = places(rows, c.CUT_ROW)
     return {
         "seq": pa.array(at["seq"]),
@@ -147,35 +156,10 @@ def cut_columns(out: Output, rows: Ints) -> dict[str, pa.Array]:
     }
 
 
-def waited_columns(out: Output, saw: Ints, found: Ints, fetches: Picked) -> dict[str, pa.Array]:
-    """`fetch_rounds`."""
-    del out
-    return round_columns(fetches, saw, found)
-
-
-def committed_columns(out: Output, rows: Ints, answers: Ints) -> dict[str, pa.Array]:
-    """`commit_latency`; `rows` names sets of brokers by their places among `out.sets`."""
-    at = places(rows, COMMIT_ROW)
-    isr = out.sets.named(at["isr"])
-    return commit_columns(rows, answers, out.clients) | {
-        "broker_id": offsets(at["broker"]),
-        "last_replica_id": offsets(at["replica"]),
-        "isr": isr,
-        "isr_size": pc.list_value_length(isr),
-    }
-
-
-def start_rows_columns(out: Output, rows: Ints, causes: Texts) -> dict[str, pa.Array]:
-    """`log_start_timeline`."""
-    del out
-    return start_columns(rows, causes)
-
-
 MADE: Final[dict[str, Callable[..., dict[str, pa.Array]]]] = {
     "leo_timeline": leo_columns,
     "hw_timeline": hw_columns,
     "log_truncations": cut_columns,
-    "log_start_timeline": start_rows_columns,
-    "fetch_rounds": waited_columns,
-    "commit_latency": committed_columns,
+    "log_start_timeline": start_columns,
+    "fetch_rounds": round_columns,
 }

@@ -327,7 +327,7 @@ class PartitionReplay:
         saw = g.rounds[: g.filled[N_ROUND]]
         fetches = fetches_in(events, saw)
         found = rounds_of(fetches, saw, self.profile, self.topic)
-        self.out.add("fetch_rounds", self.key, saw, found, fetches)
+        self.out.add("fetch_rounds", self.key, fetches, saw, found)
         self.add_checks(round_checks(fetches, saw, found, self.brokers))
         floor = floor_of(self.state, int(self.state.cluster[ASSIGNED]))
         self.consumers.take_all(events, fetches, saw[:, ROUND_ROW.index("leo")])
@@ -398,7 +398,7 @@ class PartitionReplay:
         return out
 
     def sets(self, masks: Ints) -> Ints:
-        """Bit masks as places among the output's sets of broker ids, UNSET as NONE."""
+        """Bit masks as codes of the output's sets of broker ids, UNSET as NONE."""
         each, place = np.unique(masks, return_inverse=True)
         members = [self.members(mask) for mask in each.tolist()]
         codes = [NONE if ids is None else self.out.sets.code_of(tuple(ids)) for ids in members]

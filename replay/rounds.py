@@ -143,16 +143,11 @@ def answers_in(events: Events, clients: Names[str]) -> Ints:
     """The answers to acks=all batches among events, by seq (`ANSWER_ROW`)."""
     found = events.among(is_answer_to_all, ANSWER)
     numbered = [found.numbers(name, missing) for name, missing in ANSWERED]
-    return np.column_stack([*numbered, names_of(found, clients)])
-
-
-def names_of(events: Events, clients: Names[str]) -> Ints:
-    """The places of the events' client ids among all `clients`, NONE where there is none."""
-    return events.batch.once(clients_in, clients)[events.where]
+    return np.column_stack([*numbered, found.batch.once(clients_in, clients)[found.where]])
 
 
 def clients_in(batch: Batch, clients: Names[str]) -> Ints:
-    """`names_of` a whole batch."""
+    """The codes of the events' client ids among `clients`, NONE where there is none."""
     each, found = batch.once(texts_in, "client_id")
     place = np.array([clients.code_of(name) for name in found], np.int64)
     return np.where(known_in(batch, "client_id"), place[each], NONE) if len(each) else each
@@ -160,10 +155,9 @@ def clients_in(batch: Batch, clients: Names[str]) -> Ints:
 
 def answers_to(ack_seq: Ints, answers: Ints) -> Ints:
     """The answer to each batch, a row each (`ANSWER_ROW`), as `UNANSWERED` where there is none."""
-    seqs = answers[:, 0]
-    place = np.searchsorted(seqs, ack_seq)
-    here = np.append(seqs, UNSET)[place] == ack_seq
-    return np.where(here[:, None], np.append(answers, [UNANSWERED], axis=0)[np.where(here, place, -1)], UNANSWERED)
+    known = np.append(answers, [UNANSWERED], axis=0)
+    place = np.searchsorted(answers[:, 0], ack_seq)
+    return known[np.where(known[place, 0] == ack_seq, place, -1)]
 
 
 def commit_columns(rows: Ints, answer: Ints, clients: Names[str]) -> dict[str, pa.Array]:
