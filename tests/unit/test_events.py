@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from replay.columns import Names
 from replay.encode import brokers_of, encode, indices
 from replay.encoding import E_BROKER, E_ISR, FETCH_UPDATE, KIND
 from replay.events import Batch, joined
@@ -73,6 +75,18 @@ def test_single_events_of_several_partitions_come_together_in_their_order() -> N
     both = joined([second.at(np.array([2, 0])), first.at(np.array([False, True]))])
     assert both.numbers("seq").tolist() == both.table(("seq",)).column("seq").to_pylist() == [4, 2, 1]
     assert both.at(both.numbers("seq") < 4).numbers("seq").tolist() == [2, 1]
+
+
+def test_single_events_of_two_batches_do_not_come_together() -> None:
+    with pytest.raises(ValueError, match="unpack"):
+        joined([batch.events.at(np.array([0])) for batch in (two(), two())])
+
+
+def test_a_name_has_one_code_however_often_it_is_met() -> None:
+    names: Names[str] = Names(pa.string())
+    assert [names.code_of(name) for name in ("b", "a", "b")] == [0, 1, 0]
+    assert names.named(np.array([1, NONE, 0, 1])).to_pylist() == ["a", None, "b", "a"]
+    assert names.named(np.array([], np.int64)).to_pylist() == []
 
 
 def test_a_batch_without_rows_has_no_partitions() -> None:
