@@ -8,8 +8,6 @@ through Spark's staging as bytes, and become rows of Spark only where their tabl
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import chain, groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,13 +18,17 @@ from pipelines.packed import STREAM, packed
 from pipelines.spark_schemas import spark_ddl
 from pipelines.spread import spread
 from pipelines.workers import settle
-from replay.partition import replay_partition
+from replay.events import Batch
+from replay.output import Output
+from replay.partition import PartitionReplay
 from schemas.model import PARTITION_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from replay.events import Events
 
 KEY = ["recording_id", "topic", "incarnation", "partition"]
 # Columns of the events that no rule looks at: names of lines and requests, and what the order alone needed.
@@ -67,43 +69,42 @@ def replay_partitions(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBa
 
 
 def replayed(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
-    """Rows of each partition's tables. That Spark keeps the sort is its planner's habit, not its promise: checked."""
-    ended = set()
-    for name, pieces in groupby(pieces_of(batches), key=itemgetter(0)):
-        if name in ended:
-            raise RuntimeError(OUT_OF_ORDER)
-        ended.add(name)
-        tables = in_order(table for _, table in pieces)
-        first = next(tables)
-        key = {column.name: first.column(column.name)[0].as_py() for column in PARTITION_KEY}
-        yield from replay_partition(key, chain([first], tables))
+    """Rows of the partitions' tables, batch by batch, those of all partitions in a batch together.
 
-
-def pieces_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
-    """Batches cut where another partition begins: its name (`KEY`) and its events."""
-    for batch in batches:
-        table = pa.Table.from_batches([batch])
-        for first, stop in spans(batch):
-            yield tuple(batch.column(name)[first].as_py() for name in KEY), table.slice(first, stop - first)
-
-
-def in_order(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """One partition's events, checked to come in seq order."""
+    That Spark keeps the sort is its planner's habit, not its promise: checked.
+    """
+    out = Output()
+    ended: set[tuple[Any, ...]] = set()
+    now: tuple[Any, ...] = ()
     last = -1
-    for table in tables:
-        seq = table.column("seq").to_numpy()
-        if seq[0] <= last or np.any(np.diff(seq) <= 0):
-            raise RuntimeError(OUT_OF_ORDER)
-        last = int(seq[-1])
-        yield table
+    replay: PartitionReplay | None = None
+    for batch in batches:
+        for events, key in partitions_of(batch):
+            name, seq = tuple(key[column] for column in KEY), events.numbers("seq")
+            if replay is None or name != now:
+                if name in ended:
+                    raise RuntimeError(OUT_OF_ORDER)
+                if replay is not None:
+                    replay.finish()
+                ended.add(name)
+                replay, now, last = PartitionReplay(key, out), name, -1
+            if seq[0] <= last or (seq[1:] <= seq[:-1]).any():
+                raise RuntimeError(OUT_OF_ORDER)
+            last = int(seq[-1])
+            replay.feed(events)
+        yield from out.tables()
+    if replay is not None:
+        replay.finish()
+    yield from out.tables()
 
 
-def spans(batch: pa.RecordBatch) -> Iterator[tuple[int, int]]:
-    """Where each partition's events begin and end in a batch that is sorted by partition."""
+def partitions_of(batch: pa.RecordBatch) -> Iterator[tuple[Events, dict[str, Any]]]:
+    """The events of each partition in a batch that is sorted by partition, and its key columns."""
     begins = np.zeros(len(batch), bool)
     begins[:1] = True
     for name in KEY:
         column = batch.column(name)
         begins[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
-    first = np.flatnonzero(begins)
-    return zip(first.tolist(), [*first[1:].tolist(), len(batch)], strict=True) if len(batch) else iter(())
+    firsts = np.flatnonzero(begins)
+    keys = batch.select([column.name for column in PARTITION_KEY]).take(pa.array(firsts)).to_pylist()
+    return zip(Batch(pa.Table.from_batches([batch]), firsts.tolist()).partitions(), keys, strict=True)

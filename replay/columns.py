@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from replay.state import Flags, Ints
+
+T = TypeVar("T")
+Texts = npt.NDArray[np.object_]
 
 
 def numbers(column: pa.Array | pa.ChunkedArray, missing: int = 0) -> Ints:
@@ -22,6 +26,37 @@ def numbers(column: pa.Array | pa.ChunkedArray, missing: int = 0) -> Ints:
         column = column.fill_null(missing)
     found: Ints = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     return found
+
+
+def codes(column: pa.ChunkedArray, table: dict[str, int], missing: int) -> Ints:
+    """A text column as codes, nulls and other words as `missing`."""
+    encoded = column.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    lookup = np.array([table.get(v, missing) for v in encoded.dictionary.to_pylist()] + [missing], np.int64)
+    return lookup[np.asarray(encoded.indices.fill_null(len(lookup) - 1).to_numpy(zero_copy_only=False), np.int64)]
+
+
+class Names(Generic[T]):
+    """Values as codes that are given out as they are met, so that rows of many partitions can name them."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        """None met; `kind`: what Arrow has them as."""
+        self.kind = kind
+        self.codes: dict[T, int] = {}
+        self.values: list[T] = []
+
+    def code_of(self, value: T) -> int:
+        """The code of a value."""
+        if value not in self.codes:
+            self.codes[value] = len(self.values)
+            self.values.append(value)
+        return self.codes[value]
+
+    def named(self, found: Ints) -> pa.Array:
+        """Codes as values, null below 0."""
+        each, place = np.unique(found, return_inverse=True)
+        return pa.array([None if k < 0 else self.values[k] for k in each.tolist()], self.kind).take(pa.array(place))
 
 
 def places(rows: Ints, names: tuple[str, ...]) -> dict[str, Ints]:

@@ -13,25 +13,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from replay.columns import numbers
-from replay.encoding import CONSUMER, OFFSET_OUT_OF_RANGE
+from replay.encoding import CONSUMER, EPOCH_END_OFFSET, OFFSET_OUT_OF_RANGE
 from replay.incidents import BATCHES_KEPT
 from replay.slots import Slots, common
+from replay.spine import micros
 from replay.state import NONE, UNSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from replay.events import Batch, Event, Events, Picked
     from replay.findings import Finding
     from replay.state import Flags, Ints
 
 ROW = ("seq", "ts", "broker_id", "leader_epoch", "client_id", "run_count")  # of an event that is told of
-ANSWER = (*ROW, "leader_id", "fetch_offset", "next_offset", "response_hw", "bytes", "error_code")
 QUESTION = (*ROW, "error_code", "diverging_end_offset")
-Event = dict[str, Any]
 
 
 class Reader(NamedTuple):
@@ -99,10 +96,10 @@ class Reads(NamedTuple):
         return Reads(*(column[which] for column in columns))
 
 
-def reads_in(fetches: pa.Table, clients: Ints) -> Reads:
+def reads_in(fetches: Picked, clients: Ints) -> Reads:
     """Fetch events that were answered without error."""
     seq, ts, broker, epoch, offset, after, hw, size = (
-        numbers(fetches.column(name), NONE)
+        fetches.numbers(name, NONE)
         for name in (
             "seq", "ts", "broker_id", "leader_epoch", "fetch_offset", "next_offset", "response_hw", "bytes",
         )
@@ -111,6 +108,21 @@ def reads_in(fetches: pa.Table, clients: Ints) -> Reads:
     known = np.where(hw > offset, np.minimum(after, hw), after)
     end = np.where(size > 0, np.where(sure, known, offset + 1), offset)
     return Reads(seq, ts, clients, broker, epoch, offset, end, sure)
+
+
+def clients_of(events: Picked) -> tuple[Ints, list[str]]:
+    """Client ids: each event's place among them, in the order in which they are met."""
+    named, names = events.texts("client_id")
+    met, first, place = np.unique(named, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return np.argsort(order)[place], [names[k] for k in met[order].tolist()]
+
+
+def is_question(batch: Batch) -> Flags:
+    """Questions of consumers for the end of an epoch."""
+    events = batch.events
+    found: Flags = (events.kinds == EPOCH_END_OFFSET) & (events.numbers("replica_id", UNSET) == CONSUMER)
+    return found
 
 
 @dataclass(slots=True)
@@ -123,25 +135,22 @@ class ConsumerEffects:
     last: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)  # per effect and client: its last row
     rows: list[dict[str, Any]] = field(default_factory=list)
 
-    def take_all(self, batch: pa.Table, fetches: pa.Table, leo: Ints) -> None:
-        """Events of a batch, its fetches (`rounds.ASKED`), and the LEO of who answered each, -1 unknown."""
-        asked = fetches.column("fetch_offset").is_valid().to_numpy()
-        told = asked & (numbers(fetches.column("replica_id"), UNSET) == CONSUMER)
-        mine = np.flatnonzero(told)
-        mine = mine[np.argsort(numbers(fetches.column("seq"), NONE)[mine], kind="stable")]
-        answers = fetches.select(ANSWER).take(mine)
-        error = numbers(answers.column("error_code"), 0)
+    def take_all(self, events: Events, fetches: Picked, leo: Ints) -> None:
+        """Events, the fetches among them, and the LEO of who answered each, -1 unknown."""
+        mine = np.flatnonzero(fetches.known("fetch_offset") & (fetches.numbers("replica_id", UNSET) == CONSUMER))
+        mine = mine[np.argsort(fetches.numbers("seq", NONE)[mine], kind="stable")]
+        answers = fetches.at(mine)
+        error = answers.numbers("error_code")
         for k in np.flatnonzero(error == OFFSET_OUT_OF_RANGE).tolist():
-            event, end = row_of(answers, k), int(leo[mine[k]])
-            offset = answers.column("fetch_offset")[k].as_py()
-            self.tell("out_of_range", event, offset, end=end if end >= 0 else None, evidence="observed")
-        well = answers.filter(error == 0)
-        names = pc.fill_null(well.column("client_id"), "").combine_chunks().dictionary_encode()
-        clients = names.dictionary.to_pylist()
-        reads = reads_in(well, names.indices.to_numpy())
-        self.ask_all(batch, reads, clients)
-        self.take_reads(reads, clients, handed=numbers(well.column("bytes"), 0) > 0)
-        for k in np.flatnonzero(well.column("leader_id").is_valid().to_numpy()).tolist():
+            offset, end = int(answers.numbers("fetch_offset")[k]), int(leo[mine[k]])
+            self.tell("out_of_range", row_of(answers, k), offset, end=end if end >= 0 else None, evidence="observed")
+        well = answers.at(error == 0)
+        named, clients = clients_of(well)
+        reads = reads_in(well, named)
+        self.ask_all(events, reads, clients)
+        if len(well):
+            self.take_reads(reads, clients, handed=well.numbers("bytes") > 0)
+        for k in np.flatnonzero(well.known("leader_id")).tolist():
             offset, end = int(reads.offset[k]), int(reads.end[k])
             self.tell("read_from_follower", row_of(well, k), offset, end=end, evidence="observed")
 
@@ -155,10 +164,9 @@ class ConsumerEffects:
             for place in np.flatnonzero(mine.epoch > before).tolist():
                 met.append((int(mine.epoch[place]), int(mine.offset[place]), int(mine.ts[place])))
         some = reads.of(handed)
-        readers = np.stack([some.client, some.broker, some.epoch], axis=1)
-        for reader in np.unique(readers, axis=0):
-            client, broker, epoch = reader.tolist()
-            mine = some.of((readers == reader).all(axis=1))
+        readers = set(zip(some.client.tolist(), some.broker.tolist(), some.epoch.tolist(), strict=True))
+        for client, broker, epoch in sorted(readers):
+            mine = some.of((some.client == client) & (some.broker == broker) & (some.epoch == epoch))
             self.hand_out(self.runs.setdefault(Reader(clients[client], broker, epoch), []), mine)
 
     def prune(self, epoch: int, floor: int) -> None:
@@ -169,12 +177,9 @@ class ConsumerEffects:
             if reader.epoch == epoch:
                 runs[-1].prune(floor)
 
-    def ask_all(self, batch: pa.Table, reads: Reads, clients: list[str]) -> None:
+    def ask_all(self, events: Events, reads: Reads, clients: list[str]) -> None:
         """Consumers were told where the epoch of their position ends."""
-        asked = pc.and_(
-            pc.equal(batch.column("kind"), "epoch_end_offset"), pc.equal(batch.column("replica_id"), CONSUMER)
-        )
-        for question in rows_of(batch.select(QUESTION).filter(asked)):
+        for question in map(in_micros, events.among(is_question, QUESTION).rows):
             end, client = question["diverging_end_offset"], question["client_id"] or ""
             position = self.positions.get(client)
             if client in clients:
@@ -273,17 +278,15 @@ class ConsumerEffects:
                     }
 
 
-def rows_of(events: pa.Table) -> list[Event]:
-    """Events as dicts, by seq, times in microseconds."""
-    place = events.column_names.index("ts")
-    timed = events.set_column(place, "ts", events.column(place).cast(pa.int64()))
-    found: list[Event] = timed.sort_by("seq").to_pylist()
-    return found
+def in_micros(event: Event) -> Event:
+    """The event with its time in microseconds."""
+    return {**event, "ts": None if event["ts"] is None else micros(event["ts"])}
 
 
-def row_of(events: pa.Table, place: int) -> Event:
+def row_of(events: Picked, place: int) -> Event:
     """What is told of one event."""
-    return rows_of(events.select(ROW).slice(place, 1))[0]
+    (row,) = events.at(np.array([place])).table(ROW).to_pylist()
+    return in_micros(row)
 
 
 def incident_behind(row: dict[str, Any], found: Iterable[tuple[Finding, str | None]]) -> str | None:

@@ -6,16 +6,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from replay import encoding as c
-from replay.columns import numbers
+from replay.columns import codes, numbers
+from replay.events import known_in
 from replay.state import BOUNDED, DERIVED, NONE, OBSERVED, ROLE_FOLLOWER, ROLE_LEADER, UNKNOWN, UNSET, Ints
 from schemas.model import EVIDENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from replay.events import Batch, Events
 
 
 def numbered(names: Sequence[str]) -> dict[str, int]:
@@ -28,52 +31,64 @@ ROLES = {"follower": ROLE_FOLLOWER, "leader": ROLE_LEADER}
 assert tuple(range(4)) == (OBSERVED, DERIVED, BOUNDED, UNKNOWN)  # noqa: S101 - the two orders must agree
 
 
-def brokers_of(events: pa.Table) -> list[int]:
+def brokers_of(events: Events) -> list[int]:
     """Every broker that the events name, sorted: the kernel's dense indices."""
-    found: set[int | None] = set()
-    for name in ("broker_id", "replica_id", "leader_id"):
-        found.update(pc.unique(events.column(name)).to_pylist())
+    named = np.concatenate([events.numbers(name, NONE) for name in ("broker_id", "replica_id", "leader_id")])
+    found = set(np.unique(named).tolist())
     for name in ("isr", "replicas"):
-        found.update(pc.unique(pc.list_flatten(events.column(name))).to_pylist())
-    return sorted(b for b in found if b is not None and b >= 0)
+        found.update(broker for _, members in sets_of(events, name) for broker in members)
+    return sorted(b for b in found if b >= 0)
 
 
-def codes(column: pa.ChunkedArray, table: dict[str, int], missing: int) -> Ints:
-    """A text column as codes."""
-    encoded = column.combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
-    lookup = np.array([table.get(v, missing) for v in encoded.dictionary.to_pylist()] + [missing], np.int64)
-    return lookup[np.asarray(encoded.indices.fill_null(len(lookup) - 1).to_numpy(zero_copy_only=False), np.int64)]
+def sets_of(events: Events, name: str) -> list[tuple[int, tuple[int, ...]]]:
+    """A column of lists where it is not null, for only decisions name replicas: place among the events, and list."""
+    places, found = events.batch.once(sets_in, name)
+    first, stop = np.searchsorted(places, (events.first, events.stop)).tolist()
+    return list(zip((places[first:stop] - events.first).tolist(), found[first:stop], strict=True))
 
 
-def indices(column: pa.ChunkedArray, brokers: Sequence[int]) -> Ints:
+def sets_in(batch: Batch, name: str) -> tuple[Ints, list[tuple[int, ...]]]:
+    """Places where a column of lists is not null, and what it holds there."""
+    places = np.flatnonzero(known_in(batch, name))
+    return places, [tuple(members) for members in batch.table.column(name).take(places).to_pylist()]
+
+
+def indices(ids: Ints, brokers: Sequence[int]) -> Ints:
     """Broker ids as dense indices; null and consumers as NONE."""
-    ids = numbers(column, NONE)
-    table = np.array([*brokers, np.iinfo(np.int64).max], np.int64)
+    order = np.argsort(brokers)
+    table = np.array([*sorted(brokers), np.iinfo(np.int64).max], np.int64)
     place = np.searchsorted(table, ids)
-    return np.where((ids >= 0) & (table[np.minimum(place, len(brokers))] == ids), place, NONE)
+    found = (ids >= 0) & (table[np.minimum(place, len(brokers))] == ids)
+    return np.where(found, np.append(order, NONE)[np.minimum(place, len(brokers))], NONE)
 
 
-def masks(column: pa.ChunkedArray, brokers: Sequence[int]) -> Ints:
+def masks(events: Events, name: str, brokers: Sequence[int]) -> Ints:
     """Lists of broker ids as bit masks; null as UNSET."""
     place = {b: k for k, b in enumerate(brokers)}
-    cache: dict[tuple[int, ...], int] = {}
-    out = np.full(len(column), UNSET, np.int64)
-    told = np.flatnonzero(column.is_valid().to_numpy())  # mostly none: only decisions name replicas
-    for k, value in zip(told.tolist(), column.take(told).to_pylist(), strict=True):
-        key = tuple(value)
-        if key not in cache:
-            cache[key] = sum(1 << place[b] for b in set(key))
-        out[k] = cache[key]
+    out = np.full(len(events), UNSET, np.int64)
+    for k, members in sets_of(events, name):
+        out[k] = sum(1 << place[b] for b in set(members))
     return out
 
 
-def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
-    """Events in any order -> their integer form, a row each. `seq` is taken where it is there, else 0."""
-    out = np.full((len(events), c.EVENT_WIDTH), UNSET, np.int64)
-    column = events.column
-    out[:, c.E_KIND] = codes(column("kind"), c.KIND, UNSET)
+def encode(events: Events, brokers: Sequence[int]) -> Ints:
+    """A partition's events -> their integer form, a row each. `seq` is taken where it is there, else 0.
+
+    Brokers' indices are the partition's own; all else is encoded for the whole batch, whose matrix the rows are of.
+    """
+    out = events.read(encoded)
+    ids = np.stack([events.numbers(name, NONE) for name in ("broker_id", "replica_id", "leader_id")], axis=1)
+    out[:, [c.E_BROKER, c.E_REPLICA, c.E_LEADER]] = indices(ids, brokers)
+    out[:, c.E_ISR] = masks(events, "isr", brokers)
+    out[:, c.E_ASSIGNED] = masks(events, "replicas", brokers)
+    return out
+
+
+def encoded(batch: Batch) -> Ints:
+    """All that is encoded alike for every partition of a batch: `encode` but for the brokers."""
+    out = np.full((len(batch.table), c.EVENT_WIDTH), UNSET, np.int64)
+    column, events = batch.table.column, batch.events
+    kind = out[:, c.E_KIND] = events.kinds
     for place, name, missing in (
         (c.E_TS, "ts", 0),
         (c.E_LO, "ts_lo", 0),
@@ -89,20 +104,13 @@ def encode(events: pa.Table, brokers: Sequence[int]) -> Ints:
         (c.E_UNTIL, "run_until", UNSET),
         (c.E_DUPLICATE, "duplicate", 0),
         (c.E_SEQ, "seq", 0),
-        (c.E_LO, "ts_lo", 0),
     ):
-        out[:, place] = numbers(column(name), missing)
-    kind = out[:, c.E_KIND]
-    out[:, c.E_BROKER] = indices(column("broker_id"), brokers)
-    out[:, c.E_REPLICA] = indices(column("replica_id"), brokers)
-    out[:, c.E_LEADER] = indices(column("leader_id"), brokers)
-    out[:, c.E_ISR] = masks(column("isr"), brokers)
-    out[:, c.E_ASSIGNED] = masks(column("replicas"), brokers)
+        out[:, place] = events.numbers(name, missing)
     out[:, c.E_EVIDENCE] = codes(column("evidence"), EVIDENCE_CODE, UNKNOWN)
     out[:, c.E_END_EVIDENCE] = codes(column("next_offset_evidence"), EVIDENCE_CODE, DERIVED)
     out[:, c.E_CAUSE] = codes(column("cause"), numbered(c.CAUSES), c.CAUSE_LEADER_EPOCH)
-    stated = numbers(column("hw"), UNSET)
-    out[:, c.E_HW] = np.where(stated != UNSET, stated, numbers(column("response_hw"), UNSET))
+    stated = events.numbers("hw", UNSET)
+    out[:, c.E_HW] = np.where(stated != UNSET, stated, events.numbers("response_hw", UNSET))
     for code, place, name, read in SAID_BY_KIND:
         at = np.flatnonzero(kind == code)
         if len(at):

@@ -17,7 +17,7 @@ BROKER_CHANGE, CONFIG_CHANGE = KIND["broker_change"], KIND["config_change"]
 TOPIC_CHANGE = KIND["topic_change"]
 ROLE_CHANGE, LOG_LOAD, TRUNCATION = KIND["role_change"], KIND["log_load"], KIND["truncation"]
 LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
-FETCH_LEFT_OUT = KIND["fetch_left_out"]
+FETCH_LEFT_OUT, EPOCH_END_OFFSET = KIND["fetch_left_out"], KIND["epoch_end_offset"]
 
 # Columns of an event.
 (

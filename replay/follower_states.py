@@ -9,16 +9,16 @@ follower's own events say which; a fetch that is answered ends whatever was befo
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from replay.columns import numbers
-from replay.encode import codes
-from replay.encoding import FENCED_LEADER_EPOCH, OFFSET_OUT_OF_RANGE, STORAGE_FAILED
+from replay.encoding import FENCED_LEADER_EPOCH, FETCH_UPDATE, KIND, OFFSET_OUT_OF_RANGE, STORAGE_FAILED
 from replay.state import NONE, UNSET
+
+if TYPE_CHECKING:
+    from replay.events import Batch, Event, Events
+    from replay.state import Flags
 
 TRUNCATING, FETCHING, DELAYED, FAILED, THROTTLED = "truncating", "fetching", "delayed", "failed", "throttled"
 STATE_KINDS = (
@@ -29,24 +29,30 @@ COLUMNS = (
     "kind", "seq", "ts", "broker_id", "replica_id", "leader_epoch", "role", "error_code", "diverging_epoch", "cause",
     "evidence",
 )  # fmt: skip
-Event = dict[str, Any]
+STATE_CODES, ANSWER_CODES = [KIND[name] for name in STATE_KINDS], [KIND[name] for name in ANSWER_KINDS]
 
 
-def may_move(events: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def may_move(batch: Batch) -> Flags:
     """Which events may move a state: all but a fetch answered well right after another one of the same follower."""
-    seq, replica, broker = (numbers(events.column(name), NONE) for name in ("seq", "replica_id", "broker_id"))
-    well = np.asarray(
-        (codes(events.column("kind"), {"fetch_update": 1}, 0) == 1)
-        & (numbers(events.column("error_code"), 0) == 0)
-        & (numbers(events.column("diverging_epoch"), UNSET) == UNSET)
+    events = batch.events
+    mine = np.flatnonzero(np.isin(events.kinds, STATE_CODES))
+    kinds, replica, broker, error, diverging = (
+        column[mine]
+        for column in (
+            events.kinds,
+            events.numbers("replica_id", NONE),
+            events.numbers("broker_id", NONE),
+            events.numbers("error_code"),
+            events.numbers("diverging_epoch", UNSET),
+        )
     )
-    answered = codes(events.column("kind"), dict.fromkeys(ANSWER_KINDS, 1), 0) == 1
-    who = np.where(answered, replica, broker)
-    order = np.lexsort((seq, who))
-    again = np.zeros(len(events), bool)
-    again[1:] = (who[order][1:] == who[order][:-1]) & well[order][1:] & well[order][:-1]
-    out = np.ones(len(events), bool)
-    out[order] = ~again
+    well = (kinds == FETCH_UPDATE) & (error == 0) & (diverging == UNSET)
+    who = np.where(np.isin(kinds, ANSWER_CODES), replica, broker) + (batch.partition_numbers()[mine] << 32)
+    order = np.argsort(who, kind="stable")
+    again = (who[order][1:] == who[order][:-1]) & well[order][1:] & well[order][:-1]
+    out = np.zeros(len(events), bool)
+    out[mine] = True
+    out[mine[order[1:][again]]] = False
     return out
 
 
@@ -60,10 +66,9 @@ class FollowerStates:
         self.left_out: dict[int, Event] = {}  # the first request without the partition since the last fetch of it
         self.moves: list[dict[str, Any]] = []  # rows of follower_states
 
-    def take_all(self, events: pa.Table, *, truncate_on_fetch: bool) -> None:
-        """Events of any kinds and in any order: those of `STATE_KINDS` taken in theirs."""
-        mine = events.select(COLUMNS).filter(pc.is_in(events.column("kind"), pa.array(STATE_KINDS)))
-        for event in mine.filter(pa.array(may_move(mine))).sort_by("seq").to_pylist():
+    def take_all(self, events: Events, *, truncate_on_fetch: bool) -> None:
+        """Events of any kinds: those of `STATE_KINDS` are taken."""
+        for event in events.among(may_move, COLUMNS).rows:
             self.take(event, truncate_on_fetch=truncate_on_fetch)
 
     def take(self, event: Event, *, truncate_on_fetch: bool) -> None:

@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from replay.columns import numbers
-from replay.encode import codes
+from replay.encoding import ACK, APPEND, CONSUMER_READ
 from replay.slots import Slots, add_spans, common, overlap, spans_of
 from replay.spine import micros
 from replay.state import MIN_ISR, NONE, TRUE_HW, Flags, Ints, State
@@ -27,13 +25,16 @@ from replay.story import source_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from replay.events import Batch as EventBatch
+    from replay.events import Events
     from replay.story import Row
 
 BATCHES_KEPT = 200_000  # at least so many, of those that every replica has
-COLUMNS = (
+WRITTEN = (
     "kind", "seq", "ts", "broker_id", "leader_epoch", "base_offset", "next_offset", "next_offset_evidence", "duplicate",
-    "source_file", "source_line", "acks", "error_code", "client_id", "unconfirmed", "evidence", "fetch_offset",
+    "source_file", "source_line", "acks", "error_code", "client_id", "unconfirmed", "evidence",
 )  # fmt: skip
+READ = ("seq", "leader_epoch", "fetch_offset", "next_offset", "client_id")
 
 
 class Answer(NamedTuple):
@@ -80,7 +81,7 @@ class Log:
 class Stretch:
     """Appends and answers between two of the controller's decisions, as they came: few of them are ever asked for."""
 
-    rows: pa.Table  # `COLUMNS` of `append` and `ack` events
+    rows: pa.Table  # `WRITTEN` of `append` and `ack` events
     held: dict[int, list[Slots]]  # by broker that answered a retry: what it surely holds of older epochs
     appends: int
     end: int  # offset after the last append
@@ -97,12 +98,25 @@ class Stretch:
         return out & self.is_append
 
 
-def stretch_of(rows: pa.Table, held: dict[int, list[Slots]]) -> Stretch:
-    """Rows of `append` and `ack` events as a stretch."""
-    epoch, base, following = (numbers(rows.column(n), NONE) for n in ("leader_epoch", "base_offset", "next_offset"))
-    is_append = codes(rows.column("kind"), {"append": 1}, 0) == 1
+def is_written(batch: EventBatch) -> Flags:
+    """Appends and answers to them."""
+    kinds = batch.events.kinds
+    found: Flags = (kinds == APPEND) | (kinds == ACK)
+    return found
+
+
+def is_read(batch: EventBatch) -> Flags:
+    """Reads of consumers that were not refused."""
+    found: Flags = (batch.events.kinds == CONSUMER_READ) & (batch.events.numbers("error_code") == 0)
+    return found
+
+
+def stretch_of(written: Events, held: dict[int, list[Slots]]) -> Stretch:
+    """`append` and `ack` events as a stretch."""
+    epoch, base, following = (written.numbers(n, NONE) for n in ("leader_epoch", "base_offset", "next_offset"))
+    is_append = written.kinds == APPEND
     end = int(following[is_append].max()) if is_append.any() else 0
-    return Stretch(rows, held, int(is_append.sum()), end, epoch, base, following, is_append)
+    return Stretch(written.table(), held, int(is_append.sum()), end, epoch, base, following, is_append)
 
 
 @dataclass(slots=True)
@@ -115,28 +129,24 @@ class Ledger:
     consumed: bool = False
     stretches: list[Stretch] = field(default_factory=list)
 
-    def take(self, rows: pa.Table, held: dict[int, list[Slots]]) -> None:
-        """Note `append`, `ack` and `consumer_read` events, in their order; `held` as in `ack`, by broker."""
-        is_read = pc.equal(rows.column("kind"), "consumer_read")
-        answered = rows.filter(pc.invert(is_read))
-        if len(answered):
-            appends = pc.and_(pc.equal(rows.column("kind"), "append"), pc.is_valid(rows.column("source_line")))
-            self.produced = self.produced or bool(pc.any(appends).as_py())
-            self.stretches.append(stretch_of(answered, held))
-        self.take_reads(rows.filter(pc.and_(is_read, pc.equal(pc.fill_null(rows.column("error_code"), 0), 0))))
+    def take(self, written: Events, read: Events, held: dict[int, list[Slots]]) -> None:
+        """Note events (`is_written`, `is_read`), in their order; `held` as in `ack`, by broker."""
+        if len(written):
+            told = (written.kinds == APPEND) & written.known("source_line")
+            self.produced = self.produced or bool(told.any())
+            self.stretches.append(stretch_of(written, held))
+        if len(read):
+            self.consumed = True
+            self.take_reads(read)
 
-    def take_reads(self, rows: pa.Table) -> None:
-        """Note `consumer_read` events that handed records out."""
-        self.consumed = self.consumed or len(rows) > 0
-        if not len(rows):
-            return
-        epoch, first, end = (numbers(rows.column(n), NONE) for n in ("leader_epoch", "fetch_offset", "next_offset"))
-        clients = pc.fill_null(rows.column("client_id"), "").combine_chunks().dictionary_encode()
-        who = clients.indices.to_numpy(zero_copy_only=False)
+    def take_reads(self, read: Events) -> None:
+        """Note reads that handed records out."""
+        epoch, first, end = (read.numbers(n, NONE) for n in ("leader_epoch", "fetch_offset", "next_offset"))
+        who, clients = read.texts("client_id")
         known = (first >= 0) & (end >= 0)
-        for pair in {(int(e), int(c)) for e, c in zip(epoch[known], who[known], strict=True)}:
-            mine = known & (epoch == pair[0]) & (who == pair[1])
-            spans = self.reads.setdefault((pair[0], intern(clients.dictionary[pair[1]].as_py())), [])
+        for reader_epoch, client in set(zip(epoch[known].tolist(), who[known].tolist(), strict=True)):
+            mine = known & (epoch == reader_epoch) & (who == client)
+            spans = self.reads.setdefault((reader_epoch, intern(clients[client])), [])
             add_spans(spans, first[mine], end[mine])
 
     def look_at(self, slots: list[Slots]) -> None:

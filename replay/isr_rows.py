@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from replay import encoding as c
-from replay.columns import numbers
 from replay.isr_lifecycle import BELOW_EPOCH_START, BELOW_HW, FENCED, IN_FLIGHT, NEVER_FETCHED, NOT_ASSIGNED, STOPPING
 from replay.state import UNSET, Ints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from replay.events import Batch, Events
+    from replay.state import Flags
 
 BLOCKS = (  # the condition that became true last: a fetch can only have moved the offsets, so these come first
     (NEVER_FETCHED, "first_fetch"),
@@ -34,6 +34,12 @@ TOLD_KINDS = ("isr_request", "broker_change", "partition_change")
 FETCH_COLUMNS = ("seq", "ts", "broker_id", "replica_id", "error_code", "run_count", "run_until")
 
 
+def is_follower_fetch(batch: Batch) -> Flags:
+    """Fetches of followers."""
+    found: Flags = batch.events.kinds == c.FETCH_UPDATE
+    return found
+
+
 class Fetches:
     """Follower fetches of the last lag time: what a leader saw of each replica before the ISR moved."""
 
@@ -42,11 +48,11 @@ class Fetches:
         self.batches: list[dict[str, Ints]] = []  # a column per name each, in the order in which they came
         self.last: dict[tuple[int, int], int] = {}  # of what was dropped: time of each replica's last fetch
 
-    def add(self, batch: pa.Table) -> None:
-        """Take in the fetches of a batch of events."""
-        mine = batch.select(FETCH_COLUMNS).filter(pc.equal(batch.column("kind"), "fetch_update"))
+    def add(self, events: Events) -> None:
+        """Take in the fetches among events."""
+        mine = events.among(is_follower_fetch, FETCH_COLUMNS)
         if len(mine):
-            seen = {name: numbers(mine.column(name), UNSET if name == "run_until" else 0) for name in FETCH_COLUMNS}
+            seen = {name: mine.numbers(name, UNSET if name == "run_until" else 0) for name in FETCH_COLUMNS}
             seen["end"] = np.maximum(seen["ts"], seen["run_until"])
             self.batches.append(seen)
 
@@ -111,14 +117,14 @@ class IsrRows:
 
     def add(
         self,
-        batch: pa.Table,
+        events: Events,
         told: list[dict[str, Any]],
         rows: list[dict[str, Any]],
         moves: list[dict[str, Any]],
         lag_us: int,
     ) -> None:
-        """A batch of events, of them those of `TOLD_KINDS`, and the kernel's rows: in seq order, numbers throughout."""
-        self.fetches.add(batch)
+        """Some events, of them those of `TOLD_KINDS`, and the kernel's rows: in seq order, numbers throughout."""
+        self.fetches.add(events)
         by_row: dict[tuple[int, int], list[dict[str, Any]]] = {}
         for move in moves:
             by_row.setdefault((move["seq"], move["state"]), []).append(move)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from replay import encoding as c
@@ -17,6 +18,7 @@ from schemas.events import EVENT_KINDS
 from schemas.model import EVIDENCE
 
 if TYPE_CHECKING:
+    from replay.columns import Texts
     from replay.state import Ints, State
 
 
@@ -40,14 +42,21 @@ def emit_starts(s: State, e: Ints, start_before: Ints, low_before: int, rows: Ro
             ))  # fmt: skip
 
 
-def start_columns(rows: Ints, reasons: dict[int, str]) -> dict[str, Any]:
-    """Kernel rows as columns of `log_start_timeline`, without the broker. `reasons`: seq -> what the line says."""
+def causes_of(rows: Ints, reasons: dict[int, str]) -> Texts:
+    """Why each row's log start moved. `reasons`: seq -> what the line says."""
     at = places(rows, c.START_ROW)
-    kinds = words(at["kind"], EVENT_KINDS).to_pylist()
-    causes = [reasons.get(seq) or CAUSES.get(kind, kind) for seq, kind in zip(at["seq"].tolist(), kinds, strict=True)]
+    kinds = [EVENT_KINDS[kind] for kind in at["kind"].tolist()]
+    told = zip(at["seq"].tolist(), kinds, strict=True)
+    return np.array([reasons.get(seq) or CAUSES.get(kind, kind) for seq, kind in told], object)
+
+
+def start_columns(rows: Ints, causes: Texts) -> dict[str, Any]:
+    """Kernel rows, with brokers' ids, as columns of `log_start_timeline`; `causes`: of each, why."""
+    at = places(rows, c.START_ROW)
     return {
         "seq": pa.array(at["seq"]),
         "ts": stamps(at["ts"]),
+        "broker_id": offsets(at["broker"]),
         "leader_epoch": offsets(at["epoch"]),
         "log_start_before": pa.array(at["before"]),
         "log_start_offset": pa.array(at["start"]),

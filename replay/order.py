@@ -18,6 +18,7 @@ from replay.consumer_chains import consumer_chains
 from replay.encode import brokers_of, encode
 from replay.encoding import EVENT_WIDTH
 from replay.event_rows import AT_ONCE, EventRows, completed
+from replay.events import Batch
 from replay.fetch_chains import follower_chains, left_out_chain
 from replay.isr_requests import expansions_of
 from replay.kernel import apply
@@ -53,7 +54,7 @@ def ordered(facts: PartitionFacts) -> Iterator[pa.Table]:
     rows, spans = laid(facts)
     del facts
     rows.close()
-    brokers = sorted({broker for events, _ in rows.slices() for broker in brokers_of(events)})
+    brokers = sorted({broker for events, _ in rows.slices() for broker in brokers_of(Batch(events).events)})
     state = new_state(len(brokers), min_isr=min_isr, lag_us=lag_us)
     order = arrange(profile, state, encoded(rows, brokers), spans)
     for first in range(0, max(len(order), 1), AT_ONCE):
@@ -89,7 +90,7 @@ def encoded(rows: EventRows, brokers: Sequence[int]) -> Ints:
     """All events as the kernel's integers, by the numbers of their drafts."""
     out = np.empty((len(rows), EVENT_WIDTH), np.int64)
     for events, numbers in rows.slices():
-        out[numbers] = encode(events, brokers)
+        out[numbers] = encode(Batch(events).events, brokers)
     return out
 
 

@@ -9,7 +9,6 @@ has taken up its role.
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,19 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay import encoding as c
-from replay.columns import offsets, places, stamps, words
+from replay.columns import places
 from replay.consumer_effects import ConsumerEffects
 from replay.election_rows import ballot_columns, election_checks, risk_columns
 from replay.emit import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, N_MOVE, N_START, Rows, new_rows
 from replay.encode import brokers_of, encode
+from replay.events import Batch, Event, Events
 from replay.final_logs import FinalLogs, elections
 from replay.findings import Finding, Heir
 from replay.follower_states import FollowerStates
-from replay.incidents import COLUMNS, Ledger, Log, floor_of, log_of
+from replay.incidents import READ, WRITTEN, Ledger, Log, floor_of, is_read, is_written, log_of
 from replay.isr_rows import TOLD_KINDS, IsrRows, moves_of
 from replay.kernel import fold
-from replay.log_starts import start_columns
+from replay.log_starts import causes_of
 from replay.losses import incident
+from replay.output import Output, empty
 from replay.profile import Profile, profile_named
 from replay.purgatory import (
     COMMIT_ROW,
@@ -37,6 +38,7 @@ from replay.purgatory import (
     N_OPEN,
     N_ROUND,
     O_ACK_SEQ,
+    O_ISR,
     ROUND_ROW,
     new_purgatory,
     release_all,
@@ -44,13 +46,13 @@ from replay.purgatory import (
 )
 from replay.risk_spans import RiskSpans
 from replay.rounds import (
+    ANSWER_ROW,
     Topic,
     answers_in,
+    answers_to,
     commit_checks,
-    commit_columns,
     fetches_in,
     round_checks,
-    round_columns,
     rounds_of,
 )
 from replay.slots import Slots, doubtful, known_from, lost_slots, spans_of, without
@@ -64,6 +66,7 @@ from replay.state import (
     ROLE_NONE,
     TRUE_HW,
     UNSET,
+    Flags,
     Ints,
     grown,
     new_state,
@@ -72,9 +75,8 @@ from replay.state_machines import MOVING_KINDS, Machines
 from replay.stated_moves import STATED, stated_checks
 from replay.story import KINDS as STORY_KINDS
 from replay.story import Story
-from schemas.events import EVENT_KINDS
 from schemas.model import EVIDENCE
-from schemas.tables import TABLES
+from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -85,24 +87,23 @@ HW_MOVES_KEPT = 1000  # how many moves of its HW a broker may be behind with its
 FREQUENT_KINDS = (
     c.APPEND, c.ACK, c.FETCH_UPDATE, c.FETCH_READ, c.FETCH_APPLY, c.CONSUMER_READ, c.FETCH_LEFT_OUT, c.OBSERVATION
 )  # fmt: skip
-LEDGER_KINDS = ("append", "ack", "consumer_read")
 DECIDING = (c.PARTITION_CHANGE, c.CONFIG_CHANGE, c.TOPIC_CHANGE)
 FINAL_KINDS = ("broker_change", "role_change", "log_dump")
-Rare = dict[str, list[dict[str, Any]]]  # by kind
+Rare = dict[str, list[Event]]  # by kind
 
 
 class PartitionReplay:
     """The replay of one partition, batch by batch."""
 
-    def __init__(self, key: dict[str, Any]) -> None:
-        """`key` holds the partition's key columns."""
-        self.key = key
+    def __init__(self, key: dict[str, Any], out: Output) -> None:
+        """`key` holds the partition's key columns; its rows go to `out`."""
+        self.key, self.out = key, out
         self.brokers: list[int] = []
         self.state = new_state(0, min_isr=1, lag_us=DEFAULT_LAG_US)
         self.profile: Profile = profile_named(None, None)
         self.topic = Topic()
         self.purgatory = new_purgatory(0)
-        self.answers: pa.Table | None = None  # those to acks=all batches that are still open
+        self.answers = np.zeros((0, len(ANSWER_ROW)), np.int64)  # those to acks=all batches that are still open
         self.ledger = Ledger()
         self.isr = IsrRows()
         self.isr_mask = 0
@@ -125,47 +126,44 @@ class PartitionReplay:
         self.consumers = ConsumerEffects()
         self.last_seq = -1
 
-    def feed(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-        """Fold one batch of events; yields (table, rows)."""
-        self.admit(brokers_of(batch))
-        events = encode(batch, self.brokers)
-        rare = rare_events(batch, events)
+    def feed(self, events: Events) -> None:
+        """Fold some events, that follow those before."""
+        self.admit(brokers_of(events))
+        matrix = encode(events, self.brokers)
+        rare = rare_events(events)
         self.set_profile(rare["config_change"])
-        about_isr = int(np.isin(events[:, c.E_KIND], (c.PARTITION_CHANGE, c.ISR_REQUEST)).sum())
-        rows = new_rows(len(events), about_isr, len(self.brokers))
-        self.purgatory = with_room(self.purgatory, len(self.brokers), len(events))
+        about_isr = len(rare["partition_change"]) + len(rare["isr_request"])
+        rows = new_rows(len(matrix), about_isr, len(self.brokers))
+        self.purgatory = with_room(self.purgatory, len(self.brokers), len(matrix))
         decisions = {row["seq"]: row for row in rare["partition_change"]}
         deciding = decisions | {row["seq"]: row for kind in ("config_change", "topic_change") for row in rare[kind]}
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.story.take_all(in_turn(rare, STORY_KINDS))
         self.machines.take_all(in_turn(rare, MOVING_KINDS))
-        self.followers.take_all(batch, truncate_on_fetch=bool(self.profile.truncate_on_fetch))
+        self.followers.take_all(events, truncate_on_fetch=bool(self.profile.truncate_on_fetch))
         self.stated += [row for row in rare["observation"] if row["cause"] == STATED]
         for kind in FINAL_KINDS:
             for row in rare[kind]:
                 self.final.take(row)
-        facts = batch.select(COLUMNS).filter(pc.is_in(batch.column("kind"), pa.array(LEDGER_KINDS)))
-        places = facts.column("seq").to_numpy()
-        self.last_seq = int(events[-1, c.E_SEQ]) if len(events) else self.last_seq
+        self.last_seq = int(matrix[-1, c.E_SEQ]) if len(matrix) else self.last_seq
         start = 0
-        for stop in [*self.boundaries(events), len(events)]:
+        for stop in [*self.boundaries(matrix, events.places_of(is_rare)), len(matrix)]:
             if start < stop:
-                here = events[start:stop]
+                here = matrix[start:stop]
                 moved = rows.filled[N_LEO]
                 self.isr_mask = int(fold(self.state, self.profile, here, self.isr_mask, rows, self.purgatory))
                 self.risk.advance(rows.leo[moved : rows.filled[N_LEO]], self.state, self.brokers)
                 self.after(here)
-                first, last = np.searchsorted(places, (events[start, c.E_SEQ], events[stop - 1, c.E_SEQ] + 1))
-                self.note(facts.slice(first, last - first))
-            if stop < len(events):
-                self.at_boundary(events[stop], decisions)
-                decided = deciding.get(int(events[stop, c.E_SEQ]))
+                self.note(events.part(start, stop))
+            if stop < len(matrix):
+                self.at_boundary(matrix[stop], decisions)
+                decided = deciding.get(int(matrix[stop, c.E_SEQ]))
                 if decided is not None:
                     self.risk.decide(decided, self.state, self.brokers)
             start = stop
         self.ledger.prune(floor_of(self.state, int(self.state.cluster[ASSIGNED])))
-        yield from self.tables(batch, rare, rows)
-        yield from self.waits(batch)
+        self.tell(events, rare, rows)
+        self.tell_waits(events)
 
     def admit(self, found: list[int]) -> None:
         """Give new brokers an index."""
@@ -182,30 +180,35 @@ class PartitionReplay:
             if row["kafka_version"]:
                 self.profile = profile_named(row["kafka_version"], row["inter_broker_protocol"])
 
-    def boundaries(self, events: Ints) -> list[int]:
-        """Where a leader epoch begins, right after its leader has taken up its role, and where anything is decided."""
-        kinds, epochs = events[:, c.E_KIND], events[:, c.E_EPOCH]
-        elects = (kinds == c.PARTITION_CHANGE) | (kinds == c.ROLE_CHANGE)
-        out = set(np.flatnonzero(np.isin(kinds, DECIDING)).tolist())
+    def boundaries(self, events: Ints, rare: Ints) -> list[int]:
+        """Where a leader epoch begins, right after its leader has taken up its role, and where anything is decided.
+
+        `rare`: the places of rare events, for no other decides anything.
+        """
+        out = set()
         newest = self.epoch
-        for k in np.flatnonzero(elects):
-            if epochs[k] > newest:
-                newest = int(epochs[k])
-                out.add(int(k))
-            if kinds[k] == c.ROLE_CHANGE and events[k, c.E_VALUE] == ROLE_LEADER:
-                out.add(int(k) + 1)
+        told = events[rare][:, (c.E_KIND, c.E_EPOCH, c.E_VALUE)]
+        for k, (kind, epoch, value) in zip(rare.tolist(), told.tolist(), strict=True):
+            if kind in DECIDING:
+                out.add(k)
+            if kind in (c.PARTITION_CHANGE, c.ROLE_CHANGE) and epoch > newest:
+                newest = epoch
+                out.add(k)
+            if kind == c.ROLE_CHANGE and value == ROLE_LEADER:
+                out.add(k + 1)
         return sorted(k for k in out if k < len(events))
 
-    def note(self, rows: pa.Table) -> None:
+    def note(self, events: Events) -> None:
         """Keep what a loss would be accounted from: appends, answers and reads since the last decision."""
-        if not len(rows):
+        written, read = events.among(is_written, WRITTEN), events.among(is_read, READ)
+        if not len(written) and not len(read):
             return
-        answers = rows.filter(pc.equal(rows.column("kind"), "ack"))
-        retried = pc.unique(answers.filter(pc.fill_null(answers.column("duplicate"), False)).column("broker_id"))
-        self.ledger.take(rows, {broker: self.held_by(broker) for broker in retried.to_pylist()})
-        self.risk.appended = self.risk.appended or bool(pc.any(pc.equal(rows.column("kind"), "append")).as_py())
+        answered = written.kinds == c.ACK
+        retried = written.numbers("broker_id", NONE)[answered & (written.numbers("duplicate") > 0)]
+        self.ledger.take(written, read, {broker: self.held_by(broker) for broker in set(retried.tolist())})
+        self.risk.appended = self.risk.appended or not answered.all()
         if self.risk.open:
-            for row in answers.to_pylist():
+            for row in written.at(answered).table().to_pylist():
                 self.risk.ack(row)
 
     def held_by(self, broker: int) -> list[Slots]:
@@ -296,78 +299,80 @@ class PartitionReplay:
             finding.give_back(doubtful(s, b, finding.lost))
         self.led, self.log = b, None
 
-    def tables(self, batch: pa.Table, rare: Rare, rows: Rows) -> Iterator[tuple[str, pa.Table]]:
-        """The kernel's rows as tables."""
+    def tell(self, events: Events, rare: Rare, rows: Rows) -> None:
+        """The kernel's rows."""
         count = rows.filled
-        cuts = self.cut_rows(rows.cut[: count[N_CUT]])
-        self.story.cuts += cuts.to_pylist()
-        self.add_isr_rows(batch, in_turn(rare, TOLD_KINDS), rows.isr[: count[N_ISR]], rows.move[: count[N_MOVE]])
-        yield "leo_timeline", self.leo_rows(rows.leo[: count[N_LEO]])
-        yield "hw_timeline", self.hw_rows(rows.hw[: count[N_HW]])
-        yield "log_truncations", cuts
-        yield "log_start_timeline", self.start_rows(rare["log_start_change"], rows.start[: count[N_START]])
-        self.add_checks(self.passed_through(rows.check[: count[N_CHECK]], rows.hw[: count[N_HW]]))
+        self.tell_cuts(rows.cut[: count[N_CUT]])
+        self.add_isr_rows(events, in_turn(rare, TOLD_KINDS), rows.isr[: count[N_ISR]], rows.move[: count[N_MOVE]])
+        leo, hw, start = rows.leo[: count[N_LEO]], rows.hw[: count[N_HW]], rows.start[: count[N_START]]
+        self.out.add("leo_timeline", self.key, self.named(leo, c.LEO_ROW, "broker"))
+        # a move of a broker without a role is told of once it has one
+        known = hw[hw[:, c.HW_ROW.index("role")] != ROLE_NONE]
+        self.out.add("hw_timeline", self.key, self.named(known, c.HW_ROW, "broker", "cause"))
+        if len(start):  # why a log was shortened stands in the broker's own line
+            causes = causes_of(start, {row["seq"]: row["cause"] for row in rare["log_start_change"]})
+            self.out.add("log_start_timeline", self.key, self.named(start, c.START_ROW, "broker"), causes)
+        self.add_checks(self.passed_through(rows.check[: count[N_CHECK]], hw))
 
-    def waits(self, batch: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-        """What left the purgatories, as tables; what is told of the events themselves is taken from `batch`."""
+    def tell_cuts(self, rows: Ints) -> None:
+        """Rows of `log_truncations`: losses are explained by them as well."""
+        if len(rows):
+            piece = self.named(rows, c.CUT_ROW, "broker")
+            self.out.add("log_truncations", self.key, piece)
+            self.story.cuts += self.out.table_of("log_truncations", [(self.key, (piece,))]).to_pylist()
+
+    def tell_waits(self, events: Events) -> None:
+        """What left the purgatories."""
         g = self.purgatory
         saw = g.rounds[: g.filled[N_ROUND]]
-        fetches = fetches_in(batch, saw)
+        fetches = fetches_in(events, saw)
         found = rounds_of(fetches, saw, self.profile, self.topic)
-        yield "fetch_rounds", self.rows_table("fetch_rounds", saw, round_columns(fetches, saw, found))
+        self.out.add("fetch_rounds", self.key, fetches, saw, found)
         self.add_checks(round_checks(fetches, saw, found, self.brokers))
         floor = floor_of(self.state, int(self.state.cluster[ASSIGNED]))
-        self.consumers.take_all(batch, fetches, saw[:, ROUND_ROW.index("leo")])
+        self.consumers.take_all(events, fetches, saw[:, ROUND_ROW.index("leo")])
         self.consumers.prune(self.epoch, floor)
-        self.answers = answers_in(batch, self.answers)
-        yield "commit_latency", self.commit_rows()
+        self.answers = np.concatenate([self.answers, answers_in(events, self.out.clients)])
+        self.tell_commits()
         still = g.open[: g.filled[N_OPEN], O_ACK_SEQ]
-        self.answers = self.answers.filter(pc.is_in(self.answers.column("seq"), pa.array(still)))
+        self.answers = self.answers[np.isin(self.answers[:, ANSWER_ROW.index("seq")], still)]
 
-    def commit_rows(self) -> pa.Table:
-        """`commit_latency`."""
+    def tell_commits(self) -> None:
+        """Rows of `commit_latency`."""
         rows = self.purgatory.commits[: self.purgatory.filled[N_COMMIT]]
-        if not len(rows):
-            return empty("commit_latency")
-        at = places(rows, COMMIT_ROW)
-        columns = commit_columns(at, self.answers)
-        self.add_checks(commit_checks(at, self.answers))
-        isr = self.lists(at["isr"])
-        columns |= {
-            "broker_id": self.ids(at["broker"]),
-            "last_replica_id": self.ids(at["replica"]),
-            "isr": isr,
-            "isr_size": pc.list_value_length(isr),
-        }
-        return self.rows_table("commit_latency", rows, columns)
+        if len(rows):
+            answers = answers_to(rows[:, O_ACK_SEQ], self.answers)
+            self.add_checks(commit_checks(rows, answers))
+            named = self.named(rows, COMMIT_ROW, "broker", "replica")
+            named[:, O_ISR] = self.sets(rows[:, O_ISR])
+            self.out.add("commit_latency", self.key, named, answers)
 
-    def finish(self) -> Iterator[tuple[str, pa.Table]]:
+    def finish(self) -> None:
         """What is known only at the end."""
-        if self.answers is not None:
-            self.purgatory = with_room(self.purgatory, len(self.brokers), 0)
-            release_all(self.purgatory, NONE)
-            yield "commit_latency", self.commit_rows()
+        self.purgatory = with_room(self.purgatory, len(self.brokers), 0)
+        release_all(self.purgatory, NONE)
+        self.tell_commits()
         self.settle()
         self.story.isr, self.story.profile = self.isr.rows, self.profile
         lost = [(found, incident(self.key, found, self.story)) for found in self.findings if found.matters]
         incidents = [row for _, row in lost]
-        yield "isr_timeline", self.table("isr_timeline", self.isr.rows)
-        yield "isr_flaps", self.table("isr_flaps", self.isr.flaps)
-        yield "leadership_timeline", self.table("leadership_timeline", self.leaderships)
-        yield "data_loss_incidents", self.table("data_loss_incidents", incidents)
+        self.out.add_rows("isr_timeline", self.key, self.isr.rows)
+        self.out.add_rows("isr_flaps", self.key, self.isr.flaps)
+        self.out.add_rows("leadership_timeline", self.key, self.leaderships)
+        self.out.add_rows("data_loss_incidents", self.key, incidents)
         divergences = self.final.divergences(self.state, self.brokers, self.led, elections(self.leaderships))
-        yield "replica_divergences", self.table("replica_divergences", list(divergences))
+        self.out.add_rows("replica_divergences", self.key, list(divergences))
         now = spans_of(self.state, self.led) if self.led >= 0 else []
         effects = self.consumers.finish([(found, row["incident_id"]) for found, row in lost], now)
-        yield "consumer_effects", self.table("consumer_effects", effects)
+        self.out.add_rows("consumer_effects", self.key, effects)
         risks = self.risk.finish(incidents, produced=self.ledger.produced)
-        yield "partition_risk", self.table("partition_risk", risks)
-        yield "state_transitions", self.table("state_transitions", self.machines.moves)
-        yield "follower_states", self.table("follower_states", self.followers.moves)
+        self.out.add_rows("partition_risk", self.key, risks)
+        self.out.add_rows("state_transitions", self.key, self.machines.moves)
+        self.out.add_rows("follower_states", self.key, self.followers.moves)
         checks = [*election_checks(self.story.decisions), *self.machines.checks()]
         checks += stated_checks(self.machines.moves, self.stated)
         self.checks.update({row["check"]: row for row in checks})
-        yield "conformance", self.table("conformance", [self.checks[name] for name in sorted(self.checks)])
+        self.out.add_rows("conformance", self.key, [self.checks[name] for name in sorted(self.checks)])
 
     def settle(self) -> None:
         """The last leader's log as dumped at the end decides what survived; the replay only follows what was told."""
@@ -384,77 +389,30 @@ class PartitionReplay:
             untold = {"seq": self.last_seq, "ts": None, "election": None, "leader_id": None, "leader_epoch": epoch}
             self.findings.append(Finding(log, untold, heir, lost, self.ledger.about(lost), stated=True))
 
-    def ids(self, indices: Ints) -> pa.Array:
-        """Dense indices back to broker ids, NONE as null."""
-        lookup = np.array([*self.brokers, -1], np.int32)
-        return pa.array(lookup[indices], pa.int32(), mask=indices < 0)
+    def named(self, rows: Ints, names: tuple[str, ...], *brokers: str) -> Ints:
+        """A kernel matrix of columns `names` with ids in the columns `brokers`, NONE where there is none."""
+        out = rows.copy()
+        lookup = np.array([*self.brokers, NONE, NONE], np.int64)  # NONE and UNSET are the last places
+        at = [names.index(name) for name in brokers]
+        out[:, at] = lookup[rows[:, at]]
+        return out
 
-    def lists(self, masks: Ints) -> pa.Array:
-        """Bit masks as sorted lists of broker ids, UNSET as null."""
+    def sets(self, masks: Ints) -> Ints:
+        """Bit masks as codes of the output's sets of broker ids, UNSET as NONE."""
         each, place = np.unique(masks, return_inverse=True)
-        found = [
-            None if mask == UNSET else sorted(b for k, b in enumerate(self.brokers) if int(mask) & (1 << k))
-            for mask in each.tolist()
-        ]
-        return pa.array(found, pa.list_(pa.int32())).take(pa.array(place))
+        members = [self.members(mask) for mask in each.tolist()]
+        codes = [NONE if ids is None else self.out.sets.code_of(tuple(ids)) for ids in members]
+        return np.array(codes, np.int64)[place]
 
-    def rows_table(self, name: str, rows: Ints, columns: dict[str, pa.Array]) -> pa.Table:
-        """Columns as a table of the schema, the key filled in."""
-        schema = schema_of(name)
-        if not len(rows):
-            return empty(name)
-        arrays = []
-        for field in schema:
-            if field.name in columns:
-                arrays.append(columns[field.name].cast(field.type))
-            else:
-                arrays.append(pa.repeat(pa.scalar(self.key[field.name], field.type), len(rows)))
-        return pa.Table.from_arrays(arrays, schema=schema)
+    def members(self, mask: int) -> list[int] | None:
+        """The broker ids of a bit mask, sorted; UNSET as null."""
+        return None if mask == UNSET else sorted(b for k, b in enumerate(self.brokers) if mask & (1 << k))
 
-    def table(self, name: str, rows: list[dict[str, Any]]) -> pa.Table:
-        """Rows as a table of the schema, the key filled in."""
-        if not rows:
-            return empty(name)
-        return pa.Table.from_pylist([{**self.key, **row} for row in rows], schema=schema_of(name))
-
-    def leo_rows(self, rows: Ints) -> pa.Table:
-        """`leo_timeline`."""
-        at = places(rows, c.LEO_ROW)
-        return self.rows_table("leo_timeline", rows, {
-            "seq": pa.array(at["seq"]),
-            "ts": stamps(at["ts"]),
-            "broker_id": self.ids(at["broker"]),
-            "observer": words(at["observer"], ("local", "leader")),
-            "leader_epoch": offsets(at["epoch"]),
-            "leo_before": pa.array(at["before"], mask=at["before"] == UNSET),
-            "leo": pa.array(at["leo"]),
-            "step": words(at["step"], c.STEPS),
-            "cause": words(at["kind"], EVENT_KINDS),
-            "evidence": words(at["evidence"], EVIDENCE),
-        })  # fmt: skip
-
-    def hw_rows(self, rows: Ints) -> pa.Table:
-        """`hw_timeline`; a move of a broker without a role is told of once it has one."""
-        at = places(rows[rows[:, c.HW_ROW.index("role")] != ROLE_NONE], c.HW_ROW)
-        return self.rows_table("hw_timeline", at["seq"], {
-            "seq": pa.array(at["seq"]),
-            "ts": stamps(at["ts"]),
-            "broker_id": self.ids(at["broker"]),
-            "role": words(at["role"], ("none", "follower", "leader")),
-            "leader_epoch": offsets(at["epoch"]),
-            "hw_before": pa.array(at["before"]),
-            "hw": pa.array(at["hw"]),
-            "step": words(at["step"], c.STEPS),
-            "cause": words(at["kind"], EVENT_KINDS),
-            "cause_broker_id": self.ids(at["cause"]),
-            "evidence": words(at["evidence"], EVIDENCE),
-        })  # fmt: skip
-
-    def add_isr_rows(self, batch: pa.Table, told: list[dict[str, Any]], rows: Ints, moves: Ints) -> None:
+    def add_isr_rows(self, events: Events, told: list[dict[str, Any]], rows: Ints, moves: Ints) -> None:
         """Rows of `isr_timeline`: kept to the end, for what becomes of a request is known later."""
         at = places(rows, c.ISR_ROW)
-        ids, isr, before = (self.ids(at["leader"]), self.lists(at["isr"]), self.lists(at["isr_before"]))
-        leaders, isrs, befores = ids.to_pylist(), isr.to_pylist(), before.to_pylist()
+        leaders = [self.brokers[b] if b >= 0 else None for b in at["leader"].tolist()]
+        isrs, befores = ([self.members(mask) for mask in at[name].tolist()] for name in ("isr", "isr_before"))
         found = []
         for k, (seq, ts, epoch, partition_epoch, state, under, evidence) in enumerate(
             zip(*(at[n].tolist() for n in ISR_NUMBERS), strict=True)
@@ -478,33 +436,7 @@ class PartitionReplay:
                     "evidence": EVIDENCE[evidence],
                 }
             )
-        self.isr.add(batch, told, found, moves_of(moves, self.brokers), int(self.state.cluster[LAG_US]))
-
-    def cut_rows(self, rows: Ints) -> pa.Table:
-        """`log_truncations`."""
-        if not len(rows):
-            return empty("log_truncations")
-        at = places(rows, c.CUT_ROW)
-        return self.rows_table("log_truncations", rows, {
-            "seq": pa.array(at["seq"]),
-            "ts": stamps(at["ts"]),
-            "broker_id": self.ids(at["broker"]),
-            "leader_epoch": offsets(at["epoch"]),
-            "leo_before": pa.array(at["before"]),
-            "leo_after": pa.array(at["after"]),
-            "hw_before": pa.array(at["hw_before"]),
-            "records_removed": pa.array(at["before"] - at["after"]),
-            "cause": words(at["cause"], c.CAUSES),
-            "evidence": words(at["evidence"], EVIDENCE),
-        })  # fmt: skip
-
-    def start_rows(self, changes: list[dict[str, Any]], rows: Ints) -> pa.Table:
-        """`log_start_timeline`; why a log was shortened stands in the broker's own line."""
-        if not len(rows):
-            return empty("log_start_timeline")
-        reasons = {row["seq"]: row["cause"] for row in changes}
-        columns = start_columns(rows, reasons) | {"broker_id": self.ids(places(rows, c.START_ROW)["broker"])}
-        return self.rows_table("log_start_timeline", rows, columns)
+        self.isr.add(events, told, found, moves_of(moves, self.brokers), int(self.state.cluster[LAG_US]))
 
     def passed_through(self, rows: Ints, moves: Ints) -> Ints:
         """Checks, those of HW lines equal where the engine's HW took that value by itself, then or a little before.
@@ -551,28 +483,21 @@ class PartitionReplay:
                 entry["note"] = f"broker {broker}: computed {computed}, stated {stated}"
 
 
-@cache
-def schema_of(name: str) -> pa.Schema:
-    """A replay table's Arrow schema; null where the key is not yet known is left to the writer."""
-    return TABLES[name].arrow_schema
-
-
-@cache
-def empty(name: str) -> pa.Table:
-    """No rows of a table."""
-    return schema_of(name).empty_table()
-
-
-def rare_events(batch: pa.Table, events: Ints) -> Rare:
-    """All but requests and what brokers state of their offsets, by kind: few, whatever the batch."""
-    kind = events[:, c.E_KIND]
-    told = ~np.isin(kind, FREQUENT_KINDS)
-    stated = np.flatnonzero(kind == c.OBSERVATION)
+def is_rare(batch: Batch) -> Flags:
+    """All but requests and what brokers state of their offsets: few, whatever the batch."""
+    kinds = batch.events.kinds
+    told = ~np.isin(kinds, FREQUENT_KINDS)
+    stated = np.flatnonzero(kinds == c.OBSERVATION)
     if len(stated):
-        telling = pc.is_in(batch.column("cause").take(stated), pa.array([STATED, c.STORAGE_FAILED]))
+        telling = pc.is_in(batch.table.column("cause").take(stated), pa.array([STATED, c.STORAGE_FAILED]))
         told[stated] = telling.to_numpy()
+    return told
+
+
+def rare_events(events: Events) -> Rare:
+    """The rare events, by kind."""
     out: Rare = defaultdict(list)
-    for row in batch.take(np.flatnonzero(told)).to_pylist():
+    for row in events.among(is_rare).rows:
         out[row["kind"]].append(row)
     return out
 
@@ -583,8 +508,13 @@ def in_turn(rare: Rare, kinds: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def replay_partition(key: dict[str, Any], batches: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
-    """Replay one partition's events, given in seq order, batch by batch -> (table name, rows)."""
-    replay = PartitionReplay(key)
+    """Replay one partition's events, given in seq order, batch by batch -> (table, rows), each table at least once."""
+    out = Output()
+    replay = PartitionReplay(key, out)
+    for table in REPLAY_TABLES:
+        yield table.name, empty(table.name)
     for batch in batches:
-        yield from replay.feed(batch)
-    yield from replay.finish()
+        replay.feed(Batch(batch).events)
+        yield from out.tables()
+    replay.finish()
+    yield from out.tables()

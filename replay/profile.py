@@ -8,6 +8,7 @@ versions.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import NamedTuple
 
 Version = tuple[int, int, int]
@@ -128,6 +129,7 @@ def default_lag_ms(version: str | None) -> int:
     return 30_000 if (parse_version(version) or LATEST) >= (2, 5, 0) else 10_000
 
 
+@cache
 def profile_named(version: str | None, protocol: str | None) -> Profile:
     """The switches as a recording names them; the newest version's where it names none."""
     return profile_of(parse_version(version) or LATEST, parse_protocol(protocol))

@@ -25,6 +25,8 @@ from pipelines.delta_io import Warehouse
 from pipelines.packed import table_rows
 from pipelines.staging import stage
 from replay import kernel, partition
+from replay.events import Batch
+from replay.output import Output
 from replay.partition import PartitionReplay
 from schemas.model import PARTITION_KEY
 from schemas.tables import REPLAY_TABLES
@@ -40,7 +42,8 @@ MILLION = 1_000_000
 def fold_alone(events: pa.Table, rows: int = 20_000) -> tuple[float, float]:
     """CPU seconds of one partition's replay in this process, Arrow batches to Arrow rows; of them in the kernel."""
     key = {column.name: events.column(column.name)[0].as_py() for column in PARTITION_KEY}
-    replayed = PartitionReplay(key)
+    out = Output()
+    replayed = PartitionReplay(key, out)
     inside = 0.0
 
     def timed(*arguments: Any) -> Any:
@@ -53,9 +56,11 @@ def fold_alone(events: pa.Table, rows: int = 20_000) -> tuple[float, float]:
     start = time.process_time()
     with patch.object(partition, "fold", timed):
         for first in range(0, len(events), rows):
-            for _ in replayed.feed(events.slice(first, rows)):
+            replayed.feed(Batch(events.slice(first, rows)).events)
+            for _ in out.tables():
                 pass
-        for _ in replayed.finish():
+        replayed.finish()
+        for _ in out.tables():
             pass
     return time.process_time() - start, inside
 

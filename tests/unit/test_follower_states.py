@@ -7,7 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from replay.events import Batch
 from replay.follower_states import COLUMNS, FollowerStates
+from schemas.events import REPLICATION_EVENTS
 from schemas.tables import TABLES
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -27,13 +29,14 @@ def event(kind: str, **fields: Any) -> dict[str, Any]:
     }
 
 
+SCHEMA = pa.schema([REPLICATION_EVENTS.arrow_schema.field(name) for name in COLUMNS])
 BECOMES = event("role_change", role="follower")
 
 
 def moves(*events: dict[str, Any], truncate_on_fetch: bool = True) -> list[dict[str, Any]]:
     rows = [{**e, "seq": n, "ts": START + timedelta(milliseconds=n)} for n, e in enumerate(events)]
     states = FollowerStates()
-    states.take_all(pa.Table.from_pylist(rows[::-1]), truncate_on_fetch=truncate_on_fetch)
+    states.take_all(Batch(pa.Table.from_pylist(rows, schema=SCHEMA)).events, truncate_on_fetch=truncate_on_fetch)
     return states.moves
 
 

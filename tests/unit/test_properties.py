@@ -19,6 +19,7 @@ from without_spark import tables_of
 from replay import encoding as c
 from replay import kernel
 from replay.encode import brokers_of, encode
+from replay.events import Batch
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING
 from replay.profile import profile_named
 from replay.rows import Row
@@ -134,10 +135,10 @@ def test_missing_lines_may_hide_losses_and_never_make_one(
 @given(clusters)
 def test_invariants_hold_after_every_event(cluster: Cluster) -> None:
     events = events_of(cluster.rows, cluster.min_isr)
-    brokers = brokers_of(events)
+    brokers = brokers_of(Batch(events).events)
     profile = profile_named("4.1.0", None)
     state = new_state(len(brokers), min_isr=cluster.min_isr, lag_us=LAG_MS * 1000)
-    for event in encode(events, brokers):
+    for event in encode(Batch(events).events, brokers):
         before = copied(state)
         assert kernel.apply(state, profile, event) != kernel.BROKEN
         for b in range(len(brokers)):
@@ -180,9 +181,9 @@ def test_logs_match_below_the_hw_of_the_leader_of_clean_elections(cluster: Clust
     unclean = any(row.get("leader_recovery_state") == 1 for row in cluster.rows)
     assume(not unclean and not cluster.truth.lost)
     events = events_of(cluster.rows, cluster.min_isr)
-    brokers = brokers_of(events)
+    brokers = brokers_of(Batch(events).events)
     state = new_state(len(brokers), min_isr=cluster.min_isr, lag_us=LAG_MS * 1000)
-    for event in encode(events, brokers):
+    for event in encode(Batch(events).events, brokers):
         kernel.apply(state, profile_named("4.1.0", None), event)
     leader = max((b for b in range(len(brokers)) if state.role[b] == ROLE_LEADER), key=lambda b: state.epoch[b])
     hw = int(state.hw[leader])
