@@ -6,14 +6,14 @@ import gzip
 import json
 import random
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
-from whole_run import DERIVED, NAME, rows, run, without
+from whole_run import DERIVED, NAME, STAGES, rows, run, without
 from without_spark import events_of, tables_of
 
 from pipelines.recording import discover
@@ -71,6 +71,21 @@ def test_a_good_recording_breaks_no_expectation(first: Run) -> None:
     assert first.validation is not None
     assert first.validation.errors == 0
     assert Path(first.validation.docs_path.removeprefix("file://")).exists()
+
+
+def test_the_demo_tells_what_its_clients_lost_and_breaks_no_expectation(
+    spark: SparkSession, recordings: Path, tmp_path: Path
+) -> None:
+    done = run(spark, recordings / "unclean-election", tmp_path, STAGES)
+    truth = json.loads(gzip.decompress((recordings / "unclean-election.truth" / "brokers.json.gz").read_bytes()))
+    lost: Counter[str] = Counter()
+    for partition in truth["partitions"].values():
+        for span in partition["lost_slot"]:
+            lost.update(span["acks"])
+    found = done.warehouse.read("data_loss_incidents", NAME).agg(F.sum("acked_all"), F.sum("acked_one")).collect()
+    assert (*found[0],) == (lost["all"], lost["1"])
+    assert done.validation is not None
+    assert done.validation.errors == 0
 
 
 def test_the_run_says_which_table_versions_belong_together(first: Run) -> None:
