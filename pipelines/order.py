@@ -81,8 +81,10 @@ def order(
     tasks = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     buckets = bucket_count(cluster.facts, tasks)
     tasks = min(tasks, buckets)
-    wanted = facts.drop(*UNREAD).where(~F.col("kind").isin(*UNORDERED_KINDS)).where(
-        (F.col("kind") != "hw_update") | (F.col("name") == "leader")
+    wanted = (
+        facts.drop(*UNREAD)
+        .where(~F.col("kind").isin(*UNORDERED_KINDS))
+        .where((F.col("kind") != "hw_update") | (F.col("name") == "leader"))
     )
     wanted = wanted.where((F.col("kind") == "fetch") | F.col("partition").isNotNull())
     named = F.coalesce(F.col("topic"), *topic_names(cluster), F.col("topic_id"))
@@ -126,11 +128,10 @@ def by_session(batches: Iterable[pa.RecordBatch], buckets: int) -> Iterator[pa.R
     for table in gathered((pa.Table.from_batches([one]) for one in batches), ROWS_AT_ONCE):
         fetches = table.filter(pc.is_valid(table["session"]))
         others = known_partitions(table.filter(pc.is_null(table["session"])).drop_columns("session"))
-        rows = [(number, None, rows) for number, rows in streams_by(numbers(fetches["session"]), fetches)]
-        rows += [(number, number, rows) for number, rows in streams_by(bucket_of(others, buckets), others)]
-        columns = zip(*rows, strict=True)
-        if rows:
-            yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, BY_SESSION, strict=True)], schema=BY_SESSION)
+        sessions = streams_by(numbers(fetches["session"]), fetches)
+        rows: list[tuple[int, int | None, bytes]] = [(k, None, one) for k, one in sessions]
+        rows += [(k, k, one) for k, one in streams_by(bucket_of(others, buckets), others)]
+        yield pa.RecordBatch.from_pylist([dict(zip(BY_SESSION.names, row, strict=True)) for row in rows], BY_SESSION)
 
 
 def known_partitions(rows: pa.Table) -> pa.Table:
@@ -271,10 +272,10 @@ def order_partitions(batches: Iterable[pa.RecordBatch], cluster: Cluster) -> Ite
     """A bucket's partitions, one after the other. Each has a copy of its facts, which its order lets go."""
     facts = joined(stream for batch in batches for stream in batch["rows"]).combine_chunks()
     topics = facts["topic"].combine_chunks().dictionary_encode()
-    names, partitions = topics.indices.to_numpy(), numbers(facts["partition"])
-    order = np.lexsort((partitions, names))
-    bounds = np.flatnonzero(np.diff(names[order], prepend=-1, append=-1) | np.diff(partitions[order], prepend=-1, append=-1))
-    waiting = [facts.take(order[first:stop]) for first, stop in pairwise(bounds.tolist())]
+    place = np.stack([topics.indices.to_numpy(), numbers(facts["partition"])])
+    order = np.lexsort(place)
+    changes = np.any(np.diff(place[:, order], prepend=-1, append=-1), axis=0)
+    waiting = [facts.take(order[first:stop]) for first, stop in pairwise(np.flatnonzero(changes).tolist())]
     del facts
     while waiting:
         key = tuple(waiting[-1].column(name)[0] for name in ("topic", "partition"))
