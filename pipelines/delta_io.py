@@ -170,10 +170,13 @@ class Warehouse:
 
         self._commit("facts", write)
 
-    def replace(self, table_name: str, frame: DataFrame, recording_id: str) -> None:
-        """Put these rows in the place of the recording's rows; TableContractError if they are another recording's."""
+    def replace(self, table_name: str, frame: DataFrame, recording_id: str, *, arranged: bool = False) -> None:
+        """Put these rows in the place of the recording's rows; TableContractError if they are another recording's.
+
+        `arranged`: they come in as few tasks as there shall be files, and in each in order.
+        """
         self.ensure(table_name)
-        rows = self._arranged(table_name, frame)
+        rows = self._columns(table_name, frame) if arranged else self._arranged(table_name, frame)
         only = f"recording_id = {sql_string(recording_id)}"
 
         def write() -> None:
@@ -232,6 +235,14 @@ class Warehouse:
 
     def _arranged(self, table_name: str, frame: DataFrame, order: tuple[str, ...] | None = None) -> DataFrame:
         """Exactly the table's columns, in few files, rows of a file in a fixed order."""
+        rows = self._columns(table_name, frame)
+        files = -(-estimated_bytes(rows) // FILE_BYTES)
+        # A narrow coalesce instead of a shuffle: a large frame keeps the partitions it has.
+        rows = rows.coalesce(max(1, files)) if files < self.spark.sparkContext.defaultParallelism else rows
+        return rows.sortWithinPartitions(*(order or row_key(TABLES[table_name])))
+
+    def _columns(self, table_name: str, frame: DataFrame) -> DataFrame:
+        """Exactly the table's columns."""
         table = TABLES[table_name]
         types = {f.name: f.dataType for f in frame.schema}
         missing = [column.name for column in table.columns if column.name not in types]
@@ -242,11 +253,7 @@ class Warehouse:
             F.col(f.name) if types[f.name] == f.dataType else F.col(f.name).cast(f.dataType).alias(f.name)
             for f in spark_schema(table)
         ]
-        rows = frame.select(columns)
-        files = -(-estimated_bytes(rows) // FILE_BYTES)
-        # A narrow coalesce instead of a shuffle: a large frame keeps the partitions it has.
-        rows = rows.coalesce(max(1, files)) if files < self.spark.sparkContext.defaultParallelism else rows
-        return rows.sortWithinPartitions(*(order or row_key(table)))
+        return frame.select(columns)
 
     def _commit(self, table_name: str, action: Callable[[], object]) -> None:
         """Do it; again if another run's commit came between; contract violations as one plain error."""

@@ -12,31 +12,44 @@ from collections import defaultdict
 from collections.abc import Iterator  # noqa: TC003 - Spark reads the annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from pipelines.buckets import ROWS_AT_ONCE, bucket_count, bucket_of, divided, gathered, joined, streams_by
 from pipelines.coverage import coverage_of, source_of_fact
-from pipelines.spark_schemas import spark_ddl, spark_type
+from pipelines.spark_schemas import spark_ddl
 from pipelines.workers import settle
 from replay.blocks import EVENT_SCHEMA
+from replay.columns import numbers
 from replay.coverage import SERVER_LOG
 from replay.missing_lines import MissingLines
 from replay.order import ordered
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING, PartitionFacts
 from replay.rows import METADATA_TOPIC, Row, rows_of_facts
-from replay.sessions import SESSION_SCHEMA, rebuild_sessions
+from replay.sessions import rebuild_sessions
 from replay.spine import micros
 from replay.standstill import AWAKE_US, STANDSTILL_US
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from pyspark.sql import Column, GroupedData
+
 NAMING_KINDS = ("topic_change", "role_change", "leader_and_isr")  # facts that may state a topic's name and id
 CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle")
+# Columns of the facts that neither sessions nor the order read.
+UNREAD = (
+    "recording_id", "api_key", "api_version", "transactional_id", "replica_epoch", "producer_id", "producer_epoch",
+    "base_sequence", "is_control", "is_transactional",
+)  # fmt: skip
+EVENTS_AT_ONCE = 20_000  # so many events go back to Spark at once, at least: those of small partitions together
 UNORDERED_KINDS = ("api", "leo_update")  # statements that neither the order nor its checks need
 
 
@@ -55,6 +68,7 @@ class Cluster:
     settings: dict[str, int | None]
     inter_broker_protocol: str | None = None
     missing: MissingLines = field(default_factory=MissingLines)
+    facts: int = 0  # how many there are
 
 
 def order(
@@ -64,26 +78,30 @@ def order(
 
     `missing`: where its logs are known to miss lines; None: found out here.
     """
-    del spark
     cluster = cluster_of(facts, settings, coverage_of(facts).missing if missing is None else missing)
-    wanted = facts.where(~F.col("kind").isin(*UNORDERED_KINDS)).where(
-        (F.col("kind") != "hw_update") | (F.col("name") == "leader")
+    tasks = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    buckets = bucket_count(cluster.facts, tasks)
+    tasks = min(tasks, buckets)
+    wanted = (
+        facts.drop(*UNREAD)
+        .where(~F.col("kind").isin(*UNORDERED_KINDS))
+        .where((F.col("kind") != "hw_update") | (F.col("name") == "leader"))
     )
-    fetches = rebuilt(wanted.where(F.col("kind") == "fetch"))
-    others = wanted.where((F.col("kind") != "fetch") & F.col("partition").isNotNull())
-    columns = [F.lit(None).cast(spark_type(field.type)).alias(field.name) for field in SESSION_SCHEMA]
-    names = {field.name for field in SESSION_SCHEMA}
-    absent = [column for field, column in zip(SESSION_SCHEMA, columns, strict=True) if field.name not in others.columns]
-    everything = others.select(*[c for c in others.columns if c in names], *absent).unionByName(fetches)
+    wanted = wanted.where((F.col("kind") == "fetch") | F.col("partition").isNotNull())
     named = F.coalesce(F.col("topic"), *topic_names(cluster), F.col("topic_id"))
-    return (
-        everything.withColumn("topic", named)
-        .where(~F.col("topic").isin(*METADATA_TOPIC))
-        .groupBy("topic", "partition")
-        .applyInArrow(ordering(cluster), spark_ddl(WITH_RECORDING))
-    )
+    sent = wanted.withColumn("topic", named).withColumn("session", F.pmod(session_of_fetch(), F.lit(buckets)))
+    packed = sent.mapInArrow(partial(by_session, buckets=buckets), spark_ddl(BY_SESSION))
+    rebuilt = by_number(packed, "session", tasks).applyInArrow(rebuilding(buckets), spark_ddl(BY_PARTITION))
+    return by_number(rebuilt, "bucket", tasks).applyInArrow(ordering(cluster), spark_ddl(WITH_RECORDING))
 
 
+def by_number(frame: DataFrame, name: str, tasks: int) -> GroupedData:
+    """Rows grouped by a number from 0, dealt out to the tasks in turns."""
+    return frame.repartitionById(tasks, F.pmod(name, F.lit(tasks))).groupBy(name)
+
+
+BY_PARTITION = pa.schema([pa.field("bucket", pa.int32()), pa.field("rows", pa.binary())])
+BY_SESSION = pa.schema([pa.field("session", pa.int32()), *BY_PARTITION])  # no bucket: fetches to be rebuilt
 WITH_RECORDING = pa.schema([pa.field("recording_id", pa.string()), *EVENT_SCHEMA])
 
 
@@ -95,28 +113,63 @@ def topic_names(cluster: Cluster) -> list[Any]:
     return [F.create_map(*pairs)[F.col("topic_id")]]
 
 
-def rebuilt(fetches: DataFrame) -> DataFrame:
-    """Fetch facts, completed from their sessions. A fetch without a session stands alone, by connection."""
+def session_of_fetch() -> Column:
+    """A number of a fetch's session, its broker's; of one without a session, which stands alone, its connection's.
+
+    Null for facts of other kinds.
+    """
     opened = F.when(F.col("session_epoch") == 0, F.coalesce("response_session_id", F.lit(0))).otherwise(F.lit(0))
     session = F.when(F.col("session_epoch") > 0, F.coalesce("session_id", F.lit(0))).otherwise(opened)
     alone = F.when(session == 0, F.col("connection")).otherwise(F.lit(""))
-    sessions = fetches.groupBy("broker_id", session.alias("session"), alone.alias("alone"))
-    return sessions.applyInArrow(rebuild_group, spark_ddl(SESSION_SCHEMA))
+    return F.when(F.col("kind") == "fetch", F.hash("broker_id", session, alone))
 
 
-def rebuild_group(table: pa.Table) -> pa.Table:
-    """One session's facts, completed."""
-    return rebuild_sessions(table.select([name for name in SESSION_SCHEMA.names if name in table.column_names]))
+def by_session(batches: Iterable[pa.RecordBatch], buckets: int) -> Iterator[pa.RecordBatch]:
+    """Facts -> fetches by session (`BY_SESSION`), and all others by partition, for they need no session."""
+    for table in gathered((pa.Table.from_batches([one]) for one in batches), ROWS_AT_ONCE):
+        fetches = table.filter(pc.is_valid(table["session"]))
+        others = known_partitions(table.filter(pc.is_null(table["session"])).drop_columns("session"))
+        sessions = streams_by(numbers(fetches["session"]), fetches)
+        rows: list[tuple[int, int | None, bytes]] = [(k, None, one) for k, one in sessions]
+        rows += [(k, k, one) for k, one in streams_by(bucket_of(others, buckets), others)]
+        yield pa.RecordBatch.from_pylist([dict(zip(BY_SESSION.names, row, strict=True)) for row in rows], BY_SESSION)
+
+
+def known_partitions(rows: pa.Table) -> pa.Table:
+    """Those of topics that are known by name or id, without the metadata log."""
+    others = pc.invert(pc.is_in(rows["topic"], pa.array(METADATA_TOPIC)))
+    return rows.filter(pc.and_(pc.is_valid(rows["topic"]), others))
+
+
+def rebuilding(buckets: int) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """What Spark calls for sessions: fetches leave completed, by partition; what is by partition passes."""
+
+    def batches_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found: list[pa.Scalar] = []
+        for batch in batches:
+            through = pc.is_valid(batch["bucket"])
+            yield batch.filter(through).select(BY_PARTITION.names)
+            found += batch.filter(pc.invert(through))["rows"]
+        if found:
+            fetches = joined(found)
+            del found
+            for _, mine in divided(numbers(fetches["broker_id"]), fetches):
+                rows = known_partitions(rebuild_sessions(mine))
+                told = dict(streams_by(bucket_of(rows, buckets), rows))
+                yield pa.RecordBatch.from_pydict({"bucket": [*told], "rows": [*told.values()]}, schema=BY_PARTITION)
+
+    return batches_of
 
 
 def cluster_of(facts: DataFrame, settings: Mapping[str, Any], missing: MissingLines) -> Cluster:
     """Collect what holds for the whole cluster: a few hundred rows, whatever the recording's size."""
-    recording = facts.select("recording_id").head()
+    recording = facts.agg(F.max("recording_id").alias("recording_id"), F.count(F.lit(1)).alias("facts")).head()
     config: Mapping[str, Any] = settings.get("broker_config") or {}
     standstills = standstills_of_brokers(facts)
     topics, created = incarnations(names_of_topics(facts).toArrow().to_pylist())
     return Cluster(
-        recording_id=recording.recording_id if recording else "",
+        recording_id=(recording.recording_id if recording else None) or "",
+        facts=recording.facts if recording else 0,
         rows=cluster_rows(facts.where(F.col("kind").isin(*CLUSTER_KINDS, "topic_change")).toArrow()),
         topics=topics,
         created=created,
@@ -207,14 +260,28 @@ def connection_ends(facts: DataFrame, standstills: dict[int, list[tuple[int, int
 
 
 def ordering(cluster: Cluster) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """What Spark calls for each partition; by its annotations Spark knows that it takes and gives batch by batch."""
+    """What Spark calls for each bucket; by its annotations Spark knows that it takes and gives batch by batch."""
 
-    def batches_of(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for table in order_pieces(key, batches, cluster):
+    def batches_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in gathered(order_partitions(batches, cluster), EVENTS_AT_ONCE):
             yield from table.combine_chunks().to_batches()
         settle("order")
 
     return batches_of
+
+
+def order_partitions(batches: Iterable[pa.RecordBatch], cluster: Cluster) -> Iterator[pa.Table]:
+    """A bucket's partitions, one after the other. Each has a copy of its facts, which its order lets go."""
+    facts = joined(stream for batch in batches for stream in batch["rows"]).combine_chunks()
+    topics = facts["topic"].combine_chunks().dictionary_encode()
+    place = np.stack([topics.indices.to_numpy(), numbers(facts["partition"])])
+    order = np.lexsort(place)
+    changes = np.any(np.diff(place[:, order], prepend=-1, append=-1), axis=0)
+    waiting = [facts.take(order[first:stop]) for first, stop in pairwise(np.flatnonzero(changes).tolist())]
+    del facts
+    while waiting:
+        key = tuple(waiting[-1].column(name)[0] for name in ("topic", "partition"))
+        yield from order_pieces(key, iter(waiting.pop().to_batches()), cluster)
 
 
 def order_group(key: tuple[Any, ...], table: pa.Table, cluster: Cluster) -> pa.Table:

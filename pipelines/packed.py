@@ -26,19 +26,30 @@ COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 def packed(kept: defaultdict[str, list[pa.Table]]) -> Iterator[pa.RecordBatch]:
     """What was kept of each table, as one row with a stream of its rows; nothing is kept then."""
     for name in sorted(kept):
-        out = pa.BufferOutputStream()
-        rows = pa.concat_tables(kept.pop(name)).combine_chunks()
-        with pa.ipc.new_stream(out, rows.schema, options=COMPRESSED) as stream:
-            stream.write_table(rows)
-        yield pa.RecordBatch.from_pydict({"output": [name], "rows": [out.getvalue().to_pybytes()]}, schema=STREAM)
+        rows = stream_of(pa.concat_tables(kept.pop(name)))
+        yield pa.RecordBatch.from_pydict({"output": [name], "rows": [rows]}, schema=STREAM)
+
+
+def stream_of(rows: pa.Table) -> bytes:
+    """Rows as one Arrow stream."""
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, rows.schema, options=COMPRESSED) as stream:
+        stream.write_table(rows.combine_chunks())
+    found: bytes = out.getvalue().to_pybytes()
+    return found
+
+
+def rows_of_stream(stream: pa.Scalar) -> pa.Table:
+    """The rows of one stream."""
+    with pa.ipc.open_stream(stream.as_buffer()) as rows:
+        return rows.read_all()
 
 
 def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     """Streams of one table's rows -> the rows."""
     for batch in batches:
         for rows in batch.column("rows"):
-            with pa.ipc.open_stream(rows.as_buffer()) as stream:
-                yield from stream
+            yield from rows_of_stream(rows).to_batches()
 
 
 def table_rows(frame: DataFrame, table_name: str) -> DataFrame:

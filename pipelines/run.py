@@ -141,7 +141,7 @@ def _ingest(run: Run) -> None:
         facts = run.warehouse.read("facts", run.recording_id)
         covered = coverage_of(facts)
         events = order.order(run.spark, facts, run.settings, covered.missing)
-        run.warehouse.replace("replication_events", events, run.recording_id)
+        run.warehouse.replace("replication_events", events, run.recording_id, arranged=True)
         run.warehouse.replace("coverage", covered.table(run.spark, run.recording_id), run.recording_id)
 
 

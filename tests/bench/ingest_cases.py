@@ -96,7 +96,8 @@ def case_order(bench: Bench, events: int) -> list[Line]:
     count = bench.spark.read.parquet(told).count()
 
     def tidemark() -> None:
-        Warehouse(bench.spark, str(bench.fresh("order-out"))).replace("replication_events", ordered(), ID)
+        target = Warehouse(bench.spark, str(bench.fresh("order-out")))
+        target.replace("replication_events", ordered(), ID, arranged=True)
 
     def floor() -> None:
         frame = bench.spark.read.format("delta").load(facts)
