@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BUCKET_ROWS: Final = 50_000  # a bucket costs more to start than so many rows
 MOST_BUCKETS: Final = 64  # per task: streams are the shorter, the more buckets there are
-ROWS_AT_ONCE: Final = 100_000  # so many rows are divided among the buckets together
+ROWS_AT_ONCE: Final = 50_000  # so many rows are divided among the buckets together
 
 
 def bucket_count(rows: int, tasks: int) -> int:

@@ -49,7 +49,7 @@ UNREAD = (
     "recording_id", "api_key", "api_version", "transactional_id", "replica_epoch", "producer_id", "producer_epoch",
     "base_sequence", "is_control", "is_transactional",
 )  # fmt: skip
-EVENTS_AT_ONCE = 20_000  # so many events go back to Spark at once, at least: those of small partitions together
+EVENTS_AT_ONCE = 5_000  # so many events go back to Spark at once, at least: those of small partitions together
 UNORDERED_KINDS = ("api", "leo_update")  # statements that neither the order nor its checks need
 
 

@@ -274,7 +274,7 @@ PARTITIONS_HAVE_ISR = Rule(
     severity="warning",
     reads=("isr_timeline",),
     breaches=f"""
-    SELECT DISTINCT {_PARTITION} FROM {{replication_events}} AS event
+    SELECT event.* FROM (SELECT DISTINCT {_PARTITION} FROM {{replication_events}}) AS event
     LEFT ANTI JOIN {{isr_timeline}} AS line ON {_same_partition("event", "line")} AND line.state = 'committed'""",
 )
 
