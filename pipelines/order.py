@@ -97,7 +97,7 @@ def order(
 
 def by_number(frame: DataFrame, name: str, tasks: int) -> GroupedData:
     """Rows grouped by a number from 0, dealt out to the tasks in turns."""
-    return frame.repartitionById(tasks, F.pmod(name, F.lit(tasks))).groupBy(name)
+    return frame.repartitionById(tasks, name).groupBy(name)
 
 
 BY_PARTITION = pa.schema([pa.field("bucket", pa.int32()), pa.field("rows", pa.binary())])
