@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.packed import rows_of_stream, stream_of
-from replay.columns import numbers
+from replay.columns import numbers, texts
 from replay.rows import used_columns
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ def bucket_count(rows: int, tasks: int) -> int:
 
 def bucket_of(table: pa.Table, buckets: int) -> Ints:
     """For each row the bucket of its topic and partition: partitions of one topic are dealt out in turns."""
-    topics = table.column("topic").combine_chunks().dictionary_encode()
-    named = np.array([zlib.crc32(name.encode()) for name in topics.dictionary.to_pylist()], np.int64)
-    found: Ints = (named[topics.indices.to_numpy()] + numbers(table.column("partition"))) % buckets
+    place, topics = texts(table.column("topic"))
+    named = np.array([zlib.crc32(name.encode()) for name in topics], np.int64)
+    found: Ints = (named[place] + numbers(table.column("partition"))) % buckets
     return found
 
 
@@ -53,11 +53,17 @@ def divided(number: Ints, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     if number.min() == number.max():
         yield int(number[0]), table
         return
-    order = np.argsort(number, kind="stable")
+    order, spans = spans_of(number)
     table = used_columns(table).combine_chunks().take(order)
-    bounds = np.flatnonzero(np.diff(number[order], prepend=number.min() - 1, append=number.max() + 1))
-    for first, stop in pairwise(bounds.tolist()):
+    for first, stop in spans:
         yield int(number[order[first]]), table.slice(first, stop - first)
+
+
+def spans_of(number: Ints) -> tuple[Ints, list[tuple[int, int]]]:
+    """Rows brought into the order of their numbers, which is kept among equal ones, and where each number's stand."""
+    order = np.argsort(number, kind="stable")
+    bounds = np.flatnonzero(np.diff(number[order])) + 1
+    return order, list(pairwise([0, *bounds.tolist(), len(number)]))
 
 
 def joined(streams: Iterable[pa.Scalar]) -> pa.Table:

@@ -13,21 +13,19 @@ from collections.abc import Iterator  # noqa: TC003 - Spark reads the annotation
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from pipelines.buckets import ROWS_AT_ONCE, bucket_count, bucket_of, divided, gathered, joined, streams_by
+from pipelines.buckets import ROWS_AT_ONCE, bucket_count, bucket_of, divided, gathered, joined, spans_of, streams_by
 from pipelines.coverage import coverage_of, source_of_fact
 from pipelines.spark_schemas import spark_ddl
 from pipelines.workers import settle
 from replay.blocks import EVENT_SCHEMA
-from replay.columns import numbers
+from replay.columns import numbers, texts
 from replay.coverage import SERVER_LOG
 from replay.missing_lines import MissingLines
 from replay.order import ordered
@@ -273,26 +271,19 @@ def ordering(cluster: Cluster) -> Callable[..., Iterator[pa.RecordBatch]]:
 def order_partitions(batches: Iterable[pa.RecordBatch], cluster: Cluster) -> Iterator[pa.Table]:
     """A bucket's partitions, one after the other. Each has a copy of its facts, which its order lets go."""
     facts = joined(stream for batch in batches for stream in batch["rows"]).combine_chunks()
-    topics = facts["topic"].combine_chunks().dictionary_encode()
-    place = np.stack([topics.indices.to_numpy(), numbers(facts["partition"])])
-    order = np.lexsort(place)
-    changes = np.any(np.diff(place[:, order], prepend=-1, append=-1), axis=0)
-    waiting = [facts.take(order[first:stop]) for first, stop in pairwise(np.flatnonzero(changes).tolist())]
+    topic, names = texts(facts["topic"])
+    order, spans = spans_of(numbers(facts["partition"]) * len(names) + topic)
+    waiting = [facts.take(order[first:stop]) for first, stop in spans]
     del facts
     while waiting:
-        key = tuple(waiting[-1].column(name)[0] for name in ("topic", "partition"))
-        yield from order_pieces(key, iter(waiting.pop().to_batches()), cluster)
+        topic, partition = (waiting[-1].column(name)[0].as_py() for name in ("topic", "partition"))
+        yield from order_pieces(topic, partition, iter(waiting.pop().to_batches()), cluster)
 
 
-def order_group(key: tuple[Any, ...], table: pa.Table, cluster: Cluster) -> pa.Table:
-    """One topic name and partition, all at once."""
-    return pa.concat_tables(order_pieces(key, table.to_batches(), cluster))
-
-
-def order_pieces(key: tuple[Any, ...], batches: Iterable[pa.RecordBatch], cluster: Cluster) -> Iterator[pa.Table]:
+def order_pieces(topic: str, partition: int, batches: Iterable[pa.RecordBatch], cluster: Cluster) -> Iterator[pa.Table]:
     """One topic name and partition: its incarnations, each ordered on its own; events in pieces as they are taken."""
     with without_cycles():
-        for events in order_incarnations(key[0].as_py(), key[1].as_py(), batches, cluster):
+        for events in order_incarnations(topic, partition, batches, cluster):
             ident = pa.repeat(pa.scalar(cluster.recording_id, pa.string()), len(events))
             yield events.add_column(0, WITH_RECORDING.field(0), ident)
 

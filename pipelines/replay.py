@@ -58,9 +58,8 @@ def replay_partitions(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBa
     kept: defaultdict[str, list[pa.Table]] = defaultdict(list)
     count = 0
     for name, rows in replayed(batches):
-        if len(rows):
-            kept[name].append(rows)
-            count += len(rows)
+        kept[name].append(rows)
+        count += len(rows)
         if count >= ROWS_A_BATCH:
             yield from packed(kept)
             count = 0

@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from pipelines.delta_io import Warehouse
 
 VALIDATED: Final = (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, COVERAGE, REJECTED_LINES)
-KEPT_BYTES: Final = (
-    8 << 20
-)  # up to here a table is kept, in one task: larger ones each pass reads anew, as it needs them
+KEPT_BYTES: Final = 8 << 20  # up to here a table is kept, in one task; of a larger one each pass reads what it needs
 EXAMPLES: Final = 3
 VIEW_PREFIX: Final = "tidemark_validated_"
 INVARIANTS_SUITE: Final = "invariants"
@@ -68,13 +66,14 @@ def check(
     spark: SparkSession, frames: Mapping[str, DataFrame], recording_id: str, run_id: str
 ) -> tuple[list[dict[str, Any]], list[ExpectationSuiteValidationResult]]:
     """Run every rule over these frames: rows of `expectation_results`, and what Great Expectations made of them."""
+    rules = all_rules()
     views = {name: f"{VIEW_PREFIX}{name}" for name in frames}
     kept = {name: _kept(frame) for name, frame in frames.items()}
     for name, frame in kept.items():
         frame.createOrReplaceTempView(views[name])
     try:
-        counts = _counts(spark, [rule for rule in all_rules() if rule.native is None], views)
-        suites = _run_suites(spark, kept, counts, run_id)
+        counts = _counts(spark, [rule for rule in rules if rule.native is None], views)
+        suites = _run_suites(spark, kept, rules, counts, run_id)
         outcomes = {_rule_id(outcome): outcome for suite in suites for outcome in suite.results}
         results = [
             {
@@ -82,7 +81,7 @@ def check(
                 "run_id": run_id,
                 **_result_row(spark, rule, outcomes[rule.id], views, counts),
             }
-            for rule in all_rules()
+            for rule in rules
         ]
     finally:
         for view in views.values():
@@ -135,10 +134,9 @@ def _alike(keyed: list[Rule], views: Mapping[str, str]) -> str:
 
 
 def _run_suites(
-    spark: SparkSession, frames: Mapping[str, DataFrame], counts: Mapping[str, int], run_id: str
+    spark: SparkSession, frames: Mapping[str, DataFrame], rules: list[Rule], counts: Mapping[str, int], run_id: str
 ) -> list[ExpectationSuiteValidationResult]:
     """A suite per table for what its schema demands, and one for everything that takes a query to find out."""
-    rules = all_rules()
     counted = [rule for rule in rules if rule.native is None]
     batches = {name: (frame, [r for r in rules if r.table == name and r.native]) for name, frame in frames.items()}
     schema = ", ".join(f"{rule.id} BIGINT" for rule in counted)

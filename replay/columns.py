@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.model import EVIDENCE
 
 if TYPE_CHECKING:
     from replay.state import Flags, Ints
@@ -28,13 +31,16 @@ def numbers(column: pa.Array | pa.ChunkedArray, missing: int = 0) -> Ints:
     return found
 
 
+def texts(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
+    """A text column: for each row its place among the different texts, and these; nulls are empty."""
+    encoded = pc.fill_null(column, "").combine_chunks().dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+
+
 def codes(column: pa.ChunkedArray, table: dict[str, int], missing: int) -> Ints:
     """A text column as codes, nulls and other words as `missing`."""
-    encoded = column.combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
-    lookup = np.array([table.get(v, missing) for v in encoded.dictionary.to_pylist()] + [missing], np.int64)
-    return lookup[np.asarray(encoded.indices.fill_null(len(lookup) - 1).to_numpy(zero_copy_only=False), np.int64)]
+    place, found = texts(column)
+    return np.array([table.get(word, missing) for word in found], np.int64)[place]
 
 
 class Names(Generic[T]):
@@ -62,6 +68,17 @@ class Names(Generic[T]):
 def places(rows: Ints, names: tuple[str, ...]) -> dict[str, Ints]:
     """A kernel matrix as named columns."""
     return {name: rows[:, k] for k, name in enumerate(names)}
+
+
+def row_columns(at: dict[str, Ints]) -> dict[str, pa.Array]:
+    """What every row of the kernel's tells: of which event, whose replica, in which epoch, and how it is known."""
+    return {
+        "seq": pa.array(at["seq"]),
+        "ts": stamps(at["ts"]),
+        "broker_id": offsets(at["broker"]),
+        "leader_epoch": offsets(at["epoch"]),
+        "evidence": words(at["evidence"], EVIDENCE),
+    }
 
 
 def words(found: Ints, table: tuple[str, ...], *, missing: Flags | None = None) -> pa.Array:

@@ -11,15 +11,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from replay import encoding as c
-from replay.columns import codes, numbers
+from replay.columns import codes, numbers, texts
 from replay.state import UNSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
 
     from replay.state import Flags, Ints
 
@@ -176,8 +176,7 @@ def numbers_in(batch: Batch, name: str, missing: int) -> Ints:
 
 def texts_in(batch: Batch, name: str) -> tuple[Ints, list[str]]:
     """`Events.texts` of a whole batch."""
-    encoded = pc.fill_null(batch.table.column(name), "").combine_chunks().dictionary_encode()
-    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+    return texts(batch.table.column(name))
 
 
 def known_in(batch: Batch, name: str) -> Flags:

@@ -436,9 +436,8 @@ def split_run(tenure: Tenure, run: Operation, changes: Sequence[Change]) -> list
         mine = left if not parts_after else min(max(share, 1), max(left - parts_after, 1))
         left = max(left - mine, 1)
         window = Window(run.window.lo if not k else begin - STAMP_EARLY_US, begin, end + STAMP_EARLY_US)
-        waited = (
-            timeouts * (before + mine) // count - timeouts * before // count
-        )  # in proportion, never more than `mine`
+        # In proportion to the fetches, and never more than them.
+        waited = timeouts * (before + mine) // count - timeouts * before // count
         before += mine
         part = {**fields, "run_count": mine, "run_until": end, "run_timeouts": waited}
         draft = Draft("fetch_update", whole.row, window, part, whole.copied)

@@ -8,14 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from replay import encoding as c
-from replay.columns import offsets, places, stamps, words
+from replay.columns import offsets, places, row_columns
 from replay.emit import N_START, Rows, put
 from replay.encoding import E_BROKER, E_EVIDENCE, E_KIND, E_SEQ, E_TS, FETCH_UPDATE
 from replay.jit import compiled_in_place
 from replay.state import NONE, ROLE_LEADER
 from replay.steps import leader_low_watermark
 from schemas.events import EVENT_KINDS
-from schemas.model import EVIDENCE
 
 if TYPE_CHECKING:
     from replay.columns import Texts
@@ -53,17 +52,12 @@ def causes_of(rows: Ints, reasons: dict[int, str]) -> Texts:
 def start_columns(rows: Ints, causes: Texts) -> dict[str, Any]:
     """Kernel rows, with brokers' ids, as columns of `log_start_timeline`; `causes`: of each, why."""
     at = places(rows, c.START_ROW)
-    return {
-        "seq": pa.array(at["seq"]),
-        "ts": stamps(at["ts"]),
-        "broker_id": offsets(at["broker"]),
-        "leader_epoch": offsets(at["epoch"]),
+    return row_columns(at) | {
         "log_start_before": pa.array(at["before"]),
         "log_start_offset": pa.array(at["start"]),
         "records_removed": pa.array(at["start"] - at["before"]),
         "low_watermark": offsets(at["low"]),
         "cause": pa.array(causes, pa.string()),
-        "evidence": words(at["evidence"], EVIDENCE),
     }
 
 

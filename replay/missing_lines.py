@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from replay.columns import texts
 from replay.spine import micros
 from schemas.model import BOOL, INT32, INT64, STRING
 
@@ -71,12 +72,11 @@ def client_gaps(requests: pa.Table) -> pa.Table:
 def host_gaps(requests: pa.Table) -> pa.Table:
     """The same of one client id on one host."""
     broker = requests["broker_id"].to_numpy().astype(np.int64)
-    names = requests["connection"].fill_null("").combine_chunks().dictionary_encode()
-    name = names.indices.to_numpy().astype(np.int64)
+    name, names = texts(requests["connection"])
     number = requests["correlation_id"].fill_null(0).to_numpy()
     taken = requests["taken_us"].to_numpy()
     fetches = requests["fetches"].to_numpy(zero_copy_only=False)
-    place = broker * (len(names.dictionary) + 1) + name
+    place = broker * len(names) + name
     order = np.lexsort((number, place))
     place, number, taken, broker, name = place[order], number[order], taken[order], broker[order], name[order]
     fetches = fetches[order]
@@ -93,7 +93,7 @@ def host_gaps(requests: pa.Table) -> pa.Table:
     at = np.concatenate([before, last])
     rows = {
         "broker_id": broker[at],
-        "connection": [names.dictionary[int(k)].as_py() for k in name[at]],
+        "connection": [names[k] for k in name[at].tolist()],
         "correlation_id": number[at],
         "since_us": taken[at],
         "until_us": np.concatenate([taken[before + 1] if len(before) else taken[:0], ends]),

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay import encoding as c
-from replay.columns import Names, Texts, offsets, places, stamps, words
+from replay.columns import Names, Texts, offsets, places, row_columns, words
 from replay.events import Picked, joined
 from replay.log_starts import start_columns
 from replay.purgatory import COMMIT_ROW
 from replay.rounds import commit_columns, round_columns
 from replay.state import UNSET, Ints
 from schemas.events import EVENT_KINDS
-from schemas.model import EVIDENCE, INT_LIST
+from schemas.model import INT_LIST
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ class Output:
 
     def add_rows(self, name: str, key: Key, rows: list[dict[str, Any]]) -> None:
         """Rows of a table as dicts, without the partition's key."""
-        self.rows[name] += [{**key, **row} for row in rows]
+        if rows:
+            self.rows[name] += [{**key, **row} for row in rows]
 
     def add(self, name: str, key: Key, *piece: Part) -> None:
         """Rows of a table as what its columns are made from (`made`): the parts of a piece are equally long."""
@@ -56,8 +57,7 @@ class Output:
     def tables(self) -> Iterator[tuple[str, pa.Table]]:
         """What was added since the last call, which was before the events of another batch were told of."""
         for name, rows in self.rows.items():
-            if rows:
-                yield name, pa.Table.from_pylist(rows, schema=schema_of(name))
+            yield name, pa.Table.from_pylist(rows, schema=schema_of(name))
         for name, pieces in self.pieces.items():
             yield name, self.table_of(name, pieces)
         self.rows.clear()
@@ -65,8 +65,8 @@ class Output:
 
     def table_of(self, name: str, pieces: Sequence[Piece]) -> pa.Table:
         """Pieces as a table of the schema, the keys filled in."""
-        joined = [together(parts) for parts in zip(*(piece for _, piece in pieces), strict=True)]
-        columns = self.made[name](*joined)
+        parts = zip(*(piece for _, piece in pieces), strict=True)
+        columns = self.made[name](*map(together, parts))
         of = pa.array(np.repeat(np.arange(len(pieces)), [len(piece[0]) for _, piece in pieces]))
         arrays = []
         for field in schema_of(name):
@@ -104,55 +104,42 @@ def empty(name: str) -> pa.Table:
     return schema_of(name).empty_table()
 
 
+def moved_columns(at: dict[str, Ints]) -> dict[str, pa.Array]:
+    """What the timelines of offsets tell of each row."""
+    step, cause = words(at["step"], c.STEPS), words(at["kind"], EVENT_KINDS)
+    return row_columns(at) | {"step": step, "cause": cause}
+
+
 def leo_columns(rows: Ints) -> dict[str, pa.Array]:
     """`leo_timeline`."""
     at = places(rows, c.LEO_ROW)
-    return {
-        "seq": pa.array(at["seq"]),
-        "ts": stamps(at["ts"]),
-        "broker_id": offsets(at["broker"]),
+    return moved_columns(at) | {
         "observer": words(at["observer"], ("local", "leader")),
-        "leader_epoch": offsets(at["epoch"]),
         "leo_before": pa.array(at["before"], mask=at["before"] == UNSET),
         "leo": pa.array(at["leo"]),
-        "step": words(at["step"], c.STEPS),
-        "cause": words(at["kind"], EVENT_KINDS),
-        "evidence": words(at["evidence"], EVIDENCE),
     }
 
 
 def hw_columns(rows: Ints) -> dict[str, pa.Array]:
     """`hw_timeline`."""
     at = places(rows, c.HW_ROW)
-    return {
-        "seq": pa.array(at["seq"]),
-        "ts": stamps(at["ts"]),
-        "broker_id": offsets(at["broker"]),
+    return moved_columns(at) | {
         "role": words(at["role"], ("none", "follower", "leader")),
-        "leader_epoch": offsets(at["epoch"]),
         "hw_before": pa.array(at["before"]),
         "hw": pa.array(at["hw"]),
-        "step": words(at["step"], c.STEPS),
-        "cause": words(at["kind"], EVENT_KINDS),
         "cause_broker_id": offsets(at["cause"]),
-        "evidence": words(at["evidence"], EVIDENCE),
     }
 
 
 def cut_columns(rows: Ints) -> dict[str, pa.Array]:
     """`log_truncations`."""
     at = places(rows, c.CUT_ROW)
-    return {
-        "seq": pa.array(at["seq"]),
-        "ts": stamps(at["ts"]),
-        "broker_id": offsets(at["broker"]),
-        "leader_epoch": offsets(at["epoch"]),
+    return row_columns(at) | {
         "leo_before": pa.array(at["before"]),
         "leo_after": pa.array(at["after"]),
         "hw_before": pa.array(at["hw_before"]),
         "records_removed": pa.array(at["before"] - at["after"]),
         "cause": words(at["cause"], c.CAUSES),
-        "evidence": words(at["evidence"], EVIDENCE),
     }
 
 

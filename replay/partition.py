@@ -169,7 +169,7 @@ class PartitionReplay:
         """Give new brokers an index."""
         new = [b for b in found if b not in self.brokers]
         if new:
-            self.brokers = sorted([*self.brokers, *new]) if not self.brokers else [*self.brokers, *new]
+            self.brokers = [*self.brokers, *new]
             self.state = grown(self.state, len(self.brokers))
 
     def set_profile(self, settings: list[dict[str, Any]]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from facts_builder import PARTITION, TOPIC, History
 from test_incidents import COMMITTED, losses, replicated, tables_of, tail, taken_over
 
-from pipelines.order import Cluster, order_group
+from pipelines.order import Cluster, order_pieces
 from replay.sessions import SESSION_SCHEMA
 
 
@@ -85,7 +85,7 @@ def test_topic_that_was_deleted_and_created_again_lost_nothing() -> None:
         settings={},
     )
     table = pa.Table.from_pylist(rows, schema=SESSION_SCHEMA)
-    events = order_group((pa.scalar(TOPIC), pa.scalar(PARTITION)), table, cluster).drop_columns(["recording_id"])
+    events = pa.concat_tables(order_pieces(TOPIC, PARTITION, table.to_batches(), cluster))
     for incarnation in (0, 1):
         mine = events.filter(pc.equal(events["incarnation"], incarnation))
         assert tables_of(mine)["data_loss_incidents"].num_rows == 0

@@ -17,7 +17,7 @@ from pipelines.order import (
     Cluster,
     cluster_rows,
     incarnations,
-    order_group,
+    order_pieces,
 )
 from pipelines.parse.collect import collect
 from pipelines.recording import discover
@@ -60,7 +60,7 @@ def events_of(root: Path) -> list[pa.Table]:
         if topic in METADATA_TOPIC:
             continue
         mine = everything.filter(pc.and_(pc.equal(names, topic), pc.equal(everything["partition"], partition)))
-        out.append(order_group((pa.scalar(topic), pa.scalar(partition)), mine, cluster))
+        out.append(pa.concat_tables(order_pieces(topic, partition, mine.to_batches(), cluster)))
     return out
 
 
