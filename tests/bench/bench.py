@@ -25,8 +25,8 @@ from replay_cases import (
     case_replay,
     case_sizes,
     case_skew,
-    case_validation,
 )
+from run_case import case_run
 from start_cases import case_start
 from workbench import Bench
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from workbench import Line
 
 CASES: dict[str, Callable[[Bench, int], list[Line]]] = {
+    "run": case_run,
     "kernel": case_kernel,
     "replay": case_replay,
     "parse": case_parse,
@@ -47,7 +48,6 @@ CASES: dict[str, Callable[[Bench, int], list[Line]]] = {
     "growth": case_growth,
     "skew": case_skew,
     "partitions": case_partitions,
-    "validation": case_validation,
     "sizes": case_sizes,
     "start": case_start,
 }

@@ -10,7 +10,7 @@ import os
 import statistics
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,13 +84,18 @@ def session_root(everything: dict[int, Process]) -> int:
     return own.parent if "java" in everything[own.parent].name else own.pid
 
 
-@dataclass(slots=True)
-class Watch:
-    """Looks at the session's processes while some work goes on; one that ends counts as it was last seen."""
+class Meter:
+    """Looks at the session's processes from now until it is asked; one that ends counts as it was last seen."""
 
-    cpu: dict[int, tuple[str, float]] = field(default_factory=dict)  # by process: kind, CPU seconds so far
-    peak: dict[str, float] = field(default_factory=lambda: {"java": 0.0, "python": 0.0})
-    going: bool = True
+    def __init__(self) -> None:
+        """From now on."""
+        self.cpu: dict[int, tuple[str, float]] = {}  # by process: kind, CPU seconds so far
+        self.peak = {"java": 0.0, "python": 0.0}
+        self.going = True
+        self.look()
+        self.before, self.start = dict(self.cpu), time.perf_counter()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
 
     def look(self) -> None:
         """Note CPU and memory of every process there is."""
@@ -107,23 +112,23 @@ class Watch:
             self.look()
             time.sleep(BETWEEN_S)
 
+    def cost(self) -> Cost:
+        """What was spent since it was made: the end of it."""
+        wall = time.perf_counter() - self.start
+        self.going = False
+        self.thread.join()
+        self.look()
+        spent = {"java": 0.0, "python": 0.0}
+        for pid, (kind, cpu) in self.cpu.items():
+            spent[kind] += cpu - self.before.get(pid, (kind, 0.0))[1]
+        return Cost(wall, spent["java"], spent["python"], self.peak["java"], self.peak["python"])
+
 
 def cost_of(work: Callable[[], object]) -> Cost:
     """What `work` costs, once."""
-    watch = Watch()
-    watch.look()
-    before, start = dict(watch.cpu), time.perf_counter()
-    thread = threading.Thread(target=watch.run, daemon=True)
-    thread.start()
+    meter = Meter()
     work()
-    wall = time.perf_counter() - start
-    watch.going = False
-    thread.join()
-    watch.look()
-    spent = {"java": 0.0, "python": 0.0}
-    for pid, (kind, cpu) in watch.cpu.items():
-        spent[kind] += cpu - before.get(pid, (kind, 0.0))[1]
-    return Cost(wall, spent["java"], spent["python"], watch.peak["java"], watch.peak["python"])
+    return meter.cost()
 
 
 def median(costs: Iterable[Cost]) -> Cost:

@@ -20,7 +20,7 @@ from made_shape import Shape
 from measure import Cost, cost_of, side_by_side
 from workbench import ID, Line, against, folder_mb, shuffled_mb
 
-from pipelines import replay, validate
+from pipelines import replay
 from pipelines.delta_io import Warehouse
 from pipelines.packed import table_rows
 from pipelines.staging import stage
@@ -249,18 +249,6 @@ def case_partitions(bench: Bench, events: int) -> list[Line]:
         bench.rounds,
     )
     return against("partitions", costs, "many partitions", "10 partitions", "<= 2", events)
-
-
-def case_validation(bench: Bench, events: int) -> list[Line]:
-    """The share of a run that the expectations take."""
-    path = bench.events(Shape(events=events, partitions=100))
-    target = bench.fresh("validate-out")
-    replayed = cost_of(lambda: replay_all(bench, path, target))
-    warehouse = Warehouse(bench.spark, str(target))
-    warehouse.replace("replication_events", bench.spark.read.format("delta").load(path), ID)
-    checked = cost_of(lambda: validate.validate(bench.spark, warehouse, ID, "bench"))
-    share = checked.wall / (checked.wall + replayed.wall)
-    return [Line("validation / replay and validation", "share", share, "<= 0.2", checked, events / checked.wall)]
 
 
 def case_sizes(bench: Bench, events: int) -> list[Line]:
