@@ -209,16 +209,16 @@ def loop(frame: Any) -> Any:
 
 
 def case_growth(bench: Bench, events: int) -> list[Line]:
-    """Time per event from a tenth of the events to all of them."""
-    lines: list[Line] = []
-    first: float | None = None
-    for amount in (events // 10, events):
-        path = bench.events(Shape(events=amount, partitions=100))
-        cost = side_by_side({"replay": partial(replay_into, bench, path)}, bench.rounds)["replay"]
-        each = cost.wall / amount
-        first = first or each
-        lines.append(Line("growth", f"{amount:,} events", each / first, "<= 1.1", cost, amount / cost.wall))
-    return lines
+    """Time per event from a hundredth of the events to all of them, each once, after the least for warming up."""
+    amounts = (events // 100, events // 10, events)
+    paths = [bench.events(Shape(events=amount, partitions=100)) for amount in amounts]
+    replay_into(bench, paths[0])
+    costs = [cost_of(partial(replay_into, bench, path)) for path in paths]
+    each = [cost.wall / amount for cost, amount in zip(costs, amounts, strict=True)]
+    return [
+        Line("growth", f"{amount:,} events", one / each[0], "<= 1.1", cost, amount / cost.wall)
+        for amount, cost, one in zip(amounts, costs, each, strict=True)
+    ]
 
 
 def case_skew(bench: Bench, events: int) -> list[Line]:
