@@ -27,7 +27,6 @@ from delta.exceptions import (
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from pyspark.sql.window import Window
 
 from pipelines.spark_schemas import spark_schema
 from schemas.errors import InputError, TableContractError
@@ -154,19 +153,17 @@ class Warehouse:
         self._commit(table_name, lambda: rows.write.format("delta").mode("append").save(self.table_path(table_name)))
 
     def append_facts(self, frame: DataFrame, recording_id: str) -> None:
-        """Add the facts that are not there yet; of copies of one line, the first by file and line is taken.
+        """Add the facts that are not there yet; in the frame each stands once, in the order of its lines.
 
         A merge, not an append behind a look: two runs that bring the same facts at once must not both add them.
         """
         self.ensure("facts")
-        first = Window.partitionBy("fact_id").orderBy("source_file", "source_line")
-        rows = frame.withColumn("_copy", F.row_number().over(first)).where("_copy = 1").drop("_copy")
-        arranged = self._arranged("facts", rows, order=("broker_id", "source_file", "source_line", "fact_id"))
+        rows = self._columns("facts", frame)
         same = f"known.recording_id = {sql_string(recording_id)} AND known.fact_id = new.fact_id"
 
         def write() -> None:
             known = DeltaTable.forPath(self.spark, self.table_path("facts")).alias("known")
-            known.merge(arranged.alias("new"), same).whenNotMatchedInsertAll().execute()
+            known.merge(rows.alias("new"), same).whenNotMatchedInsertAll().execute()
 
         self._commit("facts", write)
 
@@ -233,13 +230,13 @@ class Warehouse:
         configuration = self.spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - as above
         return hadoop_path, hadoop_path.getFileSystem(configuration)
 
-    def _arranged(self, table_name: str, frame: DataFrame, order: tuple[str, ...] | None = None) -> DataFrame:
+    def _arranged(self, table_name: str, frame: DataFrame) -> DataFrame:
         """Exactly the table's columns, in few files, rows of a file in a fixed order."""
         rows = self._columns(table_name, frame)
         files = -(-estimated_bytes(rows) // FILE_BYTES)
         # A narrow coalesce instead of a shuffle: a large frame keeps the partitions it has.
         rows = rows.coalesce(max(1, files)) if files < self.spark.sparkContext.defaultParallelism else rows
-        return rows.sortWithinPartitions(*(order or row_key(TABLES[table_name])))
+        return rows.sortWithinPartitions(*row_key(TABLES[table_name]))
 
     def _columns(self, table_name: str, frame: DataFrame) -> DataFrame:
         """Exactly the table's columns."""

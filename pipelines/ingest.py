@@ -19,12 +19,14 @@ from pipelines.clocks import together, turns_of
 from pipelines.coverage import COVERAGE_COLUMNS, coverage_of, not_covered
 from pipelines.inputs import inputs_of, told
 from pipelines.inspection import findings
+from pipelines.packed import STREAM, packed, rows_of
 from pipelines.parse.files import Range, parse_file
 from pipelines.parse.reading import newlines
 from pipelines.parse.rows import FACT_SCHEMA, REJECTED_SCHEMA
 from pipelines.parse.splits import may_split
-from pipelines.spark_schemas import spark_type
+from pipelines.spark_schemas import spark_ddl
 from pipelines.staging import stage
+from replay.rows import used_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,13 +41,9 @@ RANGE_BYTES: Final = 128 << 20  # of a large plain file, one task's part
 TASK_BYTES: Final = 64 << 20  # small files share a task up to so many bytes, decompressed
 PACKED_RATIO: Final = 12  # how much larger logs are than their gzip or zstd files
 
-_REASON = pa.field("reason", pa.string())
-_COUNTS = pa.field("counts", pa.string())
-_TAG = pa.field("tag", pa.string())
-STREAM_SCHEMA: pa.Schema = pa.schema(
-    [_TAG, *(pa.field(item.name, item.type) for item in FACT_SCHEMA), _REASON, _COUNTS]
-)
-_SPARK_STREAM = T.StructType([T.StructField(item.name, spark_type(item.type)) for item in STREAM_SCHEMA])
+COUNTS_SCHEMA: Final = pa.schema([pa.field("counts", pa.string())])
+IDS_SCHEMA: Final = pa.schema([FACT_SCHEMA.field("fact_id")])
+COVERAGE_SCHEMA: Final = pa.schema([FACT_SCHEMA.field(name) for name in COVERAGE_COLUMNS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +70,25 @@ def parse(spark: SparkSession, recording: Recording, staging_dir: str) -> Parsed
     A fact that several files tell counts for the file and line that come first by name and number.
     """
     path = f"{staging_dir.rstrip('/')}/parsed"
-    frame = _stream(spark, recording, plan(spark, recording))
-    staged = stage(frame, path, "tag", len((FACT, REJECTED, COUNTS)))
-    counts = [json.loads(row[0]) for row in staged.where(F.col("tag") == COUNTS).select("counts").collect()]
-    facts = staged.where(F.col("tag") == FACT).select(*FACT_SCHEMA.names)
-    rejected = staged.where(F.col("tag") == REJECTED).select(*REJECTED_SCHEMA.names)
-    rejected = rejected.dropDuplicates(["source_file", "source_line", "reason"])
-    return Parsed(_distinct(facts).select(*FACT_SCHEMA.names), rejected, inputs_of(counts))
+    staged = stage(_stream(spark, recording, FACT_SCHEMA), path, "output", len((FACT, REJECTED, COUNTS)))
+    rejected = rows_of(staged, REJECTED, REJECTED_SCHEMA).dropDuplicates(["source_file", "source_line", "reason"])
+    return Parsed(_distinct(staged), rejected, inputs_of(_counts(staged)))
 
 
 def inspect(spark: SparkSession, recording: Recording) -> dict[str, Any]:
     """What the recording holds, what it does not cover, and so what it can answer; reads all files, writes none."""
-    stream = _stream(spark, recording, plan(spark, recording)).select("tag", "counts", *COVERAGE_COLUMNS).persist()
+    stream = _stream(spark, recording, COVERAGE_SCHEMA).persist()
     try:
-        counts = [json.loads(row[0]) for row in stream.where(F.col("tag") == COUNTS).select("counts").collect()]
-        covered = coverage_of(stream.where(F.col("tag") == FACT))
+        counts = _counts(stream)
+        covered = coverage_of(rows_of(stream, FACT, COVERAGE_SCHEMA))
     finally:
         stream.unpersist()
     return {**findings(inputs_of(counts), recording.manifest), "not_covered": not_covered(covered.rows)}
+
+
+def _counts(stream: DataFrame) -> list[dict[str, Any]]:
+    """What stood in each file, or part of one."""
+    return [json.loads(row.counts) for row in rows_of(stream, COUNTS, COUNTS_SCHEMA).collect()]
 
 
 def plan(spark: SparkSession, recording: Recording) -> list[Work]:
@@ -126,9 +125,9 @@ def _ranges(spark: SparkSession, sources: list[Source]) -> list[Work]:
     return works
 
 
-def _stream(spark: SparkSession, recording: Recording, works: list[Work]) -> DataFrame:
-    """The tagged stream of everything that the works say."""
-    tasks = _tasks(works, spark.sparkContext.defaultParallelism)
+def _stream(spark: SparkSession, recording: Recording, columns: pa.Schema) -> DataFrame:
+    """Everything that the files say (`packed.STREAM`): facts with these columns, rejected lines, counts."""
+    tasks = _tasks(plan(spark, recording), spark.sparkContext.defaultParallelism)
     numbers = spark.sparkContext.parallelize([(number,) for number in range(len(tasks))], len(tasks))
     frame = spark.createDataFrame(numbers, T.StructType([T.StructField("task", T.IntegerType())]))
 
@@ -136,9 +135,11 @@ def _stream(spark: SparkSession, recording: Recording, works: list[Work]) -> Dat
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for work in tasks[number]:
-                    yield from _tagged(recording, work)
+                    for output, rows in _said(recording, work):
+                        kept = rows.select(columns.names) if output == FACT else rows
+                        yield from packed({output: [used_columns(kept)]})
 
-    return frame.mapInArrow(run, _SPARK_STREAM)
+    return frame.mapInArrow(run, spark_ddl(STREAM))
 
 
 def _tasks(works: list[Work], parallelism: int) -> list[list[Work]]:
@@ -155,19 +156,19 @@ def _tasks(works: list[Work], parallelism: int) -> list[list[Work]]:
     return tasks
 
 
-def _tagged(recording: Recording, work: Work) -> Iterator[pa.RecordBatch]:
+def _said(recording: Recording, work: Work) -> Iterator[tuple[str, pa.Table]]:
+    """What a work says: batches of facts and of rejected lines, and at the end its counts."""
     notes: set[tuple[str, str]] = set()
     turns: Turns = {}
     for batch in parse_file(recording, work.source, work.part):
         if batch.facts is not None:
             notes |= _noted(batch.facts)
             turns = together(turns, turns_of(batch.facts))
-            yield _widened(batch.facts, FACT)
+            yield FACT, pa.Table.from_batches([batch.facts])
         if batch.rejected is not None:
-            yield _widened(batch.rejected, REJECTED)
+            yield REJECTED, pa.Table.from_batches([batch.rejected])
         if batch.counts is not None:
-            row = {"counts": [told(work.source, work.part, batch.counts, notes, turns)]}
-            yield _widened(pa.RecordBatch.from_pydict(row), COUNTS)
+            yield COUNTS, pa.table({"counts": [told(work.source, work.part, batch.counts, notes, turns)]})
 
 
 def _noted(facts: pa.RecordBatch) -> set[tuple[str, str]]:
@@ -176,30 +177,14 @@ def _noted(facts: pa.RecordBatch) -> set[tuple[str, str]]:
     return set(zip(named.column("name").to_pylist(), named.column("value").to_pylist(), strict=True))
 
 
-def _widened(batch: pa.RecordBatch, tag: str) -> pa.RecordBatch:
-    """The batch with all columns of the stream."""
-    rows = batch.num_rows
-    present = set(batch.schema.names)
-    columns = [
-        pa.repeat(pa.scalar(tag), rows)
-        if item.name == "tag"
-        else batch.column(item.name)
-        if item.name in present
-        else pa.nulls(rows, item.type)
-        for item in STREAM_SCHEMA
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=STREAM_SCHEMA)
-
-
-def _distinct(facts: DataFrame) -> DataFrame:
-    """Each fact once. Only its key and place are shuffled to find the repeated ones, which are few."""
+def _distinct(staged: DataFrame) -> DataFrame:
+    """Each fact once. Mostly no file repeats another: that is found out by ids alone, and then nothing is moved."""
+    facts = rows_of(staged, FACT, FACT_SCHEMA)
+    known = rows_of(staged, FACT, IDS_SCHEMA).groupBy(F.xxhash64("fact_id")).agg(F.count(F.lit(1)).alias("times"))
+    if not known.where("times > 1").head(1):
+        return facts
     place = F.struct("source_file", "source_line")
-    repeated = (
-        facts.groupBy("fact_id")
-        .agg(F.count(F.lit(1)).alias("times"), F.min(place).alias("first"))
-        .where("times > 1")
-        .select("fact_id", "first")
-    )
-    return (
-        facts.join(repeated, "fact_id", "left").where(F.col("first").isNull() | (F.col("first") == place)).drop("first")
-    )
+    first = facts.groupBy("fact_id").agg(F.count(F.lit(1)).alias("times"), F.min(place).alias("first"))
+    repeated = first.where("times > 1").select("fact_id", "first")
+    once = facts.join(repeated, "fact_id", "left").where(F.col("first").isNull() | (F.col("first") == place))
+    return once.select(*FACT_SCHEMA.names)

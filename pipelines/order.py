@@ -215,17 +215,23 @@ def incarnations(
 
 
 def standstills_of_brokers(facts: DataFrame) -> dict[int, list[tuple[int, int]]]:
-    """Where a broker wrote no line at all for seconds."""
+    """Where a broker wrote no line at all for seconds.
+
+    Found among stretches in which there is no room for it: they are few, and the lines need not be sorted.
+    """
     lines = facts.where(
         F.col("broker_id").isNotNull() & F.col("ts").isNotNull() & ~F.col("kind").isin("segment_batch", "checkpoint")
     )
     stamp = F.unix_micros("ts")
-    before = F.lag(stamp).over(Window.partitionBy("broker_id").orderBy(stamp))
-    latest = stamp + F.coalesce("ts_error_us", F.lit(0))
+    line = F.struct(stamp.alias("us"), (stamp + F.coalesce("ts_error_us", F.lit(0))).alias("latest"))
+    stretches = lines.groupBy("broker_id", F.floor(stamp / STANDSTILL_US).alias("stretch")).agg(
+        F.min(line).alias("first"), F.max(stamp).alias("last")
+    )
+    before = F.lag("last").over(Window.partitionBy("broker_id").orderBy("stretch"))
     gaps = (
-        lines.select("broker_id", before.alias("before"), stamp.alias("stamp"), latest.alias("after"))
-        .where(F.col("stamp") - F.col("before") >= STANDSTILL_US)
-        .drop("stamp")
+        stretches.select("broker_id", before.alias("before"), "first")
+        .where(F.col("first.us") - F.col("before") >= STANDSTILL_US)
+        .select("broker_id", "before", F.col("first.latest").alias("after"))
     )
     out: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for row in sorted(gaps.collect()):

@@ -5,6 +5,7 @@ Apart from the engine, for the workers that unpack need nothing of it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -14,7 +15,6 @@ from pipelines.spark_schemas import spark_ddl
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections import defaultdict
     from collections.abc import Iterable, Iterator
 
     from pyspark.sql import DataFrame
@@ -23,7 +23,7 @@ STREAM: Final = pa.schema([pa.field("output", pa.string()), pa.field("rows", pa.
 COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
-def packed(kept: defaultdict[str, list[pa.Table]]) -> Iterator[pa.RecordBatch]:
+def packed(kept: dict[str, list[pa.Table]]) -> Iterator[pa.RecordBatch]:
     """What was kept of each table, as one row with a stream of its rows; nothing is kept then."""
     for name in sorted(kept):
         rows = stream_of(pa.concat_tables(kept.pop(name)))
@@ -45,14 +45,22 @@ def rows_of_stream(stream: pa.Scalar) -> pa.Table:
         return rows.read_all()
 
 
-def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    """Streams of one table's rows -> the rows."""
-    for batch in batches:
-        for rows in batch.column("rows"):
-            yield from rows_of_stream(rows).to_batches()
+def rows_of(frame: DataFrame, output: str, schema: pa.Schema) -> DataFrame:
+    """The rows of one kind out of the stream of all, with these columns: null where a stream has no such."""
+    mine = frame.where(F.col("output") == output).select("rows")
+    return mine.mapInArrow(partial(unpacked, schema=schema), spark_ddl(schema))
 
 
 def table_rows(frame: DataFrame, table_name: str) -> DataFrame:
     """The rows of one table out of the stream of all."""
-    mine = frame.where(F.col("output") == table_name).select("rows")
-    return mine.mapInArrow(unpacked, spark_ddl(TABLES[table_name].arrow_schema))
+    return rows_of(frame, table_name, TABLES[table_name].arrow_schema)
+
+
+def unpacked(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+    """Streams -> their rows, with these columns."""
+    for batch in batches:
+        for stream in batch.column("rows"):
+            rows = rows_of_stream(stream)
+            there = set(rows.column_names)
+            columns = [rows.column(one.name) if one.name in there else pa.nulls(len(rows), one.type) for one in schema]
+            yield from pa.Table.from_arrays(columns, schema=schema).to_batches()
