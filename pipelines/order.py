@@ -152,9 +152,9 @@ def rebuilding(buckets: int) -> Callable[..., Iterator[pa.RecordBatch]]:
             fetches = joined(found)
             del found
             for _, mine in divided(numbers(fetches["broker_id"]), fetches):
-                rows = known_partitions(rebuild_sessions(mine))
-                told = dict(streams_by(bucket_of(rows, buckets), rows))
-                yield pa.RecordBatch.from_pydict({"bucket": [*told], "rows": [*told.values()]}, schema=BY_PARTITION)
+                for rows in map(known_partitions, rebuild_sessions(mine)):
+                    told = dict(streams_by(bucket_of(rows, buckets), rows))
+                    yield pa.RecordBatch.from_pydict({"bucket": [*told], "rows": [*told.values()]}, schema=BY_PARTITION)
 
     return batches_of
 

@@ -15,7 +15,7 @@ from pipelines.spark_schemas import spark_ddl
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
     from pyspark.sql import DataFrame
 
@@ -39,9 +39,13 @@ def stream_of(rows: pa.Table) -> bytes:
     return found
 
 
-def rows_of_stream(stream: pa.Scalar) -> pa.Table:
-    """The rows of one stream."""
-    with pa.ipc.open_stream(stream.as_buffer()) as rows:
+def rows_of_stream(stream: pa.Scalar, wanted: Container[str] | None = None) -> pa.Table:
+    """The rows of one stream; of its columns those that are wanted are unpacked, or all."""
+    source, options = stream.as_buffer(), pa.ipc.IpcReadOptions()
+    if wanted is not None:
+        names = pa.ipc.read_schema(source).names
+        options.included_fields = [place for place, name in enumerate(names) if name in wanted]
+    with pa.ipc.open_stream(source, options=options) as rows:
         return rows.read_all()
 
 
@@ -58,9 +62,10 @@ def table_rows(frame: DataFrame, table_name: str) -> DataFrame:
 
 def unpacked(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
     """Streams -> their rows, with these columns."""
+    wanted = set(schema.names)
     for batch in batches:
         for stream in batch.column("rows"):
-            rows = rows_of_stream(stream)
+            rows = rows_of_stream(stream, wanted)
             there = set(rows.column_names)
             columns = [rows.column(one.name) if one.name in there else pa.nulls(len(rows), one.type) for one in schema]
             yield from pa.Table.from_arrays(columns, schema=schema).to_batches()

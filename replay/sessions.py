@@ -26,6 +26,8 @@ from schemas.facts import FACTS
 from schemas.model import BOOL, INT64, TIMESTAMP
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from replay.state import Flags, Ints
 
 RUN_COLUMNS = (
@@ -60,6 +62,7 @@ LINE_FIELDS = (
     "request_forced",
 )  # what a run takes from its first line
 NOTHING = -1  # no fact has it
+ROWS_AT_ONCE = 50_000
 
 
 class Cached(NamedTuple):
@@ -169,15 +172,18 @@ class Lines:
         return found
 
 
-def rebuild_sessions(facts: pa.Table) -> pa.Table:
-    """Fetch facts of one broker -> the same, completed, and run-length rows of the unlisted fetches."""
+def rebuild_sessions(facts: pa.Table, rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
+    """Fetch facts of one broker -> the same, completed, and run-length rows of the unlisted fetches.
+
+    They leave in tables of so many `rows`, for all of them take more room than the facts.
+    """
     lines = Lines(facts.sort_by("fact_id").combine_chunks())
     out = Rebuilt(*(array("q") for _ in Rebuilt._fields))
     changes = np.flatnonzero(np.diff(lines.session)) + 1
     session = Session(lines, out)
     for first, last in pairwise([0, *changes.tolist(), len(lines.session)] if len(facts) else []):
         session.rebuild(first, last)
-    return rows_of(lines, out)
+    return rows_of(lines, out, rows)
 
 
 class Session:
@@ -258,13 +264,24 @@ class Session:
             column.append(value)
 
 
-def rows_of(lines: Lines, out: Rebuilt) -> pa.Table:
-    """The rows that leave, column by column."""
-    row, line, asked, hw, implied, left_out, first, last = (np.array(column, np.int64) for column in out)
-    runs = first != NOTHING
+def rows_of(lines: Lines, out: Rebuilt, rows: int) -> Iterator[pa.Table]:
+    """The rows that leave, so many at once."""
     handed, forced = lines.note_request()
+    first = np.array(out.first, np.int64)
+    runs = first != NOTHING
     nth = np.where(runs, np.cumsum(runs) - 1, NOTHING)
-    told = run_columns(lines, first[runs], last[runs], handed)
+    told = run_columns(lines, first[runs], np.array(out.last, np.int64)[runs], handed)
+    for begin in range(0, max(len(first), 1), rows):
+        some = slice(begin, begin + rows)
+        yield columns_of(lines, Rebuilt(*(column[some] for column in out)), nth[some], told, handed, forced)
+
+
+def columns_of(
+    lines: Lines, some: Rebuilt, nth: Ints, told: dict[str, pa.Array], handed: Ints, forced: Flags
+) -> pa.Table:
+    """Some of the rows that leave, column by column; `nth`: which of all runs a row is, of what is `told` of them."""
+    row, line, asked, hw, implied, left_out, _, _ = (np.array(column, np.int64) for column in some)
+    runs = nth != NOTHING
     of_runs = {name: column.take(pa.array(nth, mask=~runs)) for name, column in told.items()}
     noted = {
         "hw": lines.column("hw").take(pa.array(hw, mask=hw == NOTHING)),

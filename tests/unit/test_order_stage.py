@@ -83,7 +83,7 @@ def test_events_are_those_of_each_partition_by_itself(buckets: int, size: int, m
             told[table["topic"][0].as_py(), table["partition"][0].as_py()] = table.to_pylist()
 
     fetches = pc.equal(facts["kind"], "fetch")
-    whole = pa.concat_tables([rebuild_sessions(facts.filter(fetches)), facts.filter(pc.invert(fetches))])
+    whole = pa.concat_tables([*rebuild_sessions(facts.filter(fetches)), facts.filter(pc.invert(fetches))])
     for partition in range(PARTITIONS):
         topic = TOPIC if partition else "bills"
         mine = whole.filter(pc.and_(pc.equal(whole["topic"], topic), pc.equal(whole["partition"], partition)))

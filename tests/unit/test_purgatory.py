@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from facts_builder import KEY, History, at, of_kind
 
@@ -217,7 +218,7 @@ def waited(history: History, asked: float, answered: float, offset: int, **field
 
 def tables(history: History, size: int = 1000) -> dict[str, list[dict[str, Any]]]:
     """The replay's rows, fetches completed from their sessions; events are fed `size` at a time."""
-    fetches = rebuild_sessions(history.table("fetch")).to_pylist()
+    fetches = pa.concat_tables(rebuild_sessions(history.table("fetch"))).to_pylist()
     others = [row for row in history.rows if row["kind"] != "fetch"]
     events = history.events([*others, *fetches])
     found: dict[str, list[dict[str, Any]]] = {}
@@ -369,7 +370,7 @@ def test_fetch_of_two_partitions_is_completed_by_either() -> None:
 
 def tables_of_partition_0(history: History) -> list[dict[str, Any]]:
     """The rounds of the first partition of requests that name several."""
-    fetches = [r for r in rebuild_sessions(history.table("fetch")).to_pylist() if r["partition"] == 0]
+    fetches = [r for r in pa.concat_tables(rebuild_sessions(history.table("fetch"))).to_pylist() if r["partition"] == 0]
     events = history.events([*(r for r in history.rows if r["kind"] != "fetch"), *fetches])
     return [row for name, rows in replay_partition(KEY, [events]) if name == "fetch_rounds" for row in rows.to_pylist()]
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from test_incidents import acks_one_failure
 
-from pipelines.packed import unpacked
+from pipelines.packed import packed, unpacked
 from pipelines.replay import UNREAD, replay_partitions
 from replay.partition import replay_partition
 from schemas.model import PARTITION_KEY
-from schemas.tables import REPLAY_TABLES
+from schemas.tables import REPLAY_TABLES, TABLES
 
 if TYPE_CHECKING:
     from facts_builder import History
@@ -41,7 +41,7 @@ def alone(events: pa.Table) -> dict[str, list[object]]:
 def rows_of(batches: list[pa.RecordBatch], name: str) -> list[object]:
     """One table's rows out of the stream of all."""
     mine = [batch for batch in batches if batch.column("output")[0].as_py() == name]
-    return [row for batch in unpacked(mine) for row in batch.to_pylist()]
+    return [row for batch in unpacked(mine, TABLES[name].arrow_schema) for row in batch.to_pylist()]
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +81,17 @@ def test_what_the_engine_is_not_given_it_does_not_ask_for(events: list[pa.Table]
     whole = pa.concat_tables(events).combine_chunks()
     told = [list(replay_partitions(one.to_batches())) for one in (whole, whole.drop_columns(list(UNREAD)))]
     assert told[0] == told[1]
+
+
+def test_streams_are_unpacked_as_far_as_asked_and_filled_up() -> None:
+    narrow = pa.table({"a": [1, 2], "b": ["x", "y"]})
+    other = pa.table({"b": ["z"], "c": [3.0]})
+    sent = [batch for rows in (narrow, other) for batch in packed({"some": [rows]})]
+    schema = pa.schema([pa.field("b", pa.string()), pa.field("a", pa.int64()), pa.field("d", pa.bool_())])
+    found = pa.Table.from_batches(unpacked(sent, schema))
+    assert found.schema == schema
+    assert found.to_pylist() == [
+        {"b": "x", "a": 1, "d": None},
+        {"b": "y", "a": 2, "d": None},
+        {"b": "z", "a": None, "d": None},
+    ]

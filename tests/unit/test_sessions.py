@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from facts_builder import History, at
 
@@ -32,7 +33,7 @@ class Session(History):
 
     def rebuilt(self) -> list[dict[str, Any]]:
         """The rows of partition 0, by time."""
-        rows = rebuild_sessions(self.table()).to_pylist()
+        rows = pa.concat_tables(rebuild_sessions(self.table())).to_pylist()
         return sorted((r for r in rows if r["partition"] == 0), key=lambda r: (r["ts"], r["correlation_id"]))
 
 
@@ -148,9 +149,19 @@ def test_order_of_the_facts_does_not_matter() -> None:
     session = Session().opened()
     for epoch in range(1, 9):
         session.send(epoch * 100, epoch, *([{"fetch_offset": 10 + epoch, "hw": 8}] if epoch % 3 == 0 else []))
-    expected = rebuild_sessions(session.table())
+    expected = pa.concat_tables(rebuild_sessions(session.table()))
     session.rows.reverse()
-    assert rebuild_sessions(session.table()).equals(expected)
+    assert pa.concat_tables(rebuild_sessions(session.table())).equals(expected)
+
+
+def test_rows_are_the_same_however_many_leave_at_once() -> None:
+    session = Session().opened()
+    for epoch in range(1, 9):
+        session.send(epoch * 100, epoch, *([{"fetch_offset": 10 + epoch, "hw": 8}] if epoch % 3 == 0 else []))
+    (whole,) = rebuild_sessions(session.table())
+    pieces = list(rebuild_sessions(session.table(), rows=2))
+    assert len(pieces) == -(-len(whole) // 2) > 2
+    assert pa.concat_tables(pieces).equals(whole)
 
 
 def test_full_fetch_that_closes_a_session_opens_the_next_one() -> None:

@@ -45,7 +45,7 @@ def events_of(root: Path) -> list[pa.Table]:
     fetches = wanted.filter(pc.equal(wanted["kind"], "fetch"))
     others = wanted.filter(pc.and_(pc.not_equal(wanted["kind"], "fetch"), pc.is_valid(wanted["partition"])))
     brokers = pc.unique(fetches["broker_id"]).to_pylist()
-    rebuilt = [rebuild_sessions(fetches.filter(pc.equal(fetches["broker_id"], b))) for b in brokers]
+    rebuilt = [table for b in brokers for table in rebuild_sessions(fetches.filter(pc.equal(fetches["broker_id"], b)))]
     padded = [
         others[f.name] if f.name in others.column_names else pa.nulls(len(others), f.type) for f in SESSION_SCHEMA
     ]
