@@ -29,6 +29,7 @@ SOURCE = ("source_file", "source_line", "ts_error_us")  # what every event repea
 REQUEST = (("broker_id", pa.int32()), ("connection", pa.string()), ("correlation_id", pa.int64()))
 TIMES = ("ts_lo", "ts", "ts_hi")
 AT_ONCE = 20_000  # drafts that are made into columns together
+SHORT, TOGETHER = 1_000, 20  # parts of fewer rows are put together, so many of them
 
 
 class EventRows:
@@ -108,6 +109,7 @@ class EventRows:
     def close(self) -> None:
         """All rows came: events of one name are numbered, and each is found by its draft's number."""
         self.lay()
+        self.gather()
         order = np.concatenate(self.places)
         self.found = np.empty((2, self.count), np.int64)  # of each draft its part, and the row there
         self.found[0, order] = np.repeat(np.arange(len(self.parts)), [len(part) for part in self.parts])
@@ -116,6 +118,15 @@ class EventRows:
         for k, part in enumerate(self.parts):
             self.parts[k] = part.set_column(part.column_names.index("event_id"), "event_id", names.slice(0, len(part)))
             names = names.slice(len(part))
+
+    def gather(self) -> None:
+        """Put short parts together: a table of ten rows costs as much to make and to read as one of a thousand."""
+        short = [k for k, part in enumerate(self.parts) if len(part) < SHORT]
+        groups = [[k] for k, part in enumerate(self.parts) if len(part) >= SHORT]
+        groups += [short[k : k + TOGETHER] for k in range(0, len(short), TOGETHER)]
+        parts = ([self.parts[k] for k in group] for group in groups)
+        self.parts = [pa.concat_tables(some, promote_options="default").combine_chunks() for some in parts]
+        self.places = [np.concatenate([self.places[k] for k in group]) for group in groups]
 
     def take(self, numbers: Ints) -> pa.Table:
         """The rows of some drafts, of the columns that any of them fills."""
