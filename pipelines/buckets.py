@@ -1,7 +1,7 @@
 """Rows through a shuffle as bytes: by the thousands, an Arrow stream of those that belong in one bucket.
 
 As rows of Spark's own, facts of a hundred columns would be written, sorted and turned into Arrow once more for each
-shuffle, field by field, though only Python looks into them. A stream leaves out the columns that none of its rows fill.
+shuffle, field by field, though only Python looks into them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def bucket_of(table: pa.Table, buckets: int) -> Ints:
 def streams_by(number: Ints, table: pa.Table) -> Iterator[tuple[int, bytes]]:
     """The rows of each number, as a stream."""
     for value, rows in divided(number, table):
-        yield value, stream_of(used_columns(rows))
+        yield value, stream_of(rows)
 
 
 def divided(number: Ints, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:

@@ -1,7 +1,7 @@
 """Parse, on Spark: the files of a recording to facts and rejected lines, each file read by one task as a stream.
 
 Spark's own text source knows no line numbers and dies of a cut gzip stream. So the list of files goes through
-`mapInArrow`, and what the parsers say leaves it as one stream with a tag per row, staged once.
+`mapInArrow`, and what the parsers say leaves it as Arrow streams of facts, rejected lines and counts, staged once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from pipelines.parse.rows import FACT_SCHEMA, REJECTED_SCHEMA
 from pipelines.parse.splits import may_split
 from pipelines.spark_schemas import spark_ddl
 from pipelines.staging import stage
-from replay.rows import used_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,8 +41,9 @@ TASK_BYTES: Final = 64 << 20  # small files share a task up to so many bytes, de
 PACKED_RATIO: Final = 12  # how much larger logs are than their gzip or zstd files
 
 COUNTS_SCHEMA: Final = pa.schema([pa.field("counts", pa.string())])
-IDS_SCHEMA: Final = pa.schema([FACT_SCHEMA.field("fact_id")])
 COVERAGE_SCHEMA: Final = pa.schema([FACT_SCHEMA.field(name) for name in COVERAGE_COLUMNS])
+ID_SCHEMA: Final = pa.schema([FACT_SCHEMA.field("fact_id")])
+PLACE_SCHEMA: Final = pa.schema([FACT_SCHEMA.field(name) for name in ("fact_id", "source_file", "source_line")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def parse(spark: SparkSession, recording: Recording, staging_dir: str) -> Parsed
     A fact that several files tell counts for the file and line that come first by name and number.
     """
     path = f"{staging_dir.rstrip('/')}/parsed"
-    staged = stage(_stream(spark, recording, FACT_SCHEMA), path, "output", len((FACT, REJECTED, COUNTS)))
+    staged = stage(_stream(spark, recording, FACT_SCHEMA), path, len((FACT, REJECTED, COUNTS)))
     rejected = rows_of(staged, REJECTED, REJECTED_SCHEMA).dropDuplicates(["source_file", "source_line", "reason"])
     return Parsed(_distinct(staged), rejected, inputs_of(_counts(staged)))
 
@@ -137,7 +137,7 @@ def _stream(spark: SparkSession, recording: Recording, columns: pa.Schema) -> Da
                 for work in tasks[number]:
                     for output, rows in _said(recording, work):
                         kept = rows.select(columns.names) if output == FACT else rows
-                        yield from packed({output: [used_columns(kept)]})
+                        yield from packed({output: [kept]})
 
     return frame.mapInArrow(run, spark_ddl(STREAM))
 
@@ -180,11 +180,12 @@ def _noted(facts: pa.RecordBatch) -> set[tuple[str, str]]:
 def _distinct(staged: DataFrame) -> DataFrame:
     """Each fact once. Mostly no file repeats another: that is found out by ids alone, and then nothing is moved."""
     facts = rows_of(staged, FACT, FACT_SCHEMA)
-    known = rows_of(staged, FACT, IDS_SCHEMA).groupBy(F.xxhash64("fact_id")).agg(F.count(F.lit(1)).alias("times"))
-    if not known.where("times > 1").head(1):
+    times = F.count(F.lit(1)).alias("times")
+    alike = rows_of(staged, FACT, ID_SCHEMA).groupBy(F.xxhash64("fact_id")).agg(times)
+    if not alike.where("times > 1").head(1):
         return facts
     place = F.struct("source_file", "source_line")
-    first = facts.groupBy("fact_id").agg(F.count(F.lit(1)).alias("times"), F.min(place).alias("first"))
-    repeated = first.where("times > 1").select("fact_id", "first")
+    told = rows_of(staged, FACT, PLACE_SCHEMA).groupBy("fact_id").agg(times, F.min(place).alias("first"))
+    repeated = told.where("times > 1").select("fact_id", "first")
     once = facts.join(repeated, "fact_id", "left").where(F.col("first").isNull() | (F.col("first") == place))
     return once.select(*FACT_SCHEMA.names)

@@ -12,6 +12,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from pipelines.spark_schemas import spark_ddl
+from replay.columns import filled
+from replay.rows import used_columns
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ def packed(kept: dict[str, list[pa.Table]]) -> Iterator[pa.RecordBatch]:
 
 
 def stream_of(rows: pa.Table) -> bytes:
-    """Rows as one Arrow stream."""
+    """Rows as one Arrow stream, without the columns that none of them fills."""
+    rows = used_columns(rows)
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, rows.schema, options=COMPRESSED) as stream:
         stream.write_table(rows.combine_chunks())
@@ -66,6 +69,5 @@ def unpacked(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[p
     for batch in batches:
         for stream in batch.column("rows"):
             rows = rows_of_stream(stream, wanted)
-            there = set(rows.column_names)
-            columns = [rows.column(one.name) if one.name in there else pa.nulls(len(rows), one.type) for one in schema]
-            yield from pa.Table.from_arrays(columns, schema=schema).to_batches()
+            columns = dict(zip(rows.column_names, rows.columns, strict=True))
+            yield from filled(columns, len(rows), schema).to_batches()

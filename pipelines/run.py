@@ -168,7 +168,7 @@ def _replay(run: Run) -> None:
             events = events.where(F.col("topic").rlike("|".join(f"^(?:{pattern})$" for pattern in topics)))
         tagged = replay.replay(run.spark, events, run.settings)
         folder = f"{run.warehouse.staging_dir(run.run_id)}/replay"
-        staged = stage(tagged, folder, "output", len(REPLAY_TABLES))
+        staged = stage(tagged, folder, len(REPLAY_TABLES))
     with run.step("write"):
         rows = {table.name: table_rows(staged, table.name) for table in REPLAY_TABLES}
         wanted = {name: frame.where(_in_time(TABLES[name], run.settings)) for name, frame in rows.items()}

@@ -1,4 +1,4 @@
-"""What one stage hands to the next: a stream of rows of several kinds, written once, a folder for each kind."""
+"""What one stage hands to the next: rows of several kinds as streams (`packed`), written once, a folder for each."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
-_ROWS_A_FILE: Final = 1_000_000
 
 
-def stage(frame: DataFrame, path: str, tag: str, kinds: int) -> DataFrame:
-    """Write the frame under `path`, a folder for each of the `kinds` values of the column `tag`; -> the staged rows.
+def stage(frame: DataFrame, path: str, kinds: int) -> DataFrame:
+    """Write streams of so many `kinds` of rows under `path`, a folder for each kind; -> the staged streams.
 
-    A task writes its few kinds side by side: else Spark sorts all rows by kind first.
+    A task writes its few kinds side by side: else Spark sorts all streams by kind first.
     """
     spark = frame.sparkSession
     before = spark.conf.get(_WRITERS)
     spark.conf.set(_WRITERS, str(kinds))
     try:
-        frame.write.mode("overwrite").option("maxRecordsPerFile", _ROWS_A_FILE).partitionBy(tag).parquet(path)
+        frame.write.mode("overwrite").partitionBy("output").parquet(path)
     finally:
         spark.conf.set(_WRITERS, before or "0")
     return spark.read.schema(frame.schema).parquet(path)

@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 from schemas.model import EVIDENCE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from replay.state import Flags, Ints
 
 T = TypeVar("T")
@@ -63,6 +65,12 @@ class Names(Generic[T]):
         """Codes as values, null below 0."""
         each, place = np.unique(found, return_inverse=True)
         return pa.array([None if k < 0 else self.values[k] for k in each.tolist()], self.kind).take(pa.array(place))
+
+
+def filled(columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int, schema: pa.Schema) -> pa.Table:
+    """So many rows with the columns of a schema, null where there are none of the name."""
+    arrays = [columns[one.name] if one.name in columns else pa.nulls(count, one.type) for one in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def places(rows: Ints, names: tuple[str, ...]) -> dict[str, Ints]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.blocks import EVENT_SCHEMA, Block, Drafts, said
+from replay.columns import filled
 from replay.identity import Namer, numbered
 from replay.merge import OP_WIDTH
 
@@ -145,10 +146,7 @@ class EventRows:
 def completed(rows: pa.Table, **same: Any) -> pa.Table:  # noqa: ANN401 - the values of a column
     """Some rows with all columns of events: in these the same value or array, in those that nothing fills none."""
     columns = dict(zip(rows.column_names, rows.columns, strict=True)) | said(len(rows), **same)
-    return pa.Table.from_arrays(
-        [columns[f.name] if f.name in columns else pa.nulls(len(rows), f.type) for f in EVENT_SCHEMA],
-        schema=EVENT_SCHEMA,
-    )
+    return filled(columns, len(rows), EVENT_SCHEMA)
 
 
 def gathered(drafts: list[Draft], numbers: Ints) -> Drafts:

@@ -21,6 +21,7 @@ from pipelines.order import (
 )
 from pipelines.parse.collect import collect
 from pipelines.recording import discover
+from replay.columns import filled
 from replay.partition import replay_partition
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING
 from replay.rows import METADATA_TOPIC, rows_of_facts
@@ -46,10 +47,8 @@ def events_of(root: Path) -> list[pa.Table]:
     others = wanted.filter(pc.and_(pc.not_equal(wanted["kind"], "fetch"), pc.is_valid(wanted["partition"])))
     brokers = pc.unique(fetches["broker_id"]).to_pylist()
     rebuilt = [table for b in brokers for table in rebuild_sessions(fetches.filter(pc.equal(fetches["broker_id"], b)))]
-    padded = [
-        others[f.name] if f.name in others.column_names else pa.nulls(len(others), f.type) for f in SESSION_SCHEMA
-    ]
-    everything = pa.concat_tables([pa.Table.from_arrays(padded, schema=SESSION_SCHEMA), *rebuilt])
+    padded = filled(dict(zip(others.column_names, others.columns, strict=True)), len(others), SESSION_SCHEMA)
+    everything = pa.concat_tables([padded, *rebuilt])
     topics = [
         topic or cluster.topics.get(topic_id, (topic_id, 0))[0]
         for topic, topic_id in zip(everything["topic"].to_pylist(), everything["topic_id"].to_pylist(), strict=True)
