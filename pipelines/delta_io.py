@@ -28,6 +28,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from pipelines.names import inside
 from pipelines.spark_schemas import spark_schema
 from schemas.errors import InputError, TableContractError
 from schemas.tables import TABLES
@@ -107,7 +108,7 @@ class Warehouse:
 
     def table_path(self, table_name: str) -> str:
         """Where a table lies."""
-        return f"{self.path}/{TABLES[table_name].name}"
+        return inside(self.path, TABLES[table_name].name)
 
     def ensure(self, table_name: str) -> None:
         """Create the table if it is not there; InputError if another schema stands in its place."""
@@ -194,7 +195,7 @@ class Warehouse:
 
     def staging_dir(self, run_id: str) -> str:
         """Where a run keeps what it hands from stage to stage; nobody else writes there."""
-        return f"{self.path}/_staging/{run_id}"
+        return inside(self.path, f"_staging/{run_id}")
 
     def drop_staging(self, run_id: str) -> None:
         """Delete the run's staging directory, if there is one."""
@@ -203,7 +204,7 @@ class Warehouse:
 
     def publish(self, local_dir: str, name: str) -> str:
         """Put a copy of a local directory at `name` in the warehouse, in place of what is there; say where."""
-        target = f"{self.path}/{name}"
+        target = inside(self.path, name)
         path, system = self._hadoop(target)
         system.setWriteChecksum(False)
         system.delete(path, True)  # noqa: FBT003
@@ -213,7 +214,7 @@ class Warehouse:
 
     def write(self, name: str, content: bytes) -> str:
         """Put one file at `name` in the warehouse, in place of what is there; say where."""
-        target = f"{self.path}/{name}"
+        target = inside(self.path, name)
         path, system = self._hadoop(target)
         system.setWriteChecksum(False)
         stream = system.create(path, True)  # noqa: FBT003 - Java's overwrite

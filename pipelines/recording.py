@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyarrow import fs
 
+from pipelines.names import folder_name, recording_name
 from pipelines.parse.clock import zone
 from pipelines.parse.layout import LAYOUT_NAMES
 from schemas.errors import InputError
@@ -98,7 +99,7 @@ def discover(
         elif not _HIDDEN.search(name) and (name.startswith(("logs/", "segments/")) or "/" not in name):
             sources.append(Source(uri + info.path, name, _broker_of(name), info.size))
     return _recording(
-        recording_id or Path(base).name,
+        recording_id or (Path(base).name if "://" in str(root) else folder_name(str(root))),
         str(root),
         sources,
         _overridden(manifest, time_zones, kafka_version, log_layout),
@@ -130,7 +131,7 @@ def _recording(recording_id: str, root: str, sources: list[Source], manifest: Ma
         message = f"no logs or dumps here; {LAYOUT_HELP}"
         raise InputError(message, source=root or None)
     ordered = tuple(sorted(unique.values(), key=lambda source: (source.name, source.path)))
-    return Recording(recording_id, root, ordered, manifest)
+    return Recording(recording_name(recording_id), root, ordered, manifest)
 
 
 def _expand(path: str, broker_id: int | None) -> list[Source]:

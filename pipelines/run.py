@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pipelines import ingest, order, replay, report, validate
 from pipelines.coverage import coverage_of
 from pipelines.delta_io import Warehouse
+from pipelines.names import recording_name
 from pipelines.packed import table_rows
 from pipelines.session import VERSION
 from pipelines.spark_schemas import spark_schema
@@ -80,6 +81,7 @@ def execute(  # noqa: PLR0913, PLR0917 - what a run is made of
 ) -> Run:
     """Run these stages on one recording. What fails is recorded in `runs` as far as that can be, and raised."""
     started = datetime.now(UTC)
+    recording_name(recording_id)
     warehouse = Warehouse(spark, warehouse_path)
     in_force = _with_recording(settings, warehouse, recording_id, recording)
     run = Run(spark, warehouse, recording_id, recording, in_force, progress)

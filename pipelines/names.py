@@ -1,0 +1,40 @@
+"""Names that become parts of paths: what a recording may be called, and what may lie inside a warehouse."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from schemas.errors import InputError
+
+# It begins with a letter or digit, so that it is neither "..", nor hidden, nor taken for a flag.
+_NAME: Final = re.compile(r"[^\W_][\w .,+=@()-]*")
+_LONGEST: Final = 200  # in an address, where what is not plain takes three characters a byte; file systems end at 255
+
+
+def recording_name(name: str) -> str:
+    """The name, if a recording may be called so; else InputError. Files and folders are called after it."""
+    if not _NAME.fullmatch(name) or len(quote(name, safe="")) > _LONGEST:
+        message = (
+            f"{name[:_LONGEST]!r} cannot name a recording: give it a name with --recording-id, of letters, digits, "
+            "spaces and . _ - + = @ , ( ), that begins with a letter or digit"
+        )
+        raise InputError(message)
+    return name
+
+
+def folder_name(path: str) -> str:
+    """What the folder at a local path is called, also where the path ends in '..'."""
+    found = Path(path)
+    return (found.resolve() if ".." in found.parts else found.absolute()).name
+
+
+def inside(root: str, name: str) -> str:
+    """The path of `name` below `root`; InputError if it were not below it: nothing else is written or deleted."""
+    parts = name.split("/")
+    if any(part in {"", ".", ".."} for part in parts) or "\\" in name or "\0" in name:
+        message = f"{name!r} does not lie inside the warehouse"
+        raise InputError(message, source=root)
+    return f"{root.rstrip('/')}/{name}"
