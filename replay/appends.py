@@ -17,7 +17,13 @@ import numpy as np
 
 from replay.blocks import Block, chosen, drafts_at, matrix_of
 from replay.drafts import Draft, Operation
-from replay.encoding import NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT
+from replay.encoding import (
+    KAFKA_STORAGE_ERROR,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    NOT_LEADER_OR_FOLLOWER,
+    REQUEST_TIMED_OUT,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from replay.extents import Extents, append_lines
 from replay.fetch_chains import TIMING
 from replay.merge import OP_ACK, OP_APPEND
@@ -32,7 +38,13 @@ if TYPE_CHECKING:
 
 PRODUCED = ("bytes", "acks", "error_code", "client_id")  # what an append and its answer repeat of the produce
 LEAST_BATCH_BYTES, LEAST_RECORD_BYTES = 61, 7  # RECORD_BATCH_OVERHEAD; a record without key and value
-APPENDED_YET_FAILED = (NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+ENDS_OF_A_WAIT = (  # with which a produce fails that waited for the HW (DelayedProduce)
+    UNKNOWN_TOPIC_OR_PARTITION,
+    NOT_LEADER_OR_FOLLOWER,
+    REQUEST_TIMED_OUT,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KAFKA_STORAGE_ERROR,
+)
 
 
 @dataclass(slots=True)
@@ -46,17 +58,15 @@ class Batch:
 
 
 def was_appended(row: Row) -> bool:
-    """Whether the produce reached the log: answered well, unanswered (acks=0), or failed only after waiting."""
-    error = row["error_code"]
-    if error in (None, 0):
+    """Whether the produce reached the log: answered well, unanswered (acks=0), or failed only after waiting.
+
+    An answer names a base offset only of what was appended, whatever became of it afterwards.
+    """
+    error, base = row["error_code"], row["base_offset"]
+    if error in (None, 0) or (base is not None and base >= 0):
         return True
-    if error not in APPENDED_YET_FAILED:
-        return False
-    return (
-        (row["base_offset"] if row["base_offset"] is not None else -1) >= 0
-        or bool(row["remote_us"])
-        or error == NOT_ENOUGH_REPLICAS_AFTER_APPEND
-    )
+    waited = row["acks"] == -1 and bool(row["remote_us"])
+    return error == NOT_ENOUGH_REPLICAS_AFTER_APPEND or (waited and error in ENDS_OF_A_WAIT)
 
 
 def produces_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:

@@ -148,6 +148,15 @@ def test_produce_that_failed_after_waiting_was_appended() -> None:
     ]
 
 
+@pytest.mark.parametrize("error", [3, 6, 7, 20, 56, 999])
+def test_produce_answered_with_a_base_offset_was_appended_whatever_the_error(error: int) -> None:
+    history = begun()
+    history.produce(100, 1, 0, acks=1)
+    history.produce(110, 1, 1, error_code=error)
+    history.produce(120, 1, 4, acks=1)
+    assert batches(history.events()) == [(0, 1, "derived"), (1, 4, "derived"), (4, 5, "bounded")]
+
+
 def test_produce_that_failed_at_once_was_not_appended() -> None:
     history = begun()
     history.produce(100, 1, 0, acks=1)
