@@ -118,7 +118,7 @@ class PartitionFacts:
         self.decisions = metadata_decisions(changes) or line_decisions(self.rows)
         self.read_configuration()
         version = parse_version(self.kafka_version) or LATEST
-        if changes:
+        if any(d.row["metadata_offset"] is not None for d in self.decisions):
             metadata_votes(self.decisions, self.cluster, version)
         else:
             zookeeper_votes(self.decisions, self.cluster, self.rows, version)
