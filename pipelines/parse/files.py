@@ -112,9 +112,18 @@ class LogLines:
         self._printed: str | None = None  # the last line's stamp, and its time on the broker's clock and in UTC
         self._local = self._ts = 0
         self._bounds: Bounds | None = None  # from the first stamp on that is a whole second
+        self._last: tuple[str, int, str | None] | None = None  # held back where only the end shows that a line is whole
 
     def parse(self, text: str, line: int, taken: str | None = None) -> None:
         """Add the line's facts, count it, or reject it. `taken`: when a container's runtime took it."""
+        if not self._layout.ends_with_text:
+            self._parse(text, line, taken)
+            return
+        last, self._last = self._last, (text, line, taken)
+        if last is not None:
+            self._parse(*last)
+
+    def _parse(self, text: str, line: int, taken: str | None = None) -> None:
         parts = self._whole(text) or self._otherwise(text)
         if parts is None:
             if self._bounds is None:
@@ -208,16 +217,19 @@ class LogLines:
             found = layouts.BEGINNING.finditer(text, layouts.WHOLE_SECONDS)
             again = max((beginning.start() for beginning in found), default=-1)
         if again > 0:
-            self.parse(text[again:], line)
+            self._parse(text[again:], line)
 
     def finish(self, *, cut: bool = False) -> None:
         """Take what still waits. `cut`: the last line has no end."""
+        if self._last is not None:
+            text, line, _ = self._last
+            if cut and (self._whole(text) or self._otherwise(text)) is not None:
+                self._sink.reject(line, "cut off before its end", text)
+            else:
+                self._parse(*self._last)
+            self._last = None
         while self._bounds is not None and (settled := list(self._bounds.settle())):
-            last = settled.pop().item if cut and self._layout.ends_with_text else None
-            cut = False
             self._settle(settled)  # what goes on within a line that was cut comes back, and waits again
-            if last is not None:
-                self._sink.reject(last.line, "cut off before its end", last.text)
         self._reject_head()
 
     def _reject_head(self) -> None:

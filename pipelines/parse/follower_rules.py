@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipelines.parse.rule import TP, Rule
 
-_EACH_TP = r"(?P<tp>[\w.-]+-\d+)(?=[,)])"
+_EACH_TP = r"(?P<tp>[\w.-]+-\d+|\[[\w.-]+,\d+\])(?=[,)]|$)"  # up to 2.0 no parenthesis closes the list
 _ADDED = (
     r"(?P<tp>[\w.-]+-\d+) -> (?:InitialFetchState\((?:(?:None|Some\((?P<topic_id>[\w-]+)\)),)?BrokerEndPoint.*?[\])],"
     r"(?P<leader_epoch>-?\d+),(?P<fetch_offset>-?\d+)\)|\(offset=(?P<offset>-?\d+), leaderEpoch=-?\d+\))"
@@ -70,12 +70,13 @@ FOLLOWER_RULES = (
     ),
     Rule(
         f"{_THREAD}: Error",
-        "2.4-",
+        "0.11-",
         "fetcher request_failed",
-        r"Error in response for fetch request \(type=FetchRequest.*",
+        r"Error in (?:response for fetch request|fetch to broker \d+, request) \(type=FetchRequest.*",
         keep_text=True,
         each=r"(?P<tp>[\w.-]+-\d+)=(?:PartitionData)?\((?:topicId=(?P<topic_id>[\w-]+), )?"
-        r"fetchOffset=(?P<fetch_offset>-?\d+)[^)]*?currentLeaderEpoch=Optional(?:\.empty|\[(?P<leader_epoch>-?\d+)\])",
+        r"(?:fetchO|o)ffset=(?P<fetch_offset>-?\d+)"
+        r"(?:[^()]*?currentLeaderEpoch=Optional(?:\.empty|\[(?P<leader_epoch>-?\d+)\]))?",
     ),
     Rule(
         f"{_THREAD}: Error",

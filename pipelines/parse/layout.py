@@ -17,9 +17,17 @@ if TYPE_CHECKING:
 
     Split = Callable[[str], "LogLine | None"]
 
+# Every repetition in these patterns is possessive or has a bound: a line costs what its length asks for, no more.
 _STAMP = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[,.]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
-_HEAD = rf"(?P<stamp>{_STAMP}) (?P<level>[A-Z]+) +"
-_LOGGER = r"(?P<logger>[\w.$-]+)"
+_SHORT_STAMP = r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d(?:[,.]\d{1,9})?"  # yy/MM/dd
+_LEVEL = r"(?P<level>[A-Z]{1,16})"
+_HEAD = rf"(?P<stamp>{_STAMP}) {_LEVEL} ++"
+_LOGGER = r"(?P<logger>[\w.$-]{1,400})"
+_CLASS = (
+    r"(?P<logger>[\w$-]{1,100}(?:\.[\w$-]{1,100}){1,20}+)"  # a name with a point in it, which no word of a text has
+)
+_THREAD = r"\[[^\]]{0,200}+\]"
+_TEXT = r"(?P<text>.*)"
 _ZONE = re.compile(r"([+-])(\d\d):?(\d\d)$")
 _BEGINNINGS = frozenset("[{0123456789")
 _SECOND = 1_000_000
@@ -27,7 +35,11 @@ WHOLE_SECONDS = 19  # length of a stamp without a fraction
 MILLISECONDS = 23
 DETECTION_LINES = 500
 _MOST_LOGGERS = 100_000
-BEGINNING = re.compile(rf"\[?{_STAMP}\]? [A-Z]+ +")  # how a line of the text layouts begins
+_LONGEST_ENDING = 700  # a logger, and a thread's name behind it
+_PARENTHESES = 5  # so many " (" from the end, the logger's may stand: a thread's name can hold some
+BEGINNING = re.compile(  # how a line of the text layouts begins
+    rf"\[?(?:{_STAMP}|{_SHORT_STAMP})\]?(?: {_THREAD})? {{1,6}}[A-Z]{{1,16}} ++"
+)
 
 
 class LogLine(NamedTuple):
@@ -53,47 +65,68 @@ class Layout(NamedTuple):
         return self.whole(line) or self.head(line)
 
 
-def _text_layout(name: str, pattern: str, head: str, whole: str, *, ends_with_text: bool = False) -> Layout:
-    compiled, match = re.compile(whole, re.DOTALL), re.compile(head + "(?P<text>.*)", re.DOTALL).match
-    fullmatch, make = compiled.fullmatch, tuple.__new__
-    stamp, level, logger, text = (compiled.groupindex[name] for name in LogLine._fields)
+def _as_printed(stamp: str) -> str:
+    return stamp
 
-    def split_whole(line: str) -> LogLine | None:
-        found = fullmatch(line)
-        return None if found is None else make(LogLine, found.group(stamp, level, logger, text))
+
+def _with_century(stamp: str) -> str:
+    """A stamp that begins as `26/03/01 ` in the form of the others; there was no Kafka before 2011."""
+    return f"20{stamp[:2]}-{stamp[3:5]}-{stamp[6:]}"
+
+
+def _head(head: str, stamp_of: Callable[[str], str] = _as_printed) -> Split:
+    """What takes a line apart that stops within its text, or before its logger."""
+    match = re.compile(head + _TEXT, re.DOTALL).match
 
     def split_head(line: str) -> LogLine | None:
         found = match(line)
-        return None if found is None else LogLine(found["stamp"], found["level"], None, found["text"])
+        return None if found is None else LogLine(stamp_of(found["stamp"]), found["level"], None, found["text"])
 
-    return Layout(name, pattern, split_whole, split_head, ends_with_text)
+    return split_head
+
+
+def _text_last(name: str, pattern: str, head: str, logger: str, stamp_of: Callable[[str], str] = _as_printed) -> Layout:
+    """A text layout that ends with the text."""
+    compiled = re.compile(head + logger + _TEXT, re.DOTALL)
+    fullmatch, make = compiled.fullmatch, tuple.__new__
+    stamp, *others = (compiled.groupindex[name] for name in LogLine._fields)
+
+    def split_whole(line: str) -> LogLine | None:
+        found = fullmatch(line)
+        return None if found is None else make(LogLine, (stamp_of(found[stamp]), *found.group(*others)))
+
+    return Layout(name, pattern, split_whole, _head(head, stamp_of), ends_with_text=True)
 
 
 def _logger_last(name: str, pattern: str, head: str, after: str = "") -> Layout:
     """A text layout whose text is followed by the logger in parentheses: the end is looked for from the end."""
-    ending = rf" \({_LOGGER}(?::\d+)?\){after}\s*"
-    layout = _text_layout(name, pattern, head, rf"{head}(?P<text>.*){ending}")
-    begins, ends, make = re.compile(head).match, re.compile(ending, re.DOTALL).fullmatch, tuple.__new__
+    begins, make = re.compile(head).match, tuple.__new__
+    ends = re.compile(rf" \({_LOGGER}(?::\d{{1,9}})?\){after}", re.DOTALL).fullmatch
     loggers: dict[str, str] = {}  # by the ending: there are few
 
-    def split_whole(line: str) -> LogLine | None:
-        cut = line.rfind(" (")
-        ending = line[cut:]
+    def logger_of(ending: str) -> str | None:
         logger = loggers.get(ending)
-        if logger is None:
-            found = ends(ending)
-            if found is None:
-                return layout.whole(line)
+        if logger is None and len(ending) <= _LONGEST_ENDING and (found := ends(ending)) is not None:
             if len(loggers) > _MOST_LOGGERS:
                 loggers.clear()
             logger = loggers[ending] = found["logger"]
-        begun = begins(line)
-        if begun is None:
-            return None
-        text = begun.end()
-        return layout.whole(line) if cut < text else make(LogLine, (*begun.groups(), logger, line[text:cut]))
+        return logger
 
-    return layout._replace(whole=split_whole)
+    def split_whole(line: str) -> LogLine | None:
+        line = line.rstrip()
+        cut = line.rfind(" (")
+        logger = logger_of(line[cut:]) if cut > 0 else None
+        for _ in range(_PARENTHESES):
+            if logger is not None or cut < 0:
+                break
+            cut = line.rfind(" (", 0, cut)
+            logger = logger_of(line[cut:])
+        begun = begins(line) if logger is not None else None
+        if begun is None or cut <= begun.end("level"):
+            return None
+        return make(LogLine, (*begun.groups(), logger, line[begun.end() : cut]))
+
+    return Layout(name, pattern, split_whole, _head(head))
 
 
 class _Log(msgspec.Struct):
@@ -141,16 +174,34 @@ def _no_head(line: str) -> LogLine | None:
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout
     for layout in (
-        _logger_last("apache", "[%d] %p %m (%c)%n", rf"\[(?P<stamp>{_STAMP})\] (?P<level>[A-Z]+) +"),
-        _text_layout(
+        _logger_last("apache", "[%d] %p %m (%c)%n", rf"\[(?P<stamp>{_STAMP})\] {_LEVEL} ++"),
+        _text_last(
             "strimzi4",
             "%d{yyyy-MM-dd HH:mm:ss} %-5p [%t] %c{1}:%L - %m%n",
             _HEAD,
-            rf"{_HEAD}\[.{{0,200}}?\] {_LOGGER}:[\d?]* - (?P<text>.*)",
-            ends_with_text=True,
+            rf"\[.{{0,200}}?\] {_LOGGER}:[\d?]{{0,9}} - ",
         ),
         _logger_last("strimzi3", "%d{ISO8601} %p %m (%c) [%t]%n", _HEAD, r"(?: \[.*\])?"),
         Layout("json", '{"@timestamp": %d, "level": %p, "logger": %c, "message": %m}', _split_object, _no_head),
+        _text_last(
+            "spring",
+            "%d %5p PID --- [%t] %-40.40logger : %m%n",
+            rf"(?P<stamp>{_STAMP}) {{1,6}}{_LEVEL} \d{{1,10}} --- ",
+            rf"(?:{_THREAD} ?){{1,4}}+{_LOGGER} {{1,60}}+: ?",
+        ),
+        _text_last(
+            "hadoop",
+            "%d{yy/MM/dd HH:mm:ss} %p %c{2}: %m%n",
+            rf"(?P<stamp>{_SHORT_STAMP}) {_LEVEL} ++",
+            rf"{_LOGGER}: ",
+            _with_century,
+        ),
+        _text_last(
+            "logback",
+            "%d [%t] %-5level %logger - %m%n, or with the thread behind the level, or without; also with a colon",
+            rf"(?P<stamp>{_STAMP})(?: {_THREAD})? {{1,6}}{_LEVEL} ++",
+            rf"(?:{_THREAD} ++)?{_CLASS}(?: {{1,60}}+-|:) ",
+        ),
     )
 }
 # what people call them; None: the name says what stands before the line, not how the line is laid out
@@ -158,7 +209,8 @@ LAYOUT_NAMES: dict[str, str | None] = {
     **{name: name for name in LAYOUTS},
     **dict.fromkeys(("confluent", "cp", "bitnami"), "apache"),
     **dict.fromkeys(("ecs", "logstash"), "json"),
-    **dict.fromkeys(("compose", "cri", "kubectl"), None),
+    **dict.fromkeys(("cloudera",), "logback"),
+    **dict.fromkeys(("compose", "cri", "journal", "kubectl"), None),
 }
 
 

@@ -1,7 +1,9 @@
-"""What stands before a log line where a container wrote it: taken off, and lines that were split put together.
+"""What stands before a log line where something else wrote it down: taken off, and lines that were split put together.
 
-`docker compose logs`: `SERVICE  | `; `kubectl logs --prefix`: `[pod/POD/CONTAINER] `; `--timestamps` of either: a time;
-container runtimes' files (CRI, kubelet's `cri.go`): `TIME stdout F `, where `P` marks a part that goes on.
+`docker compose logs`: `SERVICE  | `, perhaps in colour, perhaps behind a time; `kubectl logs --prefix`:
+`[pod/POD/CONTAINER] `; `--timestamps` of either: a time; container runtimes' files (CRI, kubelet's `cri.go`):
+`TIME stdout F `, where `P` marks a part that goes on; systemd's journal: `Mar 01 10:00:00 HOST PROGRAM[PID]: `, or with
+a whole time; `grep` over several files: `FOLDER/server.log.2026-03-01-10:`.
 """
 
 from __future__ import annotations
@@ -18,10 +20,17 @@ if TYPE_CHECKING:
     from pipelines.parse.files import LogLines
     from pipelines.parse.rows import FactSink
 
+_TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
+_COLOUR = r"(?:\x1b\[[\d;]{0,20}m){0,3}+"
+_PROGRAM = r"(?P<{}>[\w.-]{{1,100}} [\w./@-]{{1,100}}?)\[\d{{1,10}}\]:(?: |$)"
 _PREFIX = re.compile(
-    r"(?:\[pod/(?P<pod>[^\]\s]+)\] |(?P<service>[\w.-]+) *\|(?: |$))?"
-    r"(?:(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d))"
-    r"(?: (?P<stream>stdout|stderr) (?P<tag>[FP])(?::\S*)?)?(?: |$))?"
+    rf"(?:(?P<first>{_TIME}) (?={_COLOUR}[\w.-]{{1,100}}+ *+\|))?"
+    rf"(?:\[pod/(?P<pod>[^\]\s]{{1,600}})\] "
+    rf"|{_COLOUR}(?P<service>[\w.-]{{1,100}}+) *+\|{_COLOUR}(?: {_COLOUR}|$)"
+    rf"|[^\W\d_]{{2,6}}\.? {{1,2}}\d{{1,2}} \d\d:\d\d:\d\d {_PROGRAM.format('program')}"
+    rf"|(?P<folder>(?:[\w.-]{{0,100}}/){{1,20}}+)?[\w-]{{1,100}}+\.(?:log|out)[\w.-]{{0,60}}+:(?:\d{{1,9}}:)?)?"
+    rf"(?:(?P<time>{_TIME})(?! {{1,6}}[A-Z]{{4,5}} )"  # before a level it is the line's own
+    rf"(?: (?P<stream>stdout|stderr) (?P<tag>[FP])(?::\S*)?(?: |$)| {_PROGRAM.format('unit')}|(?: |$)))?"
 )
 
 
@@ -40,8 +49,9 @@ def taken_off(text: str) -> Prefixed:
     found = _PREFIX.match(text)
     if found is None or not found.end():
         return Prefixed(None, None, None, False, text)  # noqa: FBT003
-    container = found["pod"] or found["service"]
-    return Prefixed(container, found["time"], found["stream"], found["tag"] == "P", text[found.end() :])
+    container = found["pod"] or found["service"] or found["program"] or found["unit"] or found["folder"]
+    time = found["time"] or found["first"]
+    return Prefixed(container, time, found["stream"], found["tag"] == "P", text[found.end() :])
 
 
 def by_container(lines: Iterable[str]) -> dict[str | None, list[str]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TP = r"(?P<tp>\S+-\d+)"
+# A partition as Kafka prints it: `topic-3`, in releases up to 1.0 `[topic,3]` too; a topic's name has up to 249 letters
+TP = r"(?P<tp>[^\s\[]{1,300}-\d{1,10}|\[[^\s,]{1,300},\d{1,10}\])"
 
 # A logger is named after the class that prints; so its last part says where in apache/kafka the words stand, in every
 # release of a rule's versions: kafka/*.scala in core/src/main/scala, org/apache/*.java in the module of that name.
@@ -34,6 +35,7 @@ CLASSES: dict[str, str] = {
     "Partition": "kafka/cluster/Partition.scala",
     "PartitionChangeBuilder": "org/apache/kafka/controller/PartitionChangeBuilder.java",
     "QuorumController": "org/apache/kafka/controller/QuorumController.java",
+    "Replica": "kafka/cluster/Replica.scala",
     "RemoteLeaderEndPoint": "kafka/server/RemoteLeaderEndPoint.scala",
     "ReplicaAlterLogDirsManager": "kafka/server/ReplicaAlterLogDirsManager.scala",
     "ReplicaAlterLogDirsThread": "kafka/server/ReplicaAlterLogDirsThread.scala",

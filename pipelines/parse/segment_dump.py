@@ -7,14 +7,16 @@ import re
 from pipelines.parse.rows import FactSink, Shape, identity, row_id
 
 DUMPING = "Dumping "
-_PLACE = re.compile(r"Dumping .*?([^/\\]+)-(\d+)(?:\.[0-9a-f]{32}-(?:delete|stray|future))?[/\\][^/\\]+\s*")
+_FOLDER = re.compile(r"(.+)-(\d{1,10})(?:\.[0-9a-f]{32}-(?:delete|stray|future))?")
+_NUMBER = r"\d{1,20}"  # no field of a batch has more digits
 _BATCH = re.compile(
-    r"baseOffset: (?P<base_offset>\d+) lastOffset: (?P<last_offset>\d+) count: (?P<count>\d+) "
-    r"(?:baseSequence: (?P<base_sequence>-?\d+) )?(?:lastSequence: -?\d+ )?producerId: (?P<producer_id>-?\d+) "
-    r"producerEpoch: (?P<producer_epoch>-?\d+) partitionLeaderEpoch: (?P<leader_epoch>-?\d+) "
-    r"isTransactional: (?P<is_transactional>true|false) (?:isControl: (?P<is_control>true|false) )?"
-    r"(?:deleteHorizonMs: \S+ )?position: \d+ CreateTime: (?P<created>-?\d+) size: (?P<bytes>\d+) magic: \d+ "
-    r"compresscodec: \S+ crc: (?P<crc>\d+) isvalid: (?P<valid>true|false)\s*"
+    rf"baseOffset: (?P<base_offset>{_NUMBER}) lastOffset: (?P<last_offset>{_NUMBER}) count: (?P<count>{_NUMBER}) "
+    rf"(?:baseSequence: (?P<base_sequence>-?{_NUMBER}) )?(?:lastSequence: -?{_NUMBER} )?"
+    rf"producerId: (?P<producer_id>-?{_NUMBER}) producerEpoch: (?P<producer_epoch>-?{_NUMBER}) "
+    rf"partitionLeaderEpoch: (?P<leader_epoch>-?{_NUMBER}) isTransactional: (?P<is_transactional>true|false) "
+    rf"(?:isControl: (?P<is_control>true|false) )?(?:deleteHorizonMs: \S{{1,40}} )?position: {_NUMBER} "
+    rf"CreateTime: (?P<created>-?{_NUMBER}) size: (?P<bytes>{_NUMBER}) magic: {_NUMBER} "
+    rf"compresscodec: \S{{1,40}} crc: (?P<crc>{_NUMBER}) isvalid: (?P<valid>true|false)\s*"
 )
 _MESSAGE = re.compile(r"(?:offset|baseOffset): ")
 _SILENT = ("Log starting offset", "Starting offset:", "| offset: ", "|  offset", "log4j:", "SLF4J")
@@ -40,7 +42,9 @@ BATCH = Shape(
 
 def place_of(text: str) -> tuple[str, int] | None:
     """Topic and partition of a `Dumping .../topic-0/00000000000000000000.log` line."""
-    match = _PLACE.fullmatch(text)
+    path = text.removeprefix(DUMPING).rstrip().replace("\\", "/")
+    folder, _, file = path.rpartition("/")
+    match = _FOLDER.fullmatch(folder.rpartition("/")[2]) if file else None
     return (match[1], int(match[2])) if match else None
 
 

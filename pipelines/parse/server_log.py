@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
     from pipelines.parse.rule import Rule
 
-_PREFIX_PARTITION = re.compile(r"(?:Partition |partition=)(\S+?)-(\d+)(?=[ ,\]])")
-_PREFIX_ID = re.compile(r"(?:Server|Manager) id=(\d+)\]")
-_PREFIX_LEADER = re.compile(r"leaderId=(\d+)")
+_OLD_PARTITION = re.compile(r"Partition \[[^\],]{1,300},\d{1,10}\] on broker \d{1,10}: ")  # up to 0.11
+_PREFIX_PARTITION = re.compile(
+    r"(?:Partition |partition=)(?:([^\s\[]{1,300}?)-(\d{1,10})(?=[ ,\]])|\[([^\],]{1,300}),(\d{1,10})\] on broker )"
+)
+_PREFIX_ID = re.compile(r"(?:Server|Manager) id=(\d{1,10})\]|^\[Kafka Server (\d{1,10})\]")
+_LONGEST_PREFIX = 2000
+_PREFIX_LEADER = re.compile(r"leaderId=(\d{1,10})|^\[ReplicaFetcherThread-\d{1,10}-(\d{1,10})\]")
 _BROKER_IDS = re.compile(r"brokerId=(\d+)")
 _MOST_PREFIXES = 100_000
 _NUMBERS = re.compile(r"-?\d+")
@@ -117,6 +121,18 @@ def _compile() -> dict[str, _RulesOfWords]:
     return by_logger
 
 
+def prefix_length(text: str) -> int:
+    """How much of a message names who speaks: `[Partition a-0 broker=1] `; up to 0.11 `[Kafka Server 1], ` too."""
+    if text.startswith("["):
+        end = text.find("]", 0, _LONGEST_PREFIX)
+        if text[end + 1 : end + 3] in {": ", ", "}:
+            return end + 3
+        end = text.find("] ", 0, _LONGEST_PREFIX)
+        return end + 2 if end > 0 else 0
+    found = _OLD_PARTITION.match(text) if text.startswith("Partition [") else None
+    return found.end() if found is not None else 0
+
+
 class ServerLog:
     """Parses the lines of one file that are no request lines."""
 
@@ -130,6 +146,13 @@ class ServerLog:
 
     def parse(self, parts: LogLine, line: int, local: int, ts: int) -> bool:
         """Add the line's facts; False where it is of no interest."""
+        try:
+            return self._parse(parts, line, local, ts)
+        except ValueError:  # Python reads no number of thousands of digits
+            self._sink.reject(line, "a number that no broker prints", parts.text)
+            return True
+
+    def _parse(self, parts: LogLine, line: int, local: int, ts: int) -> bool:
         found = self._loggers.get(parts.logger or "")
         if found is None:
             last = last_part(parts.logger or "")
@@ -137,11 +160,10 @@ class ServerLog:
         last, by_word = found
         body = parts.text
         prefix: _PrefixValues = (None, None, None, None)
-        if body.startswith("["):
-            end = body.find("] ")
-            if end > 0:
-                prefix = self._prefix(body[: end + 1])
-                body = body[end + 2 :]
+        begins = prefix_length(body)
+        if begins:
+            prefix = self._prefix(body[:begins])
+            body = body[begins:]
         if prefix[0] in METADATA_TOPIC:
             return False
         for rule in by_word.get(body.partition(" ")[0]) or by_word[""]:
@@ -199,7 +221,7 @@ class ServerLog:
     def _partition(self, text: str) -> tuple[str, int]:
         found = self._partitions.get(text)
         if found is None:
-            topic, _, number = text.rpartition("-")
+            topic, _, number = text[1:-1].rpartition(",") if text.startswith("[") else text.rpartition("-")
             found = self._partitions[text] = (topic, int(number))
         return found
 
@@ -210,10 +232,10 @@ class ServerLog:
             broker = _PREFIX_ID.search(text)
             leader = _PREFIX_LEADER.search(text)
             found = (
-                partition[1] if partition else None,
-                int(partition[2]) if partition else None,
-                int(leader[1]) if leader else None,
-                int(broker[1]) if broker else None,
+                partition[1] or partition[3] if partition else None,
+                int(partition[2] or partition[4]) if partition else None,
+                int(leader[1] or leader[2]) if leader else None,
+                int(broker[1] or broker[2]) if broker else None,
             )
             if len(self._prefixes) > _MOST_PREFIXES:
                 self._prefixes.clear()

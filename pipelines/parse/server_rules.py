@@ -11,6 +11,7 @@ from __future__ import annotations
 from pipelines.parse.controller_rules import ELECTION_RULES, KRAFT_RULES, REQUEST_RULES, STATE_MACHINE_RULES
 from pipelines.parse.follower_rules import FOLLOWER_RULES
 from pipelines.parse.leader_rules import ISR_RULES, LOG_CHANGE_RULES, QUOTA_RULES
+from pipelines.parse.older_rules import OLDER_RULES
 from pipelines.parse.rule import TP as _TP
 from pipelines.parse.rule import Rule
 
@@ -244,13 +245,13 @@ LOG_RULES = (
         f"{_LOGS}: Incrementing",
         "1.0-2.7",
         "log_start_change",
-        r"Incrementing log start offset (?:of partition \S+ )?to (?P<log_start_offset>\d+)(?: in dir .*)?",
+        rf"Incrementing log start offset (?:of partition {_TP} )?to (?P<log_start_offset>\d+)(?: in dir .*)?",
     ),
     Rule(
         f"{_LOGS}: Recovering",
         "1.0-",
         "log_load recovering",
-        r"Recovering unflushed segment (?P<offset>\d+).*",
+        rf"Recovering unflushed segment (?P<offset>\d+)(?: in log {_TP}\.)?.*",
         keep_text=True,
     ),
     Rule(
@@ -518,4 +519,5 @@ RULES = (
     *ISR_RULES,
     *LOG_CHANGE_RULES,
     *QUOTA_RULES,
+    *OLDER_RULES,
 )

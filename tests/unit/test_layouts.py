@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 import re
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,6 +64,21 @@ AS_WRITTEN = {
         "2026-11-21 03:00:00,123 INFO {} (kafka.cluster.Partition)",
     ],
     "strimzi4": ["2026-11-21 03:00:00 INFO  [data-plane-kafka-request-handler-0] Partition:66 - {}"],
+    "spring": [
+        ("2026-11-21T03:00:00.123Z  INFO 2537 --- [r-event-handler] kafka.cluster.Partition                  : {}"),
+        "2026-11-21 03:00:00.123  INFO 2537 --- [           main] k.cluster.Partition                      : {}",
+        "2026-11-21T03:00:00.123Z  INFO 2537 --- [shop] [r-event-handler] kafka.cluster.Partition          : {}",
+    ],
+    "hadoop": [
+        "26/11/21 03:00:00 INFO cluster.Partition: {}",
+        "26/11/21 03:00:00 INFO Partition: {}",
+    ],
+    "logback": [
+        "2026-11-21 03:00:00.123 [data-plane-kafka-request-handler-0] INFO  kafka.cluster.Partition - {}",
+        "2026-11-21 03:00:00,123 INFO  [data-plane-kafka-request-handler-0] kafka.cluster.Partition - {}",
+        "2026-11-21 03:00:00,123 INFO  k.cluster.Partition - {}",
+        "2026-11-21 03:00:00,123 INFO kafka.cluster.Partition: {}",
+    ],
     "json": [
         (
             '{"@timestamp":"2026-11-21T03:00:00.123Z","level":"INFO","logger":"kafka.cluster.Partition","message":"{}",'
@@ -82,6 +98,7 @@ AS_WRITTEN = {
         ),
     ],
 }
+WHOLE_SECONDS = {"hadoop", "strimzi4"}
 WRITTEN = [(name, line) for name, lines in AS_WRITTEN.items() for line in lines]
 PREFIXES = [
     "broker   | ",
@@ -91,6 +108,13 @@ PREFIXES = [
     "[pod/my-cluster-kafka-0/kafka] 2026-11-21T03:00:00.123456789Z ",
     "2026-11-21T03:00:00.123456789Z stdout F ",
     "2026-11-21T03:00:00.123456789+00:00 stdout F ",
+    "2026-11-21T03:00:00.1234567Z kafka-1  | ",
+    "\x1b[36mkafka-1  |\x1b[0m ",
+    "Nov 21 03:00:00 host-1 kafka-server-start.sh[15550]: ",
+    "ноя 21 03:00:00 host-1 kafka[15550]: ",
+    "2026-11-21T03:00:00+0000 host-1 kafka-server-start.sh[15550]: ",
+    "server.log.2026-11-21-03:",
+    "logs/server.log:17:",
 ]
 
 
@@ -103,7 +127,7 @@ def test_a_line_is_found_out_by_itself_behind_any_prefix(tmp_path: Path, name: s
     (counts,) = found.counts.values()
     assert counts.layout == (f"{name}, prefixed" if prefix else name)
     assert [level for _, level in counts.kinds] == ["INFO"]
-    if name != "strimzi4":
+    if name not in WHOLE_SECONDS:
         assert f"{row['ts']:%H:%M:%S.%f}" == "03:00:00.123000"
         assert row["ts_error_us"] is None
 
@@ -157,15 +181,17 @@ def rendered(line: str, name: str) -> str:
         return line
     stamp, level, text, logger = match.groups()
     iso = stamp.replace(" ", "T").replace(",", ".") + "Z"
-    if name == "strimzi3":
-        return f"{stamp} {level} {text} ({logger}) [{THREAD}]"
-    if name == "strimzi4":
-        return f"{stamp[:19]} {level:<5} [{THREAD}] {last_part(logger)}:66 - {text}"
-    if name == "logstash":
-        return json.dumps({"@timestamp": iso, "level": level, "logger": logger, "message": text, "thread": THREAD})
-    if name == "ecs":
-        return json.dumps({"@timestamp": iso, "log.level": level, "log.logger": logger, "message": text})
-    raise AssertionError(name)
+    if name in {"logstash", "ecs"}:
+        names = ("level", "logger") if name == "logstash" else ("log.level", "log.logger")
+        return json.dumps({"@timestamp": iso, names[0]: level, names[1]: logger, "message": text, "thread": THREAD})
+    return {
+        "strimzi3": f"{stamp} {level} {text} ({logger}) [{THREAD}]",
+        "strimzi4": f"{stamp[:19]} {level:<5} [{THREAD}] {last_part(logger)}:66 - {text}",
+        "spring": f"{iso} {level:>5} 2537 --- [{THREAD[-15:]}] {logger:<40} : {text}",
+        "hadoop": f"{stamp[2:4]}/{stamp[5:7]}/{stamp[8:19]} {level} {logger}: {text}",
+        "logback": f"{stamp} [{THREAD}] {level:<5} {logger} - {text}",
+        "cloudera": f"{stamp} {level} {logger}: {text}",
+    }[name]
 
 
 def behind(lines: Iterable[str], prefix: str) -> list[str]:
@@ -211,7 +237,7 @@ def plain(real: list[str], tmp_path_factory: pytest.TempPathFactory) -> Collecte
 
 
 @pytest.mark.parametrize("prefix", ["", "broker   | ", "[pod/kafka-0/kafka] ", "cri"])
-@pytest.mark.parametrize("name", ["apache", "strimzi3", "logstash", "ecs"])
+@pytest.mark.parametrize("name", ["apache", "strimzi3", "logstash", "ecs", "spring", "logback", "cloudera"])
 def test_the_same_lines_say_the_same_in_every_layout(
     tmp_path: Path, real: list[str], plain: Collected, name: str, prefix: str
 ) -> None:
@@ -220,8 +246,11 @@ def test_the_same_lines_say_the_same_in_every_layout(
     assert said(found) == said(plain)
 
 
-def test_whole_seconds_say_the_same_but_for_the_times(tmp_path: Path, real: list[str], plain: Collected) -> None:
-    found = log(tmp_path, [rendered(line, "strimzi4") for line in real])
+@pytest.mark.parametrize("name", sorted(WHOLE_SECONDS))
+def test_whole_seconds_say_the_same_but_for_the_times(
+    tmp_path: Path, real: list[str], plain: Collected, name: str
+) -> None:
+    found = log(tmp_path, [rendered(line, name) for line in real])
     assert reasons(found) == []
     times = ("fact_id", "ts", "ts_error_us")
     once = {str(row): row for row in said(plain, *times)}  # a line said again in one second counts once
@@ -254,7 +283,7 @@ GARBAGE = (
 
 
 @pytest.mark.parametrize("prefix", ["", "broker   | "])
-@pytest.mark.parametrize("name", ["apache", "strimzi3", "logstash", "ecs"])
+@pytest.mark.parametrize("name", ["apache", "strimzi3", "logstash", "ecs", "spring"])
 def test_garbage_between_lines_takes_nothing_away(
     tmp_path: Path, real: list[str], plain: Collected, name: str, prefix: str
 ) -> None:
@@ -275,13 +304,13 @@ def test_each_line_of_a_mixed_file_is_taken_for_itself(tmp_path: Path, real: lis
     assert said(found) == said(plain)
 
 
-@pytest.mark.parametrize("name", ["apache", "strimzi3", "strimzi4", "json", "ecs", "cri", "compose", "confluent"])
+@pytest.mark.parametrize("name", ["apache", "strimzi4", "json", "ecs", "cri", "spring", "cloudera", "journal"])
 def test_a_named_layout_is_what_lines_are_taken_for_first(tmp_path: Path, name: str) -> None:
     assert offsets(log(tmp_path, [role(5)], log_layout=name)) == [5]
 
 
 def test_an_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"apache.*compose.*cri.*ecs.*json.*kubectl.*strimzi3.*strimzi4"):
+    with pytest.raises(InputError, match=r"apache.*compose.*hadoop.*json.*logback.*spring.*strimzi3.*strimzi4"):
         log(tmp_path, [role(5)], log_layout="log4j")
 
 
@@ -303,7 +332,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["apache", "strimzi3", "strimzi4", "ecs"])
+@pytest.mark.parametrize("name", ["apache", "strimzi3", "strimzi4", "ecs", "spring", "hadoop", "logback"])
 def test_stack_traces_and_blank_lines_belong_to_the_line_before(tmp_path: Path, name: str) -> None:
     lines = [rendered(role(1), name), *STACK, rendered(role(2, "2026-11-21 03:00:01,000"), name)]
     found = log(tmp_path, lines)
@@ -347,7 +376,7 @@ def test_start_up_lines_of_bitnami_are_passed_over(tmp_path: Path) -> None:
 # -- lines that were cut
 
 
-@pytest.mark.parametrize("name", ["apache", "strimzi3", "strimzi4", "ecs"])
+@pytest.mark.parametrize("name", ["apache", "strimzi3", "strimzi4", "ecs", "spring", "hadoop", "logback"])
 def test_a_line_cut_off_at_the_end_of_the_file_says_nothing(tmp_path: Path, name: str) -> None:
     whole = rendered(role(12345), name)
     cut = whole[: whole.index("345")]
@@ -359,7 +388,9 @@ def test_a_line_cut_off_at_the_end_of_the_file_says_nothing(tmp_path: Path, name
     assert [line for line, _ in reasons(found)] == [2]
 
 
-@pytest.mark.parametrize("name", ["apache", "strimzi3", "strimzi4", "ecs", "logstash"])
+@pytest.mark.parametrize(
+    "name", ["apache", "strimzi3", "strimzi4", "ecs", "logstash", "spring", "hadoop", "logback", "cloudera"]
+)
 def test_a_broker_killed_within_a_request_line_goes_on_in_it(tmp_path: Path, name: str) -> None:
     body = 'Completed request:{"requestHeader":{"requestApiKey":1},"x":1}'
     request = f"[2026-11-21 03:00:00,123] DEBUG {body} (kafka.request.logger)"
@@ -374,6 +405,36 @@ def test_a_broker_killed_within_a_request_line_goes_on_in_it(tmp_path: Path, nam
 def test_a_line_torn_thousands_of_times_is_read_to_its_end(tmp_path: Path, piece: str) -> None:
     found = log(tmp_path, [role(1), piece * 20_000 + role(2, "2026-11-21 03:00:05,000")])
     assert offsets(found) == ([1, 2] if piece.startswith("[") else [1])
+
+
+LONG = 100_000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        role(1)[:26] + "INFO " + " " * LONG,
+        "2026-11-21 03:00:00,123 INFO " + " " * LONG,
+        "2026-11-21 03:00:00,123 INFO x" + " (a) [" * (LONG // 6),
+        "2026-11-21 03:00:00,123 INFO x" + " (a" * (LONG // 3),
+        "2026-11-21T03:00:00.123Z  INFO 1 --- " + "[a] " * (LONG // 4),
+        "2026-11-21 03:00:00,123 [a" * (LONG // 26),
+        "26/11/21 03:00:00 INFO " + "a" * LONG,
+        f"{role(1)[:26]}INFO [Partition {'partition=' * (LONG // 10)}] x ({LOGGER})",
+        f"{role(1)[:26]}INFO [Partition {'1-1' * (LONG // 3)}] x ({LOGGER})",
+        "a.log" * (LONG // 5),
+        "Nov 21 03:00:00 host " + "a" * LONG,
+        "\x1b[1m" * (LONG // 4),
+        f"Dumping {'a-1' * (LONG // 3)}",
+        f"Dumping {'a-1/' * (LONG // 4)}",
+    ],
+    ids=lambda line: line[:40],
+)
+def test_no_line_takes_longer_than_its_length_asks_for(tmp_path: Path, line: str) -> None:
+    since = time.process_time()
+    log(tmp_path, [role(1), line, role(2, "2026-11-21 03:00:05,000")])
+    log(tmp_path, ["Dumping /data/a-0/0.log", line], name="0.dump.txt")
+    assert time.process_time() - since < 2, "a pattern whose time grows with the square of the length takes minutes"
 
 
 # -- prefixes

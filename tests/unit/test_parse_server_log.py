@@ -14,12 +14,12 @@ from pipelines.parse.files import LogLines
 from pipelines.parse.layout import LAYOUTS, last_part
 from pipelines.parse.rows import FactSink
 from pipelines.parse.rule import CLASSES, Rule
-from pipelines.parse.server_log import integers
+from pipelines.parse.server_log import integers, prefix_length
 from pipelines.parse.server_rules import RULES
 
 LINES = [
     json.loads(line)
-    for name in ("broker-lines.jsonl", "state-lines.jsonl")
+    for name in ("broker-lines.jsonl", "state-lines.jsonl", "older-lines.jsonl")
     for line in (Path(__file__).parent / "data" / name).read_text(encoding="utf-8").splitlines()
 ]
 NOT_OF_THE_LINE = {"recording_id", "fact_id", "source_file", "source_line", "broker_id", "ts"}
@@ -49,7 +49,7 @@ def test_every_wording_has_a_line(rule: Rule) -> None:
         parts = LAYOUTS["apache"].split(case["line"])
         assert parts is not None
         assert parts.logger is not None
-        body = re.sub(r"^\[[^\]]*\] ", "", parts.text)
+        body = parts.text[prefix_length(parts.text) :]
         if last_part(parts.logger) in rule.loggers and pattern.fullmatch(body):
             return
     pytest.fail(f"no line of the test data is worded as {rule.pattern}")
