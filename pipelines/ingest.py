@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -15,12 +16,13 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from pipelines.attribution import by_their_writers
 from pipelines.clocks import together, turns_of
 from pipelines.coverage import COVERAGE_COLUMNS, coverage_of, not_covered
 from pipelines.inputs import inputs_of, told
 from pipelines.inspection import findings
 from pipelines.packed import STREAM, packed, rows_of
-from pipelines.parse.files import Range, parse_file
+from pipelines.parse.files import Range, parse_file, survey_file
 from pipelines.parse.reading import newlines
 from pipelines.parse.rows import FACT_SCHEMA, REJECTED_SCHEMA
 from pipelines.parse.splits import may_split
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pipelines.clocks import Turns
+    from pipelines.parse.writers import Ties
     from pipelines.recording import Recording, Source
 
 FACT, REJECTED, COUNTS = "fact", "rejected", "counts"
@@ -69,10 +72,23 @@ def parse(spark: SparkSession, recording: Recording, staging_dir: str) -> Parsed
 
     A fact that several files tell counts for the file and line that come first by name and number.
     """
-    path = f"{staging_dir.rstrip('/')}/parsed"
-    staged = stage(_stream(spark, recording, FACT_SCHEMA), path, len((FACT, REJECTED, COUNTS)))
+    path, outputs = f"{staging_dir.rstrip('/')}/parsed", len((FACT, REJECTED, COUNTS))
+    staged = stage(_stream(spark, recording, FACT_SCHEMA), path, outputs)
+    counts = _counts(staged)
+    written = by_their_writers(recording, counts, partial(_surveyed, spark, recording))
+    if written is not recording:
+        staged = stage(_stream(spark, written, FACT_SCHEMA), f"{path}-by-writers", outputs)
+        counts = _counts(staged)
     rejected = rows_of(staged, REJECTED, REJECTED_SCHEMA).dropDuplicates(["source_file", "source_line", "reason"])
-    return Parsed(_distinct(staged), rejected, inputs_of(_counts(staged)))
+    return Parsed(_distinct(staged), rejected, inputs_of(counts))
+
+
+def _surveyed(spark: SparkSession, recording: Recording, sources: list[Source]) -> list[Ties]:
+    """What each of these files says that ties directories and addresses to brokers."""
+    if not sources:
+        return []
+    numbers = spark.sparkContext.parallelize(range(len(sources)), len(sources))
+    return numbers.map(lambda number: survey_file(recording, sources[number])).collect()
 
 
 def inspect(spark: SparkSession, recording: Recording) -> dict[str, Any]:
@@ -80,6 +96,11 @@ def inspect(spark: SparkSession, recording: Recording) -> dict[str, Any]:
     stream = _stream(spark, recording, COVERAGE_SCHEMA).persist()
     try:
         counts = _counts(stream)
+        written = by_their_writers(recording, counts, partial(_surveyed, spark, recording))
+        if written is not recording:
+            stream.unpersist()
+            stream = _stream(spark, written, COVERAGE_SCHEMA).persist()
+            counts = _counts(stream)
         covered = coverage_of(rows_of(stream, FACT, COVERAGE_SCHEMA))
     finally:
         stream.unpersist()

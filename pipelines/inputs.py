@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _SUMS = ("bytes", "lines", "facts", "rejected", "repeated")
 _MOST_SILENCES = 1000
+WITNESSES = ("named", "directories", "fetched")  # what tells who wrote a file
 
 
 def told(source: Source, part: Range | None, counts: FileCounts, notes: Iterable[tuple[str, str]], turns: Turns) -> str:
@@ -38,6 +39,12 @@ def told(source: Source, part: Range | None, counts: FileCounts, notes: Iterable
             "kinds": _nested(counts.kinds),
             "notes": sorted(notes),
             "turns": together(turns),
+            "named": {str(broker): lines for broker, lines in sorted(counts.named.items())},
+            "directories": sorted(counts.directories),
+            "fetched": sorted(counts.fetched),
+            "labelled": source.labelled if source.is_attributed else source.broker_id,
+            "is_shared": source.shared is not None,
+            "set_aside": source.set_aside,
         },
         sort_keys=True,
     )
@@ -45,15 +52,20 @@ def told(source: Source, part: Range | None, counts: FileCounts, notes: Iterable
 
 def inputs_of(counts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """One entry per file, by name; the ranges of a file are put together. Whose clock is off stands with each."""
-    files: dict[str, dict[str, Any]] = {}
-    for part in sorted(counts, key=lambda part: (part["path"], part["first_line"])):
-        whole = files.get(part["path"])
-        files[part["path"]] = part if whole is None else _joined(whole, part)
+    files: dict[tuple[str, int | None], dict[str, Any]] = {}
+    for part in sorted(counts, key=lambda part: (part["path"], _number(part["broker_id"]), part["first_line"])):
+        key = (part["path"], part["broker_id"])
+        files[key] = _joined(files[key], part) if key in files else {**part}
     off = clocks_off([(whole["broker_id"], whole.pop("turns", {})) for whole in files.values()])
     for whole in files.values():
-        whole.pop("first_line", None)
+        for name in ("first_line", *WITNESSES):
+            whole.pop(name, None)
         whole["clock_off_us"] = off.get(whole["broker_id"])
     return list(files.values())
+
+
+def _number(broker: int | None) -> int:
+    return -1 if broker is None else broker
 
 
 def _nested(counts: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from pipelines import attribution
 from pipelines.clocks import sentences
 from pipelines.parse.rows import GAP
 
@@ -42,7 +43,11 @@ def findings(inputs: list[dict[str, Any]], manifest: Manifest) -> dict[str, Any]
         "files": [_file(entry) for entry in inputs if entry["content"] in {"log", "metadata dump", "unknown"}],
         "gaps": gaps[:_MOST_GAPS],
         "rejected_lines": sum(entry["rejected"] for entry in inputs),
-        "answers": _answers(brokers, contents, gaps, sum(entry["rejected"] for entry in inputs)) + sentences(inputs),
+        "answers": [
+            *attribution.sentences(inputs),
+            *_answers(brokers, contents, gaps, sum(entry["rejected"] for entry in inputs)),
+            *sentences(inputs),
+        ],
     }
 
 

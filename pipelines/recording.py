@@ -18,6 +18,8 @@ from schemas.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from pipelines.parse.writers import Shared
+
 MANIFEST_NAME = "MANIFEST.json"
 LAYOUT_HELP = """a recording is a folder with at least one log or dump:
   logs/node-<broker id>/*                              that broker's logs, plain, .gz or .zst
@@ -46,12 +48,20 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file: `path` opens it (a local path or a URI), `name` is what tables call it."""
+    """One file: `path` opens it (a local path or a URI), `name` is what tables call it.
+
+    `broker_id`: whose file it is, by its folder, or by what its lines say where they say otherwise. A file that several
+    brokers wrote is a source of each, `shared` tells their lines apart, and one more source, of nobody, has the rest.
+    """
 
     path: str
     name: str
     broker_id: int | None
     size: int
+    shared: Shared | None = None
+    set_aside: str | None = None  # why nothing of it is taken
+    labelled: int | None = None  # whose its folder says it is, where it was found to be another's
+    is_attributed: bool = False  # its lines, not its folder, say whose it is
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
-from pipelines import report_text
+from pipelines import attribution, report_text
 from pipelines.coverage import HOLES, SOURCE_TESTS, not_covered, source_of_fact
 from pipelines.delta_io import sql_string
 from replay.explanations import counted
 from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, Row
 
     from pipelines.delta_io import Warehouse
@@ -50,8 +52,13 @@ class Report:
         return report_text.markdown(self.findings)
 
 
-def build(warehouse: Warehouse, recording_id: str, run_id: str | None = None) -> Report:
-    """Gather the findings; `run_id` names the run whose expectations and rejected lines count, else the last one's."""
+def build(
+    warehouse: Warehouse, recording_id: str, run_id: str | None = None, inputs: Sequence[dict[str, Any]] = ()
+) -> Report:
+    """Gather the findings; `run_id` names the run whose expectations and rejected lines count, else the last one's.
+
+    `inputs`: the files that this run read; none: those that the last run with files did.
+    """
     incidents = _incidents(warehouse, recording_id)
     coverage = _coverage(warehouse, recording_id)
     tables = _table_rows(warehouse, recording_id)
@@ -59,6 +66,7 @@ def build(warehouse: Warehouse, recording_id: str, run_id: str | None = None) ->
     findings = {
         "recording_id": recording_id,
         **_verdict(incidents, coverage, tables, complete=not holes),
+        "attribution": attribution.sentences(inputs or _inputs(warehouse, recording_id)),
         "incidents": incidents,
         **_consequences(warehouse, recording_id),
         "tables": tables,
@@ -148,6 +156,14 @@ def _verdict(
         "incidents_with_unknown_acknowledgements": unknown,
         "partitions_with_incidents": len(losing),
     }
+
+
+def _inputs(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
+    """The files of the last run that read some."""
+    runs = warehouse.read("runs", recording_id).where(F.array_contains("stages", "ingest"))
+    last = runs.orderBy(F.desc("finished"), F.desc("run_id")).select("inputs").head(1)
+    read: list[dict[str, Any]] = json.loads(last[0].inputs or "[]") if last else []
+    return read
 
 
 def _table_rows(warehouse: Warehouse, recording_id: str) -> dict[str, int]:

@@ -96,7 +96,7 @@ def terminal(findings: dict[str, Any], *, colour: bool) -> str:
 
     incidents = findings["incidents"]
     headline = paint(BOLD + VERDICT_COLOURS[findings["verdict"]], findings["headline"])
-    lines = [f"{printable(findings['recording_id'])}: {headline}", *_notes(findings)]
+    lines = [f"{printable(findings['recording_id'])}: {headline}", *map(printable, _notes(findings))]
     for incident in incidents[:SHOWN_INCIDENTS]:
         title, *details = _incident_lines(incident)
         lines += ["", paint(BOLD, printable(title)), *(f"  {printable(detail)}" for detail in details)]
@@ -135,7 +135,7 @@ def markdown(findings: dict[str, Any]) -> str:
 
 def _notes(findings: dict[str, Any]) -> list[str]:
     """What the headline cannot say in one sentence."""
-    notes = []
+    notes = list(findings.get("attribution", ()))
     if findings["verdict"] == "lost" and findings["acknowledged_possible"]:
         notes.append(f"At most {findings['acknowledged_possible']:,} more cannot be ruled out.")
     unknown = findings["incidents_with_unknown_acknowledgements"]

@@ -203,7 +203,7 @@ def _validate(run: Run) -> None:
 def _report(run: Run) -> None:
     """The findings, as an object for the terminal and as a Markdown file next to the tables."""
     with run.step("report"):
-        run.report = report.build(run.warehouse, run.recording_id, run.run_id)
+        run.report = report.build(run.warehouse, run.recording_id, run.run_id, run.inputs)
         run.report_path = run.warehouse.write(f"reports/{run.recording_id}.md", run.report.markdown().encode())
 
 

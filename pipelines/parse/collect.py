@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.parse.files import parse_file
+from pipelines.attribution import by_their_writers
+from pipelines.inputs import told
+from pipelines.parse.files import parse_file, survey_file
 from pipelines.parse.rows import FACT_SCHEMA, REJECTED_SCHEMA, FileCounts
 
 if TYPE_CHECKING:
@@ -24,7 +27,14 @@ class Collected(NamedTuple):
 
 def collect(recording: Recording) -> Collected:
     """Parse all files of the recording, one after the other."""
-    facts, rejected, counts = [], [], {}
+    found, entries = _said(recording)
+    written = by_their_writers(recording, entries, lambda some: [survey_file(recording, source) for source in some])
+    return found if written is recording else _said(written)[0]
+
+
+def _said(recording: Recording) -> tuple[Collected, list[dict[str, Any]]]:
+    """What the files say, and what stood in each, as Spark's tasks tell it."""
+    facts, rejected, counts, entries = [], [], {}, []
     for source in recording.sources:
         for batch in parse_file(recording, source):
             if batch.facts is not None:
@@ -33,8 +43,9 @@ def collect(recording: Recording) -> Collected:
                 rejected.append(batch.rejected)
             if batch.counts is not None:
                 counts[source.name] = batch.counts
+                entries.append(json.loads(told(source, None, batch.counts, (), {})))
     every = pa.Table.from_batches(facts, FACT_SCHEMA)
-    return Collected(distinct(every), pa.Table.from_batches(rejected, REJECTED_SCHEMA), counts)
+    return Collected(distinct(every), pa.Table.from_batches(rejected, REJECTED_SCHEMA), counts), entries
 
 
 def distinct(facts: pa.Table) -> pa.Table:

@@ -11,6 +11,8 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import pyarrow.compute as pc
+
 from pipelines.parse import layout as layouts
 from pipelines.parse.checkpoints import Checkpoint, checkpoint_name
 from pipelines.parse.clock import ZoneClock
@@ -22,6 +24,7 @@ from pipelines.parse.rows import FactSink, FileCounts, Line, line_identity
 from pipelines.parse.segment_dump import DUMPING, SegmentDump
 from pipelines.parse.server_log import ServerLog
 from pipelines.parse.whole_seconds import SECOND, Bounds, Settled, Waiting, Written
+from pipelines.parse.writers import SharedLines, Survey, Ties, registered_in
 from replay.rows import METADATA_LOG
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from pipelines.recording import Recording, Source
 
 BATCH_ROWS = 50_000
+NOBODYS = "names no broker, in a file that several wrote"
+_MOST_OF_NOBODY = 1000  # are shown, the others counted
 _FOLDER = re.compile(r"(?:^|/)([^/]+)-(\d+)(?:\.[0-9a-f]{32}-(?:delete|stray|future))?/[^/]+$")
 _CONTINUATION = re.compile(r"\s|$|Caused by: |Suppressed: |[\w.$]+(?:Exception|Error|Throwable)\b|\}|\]|\)")
 _UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffd]")
@@ -71,6 +76,7 @@ class Content(Enum):
     SEGMENT_DUMP = "segment dump"
     CHECKPOINT = "checkpoint"
     NOTHING = "nothing"
+    UNKNOWN = "unknown"
 
 
 class Range(NamedTuple):
@@ -276,23 +282,68 @@ def parse_file(recording: Recording, source: Source, part: Range | None = None) 
     outcome = Outcome()
     blocks = _blocks(source, outcome, part, sink)
     first = next(blocks, [])
-    parser = _parser(recording, source, sink, _head_of(source) if part and part.start else first, part)
+    head = _head_of(source) if part and part.start else first
+    reason = source.set_aside
+    parser = _parser(recording, source, sink, head, part) if reason is None else _Refused(sink, reason, head)
     number = part.first_line if part else 1
     for block in chain([first], blocks):
         for text in block:
             parser.parse(text, number)
             number += 1
         if sink.waiting >= BATCH_ROWS:
-            yield Batch(sink.take_facts(), sink.take_rejected(), None)
-    if isinstance(parser, LogLines | PrefixedLines):
+            yield Batch(_taken(sink, source), sink.take_rejected(), None)
+    if isinstance(parser, LogLines | SharedLines | PrefixedLines):
         parser.finish(cut=outcome.unended)
-    if outcome.broken:
-        sink.reject(number, outcome.broken, None)
     counts = sink.counts
-    counts.lines = number - (part.first_line if part else 1)
-    counts.bytes = outcome.bytes or (part.end - part.start if part else 0)
-    facts = sink.take_facts()  # may still reject lines
+    if source.shared is None:
+        counts.lines = number - (part.first_line if part else 1)
+    if source.shared is None or source.broker_id is None:  # of several sources of one file, one speaks for the file
+        counts.bytes = outcome.bytes or (part.end - part.start if part else 0)
+        if outcome.broken:
+            sink.reject(number, outcome.broken, None)
+    facts = _taken(sink, source)  # may still reject lines
     yield Batch(facts, sink.take_rejected(), counts)
+
+
+def _taken(sink: FactSink, source: Source) -> pa.RecordBatch | None:
+    """The facts gathered since the last call. Lines of a shared file that nobody can be said to have written give none.
+
+    All but the cluster's id, which is the same whoever tells it.
+    """
+    facts = sink.take_facts()
+    if facts is None or source.shared is None or source.broker_id is not None:
+        return facts
+    of_all = pc.fill_null(pc.equal(facts["name"], "cluster_id"), fill_value=False)
+    for line in pc.unique(facts.filter(pc.invert(of_all))["source_line"]).to_pylist():
+        if sink.counts.rejected < _MOST_OF_NOBODY:
+            sink.reject(line, NOBODYS, None)
+        else:
+            sink.counts.rejected += 1
+    kept = facts.filter(of_all)
+    sink.counts.facts -= len(facts) - len(kept)
+    sink.counts.kinds.clear()
+    return kept
+
+
+def survey_file(recording: Recording, source: Source) -> Ties:
+    """What a log, or a metadata dump, says that ties directories and addresses to brokers."""
+    outcome = Outcome()
+    try:
+        first = _head_of(source)
+    except OSError:
+        return Ties()
+    content, lines = content_of(source, first), lines_of(recording, first)
+    blocks = read_lines(source.path, outcome)
+    if content is Content.METADATA_DUMP:
+        return Ties(endpoints=set(registered_in(chain.from_iterable(blocks))))
+    if content is not Content.LOG or isinstance(lines, str):
+        return Ties()
+    survey = Survey(lines.layout)
+    parser = PrefixedLines(FactSink("", "", None), survey, lines.container) if lines.prefixed else survey
+    for number, text in enumerate(chain.from_iterable(blocks), 1):
+        parser.parse(text, number)
+    parser.finish()
+    return survey.ties
 
 
 def _blocks(source: Source, outcome: Outcome, part: Range | None, sink: FactSink) -> Iterator[list[str]]:
@@ -312,6 +363,7 @@ class _Refused:
 
     def __init__(self, sink: FactSink, reason: str, first: list[str]) -> None:
         """Reject the file as a whole, showing its first line."""
+        sink.counts.content = Content.UNKNOWN.value
         sink.reject(0, reason, first[0] if first else None)
         self._sink = sink
 
@@ -405,14 +457,15 @@ def _parser(recording: Recording, source: Source, sink: FactSink, first: list[st
         return _Nothing()
     lines = lines_of(recording, first)
     if isinstance(lines, str):
-        sink.counts.content = "unknown"
         return _Refused(sink, lines, first)
     sink.counts.layout = f"{lines.layout.name}, prefixed" if lines.prefixed else lines.layout.name
     name = recording.manifest.time_zone(source.broker_id)
     within = part is not None and part.start > 0
     second_pass = not within and starts_in_second_pass(source, lines, name)
     log = LogLines(sink, lines.layout, ZoneClock(name, second_pass=second_pass), within=within)
-    return PrefixedLines(sink, log, lines.container) if lines.prefixed else log
+    shared = source.shared
+    mine = log if shared is None else SharedLines(log, lines.layout, shared, source.broker_id, sink.counts)
+    return PrefixedLines(sink, mine, lines.container) if lines.prefixed else mine
 
 
 def starts_in_second_pass(source: Source, lines: Lines, zone_name: str) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pipelines.parse.files import LogLines
     from pipelines.parse.rows import FactSink
+    from pipelines.parse.writers import SharedLines, Survey
 
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
 _COLOUR = r"(?:\x1b\[[\d;]{0,20}m){0,3}+"
@@ -67,7 +68,7 @@ def by_container(lines: Iterable[str]) -> dict[str | None, list[str]]:
 class PrefixedLines:
     """The lines of a log with a prefix before each: the container's own lines, whole."""
 
-    def __init__(self, sink: FactSink, inner: LogLines, container: str | None) -> None:
+    def __init__(self, sink: FactSink, inner: LogLines | SharedLines | Survey, container: str | None) -> None:
         """`container`: whose lines to read, where the prefixes name one."""
         self._sink = sink
         self._inner = inner

@@ -14,6 +14,7 @@ import msgspec
 from pipelines.parse import request_shapes as shapes
 from pipelines.parse import request_text
 from pipelines.parse.rows import FactSink, Line, Shape
+from pipelines.parse.writers import own_address
 
 PREFIX = "Completed request:"
 _KEY = re.compile(r'"requestApiKey":(-?\d+)')
@@ -243,6 +244,8 @@ def _fetch(sink: FactSink, line: Line, completed: shapes.Completed[shapes.FetchR
     replica, replica_epoch = request.replica_id, None
     if request.replica_state is not None:
         replica, replica_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
+    if replica is not None and replica >= 0:
+        sink.counts.fetched.add((own_address(completed.connection), replica))
     error, session = (None, None) if isinstance(response, str) else (response.error_code, response.session_id)
     whole = (
         *_whole(completed),

@@ -62,6 +62,9 @@ class FileCounts:
     silences: list[tuple[int, int]] = field(default_factory=list)  # longer than five seconds: from, to
     content: str = "nothing"  # what sort of file it is
     layout: str | None = None  # how its lines are laid out, for a log
+    named: Counter[int] = field(default_factory=Counter)  # brokers, by how many lines say that they are of them
+    directories: set[str] = field(default_factory=set)  # log directories that its lines or dumps name
+    fetched: set[tuple[str, int]] = field(default_factory=set)  # by followers: the server's own address, and who
 
     def widen(self, ts: int) -> None:
         """Widen the time range."""

@@ -90,6 +90,9 @@ class SegmentDump:
     def _without_batch(self, text: str, line: int) -> None:
         if text.startswith(DUMPING):
             self._place = place_of(text) or self._place
+            directory = text.removeprefix(DUMPING).rpartition("/")[0].rpartition("/")[0]
+            if directory:
+                self._sink.counts.directories.add(directory)
             self._sink.counts.no_interest["", "dump"] += 1
         elif not text.strip() or text.startswith(_SILENT):
             self._sink.counts.no_interest["", "dump"] += 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.parse.layout import LogLine, last_part
 from pipelines.parse.rows import FactSink, Identity, Shape, cut_text, line_identity, row_id
 from pipelines.parse.server_rules import RULES
+from pipelines.parse.writers import directory_in, named_in
 from replay.rows import METADATA_TOPIC
 from schemas.facts import FACTS
 from schemas.model import INT_LIST, STRING
@@ -141,7 +142,7 @@ class ServerLog:
         self._sink = sink
         self._rules = _compile()
         self._loggers: dict[str, tuple[str, _RulesOfWords]] = {}
-        self._prefixes: dict[str, _PrefixValues] = {}
+        self._prefixes: dict[str, tuple[_PrefixValues, int | None]] = {}
         self._partitions: dict[str, tuple[str, int]] = {}
 
     def parse(self, parts: LogLine, line: int, local: int, ts: int) -> bool:
@@ -162,7 +163,9 @@ class ServerLog:
         prefix: _PrefixValues = (None, None, None, None)
         begins = prefix_length(body)
         if begins:
-            prefix = self._prefix(body[:begins])
+            prefix, writer = self._prefix(body[:begins])
+            if writer is not None:
+                self._sink.counts.named[writer] += 1
             body = body[begins:]
         if prefix[0] in METADATA_TOPIC:
             return False
@@ -225,18 +228,23 @@ class ServerLog:
             found = self._partitions[text] = (topic, int(number))
         return found
 
-    def _prefix(self, text: str) -> _PrefixValues:
+    def _prefix(self, text: str) -> tuple[_PrefixValues, int | None]:
+        """What a prefix says of the line, and which broker it names as the writer."""
         found = self._prefixes.get(text)
         if found is None:
             partition = _PREFIX_PARTITION.search(text)
             broker = _PREFIX_ID.search(text)
             leader = _PREFIX_LEADER.search(text)
-            found = (
+            values = (
                 partition[1] or partition[3] if partition else None,
                 int(partition[2] or partition[4]) if partition else None,
                 int(leader[1] or leader[2]) if leader else None,
                 int(broker[1] or broker[2]) if broker else None,
             )
+            found = (values, named_in(text))
+            directory = directory_in(text)
+            if directory is not None:
+                self._sink.counts.directories.add(directory)
             if len(self._prefixes) > _MOST_PREFIXES:
                 self._prefixes.clear()
             self._prefixes[text] = found
