@@ -38,7 +38,7 @@ _SETTINGS: Final = {
 }
 _EXIT_CODES: Final = (
     "exit codes: 0 done; 1 failed; 2 bad usage or input; 3 an expectation failed (tables and report are there);\n"
-    "4 losses found and --fail-on-loss given. Everything after -- goes to spark-submit."
+    "4 losses found, or nothing can be told, and --fail-on-loss given. Everything after -- goes to spark-submit."
 )
 
 
@@ -134,7 +134,9 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
     """What to print."""
     group = parser.add_argument_group("what to print")
     group.add_argument("--json", action="store_true", help="one JSON object on standard output instead of text")
-    group.add_argument("--fail-on-loss", action="store_true", help="exit with 4 if records were lost")
+    group.add_argument(
+        "--fail-on-loss", action="store_true", help="exit with 4 if records were lost, or the logs cannot tell"
+    )
     group.add_argument("--quiet", action="store_true", help="no progress")
 
 
@@ -323,9 +325,20 @@ def _warnings(run: Run) -> list[str]:
 def _exit_code(run: Run, *, fail_on_loss: bool) -> int:
     if run.validation is not None and run.validation.errors:
         return EXPECTATIONS_FAILED
-    if fail_on_loss and run.warehouse.read("data_loss_incidents", run.recording_id).head(1):
+    if fail_on_loss and (
+        run.warehouse.read("data_loss_incidents", run.recording_id).head(1) or _verdict(run)["verdict"] == "unknown"
+    ):
         return LOSSES_FOUND
     return DONE
+
+
+def _verdict(run: Run) -> dict[str, Any]:
+    """What the report says, or would."""
+    if run.report is not None:
+        return run.report.findings
+    from pipelines.report import verdict_of
+
+    return verdict_of(run.warehouse, run.recording_id, run.settings.get("kafka_version"))
 
 
 def _dry_run(args: argparse.Namespace, wanted: Sequence[Callable[[], Recording]], stages: Sequence[str]) -> int:

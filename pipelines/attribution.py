@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pipelines.parse.files import Content
 from pipelines.parse.writers import Shared, Ties
+from schemas.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pipelines.recording import Recording, Source
 
 _DUMPS = (Content.SEGMENT_DUMP.value, Content.CHECKPOINT.value)
+_SHOWN = 5  # clusters, named one by one
 UNSURE = "whose it is cannot be told: the logs of this folder's number are another broker's"
 
 
@@ -190,6 +193,43 @@ def _dumps_owned(
         else:
             out.append(source)
     return out
+
+
+def clusters_of(inputs: Iterable[Mapping[str, Any]]) -> dict[str, tuple[int | None, int | None, str]]:
+    """The ids of clusters that files name: from when to when, and the first such file."""
+    found: dict[str, tuple[int | None, int | None, str]] = {}
+    for entry in inputs:
+        for name, value, *times in entry["notes"]:
+            if name == "cluster_id":
+                first, last, path = found.get(value, (None, None, entry["path"]))
+                known = [ts for ts in (first, last, *times) if ts is not None]
+                found[value] = (min(known, default=None), max(known, default=None), path)
+    return found
+
+
+def refuse_two_clusters(inputs: Iterable[Mapping[str, Any]], root: str | None) -> None:
+    """InputError where files name more than one cluster: their partitions have nothing to do with each other."""
+    clusters = clusters_of(inputs)
+    if len(clusters) > 1:
+        shown = sorted(clusters.items(), key=lambda item: (item[1][0] or 0, item[0]))
+        named = ", ".join(
+            f"{value} ({_when(first, last)}, as in {path})" for value, (first, last, path) in shown[:_SHOWN]
+        )
+        more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+        message = (
+            f"the logs are of {len(shown)} clusters, {named}{more}: give the logs of each a recording of its own, "
+            "split by time where one folder was used again"
+        )
+        raise InputError(message, source=root)
+
+
+def _when(first: int | None, last: int | None) -> str:
+    if first is None or last is None:
+        return "at no known time"
+    begin, end = (
+        f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=ts):%Y-%m-%d %H:%M:%S}" for ts in (first, last)
+    )
+    return f"{begin} UTC" if begin == end else f"{begin} to {end} UTC"
 
 
 def sentences(inputs: Iterable[Mapping[str, Any]]) -> list[str]:

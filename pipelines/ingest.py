@@ -12,14 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from pipelines.attribution import by_their_writers
+from pipelines.attribution import by_their_writers, refuse_two_clusters
 from pipelines.clocks import together, turns_of
 from pipelines.coverage import COVERAGE_COLUMNS, coverage_of, not_covered
-from pipelines.inputs import inputs_of, told
+from pipelines.inputs import inputs_of, notes_of, told, widened
 from pipelines.inspection import findings
 from pipelines.packed import STREAM, packed, rows_of
 from pipelines.parse.files import Range, parse_file, survey_file
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pipelines.clocks import Turns
+    from pipelines.inputs import Notes
     from pipelines.parse.writers import Ties
     from pipelines.recording import Recording, Source
 
@@ -79,8 +79,10 @@ def parse(spark: SparkSession, recording: Recording, staging_dir: str) -> Parsed
     if written is not recording:
         staged = stage(_stream(spark, written, FACT_SCHEMA), f"{path}-by-writers", outputs)
         counts = _counts(staged)
+    inputs = inputs_of(counts)
+    refuse_two_clusters(inputs, recording.root or None)
     rejected = rows_of(staged, REJECTED, REJECTED_SCHEMA).dropDuplicates(["source_file", "source_line", "reason"])
-    return Parsed(_distinct(staged), rejected, inputs_of(counts))
+    return Parsed(_distinct(staged), rejected, inputs)
 
 
 def _surveyed(spark: SparkSession, recording: Recording, sources: list[Source]) -> list[Ties]:
@@ -179,23 +181,17 @@ def _tasks(works: list[Work], parallelism: int) -> list[list[Work]]:
 
 def _said(recording: Recording, work: Work) -> Iterator[tuple[str, pa.Table]]:
     """What a work says: batches of facts and of rejected lines, and at the end its counts."""
-    notes: set[tuple[str, str]] = set()
+    notes: Notes = {}
     turns: Turns = {}
     for batch in parse_file(recording, work.source, work.part):
         if batch.facts is not None:
-            notes |= _noted(batch.facts)
+            notes = widened(notes, notes_of(batch.facts))
             turns = together(turns, turns_of(batch.facts))
             yield FACT, pa.Table.from_batches([batch.facts])
         if batch.rejected is not None:
             yield REJECTED, pa.Table.from_batches([batch.rejected])
         if batch.counts is not None:
             yield COUNTS, pa.table({"counts": [told(work.source, work.part, batch.counts, notes, turns)]})
-
-
-def _noted(facts: pa.RecordBatch) -> set[tuple[str, str]]:
-    """What brokers say about themselves: Kafka versions and the cluster's id."""
-    named = facts.filter(pc.is_in(facts.column("name"), pa.array(["version", "cluster_id"])))
-    return set(zip(named.column("name").to_pylist(), named.column("value").to_pylist(), strict=True))
 
 
 def _distinct(staged: DataFrame) -> DataFrame:

@@ -6,23 +6,48 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from pipelines.clocks import clocks_off, together
 from pipelines.parse.rows import GAP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pipelines.clocks import Turns
     from pipelines.parse.files import Range
     from pipelines.parse.rows import FileCounts
     from pipelines.recording import Source
 
+Notes = dict[tuple[str, str], tuple[int | None, int | None]]  # (name, value) -> first and last time it was said
+
 _SUMS = ("bytes", "lines", "facts", "rejected", "repeated")
 _MOST_SILENCES = 1000
 WITNESSES = ("named", "directories", "fetched")  # what tells who wrote a file
 
 
-def told(source: Source, part: Range | None, counts: FileCounts, notes: Iterable[tuple[str, str]], turns: Turns) -> str:
+def notes_of(facts: pa.RecordBatch) -> Notes:
+    """What brokers say about themselves, Kafka versions and the cluster's id: from when to when they say it."""
+    some = facts.filter(pc.is_in(facts.column("name"), pa.array(["version", "cluster_id"])))
+    found: Notes = {}
+    stamps = some.column("ts").cast(pa.int64()).to_pylist()
+    for name, value, ts in zip(some.column("name").to_pylist(), some.column("value").to_pylist(), stamps, strict=True):
+        if value is not None:
+            found = widened(found, {(name, value): (ts, ts)})
+    return found
+
+
+def widened(one: Notes, other: Notes) -> Notes:
+    """Both, from the first time to the last."""
+    found = dict(one)
+    for note, (first, last) in other.items():
+        known = [ts for ts in (first, last, *found.get(note, ())) if ts is not None]
+        found[note] = (min(known), max(known)) if known else (None, None)
+    return found
+
+
+def told(source: Source, part: Range | None, counts: FileCounts, notes: Notes, turns: Turns) -> str:
     """One file's counts, or one range's, as JSON."""
     return json.dumps(
         {
@@ -37,7 +62,7 @@ def told(source: Source, part: Range | None, counts: FileCounts, notes: Iterable
             "silences": counts.silences[:_MOST_SILENCES],
             "no_interest": _nested(counts.no_interest),
             "kinds": _nested(counts.kinds),
-            "notes": sorted(notes),
+            "notes": _listed(notes),
             "turns": together(turns),
             "named": {str(broker): lines for broker, lines in sorted(counts.named.items())},
             "directories": sorted(counts.directories),
@@ -62,6 +87,14 @@ def inputs_of(counts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
             whole.pop(name, None)
         whole["clock_off_us"] = off.get(whole["broker_id"])
     return list(files.values())
+
+
+def _listed(notes: Notes) -> list[list[Any]]:
+    return [[*note, *times] for note, times in sorted(notes.items())]
+
+
+def _by_note(listed: Iterable[Sequence[Any]]) -> Notes:
+    return {(name, value): (first, last) for name, value, first, last in listed}
 
 
 def _number(broker: int | None) -> int:
@@ -89,5 +122,5 @@ def _joined(whole: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
             for outer in sorted({*whole[name], *part[name]})
         }
     joined["turns"] = together(whole.get("turns", {}), part.get("turns", {}))
-    joined["notes"] = sorted({*map(tuple, whole["notes"]), *map(tuple, part["notes"])})
+    joined["notes"] = _listed(widened(_by_note(whole["notes"]), _by_note(part["notes"])))
     return joined

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines import attribution
 from pipelines.clocks import sentences
 from pipelines.parse.rows import GAP
+from pipelines.verdict import too_new, too_old
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,21 +35,59 @@ def findings(inputs: list[dict[str, Any]], manifest: Manifest) -> dict[str, Any]
         for broker in sorted(by_broker)
         for begin, end in silences(by_broker[broker])
     ]
-    notes = {tuple(note) for entry in inputs for note in entry["notes"]}
+    notes = {(name, value) for entry in inputs for name, value, *_ in entry["notes"]}
+    clusters = attribution.clusters_of(inputs)
     contents = {entry["content"] for entry in inputs}
     return {
         "kafka_versions": sorted({value for name, value in notes if name == "version"} | {manifest.kafka or ""} - {""}),
-        "cluster_ids": sorted(value for name, value in notes if name == "cluster_id"),
+        "versions": _versions(inputs),
+        "cluster_ids": sorted(clusters),
         "brokers": brokers,
         "files": [_file(entry) for entry in inputs if entry["content"] in {"log", "metadata dump", "unknown"}],
         "gaps": gaps[:_MOST_GAPS],
         "rejected_lines": sum(entry["rejected"] for entry in inputs),
         "answers": [
+            *_about_clusters(clusters),
+            *_about_releases(inputs, manifest),
             *attribution.sentences(inputs),
             *_answers(brokers, contents, gaps, sum(entry["rejected"] for entry in inputs)),
             *sentences(inputs),
         ],
     }
+
+
+def in_turn(told: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
+    """Versions with the times at which a broker stated them -> those that differ from the one before, in turn."""
+    turns: list[tuple[Any, str]] = []
+    for ts, version in sorted(told, key=lambda one: (one[0] is not None, one[0] or 0, one[1])):
+        if not turns or turns[-1][1] != version:
+            turns.append((ts, version))
+    return turns
+
+
+def _versions(inputs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Which release each broker said that it is, from when on."""
+    stated: dict[int | None, set[tuple[int | None, str]]] = defaultdict(set)
+    for entry in inputs:
+        for name, value, *times in entry["notes"]:
+            if name == "version":
+                stated[entry["broker_id"]] |= {(ts, value) for ts in times}
+    return [
+        {"broker": broker, "version": version, "from": None if ts is None else _text(ts)}
+        for broker in sorted(stated, key=lambda broker: (broker is None, broker or 0))
+        for ts, version in in_turn(stated[broker])
+    ]
+
+
+def _about_clusters(clusters: dict[str, Any]) -> list[str]:
+    return [f"The logs are of {len(clusters)} clusters: a run refuses them."] if len(clusters) > 1 else []
+
+
+def _about_releases(inputs: list[dict[str, Any]], manifest: Manifest) -> list[str]:
+    """What releases mean for what can be said: none but those that are known can be told of a loss."""
+    stated = [row["version"] for row in _versions(inputs)] or ([manifest.kafka] if manifest.kafka else [])
+    told = [too_old(stated), too_new(stated)]
+    return [sentence for sentence in told if sentence is not None]
 
 
 def silences(entries: Iterable[dict[str, Any]]) -> list[tuple[int, int]]:
@@ -122,7 +161,10 @@ def _answers(brokers: list[dict[str, Any]], contents: set[str], gaps: list[Any],
         if without:
             told.append(f"No request log of {', '.join(without)}: if a leader, what it acknowledged is not known.")
     else:
-        told.append("There is no request log: acknowledgements are not known, losses show as ranges only.")
+        told.append(
+            "There is no request log: acknowledgements are not known, losses show as ranges only, and that nothing "
+            "acknowledged was lost cannot be said."
+        )
     if "metadata dump" in contents:
         told.append("Leaders, ISR and their order are exact: the metadata dump states them.")
     else:

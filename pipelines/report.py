@@ -12,7 +12,9 @@ from pyspark.sql import functions as F
 from pipelines import attribution, report_text
 from pipelines.coverage import HOLES, SOURCE_TESTS, not_covered, source_of_fact
 from pipelines.delta_io import sql_string
-from replay.explanations import counted
+from pipelines.inspection import in_turn
+from pipelines.verdict import Seen, acknowledged, too_new, verdict
+from replay.coverage import REQUEST_LOG
 from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 REASONS: Final = 5  # of rejected lines, told one by one
 NEARLY: Final = 10  # spans of near losses, and differences of replicas, told one by one
 SEVERITY_ORDER: Final = ("S0", "S1", "S2", "S3")
+
+VERSION_TOLD: Final = "kind = 'broker_lifecycle' AND name = 'version' AND value IS NOT NULL"
 
 # The kinds of logs, as an operator knows them.
 SOURCES: Final = dict(
@@ -53,19 +57,26 @@ class Report:
 
 
 def build(
-    warehouse: Warehouse, recording_id: str, run_id: str | None = None, inputs: Sequence[dict[str, Any]] = ()
+    warehouse: Warehouse,
+    recording_id: str,
+    run_id: str | None = None,
+    inputs: Sequence[dict[str, Any]] = (),
+    kafka_version: str | None = None,
 ) -> Report:
     """Gather the findings; `run_id` names the run whose expectations and rejected lines count, else the last one's.
 
-    `inputs`: the files that this run read; none: those that the last run with files did.
+    `inputs`: the files that this run read; none: those that the last run with files did. `kafka_version`: as the
+    manifest or the user says, for brokers whose start nothing tells of.
     """
     incidents = _incidents(warehouse, recording_id)
     coverage = _coverage(warehouse, recording_id)
     tables = _table_rows(warehouse, recording_id)
     holes = _holes(warehouse, recording_id)
+    seen = _seen(warehouse, recording_id, coverage, kafka_version, complete=not holes)
     findings = {
         "recording_id": recording_id,
-        **_verdict(incidents, coverage, tables, complete=not holes),
+        **verdict(incidents, seen),
+        "too_new": too_new(seen.versions),
         "attribution": attribution.sentences(inputs or _inputs(warehouse, recording_id)),
         "incidents": incidents,
         **_consequences(warehouse, recording_id),
@@ -100,62 +111,33 @@ def _incidents(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
     return sorted(rows, key=badness)
 
 
-def acknowledged(incident: dict[str, Any]) -> tuple[int | None, int | None]:
-    """Acknowledged records lost: for sure, and how many more cannot be ruled out; None: acknowledgements unknown."""
-    if incident["acked_all"] is None and incident["acked_one"] is None:
-        return None, None
-    sure = (incident["acked_all"] or 0) + (incident["acked_one"] or 0)
-    return sure, incident["acked_possible"] or 0
+def verdict_of(warehouse: Warehouse, recording_id: str, kafka_version: str | None = None) -> dict[str, Any]:
+    """The report's one sentence and what it is made of, alone."""
+    incidents, coverage = _incidents(warehouse, recording_id), _coverage(warehouse, recording_id)
+    complete = not _holes(warehouse, recording_id)
+    return verdict(incidents, _seen(warehouse, recording_id, coverage, kafka_version, complete=complete))
 
 
-def _verdict(
-    incidents: list[dict[str, Any]], coverage: list[dict[str, Any]], tables: dict[str, int], *, complete: bool
-) -> dict[str, Any]:
-    """The one sentence, and the numbers it is made of. `complete`: no log is known to have holes."""
-    known = [acknowledged(incident) for incident in incidents]
-    sure = sum(count for count, _ in known if count is not None)
-    possible = sum(count for _, count in known if count is not None)
-    unknown = sum(count is None for count, _ in known)
-    unconfirmed = sum(incident["acked_unconfirmed"] or 0 for incident in incidents)
-    losing = {(i["topic"], i["incarnation"], i["partition"]) for i in incidents}
-    hit = {
-        (i["topic"], i["incarnation"], i["partition"]) for i, (count, _) in zip(incidents, known, strict=True) if count
-    }
-    has_requests = any("request log" in broker["sources"] for broker in coverage)
-    if sure:
-        verdict, headline = "lost", f"{counted(sure, 'acknowledged record')} lost in {counted(len(hit), 'partition')}"
-    elif unknown:
-        verdict = "unknown"
-        headline = f"Cannot tell how much was lost in {counted(len(losing), 'partition')}: acknowledgements unknown"
-    elif possible:
-        verdict = "possible"
-        headline = (
-            f"Up to {counted(possible, 'acknowledged record')} may be lost in {counted(len(losing), 'partition')}"
-        )
-    elif not tables["replication_events"]:
-        verdict, headline = "unknown", "Cannot tell: the recording holds nothing about replication"
-    elif unconfirmed:
-        verdict = "unacknowledged"
-        headline = (
-            f"Nothing surely acknowledged was lost; {counted(unconfirmed, 'lost record')} answered to clients that had "
-            f"given up, in {counted(len(losing), 'partition')}"
-        )
-    elif incidents:
-        verdict = "unacknowledged"
-        headline = (
-            f"Nothing acknowledged was lost, but committed or consumed records in {counted(len(losing), 'partition')}"
-        )
-    else:
-        verdict = "nothing_lost"
-        headline = "Nothing acknowledged was lost" + ("" if has_requests and complete else " as far as the logs tell")
-    return {
-        "verdict": verdict,
-        "headline": headline,
-        "acknowledged_lost": None if unknown and not sure else sure,
-        "acknowledged_possible": None if unknown and not sure else possible,
-        "incidents_with_unknown_acknowledgements": unknown,
-        "partitions_with_incidents": len(losing),
-    }
+def _seen(
+    warehouse: Warehouse,
+    recording_id: str,
+    coverage: list[dict[str, Any]],
+    kafka_version: str | None,
+    *,
+    complete: bool,
+) -> Seen:
+    """What the logs could show."""
+    stated = sorted({version for row in coverage for version in row["kafka_versions"]})
+    facts = warehouse.read("facts", recording_id)
+    leaders = warehouse.read("leadership_timeline", recording_id).select("leader_id").distinct().collect()
+    return Seen(
+        kinds=frozenset(row.kind for row in facts.select("kind").distinct().collect()),
+        events=len(warehouse.read("replication_events", recording_id).select("seq").head(1)),
+        leaders=frozenset(row.leader_id for row in leaders if row.leader_id is not None and row.leader_id >= 0),
+        with_requests=frozenset(row["broker_id"] for row in coverage if SOURCES[REQUEST_LOG] in row["sources"]),
+        versions=stated or ([kafka_version] if kafka_version else []),
+        complete=complete,
+    )
 
 
 def _inputs(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
@@ -274,7 +256,7 @@ def _run_with_rows(warehouse: Warehouse, recording_id: str, run_id: str | None, 
 
 
 def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
-    """Per broker: which sources spoke, from when to when. Broker null: what belongs to none (the metadata dump)."""
+    """Per broker: which sources spoke, from when to when, of which releases. Null: of none (the metadata dump)."""
     rows = (
         warehouse.read("facts", recording_id)
         .groupBy("broker_id")
@@ -283,10 +265,18 @@ def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
             F.min("ts").alias("first_ts"),
             F.max("ts").alias("last_ts"),
             F.count("*").alias("facts"),
+            F.collect_set(F.when(F.expr(VERSION_TOLD), F.struct("ts", "value"))).alias("kafka_versions"),
         )
         .collect()
     )
-    told = [{**_plain(row), "sources": sorted(SOURCES[name] for name in row.sources)} for row in rows]
+    told = [
+        {
+            **_plain(row),
+            "sources": sorted(SOURCES[name] for name in row.sources),
+            "kafka_versions": [version for _, version in in_turn(row.kafka_versions)],
+        }
+        for row in rows
+    ]
     return sorted(told, key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0))
 
 

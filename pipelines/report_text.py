@@ -136,6 +136,9 @@ def markdown(findings: dict[str, Any]) -> str:
 def _notes(findings: dict[str, Any]) -> list[str]:
     """What the headline cannot say in one sentence."""
     notes = list(findings.get("attribution", ()))
+    others = [reason for reason in findings.get("cannot_tell", ()) if reason not in findings["headline"]]
+    notes += [f"{reason[0].upper()}{reason[1:]}." for reason in others]
+    notes += [findings["too_new"]] if findings.get("too_new") else []
     if findings["verdict"] == "lost" and findings["acknowledged_possible"]:
         notes.append(f"At most {findings['acknowledged_possible']:,} more cannot be ruled out.")
     unknown = findings["incidents_with_unknown_acknowledgements"]
@@ -324,4 +327,5 @@ def _expectation_section(expectations: dict[str, Any]) -> tuple[str, list[str]]:
 def _coverage_line(row: dict[str, Any]) -> str:
     who = "cluster" if row["broker_id"] is None else f"broker {row['broker_id']}"
     times = "without times" if row["first_ts"] is None else f"{_time(row['first_ts'])} to {_time(row['last_ts'])}"
-    return f"{who}: {', '.join(row['sources']) or 'nothing of use'}; {times}; {row['facts']:,} facts"
+    release = f"; Kafka {', then '.join(row['kafka_versions'])}" if row.get("kafka_versions") else ""
+    return f"{who}: {', '.join(row['sources']) or 'nothing of use'}; {times}; {row['facts']:,} facts{release}"

@@ -203,7 +203,8 @@ def _validate(run: Run) -> None:
 def _report(run: Run) -> None:
     """The findings, as an object for the terminal and as a Markdown file next to the tables."""
     with run.step("report"):
-        run.report = report.build(run.warehouse, run.recording_id, run.run_id, run.inputs)
+        version_said = run.settings.get("kafka_version")
+        run.report = report.build(run.warehouse, run.recording_id, run.run_id, run.inputs, version_said)
         run.report_path = run.warehouse.write(f"reports/{run.recording_id}.md", run.report.markdown().encode())
 
 

@@ -65,12 +65,20 @@ ALTER_ISR: Protocol = (2, 7, 2)  # 2.7-IV2, ApiVersion.isAlterIsrSupported: belo
 LAST_IV = 99  # a protocol version named without IV stands for its last one
 
 
+# Major release of Confluent's platform -> the Kafka release of its first minor one; the others follow one by one.
+CONFLUENT = {4: (1, 0), 5: (2, 0), 6: (2, 6), 7: (3, 0), 8: (4, 0)}
+
+
 def parse_version(text: str | None) -> Version | None:
-    """`4.1.0`, `3.9.1-IV0`, `2.8` -> a triple; None where it is no version."""
-    match = re.match(r"\s*v?(\d+)\.(\d+)(?:\.(\d+))?", text or "")
+    """`4.1.0`, `3.9.1-IV0`, `2.8` -> a triple; None: no version. Confluent's `7.5.0-ccs` is Kafka's 3.5.0."""
+    match = re.match(r"\s*v?(\d+)\.(\d+)(?:\.(\d+))?(-cc|-ce)?", text or "")
     if not match:
         return None
-    return int(match[1]), int(match[2]), int(match[3] or 0)
+    major, minor, patch = int(match[1]), int(match[2]), int(match[3] or 0)
+    if match[4] and major in CONFLUENT:
+        kafka, first = CONFLUENT[major]
+        return kafka, first + minor, patch
+    return major, minor, patch
 
 
 def parse_protocol(text: str | None) -> Protocol | None:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.attribution import by_their_writers
-from pipelines.inputs import told
+from pipelines.attribution import by_their_writers, refuse_two_clusters
+from pipelines.inputs import notes_of, told, widened
 from pipelines.parse.files import parse_file, survey_file
 from pipelines.parse.rows import FACT_SCHEMA, REJECTED_SCHEMA, FileCounts
 
 if TYPE_CHECKING:
+    from pipelines.inputs import Notes
     from pipelines.recording import Recording
 
 
@@ -29,21 +30,26 @@ def collect(recording: Recording) -> Collected:
     """Parse all files of the recording, one after the other."""
     found, entries = _said(recording)
     written = by_their_writers(recording, entries, lambda some: [survey_file(recording, source) for source in some])
-    return found if written is recording else _said(written)[0]
+    if written is not recording:
+        found, entries = _said(written)
+    refuse_two_clusters(entries, recording.root or None)
+    return found
 
 
 def _said(recording: Recording) -> tuple[Collected, list[dict[str, Any]]]:
     """What the files say, and what stood in each, as Spark's tasks tell it."""
     facts, rejected, counts, entries = [], [], {}, []
     for source in recording.sources:
+        notes: Notes = {}
         for batch in parse_file(recording, source):
             if batch.facts is not None:
+                notes = widened(notes, notes_of(batch.facts))
                 facts.append(batch.facts)
             if batch.rejected is not None:
                 rejected.append(batch.rejected)
             if batch.counts is not None:
                 counts[source.name] = batch.counts
-                entries.append(json.loads(told(source, None, batch.counts, (), {})))
+                entries.append(json.loads(told(source, None, batch.counts, notes, {})))
     every = pa.Table.from_batches(facts, FACT_SCHEMA)
     return Collected(distinct(every), pa.Table.from_batches(rejected, REJECTED_SCHEMA), counts), entries
 

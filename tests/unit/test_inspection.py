@@ -28,7 +28,7 @@ def entry(**other: object) -> dict[str, Any]:
         "silences": [],
         "no_interest": {"INFO": {"kafka.cluster.Partition": 2}},
         "kinds": {"role_change": {"INFO": 3}},
-        "notes": [("version", "4.1.0")],
+        "notes": [("version", "4.1.0", 0, 0)],
         **other,
     }
 
@@ -44,6 +44,27 @@ def test_info_logs_alone_cannot_tell_acknowledgements() -> None:
     assert found["brokers"][0]["server log"] == "INFO"
     assert any("acknowledgements are not known" in sentence for sentence in found["answers"])
     assert any("no metadata dump" in sentence for sentence in found["answers"])
+
+
+def test_each_brokers_releases_are_told_from_when_on() -> None:
+    upgraded = [("version", "3.5.2", 0, 10 * SECOND), ("version", "3.9.1", 20 * SECOND, 30 * SECOND)]
+    found = findings([entry(notes=upgraded), entry(broker_id=2, notes=upgraded[:1])], Manifest(kafka="3.5.2"))
+    assert [(row["broker"], row["version"], (row["from"] or "")[17:19]) for row in found["versions"]] == [
+        (1, "3.5.2", "00"),
+        (1, "3.9.1", "20"),
+        (2, "3.5.2", "00"),
+    ]
+
+
+def test_releases_before_the_first_known_one_are_named() -> None:
+    found = findings([entry(notes=[("version", "2.3.0", 0, 0)])], Manifest())
+    assert any("Kafka 2.3.0 is older than 2.4" in sentence for sentence in found["answers"])
+
+
+def test_logs_of_two_clusters_are_told_of() -> None:
+    found = findings([entry(notes=[("cluster_id", "one", 0, 0), ("cluster_id", "two", 9, 9)])], Manifest())
+    assert found["cluster_ids"] == ["one", "two"]
+    assert any("2 clusters" in sentence for sentence in found["answers"])
 
 
 def test_ranges_of_a_file_are_one_input() -> None:

@@ -16,6 +16,7 @@ from pipelines.parse.collect import Collected, collect
 from pipelines.parse.files import NOBODYS
 from pipelines.parse.writers import Ties, named_in, settings_in
 from pipelines.recording import discover
+from schemas.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -217,6 +218,27 @@ def test_dumps_of_a_swapped_folder_that_nothing_ties_to_a_broker_are_set_aside(t
     found = collect(discover(written(tmp_path, files)))
     assert brokers(found, "segment_batch") == [(3, "segment_batch")]
     assert found.rejected["source_file"].to_pylist() == ["segments/node-1/a-0/0.log"]
+
+
+CLUSTER = "[2025-03-0{day} 10:00:00,000] INFO Cluster ID = {name} (kafka.server.KafkaServer)\n"
+
+
+def test_logs_of_two_clusters_are_refused_with_their_ids_and_times(tmp_path: Path) -> None:
+    files = {
+        "logs/node-1/server.log": CLUSTER.format(day=1, name="first") + CLUSTER.format(day=2, name="first"),
+        "logs/node-1/server.log.1": CLUSTER.format(day=5, name="second"),
+    }
+    with pytest.raises(InputError) as refused:
+        collect(discover(written(tmp_path, files)))
+    message = str(refused.value)
+    assert "first (2025-03-01 10:00:00 to 2025-03-02 10:00:00 UTC, as in logs/node-1/server.log)" in message
+    assert "second (2025-03-05 10:00:00 UTC, as in logs/node-1/server.log.1)" in message
+    assert "\n" not in message
+
+
+def test_one_cluster_named_by_several_brokers_is_one(tmp_path: Path) -> None:
+    files = {f"logs/node-{n}/server.log": CLUSTER.format(day=n, name="same") for n in (1, 2)}
+    assert collect(discover(written(tmp_path, files))).facts.num_rows == 2
 
 
 def test_what_is_read_otherwise_than_its_folder_says_is_told() -> None:
