@@ -147,17 +147,34 @@ def _homes(recording: Recording, witnesses: Witnesses) -> dict[str, set[int]]:
 
 
 def _misplaced(recording: Recording, homes: Mapping[str, set[int]], witnesses: Witnesses) -> dict[str, set[int]]:
-    """Dumps of directories that only one broker's logs name, and not those of the broker that they are called after."""
-    found = {}
+    """Dumps that are of another broker than the one that they are called after: by their name -> of whom.
+
+    A meta.properties beside them says so; else the directory, where only one other broker's logs name it.
+    """
+    found: dict[str, set[int]] = {}
+    stated = _stated(recording, witnesses)
     with_homes = {broker for brokers in homes.values() for broker in brokers}
     for source in recording.sources:
         witness = witnesses[source.name]
+        if witness.content in _DUMPS and source.broker_id in stated:
+            if source.broker_id not in stated[source.broker_id] and len(stated[source.broker_id]) == 1:
+                found[source.name] = stated[source.broker_id]
+            continue
         if witness.content != Content.SEGMENT_DUMP.value or source.broker_id not in with_homes:
             continue
         owners = {broker for one in witness.directories for broker in homes.get(one, ())}
         if len(owners) == 1 and source.broker_id not in owners and witness.directories <= set(homes):
             found[source.name] = owners
     return found
+
+
+def _stated(recording: Recording, witnesses: Witnesses) -> dict[int | None, set[int]]:
+    """Label of a folder -> the brokers that a meta.properties in it names."""
+    stated: dict[int | None, set[int]] = defaultdict(set)
+    for source in recording.sources:
+        if witnesses[source.name].content == Content.PROPERTIES.value and witnesses[source.name].named:
+            stated[source.broker_id] |= set(witnesses[source.name].named)
+    return stated
 
 
 def _dumps_owned(
@@ -171,7 +188,8 @@ def _dumps_owned(
     misplaced = _misplaced(recording, homes, witnesses)
     labelled = {source.name: source.broker_id for source in before.sources}
     wholly = {source.labelled for source in recording.sources if source.is_attributed and source.shared is None}
-    kept: dict[int | None, bool] = defaultdict(bool)  # label -> whether a dump under it is of that broker's directory
+    kept: dict[int | None, bool] = defaultdict(bool)  # label -> whether what is under it says that it is that broker's
+    kept |= {label: label in brokers for label, brokers in _stated(before, witnesses).items()}
     moved: dict[int | None, set[int]] = defaultdict(set)
     for source in recording.sources:
         label = labelled[source.name]

@@ -1,4 +1,4 @@
-"""Kafka's checkpoint files, told apart by their names: a version, a count, then one entry per line."""
+"""Small files of a log directory, told by their names: checkpoints (a version, a count, entries), meta.properties."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ OFFSET_FILES = {
 }
 _NAME = re.compile(r"(?:.*/)?([a-z-]+-checkpoint)(?:\.(?:gz|zst|txt))*")
 _HEADER_LINES = 2
+_PROPERTIES = re.compile(r"(?:.*/)?meta\.properties(?:\.(?:gz|zst|txt))*")
+_DIGITS = 10  # of a broker's id, at most nine
+CLUSTER_STATED = Shape("broker_lifecycle", ("value",), (("name", "cluster_id"),))
 
 
 def checkpoint_name(path: str) -> str | None:
@@ -22,6 +25,29 @@ def checkpoint_name(path: str) -> str | None:
     match = _NAME.fullmatch(path)
     name = match[1] if match else None
     return name if name == _LEADER_EPOCHS or name in OFFSET_FILES else None
+
+
+def is_properties(path: str) -> bool:
+    """Whether the file is the one in which a log directory says whose it is."""
+    return _PROPERTIES.fullmatch(path) is not None
+
+
+class Properties:
+    """Parses a log directory's meta.properties: the broker that it belongs to, and the cluster."""
+
+    def __init__(self, sink: FactSink) -> None:
+        """Add what it finds to the sink."""
+        self._sink = sink
+
+    def parse(self, text: str, line: int) -> None:
+        """Note the broker, add the cluster's id, pass over the rest."""
+        name, _, value = (part.strip() for part in text.partition("="))
+        if name in {"node.id", "broker.id"} and value.isdecimal() and len(value) < _DIGITS:
+            self._sink.counts.named[int(value)] += 1
+        elif name == "cluster.id" and value:
+            told = identity(f"meta.properties|{self._sink.broker_id}|{value}")
+            self._sink.add(CLUSTER_STATED, row_id(told), line, None, (value,))
+        self._sink.counts.no_interest["", "properties"] += 1
 
 
 class Checkpoint:

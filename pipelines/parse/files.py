@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import pyarrow.compute as pc
 
 from pipelines.parse import layout as layouts
-from pipelines.parse.checkpoints import Checkpoint, checkpoint_name
+from pipelines.parse.checkpoints import Checkpoint, Properties, checkpoint_name, is_properties
 from pipelines.parse.clock import ZoneClock
 from pipelines.parse.metadata_dump import MetadataDump
 from pipelines.parse.prefix import PrefixedLines, by_container, taken_off
@@ -75,6 +75,7 @@ class Content(Enum):
     METADATA_DUMP = "metadata dump"
     SEGMENT_DUMP = "segment dump"
     CHECKPOINT = "checkpoint"
+    PROPERTIES = "meta.properties"
     NOTHING = "nothing"
     UNKNOWN = "unknown"
 
@@ -390,6 +391,8 @@ def content_of(source: Source, first: list[str]) -> Content:
     """What a file is, judged by its first lines, a checkpoint by its name."""
     if checkpoint_name(source.name) is not None:
         return Content.CHECKPOINT
+    if is_properties(source.name):
+        return Content.PROPERTIES
     sample = first[: layouts.DETECTION_LINES]
     for text in sample:
         if text.startswith(DUMPING):
@@ -449,8 +452,8 @@ def _parser(recording: Recording, source: Source, sink: FactSink, first: list[st
     sink.counts.content = content.value
     if content is Content.CHECKPOINT:
         return Checkpoint(sink, checkpoint_name(source.name) or "", _place_of(source))
-    if content is Content.METADATA_DUMP:
-        return MetadataDump(sink)
+    if content in {Content.METADATA_DUMP, Content.PROPERTIES}:
+        return MetadataDump(sink) if content is Content.METADATA_DUMP else Properties(sink)
     if content is Content.SEGMENT_DUMP:
         return SegmentDump(sink, _place_of(source))
     if content is Content.NOTHING:

@@ -220,6 +220,20 @@ def test_dumps_of_a_swapped_folder_that_nothing_ties_to_a_broker_are_set_aside(t
     assert found.rejected["source_file"].to_pylist() == ["segments/node-1/a-0/0.log"]
 
 
+def test_a_directorys_own_properties_say_whose_its_dumps_are(tmp_path: Path) -> None:
+    files = {
+        "segments/node-1/meta.properties": "#Sat Mar 01\nbroker.id=2\ncluster.id=abc\nversion=0\n",
+        "segments/node-1/a-0/0.log": "Dumping /data/a-0/0.log\n" + BATCH.format(n=1),
+        "segments/node-1/replication-offset-checkpoint": "0\n1\na 0 7\n",
+        "segments/node-3/meta.properties": "node.id=3\ncluster.id=abc\n",
+        "segments/node-3/a-0/0.log": "Dumping /data/a-0/0.log\n" + BATCH.format(n=1),
+    }
+    found = collect(discover(written(tmp_path, files)))
+    told = [(2, "checkpoint"), (2, "segment_batch"), (3, "segment_batch")]
+    assert brokers(found, "segment_batch", "checkpoint") == told
+    assert found.rejected.num_rows == 0
+
+
 CLUSTER = "[2025-03-0{day} 10:00:00,000] INFO Cluster ID = {name} (kafka.server.KafkaServer)\n"
 
 
