@@ -44,8 +44,8 @@ NAMING_KINDS = ("topic_change", "role_change", "leader_and_isr")  # facts that m
 CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle")
 # Columns of the facts that neither sessions nor the order read.
 UNREAD = (
-    "recording_id", "api_key", "api_version", "transactional_id", "replica_epoch", "producer_id", "producer_epoch",
-    "base_sequence", "is_control", "is_transactional",
+    "recording_id", "api_key", "api_version", "replica_epoch", "producer_epoch", "base_sequence", "is_control",
+    "is_transactional",
 )  # fmt: skip
 EVENTS_AT_ONCE = 5_000  # so many events go back to Spark at once, at least: those of small partitions together
 UNORDERED_KINDS = ("api", "leo_update")  # statements that neither the order nor its checks need

@@ -202,6 +202,8 @@ def _acks(incident: dict[str, Any]) -> str:
         parts.append(f"answered to clients that had given up {incident['acked_unconfirmed']:,}")
     if incident["failed_appended"]:
         parts.append(f"answered with an error {incident['failed_appended']:,}")
+    if incident["aborted"]:
+        parts.append(f"of aborted transactions {incident['aborted']:,}")
     for name in ("unacked", "committed", "consumed"):
         value = incident[name]
         parts.append(f"{name} {'unknown' if value is None else f'{value:,}'}")

@@ -3,29 +3,26 @@
 A produce line has no record count, and its answer only the base offset: a batch ends where the next one begins. The
 end is taken from the best evidence there is: segment dumps, the next base offset, offsets from which followers fetched
 (batches are fetched whole), the leader's LEO as it is next stated. A batch that evidence shows and no line tells of is
-inserted. A stated LEO may also count what was appended since without a line, so after a restart the last batch of
-which a line tells reaches no further towards it than its size can hold. The model leaves out sizes of other batches.
+inserted. Transaction markers have no base offset at all (`markers`). A stated LEO may also count what was appended
+since without a line, so after a restart the last batch of which a line tells reaches no further towards it than its
+size can hold. The model leaves out sizes of other batches.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from replay.blocks import Block, chosen, drafts_at, matrix_of
 from replay.drafts import Draft, Operation
-from replay.encoding import (
-    KAFKA_STORAGE_ERROR,
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    NOT_LEADER_OR_FOLLOWER,
-    REQUEST_TIMED_OUT,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from replay.encoding import ENDS_OF_A_WAIT, NOT_ENOUGH_REPLICAS_AFTER_APPEND
 from replay.extents import Extents, append_lines
 from replay.fetch_chains import TIMING
+from replay.markers import MARKER_BYTES, MARKER_NAMES, Markers, may_be_marked, outcome_of
 from replay.merge import OP_ACK, OP_APPEND
 from replay.partition_facts import was_accepted
 from replay.rows import places_of
@@ -38,23 +35,25 @@ if TYPE_CHECKING:
 
 PRODUCED = ("bytes", "acks", "error_code", "client_id")  # what an append and its answer repeat of the produce
 LEAST_BATCH_BYTES, LEAST_RECORD_BYTES = 61, 7  # RECORD_BATCH_OVERHEAD; a record without key and value
-ENDS_OF_A_WAIT = (  # with which a produce fails that waited for the HW (DelayedProduce)
-    UNKNOWN_TOPIC_OR_PARTITION,
-    NOT_LEADER_OR_FOLLOWER,
-    REQUEST_TIMED_OUT,
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    KAFKA_STORAGE_ERROR,
-)
 
 
 @dataclass(slots=True)
 class Batch:
-    """One appended batch [base, end) and the produce that brought it; no row: inserted."""
+    """One appended batch [base, end) and the produce that brought it, or its marker; neither: inserted."""
 
     base: int
     end: int
     evidence: str  # of the end
     row: Row | None
+    marker: Row | None = None
+
+    @property
+    def bytes(self) -> int | None:
+        """Its size; None: not known."""
+        if self.marker is not None:
+            return MARKER_BYTES
+        size: int | None = None if self.row is None else self.row["bytes"]
+        return size
 
 
 def was_appended(row: Row) -> bool:
@@ -76,15 +75,34 @@ def produces_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
         epoch = facts.epoch_at(row["broker_id"], phases(row).local)
         if epoch is not None and was_appended(row):
             out[epoch].append(row)
-    for rows in out.values():
-        rows.sort(key=lambda r: (phases(r).local, r["connection"] or "", r["correlation_id"] or 0))
-    return out
+    return {epoch: in_order(rows) for epoch, rows in out.items()}
 
 
-def append_chain(
-    facts: PartitionFacts, tenure: Tenure, produces: list[Row]
-) -> tuple[list[Operation | Block], list[Block]]:
-    """The tenure's appends in offset order, and the answers to its produces."""
+def markers_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
+    """Every transaction marker that was or may have been appended, under the leader epoch that its broker had."""
+    out: dict[int, list[Row]] = defaultdict(list)
+    for row in facts.by_kind["transaction"]:
+        epoch = facts.epoch_at(row["broker_id"], phases(row).local) if row["name"] in MARKER_NAMES else None
+        if epoch is not None and may_be_marked(row):
+            out[epoch].append(row)
+    return {epoch: in_order(rows) for epoch, rows in out.items()}
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    """Requests by when they were handled."""
+    return sorted(rows, key=lambda r: (phases(r).local, r["connection"] or "", r["correlation_id"] or 0))
+
+
+class Appended(NamedTuple):
+    """A tenure's batches in offset order, produces that appended nothing anew, and what shows that none is missing."""
+
+    batches: list[Batch]
+    duplicates: list[Batch]
+    extents: Extents
+
+
+def batches_of(facts: PartitionFacts, tenure: Tenure, produces: list[Row], marked: list[Row]) -> Appended:
+    """What a tenure appended. `marked`: its transaction markers."""
     start = facts.starts.get(tenure.epoch)
     placed: dict[int, Row] = {}
     duplicates: list[Batch] = []
@@ -99,25 +117,41 @@ def append_chain(
             placed[base] = row
     stated = append_lines(facts, tenure, placed) | facts.segments.get(tenure.epoch, {})
     edges = known_edges(facts, tenure, placed, stated)
-    batches = lay_out(facts, tenure, (placed, floating), edges, stated)
     extents = Extents(facts, tenure, placed)
+    batches = lay_out(facts, tenure, (placed, floating, marked), edges, stated, extents)
+    extents.control = [batch.base for batch in batches if batch.marker is not None]
     for batch in batches:
         if not extents.is_heard or (batch.evidence == "derived" and not extents.is_whole(batch.base, batch.end)):
             batch.evidence = "bounded"
+    return Appended(batches, duplicates, extents)
+
+
+def append_chain(
+    facts: PartitionFacts, tenure: Tenure, appended: Appended
+) -> tuple[list[Operation | Block], list[Block]]:
+    """The tenure's appends in offset order, and the answers to its produces."""
+    batches, duplicates, extents = appended
     inserted = inserted_batches(tenure, batches, extents)
-    if not produces:
+    if not duplicates and all(batch.row is None for batch in batches):
         return inserted, []
     appends, acks = produced_batches(facts, tenure, batches, duplicates)
     return [*inserted, appends], [acks]
 
 
 def inserted_batches(tenure: Tenure, batches: list[Batch], extents: Extents) -> list[Operation | Block]:
-    """Batches that no line tells of: each may have come any time up to the fetch that shows it."""
+    """Markers, and batches that no line tells of: such a one may have come any time up to the fetch that shows it."""
     out: list[Operation | Block] = []
     before: Window | None = None
     for place, batch in enumerate(batches):
         if batch.row is not None:
             before = local_window(phases(batch.row))
+            continue
+        if batch.marker is not None:
+            before = local_window(phases(batch.marker))
+            fields = append_fields(tenure, batch.base, batch.end, batch.evidence)
+            fields |= {"is_control": True, "bytes": MARKER_BYTES, "error_code": batch.marker["error_code"]}
+            draft = Draft("append", batch.marker, before, fields)
+            out.append(Operation(OP_APPEND, before, [draft], offset=batch.end, place=place))
             continue
         shown = extents.fetched_by(batch.end)
         earliest = before.lo if before else (tenure.decisions[0].us if tenure.decisions else 0)
@@ -172,7 +206,9 @@ def produced_batches(
     at_once = ~repeats & ~waits & known & ((acks != 0) | ~columns.known("acks", places))
     events = 1 + at_once[~repeats]
     first = np.cumsum(events) - events
-    appended = drafts_at(columns, places, local, "append", fields, PRODUCED).only(~repeats)
+    ended = [outcome_of(facts.outcomes, tenure.epoch, row) for row in rows]
+    said = fields | {"transaction": pa.array(ended, pa.string())}
+    appended = drafts_at(columns, places, local, "append", said, PRODUCED).only(~repeats)
     appends = Block(
         np.array([place for place, _ in found], np.int64),
         matrix_of(
@@ -228,15 +264,16 @@ def most_records(row: Row) -> int:
 def lay_out(
     facts: PartitionFacts,
     tenure: Tenure,
-    produces: tuple[dict[int, Row], list[Row]],
+    lines: tuple[dict[int, Row], list[Row], list[Row]],
     edges: list[int],
     stated: dict[int, int],
+    extents: Extents,
 ) -> list[Batch]:
     """Base offsets and edges -> batches without holes from the tenure's start to its last known end.
 
-    `produces`: those with a base offset, and those without.
+    `lines`: produces with a base offset, those without, and markers.
     """
-    placed, floating = produces
+    placed, floating, marked = lines
     marks = sorted({*placed, *edges})
     if not marks:
         return []
@@ -245,21 +282,37 @@ def lay_out(
     marks = [m for m in marks if m >= first]
     until = next_times(placed, marks)
     waiting = deque(floating)
+    markers = Markers(marked, marks, placed, stated, extents)
     batches: list[Batch] = []
     for place, base in enumerate(marks):
         after = marks[place + 1] if place + 1 < len(marks) else None
         row = placed.get(base)
         if row is None and after is None:
             break
+        control, maybe = markers.at(base)
+        if row is None and after is not None and len(control) == after - base:
+            batches += control_batches(base, control)
+            continue
         if row is None:
             row = next_floating(waiting, until[place])
         if after is None:
             batches.append(Batch(base, stated.get(base, base + 1), "observed" if base in stated else "bounded", row))
         elif base in stated:
             batches.append(Batch(base, after, "observed", row))
-        else:
+        elif row is None or not (control or maybe):
             batches += split(base, after, row, waiting, until=until[place])
+        else:
+            end = max(after - len(control), base + 1)
+            own = split(base, end, row, waiting, until=until[place])
+            for batch in own if maybe else ():
+                batch.evidence = "bounded"
+            batches += [*own, *control_batches(end, control)]
     return batches
+
+
+def control_batches(base: int, markers: list[Row]) -> list[Batch]:
+    """Markers one after the other, from `base` on."""
+    return [Batch(at, at + 1, "derived", None, marker) for at, marker in enumerate(markers, base)]
 
 
 def next_times(placed: dict[int, Row], marks: list[int]) -> list[int]:

@@ -23,30 +23,32 @@ if TYPE_CHECKING:
     from replay.rows import Row
     from replay.spine import Tenure
     from replay.state import Flags
+    from replay.stored import Stored
 
 
-def consumer_chains(facts: PartitionFacts, tenure: Tenure) -> Iterator[Iterable[Operation | Block]]:
-    """Consumers' reads, a chain per connection. They change nothing, and show the HW."""
+def consumer_chains(facts: PartitionFacts, tenure: Tenure, stored: Stored) -> Iterator[Iterable[Operation | Block]]:
+    """Consumers' reads, a chain per connection. They change nothing, and show the HW. `stored`: what is there."""
     chains: dict[str, list[Row]] = defaultdict(list)
     for row in facts.consumer_fetches.get(tenure.epoch, ()):
         chains[row["connection"] or ""].append(row)
     for connection in sorted(chains):
-        yield consumer_reads(tenure, sorted(chains[connection], key=lambda r: r["correlation_id"] or 0))
+        yield consumer_reads(tenure, stored, sorted(chains[connection], key=lambda r: r["correlation_id"] or 0))
     questions = sorted(facts.consumer_questions.get(tenure.epoch, ()), key=lambda r: (phases(r).taken, r["fact_id"]))
     yield (consumer_question(tenure, row) for row in questions)
 
 
-def consumer_reads(tenure: Tenure, rows: list[Row]) -> Iterator[Block]:
-    """The fetches of one connection in its order; where it fetched next tells how far a read went."""
+def consumer_reads(tenure: Tenure, stored: Stored, rows: list[Row]) -> Iterator[Block]:
+    """The fetches of one connection in its order; a read went at most to where it fetched next."""
     count = len(rows)
     columns, places = rows[0].columns, places_of(rows)
     offset = columns.numbers("fetch_offset", places)
     known = np.arange(count) < count - 1
     every = Fetches(np.arange(count), columns, places, np.append(offset[1:], -1), known, known)
     runs = every.numbers("run_count") > 0
-    for form, which in ((runs_of_reads, runs), (answered_reads, ~runs)):
-        if np.any(which):
-            yield form(tenure, every.only(which))
+    if np.any(runs):
+        yield runs_of_reads(tenure, every.only(runs))
+    if not np.all(runs):
+        yield answered_reads(tenure, stored, every.only(~runs))
 
 
 def consumer_question(tenure: Tenure, row: Row) -> Operation:
@@ -71,14 +73,17 @@ def runs_of_reads(tenure: Tenure, runs: Fetches) -> Block:
     return reads(tenure, runs, *runs.as_runs())
 
 
-def answered_reads(tenure: Tenure, fetches: Fetches) -> Block:
-    """Fetches that were answered."""
+def answered_reads(tenure: Tenure, stored: Stored, fetches: Fetches) -> Block:
+    """Fetches that were answered: each handed out what its bytes show, and no more than its consumer went on by."""
     at = phases_at(fetches.columns, fetches.rows)
     delayed = fetches.numbers("remote_us") != 0
     handed, after = fetches.numbers("bytes"), fetches.after
     told = (fetches.numbers("error_code") == 0) & fetches.columns.known("hw", fetches.rows)
     hw = fetches.numbers("hw")
-    moved = fetches.known & (handed != 0) & (after > fetches.numbers("fetch_offset"))
+    offset = fetches.numbers("fetch_offset")
+    moved = fetches.known & (handed != 0) & (after > offset)
+    asked = zip(offset[moved].tolist(), handed[moved].tolist(), after[moved].tolist(), strict=True)
+    after[moved] = [stored.handed_until(*one) for one in asked]
     read = {
         "next_offset": pa.array(after, mask=~moved),
         "next_offset_evidence": chosen(moved, "derived", "derived", ~moved),

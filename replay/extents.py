@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
+from replay.markers import MARKER_BYTES
 from replay.missing_lines import OPEN_US
 from replay.partition_facts import was_accepted
 from replay.roles import moment
@@ -50,9 +51,18 @@ class Extents:
         fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
         self.is_heard = bool(placed or fetches)  # else nothing says when it had what, nor how its HW moved
         self.lossy = facts.missing.any_in(tenure.leader, -OPEN_US, OPEN_US)
-        spans = sorted(self.whole_fetches()) if self.lossy else []
-        self.span_firsts = [first for first, _ in spans]
-        self.span_lasts = list(accumulate((last for _, last in spans), max))  # the furthest of all up to each
+        self.control: list[int] = []  # offsets of transaction markers, rising, as they are found
+
+    @cached_property
+    def spans(self) -> tuple[list[int], list[int]]:
+        """Beginnings of the stretches that one fetch brought whole, rising, and the furthest end of all up to each."""
+        control = self.control
+        spans = sorted(
+            (first, end)
+            for first, end, more in self.fetched_stretches()
+            if more == MARKER_BYTES * (bisect_left(control, end) - bisect_left(control, first))
+        )
+        return [first for first, _ in spans], list(accumulate((end for _, end in spans), max))
 
     @cached_property
     def shown(self) -> tuple[list[int], list[int]]:
@@ -71,8 +81,9 @@ class Extents:
         """Whether [base, end), if a produce line tells of it, is known to be one batch and nothing else."""
         if not self.lossy or base not in self.placed or end - base <= 1:
             return True
-        k = bisect_right(self.span_firsts, base)
-        if k and self.span_lasts[k - 1] >= end:
+        firsts, lasts = self.spans
+        k = bisect_right(firsts, base)
+        if k and lasts[k - 1] >= end:
             return True
         since = local_window(phases(self.placed[base])).lo
         return not self.facts.missing.any_in(self.tenure.leader, since, self.known_by(end))
@@ -89,8 +100,14 @@ class Extents:
             times.append(moment(self.facts.role_lines[self.tenure.leader, after]))
         return min(times, default=OPEN_US)
 
-    def whole_fetches(self) -> Iterable[tuple[int, int]]:
-        """Stretches that one fetch brought, with just the bytes that the produces in it had."""
+    def marker_counts(self) -> Iterable[tuple[int, int, int]]:
+        """Stretches that one fetch brought, and how many markers the bytes beyond the produces' are."""
+        for first, end, more in self.fetched_stretches():
+            if more >= 0 and more % MARKER_BYTES == 0:
+                yield first, end, more // MARKER_BYTES
+
+    def fetched_stretches(self) -> Iterable[tuple[int, int, int]]:
+        """Stretches that one fetch brought, and how many bytes more than those of the produces in it."""
         totals = list(accumulate((self.placed[base]["bytes"] or 0 for base in self.bases), initial=0))
         for fetches in self.fetchers():
             for row, after in pairwise(fetches):
@@ -98,8 +115,7 @@ class Extents:
                 if end <= first or not row["bytes"] or self.facts.missing.any_between(row, after):
                     continue
                 k, n = bisect_right(self.bases, first - 1), bisect_right(self.bases, end - 1)
-                if totals[n] - totals[k] == row["bytes"]:
-                    yield first, end
+                yield first, end, row["bytes"] - (totals[n] - totals[k])
 
     def fetchers(self) -> Iterable[Sequence[Row]]:
         """Fetches from this tenure's leader, each replica's and each consumer's connection in its order."""

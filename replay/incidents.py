@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 BATCHES_KEPT = 200_000  # at least so many, of those that every replica has
 WRITTEN = (
     "kind", "seq", "ts", "broker_id", "leader_epoch", "base_offset", "next_offset", "next_offset_evidence", "duplicate",
-    "source_file", "source_line", "acks", "error_code", "client_id", "unconfirmed", "evidence",
+    "source_file", "source_line", "acks", "error_code", "client_id", "unconfirmed", "evidence", "is_control",
+    "transaction",
 )  # fmt: skip
 READ = ("seq", "leader_epoch", "fetch_offset", "next_offset", "client_id")
 
@@ -57,7 +58,8 @@ class Batch:
     base: int
     end: int
     sure: bool  # whether its end follows from evidence
-    known: bool  # whether a produce line tells of it
+    known: bool  # whether a line tells of it
+    aborted: bool = False  # whether its transaction was
     answer: Answer | None = None
 
 
@@ -127,12 +129,13 @@ class Ledger:
     reads: dict[tuple[int, str], list[tuple[int, int]]] = field(default_factory=dict)  # (epoch, client id) -> spans
     produced: bool = False  # whether any produce line was seen: without one nothing is known of acknowledgements
     consumed: bool = False
+    internal: bool = False  # whether coordinators alone append, of whose records nobody is told
     stretches: list[Stretch] = field(default_factory=list)
 
     def take(self, written: Events, read: Events, held: dict[int, list[Slots]]) -> None:
         """Note events (`is_written`, `is_read`), in their order; `held` as in `ack`, by broker."""
         if len(written):
-            told = (written.kinds == APPEND) & written.known("source_line")
+            told = (written.kinds == APPEND) & written.known("source_line") & (written.numbers("is_control") == 0)
             self.produced = self.produced or bool(told.any())
             self.stretches.append(stretch_of(written, held))
         if len(read):
@@ -170,7 +173,7 @@ class Ledger:
         sure = row["next_offset_evidence"] in ("observed", "derived")
         known = row["source_line"] is not None
         if key not in self.batches:
-            self.batches[key] = Batch(*key, row["next_offset"], sure, known)
+            self.batches[key] = Batch(*key, row["next_offset"], sure, known, row["transaction"] == "abort")
 
     def ack(self, row: Row, held: list[Slots]) -> None:
         """Note an `ack` event. A retry answered well from the producer's state acknowledges its batch, once.
@@ -217,6 +220,7 @@ class Ledger:
             {who: [(max(a, first), b) for a, b in spans if b > first] for who, spans in self.reads.items()},
             self.produced,
             self.consumed,
+            self.internal,
         )
 
     def take_back(self, old: Ledger, back: list[Slots]) -> None:
@@ -234,22 +238,25 @@ class Ledger:
 
     def acknowledged(self, lost: list[Slots]) -> list[tuple[Batch, int]]:
         """Batches among the slots whose answer said well and surely reached its client, and how many offsets."""
-        return [(batch, here) for batch, here in self.within(lost) if kind_of(batch) in ("acked_all", "acked_one")]
+        return [(batch, here) for batch, here in self.within(lost) if kind_of(batch) in SURELY_ACKED]
 
     def account(self, lost: list[Slots], committed: int) -> dict[str, Any]:
         """Counts over the lost slots, each a lower bound that the evidence forces. They add up to `records`.
 
-        Of a slot that no line tells of anything may be true: it was never acknowledged, or at either level.
+        Of a slot that no line tells of anything may be true: it was never acknowledged, or at either level. What
+        coordinators append to their own topics is never acknowledged to anybody.
         """
         count = dict.fromkeys(ANSWERS, 0)
+        aborted = 0
         for batch, here in self.within(lost):
             kind = kind_of(batch)
             first = sum(overlap(batch.base, batch.base + 1, one) for one in lost if one.epoch == batch.epoch)
             sure = here if batch.sure else first
             count[kind] += sure
+            aborted += sure if batch.aborted and kind in SURELY_ACKED else 0
             count["unseen"] += here - sure  # another's records may lie behind its first one
         records = sum(slots.end - slots.first for slots in lost)
-        unseen = records - sum(count.values()) + count["unseen"]
+        unseen = 0 if self.internal else records - sum(count.values()) + count["unseen"]
         possible = unseen + count["all_unsure"] + count["one_unsure"]
         surely = count["acked_all"] + count["acked_one"] + count["unconfirmed"]
         told = {
@@ -261,13 +268,14 @@ class Ledger:
             "acked_one_possible": unseen + count["one_unsure"],
             "acked_possible": possible,
             "acked_unconfirmed": count["unconfirmed"],
+            "aborted": aborted,
             "producers": sorted({batch.answer.client for batch, _ in self.acknowledged(lost) if batch.answer}),
         }
         times = [batch.answer.ts for batch, _ in self.acknowledged(lost) if batch.answer]
         consumed = self.consumed_by(lost)
         return {
             "records": records,
-            **(told if self.produced else dict.fromkeys(told)),
+            **(told if self.produced or self.internal else dict.fromkeys(told)),
             "committed": sum(max(0, min(slots.end, committed) - slots.first) for slots in lost),
             "consumed": self.count_consumed(lost) if self.consumed else None,
             "consumers": consumed if self.consumed else None,
@@ -310,6 +318,7 @@ class Ledger:
             self.reads[who] = [(a, min(b, first)) for a, b in spans if a < first]
 
 
+SURELY_ACKED = ("acked_all", "acked_one")
 ANSWERS = ("acked_all", "acked_one", "unconfirmed", "all_unsure", "one_unsure", "failed", "unanswered", "unseen")
 
 

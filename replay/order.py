@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from replay.appends import append_chain, produces_by_tenure
+from replay.appends import append_chain, batches_of, markers_by_tenure, produces_by_tenure
 from replay.chains import control_chain, log_start_chains, role_drafts, storage_chain, witness_chain
 from replay.consumer_chains import consumer_chains
 from replay.encode import brokers_of, encode
@@ -27,6 +27,7 @@ from replay.log_dumps import dump_drafts
 from replay.merge import O_COUNT, O_FIRST, merge
 from replay.profile import profile_named
 from replay.state import new_state
+from replay.stored import Stored
 from replay.zookeeper_view import controller_chain, controller_drafts
 
 if TYPE_CHECKING:
@@ -66,14 +67,16 @@ def laid(facts: PartitionFacts) -> tuple[EventRows, list[Span]]:
     """All events of a partition, and what of their order is known."""
     rows = EventRows(facts)
     computed = hw_by_lines(facts, profile_named(facts.kafka_version, facts.inter_broker_protocol))
-    produces = produces_by_tenure(facts)
+    produces, markers = produces_by_tenure(facts), markers_by_tenure(facts)
+    stored = Stored()
     told = controller_drafts(facts)
     rows.add([facts.configuration_draft(), *facts.opening_broker_drafts(), *told[0]])
     spans: list[Span] = [Span(len(rows), [])]
     for tenure, changes in zip(facts.tenures, told[1:], strict=True):
         rows.add(role_drafts(facts, tenure))
         if tenure.leader >= 0:
-            chains = chains_of(facts, tenure, produces.pop(tenure.epoch, []), computed, changes)
+            lines = (produces.pop(tenure.epoch, []), markers.pop(tenure.epoch, []))
+            chains = chains_of(facts, tenure, lines, stored, computed, changes)
             end = len(rows)
             spans.append(Span(end, [found for k, chain in enumerate(chains) if len(found := rows.add_chain(chain, k))]))
         else:
@@ -102,18 +105,26 @@ class Span(NamedTuple):
 
 
 def chains_of(
-    facts: PartitionFacts, tenure: Tenure, produces: list[Row], computed: dict[str, int], changes: list[Draft]
+    facts: PartitionFacts,
+    tenure: Tenure,
+    lines: tuple[list[Row], list[Row]],
+    stored: Stored,
+    computed: dict[str, int],
+    changes: list[Draft],
 ) -> Iterator[Iterable[Operation | Block]]:
-    """What a tenure's merge puts in order, one chain after the other."""
+    """What a tenure's merge puts in order, one chain after the other. `lines`: its produces, and its markers."""
     joins = expansions_of(facts, tenure)
-    yield from append_chain(facts, tenure, produces)
+    appended = batches_of(facts, tenure, *lines)
+    start = facts.starts.get(tenure.epoch)
+    stored.take(appended.batches, None if start is None else start[0])
+    yield from append_chain(facts, tenure, appended)
     yield control_chain(facts, tenure, joins)
     yield witness_chain(facts, tenure, computed)
     yield storage_chain(facts, tenure)
     yield controller_chain(changes)
     yield from log_start_chains(facts, tenure)
     yield from follower_chains(facts, tenure, joins)
-    yield from consumer_chains(facts, tenure)
+    yield from consumer_chains(facts, tenure, stored)
     yield left_out_chain(facts, tenure)
 
 

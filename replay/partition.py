@@ -55,6 +55,7 @@ from replay.rounds import (
     round_checks,
     rounds_of,
 )
+from replay.rows import INTERNAL_TOPICS
 from replay.slots import Slots, doubtful, known_from, lost_slots, spans_of, without
 from replay.state import (
     ASSIGNED,
@@ -104,7 +105,7 @@ class PartitionReplay:
         self.topic = Topic()
         self.purgatory = new_purgatory(0)
         self.answers = np.zeros((0, len(ANSWER_ROW)), np.int64)  # those to acks=all batches that are still open
-        self.ledger = Ledger()
+        self.ledger = Ledger(internal=key["topic"] in INTERNAL_TOPICS)
         self.isr = IsrRows()
         self.isr_mask = 0
         self.epoch = -1

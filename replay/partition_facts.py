@@ -18,6 +18,7 @@ from replay.ballots import metadata_votes
 from replay.drafts import Draft
 from replay.elections import explain
 from replay.encoding import CONSUMER
+from replay.markers import Outcome, outcomes_of
 from replay.missing_lines import MissingLines
 from replay.profile import LATEST, default_lag_ms, parse_version
 from replay.roles import KINDS, SIGN_KINDS, moment, roles_of
@@ -106,6 +107,7 @@ class PartitionFacts:
     append_lines: dict[tuple[int, int], list[Row]] = field(
         default_factory=lambda: defaultdict(list)
     )  # by broker and base offset
+    outcomes: dict[str, list[Outcome]] = field(default_factory=dict)  # by transactional id
     sequences: dict[int, list[Fetch]] = field(default_factory=dict)
     promised: dict[tuple[int | None, int], int] | None = None  # by leader epoch and leader, see `promised_to`
 
@@ -128,6 +130,7 @@ class PartitionFacts:
         self.role_lines, self.loads, self.rejoins = roles.lines, roles.loads, roles.rejoins
         self.cuts, self.storage_failures, self.log_starts = roles.cuts, roles.storage_failures, roles.log_starts
         self.index_leaders()
+        self.outcomes = outcomes_of(self)
         self.give_epochs()
         self.index_tenures()
         self.find_starts()

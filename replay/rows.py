@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 METADATA_LOG = "__cluster_metadata"
 METADATA_TOPIC = (METADATA_LOG, "AAAAAAAAAAAAAAAAAAAAAQ")  # name and id: Raft replicates it, by other rules than these
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")  # coordinators append to them
 ORDER = ["kind", "ts", "fact_id"]  # in which facts are laid out
 UNIQUE = "fact_id"  # the one column of text that has as many values as rows
 

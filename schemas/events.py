@@ -102,6 +102,13 @@ REPLICATION_EVENTS = Table(
             "ack: sent just after the broker had stood still, on a connection that never sent anything again; evidence "
             "bounded: the broker's own log is not at hand, so that it may not have stood still.",
         ),
+        Column("is_control", BOOL, "append: a transaction marker, which nobody produced."),
+        Column(
+            "transaction",
+            STRING,
+            "append: how the transaction ended that it belongs to; null: it belongs to none, or nothing tells.",
+            values=("commit", "abort"),
+        ),
         # -- fetches
         Column("fetch_offset", INT64, "fetch_*: the fetcher's LEO; consumer_read: where it reads from."),
         Column("last_fetched_epoch", INT32, "Epoch of the fetcher's last record; -1 none."),

@@ -20,18 +20,20 @@ from schemas.model import (
     required,
 )
 
-# kind -> what such a fact says. Request log: produce, fetch, epoch_end_offset, isr_request, leader_and_isr, api (any
-# other request: only proof that no line is missing on its connection). Metadata dump: partition_change, broker_change,
-# config_change, topic_change, feature_change. server.log, state-change.log, controller.log: role_change, log_load,
-# truncation, isr_update, hw_update, leo_update, remote_leo_update, log_append, broker_lifecycle, log_start_change,
-# storage_failure, state_change (controllers' state machines, elections, requests), fetcher (a follower's thread),
-# log_change (segments deleted, compacted, moved), quota_change. Dumps: segment_batch, checkpoint.
+# kind -> what such a fact says. Request log: produce, fetch, epoch_end_offset, isr_request, leader_and_isr,
+# transaction (markers, partitions taken in, ends), api (any other request: only proof that no line is missing on its
+# connection). Metadata dump: partition_change, broker_change, config_change, topic_change, feature_change. server.log,
+# state-change.log, controller.log: role_change, log_load, truncation, isr_update, hw_update, leo_update,
+# remote_leo_update, log_append, broker_lifecycle, log_start_change, storage_failure, state_change (controllers' state
+# machines, elections, requests), fetcher (a follower's thread), log_change (segments deleted, compacted, moved),
+# quota_change. Dumps: segment_batch, checkpoint.
 FACT_KINDS: tuple[str, ...] = (
     "produce",
     "fetch",
     "epoch_end_offset",
     "isr_request",
     "leader_and_isr",
+    "transaction",
     "api",
     "partition_change",
     "broker_change",
@@ -106,7 +108,7 @@ FACTS = Table(
         Column(
             "transactional_id",
             STRING,
-            "Transactional id of the produce request; null: none, or not said (text form, up to 2.7).",
+            "Transactional id of the produce or of the transaction; null: none, or not said (text form, up to 2.7).",
         ),
         Column(
             "bytes",
@@ -184,8 +186,8 @@ FACTS = Table(
         Column("hw_before", INT64, "High watermark before the change, where the line states it."),
         Column("count", INT64, "Records in the segment batch."),
         Column("crc", INT64, "crc of the segment batch."),
-        Column("producer_id", INT64, "Producer id of the segment batch; -1 none."),
-        Column("producer_epoch", INT32, "Producer epoch of the segment batch."),
+        Column("producer_id", INT64, "Producer id of the segment batch or of the transaction; -1 none."),
+        Column("producer_epoch", INT32, "Producer epoch of the segment batch or of the transaction."),
         Column("base_sequence", INT32, "Base sequence of the segment batch."),
         Column("is_control", BOOL, "Whether the segment batch is a control batch (transaction marker)."),
         Column("is_transactional", BOOL, "Whether the segment batch is transactional."),

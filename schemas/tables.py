@@ -456,6 +456,13 @@ DATA_LOSS_INCIDENTS = Table(
             "Answered by a leader that had stood still, to a client that never sent anything again.",
             unit="records",
         ),
+        Column(
+            "aborted",
+            INT64,
+            "Of acked_all and acked_one: of aborted transactions. The broker acknowledged them, they were promised to "
+            "nobody; null as above.",
+            unit="records",
+        ),
         Column("old_leader_id", INT32, "Leader before."),
         Column("old_leader_epoch", INT32, "Its epoch."),
         Column("new_leader_id", INT32, "Leader that replaced the slots."),

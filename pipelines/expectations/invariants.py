@@ -199,7 +199,7 @@ LOSS_ACCOUNTED = Rule(
     SELECT {_PARTITION}, incident_id, records, acked_all, acked_one, unacked, acked_unconfirmed, acked_possible
     FROM {{data_loss_incidents}}
     WHERE acked_all + acked_one + unacked + acked_unconfirmed + acked_possible <> records
-      OR failed_appended > unacked OR committed > records OR consumed > records
+      OR failed_appended > unacked OR committed > records OR consumed > records OR aborted > acked_all + acked_one
       OR greatest(acked_all_possible, acked_one_possible) > acked_possible""",
 )
 

@@ -102,6 +102,11 @@ LEADER_AND_ISR = Shape(
     ),
     shared=(*_WHOLE, "error_code"),
 )
+TRANSACTION = Shape(
+    "transaction",
+    (*_PARTITION, "name", "transactional_id", "producer_id", "producer_epoch", "error_code"),
+    shared=_WHOLE,
+)
 TOPIC_SEEN = Shape("topic_change", ("topic", "topic_id"), (("name", "metadata_response"),))
 CLUSTER_SEEN = Shape("broker_lifecycle", ("value",), (("name", "cluster_id"),))
 
@@ -118,6 +123,9 @@ class RequestLog:
             3: (_decoder(msgspec.Raw, shapes.MetadataResponse), self._metadata),
             4: (_decoder(shapes.LeaderAndIsrRequest, shapes.LeaderAndIsrResponse), _leader_and_isr),
             23: (_decoder(shapes.EpochRequest, shapes.EpochResponse), _epoch_end_offset),
+            24: (_decoder(shapes.AddPartitionsRequest, shapes.AddPartitionsResponse), _added_partitions),
+            26: (_decoder(shapes.EndTxnRequest, shapes.EndTxnResponse), _ended_transaction),
+            27: (_decoder(shapes.MarkersRequest, shapes.MarkersResponse), _markers),
             56: (_decoder(shapes.IsrRequest, shapes.IsrResponse), _isr_request),
         }
         self._others = (msgspec.json.Decoder(shapes.Times), _api)
@@ -149,7 +157,8 @@ class RequestLog:
     def _of_text(self, body: str) -> tuple[_Make, Any]:
         """What makes the line's facts, and the line read (text)."""
         key, completed = request_text.read(body)
-        return self._kinds.get(key, self._others)[1], completed
+        kinds = {} if isinstance(completed, shapes.Times) else self._kinds
+        return kinds.get(key, self._others)[1], completed
 
     def _metadata(self, sink: FactSink, line: Line, completed: shapes.Completed[Any, shapes.MetadataResponse]) -> None:
         _api(sink, line, completed)
@@ -396,3 +405,79 @@ def _leader_and_isr(
         sink.add_rows(LEADER_AND_ISR, line, (*whole, error), rows)
     else:
         sink.add_rows(API, line, whole, _ITSELF)
+
+
+def _markers(
+    sink: FactSink, line: Line, completed: shapes.Completed[shapes.MarkersRequest, shapes.MarkersResponse]
+) -> None:
+    """A row for each marker and partition: what the coordinator wants written, and what became of it."""
+    request, response = completed.request, completed.response
+    errors: dict[tuple[object, ...], int] = {}
+    if not isinstance(response, str):
+        for told in response.markers or response.transaction_markers:
+            for answers in told.topics:
+                for part in answers.partitions:
+                    index = part.partition if part.partition_index is None else part.partition_index
+                    errors[told.producer_id, answers.name or answers.topic, index] = part.error_code
+    rows: _Rows = []
+    for marker in request.markers or request.transaction_markers:
+        name = "marker_commit" if marker.transaction_result else "marker_abort"
+        whose = (marker.producer_id, marker.producer_epoch)
+        for topic in marker.topics:
+            for index in topic.partition_indexes or topic.partitions:
+                key = (marker.producer_id, topic.name or topic.topic, index)
+                rows.append((key, (key[1], None, index, name, None, *whose, errors.get(key))))
+    _add_transaction(sink, line, completed, rows)
+
+
+def _added_partitions(
+    sink: FactSink, line: Line, completed: shapes.Completed[shapes.AddPartitionsRequest, shapes.AddPartitionsResponse]
+) -> None:
+    """A row for each partition that a transaction takes in, which also says whose transaction it is."""
+    request, response = completed.request, completed.response
+    whole = request.v3_and_below_transactional_id or request.transactional_id
+    asked = list(request.transactions)
+    if whole is not None:
+        old = bool(request.v3_and_below_transactional_id)
+        producer, epoch, topics = (
+            (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch, request.v3_and_below_topics)
+            if old
+            else (request.producer_id, request.producer_epoch, request.topics)
+        )
+        asked.append(shapes.AddedTransaction(whole, producer, epoch, topics))
+    errors: dict[tuple[object, ...], int | None] = {}
+    top = None
+    if not isinstance(response, str):
+        top = response.error_code or None
+        told = [(one.transactional_id, one.topic_results) for one in response.results_by_transaction]
+        told.append((whole or "", response.results_by_topic_v3_and_below or response.results))
+        for transaction, topics_told in told:
+            for results in topics_told:
+                for part in results.results_by_partition or results.results:
+                    error = part.error_code if part.partition_error_code is None else part.partition_error_code
+                    errors[transaction, results.name, part.partition_index] = error
+    rows: _Rows = []
+    for one in asked:
+        for topic in one.topics:
+            for index in topic.partitions:
+                key = (one.transactional_id, topic.name, index)
+                whose = (one.transactional_id, one.producer_id, one.producer_epoch)
+                rows.append((key, (topic.name, None, index, "added", *whose, errors.get(key, top))))
+    _add_transaction(sink, line, completed, rows)
+
+
+def _ended_transaction(
+    sink: FactSink, line: Line, completed: shapes.Completed[shapes.EndTxnRequest, shapes.EndTxnResponse]
+) -> None:
+    request, response = completed.request, completed.response
+    error = None if isinstance(response, str) else response.error_code
+    name = "end_commit" if request.committed else "end_abort"
+    values = (name, request.transactional_id, request.producer_id, request.producer_epoch, error)
+    _add_transaction(sink, line, completed, [((), (None, None, None, *values))])
+
+
+def _add_transaction(sink: FactSink, line: Line, completed: _AnyCompleted, rows: _Rows) -> None:
+    if rows:
+        sink.add_rows(TRANSACTION, line, _whole(completed), rows)
+    else:
+        _api(sink, line, completed)

@@ -148,6 +148,8 @@ _epoch_request = msgspec.json.Decoder(shapes.EpochRequest)
 _epoch_response = msgspec.json.Decoder(shapes.EpochResponse)
 _isr_request = msgspec.json.Decoder(shapes.IsrRequest)
 _isr_response = msgspec.json.Decoder(shapes.IsrResponse)
+_markers_request = msgspec.json.Decoder(shapes.MarkersRequest)
+_markers_response = msgspec.json.Decoder(shapes.MarkersResponse)
 
 _Bodies = tuple[Any, Any]
 
@@ -204,11 +206,16 @@ def _isr(request: str, response: str) -> _Bodies:
     return _isr_request.decode(_json(request)), _isr_response.decode(_json(response)) if response else ""
 
 
+def _markers(request: str, response: str) -> _Bodies:
+    return _markers_request.decode(_json(request)), _markers_response.decode(_json(response)) if response else ""
+
+
 _BODIES: dict[int, Callable[[str, str], _Bodies]] = {
     0: _produce,
     1: _fetch,
     3: _metadata,
     4: _leader_and_isr,
     23: _epoch_end_offset,
+    27: _markers,
     56: _isr,
 }

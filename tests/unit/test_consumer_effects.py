@@ -24,9 +24,9 @@ def consumed() -> History:
     history = replicated()
     alone(history)
     tail(history, acks=-1)
-    read(history, 330, 0, 5)
+    read(history, 330, 0, 5, bytes=200)
     read(history, 340, COMMITTED, 5)
-    read(history, 350, COMMITTED + 1, 5)
+    read(history, 350, COMMITTED + 1, 5, bytes=200)
     read(history, 360, COMMITTED + 3, 5, bytes=0)
     history.decide(900, -1, [1])
     return taken_over_from(history, epoch=2)
@@ -54,6 +54,20 @@ def test_where_the_consumer_went_on_tells_what_it_has_not_read() -> None:
     read(history, 1100, COMMITTED + 1, 4, broker=2, bytes=0)
     (row,) = effects(history)
     assert (row["resumed_offset"], row["resumed_ts"]) == (COMMITTED + 1, at(1100))
+
+
+def test_records_that_a_consumer_seeks_over_are_not_read() -> None:
+    """One batch was handed out, and the next fetch is from the end: what lies between was never sent."""
+    history = replicated()
+    alone(history)
+    tail(history, acks=-1)
+    read(history, 340, COMMITTED, 5, bytes=100)
+    read(history, 350, COMMITTED + 3, 5, bytes=0)
+    history.decide(900, -1, [1])
+    tables = tables_of(taken_over_from(history, epoch=2).events())
+    (row,) = tables["consumer_effects"].to_pylist()
+    assert (row["first_offset"], row["last_offset"], row["records"]) == (COMMITTED, COMMITTED, 1)
+    assert [row["consumed"] for row in tables["data_loss_incidents"].to_pylist()] == [1]
 
 
 def test_what_was_read_last_is_bounded() -> None:
@@ -140,7 +154,7 @@ def test_what_a_follower_handed_out_may_be_lost_too() -> None:
     history.fetch(312, 1, 3, COMMITTED, bytes=0, hw=COMMITTED)
     alone(history)
     tail(history, acks=-1)
-    read(history, 340, COMMITTED, 5, broker=3, current_leader_epoch=0)
+    read(history, 340, COMMITTED, 5, broker=3, current_leader_epoch=0, bytes=300)
     read(history, 350, COMMITTED + 3, 5, broker=3, current_leader_epoch=0, bytes=0)
     history.decide(900, -1, [1])
     rows = effects(taken_over_from(history, epoch=2))

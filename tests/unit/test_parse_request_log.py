@@ -80,6 +80,57 @@ def test_produce_has_a_row_for_each_partition() -> None:
     assert first["fact_id"] != facts[1]["fact_id"]
 
 
+def test_markers_have_a_row_for_each_producer_and_partition() -> None:
+    request = {"markers": [{"producerId": 7, "producerEpoch": 1, "transactionResult": False, "coordinatorEpoch": 0,
+        "topics": [{"name": "a", "partitionIndexes": [0, 2]}]}]}  # fmt: skip
+    response = {"markers": [{"producerId": 7, "topics": [{"name": "a", "partitions": [
+        {"partitionIndex": 0, "errorCode": 0}, {"partitionIndex": 2, "errorCode": 6}]}]}]}  # fmt: skip
+    facts, rejected = parsed(line(27, 1, request, response))
+    assert rejected == []
+    told = ("kind", "name", "topic", "partition", "producer_id", "producer_epoch", "error_code")
+    assert [tuple(fact[name] for name in told) for fact in facts] == [
+        ("transaction", "marker_abort", "a", 0, 7, 1, 0),
+        ("transaction", "marker_abort", "a", 2, 7, 1, 6),
+    ]
+    assert facts[0]["correlation_id"] == 7
+
+
+@pytest.mark.parametrize("form", ["2.8", "3.5", "brokers"])
+def test_partitions_that_a_transaction_takes_in_name_its_producer(form: str) -> None:
+    topics = [{"name": "a", "partitions": [3]}]
+    whose = {"transactionalId": "tx", "producerId": 7, "producerEpoch": 1}
+    errors = {"results": [{"name": "a", "resultsByPartition": [{"partitionIndex": 3, "partitionErrorCode": 51}]}]}
+    if form == "2.8":
+        request: dict[str, Any] = {**whose, "topics": topics}
+        response: dict[str, Any] = {"results": [{"name": "a", "results": [{"partitionIndex": 3, "errorCode": 51}]}]}
+    elif form == "3.5":
+        request = {
+            f"v3AndBelow{name[0].upper()}{name[1:]}": value for name, value in {**whose, "topics": topics}.items()
+        }
+        response = {"resultsByTopicV3AndBelow": errors["results"]}
+    else:
+        request = {"transactions": [{**whose, "verifyOnly": False, "topics": topics}]}
+        response = {
+            "errorCode": 0,
+            "resultsByTransaction": [{"transactionalId": "tx", "topicResults": errors["results"]}],
+        }
+    (fact,), rejected = parsed(line(24, 4, request, response))
+    assert rejected == []
+    told = ("kind", "name", "topic", "partition", "transactional_id", "producer_id", "error_code")
+    assert tuple(fact[name] for name in told) == ("transaction", "added", "a", 3, "tx", 7, 51)
+
+
+def test_end_of_a_transaction_is_of_no_partition() -> None:
+    request = {"transactionalId": "tx", "producerId": 7, "producerEpoch": 1, "committed": True}
+    (fact,), _ = parsed(line(26, 3, request, {"throttleTimeMs": 0, "errorCode": 0}))
+    assert (fact["kind"], fact["name"], fact["transactional_id"], fact["partition"]) == (
+        "transaction",
+        "end_commit",
+        "tx",
+        None,
+    )
+
+
 def test_produce_without_acknowledgement_has_no_answer() -> None:
     request = {"acks": 0, "topicData": [{"topicId": "5VxosZ-STL-5Q0eqMpDsUQ", "partitionData": [{"index": 0}]}]}
     (fact,), _ = parsed(line(0, 13, request, ""))

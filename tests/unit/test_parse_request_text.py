@@ -179,3 +179,35 @@ def test_whole_milliseconds_are_printed_without_a_fraction_from_2_6_on() -> None
     facts, rejected = parsed(text.replace("throttleTime:0.907", "throttleTime:0"))
     assert rejected == []
     assert [fact["throttle_us"] for fact in facts] == [0]
+
+
+@pytest.mark.parametrize(
+    ("request_", "response"),
+    [
+        (  # 2.4 to 2.5
+            (
+                "{transaction_markers=[{producer_id=7,producer_epoch=1,transaction_result=true,"
+                "topics=[{topic=a,partitions=[0]}],coordinator_epoch=0}]}"
+            ),
+            "{transaction_markers=[{producer_id=7,topics=[{topic=a,partitions=[{partition=0,error_code=0}]}]}]}",
+        ),
+        (  # 2.6, 2.7
+            (
+                "{markers=[{producer_id=7,producer_epoch=1,transaction_result=true,"
+                "topics=[{name=a,partition_indexes=[0]}],coordinator_epoch=0}]}"
+            ),
+            "{markers=[{producer_id=7,topics=[{name=a,partitions=[{partition_index=0,error_code=0}]}]}]}",
+        ),
+    ],
+)
+def test_markers_are_read_in_both_of_their_forms(request_: str, response: str) -> None:
+    (fact,), rejected = parsed(line(request_, response, api="WRITE_TXN_MARKERS", version=0))
+    assert rejected == []
+    told = ("kind", "name", "topic", "partition", "producer_id", "error_code")
+    assert tuple(fact[name] for name in told) == ("transaction", "marker_commit", "a", 0, 7, 0)
+
+
+def test_requests_of_transactions_that_name_free_texts_prove_only_that_no_line_is_missing() -> None:
+    request = "{transactional_id=tx,producer_id=7,producer_epoch=1,committed=true}"
+    (fact,), rejected = parsed(line(request, "{throttle_time_ms=0,error_code=0}", api="END_TXN", version=1))
+    assert (fact["kind"], rejected) == ("api", [])

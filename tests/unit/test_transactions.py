@@ -1,0 +1,147 @@
+"""Transactions: markers occupy offsets and are nobody's records; what was aborted is told apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from facts_builder import KEY, History, of_kind
+from test_incidents import COMMITTED, alone, loss, losses, replicated, tables_of, taken_over
+
+from replay.markers import MARKER_BYTES
+from replay.partition import replay_partition
+from replay.stored import Stored
+
+
+def marker(history: History, ms: float, producer: int = 7, name: str = "marker_commit", **fields: Any) -> None:
+    """The coordinator lets broker 1 append a marker."""
+    fields = {"producer_id": producer, "producer_epoch": 0, "name": name, "broker_id": 1, **fields}
+    history.request("transaction", ms, "markers", **fields)
+
+
+def transaction(history: History, ms: float, base: int, name: str = "marker_commit", **fields: Any) -> None:
+    """One batch of a transaction and, 100 ms later, its marker."""
+    history.request("transaction", ms - 1, "t", name="added", transactional_id="tx", producer_id=7, broker_id=1)
+    history.produce(ms, 1, base, **{"acks": 1, "transactional_id": "tx", **fields})
+    marker(history, ms + 100, name=name)
+
+
+def lost(history: History) -> dict[str, Any]:
+    history.fence(2000, 1)
+    return loss(taken_over(history, ms=2000))
+
+
+def batches(history: History) -> list[tuple[int, int, str, bool]]:
+    found = of_kind(history.events(), "append")
+    return [(r["base_offset"], r["next_offset"], r["next_offset_evidence"], bool(r["is_control"])) for r in found]
+
+
+def test_a_marker_occupies_an_offset_and_is_no_acknowledged_record() -> None:
+    history = replicated()
+    transaction(history, 500, COMMITTED)
+    transaction(history, 900, COMMITTED + 3)
+    history.produce(1300, 1, COMMITTED + 5, acks=1)
+    assert batches(history)[COMMITTED:] == [
+        (2, 4, "derived", False),
+        (4, 5, "derived", True),
+        (5, 6, "derived", False),
+        (6, 7, "derived", True),
+        (7, 8, "bounded", False),
+    ]
+    row = lost(history)
+    assert (row["records"], row["acked_one"], row["unacked"], row["acked_possible"]) == (6, 4, 2, 0)
+
+
+def test_a_marker_that_may_stand_in_two_places_leaves_the_batches_there_open() -> None:
+    history = replicated()
+    history.produce(500, 1, COMMITTED, acks=1)
+    history.produce(505, 1, COMMITTED + 2, acks=1)
+    marker(history, 510)
+    history.produce(515, 1, COMMITTED + 4, acks=1)
+    assert [one[2] for one in batches(history)[COMMITTED:]] == ["bounded"] * 3
+    row = lost(history)
+    assert (row["records"], row["acked_one"], row["acked_one_possible"]) == (5, 3, 2)
+
+
+def test_the_bytes_that_a_follower_was_handed_say_where_a_marker_stands() -> None:
+    history = replicated()
+    history.produce(500, 1, COMMITTED, acks=1)
+    history.produce(505, 1, COMMITTED + 2, acks=1)
+    marker(history, 510)
+    history.produce(515, 1, COMMITTED + 4, acks=1)
+    history.fetch(520, 1, 2, COMMITTED, bytes=100, hw=COMMITTED)
+    history.fetch(521, 1, 2, COMMITTED + 2, bytes=100 + MARKER_BYTES, hw=COMMITTED + 2)
+    history.fetch(522, 1, 2, COMMITTED + 4, hw=COMMITTED + 4)
+    assert batches(history)[COMMITTED:-1] == [
+        (2, 4, "derived", False),
+        (4, 5, "derived", False),
+        (5, 6, "derived", True),
+    ]
+
+
+def test_ends_are_open_where_no_line_tells_of_the_markers_of_transactions() -> None:
+    history = replicated()
+    history.produce(500, 1, COMMITTED, acks=1, transactional_id="tx")
+    history.produce(700, 1, COMMITTED + 2, acks=1, transactional_id="tx")
+    history.produce(900, 1, COMMITTED + 4, acks=1, transactional_id="tx")
+    assert [one[2] for one in batches(history)[COMMITTED:]] == ["bounded"] * 3
+    row = lost(history)
+    assert (row["records"], row["acked_one"], row["acked_one_possible"]) == (5, 3, 2)
+
+
+def test_a_marker_that_was_refused_occupies_nothing() -> None:
+    history = replicated()
+    history.produce(500, 1, COMMITTED, acks=1)
+    marker(history, 600, error_code=6)
+    history.produce(700, 1, COMMITTED + 2, acks=1)
+    assert batches(history)[COMMITTED] == (COMMITTED, COMMITTED + 2, "derived", False)
+
+
+@pytest.mark.parametrize(("name", "aborted"), [("marker_abort", 1), ("marker_commit", 0)])
+def test_records_of_an_aborted_transaction_are_acknowledged_and_told_apart(name: str, aborted: int) -> None:
+    history = replicated()
+    transaction(history, 500, COMMITTED, name)
+    history.produce(900, 1, COMMITTED + 2, acks=1)
+    row = lost(history)
+    assert (row["acked_one"], row["aborted"], row["unacked"]) == (2, aborted, 1)
+
+
+def test_a_transaction_without_a_known_end_is_not_told_as_aborted() -> None:
+    history = replicated()
+    transaction(history, 500, COMMITTED, "marker_abort")
+    history.produce(900, 1, COMMITTED + 2, acks=1, transactional_id="tx")
+    assert lost(history)["aborted"] == 1
+
+
+def test_what_coordinators_append_to_their_own_topics_was_acknowledged_to_nobody() -> None:
+    history = replicated()
+    alone(history)
+    history.rows = [row for row in history.rows if row["kind"] != "produce"]
+    marker(history, 400)
+    history.fence(1000, 1)
+    events = taken_over(history).events()
+    key = {**KEY, "topic": "__consumer_offsets"}
+    found = {name: rows.to_pylist() for name, rows in replay_partition(key, [events])}
+    for row in found.get("data_loss_incidents", []):
+        assert (row["acked_all"], row["acked_one"], row["acked_possible"], row["unacked"]) == (0, 0, 0, row["records"])
+    assert losses(history)[0]["acked_all"] is None
+    assert tables_of(events)["data_loss_incidents"].num_rows == 1
+
+
+def test_what_an_answer_handed_out_ends_with_the_last_batch_that_fits_into_its_bytes() -> None:
+    stored = Stored(bases=[0, 2, 5], ends=[2, 5, 6], sizes=[0, 100, 200, 300])
+    assert stored.handed_until(0, 200, 6) == 5
+    assert stored.handed_until(1, 100, 6) == 2
+    assert stored.handed_until(1, 300, 3) == 3
+    assert stored.handed_until(0, 50, 6) == 1  # packed anew by the broker: its first record
+
+
+def test_of_a_batch_whose_end_is_open_only_the_first_record_was_handed_out() -> None:
+    stored = Stored(bases=[0, 2, 5], ends=[2, 5, 6], sizes=[0, 100, 200, 300], open=[1])
+    assert stored.handed_until(0, 300, 6) == 3
+
+
+def test_another_leaders_log_goes_on_from_where_it_starts() -> None:
+    stored = Stored(bases=[0, 2, 5], ends=[2, 5, 6], sizes=[0, 100, 200, 300], open=[2])
+    stored.take([], 4)
+    assert (stored.bases, stored.ends, stored.sizes, stored.open) == ([0, 2], [2, 4], [0, 100, 200], [])
