@@ -126,6 +126,7 @@ class FollowerStates:
                 "seq": event["seq"],
                 "ts": event["ts"],
                 "broker_id": broker,
+                "is_future": False,
                 "leader_epoch": event["leader_epoch"],
                 "state_before": before,
                 "state": state,

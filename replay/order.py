@@ -20,6 +20,7 @@ from replay.encoding import EVENT_WIDTH
 from replay.event_rows import AT_ONCE, EventRows, completed
 from replay.events import Batch
 from replay.fetch_chains import follower_chains, left_out_chain
+from replay.future_logs import future_chain
 from replay.isr_requests import expansions_of
 from replay.kernel import apply
 from replay.line_order import hw_by_lines
@@ -121,6 +122,7 @@ def chains_of(
     yield control_chain(facts, tenure, joins)
     yield witness_chain(facts, tenure, computed)
     yield storage_chain(facts, tenure)
+    yield future_chain(facts, tenure)
     yield controller_chain(changes)
     yield from log_start_chains(facts, tenure)
     yield from follower_chains(facts, tenure, joins)

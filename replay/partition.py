@@ -25,6 +25,7 @@ from replay.events import Batch, Event, Events
 from replay.final_logs import FinalLogs, elections
 from replay.findings import Finding, Heir
 from replay.follower_states import FollowerStates
+from replay.future_logs import FUTURE_LOG, FutureReplicas
 from replay.incidents import READ, WRITTEN, Ledger, Log, floor_of, is_read, is_written, log_of
 from replay.isr_rows import TOLD_KINDS, IsrRows, moves_of
 from replay.kernel import fold
@@ -118,6 +119,7 @@ class PartitionReplay:
         self.changes: dict[int, str] = {}
         self.taken = np.zeros((0, 3), np.int64)  # the last HWs that leaders took: broker, seq, HW
         self.machines = Machines()
+        self.future = FutureReplicas()
         self.stated: list[dict[str, Any]] = []  # moves that a controller wrote down
         self.followers = FollowerStates()
         self.story = Story()
@@ -142,6 +144,7 @@ class PartitionReplay:
         self.story.take_all(in_turn(rare, STORY_KINDS))
         self.machines.take_all(in_turn(rare, MOVING_KINDS))
         self.followers.take_all(events, truncate_on_fetch=bool(self.profile.truncate_on_fetch))
+        self.future.take_all(rare["observation"])
         self.stated += [row for row in rare["observation"] if row["cause"] == STATED]
         for kind in FINAL_KINDS:
             for row in rare[kind]:
@@ -368,8 +371,8 @@ class PartitionReplay:
         self.out.add_rows("consumer_effects", self.key, effects)
         risks = self.risk.finish(incidents, produced=self.ledger.produced)
         self.out.add_rows("partition_risk", self.key, risks)
-        self.out.add_rows("state_transitions", self.key, self.machines.moves)
-        self.out.add_rows("follower_states", self.key, self.followers.moves)
+        self.out.add_rows("state_transitions", self.key, [*self.machines.moves, *self.future.transitions])
+        self.out.add_rows("follower_states", self.key, [*self.followers.moves, *self.future.states])
         checks = [*election_checks(self.story.decisions), *self.machines.checks()]
         checks += stated_checks(self.machines.moves, self.stated)
         self.checks.update({row["check"]: row for row in checks})
@@ -490,7 +493,7 @@ def is_rare(batch: Batch) -> Flags:
     told = ~np.isin(kinds, FREQUENT_KINDS)
     stated = np.flatnonzero(kinds == c.OBSERVATION)
     if len(stated):
-        telling = pc.is_in(batch.table.column("cause").take(stated), pa.array([STATED, c.STORAGE_FAILED]))
+        telling = pc.is_in(batch.table.column("cause").take(stated), pa.array([STATED, c.STORAGE_FAILED, FUTURE_LOG]))
         told[stated] = telling.to_numpy()
     return told
 

@@ -18,6 +18,7 @@ from replay.ballots import metadata_votes
 from replay.drafts import Draft
 from replay.elections import explain
 from replay.encoding import CONSUMER
+from replay.future_logs import by_tenure, parted
 from replay.markers import Outcome, outcomes_of
 from replay.missing_lines import MissingLines
 from replay.profile import LATEST, default_lag_ms, parse_version
@@ -107,6 +108,7 @@ class PartitionFacts:
     append_lines: dict[tuple[int, int], list[Row]] = field(
         default_factory=lambda: defaultdict(list)
     )  # by broker and base offset
+    future_lines: dict[int, list[Row]] = field(default_factory=dict)  # about future logs, by leader epoch
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)  # by transactional id
     sequences: dict[int, list[Fetch]] = field(default_factory=dict)
     promised: dict[tuple[int | None, int], int] | None = None  # by leader epoch and leader, see `promised_to`
@@ -116,6 +118,7 @@ class PartitionFacts:
         self.by_kind = defaultdict(list)
         for row in self.rows:
             self.by_kind[row["kind"]].append(row)
+        moves = parted(self.by_kind)
         changes = [r for r in self.by_kind["partition_change"] if r["metadata_offset"] is not None]
         self.decisions = metadata_decisions(changes) or line_decisions(self.rows)
         self.read_configuration()
@@ -129,6 +132,7 @@ class PartitionFacts:
         roles = roles_of(self.of_kinds(*KINDS, "leader_and_isr"), self.of_kinds(*SIGN_KINDS))
         self.role_lines, self.loads, self.rejoins = roles.lines, roles.loads, roles.rejoins
         self.cuts, self.storage_failures, self.log_starts = roles.cuts, roles.storage_failures, roles.log_starts
+        self.future_lines = by_tenure(moves, self.tenures)
         self.index_leaders()
         self.outcomes = outcomes_of(self)
         self.give_epochs()

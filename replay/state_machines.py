@@ -196,6 +196,7 @@ class Machines:
             "place": places[0] + 1 if places else 0,
             "ts": event["ts"],
             "machine": machine,
+            "is_future": False,
             "broker_id": broker,
             "state_before": before,
             "state": state,

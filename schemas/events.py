@@ -192,7 +192,11 @@ REPLICATION_EVENTS = Table(
             "observation of an HW line: the HW that the engine has there, ordered by that broker's lines alone.",
         ),
         Column("state_before", STRING, "observation of a state machine's line: state before it, as Kafka names it."),
-        Column("state", STRING, "observation of a state machine's line: state after it."),
+        Column(
+            "state",
+            STRING,
+            "observation of a state machine's line: state after it; of a future log's: what became of it.",
+        ),
         Column("log_start_offset", INT64, "Log start offset stated or answered."),
         Column("follower_log_start_offset", INT64, "fetch_update: the follower's own log start offset, as it sent it."),
         Column("truncate_to", INT64, "truncation: new LEO."),

@@ -178,6 +178,7 @@ FACTS = Table(
         ),
         Column("value", STRING, "Config value, feature level, cluster id."),
         # -- server lines, segments, checkpoints
+        Column("log_dir", STRING, "Log directory that a line about a partition's log names: the folder's parent."),
         Column(
             "offset",
             INT64,

@@ -267,6 +267,12 @@ LEADERSHIP_TIMELINE = Table(
     key=("leader_epoch",),
 )
 
+IS_FUTURE = Column(
+    "is_future",
+    BOOL,
+    "Whether it is the future replica that the broker fills in another log directory, to move the partition there.",
+)
+
 STATE_TRANSITIONS = Table(
     "state_transitions",
     "Every move of the partition's and its replicas' state machines; in KRaft derived, for its controller has none.",
@@ -277,13 +283,15 @@ STATE_TRANSITIONS = Table(
         TS,
         required("machine", STRING, "Whose state it is.", values=("partition", "replica")),
         Column("broker_id", INT32, "Broker of the replica; null for the partition."),
+        IS_FUTURE,
         required("state_before", STRING, "State before.", values=MACHINE_STATES),
         required("state", STRING, "State after.", values=MACHINE_STATES),
         required(
             "reason",
             STRING,
             "Why: created, kind of the election, fenced, controlled_shutdown, log_directory, broker_away, broker_back, "
-            "joined_isr, leader_away, reassignment, topic_deleted.",
+            "joined_isr, leader_away, reassignment, topic_deleted; of a future replica future_created, future_loaded, "
+            "future_caught_up, future_replaced (it is the replica from then on), future_deleted.",
         ),
         Column("leader_epoch", INT32, "Leader epoch in force."),
         EVIDENCE_COLUMN,
@@ -300,6 +308,7 @@ FOLLOWER_STATES = Table(
         SEQ,
         TS,
         required("broker_id", INT32, "The follower."),
+        IS_FUTURE,
         Column("leader_epoch", INT32, "Leader epoch of the event."),
         Column(
             "state_before", STRING, "State before; null: its fetcher did not hold the partition.", values=FETCH_STATES
@@ -322,6 +331,9 @@ FOLLOWER_STATES = Table(
                 "storage_error",
                 "error",
                 "quota",
+                "future_added",
+                "future_replaced",
+                "future_deleted",
             ),
         ),
         Column("error_code", INT32, "Error that the leader answered; null: none."),

@@ -35,6 +35,13 @@ FOLLOWER_RULES = (
         printed_by="kafka/server/AbstractFetcherManager.scala",
     ),
     Rule(
+        "ReplicaAlterLogDirsManager: Added",
+        "2.4-",
+        "fetcher future_added",
+        r"Added log dir fetcher for partitions with initial offsets .*",
+        each=_ADDED,
+    ),
+    Rule(
         "ReplicaAlterLogDirsManager: Removed",
         "2.0-",
         "fetcher future_removed",

@@ -137,6 +137,35 @@ LOG_CHANGE_RULES = (
         rf"(?:\[\S+\]: )?Beginning/resuming copy of partition {TP} from offset (?P<offset>\d+)\. .*",
     ),
     Rule(
+        "LogManager: Attempting",
+        "2.4-",
+        "log_change future_replacing",
+        r"Attempting to replace current log .*? with (?:Unified)?Log\((?:dir=)?(?P<log_dir>[^,]+)[/\\]"
+        rf"[^,/\\]{{1,300}}-future[,)].* for {TP}",
+    ),
+    Rule(
+        "ReplicaAlterLogDirsThread: Truncating",
+        "2.4-",
+        "log_change future_truncating",
+        rf"Truncating partition {TP} (?:with|to) (?:TruncationState\(offset=|local high watermark )(?P<offset>-?\d+).*",
+    ),
+    *(
+        Rule(
+            "ReplicaAlterLogDirsThread: Updating",
+            "3.7-",
+            f"log_change future_{state.lower()}",
+            rf"Updating future replica {TP} reassignment state to {state}",
+        )
+        for state in ("Queued", "Accepted", "Effective")
+    ),
+    Rule(
+        "ReplicaAlterLogDirsThread: Partition",
+        "2.4-",
+        "log_change future_failed",
+        rf"Partition {TP} marked as failed",
+        printed_by="kafka/server/AbstractFetcherThread.scala",
+    ),
+    Rule(
         "LogManager: The",
         "1.1-",
         "log_change future_replaced",

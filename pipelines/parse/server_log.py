@@ -30,6 +30,7 @@ _MOST_PREFIXES = 100_000
 _NUMBERS = re.compile(r"-?\d+")
 _TOPIC_SETTINGS = re.compile(r"\b(min\.insync\.replicas|unclean\.leader\.election\.enable)(?:=| -> )([^,}\s]+)")
 _OFFLINE = re.compile(r"Logs for partitions ([^ ]*) are offline")
+_OFFLINE_FUTURE = re.compile(r"logs for future partitions ([^ ]*) are offline")
 _BROKER_SETTINGS = frozenset(
     {
         "inter.broker.protocol.version",
@@ -43,6 +44,7 @@ _BROKER_SETTINGS = frozenset(
 
 TOPIC_SETTING = Shape("config_change", ("topic", "partition", "name", "value"), (("resource_type", 2),))
 BROKER_SETTING = Shape("config_change", ("name", "value"), (("resource_type", 4),))
+OFFLINE_FUTURE = Shape("log_change", ("topic", "partition", "text"), (("name", "future_failed"),))
 OFFLINE_PARTITION = Shape("storage_failure", ("topic", "partition", "text"), (("name", "directory_failed"),))
 
 
@@ -59,7 +61,7 @@ def _converter(column: str) -> Callable[[str], Any]:
     return str if type_ == STRING else int
 
 
-_FROM_PREFIX = ("topic", "partition", "leader_id", "subject_broker_id")
+_FROM_PREFIX = ("topic", "partition", "leader_id", "subject_broker_id", "log_dir")
 
 
 class CompiledRule:
@@ -102,7 +104,7 @@ def group_names(regex: re.Pattern[str]) -> list[str]:
     return groups
 
 
-_PrefixValues = tuple[str | None, int | None, int | None, int | None]
+_PrefixValues = tuple[str | None, int | None, int | None, int | None, str | None]
 
 
 _RulesOfWords = dict[str, tuple[CompiledRule, ...]]
@@ -160,7 +162,7 @@ class ServerLog:
             found = self._loggers[parts.logger or ""] = (last, self._rules.get(last, {"": ()}))
         last, by_word = found
         body = parts.text
-        prefix: _PrefixValues = (None, None, None, None)
+        prefix: _PrefixValues = (None,) * 5
         begins = prefix_length(body)
         if begins:
             prefix, writer = self._prefix(body[:begins])
@@ -190,7 +192,7 @@ class ServerLog:
             named = groups[rule.tp]
             groups = groups[: rule.tp] + groups[rule.tp + 1 :]
             if named is not None:
-                prefix = (*self._partition(named), prefix[2], prefix[3])
+                prefix = (*self._partition(named), *prefix[2:])
         values = [
             None if group is None else convert(group) for convert, group in zip(rule.converters, groups, strict=True)
         ]
@@ -215,11 +217,14 @@ class ServerLog:
             for name, value in _TOPIC_SETTINGS.findall(body):
                 self._sink.add(TOPIC_SETTING, row_id(told, (name,)), line, ts, (topic, partition, name, value), level)
         elif body.startswith("Logs for partitions "):
-            listed = _OFFLINE.match(body)
-            for name in listed[1].split(",") if listed else ():
-                if name.rpartition("-")[2].isdecimal():
-                    values = (*self._partition(name), cut_text(body))
-                    self._sink.add(OFFLINE_PARTITION, row_id(told, (name,)), line, ts, values, level)
+            for listed, shape in (
+                (_OFFLINE.match(body), OFFLINE_PARTITION),
+                (_OFFLINE_FUTURE.search(body), OFFLINE_FUTURE),
+            ):
+                for name in listed[1].split(",") if listed else ():
+                    if name.rpartition("-")[2].isdecimal():
+                        values = (*self._partition(name), cut_text(body))
+                        self._sink.add(shape, row_id(told, (shape.kind, name)), line, ts, values, level)
 
     def _partition(self, text: str) -> tuple[str, int]:
         found = self._partitions.get(text)
@@ -235,14 +240,15 @@ class ServerLog:
             partition = _PREFIX_PARTITION.search(text)
             broker = _PREFIX_ID.search(text)
             leader = _PREFIX_LEADER.search(text)
+            directory = directory_in(text)
             values = (
                 partition[1] or partition[3] if partition else None,
                 int(partition[2] or partition[4]) if partition else None,
                 int(leader[1] or leader[2]) if leader else None,
                 int(broker[1] or broker[2]) if broker else None,
+                directory,
             )
             found = (values, named_in(text))
-            directory = directory_in(text)
             if directory is not None:
                 self._sink.counts.directories.add(directory)
             if len(self._prefixes) > _MOST_PREFIXES:

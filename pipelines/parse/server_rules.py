@@ -272,6 +272,20 @@ LOG_RULES = (
         r"(?:topicId=(?P<topic_id>[\w-]+), )?topic=(?P<topic>[^,]+), partition=(?P<partition>\d+), .*?"
         r"logStartOffset=(?P<log_start_offset>\d+), logEndOffset=(?P<offset>\d+)\) with .*",
     ),
+    Rule(
+        "LogManager: Created",
+        "2.4-",
+        "log_change future_created",
+        rf"Created log for partition {_TP} in (?P<log_dir>.+)[/\\][^/\\]{{1,300}}-future(?: with .*|\.?)",
+    ),
+    Rule(
+        "LogManager: Completed",
+        "2.6-",
+        "log_change future_loaded",
+        r"Completed load of (?:Unified)?Log\(dir=(?P<log_dir>[^,]+)[/\\][^,/\\]{1,300}-future, "
+        r"(?:topicId=(?P<topic_id>[\w-]+), )?topic=(?P<topic>[^,]+), partition=(?P<partition>\d+), .*?"
+        r"logStartOffset=(?P<log_start_offset>\d+), logEndOffset=(?P<offset>\d+)\) with .*",
+    ),
     Rule("LogManager: Created", "1.0-", "log_load created", rf"Created log for partition {_TP} in .*"),
     Rule(
         "LogManager: Logs",
