@@ -70,8 +70,11 @@ def timed_out(local_us: Any, remote_us: Any, max_wait_us: Any) -> bool:  # noqa:
 
 
 def local_window(at: Phases) -> Window:
-    """While a handler worked on it: the read, the append, the update of the follower's state."""
-    return Window(at.taken - STAMP_LATE_US, at.local, at.local + STAMP_EARLY_US)
+    """While a handler worked on it: the read, the append, the update of the follower's state.
+
+    Best as it was taken up: a stamp is only ever late, and the handler goes on to make the answer.
+    """
+    return Window(at.taken - STAMP_LATE_US, at.taken, at.local + STAMP_EARLY_US)
 
 
 def completion_window(at: Phases) -> Window:
