@@ -6,7 +6,7 @@ Facts of kind `state_change` say in `state_before` and `state_after` what moved,
 
 from __future__ import annotations
 
-from pipelines.parse.rule import TP, Rule
+from pipelines.parse.rule import LISTED, TP, Rule
 
 _PARTITIONS = "kafka/controller/PartitionStateMachine.scala"
 _REPLICAS = "kafka/controller/ReplicaStateMachine.scala"
@@ -15,7 +15,7 @@ _BROKER = "kafka/server/ReplicaManager.scala"
 _MOVE = r"from (?P<state_before>\w+) to (?P<state_after>\w+)"
 _LEADER_AND_ISR = (
     r"LeaderAndIsr\(leader=(?P<leader_id>-?\d+), leaderEpoch=(?P<leader_epoch>-?\d+), "
-    r"isr(?:WithBrokerEpoch)?=(?P<isr>.*?), (?:leaderRecoveryState=\w+, )?"
+    r"isr(?:WithBrokerEpoch)?=(?P<isr>.{0,4000}?), (?:leaderRecoveryState=\w+, )?"
     r"(?:zkVersion|partitionEpoch)=(?P<partition_epoch>-?\d+)\)"
 )
 _PARTITION_STATE = (
@@ -29,7 +29,7 @@ _STOP_STATE = (
     r"StopReplicaPartitionState\(partitionIndex=\d+, leaderEpoch=(?P<leader_epoch>-?\d+), "
     r"deletePartition=(?P<value>\w+)\)"
 )
-_EACH_TP = r"(?P<tp>[\w.-]+-\d+)(?=,|$)"
+_EACH_TP = rf"{LISTED}(?=,|$)"
 
 STATE_MACHINE_RULES = (
     Rule(
@@ -90,7 +90,7 @@ STATE_MACHINE_RULES = (
         "2.4-3.9",
         "state_change election_retried",
         r"Retrying leader election with strategy (?P<value>\S+) for partitions .*",
-        each=r"(?P<tp>[\w.-]+-\d+)(?=[,)])",
+        each=rf"{LISTED}(?=[,)])",
     ),
     Rule(
         "logger: The",
@@ -153,7 +153,7 @@ REQUEST_RULES = (
         "2.0-3.9",
         "state_change marked_offline",
         r"Mark replicas .* on broker (?P<replica_id>\d+) as offline",
-        each=r"(?P<tp>[\w.-]+-\d+)(?=,| on broker)",
+        each=rf"{LISTED}(?=,| on broker)",
         printed_by="kafka/controller/KafkaController.scala",
     ),
 )
@@ -165,7 +165,7 @@ ELECTION_RULES = (
         "state_change election_started",
         r"Starting replica leader election \((?P<value>\w+)\) for partitions \S.* triggered by \w+",
         keep_text=True,
-        each=r"(?P<tp>[\w.-]+-\d+)(?=,| triggered)",
+        each=rf"{LISTED}(?=,| triggered)",
     ),
     Rule(
         "KafkaController: Partition",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pipelines.parse.rule import TP, Rule
+from pipelines.parse.rule import LISTED, TP, Rule
 
-_EACH_TP = r"(?P<tp>[\w.-]+-\d+|\[[\w.-]+,\d+\])(?=[,)]|$)"  # up to 2.0 no parenthesis closes the list
+# up to 2.0 no parenthesis closes the list
+_EACH_TP = r"(?<![\w.-])(?P<tp>[\w.-]{1,260}-\d{1,10}|\[[\w.-]{1,260},\d{1,10}\])(?=[,)]|$)"
 _ADDED = (
-    r"(?P<tp>[\w.-]+-\d+) -> (?:InitialFetchState\((?:(?:None|Some\((?P<topic_id>[\w-]+)\)),)?BrokerEndPoint.*?[\])],"
+    rf"{LISTED} -> (?:InitialFetchState\((?:(?:None|Some\((?P<topic_id>[\w-]+)\)),)?BrokerEndPoint.{{0,600}}?[\])],"
     r"(?P<leader_epoch>-?\d+),(?P<fetch_offset>-?\d+)\)|\(offset=(?P<offset>-?\d+), leaderEpoch=-?\d+\))"
 )
 _THREAD = "ReplicaFetcherThread"
@@ -81,7 +82,7 @@ FOLLOWER_RULES = (
         "fetcher request_failed",
         r"Error in (?:response for fetch request|fetch to broker \d+, request) \(type=FetchRequest.*",
         keep_text=True,
-        each=r"(?P<tp>[\w.-]+-\d+)=(?:PartitionData)?\((?:topicId=(?P<topic_id>[\w-]+), )?"
+        each=rf"{LISTED}=(?:PartitionData)?\((?:topicId=(?P<topic_id>[\w-]+), )?"
         r"(?:fetchO|o)ffset=(?P<fetch_offset>-?\d+)"
         r"(?:[^()]*?currentLeaderEpoch=Optional(?:\.empty|\[(?P<leader_epoch>-?\d+)\]))?",
     ),
@@ -110,14 +111,14 @@ FOLLOWER_RULES = (
         "2.0-3.2",
         "fetcher epoch_request_failed",
         r"Error when sending leader epoch request for .*",
-        each=r"(?P<tp>[\w.-]+-\d+) -> ",
+        each=rf"{LISTED} -> ",
     ),
     Rule(
         "RemoteLeaderEndPoint: Error",
         "3.3-",
         "fetcher epoch_request_failed",
         r"Error when sending leader epoch request for .*",
-        each=r"(?P<tp>[\w.-]+-\d+) -> ",
+        each=rf"{LISTED} -> ",
     ),
     Rule(
         f"{_THREAD}: Unexpected",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pipelines.parse.rule import TP, Rule
+from pipelines.parse.rule import LISTED, TP, Rule
 
 _LOGS = "Log|UnifiedLog"
 _STATE = (
     r"LeaderAndIsr\(leader=(?P<leader_id>-?\d+), leaderEpoch=(?P<leader_epoch>-?\d+), "
-    r"isr(?:WithBrokerEpoch)?=(?P<isr>.*?), (?:leaderRecoveryState=\w+, )?"
+    r"isr(?:WithBrokerEpoch)?=(?P<isr>.{0,4000}?), (?:leaderRecoveryState=\w+, )?"
     r"(?:zkVersion|partitionEpoch)=(?P<partition_epoch>-?\d+)\)"
 )
 _MANAGERS = "AlterIsrManagerImpl|DefaultAlterIsrManager|DefaultAlterPartitionManager"
@@ -84,7 +84,7 @@ ISR_RULES = (
         "1.1-3.9",
         "isr_update propagated",
         r"Added /isr_change_notification/isr_change_\d+ for .*",
-        each=r"(?P<tp>[\w.-]+-\d+)(?=[,)])",
+        each=rf"{LISTED}(?=[,)])",
     ),
 )
 

@@ -73,8 +73,8 @@ OLDER_RULES = (
         "0.8-2.0",
         "fetcher added",
         r"Added fetcher for partitions .*",
-        each=r"\[(?P<tp>[\w.-]+-\d+|\[[\w.-]+,\d+\]), initOffset (?P<fetch_offset>-?\d+) to broker "
-        r"(?:BrokerEndPoint\(|id:)(?P<leader_id>\d+)\b",
+        each=r"\[(?P<tp>[\w.-]{1,260}-\d{1,10}|\[[\w.-]{1,260},\d{1,10}\]), initOffset (?P<fetch_offset>-?\d+) to "
+        r"broker (?:BrokerEndPoint\(|id:)(?P<leader_id>\d+)\b",
     ),
     Rule(
         f"{_THREAD}: Error",

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 # A partition as Kafka prints it: `topic-3`, in releases up to 1.0 `[topic,3]` too; a topic's name has up to 249 letters
 TP = r"(?P<tp>[^\s\[]{1,300}-\d{1,10}|\[[^\s,]{1,300},\d{1,10}\])"
 
+# One of the partitions that a line lists: looked for from where a name can begin, and no name is longer.
+LISTED = r"(?<![\w.-])(?P<tp>[\w.-]{1,260}-\d{1,10})"
+
 # A logger is named after the class that prints; so its last part says where in apache/kafka the words stand, in every
 # release of a rule's versions: kafka/*.scala in core/src/main/scala, org/apache/*.java in the module of that name.
 CLASSES: dict[str, str] = {

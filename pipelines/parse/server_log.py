@@ -71,8 +71,8 @@ class CompiledRule:
 
     def __init__(self, rule: Rule) -> None:
         """Compile the patterns and fix the columns."""
-        regex = re.compile(rule.pattern, re.DOTALL)
-        each = None if rule.each is None else re.compile(rule.each)
+        regex = _compiled(rule.pattern)
+        each = None if rule.each is None else _compiled(rule.each)
         groups = [*group_names(regex), *(group_names(each) if each else [])]
         self.match = regex.fullmatch
         self.each = each
@@ -93,6 +93,11 @@ class CompiledRule:
             return [groups]
         listed = [(*groups, *found.groups()) for found in self.each.finditer(body)]
         return listed or [(*groups, *(None,) * self.each_groups)]
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """A rule's pattern: digits are not given back, for behind a number nothing comes that begins with one."""
+    return re.compile(pattern.replace(r"\d+", r"\d++"), re.DOTALL)
 
 
 def group_names(regex: re.Pattern[str]) -> list[str]:

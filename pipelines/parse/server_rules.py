@@ -21,7 +21,8 @@ _LOGS = "Log|UnifiedLog|UnifiedLog$|LogLoader|LocalLog"
 _POINT = r"\(offset=(?P<{}>-?\d+)[^)]*\)"
 _PENDING = (
     r"sentLeaderAndIsr=LeaderAndIsr\(leader=(?P<leader_id>-?\d+), leaderEpoch=(?P<leader_epoch>-?\d+), "
-    r"isr(?:WithBrokerEpoch)?=(?P<isr>.*?), (?:leaderRecoveryState=\w+, )?partitionEpoch=(?P<partition_epoch>\d+)\)"
+    r"isr(?:WithBrokerEpoch)?=(?P<isr>.{0,4000}?), (?:leaderRecoveryState=\w+, )?"
+    r"partitionEpoch=(?P<partition_epoch>\d+)\)"
 )
 _EXPAND = rf"PendingExpand\w+\((?:isr=[^)]*\), )?newInSyncReplicaId=(?P<replica_id>\d+), {_PENDING}"
 _SHRINK = rf"PendingShrink\w+\((?:isr=[^)]*\), )?outOfSyncReplicaIds=[^)\]]*[)\]], {_PENDING}"
@@ -179,8 +180,8 @@ STATE_CHANGE_RULES = (
         "4.2-",
         "isr_update applied",
         rf"Skipped the become-leader state change for {_TP} with topic id (?:None|Some\((?P<topic_id>[\w-]+)\)), "
-        r"partition registration PartitionRegistration\(.*?\bisr=\[(?P<isr>[\d, ]*)\], "
-        r".*?\bleader=(?P<leader_id>-?\d+), .*?leaderEpoch=(?P<leader_epoch>-?\d+), "
+        r"partition registration PartitionRegistration\(.{0,2000}?\bisr=\[(?P<isr>[\d, ]*)\], "
+        r".{0,2000}?\bleader=(?P<leader_id>-?\d+), .{0,2000}?leaderEpoch=(?P<leader_epoch>-?\d+), "
         r"partitionEpoch=(?P<partition_epoch>-?\d+)\) .*",
     ),
     Rule(
@@ -476,8 +477,8 @@ LIFECYCLE_RULES = (
         "3.2-",
         "broker_lifecycle unclean_election",
         rf"UNCLEAN partition change for {_TP} with topic ID (?P<topic_id>[\w-]+): "
-        r".*?leader: -?\d+ -> (?P<leader_id>-?\d+), .*?leaderEpoch: \d+ -> (?P<leader_epoch>\d+), "
-        r".*?partitionEpoch: \d+ -> (?P<partition_epoch>\d+).*",
+        r".{0,2000}?leader: -?\d+ -> (?P<leader_id>-?\d+), .{0,2000}?leaderEpoch: \d+ -> (?P<leader_epoch>\d+), "
+        r".{0,2000}?partitionEpoch: \d+ -> (?P<partition_epoch>\d+).*",
         keep_text=True,
     ),
     Rule(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,29 @@ def test_every_wording_has_its_versions_and_the_file_that_prints_it(rule: Rule) 
 
 def test_every_class_of_the_table_prints_something() -> None:
     assert {logger for rule in RULES for logger in rule.loggers} >= set(CLASSES)
+
+
+@pytest.mark.parametrize("token", ["1", "-0, ", "] ", "a", " ", "leader: 1 -> 3, ", None], ids=repr)
+def test_no_wording_makes_a_long_line_slow(token: str | None) -> None:
+    chance, longest = random.Random(1), 0.0  # noqa: S311 - a test's choice, not a secret
+    facts_of("")  # compiles the table
+    for case in LINES:
+        line = case["line"]
+        cut = chance.randrange(27, line.rindex(" ("))
+        again = line[cut - chance.randrange(1, 14) : cut] if token is None else token
+        since = time.process_time()
+        facts_of(line[:cut] + again * (20_000 // len(again)) + line[cut:])
+        longest = max(longest, time.process_time() - since)
+    assert longest < 0.5, "a pattern whose time grows with the square of the length"
+
+
+def test_a_number_of_thousands_of_digits_ends_nothing() -> None:
+    line = (
+        "[2026-11-21 03:53:38,437] TRACE [Partition a-0 broker=1] Recorded replica 3 log end offset (LEO) position {}"
+    )
+    found, sink = facts_of(*(line.format(f"{digits}. (kafka.cluster.Partition)") for digits in ("9" * 5000, "7")))
+    assert [fact["offset"] for fact in found] == [7]
+    assert sink.counts.rejected == 1
 
 
 def test_a_line_that_lists_partitions_is_a_fact_of_each() -> None:
