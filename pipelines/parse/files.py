@@ -43,6 +43,8 @@ _UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffd]")
 _START_UP = re.compile(
     r"(?:\x1b\[[\d;]*m)*kafka (?:\x1b\[[\d;]*m)*\d\d:\d\d:\d\d\.\d+ "
 )  # Bitnami's, before the broker
+# the JVM's own: unified logging (`[2026-03-01T10:00:00.123+0000][gc] Using G1`), or the head that Java 8 prints
+_JVM = re.compile(r"\[[^\]]{1,80}\]\[[^\]]{1,80}\]|(?:OpenJDK|Java HotSpot\S{0,10}) .{0,40}VM")
 _HOUR = 3_600_000_000
 _SETTINGS = "KafkaConfig values:"
 _OBJECT_BEGINNING = 12  # characters by which a log's JSON objects begin alike
@@ -76,6 +78,7 @@ class Content(Enum):
     SEGMENT_DUMP = "segment dump"
     CHECKPOINT = "checkpoint"
     PROPERTIES = "meta.properties"
+    JVM = "JVM log"
     NOTHING = "nothing"
     UNKNOWN = "unknown"
 
@@ -374,6 +377,20 @@ class _Refused:
         self._sink.counts.no_interest["", "unknown file"] += 1
 
 
+class _Passed:
+    """A file that every broker has and that says nothing of replication: its lines are only counted."""
+
+    def __init__(self, sink: FactSink, content: Content) -> None:
+        """Note what the file is."""
+        sink.counts.content = content.value
+        self._sink = sink
+
+    def parse(self, text: str, line: int) -> None:
+        """Count the line."""
+        del text, line
+        self._sink.counts.no_interest["", self._sink.counts.content] += 1
+
+
 class _Nothing:
     """An empty file: there is no line."""
 
@@ -460,7 +477,7 @@ def _parser(recording: Recording, source: Source, sink: FactSink, first: list[st
         return _Nothing()
     lines = lines_of(recording, first)
     if isinstance(lines, str):
-        return _Refused(sink, lines, first)
+        return _Passed(sink, Content.JVM) if _JVM.match(first[0]) else _Refused(sink, lines, first)
     sink.counts.layout = f"{lines.layout.name}, prefixed" if lines.prefixed else lines.layout.name
     name = recording.manifest.time_zone(source.broker_id)
     within = part is not None and part.start > 0

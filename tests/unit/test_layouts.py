@@ -437,6 +437,29 @@ def test_no_line_takes_longer_than_its_length_asks_for(tmp_path: Path, line: str
     assert time.process_time() - since < 2, "a pattern whose time grows with the square of the length takes minutes"
 
 
+# -- what else lies in a log folder
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "[2026-03-01T10:00:00.123+0000][gc,init] CardTable entry size: 512",
+        "[0.004s][info][gc] Using G1",
+        "OpenJDK 64-Bit Server VM (25.292-b10) for linux-amd64 JRE (1.8.0_292-b10)",
+        "Java HotSpot(TM) 64-Bit Server VM (25.202-b08) for windows-amd64 JRE (1.8.0_202-b08)",
+    ],
+)
+def test_the_jvms_own_log_is_passed_over(tmp_path: Path, first: str) -> None:
+    found = log(tmp_path, [first, "[2026-03-01T10:00:01.123+0000][gc] GC(0) Pause Young 23M->7M(1024M) 3.1ms"])
+    (counts,) = found.counts.values()
+    assert (counts.content, reasons(found), counts.no_interest) == ("JVM log", [], {("", "JVM log"): 2})
+
+
+def test_what_the_jvm_says_before_a_broker_does_not_make_its_log_the_jvms(tmp_path: Path) -> None:
+    found = log(tmp_path, ["OpenJDK 64-Bit Server VM warning: option UseConcMarkSweepGC was deprecated", role(1)])
+    assert offsets(found) == [1]
+
+
 # -- prefixes
 
 
