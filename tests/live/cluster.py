@@ -14,6 +14,7 @@ import socket
 import subprocess
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -141,6 +142,16 @@ class Producer(Client):
         self.process.until(lambda: len(self.acknowledged()) >= goal, f"{records} more acknowledgements")
 
 
+@dataclass(frozen=True)
+class Release:
+    """What brokers and tools are made of: the tools of the newest release may have to come from the one before."""
+
+    kafka: str
+    class_path: str
+    tools_path: str
+    dump_log: str  # class of `kafka-dump-log.sh`: it moved to the tools in 4.3
+
+
 class Cluster:
     """Starts with `start`, and can be stopped, killed, paused, and asked."""
 
@@ -148,12 +159,12 @@ class Cluster:
     brokers = (1, 2, 3)
     nodes = (controller, *brokers)
 
-    def __init__(self, home: Path, kafka: str, class_path: str, logging: Path, settings: Mapping[str, object]) -> None:
-        """Kafka `kafka` under `home`, with `logging` (log4j2) added to its own, and `settings` for every node."""
+    def __init__(self, home: Path, release: Release, logging: Path, settings: Mapping[str, object]) -> None:
+        """Kafka `release` under `home`, with `logging` (log4j2) added to its own, and `settings` for every node."""
         self.home = home
-        self.kafka = kafka
+        self.kafka = release.kafka
         self.settings = dict(settings)
-        self._class_path = class_path
+        self._release = release
         self._logging = logging
         self._nodes: dict[int, Process] = {}
         self._clients: list[Process] = []
@@ -237,7 +248,7 @@ class Cluster:
 
     def dump(self, files: list[Path], *options: str) -> str:
         """What `kafka-dump-log.sh` says about segments."""
-        return self._tool("kafka.tools.DumpLogSegments", *options, "--files", ",".join(map(str, files)))
+        return self._tool(self._release.dump_log, *options, "--files", ",".join(map(str, files)))
 
     def data(self, node: int) -> Path:
         """Its log directory."""
@@ -277,7 +288,7 @@ class Cluster:
         self._nodes[node].until(lambda: self._starts(node) >= starts, f"broker {node}")
 
     def _client(self, main: str, name: str, *arguments: str) -> Process:
-        command = self._command(main, "--bootstrap-server", self.bootstrap, *arguments)
+        command = self._command(main, "--bootstrap-server", self.bootstrap, *arguments, of_tools=True)
         self._clients.append(Process(command, self.home / name))
         return self._clients[-1]
 
@@ -286,15 +297,16 @@ class Cluster:
 
     def _tool(self, main: str, *arguments: str) -> str:
         done = subprocess.run(
-            self._command(main, *arguments), capture_output=True, text=True, timeout=WAIT_S, check=False
+            self._command(main, *arguments, of_tools=True), capture_output=True, text=True, timeout=WAIT_S, check=False
         )
         if done.returncode:
             raise ChildProcessError(f"{main} {' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done.stdout
 
-    def _command(self, main: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
+    def _command(self, main: str, *arguments: str, options: tuple[str, ...] = (), of_tools: bool = False) -> list[str]:
         quiet = (f"-Dlog4j2.configurationFile=file:{self.home / 'tools.yaml'}", TOOL_HEAP)
-        return [JAVA, *JVM, *(options or quiet), "-cp", self._class_path, main, *arguments]
+        jars = self._release.tools_path if of_tools else self._release.class_path
+        return [JAVA, *JVM, *(options or quiet), "-cp", jars, main, *arguments]
 
 
 def free_ports(count: int) -> list[int]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cluster import Cluster, until
+from cluster import Cluster, Release, until
 from jars import UnreachableError, class_path
 from recorder import record
 from without_spark import events_of, tables_of
@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.live
 
-KAFKA = "4.1.0"
+# brokers, the release that brings their tools, and kafka-dump-log's class in it; the last is the newest
+RELEASES = (
+    ("4.1.0", "4.1.0", "kafka.tools.DumpLogSegments"),
+    ("4.4.0", "4.3.1", "org.apache.kafka.tools.DumpLogSegments"),
+)
 SETTINGS = {
     "min.insync.replicas": 1,
     "offsets.topic.num.partitions": 1,
@@ -77,18 +81,20 @@ def slot(event: dict[str, Any]) -> Slot:
     return event["topic"], event["partition"], event["offset"]
 
 
-@pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Seen:
+@pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release[0])
+def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Seen:
+    kafka, tools, dump_log = request.param
     try:
-        jars = class_path(Path(__file__).with_name(f"kafka-{KAFKA}.sha256"))
+        jars = [class_path(Path(__file__).with_name(f"kafka-{version}.sha256")) for version in (kafka, tools)]
     except UnreachableError as error:
         pytest.skip(f"Kafka's jars are not in the cache, and Maven Central cannot be reached: {error}")
+    release = Release(kafka, *jars, dump_log)
     logging = repository / "conf" / "kafka-broker-log4j2.yaml"
     try:
-        with Cluster(tmp_path_factory.mktemp("live"), KAFKA, jars, logging, SETTINGS) as cluster:
+        with Cluster(tmp_path_factory.mktemp("live"), release, logging, SETTINGS) as cluster:
             return tell_the_story(cluster)
     except (TimeoutError, ChildProcessError):  # the cluster did not get there, a slow machine; nothing was compared yet
-        with Cluster(tmp_path_factory.mktemp("again"), KAFKA, jars, logging, SETTINGS) as cluster:
+        with Cluster(tmp_path_factory.mktemp("again"), release, logging, SETTINGS) as cluster:
             return tell_the_story(cluster)
 
 
@@ -213,6 +219,7 @@ def test_each_log_was_cut_where_its_broker_said(topic: str, seen: Seen, replayed
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("seen", RELEASES[-1:], ids=lambda release: release[0], indirect=True)
 def test_the_tables_that_spark_writes_say_the_same(seen: Seen, spark: SparkSession, tmp_path: Path) -> None:
     recording = discover(str(seen.recording), recording_id="live")
     settings = {"shuffle_partitions": 2}
