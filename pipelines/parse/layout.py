@@ -38,7 +38,7 @@ _MOST_LOGGERS = 100_000
 _LONGEST_ENDING = 700  # a logger, and a thread's name behind it
 _PARENTHESES = 5  # so many " (" from the end, the logger's may stand: a thread's name can hold some
 BEGINNING = re.compile(  # how a line of the text layouts begins
-    rf"\[?(?:{_STAMP}|{_SHORT_STAMP})\]?(?: {_THREAD})? {{1,6}}[A-Z]{{1,16}} ++"
+    rf"\[?(?:{_STAMP}|{_SHORT_STAMP})\]?(?: {_THREAD})? {{1,6}}[A-Z]{{1,16}} ++|\[[A-Z]{{1,16}}\] {_STAMP} \["
 )
 
 
@@ -202,6 +202,12 @@ LAYOUTS: dict[str, Layout] = {
             rf"(?P<stamp>{_STAMP})(?: {_THREAD})? {{1,6}}{_LEVEL} ++",
             rf"(?:{_THREAD} ++)?{_CLASS}(?: {{1,60}}+-|:) ",
         ),
+        _text_last(
+            "operator",
+            "[%p] %d [%t] %c %M - %m%n",
+            rf"\[{_LEVEL}\] (?P<stamp>{_STAMP}) ",
+            rf"{_THREAD} {_CLASS} [\w$<>]{{1,100}} - ",
+        ),
     )
 }
 # what people call them; None: the name says what stands before the line, not how the line is laid out
@@ -209,7 +215,8 @@ LAYOUT_NAMES: dict[str, str | None] = {
     **{name: name for name in LAYOUTS},
     **dict.fromkeys(("confluent", "cp", "bitnami"), "apache"),
     **dict.fromkeys(("ecs", "logstash"), "json"),
-    **dict.fromkeys(("cloudera",), "logback"),
+    "cfk": "operator",  # Confluent for Kubernetes
+    "cloudera": "logback",
     **dict.fromkeys(("compose", "cri", "journal", "kubectl"), None),
 }
 

@@ -17,7 +17,6 @@ from pipelines.parse.layout import LAYOUTS, Form, detect, last_part
 from pipelines.parse.prefix import taken_off
 from pipelines.parse.reading import newlines
 from pipelines.parse.splits import may_split
-from pipelines.parse.whole_seconds import SECOND, Bounds, Waiting, Written
 from pipelines.recording import discover
 from schemas.errors import InputError
 
@@ -78,6 +77,10 @@ AS_WRITTEN = {
         "2026-11-21 03:00:00,123 INFO  [data-plane-kafka-request-handler-0] kafka.cluster.Partition - {}",
         "2026-11-21 03:00:00,123 INFO  k.cluster.Partition - {}",
         "2026-11-21 03:00:00,123 INFO kafka.cluster.Partition: {}",
+    ],
+    "operator": [
+        "[INFO] 2026-11-21 03:00:00,123 [data-plane-kafka-request-handler-0] kafka.cluster.Partition info - {}",
+        "[INFO] 2026-11-21 03:00:00,123 [Fetcher RUNNING] kafka.cluster.Partition <init> - {}",
     ],
     "json": [
         (
@@ -191,6 +194,7 @@ def rendered(line: str, name: str) -> str:
         "hadoop": f"{stamp[2:4]}/{stamp[5:7]}/{stamp[8:19]} {level} {logger}: {text}",
         "logback": f"{stamp} [{THREAD}] {level:<5} {logger} - {text}",
         "cloudera": f"{stamp} {level} {logger}: {text}",
+        "operator": f"[{level}] {stamp} [{THREAD}] {logger} {level.lower()} - {text}",
     }[name]
 
 
@@ -237,7 +241,7 @@ def plain(real: list[str], tmp_path_factory: pytest.TempPathFactory) -> Collecte
 
 
 @pytest.mark.parametrize("prefix", ["", "broker   | ", "[pod/kafka-0/kafka] ", "cri"])
-@pytest.mark.parametrize("name", ["apache", "strimzi3", "logstash", "ecs", "spring", "logback", "cloudera"])
+@pytest.mark.parametrize("name", ["apache", "strimzi3", "logstash", "ecs", "spring", "logback", "cloudera", "operator"])
 def test_the_same_lines_say_the_same_in_every_layout(
     tmp_path: Path, real: list[str], plain: Collected, name: str, prefix: str
 ) -> None:
@@ -304,7 +308,7 @@ def test_each_line_of_a_mixed_file_is_taken_for_itself(tmp_path: Path, real: lis
     assert said(found) == said(plain)
 
 
-@pytest.mark.parametrize("name", ["apache", "strimzi4", "json", "ecs", "cri", "spring", "cloudera", "journal"])
+@pytest.mark.parametrize("name", ["apache", "strimzi4", "json", "ecs", "cri", "spring", "cloudera", "journal", "cfk"])
 def test_a_named_layout_is_what_lines_are_taken_for_first(tmp_path: Path, name: str) -> None:
     assert offsets(log(tmp_path, [role(5)], log_layout=name)) == [5]
 
@@ -332,7 +336,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["apache", "strimzi3", "strimzi4", "ecs", "spring", "hadoop", "logback"])
+@pytest.mark.parametrize("name", ["apache", "strimzi3", "strimzi4", "ecs", "spring", "hadoop", "logback", "operator"])
 def test_stack_traces_and_blank_lines_belong_to_the_line_before(tmp_path: Path, name: str) -> None:
     lines = [rendered(role(1), name), *STACK, rendered(role(2, "2026-11-21 03:00:01,000"), name)]
     found = log(tmp_path, lines)
@@ -376,7 +380,7 @@ def test_start_up_lines_of_bitnami_are_passed_over(tmp_path: Path) -> None:
 # -- lines that were cut
 
 
-@pytest.mark.parametrize("name", ["apache", "strimzi3", "strimzi4", "ecs", "spring", "hadoop", "logback"])
+@pytest.mark.parametrize("name", ["apache", "strimzi3", "strimzi4", "ecs", "spring", "hadoop", "logback", "operator"])
 def test_a_line_cut_off_at_the_end_of_the_file_says_nothing(tmp_path: Path, name: str) -> None:
     whole = rendered(role(12345), name)
     cut = whole[: whole.index("345")]
@@ -389,7 +393,7 @@ def test_a_line_cut_off_at_the_end_of_the_file_says_nothing(tmp_path: Path, name
 
 
 @pytest.mark.parametrize(
-    "name", ["apache", "strimzi3", "strimzi4", "ecs", "logstash", "spring", "hadoop", "logback", "cloudera"]
+    "name", ["apache", "strimzi3", "strimzi4", "ecs", "logstash", "spring", "hadoop", "logback", "cloudera", "operator"]
 )
 def test_a_broker_killed_within_a_request_line_goes_on_in_it(tmp_path: Path, name: str) -> None:
     body = 'Completed request:{"requestHeader":{"requestApiKey":1},"x":1}'
@@ -555,67 +559,3 @@ def test_a_runtimes_file_is_read_whole_for_its_lines_come_in_parts(tmp_path: Pat
     log(tmp_path, behind([role(1)], "cri"))
     recording = discover(tmp_path)
     assert not may_split(recording, recording.sources[0])
-
-
-# -- whole seconds
-
-
-def bounds(lines: Iterable[Written | None], texts: str | None = None) -> list[tuple[int, int]]:
-    gathered, out = Bounds(), []
-    for k, written in enumerate(lines):
-        out += gathered.add(Waiting(f"{k}" if texts is None else texts[k], None, k, 0), written)
-    out += gathered.settle()
-    assert [settled.item.line for settled in out] == list(range(len(out)))
-    return [(settled.earliest, settled.latest) for settled in out]
-
-
-def second(k: int, connection: str | None = None, spent: int = 0) -> Written:
-    return Written(k * SECOND, (k + 1) * SECOND - 1, connection, spent)
-
-
-def test_a_requests_duration_keeps_its_line_apart_from_the_one_before() -> None:
-    found = bounds([second(0, "c", 0), second(0, "c", 300_000), second(0, "d", 0), second(0, "c", 500_000)])
-    assert found == [(0, 199_999), (300_000, 499_999), (300_000, 999_999), (800_000, 999_999)]
-
-
-def test_an_exact_stamp_bounds_its_neighbours() -> None:
-    assert bounds([second(0), Written(400_000, 400_000), second(0)]) == [
-        (0, 400_000),
-        (400_000, 400_000),
-        (400_000, 999_999),
-    ]
-
-
-def test_where_time_goes_back_the_order_starts_anew() -> None:
-    assert bounds([second(9), second(3), second(4)]) == [
-        (9_000_000, 9_999_999),
-        (3_000_000, 3_999_999),
-        (4_000_000, 4_999_999),
-    ]
-
-
-def test_a_duration_that_cannot_be_is_left_aside() -> None:
-    assert bounds([second(0, "c"), second(0, "c", 5_000_000)]) == [(0, 999_999), (0, 999_999)]
-
-
-def test_a_line_said_twice_takes_no_time() -> None:
-    once = second(0, "c", 600_000)
-    assert bounds([second(0, "c"), once, once], "abb") == [(0, 399_999), (600_000, 999_999), (600_000, 999_999)]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_bounds_hold_the_true_times_of_any_stream(seed: int) -> None:
-    chance, now, true, lines = random.Random(seed), 0, [], []  # noqa: S311 - a test's choice, not a secret
-    answered: dict[str, int] = {}
-    for _ in range(400):
-        now += chance.choice([0, 1000, 30_000, 700_000])
-        true.append(now)
-        connection = chance.choice(["a", "b", "c", None])
-        spent = 0
-        if connection is not None:
-            spent = round(chance.random() * (now - answered.get(connection, now)))
-            answered[connection] = now
-        lines.append(second(now // SECOND, connection, spent))
-    found = bounds(lines)
-    assert all(lo <= at <= hi for at, (lo, hi) in zip(true, found, strict=True))
-    assert [lo for lo, _ in found] == sorted(lo for lo, _ in found)
