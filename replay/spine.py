@@ -52,6 +52,7 @@ class Decision:
     election: str | None = None  # how its leader came to lead, where it elects
     trigger: str | None = None
     vote: Vote | None = None  # what the controller knew, and what its rule says (`ballots`)
+    in_order: bool = True  # whether `replicas` stand in the assignment's order; else they are only sorted
 
     @property
     def us(self) -> int:
@@ -130,21 +131,37 @@ def line_decisions(facts: list[Row]) -> list[Decision]:
         decision = from_line(row, leader, row["leader_epoch"], row["partition_epoch"], ints(row["replicas"]))
         states.setdefault((row["leader_epoch"], version_of(row)), decision)
     everyone = sorted({b for r in (*told, *leads) for b in ints(r["isr"])} | {r["broker_id"] for r in leads})
+    assigned = assignments(facts)
     known = {epoch for epoch, _ in states}
     for row in sorted(leads, key=lambda r: (r["leader_epoch"], version_of(r), r["ts"])):
         if row["leader_epoch"] not in known:
-            replicas = ints(row["replicas"]) or tuple(everyone)
+            members = {row["broker_id"], *ints(row["isr"])}
+            stated = [replicas for at, replicas in assigned if at <= micros(row["ts"]) and members <= {*replicas}][-1:]
+            replicas = ints(row["replicas"]) or (stated[0] if stated else tuple(everyone))
             decision = from_line(row, row["broker_id"], row["leader_epoch"], row["partition_epoch"], replicas)
+            decision.in_order = bool(stated or row["replicas"])
             states.setdefault((row["leader_epoch"], version_of(row)), decision)
     for leader, partition_epoch, row in isr_changes(facts):
         base = state_before(states, leader, partition_epoch, row)
         if base is not None:
             decision = from_line(row, leader, base.leader_epoch, partition_epoch, base.replicas)
+            decision.in_order = base.in_order
             states.setdefault((base.leader_epoch, partition_epoch), decision)
     out = [states[key] for key in sorted(states)]
     for before, after in zip([None, *out], out, strict=False):
         after.elects = before is None or before.leader_epoch < after.leader_epoch
     return out
+
+
+def assignments(facts: list[Row]) -> list[tuple[int, tuple[int, ...]]]:
+    """The assignments that lines state in their order, by time: the controller's when it makes the partition.
+
+    A new partition's ISR says it too: its first leader prints it as it was told it, the live replicas in order.
+    """
+    made = [r for r in facts if r["kind"] == "state_change" and r["name"] == "partition" and r["replicas"]]
+    first = [r for r in facts if r["kind"] == "role_change" and r["leader_epoch"] == 0 and r["isr"]]
+    stated = [(micros(r["ts"]), ints(r["replicas"])) for r in made]
+    return sorted(stated or [(micros(r["ts"]), ints(r["isr"])) for r in first])
 
 
 def version_of(row: Row) -> int:

@@ -210,11 +210,12 @@ def doubted(vote: Vote, decision: Decision, before: Decision | None) -> Vote:
     """The vote, without its answer where the view cannot be the one of the decision.
 
     So it is where the leader is not alive in it, and where the answer differs and versions of the partition's state
-    are missing in between: then who was in sync is not known.
+    are missing in between: then who was in sync is not known; or the assignment's order is not: it chooses among many.
     """
     alive = decision.leader == NO_LEADER or decision.leader in vote.ballot.live
     differs = vote.choice.leader != decision.leader or vote.choice.isr not in (None, decision.isr)
-    if alive and not (differs and before is not None and missed_versions(before, decision)):
+    among = not decision.in_order and decision.leader in vote.choice.candidates
+    if alive and not (differs and (among or (before is not None and missed_versions(before, decision)))):
         return vote
     return vote._replace(choice=Choice(NOT_KNOWN, None, None, vote.choice.candidates))
 

@@ -8,6 +8,10 @@ import pytest
 from facts_builder import History, of_kind
 from test_incidents import slots, tables_of
 
+from replay.ballots import Vote
+from replay.election_rules import Ballot, choose, election_rules_of
+from replay.zookeeper_view import doubted
+
 OLD = {"kafka_version": "2.8.2"}  # with an inter-broker protocol before 0.11: fetches name no leader epoch
 
 
@@ -53,6 +57,43 @@ def test_leader_and_isr_requests_make_the_spine_whichever_broker_got_them() -> N
     tell(history, 500, 3, (2, 1, 1), [2, 3])
     tell(history, 490, 2, (2, 1, 1), [2, 3])
     assert committed(history) == [(1, 0, 0, [1, 2, 3]), (2, 1, 1, [2, 3])]
+
+
+def test_the_assignments_order_is_what_the_controller_printed_when_it_made_the_partition() -> None:
+    history = History()
+    line = {"broker_id": 1, "source_file": "state-change-1.log", "replicas": [3, 1, 2]}
+    history.add(
+        "state_change", 5, name="partition", state_before="NonExistentPartition", state_after="NewPartition", **line
+    )
+    history.role(20, 3, "leader", 0, offset=0, hw=0, isr=[1, 2, 3])
+    history.role(500, 1, "leader", 1, offset=0, hw=0, isr=[1, 2])
+    assert [(d.replicas, d.in_order) for d in history.facts(**OLD).decisions] == [((3, 1, 2), True)] * 2
+
+
+def test_a_new_partitions_isr_stands_in_the_assignments_order() -> None:
+    history = History()
+    history.role(20, 3, "leader", 0, offset=0, hw=0, isr=[3, 1, 2])
+    history.role(500, 1, "leader", 1, offset=0, hw=0, isr=[1, 2])
+    assert [(d.replicas, d.in_order) for d in history.facts(**OLD).decisions] == [((3, 1, 2), True)] * 2
+
+
+def test_an_assignment_without_a_later_leader_is_that_leaders_no_more() -> None:
+    history = History()
+    history.role(20, 3, "leader", 0, offset=0, hw=0, isr=[3, 1])
+    history.role(500, 4, "leader", 5, offset=0, hw=0, isr=[1, 4])
+    assert [(d.replicas, d.in_order) for d in history.facts(**OLD).decisions] == [((3, 1), True), ((1, 3, 4), False)]
+
+
+def test_no_rule_is_held_against_a_choice_among_replicas_whose_order_is_not_known() -> None:
+    history = History()
+    history.role(500, 3, "leader", 7, offset=0, hw=0, isr=[2, 3])
+    (decision,) = history.facts(**OLD).decisions
+    assert (decision.replicas, decision.in_order) == ((2, 3), False)
+    ballot = Ballot("initial", decision.replicas, (), frozenset({2, 3}))
+    vote = Vote(ballot, choose(ballot, election_rules_of((2, 8), zookeeper=True, eligible_replicas=False)))
+    assert (vote.choice.leader, doubted(vote, decision, None).choice.rule) == (2, "not_known")
+    decision.in_order = True
+    assert doubted(vote, decision, None) == vote
 
 
 def test_partition_without_a_leader_is_offline() -> None:
