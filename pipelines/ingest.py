@@ -7,7 +7,8 @@ Spark's own text source knows no line numbers and dies of a cut gzip stream. So 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import pickle
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -89,8 +90,8 @@ def _surveyed(spark: SparkSession, recording: Recording, sources: list[Source]) 
     """What each of these files says that ties directories and addresses to brokers."""
     if not sources:
         return []
-    numbers = spark.sparkContext.parallelize(range(len(sources)), len(sources))
-    return numbers.map(lambda number: survey_file(recording, sources[number])).collect()
+    survey = partial(survey_file, replace(recording, sources=()))
+    return spark.sparkContext.parallelize(sources, len(sources)).map(survey).collect()
 
 
 def inspect(spark: SparkSession, recording: Recording) -> dict[str, Any]:
@@ -151,14 +152,16 @@ def _ranges(spark: SparkSession, sources: list[Source]) -> list[Work]:
 def _stream(spark: SparkSession, recording: Recording, columns: pa.Schema) -> DataFrame:
     """Everything that the files say (`packed.STREAM`): facts with these columns, rejected lines, counts."""
     tasks = _tasks(plan(spark, recording), spark.sparkContext.defaultParallelism)
-    numbers = spark.sparkContext.parallelize([(number,) for number in range(len(tasks))], len(tasks))
-    frame = spark.createDataFrame(numbers, T.StructType([T.StructField("task", T.IntegerType())]))
+    # A task gets its own files as its row: with all of them each task's message would grow with their number.
+    works = spark.sparkContext.parallelize([(pickle.dumps(task),) for task in tasks], len(tasks))
+    frame = spark.createDataFrame(works, T.StructType([T.StructField("works", T.BinaryType())]))
+    whole = replace(recording, sources=())
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for work in tasks[number]:
-                    for output, rows in _said(recording, work):
+            for row in batch.column(0).to_pylist():
+                for work in pickle.loads(row):  # noqa: S301 - our own, of a moment ago
+                    for output, rows in _said(whole, work):
                         kept = rows.select(columns.names) if output == FACT else rows
                         yield from packed({output: [kept]})
 

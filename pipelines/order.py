@@ -12,7 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterator  # noqa: TC003 - Spark reads the annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import partial
+from heapq import merge
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,7 +35,7 @@ from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTIN
 from replay.rows import METADATA_TOPIC, Row, rows_of_facts
 from replay.sessions import rebuild_sessions
 from replay.spine import micros
-from replay.standstill import AWAKE_US, STANDSTILL_US
+from replay.standstill import AWAKE_US, DUE_PARTS, PARTS, STANDSTILL_US
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,6 +50,7 @@ UNREAD = (
     "is_transactional",
 )  # fmt: skip
 EVENTS_AT_ONCE = 5_000  # so many events go back to Spark at once, at least: those of small partitions together
+WHOLE_SECOND_US = 1_000_000  # no stamp is off by more
 UNORDERED_KINDS = ("api", "leo_update")  # statements that neither the order nor its checks need
 
 
@@ -67,6 +70,14 @@ class Cluster:
     inter_broker_protocol: str | None = None
     missing: MissingLines = field(default_factory=MissingLines)
     facts: int = 0  # how many there are
+    about: dict[str | None, list[tuple[int, Row]]] = field(default_factory=dict, compare=False)  # rows by topic
+
+    def rows_about(self, topic: str) -> list[Row]:
+        """The rows about all topics, and those about this one, in their order."""
+        if not self.about:
+            for place, row in enumerate(self.rows):
+                self.about.setdefault(row["topic"], []).append((place, row))
+        return [row for _, row in merge(self.about.get(None, ()), self.about.get(topic, ()), key=itemgetter(0))]
 
 
 def order(
@@ -86,9 +97,9 @@ def order(
         .where((F.col("kind") != "hw_update") | (F.col("name") == "leader"))
     )
     wanted = wanted.where((F.col("kind") == "fetch") | F.col("partition").isNotNull())
-    named = F.coalesce(F.col("topic"), *topic_names(cluster), F.col("topic_id"))
-    sent = wanted.withColumn("topic", named).withColumn("session", F.pmod(session_of_fetch(), F.lit(buckets)))
-    packed = sent.mapInArrow(partial(by_session, buckets=buckets), spark_ddl(BY_SESSION))
+    sent = wanted.withColumn("session", F.pmod(session_of_fetch(), F.lit(buckets)))
+    names = {topic_id: topic for topic_id, (topic, _) in cluster.topics.items()}
+    packed = sent.mapInArrow(partial(by_session, names=names, buckets=buckets), spark_ddl(BY_SESSION))
     rebuilt = by_number(packed, "session", tasks).applyInArrow(rebuilding(buckets), spark_ddl(BY_PARTITION))
     return by_number(rebuilt, "bucket", tasks).applyInArrow(ordering(cluster), spark_ddl(WITH_RECORDING))
 
@@ -103,12 +114,12 @@ BY_SESSION = pa.schema([pa.field("session", pa.int32()), *BY_PARTITION])  # no b
 WITH_RECORDING = pa.schema([pa.field("recording_id", pa.string()), *EVENT_SCHEMA])
 
 
-def topic_names(cluster: Cluster) -> list[Any]:
-    """Topic ids to names, as a map literal; nothing where no id is known."""
-    if not cluster.topics:
-        return []
-    pairs = [F.lit(text) for topic_id, (topic, _) in sorted(cluster.topics.items()) for text in (topic_id, topic)]
-    return [F.create_map(*pairs)[F.col("topic_id")]]
+def with_topics(facts: pa.Table, names: Mapping[str, str]) -> pa.Table:
+    """The facts with the topic's name where only its id is told: the one known for that id, else the id itself."""
+    ids = pa.array(names.keys(), pa.string())
+    named = pa.array(names.values(), pa.string()).take(pc.index_in(facts["topic_id"], ids))
+    topics = pc.coalesce(facts["topic"], named, facts["topic_id"])
+    return facts.set_column(facts.schema.get_field_index("topic"), "topic", topics)
 
 
 def session_of_fetch() -> Column:
@@ -122,9 +133,10 @@ def session_of_fetch() -> Column:
     return F.when(F.col("kind") == "fetch", F.hash("broker_id", session, alone))
 
 
-def by_session(batches: Iterable[pa.RecordBatch], buckets: int) -> Iterator[pa.RecordBatch]:
+def by_session(batches: Iterable[pa.RecordBatch], names: Mapping[str, str], buckets: int) -> Iterator[pa.RecordBatch]:
     """Facts -> fetches by session (`BY_SESSION`), and all others by partition, for they need no session."""
-    for table in gathered((pa.Table.from_batches([one]) for one in batches), ROWS_AT_ONCE):
+    for told in gathered((pa.Table.from_batches([one]) for one in batches), ROWS_AT_ONCE):
+        table = with_topics(told, names)
         fetches = table.filter(pc.is_valid(table["session"]))
         others = known_partitions(table.filter(pc.is_null(table["session"])).drop_columns("session"))
         sessions = streams_by(numbers(fetches["session"]), fetches)
@@ -163,7 +175,10 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any], missing: MissingLi
     """Collect what holds for the whole cluster: a few hundred rows, whatever the recording's size."""
     recording = facts.agg(F.max("recording_id").alias("recording_id"), F.count(F.lit(1)).alias("facts")).head()
     config: Mapping[str, Any] = settings.get("broker_config") or {}
-    standstills = standstills_of_brokers(facts)
+    silences = standstills_of_brokers(facts).persist()
+    standstills = collected(silences)
+    ends = connection_ends(facts, silences) if standstills else {}
+    silences.unpersist()
     topics, created = incarnations(names_of_topics(facts).toArrow().to_pylist())
     return Cluster(
         recording_id=(recording.recording_id if recording else None) or "",
@@ -172,7 +187,7 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any], missing: MissingLi
         topics=topics,
         created=created,
         standstills=standstills,
-        connection_ends=connection_ends(facts, standstills),
+        connection_ends=ends,
         own_logs=own_logs(facts),
         kafka_version=settings.get("kafka_version"),
         settings={name: int(config[name]) for name in (LAG_SETTING, MIN_ISR_SETTING) if name in config},
@@ -214,8 +229,8 @@ def incarnations(
     return topics, created
 
 
-def standstills_of_brokers(facts: DataFrame) -> dict[int, list[tuple[int, int]]]:
-    """Where a broker wrote no line at all for seconds.
+def standstills_of_brokers(facts: DataFrame) -> DataFrame:
+    """Where a broker wrote no line at all for seconds, though lines were due: broker_id, before, first, after.
 
     Found among stretches in which there is no room for it: they are few, and the lines need not be sorted.
     """
@@ -224,18 +239,31 @@ def standstills_of_brokers(facts: DataFrame) -> dict[int, list[tuple[int, int]]]
     )
     stamp = F.unix_micros("ts")
     line = F.struct(stamp.alias("us"), (stamp + F.coalesce("ts_error_us", F.lit(0))).alias("latest"))
+    part = F.floor(F.pmod(stamp, F.lit(STANDSTILL_US)) / (STANDSTILL_US // PARTS)).cast("int")
+    answered = F.when(
+        F.col("connection").isNotNull(), F.element_at(F.array(*(F.lit(1 << k) for k in range(PARTS))), part + 1)
+    )
     stretches = lines.groupBy("broker_id", F.floor(stamp / STANDSTILL_US).alias("stretch")).agg(
-        F.min(line).alias("first"), F.max(stamp).alias("last")
+        F.min(line).alias("line"), F.max(stamp).alias("last"), F.coalesce(F.bit_or(answered), F.lit(0)).alias("parts")
     )
-    before = F.lag("last").over(Window.partitionBy("broker_id").orderBy("stretch"))
-    gaps = (
-        stretches.select("broker_id", before.alias("before"), "first")
-        .where(F.col("first.us") - F.col("before") >= STANDSTILL_US)
-        .select("broker_id", "before", F.col("first.latest").alias("after"))
+    rising = Window.partitionBy("broker_id").orderBy("stretch")
+    before = F.when(F.lag("stretch").over(rising) == F.col("stretch") - 1, F.bit_count(F.lag("parts").over(rising)))
+    lately = F.bit_count("parts") + F.coalesce(before, F.lit(0))
+    ended = stretches.select("broker_id", "stretch", "line", "last", lately.alias("lately"))
+    silences = ended.select(
+        "broker_id", "line", F.lag("last").over(rising).alias("before"), F.lag("lately").over(rising).alias("lately")
     )
+    return silences.where(
+        (F.col("line.us") - F.col("before") >= STANDSTILL_US) & (F.col("lately") >= DUE_PARTS)
+    ).select("broker_id", "before", F.col("line.us").alias("first"), F.col("line.latest").alias("after"))
+
+
+def collected(silences: DataFrame) -> dict[int, list[tuple[int, int]]]:
+    """Standstills by broker, rising: last line before, first line after."""
     out: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for row in sorted(gaps.collect()):
-        out[row.broker_id].append((row.before, row.after))
+    found = silences.select("broker_id", "before", "after").toArrow()
+    for broker, before, after in sorted(zip(*(column.to_pylist() for column in found.columns), strict=True)):
+        out[broker].append((before, after))
     return dict(out)
 
 
@@ -245,22 +273,24 @@ def own_logs(facts: DataFrame) -> frozenset[int]:
     return frozenset(row.broker_id for row in lines.select("broker_id").distinct().collect())
 
 
-def connection_ends(facts: DataFrame, standstills: dict[int, list[tuple[int, int]]]) -> dict[tuple[int, str], int]:
+def connection_ends(facts: DataFrame, silences: DataFrame) -> dict[tuple[int, str], int]:
     """Last stamp on each connection that had a produce answered right after a standstill."""
     stamp = F.unix_micros("ts")
+    latest = F.col("after") + 10 * AWAKE_US
+    # Each standstill under the few stretches in which such a produce may have its earliest stamp.
+    stretch = F.explode(
+        F.sequence(F.floor((F.col("first") - WHOLE_SECOND_US) / STANDSTILL_US), F.floor(latest / STANDSTILL_US))
+    )
+    ends = silences.select("broker_id", "before", latest.alias("latest"), stretch.alias("stretch"))
     earliest = stamp - F.coalesce("ts_error_us", F.lit(0))
-    awake = [
-        (F.col("broker_id") == broker) & earliest.between(before, after + 10 * AWAKE_US)
-        for broker, spans in sorted(standstills.items())
-        for before, after in spans
-    ]
-    if not awake:
-        return {}
-    woken = facts.where((F.col("kind") == "produce") & reduce(lambda a, b: a | b, awake))
+    produces = facts.where((F.col("kind") == "produce") & F.col("connection").isNotNull() & F.col("ts").isNotNull())
+    asked = produces.select("broker_id", "connection", earliest.alias("earliest"))
+    asked = asked.withColumn("stretch", F.floor(F.col("earliest") / STANDSTILL_US))
+    woken = asked.join(ends, on=["broker_id", "stretch"]).where("earliest BETWEEN before AND latest")
     some = woken.select("broker_id", "connection").distinct()
     requests = facts.where(F.col("connection").isNotNull()).join(some, on=["broker_id", "connection"], how="left_semi")
-    last = requests.groupBy("broker_id", "connection").agg(F.max(stamp).alias("last"))
-    return {(row.broker_id, row.connection): row["last"] for row in last.collect()}
+    last = requests.groupBy("broker_id", "connection").agg(F.max(stamp).alias("last")).toArrow()
+    return {(broker, name): at for broker, name, at in zip(*(c.to_pylist() for c in last.columns), strict=True)}
 
 
 def ordering(cluster: Cluster) -> Callable[..., Iterator[pa.RecordBatch]]:
@@ -319,7 +349,7 @@ def order_incarnations(
             incarnation=incarnation,
             partition=partition,
             rows=parts.pop(incarnation),
-            cluster=[row for row in cluster.rows if row["topic"] in (None, topic)],
+            cluster=cluster.rows_about(topic),
             standstills=cluster.standstills,
             connection_ends=cluster.connection_ends,
             own_logs=cluster.own_logs,

@@ -25,6 +25,7 @@ from replay.encoding import (
 )
 from replay.merge import OP_CONTROL
 from replay.spine import ISR_TAKEN_OVER, micros
+from replay.standstill import between
 from replay.windows import (
     DECISION_LATE_US,
     STAMP_EARLY_US,
@@ -174,7 +175,7 @@ def changes_of(facts: PartitionFacts, tenure: Tenure) -> list[Change]:
 def learnt_awake(facts: PartitionFacts, tenure: Tenure, decided: int) -> Window:
     """When the leader learnt of a decision: as usual, or once it was awake again where it stood still then."""
     usual = decision_window(decided)
-    for before, after in facts.standstills.get(tenure.leader, ()):
+    for before, after in between(facts.standstills.get(tenure.leader, ()), usual.est, usual.est):
         if before <= usual.est < after:
             late = decision_window(after)
             return Window(usual.lo, late.est, late.hi)
@@ -335,8 +336,8 @@ def stood_still(facts: PartitionFacts, broker: int, us: int) -> int | None:
     """How long the broker's last standstill was, if it ended within the lag time before `us`."""
     spans = [
         after - before
-        for before, after in facts.standstills.get(broker, ())
-        if us - facts.lag_us <= after <= us + STAMP_EARLY_US
+        for before, after in between(facts.standstills.get(broker, ()), us - facts.lag_us, us + STAMP_EARLY_US)
+        if after <= us + STAMP_EARLY_US
     ]
     return spans[-1] if spans else None
 

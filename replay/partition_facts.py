@@ -26,7 +26,7 @@ from replay.roles import KINDS, SIGN_KINDS, moment, roles_of
 from replay.rows import Row, is_by_replica
 from replay.sessions import LEFT_OUT
 from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
-from replay.standstill import Interval, Standstills, is_unconfirmed
+from replay.standstill import AWAKE_US, Interval, Standstills, between, is_unconfirmed
 from replay.versions import protocol_told, version_told
 from replay.windows import Window, line_window, phases
 from replay.zookeeper_view import zookeeper_votes
@@ -337,7 +337,8 @@ class PartitionFacts:
         early = row["ts_error_us"] or 0  # whole-second stamps: it may have been so much earlier
         request = Interval(at.stamp - (row["total_us"] or 0), at.taken - early, at.completed - early, at.stamp)
         last = self.connection_ends.get((row["broker_id"], row["connection"] or ""), at.stamp)
-        return is_unconfirmed(request, max(last, at.stamp), self.standstills.get(row["broker_id"], ()))
+        silences = between(self.standstills.get(row["broker_id"], ()), request.taken - AWAKE_US, request.arrival)
+        return is_unconfirmed(request, max(last, at.stamp), silences)
 
     def has_own_log(self, broker: int) -> bool:
         """Whether the broker's own log is at hand: only that one tells a standstill from clients that were slow."""

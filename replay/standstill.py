@@ -2,14 +2,16 @@
 
 A broker that was stopped for seconds (SIGSTOP, a long pause, a frozen host) goes on where it was, still believing to
 lead, and answers what lies in its sockets. Clients had timed out and gone elsewhere. What tells: the broker wrote no
-line at all for `STANDSTILL_US`, a handler took the request up within `AWAKE_US` of the first line after it, and nothing
-came on that connection later. A leader that is cut off from other brokers but not from its clients never stands still.
-Where the broker's own log is not at hand, only the request log was silent, which a slow client does too: then the
-answer may have arrived, or not.
+line at all for `STANDSTILL_US`, though lines were due; a handler took the request up within `AWAKE_US` of the first
+line after it; and nothing came on that connection later. Lines are due where the broker had been answering requests
+until then: one that logs at INFO only, or is asked now and then, is silent for hours and stands still at no time. A
+leader that is cut off from other brokers but not from its clients never stands still. Where the broker's own log is not
+at hand, only the request log was silent, which a slow client does too: then the answer may have arrived, or not.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,6 +19,12 @@ from replay.windows import STAMP_LATE_US
 
 STANDSTILL_US = 2_000_000
 AWAKE_US = 20_000
+PARTS = (
+    4  # of a stretch as long as a standstill: a follower's fetch is answered in each, if only by running out of time
+)
+DUE_PARTS = (
+    2  # a line was due where requests were answered in so many, of the stretch of the last line and the one before
+)
 
 Standstills = Mapping[int, Sequence[tuple[int, int]]]  # broker -> (last line before, first line after), microseconds
 
@@ -28,6 +36,12 @@ class Interval(NamedTuple):
     taken: int
     completed: int
     stamp: int
+
+
+def between(standstills: Sequence[tuple[int, int]], since: int, until: int) -> Sequence[tuple[int, int]]:
+    """Those, of disjoint and rising ones, that had not ended before `since` and had begun by `until`."""
+    first = bisect_left(standstills, since, key=lambda one: one[1])
+    return standstills[first : bisect_right(standstills, until, lo=first, key=lambda one: one[0])]
 
 
 def is_unconfirmed(request: Interval, connection_last: int, standstills: Sequence[tuple[int, int]]) -> bool:

@@ -3,40 +3,64 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from without_spark import standstills_of
 
-from pipelines.order import standstills_of_brokers
-from replay.standstill import STANDSTILL_US
+from pipelines.order import collected, connection_ends, standstills_of_brokers
+from replay.standstill import AWAKE_US, STANDSTILL_US
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-COLUMNS = "broker_id int, kind string, ts timestamp, ts_error_us bigint"
+COLUMNS = "broker_id int, kind string, ts timestamp, ts_error_us bigint, connection string"
+BEGIN = round(START.timestamp() * 1_000_000)
+Line = tuple[int, int, bool]  # microseconds since `START`, how far it may be off, whether it is a request's
 
 
-def stamps(seed: int) -> list[tuple[int, int]]:
-    """Stamps of one broker's lines and how far each may be off: steps of about the length of a standstill, and ties."""
+def lines_of(seed: int) -> list[Line]:
+    """One broker's lines: steps of about the length of a standstill, and ties; often no request for long."""
     random = np.random.default_rng(seed)
-    steps = [0, 1, STANDSTILL_US - 1, STANDSTILL_US, STANDSTILL_US + 1, 3 * STANDSTILL_US, 700_000]
-    at = random.integers(STANDSTILL_US) + np.cumsum(random.choice(steps, 60))
-    return list(zip(at.tolist(), random.choice([0, 0, 999_999], 60).tolist(), strict=True))
+    steps = [0, 1, STANDSTILL_US - 1, STANDSTILL_US, STANDSTILL_US + 1, 3 * STANDSTILL_US, 700_000, 300_000, 300_000]
+    at = random.integers(STANDSTILL_US) + np.cumsum(random.choice(steps, 150))
+    errors, asked = random.choice([0, 0, 999_999], 150), random.random(150) < 0.7
+    return list(zip(at.tolist(), errors.tolist(), asked.tolist(), strict=True))
 
 
-def test_standstills_are_between_neighbouring_lines(spark: SparkSession) -> None:
-    lines = {broker: stamps(broker) for broker in range(1, 6)}
-    rows = [
-        (broker, "fetch", START + timedelta(microseconds=at), error or None)
-        for broker, found in lines.items()
-        for at, error in found
-    ]
-    rows += [(1, "checkpoint", START + timedelta(microseconds=at + 5), None) for at in range(0, 10**8, 10**6)]
-    begin = round(START.timestamp() * 1_000_000)
-    expected = {
-        broker: standstills_of(sorted((begin + at, error) for at, error in found)) for broker, found in lines.items()
-    }
-    assert all(expected.values())
-    assert standstills_of_brokers(spark.createDataFrame(rows[::-1], COLUMNS)) == expected
+def row(broker: int, kind: str, line: Line, connection: str = "c") -> tuple[object, ...]:
+    at, error, asked = line
+    return broker, kind, START + timedelta(microseconds=at), error or None, connection if asked else None
+
+
+def test_standstills_are_between_neighbouring_lines_where_lines_were_due(spark: SparkSession) -> None:
+    lines = {broker: lines_of(broker) for broker in range(1, 6)}
+    rows = [row(broker, "fetch", line) for broker, found in lines.items() for line in found]
+    rows += [row(1, "checkpoint", (at + 5, 0, False)) for at in range(0, 10**8, 10**6)]
+    shifted = {broker: sorted((BEGIN + at, *rest) for at, *rest in found) for broker, found in lines.items()}
+    expected = {broker: standstills_of(found) for broker, found in shifted.items()}  # type: ignore[arg-type]
+    silences = {b: sum(y[0] - x[0] >= STANDSTILL_US for x, y in pairwise(found)) for b, found in shifted.items()}
+    assert all(0 < len(expected[broker]) < silences[broker] for broker in lines)
+    assert collected(standstills_of_brokers(spark.createDataFrame(rows[::-1], COLUMNS))) == expected
+
+
+def test_a_connection_ends_with_its_last_line_where_a_standstill_ended_in_a_produce(spark: SparkSession) -> None:
+    busy = [(at, 0, True) for at in range(0, 3_000_000, 400_000)]
+    rows = [row(1, "fetch", line, "follower") for line in busy]
+    rows += [row(1, "produce", (9_000_000, 0, True), "woken"), row(1, "api", (20_000_000, 0, True), "woken")]
+    rows += [row(1, "produce", (9_000_000 + 11 * AWAKE_US, 0, True), "later"), row(2, "produce", busy[3], "other")]
+    rows += [row(1, "produce", (9_900_000, 999_999, True), "off")]
+    facts = spark.createDataFrame(rows, COLUMNS)
+    found = connection_ends(facts, standstills_of_brokers(facts))
+    assert found == {(1, "woken"): BEGIN + 20_000_000, (1, "off"): BEGIN + 9_900_000}
+
+
+def test_no_plan_grows_with_the_silences(spark: SparkSession) -> None:
+    """A request now and then: thousands of silences, in none of which a line was due."""
+    rows = [row(1, "produce", (43_000_000 * k, 0, True), f"c{k}") for k in range(5_000)]
+    facts = spark.createDataFrame(rows, COLUMNS)
+    silences = standstills_of_brokers(facts)
+    assert collected(silences) == {}
+    assert connection_ends(facts, silences) == {}

@@ -68,7 +68,7 @@ def test_events_are_those_of_each_partition_by_itself(buckets: int, size: int, m
     monkeypatch.setattr(order, "ROWS_AT_ONCE", 50)
     facts = history().table()
     sent = with_sessions(facts, buckets).to_batches(max_chunksize=size)
-    parted = pa.Table.from_batches(by_session(iter(sent), buckets))
+    parted = pa.Table.from_batches(by_session(iter(sent), {}, buckets))
     rebuilt = pa.Table.from_batches(
         [
             batch

@@ -27,7 +27,7 @@ from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTIN
 from replay.rows import METADATA_TOPIC, rows_of_facts
 from replay.sessions import SESSION_SCHEMA, rebuild_sessions
 from replay.spine import micros
-from replay.standstill import STANDSTILL_US
+from replay.standstill import DUE_PARTS, PARTS, STANDSTILL_US
 from schemas.model import PARTITION_KEY
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
     for broker in pc.unique(lines["broker_id"]).to_pylist():
         stamped = lines.filter(pc.and_(pc.equal(lines["broker_id"], broker), pc.is_valid(lines["ts"])))
         stamps, errors = stamped["ts"].cast(pa.int64()).to_pylist(), stamped["ts_error_us"].to_pylist()
-        standstills[broker] = standstills_of(sorted((at, error or 0) for at, error in zip(stamps, errors, strict=True)))
+        asked = pc.is_valid(stamped["connection"]).to_pylist()
+        told = zip(stamps, (error or 0 for error in errors), asked, strict=True)
+        standstills[broker] = standstills_of(sorted(told))
     requests = facts.filter(pc.is_valid(facts["connection"])).group_by(["broker_id", "connection"])
     for row in requests.aggregate([("ts", "max")]).to_pylist():
         ends[row["broker_id"], row["connection"]] = micros(row["ts_max"])
@@ -106,12 +108,21 @@ def tables_of(events: pa.Table, rows: int = 5000) -> dict[str, pa.Table]:
     return {name: pa.concat_tables(tables) for name, tables in found.items()}
 
 
-def standstills_of(stamps: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Gaps of at least `STANDSTILL_US` in a broker's sorted line stamps, each with how far it may be off."""
+def standstills_of(lines: Iterable[tuple[int, int, bool]]) -> list[tuple[int, int]]:
+    """Gaps of at least `STANDSTILL_US` in a broker's sorted lines where one was due.
+
+    A line is its stamp, how far that may be off, and whether it tells of a request.
+    """
     out = []
     before: int | None = None
-    for stamp, error in stamps:
+    parts: set[int] = set()  # in which requests were answered
+    for stamp, error, asked in lines:
         if before is not None and stamp - before >= STANDSTILL_US:
-            out.append((before, stamp + error))
+            since = (before // STANDSTILL_US - 1) * PARTS
+            if sum(part >= since for part in parts) >= DUE_PARTS:
+                out.append((before, stamp + error))
+        if asked:
+            parts = {part for part in parts if part > stamp * PARTS // STANDSTILL_US - 3 * PARTS}
+            parts.add(stamp * PARTS // STANDSTILL_US)
         before = stamp
     return out
