@@ -3,6 +3,9 @@
 A write replaces or adds the rows of one recording and touches no other's, so that runs of different recordings can go
 side by side: a run that loses the race for a commit takes it again on top of the winner's. Each write is one commit:
 a killed run leaves every table as it was or as it shall be.
+
+One row never ends a run: those that break a check of their table are put into `set_aside` instead. That they are there
+is found out by Delta's own checks as it writes, so rows that hold all of them are looked at once.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -91,6 +95,20 @@ def check_constraints(table: Table) -> dict[str, str]:
     return {**table.checks, **closed}
 
 
+def checks_of(table: Table) -> list[tuple[str, str, str]]:
+    """Every condition that a row of the table meets, as SQL, with its severity and the words of it for people.
+
+    A null or an unknown word where none may be is ours alone; what numbers and times say rests on lines, too.
+    """
+    stated = set(table.checks)
+    nulls = [(f"`{c.name}` IS NOT NULL", "error", f"{c.name} IS NOT NULL") for c in table.columns if not c.nullable]
+    others = [
+        (condition, "warning" if name in stated else "error", f"{name}: {condition}")
+        for name, condition in check_constraints(table).items()
+    ]
+    return nulls + others
+
+
 def sql_string(text: str) -> str:
     """A Spark SQL string literal that stands for exactly this text."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
@@ -104,7 +122,9 @@ class Warehouse:
         """Nothing is created before it is needed."""
         self.spark = spark
         self.path = (path if _URI.match(path) else str(Path(path).absolute())).rstrip("/") or "/"
+        self.run_id = "none"  # the run that writes
         self._ensured: set[str] = set()
+        self._aside: dict[str, set[str]] = {}  # by recording: tables of which rows were set aside
 
     def table_path(self, table_name: str) -> str:
         """Where a table lies."""
@@ -159,14 +179,13 @@ class Warehouse:
         A merge, not an append behind a look: two runs that bring the same facts at once must not both add them.
         """
         self.ensure("facts")
-        rows = self._columns("facts", frame)
         same = f"known.recording_id = {sql_string(recording_id)} AND known.fact_id = new.fact_id"
 
-        def write() -> None:
+        def write(rows: DataFrame) -> None:
             known = DeltaTable.forPath(self.spark, self.table_path("facts")).alias("known")
             known.merge(rows.alias("new"), same).whenNotMatchedInsertAll().execute()
 
-        self._commit("facts", write)
+        self._write_sound("facts", self._columns("facts", frame), recording_id, write)
 
     def replace(self, table_name: str, frame: DataFrame, recording_id: str, *, arranged: bool = False) -> None:
         """Put these rows in the place of the recording's rows; TableContractError if they are another recording's.
@@ -177,17 +196,74 @@ class Warehouse:
         rows = self._columns(table_name, frame) if arranged else self._arranged(table_name, frame)
         only = f"recording_id = {sql_string(recording_id)}"
 
-        def write() -> None:
+        def write(rows: DataFrame) -> None:
             writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", only)
             writer.save(self.table_path(table_name))
 
-        self._commit(table_name, write)
+        self._write_sound(table_name, rows, recording_id, write)
+
+    def _write_sound(
+        self, table_name: str, rows: DataFrame, recording_id: str, write: Callable[[DataFrame], None]
+    ) -> None:
+        """Write rows; if some break a check of the table, all others, and those into `set_aside`."""
+        try:
+            self._commit(table_name, lambda: write(rows))
+        except TableContractError:
+            # Kept for a moment: what rows are made of may have taken minutes.
+            folder = f"{self.staging_dir(self.run_id)}/unsound/{table_name}"
+            rows.write.mode("overwrite").parquet(folder)
+            kept = self.spark.read.schema(rows.schema).parquet(folder)
+            met = F.expr(
+                " AND ".join(f"coalesce({condition}, false)" for condition, _, _ in checks_of(TABLES[table_name]))
+            )
+            sound = kept.where(met)
+            arranged = sound.sortWithinPartitions(*row_key(TABLES[table_name]))
+            self._commit(table_name, lambda: write(arranged))
+            self._put_aside(table_name, kept.where(~met), recording_id)
+        else:
+            if table_name in self._with_aside(recording_id):
+                self._put_aside(table_name, None, recording_id)
+
+    def _with_aside(self, recording_id: str) -> set[str]:
+        """Tables of which rows of the recording were set aside before."""
+        if recording_id not in self._aside:
+            tables = self.read("set_aside", recording_id).select("table").distinct()
+            self._aside[recording_id] = {row.table for row in tables.collect()}
+        return self._aside[recording_id]
+
+    def _put_aside(self, table_name: str, rows: DataFrame | None, recording_id: str) -> None:
+        """Put these rows of a table in the place of those that were set aside before; None: there are none."""
+        self.ensure("set_aside")
+        only = f"recording_id = {sql_string(recording_id)} AND table = {sql_string(table_name)}"
+        if rows is None:
+            aside = DeltaTable.forPath(self.spark, self.table_path("set_aside"))
+            self._commit("set_aside", lambda: aside.delete(only))
+            self._with_aside(recording_id).discard(table_name)
+            return
+        table = TABLES[table_name]
+        broken = [(~F.expr(f"coalesce({condition}, false)"), how, said) for condition, how, said in checks_of(table)]
+        ours = reduce(lambda a, b: a | b, [breaks for breaks, how, _ in broken if how == "error"])
+        told = rows.select(
+            F.lit(recording_id).alias("recording_id"),
+            F.lit(self.run_id).alias("run_id"),
+            F.lit(table_name).alias("table"),
+            F.array_join(
+                F.array_compact(F.array(*(F.when(breaks, F.lit(said)) for breaks, _, said in broken))), "; "
+            ).alias("reason"),
+            F.when(ours, "error").otherwise("warning").alias("severity"),
+            F.to_json(F.struct(*row_key(table)), {"ignoreNullFields": "false"}).alias("key"),
+            F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row"),
+        )
+        writer = self._columns("set_aside", told).write.format("delta").mode("overwrite").option("replaceWhere", only)
+        self._commit("set_aside", lambda: writer.save(self.table_path("set_aside")))
+        self._with_aside(recording_id).add(table_name)
 
     def replace_all(self, frames: Mapping[str, DataFrame], recording_id: str) -> None:
         """Replace the recording's rows of several tables; the first error is raised once all others are through.
 
         Side by side: of a small write most is planning, in which Spark leaves its cores idle.
         """
+        self._with_aside(recording_id)
         with ThreadPoolExecutor(WRITES_AT_ONCE) as pool:
             written = [pool.submit(self.replace, name, frame, recording_id) for name, frame in frames.items()]
         for one in written:

@@ -150,7 +150,14 @@ def _inputs(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
 
 def _table_rows(warehouse: Warehouse, recording_id: str) -> dict[str, int]:
     """Rows of the recording in each table that a query may start from, counted in one job."""
-    names = ("facts", "replication_events", *(table.name for table in REPLAY_TABLES), "coverage", "rejected_lines")
+    names = (
+        "facts",
+        "replication_events",
+        *(table.name for table in REPLAY_TABLES),
+        "coverage",
+        "rejected_lines",
+        "set_aside",
+    )
 
     def count(name: str) -> DataFrame:
         return warehouse.read(name, recording_id).agg(F.lit(name).alias("name"), F.count("*").alias("rows"))

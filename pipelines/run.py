@@ -85,6 +85,7 @@ def execute(  # noqa: PLR0913, PLR0917 - what a run is made of
     warehouse = Warehouse(spark, warehouse_path)
     in_force = _with_recording(settings, warehouse, recording_id, recording)
     run = Run(spark, warehouse, recording_id, recording, in_force, progress)
+    warehouse.run_id = run.run_id
     if "shuffle_partitions" in settings:
         spark.conf.set("spark.sql.shuffle.partitions", str(settings["shuffle_partitions"]))
     try:

@@ -24,7 +24,7 @@ from pipelines.expectations.invariants import INVARIANTS
 from pipelines.expectations.rules import Rule, table_rules
 from schemas.events import REPLICATION_EVENTS
 from schemas.facts import FACTS
-from schemas.runs import COVERAGE, REJECTED_LINES
+from schemas.runs import COVERAGE, REJECTED_LINES, SET_ASIDE
 from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pipelines.delta_io import Warehouse
 
-VALIDATED: Final = (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, COVERAGE, REJECTED_LINES)
+VALIDATED: Final = (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, COVERAGE, REJECTED_LINES, SET_ASIDE)
 KEPT_BYTES: Final = 8 << 20  # up to here a table is kept, in one task; of a larger one each pass reads what it needs
 EXAMPLES: Final = 3
 VIEW_PREFIX: Final = "tidemark_validated_"

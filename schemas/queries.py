@@ -319,6 +319,15 @@ QUERIES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
             """,
         ),
     ),
+    "set_aside": (
+        (
+            "Which rows broke a check of their table, and so do not stand in it?",
+            """
+            SELECT table, severity, reason, count(*) AS rows, min(row) AS first
+            FROM set_aside GROUP BY table, severity, reason ORDER BY severity, rows DESC
+            """,
+        ),
+    ),
     "expectation_results": (
         (
             "What did not hold?",

@@ -1,4 +1,4 @@
-"""What is told of the input and of each run: coverage, rejected lines, expectations, runs."""
+"""What is told of the input and of each run: coverage, rejected lines, rows set aside, expectations, runs."""
 
 from __future__ import annotations
 
@@ -56,6 +56,27 @@ REJECTED_LINES = Table(
     key=("run_id", "source_file", "source_line", "reason"),
 )
 
+SET_ASIDE = Table(
+    "set_aside",
+    "Rows that broke a check of their table, which they are therefore not in: of the tables as they stand now.",
+    (
+        required("recording_id", STRING, "Recording."),
+        required("run_id", STRING, "Run that set it aside."),
+        required("table", STRING, "Table that it would stand in."),
+        required("reason", STRING, "The checks that it breaks, as they stand in docs/tables.md."),
+        required(
+            "severity",
+            STRING,
+            "error: a value that no input may lead to, so it is a bug of Tidemark's; warning: lines that contradict "
+            "each other may lead to it, too.",
+            values=("error", "warning"),
+        ),
+        required("key", STRING, "What names the row in its table, as JSON."),
+        required("row", STRING, "The row, as JSON."),
+    ),
+    key=("table", "key", "row"),
+)
+
 EXPECTATION_RESULTS = Table(
     "expectation_results",
     "What each expectation said of each table in each run.",
@@ -89,7 +110,7 @@ RUNS = Table(
         required(
             "inputs", STRING, "Files read: size, lines, facts, rejected, of no interest by level and logger, as JSON."
         ),
-        required("counts", STRING, "Rows written per table, as JSON."),
+        required("counts", STRING, "Rows per table, as JSON; of set_aside those of this recording's tables."),
         required("durations", STRING, "Seconds per stage, as JSON."),
         required("table_versions", STRING, "Delta version of each table that belongs to this run, as JSON."),
         Column("message", STRING, "Why it failed."),

@@ -24,7 +24,7 @@ from schemas.model import (
     required,
 )
 from schemas.rounds import COMMIT_LATENCY, FETCH_ROUNDS
-from schemas.runs import COVERAGE, EXPECTATION_RESULTS, REJECTED_LINES, RUNS
+from schemas.runs import COVERAGE, EXPECTATION_RESULTS, REJECTED_LINES, RUNS, SET_ASIDE
 
 LEO_TIMELINE = Table(
     "leo_timeline",
@@ -535,5 +535,14 @@ REPLAY_TABLES: tuple[Table, ...] = (
 )
 TABLES: dict[str, Table] = {
     table.name: table
-    for table in (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, COVERAGE, REJECTED_LINES, EXPECTATION_RESULTS, RUNS)
+    for table in (
+        FACTS,
+        REPLICATION_EVENTS,
+        *REPLAY_TABLES,
+        COVERAGE,
+        REJECTED_LINES,
+        SET_ASIDE,
+        EXPECTATION_RESULTS,
+        RUNS,
+    )
 }

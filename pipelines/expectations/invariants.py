@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipelines.expectations.rules import Rule
+from pipelines.expectations.rules import Rule, Severity
 
 # A row and what came at or before it: `turn` orders what stands at the same seq.
 _SO_FAR: Final = "ORDER BY seq, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
@@ -288,6 +288,24 @@ ENGINE_CONFORMS = Rule(
     GROUP BY check HAVING sum(matched) * 100 < sum(compared) * {CONFORMANCE_MIN_PERCENT}""",
 )
 
+
+def _sets_aside(name: str, severity: Severity, meaning: str) -> Rule:
+    return Rule(
+        name,
+        "set_aside",
+        meaning,
+        severity=severity,
+        breaches=f"""
+    SELECT table, reason, count(*) AS rows, min(row) AS row FROM {{set_aside}}
+    WHERE severity = '{severity}' GROUP BY table, reason""",
+    )
+
+
+ROWS_ARE_WHOLE = _sets_aside(
+    "rows_are_whole", "error", "No row was set aside for a null, or a word that is not known, where none may be."
+)
+ROWS_HOLD_CHECKS = _sets_aside("rows_hold_checks", "warning", "No row was set aside for breaking a check of its table.")
+
 INVARIANTS: tuple[Rule, ...] = (
     HW_WITHIN_LEO,
     LEADER_HW_NEVER_BACK,
@@ -309,4 +327,6 @@ INVARIANTS: tuple[Rule, ...] = (
     ROWS_JOIN_EVENTS,
     PARTITIONS_HAVE_ISR,
     ENGINE_CONFORMS,
+    ROWS_ARE_WHOLE,
+    ROWS_HOLD_CHECKS,
 )

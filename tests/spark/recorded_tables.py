@@ -308,12 +308,19 @@ def valid_rows(partition: int = 0) -> Rows:
                 "text": '{"requ',
             },
         ],
+        "set_aside": [],
     }
 
 
 def together(sets: list[Rows]) -> Rows:
     """Several sets as one recording."""
     return {name: [row for rows in sets for row in rows[name]] for name in valid_rows()}
+
+
+def set_aside(severity: str) -> dict[str, Any]:
+    """A row that broke a check of its table."""
+    named = {"table": "hw_timeline", "reason": "hw_not_negative: hw >= 0", "key": f'["{severity}"]', "row": '{"hw":-1}'}
+    return {"recording_id": RECORDING, "run_id": "run", "severity": severity, **named}
 
 
 def _events(place: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions as F
 
 from pipelines.delta_io import Warehouse
 from schemas.errors import InputError, TableContractError
@@ -64,20 +66,55 @@ def test_replace_replaces_one_recording_and_sorts(spark: SparkSession, warehouse
 
 
 @pytest.mark.parametrize(
-    ("writer", "changed", "words"),
+    ("changed", "severity", "reason"),
     [
-        ("a", {"leo_after": None}, "NOT NULL constraint violated for column: leo_after"),
-        ("a", {"cause": "whim"}, "CHECK constraint cause_known"),
-        ("b", {}, "recording_id = 'a'"),
+        ({"leo_after": None}, "error", "leo_after IS NOT NULL"),
+        ({"cause": "whim"}, "error", "cause_known: cause IN ("),
     ],
 )
-def test_rows_that_break_the_contract_are_one_plain_error(
-    spark: SparkSession, warehouse: Warehouse, writer: str, changed: dict[str, object], words: str
+def test_a_row_that_breaks_a_check_is_set_aside_and_the_others_are_written(
+    spark: SparkSession, warehouse: Warehouse, changed: dict[str, object], severity: str, reason: str
 ) -> None:
+    warehouse.run_id = "run"
+    warehouse.replace(TABLE, cuts(spark, "a", [1]), "a")
+    warehouse.replace(TABLE, cuts(spark, "b", [9], cause="whim"), "b")
+    mixed = cuts(spark, "a", [4, 3]).union(cuts(spark, "a", [2], **changed))
+    warehouse.replace(TABLE, mixed, "a")
+    assert seqs(warehouse, "a") == [3, 4]
+    (row,) = warehouse.read("set_aside", "a").collect()
+    assert (row.table, row.run_id, row.severity) == (TABLE, "run", severity)
+    assert row.reason.startswith(reason)
+    assert ";" not in row.reason
+    assert json.loads(row.key) == {"topic": "t", "incarnation": 0, "partition": 0, "seq": 2, "broker_id": 1}
+    assert json.loads(row.row)["leo_after"] == changed.get("leo_after", 5)
+    again = Warehouse(spark, warehouse.path)
+    again.replace(TABLE, cuts(spark, "a", [5]), "a")
+    assert again.read("set_aside", "a").count() == 0
+    assert again.read("set_aside", "b").count() == 1
+
+
+def test_a_row_whose_numbers_cannot_be_is_set_aside_as_a_warning(spark: SparkSession, warehouse: Warehouse) -> None:
+    row = {"recording_id": "a", "topic": "t", "incarnation": 0, "partition": 0, "broker_id": 1, "role": "leader"}
+    row |= {"step": "role", "evidence": "observed"}
+    rows = [{**row, "seq": seq, "hw": hw} for seq, hw in ((1, 5), (2, -1))]
+    warehouse.replace("hw_timeline", frame(spark, "hw_timeline", rows), "a")
+    assert [row.hw for row in warehouse.read("hw_timeline", "a").collect()] == [5]
+    (aside,) = warehouse.read("set_aside", "a").collect()
+    assert (aside.severity, aside.reason) == ("warning", "hw_not_negative: hw >= 0")
+
+
+def test_a_fact_that_breaks_a_check_is_set_aside(spark: SparkSession, warehouse: Warehouse) -> None:
+    told = facts(spark, ("1", "a.log", 1), ("2", "a.log", 2))
+    warehouse.append_facts(told.withColumn("kind", F.when(F.col("fact_id") == "1", F.col("kind"))), "r")
+    assert [row.fact_id for row in warehouse.read("facts", "r").collect()] == ["1"]
+    assert warehouse.read("set_aside", "r").count() == 1
+
+
+def test_rows_of_another_recording_are_one_plain_error(spark: SparkSession, warehouse: Warehouse) -> None:
     warehouse.replace(TABLE, cuts(spark, "a", [1]), "a")
     with pytest.raises(TableContractError) as caught:
-        warehouse.replace(TABLE, cuts(spark, writer, [2], **changed), "a")
-    assert words in str(caught.value)
+        warehouse.replace(TABLE, cuts(spark, "b", [2]), "a")
+    assert "recording_id = 'a'" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert seqs(warehouse, "a") == [1]
 

@@ -75,6 +75,8 @@ FAULTS: dict[str, Plant] = {
     "fetch_rounds.at_once_did_not_wait": put("fetch_rounds", 0, completed_by="no_wait"),
     "replication_events.rows_join_events": put("log_truncations", 0, seq=60),
     "replication_events.partitions_have_isr": lambda rows: rows["isr_timeline"].clear(),
+    "set_aside.rows_are_whole": lambda rows: rows["set_aside"].append(recorded.set_aside("error")),
+    "set_aside.rows_hold_checks": lambda rows: rows["set_aside"].append(recorded.set_aside("warning")),
     "conformance.engine_conforms": put("conformance", 0, matched=190),
 }
 
