@@ -118,7 +118,7 @@ fetch_jars() {
 
 use_environment() {
   export PYSPARK_PYTHON=$venv/bin/python PYSPARK_DRIVER_PYTHON=$venv/bin/python
-  export GX_ANALYTICS_ENABLED=false PYTHONHASHSEED=0
+  export GX_ANALYTICS_ENABLED=false PYTHONHASHSEED=0 TZ=UTC
   # -I: with another Spark on the PYTHONPATH, as below a Spark driver, its home would be found.
   SPARK_HOME=$("$venv/bin/python" -I -c 'import importlib.util as u; print(u.find_spec("pyspark").submodule_search_locations[0])')
   export SPARK_HOME

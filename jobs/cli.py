@@ -36,6 +36,7 @@ SETTINGS_FILE: Final = Path(__file__).parent.parent / "conf" / "tidemark.toml"
 _SETTINGS: Final = {
     "shuffle_partitions": int,
 }
+_MOST_BROKER: Final = 2**31 - 1
 _EXIT_CODES: Final = (
     "exit codes: 0 done; 1 failed; 2 bad usage or input; 3 an expectation failed (tables and report are there);\n"
     "4 losses found, or nothing can be told, and --fail-on-loss given. Everything after -- goes to spark-submit."
@@ -196,13 +197,16 @@ def guarded(main: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except Exception as error:  # noqa: BLE001 - the outermost frame
-        return tell(error)
+        return tell(error, as_json="--json" in sys.argv[1:])
 
 
-def tell(error: Exception) -> int:
+def tell(error: Exception, *, as_json: bool = False) -> int:
     """Say what went wrong in one line, and give the exit code for it."""
     code, message = explained(error)
-    print(f"tidemark: {message}", file=sys.stderr)
+    if as_json:  # alone: spark-submit hands out both streams as one
+        print(json.dumps({"recordings": [], "error": message, "exit_code": code}, indent=2))
+    else:
+        print(f"tidemark: {message}", file=sys.stderr)
     return code
 
 
@@ -350,21 +354,38 @@ def _dry_run(args: argparse.Namespace, wanted: Sequence[Callable[[], Recording]]
         "validate": ("expectation_results",),
         "report": (),
     }
-    for find in wanted:
-        found = find()
-        size = sum(source.size for source in found.sources)
-        print(f"{found.recording_id}: would read {len(found.sources)} files, {size:,} bytes")
-        for source in found.sources:
+    written = [name for stage in stages for name in tables[stage]] + ["runs"]
+    found = [find() for find in wanted]
+    if args.json:
+        plan = [
+            {
+                "recording_id": one.recording_id,
+                "bytes": sum(source.size for source in one.sources),
+                "files": _files(one),
+            }
+            for one in found
+        ]
+        told = {"would_run": list(stages), "warehouse": args.warehouse, "would_write": written, "recordings": plan}
+        print(json.dumps(told, indent=2))
+        return DONE
+    for one in found:
+        size = sum(source.size for source in one.sources)
+        print(f"{one.recording_id}: would read {len(one.sources)} files, {size:,} bytes")
+        for source in one.sources:
             whose = "" if source.broker_id is None else f"broker {source.broker_id}"
             print(f"  {source.size:>14,}  {whose:<12} {source.name}")
-    written = [name for stage in stages for name in tables[stage]] + ["runs"]
     print(f"would run {', '.join(stages)}, and write to {args.warehouse}: {', '.join(written)}")
     return DONE
 
 
+def _files(recording: Recording) -> list[dict[str, Any]]:
+    """A recording's files for machines."""
+    return [{"path": one.name, "broker_id": one.broker_id, "bytes": one.size} for one in recording.sources]
+
+
 def _of_broker(text: str) -> tuple[int, str]:
     broker, equals, path = text.partition("=")
-    if not (equals and broker.isdecimal() and path):
+    if not (equals and broker.isdecimal() and int(broker) <= _MOST_BROKER and path):
         message = f"'{text}' should be BROKER=PATH, as 1=/var/log/kafka"
         raise argparse.ArgumentTypeError(message)
     return int(broker), path
@@ -383,10 +404,13 @@ def _zone(text: str) -> tuple[int | None, str]:
     broker, equals, zone = text.rpartition("=")
     try:
         ZoneInfo(zone)
-        return (int(broker) if equals else None), zone
+        number = int(broker) if equals else None
     except (ValueError, KeyError, OSError):
+        number = -1
+    if number is not None and not 0 <= number <= _MOST_BROKER:
         message = f"'{text}' should be ZONE or BROKER=ZONE with a zone as Europe/Berlin or UTC"
-        raise argparse.ArgumentTypeError(message) from None
+        raise argparse.ArgumentTypeError(message)
+    return number, zone
 
 
 def _pattern(text: str) -> str:

@@ -39,7 +39,11 @@ def main() -> int:
             recording = find()
             findings.append({"recording_id": recording.recording_id, **inspect(spark, recording)})
         except Exception as error:  # noqa: BLE001 - one recording's failure must not stop the others
-            codes.append(cli.tell(error))
+            code, message = cli.explained(error)
+            codes.append(code)
+            findings.append({"error": message, "exit_code": code})
+            if not args.json:
+                print(f"tidemark: {message}", file=sys.stderr)
             continue
         if not args.json:
             print("\n".join(outline(findings[-1])))

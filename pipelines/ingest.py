@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from pipelines.attribution import by_their_writers, refuse_two_clusters
 from pipelines.clocks import together, turns_of
 from pipelines.coverage import COVERAGE_COLUMNS, coverage_of, not_covered
-from pipelines.inputs import inputs_of, notes_of, told, widened
+from pipelines.inputs import inputs_of, notes_of, refuse_unreadable, told, widened
 from pipelines.inspection import findings
 from pipelines.packed import STREAM, packed, rows_of
 from pipelines.parse.files import Range, parse_file, survey_file
@@ -76,6 +76,7 @@ def parse(spark: SparkSession, recording: Recording, staging_dir: str) -> Parsed
     path, outputs = f"{staging_dir.rstrip('/')}/parsed", len((FACT, REJECTED, COUNTS))
     staged = stage(_stream(spark, recording, FACT_SCHEMA), path, outputs)
     counts = _counts(staged)
+    refuse_unreadable(counts, recording.root)
     written = by_their_writers(recording, counts, partial(_surveyed, spark, recording))
     if written is not recording:
         staged = stage(_stream(spark, written, FACT_SCHEMA), f"{path}-by-writers", outputs)
@@ -99,6 +100,7 @@ def inspect(spark: SparkSession, recording: Recording) -> dict[str, Any]:
     stream = _stream(spark, recording, COVERAGE_SCHEMA).persist()
     try:
         counts = _counts(stream)
+        refuse_unreadable(counts, recording.root)
         written = by_their_writers(recording, counts, partial(_surveyed, spark, recording))
         if written is not recording:
             stream.unpersist()
@@ -119,7 +121,7 @@ def plan(spark: SparkSession, recording: Recording) -> list[Work]:
     """What there is to read, the biggest first: packed files whole, large plain ones in ranges."""
     works, large = [], []
     for source in recording.sources:
-        if source.size > RANGE_BYTES + RANGE_BYTES // 2 and may_split(recording, source):
+        if source.size > RANGE_BYTES + RANGE_BYTES // 2 and _splits(recording, source):
             large.append(source)
         else:
             packed = source.name.endswith((".gz", ".zst"))
@@ -127,6 +129,13 @@ def plan(spark: SparkSession, recording: Recording) -> list[Work]:
             works.append(Work(source, None, weight))
     works += _ranges(spark, large)
     return sorted(works, key=lambda work: (-work.weight, work.source.name, work.part or (0, 0, 0)))
+
+
+def _splits(recording: Recording, source: Source) -> bool:
+    try:
+        return may_split(recording, source)
+    except OSError:  # said of the file when it is its turn
+        return False
 
 
 def _ranges(spark: SparkSession, sources: list[Source]) -> list[Work]:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from pipelines.clocks import clocks_off, together
 from pipelines.parse.rows import GAP
+from schemas.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -99,6 +100,15 @@ def _by_note(listed: Iterable[Sequence[Any]]) -> Notes:
 
 def _number(broker: int | None) -> int:
     return -1 if broker is None else broker
+
+
+def refuse_unreadable(inputs: Iterable[dict[str, Any]], root: str) -> None:
+    """InputError if not one byte of any file could be read, though there are some that were tried in vain."""
+    found = list(inputs)
+    closed = [entry for entry in found if not entry["bytes"] and entry["rejected"]]
+    if closed and not any(entry["bytes"] for entry in found):
+        message = f"none of its files can be read, the first is {closed[0]['path']}: may you read them?"
+        raise InputError(message, source=root or None)
 
 
 def _nested(counts: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:

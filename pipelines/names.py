@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from schemas.errors import InputError
 
@@ -26,7 +26,9 @@ def recording_name(name: str) -> str:
 
 
 def folder_name(path: str) -> str:
-    """What the folder at a local path is called, also where the path ends in '..'."""
+    """What the folder at a path or URI is called, also where a path ends in '..'."""
+    if "://" in path:
+        return unquote(path.partition("?")[0].rstrip("/").rpartition("/")[2])
     found = Path(path)
     return (found.resolve() if ".." in found.parts else found.absolute()).name
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from pyarrow import fs
 
+from pipelines.listing import file_at, files_below, is_folder, opened
 from pipelines.names import folder_name, recording_name
 from pipelines.parse.clock import zone
 from pipelines.parse.layout import LAYOUT_NAMES
@@ -27,6 +27,7 @@ LAYOUT_HELP = """a recording is a folder with at least one log or dump:
   segments/node-<broker id>/<topic>-<partition>/*      kafka-dump-log of segments, checkpoints (optional)
   MANIFEST.json                                        Kafka version, time zones, settings (optional)"""
 _NODE = re.compile(r"(?:^|/)node-(\d+)(?:/|$)")
+_MOST_DIGITS, _MOST_BROKER = 12, 2**31 - 1
 _HIDDEN = re.compile(r"(?:^|/)[._][^/]*$")
 
 
@@ -74,14 +75,6 @@ class Recording:
     manifest: Manifest
 
 
-def filesystem(path: str) -> tuple[fs.FileSystem, str]:
-    """The file system that a path or URI lies on, and the path there."""
-    if "://" in path:
-        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path)
-        return found
-    return fs.LocalFileSystem(), str(Path(path).absolute())
-
-
 def discover(
     root: str | Path,
     *,
@@ -91,25 +84,20 @@ def discover(
     log_layout: str | None = None,
 ) -> Recording:
     """Find the files of a recording's folder. What the caller says wins over the manifest."""
-    system, base = filesystem(str(root))
-    if system.get_file_info(base).type != fs.FileType.Directory:
+    if is_folder(str(root)) is not True:
         message = f"no such folder; {LAYOUT_HELP}"
         raise InputError(message, source=str(root))
-    files = system.get_file_info(fs.FileSelector(base, recursive=True))
-    uri = str(root).removesuffix(base) if "://" in str(root) else ""
     manifest = Manifest()
     sources = []
-    for info in files:
-        if info.type != fs.FileType.File:
-            continue
-        name = info.path[len(base) :].lstrip("/")
+    for found in files_below(str(root)):
+        name = found.name
         if name == MANIFEST_NAME:
-            with system.open_input_stream(info.path) as stream:
-                manifest = _read_manifest(stream.read(), uri + info.path)
+            with opened(found.path) as stream:
+                manifest = _read_manifest(stream.read(), found.path)
         elif not _HIDDEN.search(name) and (name.startswith(("logs/", "segments/")) or "/" not in name):
-            sources.append(Source(uri + info.path, name, _broker_of(name), info.size))
+            sources.append(Source(found.path, name, _broker_of(name), found.size))
     return _recording(
-        recording_id or (Path(base).name if "://" in str(root) else folder_name(str(root))),
+        recording_id or folder_name(str(root)),
         str(root),
         sources,
         _overridden(manifest, time_zones, kafka_version, log_layout),
@@ -145,25 +133,34 @@ def _recording(recording_id: str, root: str, sources: list[Source], manifest: Ma
 
 
 def _expand(path: str, broker_id: int | None) -> list[Source]:
-    system, base = filesystem(path)
-    uri = path.removesuffix(base) if "://" in path else ""
-    info = system.get_file_info(base)
-    if info.type == fs.FileType.NotFound:
+    folder = is_folder(path)
+    if folder is None:
         message = "no such file or folder"
         raise InputError(message, source=path)
-    if info.type == fs.FileType.File:
-        return [Source(uri + base, uri + base, broker_id, info.size)]
-    inside = system.get_file_info(fs.FileSelector(base, recursive=True))
+    if not folder:
+        found = file_at(path)
+        return [Source(found.path, found.name, broker_id, found.size)]
+    within = path.rstrip("/") if "://" in path else str(Path(path).absolute())
     return [
-        Source(uri + item.path, uri + item.path, broker_id, item.size)
-        for item in inside
-        if item.type == fs.FileType.File and not _HIDDEN.search(item.path)
+        Source(one.path, f"{within}/{one.name}", broker_id, one.size)
+        for one in files_below(path)
+        if not _HIDDEN.search(one.name)
     ]
 
 
 def _broker_of(name: str) -> int | None:
     match = _NODE.search(name)
-    return int(match[1]) if match and name.startswith(("logs/", "segments/")) else None
+    if match is None or not name.startswith(("logs/", "segments/")):
+        return None
+    return broker_number(match[1], name)
+
+
+def broker_number(digits: str, source: str | None = None) -> int:
+    """The broker id of these digits; InputError if no broker can have it: Kafka's are 32-bit integers."""
+    if len(digits) > _MOST_DIGITS or int(digits) > _MOST_BROKER:
+        message = f"{digits[:_MOST_DIGITS]!r} is no broker id: Kafka's end at {_MOST_BROKER}"
+        raise InputError(message, source=source)
+    return int(digits)
 
 
 def _overridden(
@@ -206,7 +203,7 @@ def _read_manifest(content: bytes, source: str) -> Manifest:
     except msgspec.ValidationError as error:
         key = re.search(r"`\$\.(\w+)", str(error))
         raise InputError(str(error), source=source, line=_line_of(content, key[1] if key else None)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         place = re.search(r"byte (\d+)", str(error))
         line = content[: int(place[1])].count(b"\n") + 1 if place else content.count(b"\n") + 1
         message = f"not JSON: {error}"
@@ -218,7 +215,7 @@ def _read_manifest(content: bytes, source: str) -> Manifest:
         if not broker.isdecimal():
             message = f"time_zone: {broker!r} is no broker id"
             raise InputError(message, source=source, line=_line_of(content, "time_zone"))
-        zones[int(broker)] = name
+        zones[broker_number(broker, source)] = name
     for name in zones.values():
         try:
             zone(name)

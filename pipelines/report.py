@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -92,7 +93,9 @@ def build(
 
 
 def _as_json(value: object) -> str:
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    if isinstance(value, datetime):  # PySpark's, in UTC (`session.in_utc`)
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+    return str(value)
 
 
 def _plain(row: Row) -> dict[str, Any]:

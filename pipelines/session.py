@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import SparkSession
@@ -20,7 +26,24 @@ _NEEDED: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
+    "spark.executorEnv.TZ": "UTC",
+    "spark.python.daemon.module": "pipelines.daemon",
 }
+
+
+def in_utc() -> None:
+    """Let this process' local time be UTC: PySpark hands out timestamps in local time, without saying so."""
+    os.environ["TZ"] = "UTC"
+    if hasattr(time, "tzset"):
+        time.tzset()
+
+
+@cache
+def _nowhere() -> str:
+    """A folder for Spark's own tables, of which there are none: it would make one in the working directory."""
+    folder = tempfile.mkdtemp(prefix="tidemark-spark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder).as_uri()
 
 
 def spark_session(app_name: str, configuration: Mapping[str, str] | None = None) -> SparkSession:
@@ -28,11 +51,12 @@ def spark_session(app_name: str, configuration: Mapping[str, str] | None = None)
 
     `configuration` is for settings of Spark that must stand before its JVM starts: tests use it.
     """
+    in_utc()
     # Spark would start its workers with the PATH's python3, which need not have our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
-    for key, value in {**_NEEDED, **(configuration or {})}.items():
+    for key, value in {**_NEEDED, "spark.sql.warehouse.dir": _nowhere(), **(configuration or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from os import SEEK_END
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import zstandard
 
-from pipelines.recording import filesystem
+from pipelines.listing import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,10 +17,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK = 1 << 20
-PIECE = 1 << 16  # of a packed file: logs grow twelvefold, and more
+PIECE = (
+    1 << 9
+)  # of a packed file, which may grow two hundred thousandfold (zstd's runs of one byte); logs do twelvefold
+MOST_GROWTH = 2000  # more than gzip can: what grows more, once it is large, is no log
+LARGE = 1 << 28
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-LONGEST_LINE = 64 << 20  # no line of a log is so long: what is, is cut
+LONGEST_LINE = 32 << 20  # no line of a log is so long: what is, is cut
 
 
 @dataclass(slots=True)
@@ -31,43 +36,53 @@ class Outcome:
     bytes: int = 0
 
 
-def _chunks(stream: pa.NativeFile) -> Iterator[bytes]:
+def _chunks(stream: BinaryIO | pa.NativeFile) -> Iterator[bytes]:
     while chunk := stream.read(CHUNK):
         yield bytes(chunk)
 
 
 def _inflated(chunks: Iterator[bytes], kind: str, make: Callable[[], Any], outcome: Outcome) -> Iterator[bytes]:
-    """Decompress all members or frames; stop at the first byte that cannot be read."""
+    """Decompress all members or frames, a chunk at a time; stop at the first byte that cannot be read."""
     inflate, begun = make(), False
-    pieces = (chunk[start : start + PIECE] for chunk in chunks for start in range(0, len(chunk), PIECE))
-    for piece in pieces:
+    taken = given = 0
+    waiting: list[bytes] = []
+    size = 0
+    for piece in (chunk[start : start + PIECE] for chunk in chunks for start in range(0, len(chunk), PIECE)):
         rest = piece
+        taken += len(piece)
         while rest:
             try:
                 out = inflate.decompress(rest)
             except (zlib.error, zstandard.ZstdError) as error:
                 outcome.broken = f"the {kind} stream is damaged from here on: {error}"
+                yield from waiting
                 return
             begun = True
             if out:
-                yield out
+                waiting.append(out)
+                size += len(out)
             if not inflate.eof:
                 break
             rest = inflate.unused_data.lstrip(b"\0")
             inflate, begun = make(), False
+        if size >= CHUNK:
+            yield b"".join(waiting)
+            given, size, waiting = given + size, 0, []
+        if given > LARGE and given > MOST_GROWTH * taken:
+            outcome.broken = f"the {kind} stream grows more than {MOST_GROWTH} times, which no log does: not read on"
+            return
+    yield from waiting
     if begun:
         outcome.broken = f"the {kind} stream is cut off here"
 
 
 def read_chunks(path: str, outcome: Outcome, start: int = 0, end: int | None = None) -> Iterator[bytes]:
     """The file's bytes, decompressed; `start` and `end` choose a range of a plain file."""
-    system, place = filesystem(path)
-    if start or end is not None:
-        with system.open_input_file(place) as file:
-            file.seek(start)
-            yield from _chunks(file)
-        return
-    with system.open_input_stream(place, compression=None) as stream:
+    with opened(path) as stream:
+        if start or end is not None:
+            stream.seek(start)
+            yield from _chunks(stream)
+            return
         chunks = _chunks(stream)
         first = next(chunks, b"")
         outcome.bytes = len(first)
@@ -136,15 +151,13 @@ def _split(block: bytes) -> list[str]:
 
 def is_packed(path: str) -> bool:
     """Whether the file is compressed, by its first bytes."""
-    system, place = filesystem(path)
-    with system.open_input_stream(place, compression=None) as stream:
+    with opened(path) as stream:
         return bytes(stream.read(4)).startswith((GZIP_MAGIC, ZSTD_MAGIC))
 
 
 def newlines(path: str, start: int, end: int) -> int:
     """How many lines end within a byte range of a plain file."""
-    system, place = filesystem(path)
-    with system.open_input_file(place) as file:
+    with opened(path) as file:
         file.seek(start)
         left, found = end - start, 0
         while left > 0 and (chunk := bytes(file.read(min(CHUNK, left)))):
@@ -155,7 +168,6 @@ def newlines(path: str, start: int, end: int) -> int:
 
 def tail(path: str, length: int = 1 << 16) -> list[str]:
     """The last lines of a plain file, the first of them perhaps cut."""
-    system, place = filesystem(path)
-    with system.open_input_file(place) as file:
-        file.seek(max(file.size() - length, 0))
+    with opened(path) as file:
+        file.seek(max(file.seek(0, SEEK_END) - length, 0))
         return _split(bytes(file.read()) + b"\n")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from schemas.facts import FACTS
 
@@ -30,6 +31,11 @@ REJECTED_SCHEMA: pa.Schema = pa.schema(
     ]
 )
 _DOES_NOT_FIT = (pa.ArrowException, OverflowError, ValueError, TypeError)
+# What Python and Spark both take for a time, with days to spare for what is reckoned from it.
+EARLIEST = -62_135_000_000_000_000  # in the year 1
+LATEST = 253_402_000_000_000_000  # in the year 9999
+_NO_TIME = "a time outside of the years 1 to 9999"
+_TOGETHER = 1000  # lines of a file without times that are looked through for the same one twice
 _LINE = 3  # of a line: number, ts and level, then what its rows share
 _ROW = 2  # of a row: place of its line, fact_id, then its own values
 _MOST_DISCRIMINATORS = 100_000
@@ -68,11 +74,13 @@ class FileCounts:
 
     def widen(self, ts: int) -> None:
         """Widen the time range."""
+        ts = min(max(ts, EARLIEST), LATEST)
         self.first_ts = ts if self.first_ts is None else min(ts, self.first_ts)
         self.last_ts = ts if self.last_ts is None else max(ts, self.last_ts)
 
     def saw(self, ts: int) -> None:
         """Widen the time range, and note a silence of more than five seconds."""
+        ts = min(max(ts, EARLIEST), LATEST)
         last = self.last_ts
         if last is None or self.first_ts is None:
             self.first_ts = self.last_ts = ts
@@ -159,8 +167,9 @@ class FactSink:
         self, shape: Shape, fact_id: bytes, line: int, ts: int | None, values: Sequence[Any], level: str = ""
     ) -> None:
         """Add one fact of a shape whose rows share nothing; `values` stand in the order of its columns."""
-        if ts != self._moment:
-            self._moment = ts
+        moment = ts if ts is not None else -(line // _TOGETHER)
+        if moment != self._moment:
+            self._moment = moment
             self._seen.clear()
         elif fact_id in self._seen:
             self.counts.repeated += 1
@@ -194,8 +203,9 @@ class FactSink:
 
     @property
     def waiting(self) -> int:
-        """How many facts nobody took yet."""
-        return sum(len(gathered.rows) // (_ROW + len(shape.columns)) for shape, gathered in self._gathered.items())
+        """How many facts and rejected lines nobody took yet."""
+        facts = sum(len(gathered.rows) // (_ROW + len(shape.columns)) for shape, gathered in self._gathered.items())
+        return facts + len(self._rejected)
 
     def reject(self, line: int, reason: str, text: str | None) -> None:
         """Say that a line tells nothing for certain, and why."""
@@ -242,6 +252,9 @@ class FactSink:
             said["ts_error_us"] = list(map(self.ts_errors.get, lines[::of_line]))
         own = {name: rows[k::of_row] for k, name in enumerate(shape.columns, _ROW)}
         columns = {name: pa.array(values, _TYPES[name]).take(places) for name, values in said.items()}
+        times = pc.min_max(columns["ts"].cast(pa.int64()))
+        if times["min"].is_valid and not EARLIEST <= times["min"].as_py() <= times["max"].as_py() <= LATEST:
+            raise OverflowError(_NO_TIME)
         columns |= {name: pa.array(values, _TYPES[name]) for name, values in own.items()}
         columns["fact_id"] = _printed(rows[1::of_row])
         for name, value in {**self._same, "kind": shape.kind, **dict(shape.constants)}.items():

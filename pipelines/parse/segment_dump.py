@@ -15,7 +15,7 @@ _BATCH = re.compile(
     rf"producerId: (?P<producer_id>-?{_NUMBER}) producerEpoch: (?P<producer_epoch>-?{_NUMBER}) "
     rf"partitionLeaderEpoch: (?P<leader_epoch>-?{_NUMBER}) isTransactional: (?P<is_transactional>true|false) "
     rf"(?:isControl: (?P<is_control>true|false) )?(?:deleteHorizonMs: \S{{1,40}} )?position: {_NUMBER} "
-    rf"CreateTime: (?P<created>-?{_NUMBER}) size: (?P<bytes>{_NUMBER}) magic: {_NUMBER} "
+    rf"(?:CreateTime|LogAppendTime|NoTimestampType): -?{_NUMBER} size: (?P<bytes>{_NUMBER}) magic: {_NUMBER} "
     rf"compresscodec: \S{{1,40}} crc: (?P<crc>{_NUMBER}) isvalid: (?P<valid>true|false)\s*"
 )
 _MESSAGE = re.compile(r"(?:offset|baseOffset): ")
@@ -68,7 +68,7 @@ class SegmentDump:
         if match["valid"] == "false":
             self._sink.reject(line, "the batch is not valid on disk", text)
             return
-        sequence, created = match["base_sequence"], int(match["created"])
+        sequence = match["base_sequence"]
         values = (
             *self._place,
             int(match["base_offset"]),
@@ -83,9 +83,9 @@ class SegmentDump:
             int(match["bytes"]),
             int(match["crc"]),
         )
-        ts = created * 1000 if created >= 0 else None
         told = identity(f"segment|{self._sink.broker_id}|{self._place}|{match[0].strip()}")
-        self._sink.add(BATCH, row_id(told), line, ts, values)
+        # A batch's time is its producer's, who may write what it likes: it is no time of the broker's.
+        self._sink.add(BATCH, row_id(told), line, None, values)
 
     def _without_batch(self, text: str, line: int) -> None:
         if text.startswith(DUMPING):

@@ -145,6 +145,15 @@ def test_a_dry_run_reads_and_writes_nothing(tmp_path: Path, capsys: pytest.Captu
     assert not (tmp_path / "w").exists()
 
 
+def test_a_dry_run_tells_machines_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = parsed("--recording", str(log(tmp_path / "a")), "--dry-run", "--json")
+    assert cli.run_stages(args, "run", ("ingest", "report")) == cli.DONE
+    told = json.loads(capsys.readouterr().out)
+    (recording,) = told["recordings"]
+    assert (recording["recording_id"], recording["files"][0]["broker_id"]) == ("a", 1)
+    assert {"facts", "runs"} <= set(told["would_write"])
+
+
 def test_the_shipped_settings_are_settings() -> None:
     assert json.dumps(cli.settings(parsed()))
 

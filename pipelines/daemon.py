@@ -1,0 +1,50 @@
+"""Spark's daemon of Python workers, but that a worker whose reader has gone ends without a word.
+
+Spark closes a worker's socket when it needs no more of its rows: the other side of a join proved empty, a limit is
+reached, a task is done elsewhere. The worker then has a `BrokenPipeError`, which Spark's own daemon prints with its
+trace, though nothing is wrong. Spark starts this module (`spark.python.daemon.module`) instead of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from pyspark import daemon
+
+GONE = (BrokenPipeError, ConnectionResetError)
+
+
+def quiet(worker: Any) -> Any:  # noqa: ANN401 - Spark's own function, which has no types
+    """Spark's worker, for which a reader that has gone is an end like any other."""
+
+    def run(*args: object) -> object:
+        try:
+            return worker(*args)
+        except GONE:
+            return 1
+
+    return run
+
+
+def without_gone(hook: Any) -> Any:  # noqa: ANN401 - as above
+    """Python's hook for errors nobody can catch, such as of files that are closed with something left to write."""
+
+    def told(unraisable: Any) -> None:  # noqa: ANN401 - as above
+        if not isinstance(unraisable.exc_value, GONE):
+            hook(unraisable)
+
+    return told
+
+
+def main() -> None:
+    """Start the daemon."""
+    os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "true"  # raise what else would be printed
+    sys.unraisablehook = without_gone(sys.unraisablehook)
+    daemon.worker = quiet(daemon.worker)
+    daemon.manager()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main()
