@@ -187,14 +187,18 @@ class Warehouse:
 
         self._write_sound("facts", self._columns("facts", frame), recording_id, write)
 
-    def replace(self, table_name: str, frame: DataFrame, recording_id: str, *, arranged: bool = False) -> None:
+    def replace(
+        self, table_name: str, frame: DataFrame, recording_id: str, *, arranged: bool = False, within: str | None = None
+    ) -> None:
         """Put these rows in the place of the recording's rows; TableContractError if they are another recording's.
 
-        `arranged`: they come in as few tasks as there shall be files, and in each in order.
+        `arranged`: they come in as few tasks as there shall be files, and in each in order. `within`: a condition; only
+        rows that meet it are replaced, and by such.
         """
         self.ensure(table_name)
-        rows = self._columns(table_name, frame) if arranged else self._arranged(table_name, frame)
-        only = f"recording_id = {sql_string(recording_id)}"
+        some = frame if within is None else frame.where(within)
+        rows = self._columns(table_name, some) if arranged else self._arranged(table_name, some)
+        only = f"recording_id = {sql_string(recording_id)}" + (f" AND ({within})" if within else "")
 
         def write(rows: DataFrame) -> None:
             writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", only)
@@ -258,14 +262,19 @@ class Warehouse:
         self._commit("set_aside", lambda: writer.save(self.table_path("set_aside")))
         self._with_aside(recording_id).add(table_name)
 
-    def replace_all(self, frames: Mapping[str, DataFrame], recording_id: str) -> None:
+    def replace_all(
+        self, frames: Mapping[str, DataFrame], recording_id: str, within: Mapping[str, str | None] | None = None
+    ) -> None:
         """Replace the recording's rows of several tables; the first error is raised once all others are through.
 
-        Side by side: of a small write most is planning, in which Spark leaves its cores idle.
+        Side by side: of a small write most is planning, in which Spark leaves its cores idle. `within`: as for one.
         """
         self._with_aside(recording_id)
         with ThreadPoolExecutor(WRITES_AT_ONCE) as pool:
-            written = [pool.submit(self.replace, name, frame, recording_id) for name, frame in frames.items()]
+            written = [
+                pool.submit(self.replace, name, frame, recording_id, within=(within or {}).get(name))
+                for name, frame in frames.items()
+            ]
         for one in written:
             one.result()
 

@@ -14,9 +14,10 @@ from pipelines import attribution, report_text
 from pipelines.coverage import HOLES, SOURCE_TESTS, not_covered, source_of_fact
 from pipelines.delta_io import sql_string
 from pipelines.inspection import in_turn
+from pipelines.narrowing import Narrowing, of_last_replay
 from pipelines.verdict import Seen, acknowledged, too_new, verdict
 from replay.coverage import REQUEST_LOG
-from schemas.tables import REPLAY_TABLES
+from schemas.tables import DATA_LOSS_INCIDENTS, REPLAY_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,20 +64,23 @@ def build(
     run_id: str | None = None,
     inputs: Sequence[dict[str, Any]] = (),
     kafka_version: str | None = None,
+    looked_at: Narrowing | None = None,
 ) -> Report:
     """Gather the findings; `run_id` names the run whose expectations and rejected lines count, else the last one's.
 
     `inputs`: the files that this run read; none: those that the last run with files did. `kafka_version`: as the
-    manifest or the user says, for brokers whose start nothing tells of.
+    manifest or the user says, for brokers whose start nothing tells of. `looked_at`: what this run has replayed; None:
+    nothing, it tells of the tables as they stand.
     """
-    incidents = _incidents(warehouse, recording_id)
+    narrowed = of_last_replay(warehouse, recording_id) if looked_at is None else looked_at
+    incidents = _incidents(warehouse, recording_id, narrowed)
     coverage = _coverage(warehouse, recording_id)
     tables = _table_rows(warehouse, recording_id)
     holes = _holes(warehouse, recording_id)
     seen = _seen(warehouse, recording_id, coverage, kafka_version, complete=not holes)
     findings = {
         "recording_id": recording_id,
-        **verdict(incidents, seen),
+        **_narrowed(verdict(incidents, seen), narrowed),
         "too_new": too_new(seen.versions),
         "attribution": attribution.sentences(inputs or _inputs(warehouse, recording_id)),
         "incidents": incidents,
@@ -102,9 +106,18 @@ def _plain(row: Row) -> dict[str, Any]:
     return dict(row.asDict(recursive=True))
 
 
-def _incidents(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
+def _narrowed(verdict: dict[str, Any], narrowed: Narrowing) -> dict[str, Any]:
+    """The verdict, and first of all that it is one on a part, if it is."""
+    if not narrowed:
+        return {**verdict, "looked_at": None}
+    return {**verdict, "headline": f"Of {narrowed.words} only: {verdict['headline']}", "looked_at": narrowed.words}
+
+
+def _incidents(warehouse: Warehouse, recording_id: str, narrowed: Narrowing) -> list[dict[str, Any]]:
     """Worst first: by severity, then by how many acknowledged records are gone."""
-    rows = [_plain(row) for row in warehouse.read("data_loss_incidents", recording_id).collect()]
+    found = warehouse.read("data_loss_incidents", recording_id)
+    within = narrowed.condition(DATA_LOSS_INCIDENTS)
+    rows = [_plain(row) for row in (found if within is None else found.where(within)).collect()]
 
     def badness(row: dict[str, Any]) -> tuple[Any, ...]:
         sure, possible = acknowledged(row)
@@ -116,7 +129,7 @@ def _incidents(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
 
 def verdict_of(warehouse: Warehouse, recording_id: str, kafka_version: str | None = None) -> dict[str, Any]:
     """The report's one sentence and what it is made of, alone."""
-    incidents, coverage = _incidents(warehouse, recording_id), _coverage(warehouse, recording_id)
+    incidents, coverage = _incidents(warehouse, recording_id, Narrowing()), _coverage(warehouse, recording_id)
     complete = not _holes(warehouse, recording_id)
     return verdict(incidents, _seen(warehouse, recording_id, coverage, kafka_version, complete=complete))
 

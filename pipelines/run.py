@@ -23,6 +23,7 @@ from pipelines import ingest, order, replay, report, validate
 from pipelines.coverage import coverage_of
 from pipelines.delta_io import Warehouse
 from pipelines.names import recording_name
+from pipelines.narrowing import Narrowing
 from pipelines.packed import table_rows
 from pipelines.session import VERSION
 from pipelines.spark_schemas import spark_schema
@@ -33,12 +34,9 @@ from schemas.tables import REPLAY_TABLES, TABLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from pipelines.recording import Recording
-    from schemas.model import Table
-
-_TIME_COLUMNS: Final = ("ts", "lost_ts", "start_ts")  # the first of them that a table has says when a row happened
 
 
 @dataclass(slots=True)
@@ -57,6 +55,7 @@ class Run:
     validation: validate.Validation | None = None
     report: report.Report | None = None
     report_path: str | None = None
+    narrowed: Narrowing | None = None  # what was replayed; None: nothing in this run
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -166,31 +165,18 @@ def _replay(run: Run) -> None:
     """Events to timelines, truncations, incidents and conformance, in one pass over the partitions."""
     with run.step("replay"):
         events = run.warehouse.read("replication_events", run.recording_id)
-        topics = run.settings.get("topics")
-        if topics:
-            events = events.where(F.col("topic").rlike("|".join(f"^(?:{pattern})$" for pattern in topics)))
+        looked_at = run.narrowed = Narrowing.of(run.settings)
+        if looked_at.of_topics:
+            events = events.where(looked_at.of_topics)
         tagged = replay.replay(run.spark, events, run.settings)
         folder = f"{run.warehouse.staging_dir(run.run_id)}/replay"
         staged = stage(tagged, folder, len(REPLAY_TABLES))
     with run.step("write"):
         rows = {table.name: table_rows(staged, table.name) for table in REPLAY_TABLES}
-        wanted = {name: frame.where(_in_time(TABLES[name], run.settings)) for name, frame in rows.items()}
-        run.warehouse.replace_all(wanted, run.recording_id)
-
-
-def _in_time(table: Table, settings: Mapping[str, Any]) -> Column:
-    """Whether a row lies in the time asked for; rows without a time do. The replay itself starts at the beginning."""
-    names = {column.name for column in table.columns}
-    happened = next((name for name in _TIME_COLUMNS if name in names), None)
-    wanted = F.lit(True)  # noqa: FBT003 - a literal of SQL
-    if happened is None:
-        return wanted
-    if settings.get("from"):
-        over = F.col("end_ts") if "end_ts" in names else F.col(happened)
-        wanted &= over.isNull() | (over >= F.lit(settings["from"]).cast("timestamp"))
-    if settings.get("to"):
-        wanted &= F.col(happened).isNull() | (F.col(happened) <= F.lit(settings["to"]).cast("timestamp"))
-    return wanted
+        # The replay itself starts at the beginning, whatever time was asked for.
+        run.warehouse.replace_all(
+            rows, run.recording_id, {table.name: looked_at.condition(table) for table in REPLAY_TABLES}
+        )
 
 
 def _validate(run: Run) -> None:
@@ -204,8 +190,8 @@ def _validate(run: Run) -> None:
 def _report(run: Run) -> None:
     """The findings, as an object for the terminal and as a Markdown file next to the tables."""
     with run.step("report"):
-        version_said = run.settings.get("kafka_version")
-        run.report = report.build(run.warehouse, run.recording_id, run.run_id, run.inputs, version_said)
+        said = run.settings.get("kafka_version")
+        run.report = report.build(run.warehouse, run.recording_id, run.run_id, run.inputs, said, run.narrowed)
         run.report_path = run.warehouse.write(f"reports/{run.recording_id}.md", run.report.markdown().encode())
 
 

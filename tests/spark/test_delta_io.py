@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from pipelines.delta_io import Warehouse
+from pipelines.narrowing import Narrowing
 from schemas.errors import InputError, TableContractError
 from schemas.tables import LOG_TRUNCATIONS, TABLES
 
@@ -108,6 +110,18 @@ def test_a_fact_that_breaks_a_check_is_set_aside(spark: SparkSession, warehouse:
     warehouse.append_facts(told.withColumn("kind", F.when(F.col("fact_id") == "1", F.col("kind"))), "r")
     assert [row.fact_id for row in warehouse.read("facts", "r").collect()] == ["1"]
     assert warehouse.read("set_aside", "r").count() == 1
+
+
+def test_a_narrowed_write_leaves_what_lies_outside_of_it(spark: SparkSession, warehouse: Warehouse) -> None:
+    for topic, seq in (("t", 1), ("it's", 2)):
+        within = Narrowing((topic,)).condition(LOG_TRUNCATIONS)
+        warehouse.replace(TABLE, cuts(spark, "a", [seq], topic=topic).union(cuts(spark, "a", [9])), "a", within=within)
+    assert sorted(seqs(warehouse, "a")) == [1, 2, 9]
+    late = Narrowing(since="2026-01-01T00:00:00+00:00").condition(LOG_TRUNCATIONS)
+    times = [datetime(2025, 12, 31, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)]
+    warehouse.replace(TABLE, cuts(spark, "b", [1], ts=times[0]).union(cuts(spark, "b", [2], ts=times[1])), "b")
+    warehouse.replace(TABLE, cuts(spark, "b", [3], ts=times[1]), "b", within=late)
+    assert sorted(seqs(warehouse, "b")) == [1, 3]
 
 
 def test_rows_of_another_recording_are_one_plain_error(spark: SparkSession, warehouse: Warehouse) -> None:
