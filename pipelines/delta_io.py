@@ -173,8 +173,11 @@ class Warehouse:
         rows = self._arranged(table_name, frame)
         self._commit(table_name, lambda: rows.write.format("delta").mode("append").save(self.table_path(table_name)))
 
-    def append_facts(self, frame: DataFrame, recording_id: str) -> None:
+    def append_facts(self, frame: DataFrame, recording_id: str, superseded: DataFrame | None = None) -> None:
         """Add the facts that are not there yet; in the frame each stands once, in the order of its lines.
+
+        `superseded`: ids of facts that another reading of the same files told; those that the frame does not tell again
+        go, and the others become what it says.
 
         A merge, not an append behind a look: two runs that bring the same facts at once must not both add them.
         """
@@ -183,7 +186,13 @@ class Warehouse:
 
         def write(rows: DataFrame) -> None:
             known = DeltaTable.forPath(self.spark, self.table_path("facts")).alias("known")
-            known.merge(rows.alias("new"), same).whenNotMatchedInsertAll().execute()
+            if superseded is None:
+                known.merge(rows.alias("new"), same).whenNotMatchedInsertAll().execute()
+                return
+            gone = superseded.join(rows, on="fact_id", how="left_anti").withColumn("is_gone", F.lit(True))  # noqa: FBT003
+            new = rows.withColumn("is_gone", F.lit(False)).unionByName(gone, allowMissingColumns=True)  # noqa: FBT003
+            merge = known.merge(new.alias("new"), same).whenMatchedDelete("new.is_gone").whenMatchedUpdateAll()
+            merge.whenNotMatchedInsertAll("NOT new.is_gone").execute()
 
         self._write_sound("facts", self._columns("facts", frame), recording_id, write)
 

@@ -56,6 +56,7 @@ def told(source: Source, part: Range | None, counts: FileCounts, notes: Notes, t
             "broker_id": source.broker_id,
             "content": counts.content,
             "layout": counts.layout,
+            "fingerprint": counts.fingerprint,
             "first_line": part.first_line if part else 1,
             **{name: getattr(counts, name) for name in _SUMS},
             "first_ts": counts.first_ts,

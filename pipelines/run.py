@@ -28,6 +28,7 @@ from pipelines.packed import table_rows
 from pipelines.session import VERSION
 from pipelines.spark_schemas import spark_schema
 from pipelines.staging import stage
+from pipelines.superseded import superseded_facts, with_said
 from schemas.errors import InputError
 from schemas.tables import REPLAY_TABLES, TABLES
 
@@ -133,9 +134,10 @@ def _ingest(run: Run) -> None:
         raise InputError(message)
     with run.step("parse"):
         parsed = ingest.parse(run.spark, run.recording, f"{run.warehouse.staging_dir(run.run_id)}/parse")
-        run.inputs = parsed.inputs
+        run.inputs = with_said(parsed.inputs, run.recording.manifest)
         _refuse_other_cluster(run, parsed.facts)
-        run.warehouse.append_facts(parsed.facts, run.recording_id)
+        superseded = superseded_facts(run.warehouse, run.recording_id, run.inputs)
+        run.warehouse.append_facts(parsed.facts, run.recording_id, superseded)
         named = {"recording_id": F.lit(run.recording_id), "run_id": F.lit(run.run_id)}
         rejected = parsed.rejected.withColumns(named)
         run.warehouse.append("rejected_lines", rejected)

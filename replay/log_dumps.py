@@ -128,7 +128,10 @@ def epochs(mine: Row, other: Row) -> tuple[int, int]:
 def dump_drafts(facts: PartitionFacts, at: int) -> list[Draft]:
     """The dumps as the last events of the partition, at `at` (microseconds): no line tells when they were made."""
     dumps = dumps_of(facts)
-    stated = {r["broker_id"]: r["hw"] for r in facts.by_kind["checkpoint"] if r["hw"] is not None}
+    stated: dict[int, int] = {}
+    for r in facts.by_kind["checkpoint"]:
+        if r["hw"] is not None:  # of several, none of which says when it was written, the cautious one
+            stated[r["broker_id"]] = min(r["hw"], stated.get(r["broker_id"], r["hw"]))
     out = []
     for broker, rows in dumps.items():
         for run in runs_of(rows):

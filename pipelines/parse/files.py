@@ -20,7 +20,7 @@ from pipelines.parse.metadata_dump import MetadataDump
 from pipelines.parse.prefix import PrefixedLines, by_container, taken_off
 from pipelines.parse.reading import Outcome, read_lines
 from pipelines.parse.request_log import PREFIX, RequestLog
-from pipelines.parse.rows import FactSink, FileCounts, Line, line_identity
+from pipelines.parse.rows import FactSink, FileCounts, Line, identity, line_identity, row_id
 from pipelines.parse.segment_dump import DUMPING, SegmentDump
 from pipelines.parse.server_log import ServerLog
 from pipelines.parse.whole_seconds import SECOND, Bounds, Settled, Waiting, Written
@@ -45,6 +45,7 @@ _START_UP = re.compile(
 )  # Bitnami's, before the broker
 # the JVM's own: unified logging (`[2026-03-01T10:00:00.123+0000][gc] Using G1`), or the head that Java 8 prints
 _JVM = re.compile(r"\[[^\]]{1,80}\]\[[^\]]{1,80}\]|(?:OpenJDK|Java HotSpot\S{0,10}) .{0,40}VM")
+_DUMP_BEGINS = 4  # lines; the first names the file that was dumped
 _HOUR = 3_600_000_000
 _SETTINGS = "KafkaConfig values:"
 _OBJECT_BEGINNING = 12  # characters by which a log's JSON objects begin alike
@@ -305,6 +306,7 @@ def parse_file(recording: Recording, source: Source, part: Range | None = None) 
         counts.bytes = outcome.bytes or (part.end - part.start if part else 0)
         if outcome.broken:
             sink.reject(number, outcome.broken, None)
+    counts.fingerprint = fingerprint(counts.content, first, outcome) if not (part and part.start) else None
     facts = _taken(sink, source)  # may still reject lines
     yield Batch(facts, sink.take_rejected(), counts)
 
@@ -348,6 +350,13 @@ def survey_file(recording: Recording, source: Source) -> Ties:
         parser.parse(text, number)
     parser.finish()
     return survey.ties
+
+
+def fingerprint(content: str, first: list[str], outcome: Outcome) -> str | None:
+    """What tells a file's content apart: of what grows, the lines that it begins with; of all else every byte."""
+    if content in {Content.LOG.value, Content.METADATA_DUMP.value}:
+        return row_id(identity("\n".join(first[: 1 if content == Content.LOG.value else _DUMP_BEGINS]))).hex()
+    return f"{outcome.crc:08x}" if outcome.bytes else None
 
 
 def _blocks(source: Source, outcome: Outcome, part: Range | None, sink: FactSink) -> Iterator[list[str]]:

@@ -34,6 +34,7 @@ class Outcome:
     broken: str | None = None
     unended: bool = False
     bytes: int = 0
+    crc: int = 0  # of the bytes as they lie there
 
 
 def _chunks(stream: BinaryIO | pa.NativeFile) -> Iterator[bytes]:
@@ -85,12 +86,13 @@ def read_chunks(path: str, outcome: Outcome, start: int = 0, end: int | None = N
             return
         chunks = _chunks(stream)
         first = next(chunks, b"")
-        outcome.bytes = len(first)
+        outcome.bytes, outcome.crc = len(first), zlib.crc32(first)
 
         def counted() -> Iterator[bytes]:
             yield first
             for chunk in chunks:
                 outcome.bytes += len(chunk)
+                outcome.crc = zlib.crc32(chunk, outcome.crc)
                 yield chunk
 
         if first.startswith(GZIP_MAGIC):

@@ -71,6 +71,7 @@ class FileCounts:
     named: Counter[int] = field(default_factory=Counter)  # brokers, by how many lines say that they are of them
     directories: set[str] = field(default_factory=set)  # log directories that its lines or dumps name
     fetched: set[tuple[str, int]] = field(default_factory=set)  # by followers: the server's own address, and who
+    fingerprint: str | None = None  # the same where the content is: a log may have grown
 
     def widen(self, ts: int) -> None:
         """Widen the time range."""
