@@ -53,7 +53,9 @@ _THROTTLED = re.compile(r"^\{throttle_time_ms=(\d+),|,throttle_time_ms=(\d+)\}$"
 
 _TOPIC = r"[A-Za-z0-9._-]+"
 _NAMED = re.compile(rf"\b(topic|topic_name|name)=({_TOPIC})(?=[,}}])")
-_NAME = re.compile(r"([a-z_]+)=")
+_NAME = re.compile(
+    r"(?<![a-z_])([a-z_]+)="
+)  # begun nowhere else, or a long word would be gone through from each letter
 _PRODUCE = re.compile(
     rf"\{{acks=(-?\d{{1,5}}),timeout=-?\d+,(?:partitionSizes=\[((?:{_TOPIC}-\d{{1,10}}=\d{{1,10}}(?:,(?!\])|(?=\])))*)\]|"
     r"numPartitions=(\d+))\}"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tracemalloc
 from datetime import UTC, datetime
+from time import process_time
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -77,6 +78,20 @@ def test_a_number_of_thousands_of_digits_is_a_line_that_is_rejected(tmp_path: Pa
     lines = CUT + CUT.replace("offset 5", "offset " + "9" * 5000) + CUT.replace("orders-0", "orders-" + "9" * 5000)
     found = read(recorded(tmp_path, "logs/node-1/server.log", lines))
     assert len(found.facts) == 1
+
+
+def test_a_line_of_one_long_word_is_read_in_linear_time(tmp_path: Path) -> None:
+    header = (
+        "RequestHeader(apiKey=FETCH, apiVersion=11, clientId=c, correlationId=24) -- {replica_id=1,max_wait_time=300"
+    )
+    times = ",".join(
+        f"{name}Time:0.1" for name in ("requestQueue", "local", "remote", "throttle", "responseQueue", "send")
+    )
+    line = f"[2026-01-01 00:00:00,000] DEBUG Completed request:{header},rack_id={'a' * 100_000}}},response:{{}} from "
+    line += f"connection 1:1-2:2-0;totalTime:0.1,{times},securityProtocol:PLAINTEXT (kafka.request.logger)\n"
+    begun = process_time()
+    read(recorded(tmp_path, "logs/node-1/kafka-request.log", line))
+    assert process_time() - begun < 5  # it took minutes
 
 
 def test_refused_lines_leave_in_batches_as_facts_do(tmp_path: Path) -> None:
