@@ -9,15 +9,19 @@ only where it begins and ends is told.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from itertools import accumulate, takewhile
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from replay.missing_lines import OPEN_US, Gap, MissingLines, united
+from replay.missing_lines import OPEN_US, Gap, Hole, MissingLines, united
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 SILENT_US = 5_000_000  # a broker that leads hears from its followers every half second
 CLOCKS_US = 5_000_000  # how far two brokers' clocks are thought to differ at most
+MOST_SILENCES = 1000  # of one log, told one by one
 RUN_LINES = 3  # lines of one connection that are not lost in a row by chance
 OWN_SIGN_US = 1_000_000  # a request's line is written when it is answered; a fetch waits half a second
 
@@ -34,6 +38,9 @@ class Heard(NamedTuple):
     first: int  # microseconds
     last: int
     lines: int
+
+
+FIRST = attrgetter("first")
 
 
 def windows_of(
@@ -77,18 +84,45 @@ def request_windows(
     broker: int, spoke: Mapping[str, Sequence[Heard]], missing: MissingLines, span: tuple[int, int]
 ) -> list[dict[str, Any]]:
     """A request log's stretches and silences, rising."""
+    lines = sorted(spoke[REQUEST_LOG], key=FIRST)
+    signs = {source: sorted(spoke.get(source, ()), key=FIRST) for source in (BY_ITSELF, BY_OTHERS)}
+    holes = missing.holes.get(broker, ())
+    open_until = list(accumulate((hole.until for hole in holes), max))  # of the holes that have begun
     out: list[dict[str, Any]] = []
-    stretches = united([Gap(one.first, one.last + SILENT_US) for one in spoke[REQUEST_LOG]])
     until = span[0]
-    for stretch in stretches:
+    for stretch in united([Gap(one.first, one.last + SILENT_US) for one in lines]):
         begin, end = stretch.since, stretch.until - SILENT_US
         if begin - until >= SILENT_US:
-            out.append(silence(broker, (until, begin), spoke, missing))
-        mine = [one for one in spoke[REQUEST_LOG] if begin <= one.first <= end]
+            out.append(silence((until, begin), signs, holes, open_until))
+        mine = lines[bisect_left(lines, begin, key=FIRST) : bisect_right(lines, end, key=FIRST)]
         out += stretch_windows(broker, (begin, end), mine, missing)
         until = end
     if span[1] - until >= SILENT_US:
-        out.append(silence(broker, (until, span[1]), spoke, missing))
+        out.append(silence((until, span[1]), signs, holes, open_until))
+    return thinned(out)
+
+
+def thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of one log, rising; of very many silences of which nothing tells only the longest.
+
+    A client that asks now and then makes one after the other. The others count to what is logged around them.
+    """
+    quiet = [one for one in rows if one["reason"] == NOTHING_TELLS]
+    if len(quiet) <= MOST_SILENCES:
+        return rows
+    quiet.sort(key=lambda one: (one["start_ts"] - one["end_ts"], one["start_ts"]))
+    short = {one["start_ts"] for one in quiet[MOST_SILENCES:]}
+    out: list[dict[str, Any]] = []
+    joins = False
+    for one in rows:
+        if one["reason"] == NOTHING_TELLS and one["start_ts"] in short and out and out[-1]["state"] == LOGGED:
+            joins = True
+        elif joins and one["state"] == LOGGED:
+            out[-1] |= {"end_ts": one["end_ts"], "lines": out[-1]["lines"] + one["lines"]}
+            joins = False
+        else:
+            out.append(one)
+            joins = False
     return out
 
 
@@ -98,7 +132,9 @@ def stretch_windows(
     """A stretch with lines, cut where lines are missing among them."""
     out: list[dict[str, Any]] = []
     since = span[0]
-    for around in [*missing.lossy.get(broker, ()), Gap(OPEN_US, OPEN_US)]:
+    lossy = missing.lossy.get(broker, ())
+    near = lossy[bisect_left(lossy, span[0], key=lambda one: one.until) :]
+    for around in [*takewhile(lambda one: one.since <= span[1], near), Gap(OPEN_US, OPEN_US)]:
         holes = [hole for hole in missing.holes.get(broker, ()) if around.since <= hole.since <= around.until]
         first = max(min((hole.since for hole in holes), default=OPEN_US), span[0])
         last = min(max((hole.until for hole in holes), default=OPEN_US), span[1])
@@ -119,24 +155,26 @@ def stretch_windows(
 
 
 def silence(
-    broker: int, span: tuple[int, int], spoke: Mapping[str, Sequence[Heard]], missing: MissingLines
+    span: tuple[int, int], signs: Mapping[str, Sequence[Heard]], holes: Sequence[Hole], open_until: Sequence[int]
 ) -> dict[str, Any]:
     """A stretch without lines: missing if anything shows the broker at work in it."""
-    holes = missing.holes.get(broker, ())
-    spanning = [hole for hole in holes if hole.since <= span[0] < hole.until and hole.lines >= RUN_LINES]
-    if spanning:
-        why = "clients' correlation ids go on over it"
-        return row(REQUEST_LOG, span, MISSING, why, lines_missing=sum(hole.lines for hole in spanning))
-    if shows(spoke.get(BY_ITSELF, ()), span, OWN_SIGN_US):
+    begun = bisect_right(holes, span[0], key=lambda hole: hole.since)
+    if begun and open_until[begun - 1] > span[0]:
+        spanning = [hole for hole in holes[:begun] if span[0] < hole.until and hole.lines >= RUN_LINES]
+        if spanning:
+            why = "clients' correlation ids go on over it"
+            return row(REQUEST_LOG, span, MISSING, why, lines_missing=sum(hole.lines for hole in spanning))
+    if shows(signs[BY_ITSELF], span, OWN_SIGN_US):
         return row(REQUEST_LOG, span, MISSING, "its own server log tells of requests that it served")
-    if shows(spoke.get(BY_OTHERS, ()), span, CLOCKS_US):
+    if shows(signs[BY_OTHERS], span, CLOCKS_US):
         return row(REQUEST_LOG, span, SILENT, "no line, though it was up: other brokers received its fetches")
     return row(REQUEST_LOG, span, SILENT, NOTHING_TELLS)
 
 
 def shows(signs: Sequence[Heard], span: tuple[int, int], margin: int) -> bool:
-    """Whether any of the signs of life lies well within the stretch."""
-    return any(span[0] + margin <= one.first and one.last <= span[1] - margin for one in signs)
+    """Whether any of the signs of life, each of one second and rising, lies well within the stretch."""
+    first = bisect_left(signs, span[0] + margin, key=FIRST)
+    return first < len(signs) and signs[first].last <= span[1] - margin
 
 
 def with_windows(missing: MissingLines, rows: Iterable[Mapping[str, Any]]) -> MissingLines:

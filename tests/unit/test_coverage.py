@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from time import process_time
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from replay.coverage import (
     BY_OTHERS,
     MEMBER,
     METADATA,
+    MOST_SILENCES,
     REQUEST_LOG,
     SERVER_LOG,
     Heard,
@@ -192,3 +194,24 @@ def test_metadata_log_without_a_dump_is_missing() -> None:
     assert states(windows_of(None, heard(MEMBER, 1), NOTHING, SPAN), METADATA) == [("missing", 0, 60)]
     there = windows_of(None, heard(METADATA, 10, 50), NOTHING, SPAN)
     assert states(there, METADATA) == [("silent", 0, 10), ("logged", 10, 50), ("silent", 50, 60)]
+
+
+def test_of_very_many_silences_the_longest_are_told_and_the_others_count_to_what_is_logged() -> None:
+    pauses = [10 + (k % 7 == 0) for k in range(3 * MOST_SILENCES)]
+    seconds = [0, *accumulate(pauses)]
+    rows = windows_of(1, heard(REQUEST_LOG, *seconds), MissingLines(), (us(0), us(1000 * seconds[-1] + 500)))
+    told = [row for row in rows if row["source"] == REQUEST_LOG]
+    silent = [row["end_ts"] - row["start_ts"] for row in told if row["state"] == "silent"]
+    assert len(silent) == MOST_SILENCES
+    assert sum(length > 10 * SECOND for length in silent) == sum(pause == 11 for pause in pauses)
+    assert sum(row["lines"] for row in told) == 10 * len(seconds)
+    assert all(one["end_ts"] == other["start_ts"] for one, other in pairwise(told))
+
+
+def test_days_of_lines_now_and_then_are_looked_through_once() -> None:
+    begun = process_time()
+    lines = heard(REQUEST_LOG, *range(0, 260_000, 13))
+    signs = heard(BY_OTHERS, *range(6, 260_000, 1300))
+    rows = windows_of(1, [*lines, *signs], MissingLines(), (us(0), us(260_000_000)))
+    assert process_time() - begun < 20  # by pairs it were hours
+    assert sum(row["state"] == "silent" for row in rows if row["source"] == REQUEST_LOG) >= MOST_SILENCES
