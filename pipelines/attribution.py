@@ -89,7 +89,7 @@ def _doubtful(recording: Recording, witnesses: Witnesses) -> set[int | None]:
 
 def attributed(recording: Recording, witnesses: Witnesses, ties: Ties) -> Recording:
     """The recording, each file of a doubtful folder given to whom its lines name."""
-    ties.brokers |= {source.broker_id for source in recording.sources if source.broker_id is not None}
+    ties.labels |= {source.broker_id for source in recording.sources if source.broker_id is not None}
     for witness in witnesses.values():
         ties.brokers |= set(witness.named) | {replica for _, replica in witness.fetched}
         for address, replica in witness.fetched:

@@ -451,6 +451,12 @@ LIFECYCLE_RULES = (
         "broker_lifecycle cluster_id",
         r"Creating new QuorumController with clusterId (?P<value>[\w-]+).*",
     ),
+    Rule(
+        "BrokerLifecycleManager: Incarnation",
+        "2.8-",
+        "broker_lifecycle cluster_id",
+        r"Incarnation \S+ of broker \d+ in cluster (?P<value>\S+) is now STARTING\.",
+    ),
     Rule("AppInfoParser: Kafka", "0.10-", "broker_lifecycle version", r"Kafka version ?: (?P<value>\S+)"),
     Rule(
         "BrokerLifecycleManager: Successfully",

@@ -51,6 +51,12 @@ _ENDPOINTS: Final = (  # broker, host, port
         r"Registered broker (?P<id>\d{1,9}) at path .{0,300}?EndPoint\((?P<host>[^,()]{0,255}),(?P<port>\d{1,5}),"
     ),
 )
+_LISTED: Final = (  # in an answer to a request for metadata, as JSON and as text
+    re.compile(r'\{"nodeId":(?P<id>\d{1,9}),"host":"(?P<host>[^"]{0,255})","port":(?P<port>\d{1,5})'),
+    re.compile(r"\{node_id=(?P<id>\d{1,9}),host=(?P<host>[^,=]{0,255}),port=(?P<port>\d{1,5})"),
+)
+_ASKS_METADATA: Final = ('"requestApiKey":3,', "apiKey=METADATA,")
+_HEAD: Final = 200  # characters within which a request's kind stands
 _REGISTRATION: Final = '"type":"REGISTER_BROKER_RECORD"'
 _PAYLOAD: Final = re.compile(r"payload: (\{.*\})\s*$")
 _ENOUGH_VOTES: Final = 3
@@ -105,7 +111,8 @@ class Ties:
     votes: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))  # whose lines stand beside it
     endpoints: set[tuple[str, int, int]] = field(default_factory=set)  # host, port, broker
     fetched: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # own address -> who fetched there
-    brokers: set[int] = field(default_factory=set)
+    brokers: set[int] = field(default_factory=set)  # that lines name
+    labels: set[int] = field(default_factory=set)  # that only folders are called after
 
     def add(self, other: Ties) -> None:
         """Take in what other files say."""
@@ -117,6 +124,7 @@ class Ties:
             self.fetched[address] |= replicas
         self.endpoints |= other.endpoints
         self.brokers |= other.brokers
+        self.labels |= other.labels
 
     def directories(self) -> dict[str, int]:
         """Whose each directory is: as its broker's settings say, else as nearly all lines beside its lines say."""
@@ -143,7 +151,7 @@ class Ties:
             found |= {f":{port}": next(iter(brokers)) for port, brokers in ports.items() if len(brokers) == 1}
         for address, replicas in self.fetched.items():
             stated = found.get(address, found.get(f":{address.rpartition(':')[2]}"))
-            others = self.brokers - replicas
+            others = (self.brokers | self.labels) - replicas
             if stated is None and len(others) == 1:
                 found[address] = next(iter(others))
         return found
@@ -291,15 +299,17 @@ class Survey(_Events):
         self._before: tuple[LogLine, int | None] | None = None
 
     def _event(self, parts: LogLine | None, held: list[_Held]) -> None:
-        if parts is None or parts.text.startswith(_REQUEST):
+        if parts is None:
             return
         text, ties = parts.text, self.ties
+        if text.startswith(_REQUEST):
+            if any(mark in text[:_HEAD] for mark in _ASKS_METADATA):
+                self._endpoints(_LISTED, text)
+            return
         named = named_in(text)
         if named is not None:
             ties.brokers.add(named)
-        for pattern in _ENDPOINTS:
-            for found in pattern.finditer(text):
-                ties.endpoints.add((found["host"], int(found["port"]), int(found["id"])))
+        self._endpoints(_ENDPOINTS, text)
         if text.startswith(_SETTINGS):
             said = settings_in(_whole(parts, held))
             if said.broker is not None:
@@ -311,6 +321,11 @@ class Survey(_Events):
         if before is not None and before[0].stamp == parts.stamp:
             self._vote(before[0].text, text, named)
             self._vote(text, before[0].text, before[1])
+
+    def _endpoints(self, patterns: Iterable[re.Pattern[str]], text: str) -> None:
+        for pattern in patterns:
+            for found in pattern.finditer(text):
+                self.ties.endpoints.add((found["host"], int(found["port"]), int(found["id"])))
 
     def _vote(self, text: str, beside: str, named: int | None) -> None:
         """Two lines of one millisecond about one partition: the first names its directory, the other a broker."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -183,6 +184,24 @@ def test_ports_that_brokers_share_tell_nothing() -> None:
     assert ties.addresses()["10.0.0.3:9093"] == 3
     unknown = Ties(endpoints={("kafka-1", 9092, 1)}, brokers={1, 2})
     assert ":9092" not in unknown.addresses(), "the other's may be the same"
+
+
+def test_an_address_is_known_by_the_brokers_that_an_answer_lists(tmp_path: Path) -> None:
+    listed = FETCH.format(b=1, by=2).replace('"requestApiKey":1,', '"requestApiKey":3,')
+    brokers_of = ",".join(f'{{"nodeId":{b},"host":"localhost","port":909{b},"rack":null}}' for b in (1, 2))
+    asked = re.sub(
+        r'"request":.*,"connection"',
+        f'"request":{{}},"response":{{"brokers":[{brokers_of}],"topics":[]}},"connection"',
+        listed,
+    )
+    assert asked != listed
+    server = LEADS.format(b=1) + LEADS.format(b=2)
+    requests = FETCH.format(b=1, by=2) + FETCH.format(b=2, by=1)
+    files = {"logs/node-1/server.log": server, "logs/node-3/empty.log": ""}  # there may be a third broker
+    unknown = collect(discover(written(tmp_path / "x", {**files, "logs/node-1/kafka-request.log": requests})))
+    assert brokers(unknown, "fetch") == []
+    known = collect(discover(written(tmp_path / "y", {**files, "logs/node-1/kafka-request.log": asked + requests})))
+    assert brokers(known, "fetch") == [(1, "fetch"), (2, "fetch")]
 
 
 def test_a_file_without_a_brokers_folder_is_of_whom_it_names(tmp_path: Path) -> None:
