@@ -67,3 +67,22 @@ def test_inspect_says_what_can_be_answered(spark: SparkSession, recording: Recor
     assert found["rejected_lines"] == 3  # a cut line, the cut stream, the file that is nothing known
     assert any("Acknowledgements" in sentence for sentence in found["answers"])
     assert any("metadata dump states" in sentence for sentence in found["answers"])
+
+
+def test_a_shared_file_is_told_apart_as_in_one_process(
+    spark: SparkSession, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(recordings / "last-replica", tmp_path / "shared")
+    logs = tmp_path / "shared" / "logs"
+    texts = [gzip.decompress((logs / f"node-{n}" / "server.log.gz").read_bytes()) for n in (2, 3)]
+    (logs / "node-2" / "server.log").write_bytes(b"".join(texts))
+    for n in (2, 3):
+        (logs / f"node-{n}" / "server.log.gz").unlink()
+    shared = discover(tmp_path / "shared")
+    expected = collect(shared)
+    monkeypatch.setattr(ingest, "RANGE_BYTES", 100_000)
+    parsed = ingest.parse(spark, shared, str(tmp_path / "staging"))
+    assert sorted_rows(parsed.facts.toArrow().cast(expected.facts.schema)) == sorted_rows(expected.facts)
+    whose = {entry["broker_id"] for entry in parsed.inputs if entry["path"] == "logs/node-2/server.log"}
+    assert whose >= {2, 3, None}
+    assert ingest.inspect(spark, shared)["answers"][0].startswith("logs/node-2/server.log holds lines of brokers 2, 3")
