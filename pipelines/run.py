@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from pipelines import ingest, order, replay, report, validate
+from pipelines.attribution import clusters_of
 from pipelines.coverage import coverage_of
 from pipelines.delta_io import Warehouse
 from pipelines.names import recording_name
@@ -150,7 +151,19 @@ def _ingest(run: Run) -> None:
 
 
 def _refuse_other_cluster(run: Run, facts: DataFrame) -> None:
-    """InputError if the facts know topics by id, and none of those that stand under the recording's name."""
+    """InputError if what stands under the recording's name is of another cluster, by its id or by the topics'."""
+    source = run.recording.root or None if run.recording else None
+    named = set(clusters_of(run.inputs))
+    if named:
+        stand = run.warehouse.read("facts", run.recording_id).where("name = 'cluster_id' AND value IS NOT NULL")
+        others = {row.value for row in stand.select("value").distinct().collect()} - named
+        if others:
+            message = (
+                f"its logs are of the cluster {', '.join(sorted(named))}, and what stands in the recording "
+                f"'{run.recording_id}' of this warehouse is of {', '.join(sorted(others)[:5])}: give it a name of its "
+                "own with --recording-id"
+            )
+            raise InputError(message, source=source)
     known = run.warehouse.read("facts", run.recording_id).where("topic_id IS NOT NULL").select("topic_id").distinct()
     if not known.head(1):
         return
@@ -160,7 +173,7 @@ def _refuse_other_cluster(run: Run, facts: DataFrame) -> None:
             f"none of its topics stands in the recording '{run.recording_id}' of this warehouse: "
             "they are of different clusters; give it a name of its own with --recording-id"
         )
-        raise InputError(message, source=run.recording.root or None if run.recording else None)
+        raise InputError(message, source=source)
 
 
 def _replay(run: Run) -> None:
