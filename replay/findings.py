@@ -33,24 +33,36 @@ class Finding:
     lost: list[Slots]
     ledger: Ledger  # about the lost slots
     stated: bool  # whether evidence forces where both logs end
+    doubted: bool = field(default=False, init=False)  # whether lines about it contradict each other
     counts: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
         """Account for the lost slots."""
-        self.counts = self.ledger.account(self.lost, self.old.committed)
+        self.count(self.old.committed)
 
     def give_back(self, held: list[Slots]) -> list[Slots]:
         """A later leader's log holds `held`: what of it was taken for lost is not. Returns those slots."""
         back = common(self.lost, held)
         if back:
             self.lost = without(self.lost, back)
-            self.counts = self.ledger.account(self.lost, self.old.committed)
+            self.count(self.old.committed)
         return back
 
     def believe(self, stated_hw: int) -> None:
         """Without a request log nothing tells how far followers were: only a stated HW says what was committed."""
         if not self.ledger.produced:
-            self.counts = self.ledger.account(self.lost, min(self.old.committed, stated_hw))
+            self.count(min(self.old.committed, stated_hw))
+
+    def doubt(self) -> None:
+        """Lines about these epochs contradict each other: nothing that is counted is forced, all of it is possible."""
+        self.doubted, self.stated = True, False
+        self.count(self.old.committed)
+
+    def count(self, committed: int) -> None:
+        """Account for the lost slots; those below `committed` were committed."""
+        self.counts = self.ledger.account(self.lost, committed)
+        if self.doubted:
+            self.counts |= unforced(self.counts)
 
     @property
     def matters(self) -> bool:
@@ -67,6 +79,13 @@ class Finding:
     def end(self) -> int:
         """Offset after the last lost one."""
         return max(slots.end for slots in self.lost)
+
+    @property
+    def epochs(self) -> tuple[int, int]:
+        """The first leader epoch whose records were lost, and the one that replaced them."""
+        first = min(slots.epoch for slots in self.lost) if self.lost else self.old.epoch
+        epoch = self.decision["leader_epoch"]
+        return first, self.old.epoch if epoch is None else epoch
 
     @property
     def leader(self) -> int:
@@ -87,3 +106,18 @@ class Finding:
     def fell_short(self) -> bool:
         """Whether the new leader's log ended before the first of them."""
         return self.heir.start <= self.first
+
+
+def unforced(counts: dict[str, Any]) -> dict[str, Any]:
+    """What becomes of counts where nothing forces them: what was surely acknowledged possibly was."""
+    out: dict[str, Any] = {"committed": 0, "consumed": None if counts["consumed"] is None else 0}
+    if counts["acked_all"] is None:
+        return out
+    every, one = counts["acked_all"], counts["acked_one"]
+    return out | {
+        "acked_all": 0,
+        "acked_one": 0,
+        "acked_all_possible": counts["acked_all_possible"] + every,
+        "acked_one_possible": counts["acked_one_possible"] + one,
+        "acked_possible": counts["acked_possible"] + every + one,
+    }

@@ -315,12 +315,15 @@ UNSURE = ("fast_failover_divergence", "stale_fetch_accepted")  # logs that parte
 SILENT = ("last_replica_standing", "eligible_leader_regressed", "hw_truncation")  # S0 whatever went
 
 
-def severity_of(mechanism: str, counts: dict[str, Any]) -> str:
-    """S0 lost silently, S1 as the configuration permits, S2 only acks=1, S3 seen by readers and never answered."""
+def severity_of(mechanism: str, counts: dict[str, Any], *, doubted: bool = False) -> str:
+    """S0 lost silently, S1 as the configuration permits, S2 only acks=1, S3 seen by readers and never answered.
+
+    Where lines about it contradict each other (`doubted`), only what is promised for certain makes it S0 or S1.
+    """
     promised = bool(counts["committed"] or counts["acked_all"])
-    if mechanism in SILENT:
+    if mechanism in SILENT and (promised or not doubted):
         return "S0"
-    if mechanism == "unclean_election" or (mechanism == "storage_failure" and promised):
+    if (promised and mechanism == "storage_failure") or (mechanism == "unclean_election" and (promised or not doubted)):
         return "S1"
     if not mechanism.startswith("acks_one") and promised:
         return "S0"

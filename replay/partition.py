@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from replay import encoding as c
 from replay.columns import places
 from replay.consumer_effects import ConsumerEffects
+from replay.doubts import Doubts
 from replay.election_rows import ballot_columns, election_checks, risk_columns
 from replay.emit import N_CHECK, N_CUT, N_HW, N_ISR, N_LEO, N_MOVE, N_START, Rows, new_rows
 from replay.encode import brokers_of, encode
@@ -90,6 +91,7 @@ FREQUENT_KINDS = (
     c.APPEND, c.ACK, c.FETCH_UPDATE, c.FETCH_READ, c.FETCH_APPLY, c.CONSUMER_READ, c.FETCH_LEFT_OUT, c.OBSERVATION
 )  # fmt: skip
 DECIDING = (c.PARTITION_CHANGE, c.CONFIG_CHANGE, c.TOPIC_CHANGE)
+TELLING = (STATED, c.STORAGE_FAILED, c.CONTRADICTED, FUTURE_LOG)  # causes of observations that are rare
 FINAL_KINDS = ("broker_change", "role_change", "log_dump")
 Rare = dict[str, list[Event]]  # by kind
 
@@ -127,6 +129,7 @@ class PartitionReplay:
         self.final = FinalLogs()
         self.risk = RiskSpans()
         self.consumers = ConsumerEffects()
+        self.doubts = Doubts()
         self.last_seq = -1
 
     def feed(self, events: Events) -> None:
@@ -146,6 +149,7 @@ class PartitionReplay:
         self.followers.take_all(events, truncate_on_fetch=bool(self.profile.truncate_on_fetch))
         self.future.take_all(rare["observation"])
         self.stated += [row for row in rare["observation"] if row["cause"] == STATED]
+        self.doubts.take(rare["observation"])
         for kind in FINAL_KINDS:
             for row in rare[kind]:
                 self.final.take(row)
@@ -358,6 +362,9 @@ class PartitionReplay:
         self.tell_commits()
         self.settle()
         self.story.isr, self.story.profile = self.isr.rows, self.profile
+        for found in self.findings:
+            self.doubts.doubt(found)
+        self.doubts.grade([*self.isr.rows, *self.leaderships])
         lost = [(found, incident(self.key, found, self.story)) for found in self.findings if found.matters]
         incidents = [row for _, row in lost]
         self.out.add_rows("isr_timeline", self.key, self.isr.rows)
@@ -374,7 +381,7 @@ class PartitionReplay:
         self.out.add_rows("state_transitions", self.key, [*self.machines.moves, *self.future.transitions])
         self.out.add_rows("follower_states", self.key, [*self.followers.moves, *self.future.states])
         checks = [*election_checks(self.story.decisions), *self.machines.checks()]
-        checks += stated_checks(self.machines.moves, self.stated)
+        checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks()]
         self.checks.update({row["check"]: row for row in checks})
         self.out.add_rows("conformance", self.key, [self.checks[name] for name in sorted(self.checks)])
 
@@ -395,7 +402,7 @@ class PartitionReplay:
 
     def named(self, rows: Ints, names: tuple[str, ...], *brokers: str) -> Ints:
         """A kernel matrix of columns `names` with ids in the columns `brokers`, NONE where there is none."""
-        out = rows.copy()
+        out = self.doubts.graded(rows, names).copy()
         lookup = np.array([*self.brokers, NONE, NONE], np.int64)  # NONE and UNSET are the last places
         at = [names.index(name) for name in brokers]
         out[:, at] = lookup[rows[:, at]]
@@ -493,7 +500,7 @@ def is_rare(batch: Batch) -> Flags:
     told = ~np.isin(kinds, FREQUENT_KINDS)
     stated = np.flatnonzero(kinds == c.OBSERVATION)
     if len(stated):
-        telling = pc.is_in(batch.table.column("cause").take(stated), pa.array([STATED, c.STORAGE_FAILED, FUTURE_LOG]))
+        telling = pc.is_in(batch.table.column("cause").take(stated), pa.array(TELLING))
         told[stated] = telling.to_numpy()
     return told
 

@@ -206,6 +206,7 @@ REPLICATION_EVENTS = Table(
             "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
             "observation, topic_change: what it was; log_dump: holds, or differs from another replica.",
         ),
+        Column("note", STRING, "observation of lines that contradict each other: what cannot be true."),
         Column("crc", INT64, "log_dump that differs: crc of the broker's first batch of the run."),
         Column("other_leader_epoch", INT32, "log_dump that differs: leader epoch on the other replica."),
         Column("other_crc", INT64, "log_dump that differs: crc of the other replica's first batch of the run."),

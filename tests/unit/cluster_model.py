@@ -102,6 +102,8 @@ class Truth:
     epochs: list[tuple[int, int]] = field(default_factory=list)
     cuts: list[tuple[int, int, int]] = field(default_factory=list)  # broker, LEO before, after
     acked: dict[Slot, int] = field(default_factory=dict)  # acks of the answer that its client got
+    places: dict[tuple[int, int], Slot] = field(default_factory=dict)  # (leader epoch, offset) -> what was appended
+    exposed: set[Slot] = field(default_factory=set)  # were below the HW of a leader
     missing: set[Slot] = field(default_factory=set)  # acknowledged, and not in the log of the last leader
     returned: set[Slot] = field(default_factory=set)  # were missing for a while
     lost: set[Slot] = field(default_factory=set)
@@ -141,7 +143,8 @@ class Cluster:
     def write(self, kind: str, **fields: Any) -> None:
         """A line, or a record of the metadata log."""
         line = len(self.rows) + 1
-        place = {"source_file": "request.log", "source_line": line, "topic": TOPIC, "partition": PARTITION}
+        file = f"request-{fields['broker_id']}.log" if fields.get("broker_id") else "metadata.dump"
+        place = {"source_file": file, "source_line": line, "topic": TOPIC, "partition": PARTITION}
         self.rows.append(
             {
                 "recording_id": "small",
@@ -187,6 +190,7 @@ class Cluster:
         """The broker's HW and LEO, where they moved."""
         if b.role == "leader":
             moved(self.truth.leader_hw[b.id, b.epoch], b.hw)
+            self.truth.exposed.update(b.log[: b.hw])
         elif b.role == "follower":
             moved(self.truth.follower_hw[b.id], b.hw)
         moved(self.truth.leo[b.id], b.leo)
@@ -344,6 +348,7 @@ class Cluster:
         for _ in range(records):
             self.serial += 1
             slots.append((broker.epoch, self.serial))
+            self.truth.places[broker.epoch, base + len(slots) - 1] = slots[-1]
         broker.log += slots
         broker.empty, broker.shown = -1, broker.leo
         self.note(broker)

@@ -462,7 +462,7 @@ def test_several_that_leave_have_a_reason_each_and_the_latest_of_them_stands_for
 def returning(*, asked_at: float | None = 1800, hw: int = 2) -> History:
     """3 left at 1710 and comes back with the HW at 1800."""
     history = late_history()
-    history.fetch(1760, 1, 3, 0, hw=hw)
+    history.fetch(1760, 1, 3, 0, bytes=200, hw=hw)
     history.fetch(1800, 1, 3, 2, hw=hw)
     if asked_at is not None:
         isr_line(history, asked_at, "pending_expand", [1, 2, 3], replica_id=3, partition_epoch=1)
