@@ -51,6 +51,7 @@ UNREAD = (
 )  # fmt: skip
 EVENTS_AT_ONCE = 5_000  # so many events go back to Spark at once, at least: those of small partitions together
 WHOLE_SECOND_US = 1_000_000  # no stamp is off by more
+LONGEST_REQUEST_US = 3_600_000_000  # no request waits for longer, whatever its line says
 UNORDERED_KINDS = ("api", "leo_update")  # statements that neither the order nor its checks need
 
 
@@ -274,19 +275,21 @@ def own_logs(facts: DataFrame) -> frozenset[int]:
 
 
 def connection_ends(facts: DataFrame, silences: DataFrame) -> dict[tuple[int, str], int]:
-    """Last stamp on each connection that had a produce answered right after a standstill."""
+    """Last stamp on each connection that had a produce under way as a standstill ended."""
     stamp = F.unix_micros("ts")
     latest = F.col("after") + 10 * AWAKE_US
-    # Each standstill under the few stretches in which such a produce may have its earliest stamp.
+    # Each standstill under the few stretches around its end, each produce under those in which it was under way.
     stretch = F.explode(
         F.sequence(F.floor((F.col("first") - WHOLE_SECOND_US) / STANDSTILL_US), F.floor(latest / STANDSTILL_US))
     )
     ends = silences.select("broker_id", "before", latest.alias("latest"), stretch.alias("stretch"))
     earliest = stamp - F.coalesce("ts_error_us", F.lit(0))
+    arrival = earliest - F.least(F.coalesce("total_us", F.lit(0)), F.lit(LONGEST_REQUEST_US))
     produces = facts.where((F.col("kind") == "produce") & F.col("connection").isNotNull() & F.col("ts").isNotNull())
-    asked = produces.select("broker_id", "connection", earliest.alias("earliest"))
-    asked = asked.withColumn("stretch", F.floor(F.col("earliest") / STANDSTILL_US))
-    woken = asked.join(ends, on=["broker_id", "stretch"]).where("earliest BETWEEN before AND latest")
+    asked = produces.select("broker_id", "connection", arrival.alias("arrival"), earliest.alias("earliest"))
+    under_way = F.sequence(F.floor(F.col("arrival") / STANDSTILL_US), F.floor(F.col("earliest") / STANDSTILL_US))
+    asked = asked.withColumn("stretch", F.explode(under_way))
+    woken = asked.join(ends, on=["broker_id", "stretch"]).where("arrival <= latest AND earliest >= before")
     some = woken.select("broker_id", "connection").distinct()
     requests = facts.where(F.col("connection").isNotNull()).join(some, on=["broker_id", "connection"], how="left_semi")
     last = requests.groupBy("broker_id", "connection").agg(F.max(stamp).alias("last")).toArrow()

@@ -10,6 +10,7 @@ size can hold. The model leaves out sizes of other batches.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,11 +21,11 @@ import pyarrow as pa
 from replay.blocks import Block, chosen, drafts_at, matrix_of
 from replay.drafts import Draft, Operation
 from replay.encoding import ENDS_OF_A_WAIT, NOT_ENOUGH_REPLICAS_AFTER_APPEND
+from replay.epochs import was_accepted
 from replay.extents import Extents, append_lines
 from replay.fetch_chains import TIMING
 from replay.markers import MARKER_BYTES, MARKER_NAMES, Markers, may_be_marked, outcome_of
 from replay.merge import OP_ACK, OP_APPEND
-from replay.partition_facts import was_accepted
 from replay.rows import places_of
 from replay.windows import Window, done_window, local_window, phases, phases_at
 
@@ -69,11 +70,10 @@ def was_appended(row: Row) -> bool:
 
 
 def produces_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
-    """Every produce that was appended or answered, under the leader epoch that its broker had."""
+    """Every produce that was appended or answered, under the leader epoch that its broker had, where that is sure."""
     out: dict[int, list[Row]] = defaultdict(list)
-    for row in facts.by_kind["produce"]:
-        epoch = facts.epoch_at(row["broker_id"], phases(row).local)
-        if epoch is not None and was_appended(row):
+    for row, (epoch, sure) in zip(facts.by_kind["produce"], facts.places, strict=True):
+        if epoch is not None and sure and was_appended(row):
             out[epoch].append(row)
     return {epoch: in_order(rows) for epoch, rows in out.items()}
 
@@ -241,6 +241,9 @@ def known_edges(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row], s
     leo = facts.stated_after(tenure)
     if leo is not None and leo >= max(edges, default=0):
         edges.add(leo)  # lower: its log was cut before it said so
+    reached = max([*edges, *placed], default=0)
+    opened = facts.open_bases
+    edges |= {*opened[bisect_right(opened, min(edges, default=reached)) : bisect_left(opened, reached)]}
     last = max(placed, default=None)
     fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
     if last is not None and last not in stated and restarted_after(facts, tenure):

@@ -15,9 +15,9 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
+from replay.epochs import was_accepted
 from replay.markers import MARKER_BYTES
 from replay.missing_lines import OPEN_US
-from replay.partition_facts import was_accepted
 from replay.roles import moment
 from replay.spine import micros
 from replay.windows import STAMP_EARLY_US, STAMP_LATE_US, local_window, phases

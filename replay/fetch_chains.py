@@ -14,9 +14,9 @@ from replay.blocks import EVENT_SCHEMA, Block, Drafts, chosen, drafts_at, matrix
 from replay.chains import role_operations
 from replay.drafts import Draft, Operation
 from replay.encoding import OFFSET_OUT_OF_RANGE
+from replay.epochs import was_accepted
 from replay.isr_requests import Joins, with_expansions
 from replay.merge import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
-from replay.partition_facts import Fetch, PartitionFacts, was_accepted
 from replay.profile import profile_named
 from replay.rows import places_of
 from replay.windows import (
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from replay.drafts import Copied
     from replay.isr_requests import Change
+    from replay.partition_facts import Fetch, PartitionFacts
     from replay.rows import Columns, Row
     from replay.spine import Tenure
     from replay.state import Flags, Ints

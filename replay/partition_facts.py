@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,11 +18,12 @@ from replay.ballots import metadata_votes
 from replay.drafts import Draft
 from replay.elections import explain
 from replay.encoding import CONSUMER
+from replay.epochs import Leads, Place, Starts, leads_of, least_starts, stated_starts, was_accepted
 from replay.future_logs import by_tenure, parted
 from replay.markers import Outcome, outcomes_of
 from replay.missing_lines import MissingLines
 from replay.profile import LATEST, default_lag_ms, parse_version
-from replay.roles import KINDS, SIGN_KINDS, moment, roles_of
+from replay.roles import KINDS, SIGN_KINDS, roles_of
 from replay.rows import Row, is_by_replica
 from replay.sessions import LEFT_OUT
 from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
@@ -54,11 +55,6 @@ class Fetch(NamedTuple):
     same_tenure: bool  # whether that is the next fetch of the same tenure
     follows: bool  # whether no fetch is missing between the one before and this
     goes_on: bool  # nor between this and the next
-
-
-def was_accepted(row: Row) -> bool:
-    """Whether the leader took the fetch offset for a position in its log."""
-    return not row["error_code"] and row["diverging_epoch"] is None
 
 
 @dataclass(slots=True)
@@ -94,8 +90,10 @@ class PartitionFacts:
     log_starts: dict[tuple[int, int], list[Row]] = field(default_factory=dict)
     storage_failures: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))  # by leader epoch
     rejoins: dict[tuple[int, int], list[tuple[Row, Row]]] = field(default_factory=lambda: defaultdict(list))
-    leads: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)  # since when, rising, which epoch
-    starts: dict[int, tuple[int, str]] = field(default_factory=dict)
+    leads: Leads = field(default_factory=Leads)
+    starts: Starts = field(default_factory=dict)
+    places: list[Place] = field(default_factory=list)  # of the produces, in their order
+    open_bases: list[int] = field(default_factory=list)  # rising, of produces whose epoch is not sure
     follower_fetches: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     consumer_fetches: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
     consumer_questions: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
@@ -133,7 +131,7 @@ class PartitionFacts:
         self.role_lines, self.loads, self.rejoins = roles.lines, roles.loads, roles.rejoins
         self.cuts, self.storage_failures, self.log_starts = roles.cuts, roles.storage_failures, roles.log_starts
         self.future_lines = by_tenure(moves, self.tenures)
-        self.index_leaders()
+        self.leads = leads_of(self.tenures, self.by_kind["fetch"], self.role_lines)
         self.outcomes = outcomes_of(self)
         self.give_epochs()
         self.index_tenures()
@@ -240,30 +238,6 @@ class PartitionFacts:
         pairs = [one.partition(":") for one in (listed or "").split(",") if one]
         return {int(replica) for partition, _, replica in pairs if int(partition) == self.partition}
 
-    def index_leaders(self) -> None:
-        """For each broker, since when on its clock it led in which epoch. A later epoch ends an earlier one."""
-        leads: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        first_fetch: dict[tuple[int, int], int] = {}
-        for row in self.by_kind["fetch"]:
-            if row["error_code"] == 0 and is_by_replica(row):
-                key = (row["broker_id"], row["current_leader_epoch"])
-                at = phases(row).taken
-                first_fetch[key] = min(first_fetch.get(key, at), at)
-        for tenure in self.tenures:
-            if tenure.leader < 0:
-                continue
-            line = self.role_lines.get((tenure.leader, tenure.epoch))
-            if line is not None and line["name"] == "leader":
-                since = moment(line)
-            elif tenure.decisions:
-                since = tenure.decisions[0].us
-            else:
-                since = first_fetch.get((tenure.leader, tenure.epoch), 0)
-            leads[tenure.leader].append((since, tenure.epoch))
-        for broker, spans in leads.items():
-            latest = list(accumulate((since for since, _ in reversed(spans)), min))[::-1]
-            self.leads[broker] = (latest, [epoch for _, epoch in spans])
-
     def give_epochs(self) -> None:
         """Fetches up to version 8 (inter-broker protocol before 2.1) name no leader epoch: it is the leader's then."""
         for row in self.by_kind["fetch"]:
@@ -320,11 +294,8 @@ class PartitionFacts:
         return {row["replica_id"] for row in self.follower_fetches.get((tenure.leader, tenure.epoch), ())}
 
     def epoch_at(self, broker: int, us: int) -> int | None:
-        """Leader epoch in which `broker` served a request at `us` of its clock; None where it never led."""
-        if broker not in self.leads:
-            return None
-        since, epochs = self.leads[broker]
-        return epochs[max(bisect_right(since, us) - 1, 0)]
+        """Leader epoch in which `broker` served a request at `us` of its clock; None: in none that is known."""
+        return self.leads.epoch_at(broker, us)
 
     def unconfirmed(self, rows: list[Row]) -> Flags:
         """Which of these produces were answered so that it may have reached nobody; mostly no broker stood still."""
@@ -337,8 +308,8 @@ class PartitionFacts:
         early = row["ts_error_us"] or 0  # whole-second stamps: it may have been so much earlier
         request = Interval(at.stamp - (row["total_us"] or 0), at.taken - early, at.completed - early, at.stamp)
         last = self.connection_ends.get((row["broker_id"], row["connection"] or ""), at.stamp)
-        silences = between(self.standstills.get(row["broker_id"], ()), request.taken - AWAKE_US, request.arrival)
-        return is_unconfirmed(request, max(last, at.stamp), silences)
+        silences = between(self.standstills.get(row["broker_id"], ()), request.arrival - AWAKE_US, request.completed)
+        return is_unconfirmed(request, max(last, at.stamp), silences, waits=row["acks"] == -1)
 
     def has_own_log(self, broker: int) -> bool:
         """Whether the broker's own log is at hand: only that one tells a standstill from clients that were slow."""
@@ -351,47 +322,27 @@ class PartitionFacts:
         return named if by_follower else self.epoch_at(row["broker_id"], phases(row).taken)
 
     def find_starts(self) -> None:
-        """Start offsets of leader epochs that a source states: role lines, epoch checkpoints, segments."""
-        for tenure in self.tenures:
-            line = self.role_lines.get((tenure.leader, tenure.epoch))
-            if line is not None and line["name"] == "leader" and line["offset"] is not None:
-                self.starts[tenure.epoch] = (line["offset"], "observed")
-        for row in self.by_kind["checkpoint"]:
-            if row["leader_epoch"] is not None and row["offset"] is not None:
-                self.starts.setdefault(row["leader_epoch"], (row["offset"], "observed"))
-        for epoch, ends in self.segments.items():
-            self.starts.setdefault(epoch, (min(ends), "derived"))
-        low, idle = self.least_starts()
-        for epoch, base in (self.first_bases(low) | idle).items():
+        """Where leader epochs start, and the epoch of each produce; one finds the other."""
+        leads, produces, fetches = self.leads, self.by_kind["produce"], self.by_kind["fetch"]
+        self.starts = stated_starts(
+            self.tenures, self.role_lines, self.by_kind["checkpoint"], self.by_kind["segment_batch"]
+        )
+        leads.low, idle = least_starts(self.tenures, fetches, waits=not self.throttled)
+        leads.starts = self.starts = idle | self.starts
+        self.places = [leads.place_of(row["broker_id"], phases(row), row["base_offset"]) for row in produces]
+        doubtful = (row["base_offset"] for row, place in zip(produces, self.places, strict=True) if not place.sure)
+        self.open_bases = sorted({base for base in doubtful if base is not None and base >= 0})
+        for epoch, base in self.first_bases().items():
             self.starts.setdefault(epoch, (base, "derived"))
 
-    def least_starts(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Where each leader epoch starts at the least, by what its followers fetched; and where it surely starts.
-
-        A fetch accepted at X whose last record is of an older epoch says that this epoch starts at X or later. If it
-        waited and the whole answer was empty, the leader had no more than X: the epoch starts there.
-        """
-        low: dict[int, int] = {}
-        ends: dict[int, int] = {}
-        for row in self.by_kind["fetch"]:
-            epoch, last = row["current_leader_epoch"], row["last_fetched_epoch"]
-            if not was_accepted(row) or row["fetch_offset"] is None or not is_by_replica(row):
-                continue
-            if epoch is not None and last is not None and 0 <= last < epoch:
-                low[epoch] = max(low.get(epoch, 0), row["fetch_offset"])
-                if row["request_bytes"] == 0 and row["remote_us"] and row["run_count"] is None and not self.throttled:
-                    ends[epoch] = row["fetch_offset"]
-        return low, {epoch: end for epoch, end in ends.items() if end == low[epoch]}
-
-    def first_bases(self, low: dict[int, int]) -> dict[int, int]:
-        """First base offset that each leader epoch answered; one below `low` is a retry answered from its state."""
+    def first_bases(self) -> dict[int, int]:
+        """First base offset that each leader epoch answered; one below its least start was answered to a retry."""
         bases: dict[int, int] = {}
-        for row in self.by_kind["produce"]:
+        for row, (epoch, sure) in zip(self.by_kind["produce"], self.places, strict=True):
             base = row["base_offset"]
-            if row["error_code"] != 0 or base is None or base < 0:
+            if row["error_code"] != 0 or base is None or base < 0 or epoch is None or not sure:
                 continue
-            epoch = self.epoch_at(row["broker_id"], phases(row).local)
-            if epoch is not None and base >= low.get(epoch, 0):
+            if base >= self.leads.low.get(epoch, 0):
                 bases[epoch] = min(bases.get(epoch, base), base)
         return bases
 
@@ -447,13 +398,12 @@ class PartitionFacts:
             return 0
         if self.promised is None:
             self.promised = defaultdict(int)
-            for row in self.by_kind["produce"]:
-                if row["acks"] != -1 or row["error_code"] != 0 or row["base_offset"] is None:
+            for row, (of, sure) in zip(self.by_kind["produce"], self.places, strict=True):
+                if row["acks"] != -1 or row["error_code"] != 0 or row["base_offset"] is None or not sure:
                     continue
-                at, broker = phases(row), row["broker_id"]
-                key = (self.epoch_at(broker, at.local), broker)
-                if self.epoch_at(broker, at.stamp + ROLE_TAKES_US) == key[0]:  # else a smaller ISR may have let it go
-                    self.promised[key] = max(self.promised[key], row["base_offset"] + 1)
+                broker, until = row["broker_id"], phases(row).stamp + ROLE_TAKES_US
+                if self.epoch_at(broker, until) == of:  # else a smaller ISR may have let it go
+                    self.promised[of, broker] = max(self.promised[of, broker], row["base_offset"] + 1)
         return self.promised[epoch, tenure.leader]
 
     def stated_leos(self, replica: int) -> list[tuple[int, int | None]]:

@@ -398,13 +398,22 @@ def test_without_the_brokers_own_log_such_an_answer_is_possible() -> None:
     assert (row["acked_possible"], row["acked_unconfirmed"], row["unacked"], row["records"]) == (3, 0, 0, 3)
 
 
-def test_answer_that_came_long_after_the_standstill_counts() -> None:
-    waited = {"acks": 1, "total_us": 1_500_000, "remote_us": 1_500_000}
+def test_answer_that_waited_for_followers_long_after_the_standstill_counts() -> None:
+    waited = {"acks": -1, "total_us": 1_500_000, "remote_us": 1_500_000}
     history = tail(replicated(), ms=SILENT_UNTIL + 1501, **waited)
     start = round(START.timestamp() * 1_000_000)
     silent = {1: [(start + SILENT_FROM * 1000, start + SILENT_UNTIL * 1000)]}
     row = loss(taken_over(history, ms=4000), standstills=silent)
-    assert (row["acked_one"], row["acked_unconfirmed"]) == (3, 0)
+    assert (row["acked_all"], row["acked_unconfirmed"]) == (3, 0)
+
+
+def test_answer_that_waits_for_nobody_is_unconfirmed_however_long_after_the_standstill_it_came() -> None:
+    held_up = {"acks": 1, "total_us": 4_600_000, "queue_us": 4_580_000, "local_us": 10_000}
+    history = tail(replicated(), ms=SILENT_UNTIL + 80, **held_up)
+    start = round(START.timestamp() * 1_000_000)
+    silent = {1: [(start + SILENT_FROM * 1000, start + SILENT_UNTIL * 1000)]}
+    row = loss(taken_over(history, ms=6000), standstills=silent)
+    assert (row["acked_one"], row["acked_unconfirmed"]) == (0, 3)
 
 
 def test_answer_counts_if_its_connection_goes_on() -> None:
