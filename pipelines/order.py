@@ -27,6 +27,7 @@ from pipelines.coverage import coverage_of, source_of_fact
 from pipelines.spark_schemas import spark_ddl
 from pipelines.workers import settle
 from replay.blocks import EVENT_SCHEMA
+from replay.clock_steps import steadied
 from replay.columns import numbers, texts
 from replay.coverage import SERVER_LOG
 from replay.missing_lines import MissingLines
@@ -344,7 +345,7 @@ def order_incarnations(
 ) -> Iterator[pa.Table]:
     """The incarnations of one partition, one after the other."""
     ids = cluster.created.get(topic, [])
-    parts = by_incarnation(rows_of_facts(pa.Table.from_batches(batches)), ids, cluster)
+    parts = by_incarnation(rows_of_facts(steadied(pa.Table.from_batches(batches))), ids, cluster)
     for incarnation in sorted(parts):
         facts = PartitionFacts(
             topic=topic,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from replay.ballots import metadata_votes
+from replay.clock_steps import SET_BACK
 from replay.drafts import Draft
 from replay.elections import explain
 from replay.encoding import CONSUMER
@@ -29,7 +30,7 @@ from replay.sessions import LEFT_OUT
 from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import AWAKE_US, Interval, Standstills, between, is_unconfirmed
 from replay.versions import protocol_told, version_told
-from replay.windows import Window, line_window, phases
+from replay.windows import Phases, Window, line_window, phases
 from replay.zookeeper_view import zookeeper_votes
 
 if TYPE_CHECKING:
@@ -304,7 +305,7 @@ class PartitionFacts:
 
     def is_unconfirmed(self, row: Row) -> bool:
         """Whether the answer of this produce may have reached nobody (`standstill`)."""
-        at = phases(row)
+        at = Phases(*(us + (row[SET_BACK] or 0) for us in phases(row)))  # as stamped: so are the standstills
         early = row["ts_error_us"] or 0  # whole-second stamps: it may have been so much earlier
         request = Interval(at.stamp - (row["total_us"] or 0), at.taken - early, at.completed - early, at.stamp)
         last = self.connection_ends.get((row["broker_id"], row["connection"] or ""), at.stamp)

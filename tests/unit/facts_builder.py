@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from replay.clock_steps import steadied
 from replay.missing_lines import FETCH, REQUEST_SCHEMA, MissingLines, client_gaps, missing_lines
 from replay.order import order_partition
 from replay.partition_facts import PartitionFacts
@@ -111,7 +112,7 @@ class History:
     def facts(self, rows: list[dict[str, Any]] | None = None, **settings: Any) -> PartitionFacts:
         """The partition's facts as the order stage gets them; fetches stand for themselves."""
         told = self.rows if rows is None else rows
-        found = rows_of_facts(pa.Table.from_pylist(told, schema=SESSION_SCHEMA))
+        found = rows_of_facts(steadied(pa.Table.from_pylist(told, schema=SESSION_SCHEMA)))
         return PartitionFacts(
             topic=TOPIC,
             incarnation=0,
