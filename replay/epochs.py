@@ -59,7 +59,11 @@ def was_accepted(row: Row) -> bool:
 
 
 def served_times(fetches: Iterable[Row], leaders: dict[int, int]) -> dict[tuple[int, int], tuple[int, int]]:
-    """(broker, epoch) -> when it first and last took up a fetch that named the epoch it led, and was answered well."""
+    """(broker, epoch) -> when it first and last took up a fetch that named the epoch it led, and was answered well.
+
+    Up to 2.4 a session forgets the epoch that was named (KAFKA-9338): it may be over while fetches of the session go
+    on, so only those that stand for themselves tell the last.
+    """
     out: dict[tuple[int, int], tuple[int, int]] = {}
     for row in fetches:
         epoch = row["current_leader_epoch"]
@@ -67,7 +71,7 @@ def served_times(fetches: Iterable[Row], leaders: dict[int, int]) -> dict[tuple[
             continue
         at, key = phases(row).taken, (row["broker_id"], epoch)
         first, last = out.get(key, (at, at))
-        out[key] = (min(first, at), max(last, at))
+        out[key] = (min(first, at), max(last, at) if (row["session_epoch"] or 0) <= 0 else last)
     return out
 
 

@@ -62,6 +62,7 @@ def roles_of(rows: list[Row], signs_in: list[Row]) -> Roles:
         walk = Walk(found, broker, signs.get(broker, []))
         for row in own:
             walk.take(row)
+        walk.settle(None)
     return found
 
 
@@ -131,7 +132,9 @@ class Walk:
                 self.end = row
         else:
             offset = row["offset"] if row["offset"] is not None or self.end is None else self.end["offset"]
-            made = LOG_CREATED if self.created and self.epoch is not None else None
+            had_role = self.epoch is not None or bool(self.signs and self.signs[0][0] < moment(row))
+            made = LOG_CREATED if self.created and had_role else None
+            self.settle(row)
             self.loaded = row.but(offset=offset, cause=made)
             self.end, self.created = None, False
 
@@ -153,6 +156,26 @@ class Walk:
             self.found.loads[self.key] = load
             if row["offset"] is None:
                 self.found.lines[self.key] = row.but(offset=load["offset"])
+
+    def settle(self, following: Row | None) -> None:
+        """A load that no line about a role follows: it is of the role that fetches show next, if any do.
+
+        One that it had before as well it took up again: a restart within the epoch.
+        """
+        load, self.loaded = self.loaded, None
+        if load is None:
+            return
+        first = bisect_right(self.signs, moment(load), key=lambda sign: sign[0])
+        last = len(self.signs) if following is None else bisect_left(self.signs, moment(following), key=lambda s: s[0])
+        epoch = next((epoch for _, epoch in self.signs[first:last] if epoch >= 0), None)
+        if epoch is None:
+            return
+        key = (self.broker, epoch)
+        if key in self.found.lines or any(before == epoch for _, before in self.signs[:first]):
+            role = load.but(kind="role_change", name="follower", leader_epoch=epoch)
+            self.found.rejoins[key].append((load, role))
+        else:
+            self.found.loads.setdefault(key, load)
 
     def role_between(self, load: Row, role: Row) -> int | None:
         """Epoch of a role that the broker had after `load` and before `role`, though no line states it.

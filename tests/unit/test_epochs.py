@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from facts_builder import History, of_kind
-from test_incidents import COMMITTED, losses, replicated, slots, tail
+from test_incidents import COMMITTED, losses, replicated, slots, tables_of, tail
+
+from replay.encoding import LOG_CREATED
 
 MOVES = ((1000, 2), (2000, 1), (5000, 2), (9000, 1))  # when, to whom the lead is moved; nothing is lost by it
 
@@ -141,3 +143,17 @@ def test_what_a_dumped_log_begins_with_is_no_start_of_its_epoch() -> None:
     batch = {"broker_id": 2, "leader_epoch": 1, "source_file": "00000000000000000050.log"}
     history.add("segment_batch", 99_999, base_offset=50, last_offset=59, **batch)
     assert [slots(row)[0] for row in losses(history)] == [(0, 2, 4)]
+
+
+def test_without_role_lines_a_load_is_of_the_role_that_fetches_show_next() -> None:
+    """Broker 2 had lost its log directory, made its log anew and goes on in the same epoch: it cut nothing."""
+    history = replicated()
+    history.rows = [row for row in history.rows if row["kind"] != "role_change"]
+    line = {"broker_id": 2, "source_file": "server-2.log"}
+    history.add("log_load", 1000, name="created", offset=0, **line)
+    history.add("log_load", 1001, name="loaded", offset=0, hw=0, **line)
+    history.fetch(1200, 1, 2, 0, bytes=200, hw=2, connection="again", last_fetched_epoch=-1)
+    history.fetch(1300, 1, 2, COMMITTED, hw=2, connection="again")
+    assert tables_of(history.events())["log_truncations"].to_pylist() == []
+    (load,) = of_kind(history.events(), "log_load")
+    assert (load["broker_id"], load["leo"], load["cause"]) == (2, 0, LOG_CREATED)
