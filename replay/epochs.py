@@ -118,22 +118,35 @@ class Leads:
         unknown = by_clock is None and any(one.epoch in self.unknown for one in open_to or spans)
         if len(open_to) == 1 and not unknown:
             return Place(open_to[0].epoch, sure=True)
-        fitting = [one for one in open_to or spans if base is None or base < 0 or self.fits(one.epoch, base)]
         compared = bool(open_to) and not back and broker not in self.off  # the clocks, and nothing contradicts them
-        if by_clock in fitting or (by_clock is not None and not fitting):
-            certain = by_clock in fitting and (len(fitting) == 1 or by_clock.told) and bool(open_to)
-            return Place(by_clock.epoch, sure=certain or compared)
-        if len(fitting) != 1:
-            return NOWHERE
-        (found,) = fitting
-        passed = by_clock is not None and self.is_passed_on(by_clock.epoch, found.epoch)
-        return Place(found.epoch, sure=bool(open_to) and not unknown and not passed)
+        if by_clock is None:
+            fitting = [one for one in open_to if self.fits(one.epoch, base)]
+            return Place(fitting[0].epoch, sure=not unknown) if len(fitting) == 1 else NOWHERE
+        if not self.begins_by(by_clock.epoch, base):  # appended before, or answered to a retry
+            others = [one for one in open_to if one.epoch < by_clock.epoch and self.begins_by(one.epoch, base)][-1:]
+        elif not compared and self.is_beyond(by_clock.epoch, base):  # a tail that was passed over, or appended later
+            others = [one for one in open_to if one.epoch > by_clock.epoch and self.fits(one.epoch, base)]
+        else:
+            others = []
+        if len(others) == 1:
+            passed = self.is_passed_on(by_clock.epoch, others[0].epoch)
+            return Place(others[0].epoch, sure=not passed or self.fits(min(by_clock, others[0]).epoch, base))
+        alone = by_clock in open_to and not any(self.fits(one.epoch, base) for one in open_to if one != by_clock)
+        return Place(by_clock.epoch, sure=not others and (compared or (bool(open_to) and (by_clock.told or alone))))
 
-    def fits(self, epoch: int, base: int) -> bool:
+    def begins_by(self, epoch: int, base: int | None) -> bool:
+        """Whether an epoch may have begun at that offset."""
+        start = self.starts.get(epoch)
+        return base is None or base < 0 or base >= (start[0] if start is not None else self.low.get(epoch, 0))
+
+    def is_beyond(self, epoch: int, base: int | None) -> bool:
+        """Whether the next leader began below that offset, as far as its start is known."""
+        end = self.starts.get(self.follows.get(epoch, -1))
+        return base is not None and end is not None and base >= end[0]
+
+    def fits(self, epoch: int, base: int | None) -> bool:
         """Whether an offset lies between the start of an epoch and the start of the next, as far as they are known."""
-        start, end = self.starts.get(epoch), self.starts.get(self.follows.get(epoch, -1))
-        least = start[0] if start is not None else self.low.get(epoch, 0)
-        return base >= least and (end is None or base < end[0])
+        return self.begins_by(epoch, base) and not self.is_beyond(epoch, base)
 
     def is_passed_on(self, epoch: int, later: int) -> bool:
         """Whether another broker led between two epochs: what was appended unawares meanwhile is not in the later."""
