@@ -17,6 +17,7 @@ from replay.isr_requests import (
 from replay.merge import OP_CONTROL, OP_WITNESS
 from replay.partition_facts import PartitionFacts, broker_draft
 from replay.roles import moment
+from replay.served_epochs import is_told
 from replay.spine import Decision, Tenure, micros
 from replay.windows import (
     Window,
@@ -39,8 +40,15 @@ def role_drafts(facts: PartitionFacts, tenure: Tenure) -> list[Draft]:
         drafts += role_of(facts, tenure, tenure.leader, "leader", isr)
     lines = {b for (b, epoch), row in facts.role_lines.items() if epoch == tenure.epoch and row["name"] == "follower"}
     for broker in sorted((lines | facts.followers(tenure)) - {tenure.leader}):
-        drafts += role_of(facts, tenure, broker, "follower", None)
+        if not is_told_late(facts, tenure, broker):
+            drafts += role_of(facts, tenure, broker, "follower", None)
     return drafts
+
+
+def is_told_late(facts: PartitionFacts, tenure: Tenure, broker: int) -> bool:
+    """Whether a follower's first fetches from this leader name an older epoch: it takes its role up between them."""
+    fetches = facts.fetches_of(broker, tenure)
+    return bool(fetches) and not is_told(fetches[0].row)
 
 
 def assumed_decision(facts: PartitionFacts, tenure: Tenure, isr: list[int]) -> Draft:
@@ -102,7 +110,11 @@ def role_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list
     cuts = [
         row for row in facts.cuts.get((replica, tenure.epoch), ()) if not diverged or row["cause"] != "leader_epoch"
     ]
-    out = [cut_line(tenure, replica, row) for row in cuts if not row["rejoined"]]
+    out = []
+    if is_told_late(facts, tenure, replica) and (replica, tenure.epoch) in facts.role_lines:
+        drafts = role_of(facts, tenure, replica, "follower", None)
+        out.append(Operation(OP_CONTROL, drafts[0].window, drafts))
+    out += [cut_line(tenure, replica, row) for row in cuts if not row["rejoined"]]
     rejoins = facts.rejoins.get((replica, tenure.epoch), [])
     for place, (load, line) in enumerate(rejoins, start=1):
         if line["name"] == "follower":

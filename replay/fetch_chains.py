@@ -19,6 +19,7 @@ from replay.isr_requests import Joins, with_expansions
 from replay.merge import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
 from replay.profile import profile_named
 from replay.rows import places_of
+from replay.served_epochs import is_told
 from replay.windows import (
     Window,
     completion_window,
@@ -191,8 +192,8 @@ def places_among(fetches: list[Row], waiting: list[Operation]) -> list[int]:
     """Before which of its fetches a follower's own lines stand, rising.
 
     Its clock is not the leader's: so a restart stands where it fetches on a new connection, from the end that it stated
-    if that line is there, and a cut before the first fetch under a new leader, whatever the times. By time where
-    nothing else tells.
+    if that line is there, a role told late where it first names its epoch, and a cut before the first fetch under a new
+    leader, whatever the times. By time where nothing else tells.
     """
     taken = [phases(row).taken for row in fetches]
     begins = [k for k, row in enumerate(fetches) if not k or row["connection"] != fetches[k - 1]["connection"]]
@@ -204,6 +205,9 @@ def places_among(fetches: list[Row], waiting: list[Operation]) -> list[int]:
             fitting = [k for k in begins if fetches[k]["fetch_offset"] == first.fields["leo"]]
             fitting = fitting or (begins if place < len(fetches) else [])
             place = min(fitting, key=lambda k: abs(taken[k] - at), default=place)
+        elif first.kind == "role_change":
+            answered_later = (k for k, row in enumerate(fetches) if is_told(row) or phases(row).stamp > at)
+            place = next(answered_later, len(fetches))
         elif not any(places):
             place = 0
         places.append(max(place, *places[-1:], 0))

@@ -116,6 +116,7 @@ from replay.state import (
     ROLE_FOLLOWER,
     ROLE_LEADER,
     ROLE_NONE,
+    TRUE_HW,
     UNSET,
     Ints,
     State,
@@ -244,12 +245,29 @@ def apply_read(s: State, p: Profile, e: Ints) -> int:
     return MISMATCH
 
 
+@compiled_in_place
+def leads_on(s: State, e: Ints) -> bool:
+    """Whether a leader is told its role anew without having stopped: its very next epoch, and no log loaded.
+
+    ZooKeeper's controller does so as it takes a replica out of the ISR, KRaft's up to 3.5 as well.
+    """
+    b = e[E_BROKER]
+    return s.role[b] == ROLE_LEADER and e[E_VALUE] == ROLE_LEADER and e[E_EPOCH] == s.epoch[b] + 1
+
+
 @compiled
 def apply_role(s: State, p: Profile, e: Ints) -> int:
-    """A broker takes up a role; where its line states LEO and HW, they win over what was computed."""
+    """A broker takes up a role; where its line states LEO and HW, they win over what was computed.
+
+    A leader never cuts its own log: where one that leads on has less than was computed, too much was counted.
+    """
     b = e[E_BROKER]
     forget_log(s, b)
-    if e[E_LEO] >= 0:
+    if 0 <= e[E_LEO] < s.leo[b] and leads_on(s, e):
+        truncate_to(s, p, b, e[E_LEO])
+        note_leo(s, b, e[E_LEO], e[E_EVIDENCE])
+        s.cluster[TRUE_HW] = min(s.cluster[TRUE_HW], e[E_LEO])
+    elif e[E_LEO] >= 0:
         take_own_leo(s, p, b, e[E_LEO], e[E_EVIDENCE])
     elif e[E_VALUE] == ROLE_LEADER:
         s.leo_evidence[b] = max(s.leo_evidence[b], e[E_EVIDENCE])
@@ -487,6 +505,14 @@ def check_before(s: State, p: Profile, e: Ints, rows: Rows) -> None:
 
 
 @compiled
+def known_before(s: State, e: Ints) -> int:
+    """How the LEO of the broker that acts is known before the event; UNSET where a lower one after it is no cut."""
+    if e[E_BROKER] < 0 or (e[E_KIND] == ROLE_CHANGE and leads_on(s, e)):
+        return UNSET
+    return int(s.leo_evidence[e[E_BROKER]])
+
+
+@compiled
 def emit_cut(s: State, p: Profile, e: Ints, before: tuple[int, int, int], rows: Rows) -> None:
     """A row for a log that became shorter. One that was made anew lost its records with the directory: no cut.
 
@@ -495,7 +521,7 @@ def emit_cut(s: State, p: Profile, e: Ints, before: tuple[int, int, int], rows: 
     """
     leo_before, hw_before, known = before
     kind, b = e[E_KIND], e[E_BROKER]
-    if kind == LOG_LOAD and e[E_VALUE] == 1:
+    if known == UNSET or (kind == LOG_LOAD and e[E_VALUE] == 1):
         return
     if kind == LOG_LOAD and s.leo[b] == 0:
         known = BOUNDED
@@ -535,7 +561,7 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Pur
             hw_taken = e[E_HW] if e[E_HW] >= 0 else s.hw[b]
             if p.truncation_lowers_hw or e[E_HW] >= 0:
                 hw_taken = min(hw_taken, e[E_LEO] if e[E_LEO] >= 0 else s.leo[b])
-        known = s.leo_evidence[b] if b >= 0 else UNSET
+        known = known_before(s, e)
         verdict = apply(s, p, e)
         if verdict == BROKEN:
             check(rows, e, CHECK_RULE, b, s.leo[b], e[E_END] if kind == APPEND else e[E_FETCH])

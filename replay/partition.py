@@ -130,6 +130,7 @@ class PartitionReplay:
         self.risk = RiskSpans()
         self.consumers = ConsumerEffects()
         self.doubts = Doubts()
+        self.loads: list[tuple[int, int]] = []  # broker and seq of each load of a log
         self.last_seq = -1
 
     def feed(self, events: Events) -> None:
@@ -150,6 +151,7 @@ class PartitionReplay:
         self.future.take_all(rare["observation"])
         self.stated += [row for row in rare["observation"] if row["cause"] == STATED]
         self.doubts.take(rare["observation"])
+        self.loads += [(row["broker_id"], row["seq"]) for row in rare["log_load"]]
         for kind in FINAL_KINDS:
             for row in rare[kind]:
                 self.final.take(row)
@@ -288,7 +290,7 @@ class PartitionReplay:
             return  # nothing says from where it led, nothing was appended: the log before stays the measure
         if self.log is not None and self.election is not None and self.election["ts"] is not None:
             told = [slots for finding in self.findings for slots in finding.lost]
-            lost = lost_slots(self.log.spans, spans_of(s, b), known_from(s, b))
+            lost = [] if self.led_on(last) else lost_slots(self.log.spans, spans_of(s, b), known_from(s, b))
             lost = without(lost, [*told, *doubtful(s, b, lost)])
             if lost:  # what was committed beyond is committed no more
                 s.cluster[TRUE_HW] = min(int(s.cluster[TRUE_HW]), *(slots.first for slots in lost))
@@ -306,6 +308,13 @@ class PartitionReplay:
                 s.cluster[TRUE_HW] = max(int(s.cluster[TRUE_HW]), end)
             finding.give_back(doubtful(s, b, finding.lost))
         self.led, self.log = b, None
+
+    def led_on(self, role: Ints) -> bool:
+        """Whether the leader before took the next epoch up without having stopped: it has what it had."""
+        log = self.log
+        if log is None or log.leader != self.brokers[int(role[c.E_BROKER])] or role[c.E_EPOCH] != log.epoch + 1:
+            return False
+        return not any(broker == log.leader and log.seq < seq < role[c.E_SEQ] for broker, seq in self.loads)
 
     def tell(self, events: Events, rare: Rare, rows: Rows) -> None:
         """The kernel's rows."""

@@ -23,9 +23,10 @@ from replay.epochs import Leads, Place, Starts, leads_of, least_starts, stated_s
 from replay.future_logs import by_tenure, parted
 from replay.markers import Outcome, outcomes_of
 from replay.missing_lines import MissingLines
-from replay.profile import LATEST, default_lag_ms, parse_version
+from replay.profile import LATEST, default_lag_ms, parse_version, profile_named
 from replay.roles import KINDS, SIGN_KINDS, roles_of
 from replay.rows import Row, is_by_replica
+from replay.served_epochs import give_epochs, is_checked
 from replay.sessions import LEFT_OUT
 from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import AWAKE_US, Interval, Standstills, between, is_unconfirmed
@@ -132,9 +133,12 @@ class PartitionFacts:
         self.role_lines, self.loads, self.rejoins = roles.lines, roles.loads, roles.rejoins
         self.cuts, self.storage_failures, self.log_starts = roles.cuts, roles.storage_failures, roles.log_starts
         self.future_lines = by_tenure(moves, self.tenures)
-        self.leads = leads_of(self.tenures, self.by_kind["fetch"], self.role_lines)
+        keeps = bool(profile_named(self.kafka_version, self.inter_broker_protocol).session_keeps_epoch)
+        fetches = self.by_kind["fetch"]
+        checked = [row for row in fetches if is_checked(row, session_keeps_epoch=keeps)]
+        self.leads = leads_of(self.tenures, checked, self.role_lines)
         self.outcomes = outcomes_of(self)
-        self.give_epochs()
+        give_epochs(fetches, self.role_lines, self.epoch_at, session_keeps_epoch=keeps)
         self.index_tenures()
         self.find_starts()
 
@@ -238,12 +242,6 @@ class PartitionFacts:
             return {b for d in self.decisions for b in d.replicas}
         pairs = [one.partition(":") for one in (listed or "").split(",") if one]
         return {int(replica) for partition, _, replica in pairs if int(partition) == self.partition}
-
-    def give_epochs(self) -> None:
-        """Fetches up to version 8 (inter-broker protocol before 2.1) name no leader epoch: it is the leader's then."""
-        for row in self.by_kind["fetch"]:
-            if is_by_replica(row) and (row["current_leader_epoch"] is None or row["current_leader_epoch"] < 0):
-                row["current_leader_epoch"] = self.epoch_at(row["broker_id"], phases(row).taken)
 
     def index_tenures(self) -> None:
         """What each tenure's chains are made of, found in one pass over the rows."""

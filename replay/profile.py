@@ -49,6 +49,7 @@ class Profile(NamedTuple):
     truncate_to_hw: int  # <=0.10: becoming follower cuts the log to the own HW
     epoch_end_names_epoch: int  # 2.0+ (KIP-279): the end of an epoch comes with the epoch that ends there
     fetch_names_epoch: int  # 2.1-IV2+ (KIP-320): a leader refuses the fetch of a follower of another epoch
+    session_keeps_epoch: int  # 2.5+ (KAFKA-9338): an incremental one too; before, a session forgot the epoch named
     truncate_on_fetch: int  # 2.7-IV1+ (KIP-595, KAFKA-10554): fetches name the last epoch, answers where logs diverge
     refollow_on_missed_epoch: int  # 2.0: a new epoch of the same leader restarts the fetcher if one was missed between
     refollow_on_new_epoch: int  # 2.1+: any new epoch does
@@ -125,6 +126,7 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         truncate_to_hw=int(spoken < KIP_101),
         epoch_end_names_epoch=int(spoken >= KIP_279),
         fetch_names_epoch=int(spoken >= KIP_320),
+        session_keeps_epoch=int(version >= (2, 5, 0)),
         truncate_on_fetch=int(version >= (2, 8, 0) and spoken >= TRUNCATE_ON_FETCH),
         refollow_on_missed_epoch=int((2, 0, 0) <= version < (2, 1, 0)),
         refollow_on_new_epoch=int(version >= (2, 1, 0)),

@@ -518,6 +518,7 @@ SWITCHES: dict[str, list[tuple[str, int]]] = {
     "refollow_on_missed_epoch": [("1.1.1", 0), ("2.0.0", 1), ("2.0.1", 1), ("2.1.0", 0)],
     "refollow_on_new_epoch": [("2.0.1", 0), ("2.1.0", 1)],
     "fetch_names_epoch": [("2.0.1", 0), ("2.1.0", 1)],
+    "session_keeps_epoch": [("2.4.1", 0), ("2.5.0", 1)],
     "expand_needs_epoch_start": [("2.0.0", 0), ("2.0.1", 1)],
     "epoch_cached_at_start": [("2.0.0", 0), ("2.0.1", 1)],
     "hw_on_every_fetch": [("2.3.1", 1), ("2.4.0", 0)],
