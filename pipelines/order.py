@@ -30,6 +30,7 @@ from replay.blocks import EVENT_SCHEMA
 from replay.clock_steps import steadied
 from replay.columns import numbers, texts
 from replay.coverage import SERVER_LOG
+from replay.lives import Lives, starts_of_brokers
 from replay.missing_lines import MissingLines
 from replay.order import ordered
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING, PartitionFacts
@@ -343,9 +344,10 @@ def without_cycles() -> Iterator[None]:
 def order_incarnations(
     topic: str, partition: int, batches: Iterable[pa.RecordBatch], cluster: Cluster
 ) -> Iterator[pa.Table]:
-    """The incarnations of one partition, one after the other."""
+    """The incarnations of one partition, one after the other: by topic id, else as servers' own lines tell them."""
     ids = cluster.created.get(topic, [])
-    parts = by_incarnation(rows_of_facts(steadied(pa.Table.from_batches(batches))), ids, cluster)
+    rows = rows_of_facts(steadied(pa.Table.from_batches(batches)))
+    parts = by_incarnation(rows, ids, cluster) if ids else by_life(rows, cluster)
     for incarnation in sorted(parts):
         facts = PartitionFacts(
             topic=topic,
@@ -365,6 +367,17 @@ def order_incarnations(
         pieces = ordered(facts)
         del facts
         yield from pieces
+
+
+def by_life(rows: list[Row], cluster: Cluster) -> dict[int, list[Row]]:
+    """The facts of each life, where no topic id tells them apart; facts of a life that nothing names are left out."""
+    lives = Lives(rows, starts_of_brokers(cluster.rows))
+    parts: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        life = lives.of(row)
+        if life is not None:
+            parts[life].append(row)
+    return parts
 
 
 def by_incarnation(rows: Iterable[Row], ids: list[tuple[int, str]], cluster: Cluster) -> dict[int, list[Row]]:

@@ -94,7 +94,9 @@ class Walk:
         self.found, self.broker, self.signs = found, broker, signs
         self.epoch: int | None = None  # of its role
         self.end: Row | None = None  # where its log ends, as it was read last
+        self.ends: list[int] = []  # where all logs end that were read since the last load
         self.loaded: Row | None = None  # the load that no role has followed yet
+        self.loaded_ends: list[int] = []  # where the logs end that were read before it
         self.cause: str | None = None  # of the cut that the log's next line is about
         self.created = False  # whether the log was made, not read, since the last load
 
@@ -124,24 +126,35 @@ class Walk:
             self.found.cuts[self.key].append(row.but(cause=cause or "leader_epoch", rejoined=rejoined))
 
     def load(self, row: Row) -> None:
-        """Logs are read as a broker starts (and their ends stated again after a cut), partitions then loaded."""
+        """Logs are read as a broker starts (and their ends stated again after a cut), partitions then loaded.
+
+        Up to 2.5 nothing names the directory that was read: it may be one of a deleted topic of that name, which waits
+        to be removed. A log does not end below its high watermark.
+        """
         if row["name"] == "created":
             self.created = True
         elif row["hw"] is None:
             if row["name"] == "completed" or self.end is None or self.end["name"] != "completed":
                 self.end = row
+            if row["name"] == "completed" and row["offset"] is not None:
+                self.ends.append(row["offset"])
         else:
             offset = row["offset"] if row["offset"] is not None or self.end is None else self.end["offset"]
+            if offset is not None and offset < row["hw"]:
+                offset = next((end for end in reversed(self.ends) if end >= row["hw"]), offset)
             had_role = self.epoch is not None or bool(self.signs and self.signs[0][0] < moment(row))
             made = LOG_CREATED if self.created and had_role else None
             self.settle(row)
             self.loaded = row.but(offset=offset, cause=made)
-            self.end, self.created = None, False
+            self.loaded_ends = self.ends
+            self.end, self.ends, self.created = None, [], False
 
     def role(self, row: Row) -> None:
         """A role taken up; taken up again in the same epoch after a load, it is a restart within the epoch."""
         self.epoch = row["leader_epoch"]
         load, self.loaded = self.loaded, None
+        if load is not None and row["offset"] in self.loaded_ends:
+            load = load.but(offset=row["offset"])
         earlier = None if load is None else self.role_between(load, row)
         if load is not None and earlier is not None:
             if earlier >= 0 and (self.broker, earlier) not in self.found.lines:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from replay.clock_steps import steadied
+from replay.lives import Lives, starts_of_brokers
 from replay.missing_lines import FETCH, REQUEST_SCHEMA, MissingLines, client_gaps, missing_lines
 from replay.order import order_partition
 from replay.partition_facts import PartitionFacts
@@ -110,22 +111,34 @@ class History:
         return pa.Table.from_pylist([r for r in self.rows if kind in (None, r["kind"])], schema=SESSION_SCHEMA)
 
     def facts(self, rows: list[dict[str, Any]] | None = None, **settings: Any) -> PartitionFacts:
-        """The partition's facts as the order stage gets them; fetches stand for themselves."""
+        """The partition's facts as the order stage gets them, of its one life; fetches stand for themselves."""
+        (facts,) = self.lives(rows, **settings)
+        return facts
+
+    def lives(self, rows: list[dict[str, Any]] | None = None, **settings: Any) -> list[PartitionFacts]:
+        """The facts of each life of the partition, as the order stage tells them apart where it has no topic ids."""
         told = self.rows if rows is None else rows
         found = rows_of_facts(steadied(pa.Table.from_pylist(told, schema=SESSION_SCHEMA)))
-        return PartitionFacts(
-            topic=TOPIC,
-            incarnation=0,
-            partition=PARTITION,
-            rows=[row for row in found if row["partition"] is not None],
-            cluster=[row for row in found if row["partition"] is None],
-            missing=gaps_in(found),
-            **{"kafka_version": "4.1.0", "topic_id": None, **settings},
+        own, cluster = (
+            [row for row in found if (row["partition"] is None) == is_cluster] for is_cluster in (False, True)
         )
+        lives = Lives(own, starts_of_brokers(cluster))
+        return [
+            PartitionFacts(
+                topic=TOPIC,
+                incarnation=life,
+                partition=PARTITION,
+                rows=[row for row in own if lives.of(row) == life],
+                cluster=cluster,
+                missing=gaps_in(found),
+                **{"kafka_version": "4.1.0", "topic_id": None, **settings},
+            )
+            for life in range(lives.count)
+        ]
 
     def events(self, rows: list[dict[str, Any]] | None = None, **settings: Any) -> pa.Table:
-        """The history in replay order."""
-        return order_partition(self.facts(rows, **settings))
+        """The history in replay order, life by life."""
+        return pa.concat_tables([order_partition(facts) for facts in self.lives(rows, **settings)])
 
 
 def gaps_in(facts: Iterable[Row]) -> MissingLines:

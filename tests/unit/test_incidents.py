@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from facts_builder import KEY, START, History, at, of_kind
 
@@ -15,10 +16,13 @@ COMMITTED, SILENT_FROM, SILENT_UNTIL = 2, 500, 5000  # records that both replica
 
 
 def tables_of(events: pa.Table, size: int = 1000) -> dict[str, pa.Table]:
-    """The replay's tables; events are fed `size` at a time."""
+    """The replay's tables, each life on its own; events are fed `size` at a time."""
     found: dict[str, list[pa.Table]] = {}
-    for name, rows in replay_partition(KEY, (events.slice(k, size) for k in range(0, len(events), size))):
-        found.setdefault(name, []).append(rows)
+    for life in sorted(set(events["incarnation"].to_pylist())) or [0]:
+        own = events.filter(pc.equal(events["incarnation"], life))
+        pieces = (own.slice(k, size) for k in range(0, len(own), size))
+        for name, rows in replay_partition({**KEY, "incarnation": life}, pieces):
+            found.setdefault(name, []).append(rows)
     return {name: pa.concat_tables(rows).combine_chunks() for name, rows in found.items()}
 
 

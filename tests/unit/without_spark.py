@@ -38,7 +38,7 @@ NOT_LINES = pa.array(["segment_batch", "checkpoint"])
 
 
 def events_of(root: Path) -> list[pa.Table]:
-    """Each partition's `replication_events`."""
+    """Each partition's `replication_events`, a table for each of its incarnations."""
     recording = discover(str(root), recording_id=root.name)
     facts = collect(recording).facts
     cluster = cluster_of(facts, root.name, recording.manifest)
@@ -59,8 +59,14 @@ def events_of(root: Path) -> list[pa.Table]:
         if topic in METADATA_TOPIC:
             continue
         mine = everything.filter(pc.and_(pc.equal(names, topic), pc.equal(everything["partition"], partition)))
-        out.append(pa.concat_tables(order_pieces(topic, partition, mine.to_batches(), cluster)))
+        out += by_incarnation(pa.concat_tables(order_pieces(topic, partition, mine.to_batches(), cluster)))
     return out
+
+
+def by_incarnation(events: pa.Table) -> list[pa.Table]:
+    """Events of one partition, a table for each of its incarnations."""
+    found = sorted(pc.unique(events["incarnation"]).to_pylist())
+    return [events.filter(pc.equal(events["incarnation"], one)).combine_chunks() for one in found]
 
 
 def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
