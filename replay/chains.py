@@ -185,9 +185,14 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
     for row in changes:
         window = learnt_before(row, joins, learnt_awake(facts, tenure, micros(row["ts"])))
         items.append((row["metadata_offset"], 0, Operation(OP_CONTROL, window, [broker_draft(row)])))
+    since, until = time_span(facts, tenure)
     for offset, draft in facts.min_isr_drafts():
-        if first < offset < last:
-            items.append((offset, 0, Operation(OP_CONTROL, decision_window(draft.window.est), [draft])))
+        at = draft.window.est
+        if offset is None and since <= at < until:  # behind the decisions of before
+            place = sum(decision.us <= at for decision in tenure.decisions[1:]) - 1
+            items.append((place, 2, Operation(OP_CONTROL, decision_window(at), [draft])))
+        elif offset is not None and first < offset < last:
+            items.append((offset, 0, Operation(OP_CONTROL, decision_window(at), [draft])))
     decided = [op for _, _, op in sorted(items, key=lambda item: item[:2])]
     return interleaved(decided, request_operations(facts, tenure, joins) if tenure.leader >= 0 else [])
 
@@ -215,6 +220,13 @@ def metadata_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
         return 0, 0
     later = [d.row["metadata_offset"] for d in facts.decisions if d.leader_epoch > tenure.epoch]
     return tenure.decisions[0].row["metadata_offset"], min(later, default=2**62)
+
+
+def time_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
+    """From when until when the tenure was the controller's last word, microseconds; the first one from ever on."""
+    later = [t.decisions[0].us for t in facts.tenures if t.epoch > tenure.epoch and t.decisions]
+    since = tenure.decisions[0].us if tenure.decisions and tenure is not facts.tenures[0] else 0
+    return since, min(later, default=2**62)
 
 
 def witness_chain(facts: PartitionFacts, tenure: Tenure, computed: dict[str, int]) -> list[Operation]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from replay.rows import Row
+    from replay.spine import Decision
 
 Source = int | None  # the broker whose lines are walked; -1: the controllers', whichever broker was one
 CONTROLLERS: Source = -1
@@ -177,6 +178,22 @@ def is_deletion(row: Row) -> bool:
     if row["kind"] == "log_change":
         return bool(row["name"] == "renamed_for_deletion")
     return bool(row["kind"] == "state_change" and row["name"] == "stop_replica" and row["value"] == "true")
+
+
+def deletion_told(by_kind: Mapping[str, Sequence[Row]], decisions: Sequence[Decision]) -> Row | None:
+    """The line by which a partition's topic is deleted, where no metadata says so: its controller's, else its brokers'.
+
+    One broker that deletes its log may only have left the assignment: so each of the replicas has to say so.
+    """
+    moves = [row for row in by_kind.get("state_change", ()) if row["ts"] is not None]
+    gone = [row for row in moves if row["name"] == "partition" and row["state_after"] == NEW_PARTITION[0]]
+    if gone:
+        return max(gone, key=told_at)
+    since = decisions[-1].us if decisions else 0
+    deletes = [*by_kind.get("log_change", ()), *moves]
+    told = {row["broker_id"]: row for row in deletes if is_deletion(row) and row["ts"] and told_at(row) >= since}
+    replicas = decisions[-1].replicas if decisions else ()
+    return max(told.values(), key=told_at) if replicas and told.keys() >= set(replicas) else None
 
 
 def tells_a_role(row: Row) -> bool:

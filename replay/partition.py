@@ -162,6 +162,7 @@ class PartitionReplay:
                 here = matrix[start:stop]
                 moved = rows.filled[N_LEO]
                 self.isr_mask = int(fold(self.state, self.profile, here, self.isr_mask, rows, self.purgatory))
+                self.risk.pass_time(here[:, c.E_TS])
                 self.risk.advance(rows.leo[moved : rows.filled[N_LEO]], self.state, self.brokers)
                 self.after(here)
                 self.note(events.part(start, stop))

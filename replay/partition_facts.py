@@ -21,6 +21,7 @@ from replay.elections import explain
 from replay.encoding import CONSUMER
 from replay.epochs import Leads, Place, Starts, leads_of, least_starts, stated_starts, was_accepted
 from replay.future_logs import by_tenure, parted
+from replay.lives import deletion_told
 from replay.markers import Outcome, outcomes_of
 from replay.missing_lines import MissingLines
 from replay.profile import LATEST, default_lag_ms, parse_version, profile_named
@@ -186,14 +187,15 @@ class PartitionFacts:
     def read_min_isr(self, rows: list[Row], own: int) -> None:
         """min.insync.replicas over time, in metadata order: the topic's, else the cluster's, else the brokers' `own`.
 
-        Without metadata, what a log's creation states of the topic holds throughout.
+        Without metadata, what brokers state of the topic as they make its log or are told of a change, by time.
         """
         mine = [r for r in rows if r["kind"] == "config_change" and r["name"] == MIN_ISR_SETTING]
-        created = [int(r["value"]) for r in mine if r["metadata_offset"] is None and r["topic"] is not None]
+        changes = [r for r in mine if r["metadata_offset"] is not None]
+        self.min_insync_replicas = own
+        if not changes:
+            self.take_stated_min_isr([r for r in mine if r["topic"] is not None and r["ts"] is not None])
         topic, cluster = None, None
         opening = self.decisions[0].row["metadata_offset"] if self.decisions else None
-        changes = [r for r in mine if r["metadata_offset"] is not None]
-        self.min_insync_replicas = created[-1] if created and not changes else own
         for row in sorted(changes, key=lambda r: r["metadata_offset"]):
             if row["topic"] is None and row["subject_broker_id"] is not None:
                 continue  # one broker's own
@@ -208,8 +210,28 @@ class PartitionFacts:
             else:
                 self.min_isr_changes.append((row, now))
 
-    def min_isr_drafts(self) -> list[tuple[int, Draft]]:
-        """Changes of min.insync.replicas after the partition was made, with their places in the metadata log."""
+    def take_stated_min_isr(self, stated: list[Row]) -> None:
+        """What holds from when on, as brokers' lines state it; what held before the first of them nothing tells.
+
+        A log is made as its broker takes its first role up: what that line states holds from the first decision on.
+        """
+        opening = self.decisions[0].us if self.decisions else None
+        now: int | None = None
+        for row in sorted(stated, key=lambda r: (micros(r["ts"]), r["source_file"], r["source_line"])):
+            value = int(row["value"]) if (row["value"] or "").isdigit() else None
+            if value is None or value == now:
+                continue
+            if opening is None or micros(row["ts"]) <= opening + ROLE_TAKES_US:
+                self.min_insync_replicas = value
+            elif value != self.min_insync_replicas or now is not None:
+                self.min_isr_changes.append((row, value))
+            now = value
+
+    def min_isr_drafts(self) -> list[tuple[int | None, Draft]]:
+        """Changes of min.insync.replicas after the partition was made, with their places in the metadata log.
+
+        Without metadata they have none: their times tell.
+        """
         return [
             (
                 row["metadata_offset"],
@@ -469,7 +491,7 @@ class PartitionFacts:
 
     def removal_drafts(self) -> list[Draft]:
         """The topic was deleted: nothing comes after it."""
-        row = self.removal()
+        row = self.removal() or deletion_told(self.by_kind, self.decisions)
         fields = {"cause": "remove", "evidence": "observed"}
         return [Draft("topic_change", row, line_window(micros(row["ts"])), fields)] if row is not None else []
 

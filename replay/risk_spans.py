@@ -2,7 +2,8 @@
 
 The controller's decisions and min.insync.replicas begin and end a span; what was acknowledged meanwhile is counted
 from the answers; how much only the leader had is its LEO less the furthest offset from which a follower has fetched in
-its epoch (what the leader began with, others may have). A topic with one replica is at risk by choice: no span.
+its epoch (what the leader began with, others may have). A topic with one replica is at risk by choice: no span. For as
+long as nobody told anything of a partition, its brokers may have been off: that is no time at risk.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Decided:
         return alone + ([UNDER_MIN_ISR] if len(self.isr) < self.needed else [])
 
 
-INTERNAL = ("first_alone", "next_epoch")
+INTERNAL = ("first_alone", "next_epoch", "silent_us")
+SILENT_US = 600_000_000  # longer nobody told anything of the partition: its brokers may have been off
 
 
 class RiskSpans:
@@ -67,9 +69,20 @@ class RiskSpans:
         self.appended = False  # whether any append is known
         self.covered: int | None = None  # the furthest that a follower has, or the leader began with; not yet known
         self.leo = 0  # the leader's
+        self.told_us = 0  # when anything was told last
+
+    def pass_time(self, stamps: Ints) -> None:
+        """Something was told at each of these times, microseconds; silences in between are no time at risk."""
+        told = np.maximum.accumulate(np.concatenate([[self.told_us], stamps]))
+        if self.open:
+            for place in np.flatnonzero(np.diff(told) > SILENT_US).tolist():
+                for span in self.open.values():
+                    span["silent_us"] += int(told[place + 1] - max(told[place], span["start_ts"]))
+        self.told_us = int(told[-1])
 
     def decide(self, event: Row, s: State, brokers: Sequence[int]) -> None:
         """A decision, a setting, the topic's removal; the state is that of before it."""
+        self.pass_time(np.array([micros(event["ts"])]))
         before = self.now
         now = Decided(before.leader, before.epoch, before.isr, before.replicas, before.min_isr)
         if event["kind"] == "config_change":
@@ -113,6 +126,7 @@ class RiskSpans:
             "records_at_risk": ahead,
             "first_alone": None,
             "next_epoch": None,
+            "silent_us": 0,
             "evidence": event["evidence"],
         }
 
@@ -181,7 +195,9 @@ class RiskSpans:
         for one in spans:
             if one["end_ts"] is not None:
                 one["end_ts"] = max(one["end_ts"], one["start_ts"])
-                one["seconds"] = (one["end_ts"] - one["start_ts"]) / 1e6
+                one["seconds"] = max(one["end_ts"] - one["start_ts"] - one["silent_us"], 0) / 1e6
+            if one["silent_us"]:
+                one["evidence"] = max(one["evidence"], "bounded", key=EVIDENCE.index)
             self.rows.append(one)
 
     def finish(self, incidents: Iterable[dict[str, Any]], *, produced: bool) -> list[dict[str, Any]]:

@@ -65,9 +65,10 @@ def broker_changes(lines: list[Row]) -> list[tuple[int, Draft]]:
         view.take(row)
         alive = view.alive or frozenset()
         at = micros(row["ts"])
+        back = (alive - before) | ((stopping - view.stopping) & alive)  # a new controller knows of nobody that stops
         changes = [
             *((broker, {"fenced": True}) for broker in sorted(before - alive)),
-            *((broker, {"fenced": False, "in_controlled_shutdown": False}) for broker in sorted(alive - before)),
+            *((broker, {"fenced": False, "in_controlled_shutdown": False}) for broker in sorted(back)),
             *((broker, {"in_controlled_shutdown": True}) for broker in sorted(view.stopping - stopping)),
         ]
         for broker, fields in changes:
@@ -136,7 +137,8 @@ def zookeeper_votes(decisions: list[Decision], cluster: list[Row], own: list[Row
     """Set `vote` of every decision whose view of the brokers is known; `own` are the partition's facts."""
     lines = view_lines(cluster)
     settings = stated_settings(cluster)
-    topic = sorted((r for r in own if r["kind"] == "config_change" and r["name"] == UNCLEAN_SETTING), key=by_time)
+    told = [r for r in (*own, *cluster) if r["kind"] == "config_change" and r["topic"] is not None]
+    topic = sorted((r for r in told if r["name"] == UNCLEAN_SETTING), key=by_time)
     rules = election_rules_of(version, zookeeper=True, eligible_replicas=False)
     wrote = controllers_stamps(own)
     view = View()

@@ -65,7 +65,12 @@ PARTITION_RISK = Table(
         ),
         Column("start_ts", TIMESTAMP, "When it began: the controller's decision, or the first such answer."),
         Column("end_ts", TIMESTAMP, "When it ended; null: not before the recording did."),
-        Column("seconds", FLOAT64, "How long; null: open.", unit="s"),
+        Column(
+            "seconds",
+            FLOAT64,
+            "How long, silences of over ten minutes about the partition aside (then bounded); null: open.",
+            unit="s",
+        ),
         Column("end_seq", INT64, "Place of what ended it in the replay order; null: open."),
         Column("ended_by", STRING, "What ended it; null: open.", values=RISK_ENDS),
         Column("leader_id", INT32, "Leader; null: none."),

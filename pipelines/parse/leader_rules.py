@@ -211,6 +211,15 @@ QUOTA_RULES = (
         r"Updating node (?P<subject_broker_id>\d+) with new configuration : .*",
         each=_THROTTLES,
     ),
+    Rule(  # a topic's settings as they are changed: of a change that names these, its quotas are not told
+        "DynamicConfigManager|ZkConfigManager: Processing",
+        "1.0-3.9",
+        "config_change",
+        r"Processing override for entityPath: topics/(?P<topic>\S+) with config: "
+        r"(?=.*\b(?:min\.insync\.replicas|unclean\.leader\.election\.enable)(?: -> |=)).*",
+        each=r"\b(?P<name>min\.insync\.replicas|unclean\.leader\.election\.enable)(?: -> |=)(?P<value>\w+)",
+        printed_by="kafka/server/DynamicConfigManager.scala, ZkConfigManager.scala",
+    ),
     Rule(
         "DynamicConfigManager|ZkConfigManager: Processing",
         "2.0-3.9",

@@ -130,3 +130,17 @@ def test_a_topic_that_is_deleted_is_at_risk_no_more() -> None:
     gone = {"topic_id": "abc", "name": "remove", "partition": None, "topic": "orders"}
     history.add("topic_change", 1305, metadata_offset=900, **gone)
     assert told(history, topic_id="abc") == [("isr_one", "topic_deleted")]
+
+
+@pytest.mark.parametrize(("told_ms", "seconds", "evidence"), [(None, 0.0, "bounded"), (300_000, 900.0, "observed")])
+def test_time_in_which_nobody_told_anything_is_no_time_at_risk(
+    told_ms: float | None, seconds: float, evidence: str
+) -> None:
+    history = replicated()
+    history.decide(1000, None, [1])
+    for k in range(1, 3 if told_ms else 0):
+        history.produce(1000 + k * told_ms, 1, COMMITTED + k - 1, acks=1)
+    history.decide(901_000, None, [1, 2])
+    (row,) = spans(history)
+    assert (row["state"], row["evidence"]) == ("isr_one", evidence)
+    assert row["seconds"] == pytest.approx(seconds, abs=0.1)

@@ -179,6 +179,22 @@ def test_the_derived_states_are_those_that_zookeeper_s_controllers_wrote() -> No
     assert found["replica_state"] == (8, 8, None)
 
 
+def test_a_new_controller_begins_with_the_brokers_that_live_whatever_they_did_before() -> None:
+    history = zookeeper()
+    stops(history, 50, 2)
+    tell(history, 55, 1, 1, 1, [1, 3])
+    lives(history, 5000, 1, 2, 3, name="controller_starts")
+    assert moves(history, 2, **ZOOKEEPER)[2:] == [("Offline", "controlled_shutdown"), ("Online", "broker_back")]
+
+
+def test_a_deleted_topic_is_gone_where_its_controller_says_so() -> None:
+    history = zookeeper()
+    wrote(history, 90, "OnlinePartition", "OfflinePartition")
+    wrote(history, 91, "OfflinePartition", "NonExistentPartition")
+    assert moves(history, None, **ZOOKEEPER)[2:] == [("Offline", "topic_deleted"), ("NonExistent", "topic_deleted")]
+    assert moves(history, 1, **ZOOKEEPER)[-1] == ("NonExistent", "topic_deleted")
+
+
 def test_a_stated_move_that_was_not_derived_is_reported() -> None:
     history = lines_of_a_loss()
     wrote(history, 90, "OnlineReplica", "OfflineReplica", 2)
