@@ -366,7 +366,8 @@ def late_history(**fields: Any) -> History:
     """3 fetches until 100 ms and then as `fields` say; 1 appends at 150 and takes it out at 1700."""
     history = begun()
     alive(history, 100, 3)
-    alive(history, 140, 2)
+    history.fetch(22, 1, 2, 0, hw=0)
+    history.fetch(155, 1, 2, 0, bytes=200, hw=0)
     history.produce(150, 1, 0, acks=1)
     history.produce(151, 1, 1, acks=1)
     for ms in range(160, 1700, 100):
