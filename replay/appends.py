@@ -22,12 +22,14 @@ from replay.blocks import Block, chosen, drafts_at, matrix_of
 from replay.drafts import Draft, Operation
 from replay.encoding import ENDS_OF_A_WAIT, NOT_ENOUGH_REPLICAS_AFTER_APPEND
 from replay.epochs import was_accepted
-from replay.extents import Extents, append_lines
+from replay.extents import Extents
 from replay.fetch_chains import TIMING
+from replay.leader_lines import append_lines, as_told, is_within
 from replay.markers import MARKER_BYTES, MARKER_NAMES, Markers, may_be_marked, outcome_of
 from replay.merge import OP_ACK, OP_APPEND
 from replay.rows import places_of
-from replay.windows import Window, done_window, local_window, phases, phases_at
+from replay.spine import micros
+from replay.windows import Window, done_window, line_window, local_window, phases, phases_at
 
 if TYPE_CHECKING:
     from replay.partition_facts import PartitionFacts
@@ -99,6 +101,7 @@ class Appended(NamedTuple):
     batches: list[Batch]
     duplicates: list[Batch]
     extents: Extents
+    lines: dict[int, Row]  # the leader's own, by base offset
 
 
 def batches_of(facts: PartitionFacts, tenure: Tenure, produces: list[Row], marked: list[Row]) -> Appended:
@@ -115,31 +118,38 @@ def batches_of(facts: PartitionFacts, tenure: Tenure, produces: list[Row], marke
             duplicates.append(Batch(base, base + 1, "bounded", row))
         else:
             placed[base] = row
-    stated = append_lines(facts, tenure, placed) | facts.segments.get(tenure.epoch, {})
+    lines = append_lines(facts, tenure, placed)
+    told = {base: line["last_offset"] + 1 for base, line in lines.items()}
+    stated = told | facts.segments.get(tenure.epoch, {})
     edges = known_edges(facts, tenure, placed, stated)
     extents = Extents(facts, tenure, placed)
-    batches = lay_out(facts, tenure, (placed, floating, marked), edges, stated, extents)
+    batches = lay_out(facts, tenure, (placed, floating, marked), edges, (stated, lines), extents)
     extents.control = [batch.base for batch in batches if batch.marker is not None]
     for batch in batches:
         if not extents.is_heard or (batch.evidence == "derived" and not extents.is_whole(batch.base, batch.end)):
             batch.evidence = "bounded"
-    return Appended(batches, duplicates, extents)
+    return Appended(batches, duplicates, extents, lines)
 
 
 def append_chain(
     facts: PartitionFacts, tenure: Tenure, appended: Appended
 ) -> tuple[list[Operation | Block], list[Block]]:
     """The tenure's appends in offset order, and the answers to its produces."""
-    batches, duplicates, extents = appended
-    inserted = inserted_batches(tenure, batches, extents)
+    batches, duplicates, extents, lines = appended
+    inserted = inserted_batches(tenure, batches, extents, lines)
     if not duplicates and all(batch.row is None for batch in batches):
         return inserted, []
-    appends, acks = produced_batches(facts, tenure, batches, duplicates)
+    appends, acks = produced_batches(facts, tenure, (batches, duplicates), lines)
     return [*inserted, appends], [acks]
 
 
-def inserted_batches(tenure: Tenure, batches: list[Batch], extents: Extents) -> list[Operation | Block]:
-    """Markers, and batches that no line tells of: such a one may have come any time up to the fetch that shows it."""
+def inserted_batches(
+    tenure: Tenure, batches: list[Batch], extents: Extents, lines: dict[int, Row]
+) -> list[Operation | Block]:
+    """Markers, and batches that no produce tells of: such a one may have come any time up to the fetch that shows it.
+
+    `lines`: the leader's own, by base offset; they say when.
+    """
     out: list[Operation | Block] = []
     before: Window | None = None
     for place, batch in enumerate(batches):
@@ -147,7 +157,8 @@ def inserted_batches(tenure: Tenure, batches: list[Batch], extents: Extents) -> 
             before = local_window(phases(batch.row))
             continue
         if batch.marker is not None:
-            before = local_window(phases(batch.marker))
+            line = lines.get(batch.base)
+            before = local_window(phases(batch.marker)) if line is None else line_window(micros(line["ts"]))
             fields = append_fields(tenure, batch.base, batch.end, batch.evidence)
             fields |= {"is_control": True, "bytes": MARKER_BYTES, "error_code": batch.marker["error_code"]}
             draft = Draft("append", batch.marker, before, fields)
@@ -157,6 +168,8 @@ def inserted_batches(tenure: Tenure, batches: list[Batch], extents: Extents) -> 
         earliest = before.lo if before else (tenure.decisions[0].us if tenure.decisions else 0)
         latest = shown if shown is not None else before.hi if before else earliest
         before = Window(min(earliest, latest), latest, latest)
+        if batch.base in lines:
+            before = line_window(micros(lines[batch.base]["ts"]))
         fields = append_fields(tenure, batch.base, batch.end, batch.evidence) | {"evidence": "derived"}
         draft = Draft("append", None, before, fields)
         out.append(Operation(OP_APPEND, before, [draft], offset=batch.end, place=place))
@@ -177,22 +190,25 @@ def append_fields(tenure: Tenure, base: Any, end: Any, evidence: Any) -> dict[st
 
 
 def produced_batches(
-    facts: PartitionFacts, tenure: Tenure, batches: list[Batch], duplicates: list[Batch]
+    facts: PartitionFacts, tenure: Tenure, appended: tuple[list[Batch], list[Batch]], lines: dict[int, Row]
 ) -> tuple[Block, Block]:
     """What produces appended, and their answers. acks=all is answered once the HW has passed the batch.
 
-    acks=1 is answered as soon as it is appended. A retry waits for the HW as well.
+    acks=1 is answered as soon as it is appended. A retry waits for the HW as well. `appended`: batches, and retries of
+    some; `lines`: the leader's own, by base offset.
     """
+    batches, duplicates = appended
     found = [(place, batch) for place, batch in enumerate(batches) if batch.row is not None]
     told = [*(batch for _, batch in found), *duplicates]
     rows = [batch.row for batch in told if batch.row is not None]
     columns, places = rows[0].columns, places_of(rows)
     base, end = (np.array([getattr(batch, name) for batch in told], np.int64) for name in ("base", "end"))
     fields = append_fields(tenure, base, end, [batch.evidence for batch in told])
-    repeats = np.arange(len(told)) >= len(found)
-
     at = phases_at(columns, places)
-    local = local_window(at)
+    repeats = np.arange(len(told)) >= len(found)
+    local = as_told(
+        local_window(at), [None if again else lines.get(b.base) for b, again in zip(told, repeats, strict=True)]
+    )
     window = done_window(columns.numbers("remote_us", places) != 0, at)
     unconfirmed = facts.unconfirmed(rows)
     sure = ~unconfirmed | facts.has_own_log(tenure.leader)
@@ -208,7 +224,7 @@ def produced_batches(
     first = np.cumsum(events) - events
     ended = [outcome_of(facts.outcomes, tenure.epoch, row) for row in rows]
     said = fields | {"transaction": pa.array(ended, pa.string())}
-    appended = drafts_at(columns, places, local, "append", said, PRODUCED).only(~repeats)
+    events_of = drafts_at(columns, places, local, "append", said, PRODUCED).only(~repeats)
     appends = Block(
         np.array([place for place, _ in found], np.int64),
         matrix_of(
@@ -218,7 +234,7 @@ def produced_batches(
             count=events,
             offset=end[~repeats],
         ),
-        [appended.numbered(first), answers.only(at_once).numbered(first[at_once[~repeats]] + 1)],
+        [events_of.numbered(first), answers.only(at_once).numbered(first[at_once[~repeats]] + 1)],
     )
     later = waits | repeats
     times = Window(*(one[later] for one in window))
@@ -269,14 +285,16 @@ def lay_out(
     tenure: Tenure,
     lines: tuple[dict[int, Row], list[Row], list[Row]],
     edges: list[int],
-    stated: dict[int, int],
+    told: tuple[dict[int, int], dict[int, Row]],
     extents: Extents,
 ) -> list[Batch]:
     """Base offsets and edges -> batches without holes from the tenure's start to its last known end.
 
-    `lines`: produces with a base offset, those without, and markers.
+    `lines`: produces with a base offset, those without, and markers; `told`: ends that sources state, and the leader's
+    own lines, by base offset.
     """
     placed, floating, marked = lines
+    stated, own_lines = told
     marks = sorted({*placed, *edges})
     if not marks:
         return []
@@ -297,7 +315,9 @@ def lay_out(
             batches += control_batches(base, control)
             continue
         if row is None:
-            row = next_floating(waiting, until[place])
+            row = (
+                next_floating(waiting, until[place]) if base not in own_lines else floating_at(waiting, own_lines[base])
+            )
         if after is None:
             batches.append(Batch(base, stated.get(base, base + 1), "observed" if base in stated else "bounded", row))
         elif base in stated:
@@ -332,6 +352,16 @@ def next_floating(waiting: deque[Row], until: int) -> Row | None:
     if waiting and phases(waiting[0]).local <= until:
         return waiting.popleft()
     return None
+
+
+def floating_at(waiting: deque[Row], line: Row) -> Row | None:
+    """The unplaced produce that the leader's line about an append is of, by time; those before it have no place."""
+    found = next((k for k, row in enumerate(waiting) if is_within(line, row)), None)
+    if found is None:
+        return None
+    row = waiting[found]
+    del waiting[found]
+    return row
 
 
 def split(base: int, after: int, row: Row | None, waiting: deque[Row], *, until: int) -> list[Batch]:

@@ -19,8 +19,7 @@ from replay.epochs import was_accepted
 from replay.markers import MARKER_BYTES
 from replay.missing_lines import OPEN_US
 from replay.roles import moment
-from replay.spine import micros
-from replay.windows import STAMP_EARLY_US, STAMP_LATE_US, local_window, phases
+from replay.windows import STAMP_EARLY_US, local_window, phases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,17 +27,6 @@ if TYPE_CHECKING:
     from replay.partition_facts import PartitionFacts
     from replay.rows import Row
     from replay.spine import Tenure
-
-
-def append_lines(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row]) -> dict[int, int]:
-    """Base offset -> end, of the produces of which the leader's own line tells (`Appended message set`, TRACE)."""
-    out: dict[int, int] = {}
-    for base, row in placed.items():
-        window = local_window(phases(row))
-        for line in facts.append_lines.get((tenure.leader, base), ()):
-            if line["last_offset"] is not None and window.lo <= micros(line["ts"]) <= window.hi + STAMP_LATE_US:
-                out[base] = line["last_offset"] + 1
-    return out
 
 
 class Extents:

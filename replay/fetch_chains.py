@@ -5,6 +5,7 @@ Those that were answered well, and runs of unlisted ones, are by far the most: t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from replay.drafts import Draft, Operation
 from replay.encoding import OFFSET_OUT_OF_RANGE
 from replay.epochs import was_accepted
 from replay.isr_requests import Joins, with_expansions
+from replay.leader_lines import as_recorded
 from replay.merge import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
 from replay.profile import profile_named
 from replay.rows import places_of
@@ -23,7 +25,6 @@ from replay.served_epochs import is_told
 from replay.windows import (
     Window,
     completion_window,
-    done_window,
     line_window,
     local_window,
     phases,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from replay.drafts import Copied
     from replay.isr_requests import Change
+    from replay.leader_lines import LineTimes
     from replay.partition_facts import Fetch, PartitionFacts
     from replay.rows import Columns, Row
     from replay.spine import Tenure
@@ -149,7 +151,8 @@ def follower_chain(
     for place in np.flatnonzero(refused).tolist():
         operations = refused_operations(tenure, fetches[place])
         yield from at_place(with_expansions(tenure, operations, joins.get(place, ())), place)
-    for form, which in ((unlisted, runs), (answered, ~runs & ~refused)):
+    lines = facts.recorded(tenure.leader).get(replica)
+    for form, which in ((unlisted, runs), (partial(answered, lines=lines), ~runs & ~refused)):
         for place in np.flatnonzero(which & joining).tolist():
             operations = form(tenure, replica, every.only(np.array([place]))).operations()
             yield from at_place(with_expansions(tenure, operations, joins[place]), place)
@@ -288,13 +291,16 @@ def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
     return chain
 
 
-def answered(tenure: Tenure, replica: int, fetches: Fetches) -> Block:
-    """Fetches answered without error: at once (read, then update), or parked first and read again on completion."""
+def answered(tenure: Tenure, replica: int, fetches: Fetches, lines: LineTimes | None) -> Block:
+    """Fetches answered without error: at once (read, then update), or parked first and read again on completion.
+
+    `lines`: what the leader itself says of when it took them.
+    """
     at = phases_at(fetches.columns, fetches.rows)
-    local = local_window(at)
+    local = as_recorded(local_window(at), fetches.numbers("fetch_offset"), lines)
     offset, handed, after = fetches.numbers("fetch_offset"), fetches.numbers("bytes"), fetches.after
     delayed = fetches.numbers("remote_us") != 0
-    window = done_window(delayed, at)
+    window = Window(*(np.where(delayed, a, b) for a, b in zip(completion_window(at), local, strict=True)))
     moved = (handed != 0) & fetches.known & (after > offset)
     applies = (fetches.numbers("in_response") != 0) & ~((handed != 0) & fetches.known & (after == offset))
     # drafts: the read, the update (before it where it was parked), what the follower does with it

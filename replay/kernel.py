@@ -501,7 +501,8 @@ def check_before(s: State, p: Profile, e: Ints, rows: Rows) -> None:
         if e[E_LEO] >= 0:
             check(rows, e, CHECK_ROLE_LEO, b, s.leo[b], e[E_LEO])
         if e[E_HW] >= 0:
-            check(rows, e, CHECK_ROLE_HW, b, s.hw[b], e[E_HW])
+            untaken = s.role[b] == ROLE_FOLLOWER and s.hw_untaken[b] == e[E_HW]  # the role came before the last answer
+            check(rows, e, CHECK_ROLE_HW, b, e[E_HW] if untaken else s.hw[b], e[E_HW])
 
 
 @compiled

@@ -86,6 +86,7 @@ if TYPE_CHECKING:
 
 ISR_NUMBERS = ("seq", "ts", "epoch", "partition_epoch", "state", "under_min", "evidence")
 DEFAULT_LAG_US = 30_000_000
+EVENTS_NEAR = 200  # how many events around a line may have been dealt with at the same time
 HW_MOVES_KEPT = 1000  # how many moves of its HW a broker may be behind with its line about one
 FREQUENT_KINDS = (
     c.APPEND, c.ACK, c.FETCH_UPDATE, c.FETCH_READ, c.FETCH_APPLY, c.CONSUMER_READ, c.FETCH_LEFT_OUT, c.OBSERVATION
@@ -173,7 +174,7 @@ class PartitionReplay:
                     self.risk.decide(decided, self.state, self.brokers)
             start = stop
         self.ledger.prune(floor_of(self.state, int(self.state.cluster[ASSIGNED])))
-        self.tell(events, rare, rows)
+        self.tell(events, matrix, rare, rows)
         self.tell_waits(events)
 
     def admit(self, found: list[int]) -> None:
@@ -317,8 +318,8 @@ class PartitionReplay:
             return False
         return not any(broker == log.leader and log.seq < seq < role[c.E_SEQ] for broker, seq in self.loads)
 
-    def tell(self, events: Events, rare: Rare, rows: Rows) -> None:
-        """The kernel's rows."""
+    def tell(self, events: Events, matrix: Ints, rare: Rare, rows: Rows) -> None:
+        """The kernel's rows. `matrix`: the events as it read them."""
         count = rows.filled
         self.tell_cuts(rows.cut[: count[N_CUT]])
         self.add_isr_rows(events, in_turn(rare, TOLD_KINDS), rows.isr[: count[N_ISR]], rows.move[: count[N_MOVE]])
@@ -330,7 +331,7 @@ class PartitionReplay:
         if len(start):  # why a log was shortened stands in the broker's own line
             causes = causes_of(start, {row["seq"]: row["cause"] for row in rare["log_start_change"]})
             self.out.add("log_start_timeline", self.key, self.named(start, c.START_ROW, "broker"), causes)
-        self.add_checks(self.passed_through(rows.check[: count[N_CHECK]], hw))
+        self.add_checks(self.passed_through(rows.check[: count[N_CHECK]], hw, matrix))
 
     def tell_cuts(self, rows: Ints) -> None:
         """Rows of `log_truncations`: losses are explained by them as well."""
@@ -459,10 +460,11 @@ class PartitionReplay:
             )
         self.isr.add(events, told, found, moves_of(moves, self.brokers), int(self.state.cluster[LAG_US]))
 
-    def passed_through(self, rows: Ints, moves: Ints) -> Ints:
+    def passed_through(self, rows: Ints, moves: Ints, events: Ints) -> Ints:
         """Checks, those of HW lines equal where the engine's HW took that value by itself, then or a little before.
 
-        A handler thread writes its line while others go on, so the engine may be further by the time of the line.
+        A handler thread writes its line while others go on, so the engine may be further by the time of the line; or
+        not as far yet, where a request that gives the value was under way at the time of the line (`was_under_way`).
         """
         at, hw = places(rows, c.CHECK_ROW), places(moves, c.HW_ROW)
         own = (hw["role"] == ROLE_LEADER) & (hw["step"] != c.STEP_OBSERVATION)
@@ -478,6 +480,8 @@ class PartitionReplay:
             last = np.searchsorted(mine[order, 2] * width + order, stated * width + before) - 1
             found = order[np.maximum(last, 0)]
             passed = (last >= 0) & (mine[found, 2] == stated) & (before - found <= HW_MOVES_KEPT)
+            for k in np.flatnonzero(~passed).tolist():
+                passed[k] = was_under_way(events, int(at["seq"][lines[k]]), b, int(stated[k]))
             out[lines[passed], c.CHECK_ROW.index("computed")] = stated[passed]
             self.taken = np.concatenate([self.taken[self.taken[:, 0] != b], mine[-HW_MOVES_KEPT:]])
         return out
@@ -502,6 +506,25 @@ class PartitionReplay:
                 computed, stated = int(at["computed"][first]), int(at["stated"][first])
                 entry["first_mismatch_seq"] = int(at["seq"][first])
                 entry["note"] = f"broker {broker}: computed {computed}, stated {stated}"
+
+
+def was_under_way(events: Ints, seq: int, leader: int, hw: int) -> bool:
+    """Whether the HW of a leader's line is one that the engine's would take were a request near it dealt with then.
+
+    A fetch that stands after the line had begun by then, and brings the HW there; or an append that stands before it,
+    the HW gone past where it begins, may as well have come after it. One of the two orders is as good as the other.
+    """
+    place = int(np.searchsorted(events[:, c.E_SEQ], seq))
+    if place >= len(events) or events[place, c.E_SEQ] != seq:
+        return False
+    at = events[place, c.E_TS]
+    later = events[place + 1 : place + EVENTS_NEAR]
+    fetched = (later[:, c.E_KIND] == c.FETCH_UPDATE) & (later[:, c.E_FETCH] >= hw) & (later[:, c.E_LO] <= at)
+    earlier = events[max(place - EVENTS_NEAR, 0) : place]
+    appended = (earlier[:, c.E_KIND] == c.APPEND) & (earlier[:, c.E_EXTRA] == hw)
+    appended &= (earlier[:, c.E_LO] <= at) & (at <= earlier[:, c.E_TS])
+    mine = (later[:, c.E_BROKER] == leader) & fetched
+    return bool(mine.any() or (appended & (earlier[:, c.E_BROKER] == leader)).any())
 
 
 def is_rare(batch: Batch) -> Flags:

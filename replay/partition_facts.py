@@ -21,6 +21,7 @@ from replay.elections import explain
 from replay.encoding import CONSUMER
 from replay.epochs import Leads, Place, Starts, leads_of, least_starts, stated_starts, was_accepted
 from replay.future_logs import by_tenure, parted
+from replay.leader_lines import LineTimes, recorded_lines
 from replay.lives import deletion_told
 from replay.markers import Outcome, outcomes_of
 from replay.missing_lines import MissingLines
@@ -112,6 +113,7 @@ class PartitionFacts:
     future_lines: dict[int, list[Row]] = field(default_factory=dict)  # about future logs, by leader epoch
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)  # by transactional id
     sequences: dict[int, list[Fetch]] = field(default_factory=dict)
+    recordings: dict[int, dict[int, LineTimes]] = field(default_factory=dict)  # by leader, see `recorded`
     promised: dict[tuple[int | None, int], int] | None = None  # by leader epoch and leader, see `promised_to`
 
     def __post_init__(self) -> None:
@@ -309,6 +311,20 @@ class PartitionFacts:
             if row["name"] in ISR_TAKEN_OVER and row["broker_id"] == tenure.leader
         ]
         return {row["partition_epoch"]: row for row in sorted(lines, key=lambda r: r["ts"], reverse=True)}
+
+    def led(self, tenure: Tenure) -> tuple[int, int]:
+        """Since when and until when on its own clock the leader led, by its role lines; never where none tells."""
+        line = self.role_lines.get((tenure.leader, tenure.epoch))
+        if line is None or line["name"] != "leader":
+            return 2**62, 2**62
+        later = [moment(r) for (b, e), r in self.role_lines.items() if b == tenure.leader and e > tenure.epoch]
+        return moment(line), min(later, default=2**62)
+
+    def recorded(self, leader: int) -> dict[int, LineTimes]:
+        """By replica, what the leader's own lines say of when its fetches were taken."""
+        if leader not in self.recordings:
+            self.recordings[leader] = recorded_lines(self, leader)
+        return self.recordings[leader]
 
     def followers(self, tenure: Tenure) -> set[int]:
         """Replicas whose fetches name this tenure's leader and epoch."""

@@ -216,6 +216,7 @@ def follower_advance_hw(s: State, p: Profile, r: int, leader_hw: int) -> bool:
     if p.hw_from_log_start:
         hw = max(hw, s.log_start[r])
     s.hw_evidence[r] = max(DERIVED, s.leo_evidence[r])
+    s.hw_untaken[r] = s.hw[r]
     if hw == s.hw[r]:
         return False
     s.hw[r] = hw

@@ -93,7 +93,7 @@ def run_window(at: Phases, until: Any) -> Window:  # noqa: ANN401 - numbers or a
     return Window(at.taken - STAMP_LATE_US, at.taken, np.maximum(until, at.taken) + STAMP_EARLY_US)
 
 
-def line_window(stamp: int) -> Window:
+def line_window(stamp: Any) -> Window:  # noqa: ANN401 - a number or an array
     """A server line is written as the thing happens."""
     return Window(stamp - STAMP_EARLY_US, stamp, stamp + STAMP_EARLY_US)
 
