@@ -33,11 +33,12 @@ from replay.coverage import SERVER_LOG
 from replay.lives import Lives, starts_of_brokers
 from replay.missing_lines import MissingLines
 from replay.order import ordered
-from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING, PartitionFacts
+from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PartitionFacts
 from replay.rows import METADATA_TOPIC, Row, rows_of_facts
 from replay.sessions import rebuild_sessions
 from replay.spine import micros
 from replay.standstill import AWAKE_US, DUE_PARTS, PARTS, STANDSTILL_US
+from replay.versions import PROTOCOL_SETTING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

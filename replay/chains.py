@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 from replay.drafts import Draft, Operation
@@ -72,12 +73,37 @@ def role_of(facts: PartitionFacts, tenure: Tenure, broker: int, role: str, isr: 
     """A broker takes up a role, after loading its log where it had just started."""
     line, load = facts.role_lines.get((broker, tenure.epoch)), facts.loads.get((broker, tenure.epoch))
     if line is not None and line["name"] == role:
-        return line_role(tenure, broker, line, load, isr)
+        drafts = line_role(tenure, broker, line, load, isr)
+        if load is None and role == "follower" and was_written_before_its_end(facts, tenure, broker, line):
+            drafts[-1].fields |= {"leo": None, "hw": None}
+        return drafts
     at = tenure.decisions[0].us if tenure.decisions else first_fetch_us(facts, tenure)
     leo, evidence = facts.starts.get(tenure.epoch, (None, "bounded")) if role == "leader" else (None, "bounded")
     fields = {"role": role, "leo": leo, "hw": None, "isr": isr, "evidence": evidence}
     taken_up = Draft("role_change", None, decision_window(at), {**role_key(tenure, broker), **fields})
     return [*load_drafts(broker, load), taken_up]
+
+
+def was_written_before_its_end(facts: PartitionFacts, tenure: Tenure, broker: int, line: Row) -> bool:
+    """Whether a follower's line about its new role states an LEO of before its last fetches under the older one.
+
+    It is written before the fetcher is taken away (ReplicaManager.applyLocalFollowersDelta): an answer may still be
+    appended. Following does not cut a log; where the broker next states what it had reached, nothing was cut.
+    """
+    sequence = facts.sequence_of(broker)
+    place = bisect_left(sequence, tenure.epoch, key=lambda fetch: fetch.row["current_leader_epoch"])
+    before = sequence[place - 1].row if place else None
+    if before is None or line["offset"] is None or before["fetch_offset"] <= line["offset"]:
+        return False
+    following = sequence[place].row if place < len(sequence) else None
+    epoch = min((e for b, e in facts.role_lines if b == broker and e > tenure.epoch), default=None)
+    if following is not None and (epoch is None or following["current_leader_epoch"] < epoch):
+        after = following["fetch_offset"]
+    elif epoch is not None:
+        after = (facts.loads.get((broker, epoch)) or facts.role_lines[broker, epoch])["offset"]
+    else:
+        after = facts.final_leo(broker)
+    return after is not None and after >= before["fetch_offset"]
 
 
 def role_key(tenure: Tenure, broker: int) -> dict[str, Any]:

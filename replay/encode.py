@@ -129,8 +129,8 @@ SAID_BY_KIND: Final[tuple[tuple[int, int, str, Callable[[pa.ChunkedArray], Ints]
     (c.CONFIG_CHANGE, c.E_EXTRA, "replica_lag_time_max_us", whole),
     (c.BROKER_CHANGE, c.E_VALUE, "fenced", whole),
     (c.BROKER_CHANGE, c.E_EXTRA, "in_controlled_shutdown", whole),
-    (c.APPEND, c.E_VALUE, "acks", whole),
-    (c.APPEND, c.E_EXTRA, "base_offset", whole),
+    *((kind, c.E_VALUE, "acks", whole) for kind in (c.APPEND, c.ACK)),
+    *((kind, c.E_EXTRA, "base_offset", whole) for kind in (c.APPEND, c.ACK)),
     (c.OBSERVATION, c.E_EXTRA, "hw_by_lines", whole),
     (c.FETCH_UPDATE, c.E_EXTRA, "follower_log_start_offset", whole),
     *(

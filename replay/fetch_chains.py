@@ -19,7 +19,6 @@ from replay.epochs import was_accepted
 from replay.isr_requests import Joins, with_expansions
 from replay.leader_lines import as_recorded
 from replay.merge import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
-from replay.profile import profile_named
 from replay.rows import places_of
 from replay.served_epochs import is_told
 from replay.windows import (
@@ -173,7 +172,7 @@ def untold_cut(facts: PartitionFacts, tenure: Tenure, fetch: Fetch) -> list[Oper
     Only where its own log is not at hand, whose lines would tell. A log that was no longer is not cut by it.
     """
     row, before = fetch.row, fetch.before
-    profile = profile_named(facts.kafka_version, facts.inter_broker_protocol)
+    profile = facts.profile_in(tenure.epoch, row["replica_id"])
     if profile.truncate_on_fetch or facts.has_own_log(row["replica_id"]) or row["error_code"]:
         return []
     if before is not None and before["fetch_offset"] > row["fetch_offset"]:

@@ -17,6 +17,8 @@ from replay.encoding import FENCED_LEADER_EPOCH, FETCH_UPDATE, KIND, OFFSET_OUT_
 from replay.state import NONE, UNSET
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from replay.events import Batch, Event, Events
     from replay.state import Flags
 
@@ -66,10 +68,15 @@ class FollowerStates:
         self.left_out: dict[int, Event] = {}  # the first request without the partition since the last fetch of it
         self.moves: list[dict[str, Any]] = []  # rows of follower_states
 
-    def take_all(self, events: Events, *, truncate_on_fetch: bool) -> None:
-        """Events of any kinds: those of `STATE_KINDS` are taken."""
+    def take_all(self, events: Events, truncate_on_fetch: Callable[[int, int], bool]) -> None:
+        """Events of any kinds: those of `STATE_KINDS` are taken.
+
+        `truncate_on_fetch`: whether fetches find out where logs diverge (2.8+, KIP-595), by broker and seq.
+        """
         for event in events.among(may_move, COLUMNS).rows:
-            self.take(event, truncate_on_fetch=truncate_on_fetch)
+            became = event["kind"] == "role_change" and event["role"] == "follower"
+            told = became and truncate_on_fetch(event["broker_id"], event["seq"])
+            self.take(event, truncate_on_fetch=told)
 
     def take(self, event: Event, *, truncate_on_fetch: bool) -> None:
         """One event. `truncate_on_fetch`: fetches find out where logs diverge (2.8+, KIP-595)."""

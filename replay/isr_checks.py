@@ -29,7 +29,7 @@ from replay.encoding import (
 )
 from replay.isr_lifecycle import IN_FLIGHT, PREDICTED, blocks_expansion, is_doubtful, is_out_of_sync, who_knows
 from replay.jit import compiled
-from replay.state import ASSIGNED, DERIVED, MIN_ISR, NONE, ROLE_LEADER, UNSET, Ints, State
+from replay.state import ASSIGNED, DERIVED, MIN_ISR, MIN_ISR_UNKNOWN, NONE, ROLE_LEADER, UNSET, Ints, State
 from replay.steps import bits
 
 if TYPE_CHECKING:
@@ -58,10 +58,11 @@ def emit_isr(s: State, e: Ints, change: tuple[int, int, int], blocked: int, rows
         put(rows.move, rows.filled, N_MOVE, (
             e[E_SEQ], state, r, int(bool(isr & bit)), knows, remote, gap, us, blocked,
         ))  # fmt: skip
-    under = bits(isr) < min(s.cluster[MIN_ISR], max(bits(s.cluster[ASSIGNED]), 1))
+    needed = s.cluster[MIN_ISR]
+    under = NONE if needed == MIN_ISR_UNKNOWN else int(bits(isr) < min(needed, max(bits(s.cluster[ASSIGNED]), 1)))
     put(rows.isr, rows.filled, N_ISR, (
         e[E_SEQ], e[E_TS], leader, e[E_EPOCH], e[E_PARTITION_EPOCH] if state == ISR_COMMITTED else UNSET, isr, before,
-        state, int(under), e[E_EVIDENCE] if e[E_KIND] != FETCH_UPDATE else DERIVED,
+        state, under, e[E_EVIDENCE] if e[E_KIND] != FETCH_UPDATE else DERIVED,
     ))  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from replay.bundle import borrowed
 from replay.emit import N_CUT, N_HW, N_LEO, Rows, check, put
 from replay.encoding import (
+    ACK,
     APPEND,
     BROKER_CHANGE,
     CAUSE_HIGH_WATERMARK,
@@ -91,16 +92,13 @@ from replay.isr_lifecycle import (
 )
 from replay.jit import compiled, compiled_in_place
 from replay.log import (
-    copy_epochs,
     diverging_target,
     end_offset_for,
     forget_empty_epochs,
     forget_epoch,
     match_epochs,
     move_log_start,
-    parted_at,
     restart_at,
-    take_epochs,
     truncate_to,
 )
 from replay.log_starts import emit_starts
@@ -109,6 +107,7 @@ from replay.state import (
     ASSIGNED,
     BOUNDED,
     DERIVED,
+    EARLIER_HW,
     LAG_US,
     MIN_ISR,
     NONE,
@@ -116,22 +115,27 @@ from replay.state import (
     ROLE_FOLLOWER,
     ROLE_LEADER,
     ROLE_NONE,
+    STATED_HW,
     TRUE_HW,
     UNSET,
     Ints,
     State,
 )
+from replay.stated_logs import forget_log, last_leader, take_own_leo, take_stated_leo
 from replay.steps import (
     follower_advance_hw,
     follower_append,
     follower_take_log_start,
+    leader_agrees,
     leader_append,
     leader_commit_isr,
     leader_forget_follower_leo,
     leader_handle_fetch,
     leader_low_watermark,
+    leader_withdraw_hw,
     make_follower,
     make_leader,
+    note_committed,
     note_hw,
     note_leo,
 )
@@ -141,58 +145,8 @@ if TYPE_CHECKING:
     from replay.profile import Profile
     from replay.purgatory import Purgatory
 
+ACKS_ALL = -1
 OK, MISMATCH, BROKEN = 0, 1, 2  # what `apply` says of an event
-
-
-@compiled
-def forget_log(s: State, b: int) -> None:
-    """A replica taken out of the assignment deletes its log: back again, it starts empty. That is no truncation."""
-    if s.gone[b]:
-        s.leo[b], s.hw[b], s.log_start[b], s.cache_len[b] = 0, 0, 0, 0
-        s.role[b], s.epoch[b], s.gone[b], s.unsure_until[b] = ROLE_NONE, NONE, 0, 0
-
-
-@compiled
-def take_stated_leo(s: State, p: Profile, b: int, leader: int, leo: int, evidence: int) -> None:
-    """A source states b's LEO: below what was computed, its log was cut; above, it had the rest from its leader."""
-    if leo < s.leo[b]:
-        truncate_to(s, p, b, leo)
-    elif leader not in (NONE, b):
-        copy_epochs(s, leader, b, s.leo[b], leo)
-    note_leo(s, b, leo, evidence)
-
-
-@compiled
-def take_own_leo(s: State, p: Profile, b: int, leo: int, evidence: int) -> None:
-    """A broker's own line states its LEO, not what its log holds.
-
-    One that is not the last leader, and whose LEO is not the computed one, was cut or fetched, though no line tells
-    how, or of whom. Where its log had parted from its leader's, it may hold the leader's records by now, or still its
-    own: its epochs are taken for the leader's, and unsure from there on, until a fetch that the leader accepts.
-    """
-    leader, before, parted = last_leader(s, BOUNDED), s.leo[b], NONE
-    follows = leader != b and leo != before
-    if follows and leader != NONE:
-        parted = parted_at(s, leader, b, min(leo, before, s.leo[leader]))
-    take_stated_leo(s, p, b, leader, leo, evidence)
-    if parted != NONE:
-        take_epochs(s, leader, b, leo)
-    elif follows and leo > before:
-        parted = before
-    if parted != NONE:
-        s.unsure_from[b], s.unsure_until[b] = parted, leo
-
-
-@compiled
-def last_leader(s: State, evidence: int) -> int:
-    """The broker that leads the newest epoch, of those whose LEO is known as well as that; NONE where there is none."""
-    found = NONE
-    for b in range(len(s.leo)):
-        if s.role[b] != ROLE_LEADER or s.leo_evidence[b] > evidence:
-            continue
-        if found == NONE or s.epoch[b] > s.epoch[found]:
-            found = b
-    return found
 
 
 @compiled
@@ -236,12 +190,18 @@ def apply_read(s: State, p: Profile, e: Ints) -> int:
     b, hw = e[E_BROKER], e[E_HW]
     if e[E_KIND] != OBSERVATION and e[E_EXTRA] > 0 and s.role[b] == ROLE_LEADER and s.epoch[b] == e[E_EPOCH]:
         move_log_start(s, b, min(e[E_EXTRA], s.leo[b]))
-    if hw < 0 or s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH] or s.hw[b] == hw:
+    if hw < 0 or s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH]:
         return OK
     if hw > s.leo[b] and p.truncation_lowers_hw:
         return BROKEN
+    agrees = leader_agrees(s, b, hw, e[E_LO], e[E_TS])
+    if s.hw[b] == hw:
+        note_committed(s, hw)
+        return OK
     if s.hw[b] < hw:
         note_hw(s, b, hw, OBSERVED)
+    elif not agrees:
+        leader_withdraw_hw(s, b, hw)
     return MISMATCH
 
 
@@ -255,6 +215,16 @@ def leads_on(s: State, e: Ints) -> bool:
     return s.role[b] == ROLE_LEADER and e[E_VALUE] == ROLE_LEADER and e[E_EPOCH] == s.epoch[b] + 1
 
 
+@compiled_in_place
+def apply_answer(s: State, e: Ints) -> int:
+    """A producer is answered. One that asked for acks=all is told by a good answer that its batch was committed."""
+    b = e[E_BROKER]
+    waited = e[E_VALUE] == ACKS_ALL and not e[E_ERROR] and not e[E_DUPLICATE]
+    if waited and e[E_END] >= 0 and b >= 0 and s.role[b] == ROLE_LEADER and s.epoch[b] == e[E_EPOCH]:
+        note_committed(s, e[E_END] if e[E_END_EVIDENCE] < BOUNDED else e[E_EXTRA] + 1)
+    return OK
+
+
 @compiled
 def apply_role(s: State, p: Profile, e: Ints) -> int:
     """A broker takes up a role; where its line states LEO and HW, they win over what was computed.
@@ -266,7 +236,8 @@ def apply_role(s: State, p: Profile, e: Ints) -> int:
     if 0 <= e[E_LEO] < s.leo[b] and leads_on(s, e):
         truncate_to(s, p, b, e[E_LEO])
         note_leo(s, b, e[E_LEO], e[E_EVIDENCE])
-        s.cluster[TRUE_HW] = min(s.cluster[TRUE_HW], e[E_LEO])
+        for known in (TRUE_HW, STATED_HW, EARLIER_HW):
+            s.cluster[known] = min(s.cluster[known], e[E_LEO])
     elif e[E_LEO] >= 0:
         take_own_leo(s, p, b, e[E_LEO], e[E_EVIDENCE])
     elif e[E_VALUE] == ROLE_LEADER:
@@ -402,6 +373,8 @@ def apply(s: State, p: Profile, e: Ints) -> int:
         return OK if leader_append(s, p, b, e[E_END], e[E_END_EVIDENCE], e[E_TS]) else BROKEN
     if kind == FETCH_UPDATE:
         return apply_fetch_update(s, p, e)
+    if kind == ACK:
+        return apply_answer(s, e)
     if kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
         return apply_read(s, p, e)
     if kind == FETCH_APPLY:

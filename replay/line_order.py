@@ -16,7 +16,7 @@ from replay.log import truncate_to
 from replay.partition_facts import broker_draft
 from replay.roles import moment
 from replay.spine import Decision, micros
-from replay.state import ASSIGNED, State, new_state
+from replay.state import ASSIGNED, MIN_ISR_UNKNOWN, NONE, State, new_state
 from replay.steps import leader_append, leader_commit_isr, leader_handle_fetch, make_leader, note_hw, note_leo
 from replay.windows import DECISION_USUAL_US
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from replay.partition_facts import PartitionFacts
-    from replay.profile import Profile
     from replay.rows import Row
     from replay.spine import Tenure
 
@@ -35,9 +34,9 @@ AHEAD_US = 1_000_000  # how much later than the HW that it moved a replica's lin
 class LeaderLines:
     """One broker's lines while it leads, and the engine run along them."""
 
-    def __init__(self, facts: PartitionFacts, profile: Profile, broker: int) -> None:
+    def __init__(self, facts: PartitionFacts, broker: int) -> None:
         """Lines of `broker` in the order of its log."""
-        self.facts, self.profile = facts, profile
+        self.facts, self.profile = facts, facts.profile_in(NONE, broker)
         members = {b for d in facts.decisions for b in (*d.replicas, *d.isr)} | {broker}
         rows = [
             r for kind in LINE_KINDS for r in facts.by_kind[kind] if r["broker_id"] == broker and r["ts"] is not None
@@ -52,7 +51,9 @@ class LeaderLines:
 
     def empty(self) -> State:
         """Nobody has a role."""
-        return new_state(len(self.brokers), min_isr=self.facts.min_insync_replicas, lag_us=self.facts.lag_us)
+        return new_state(
+            len(self.brokers), min_isr=self.facts.min_insync_replicas or MIN_ISR_UNKNOWN, lag_us=self.facts.lag_us
+        )
 
     def mask(self, members: Iterable[int]) -> int:
         """Broker ids as the kernel's bit mask."""
@@ -61,6 +62,7 @@ class LeaderLines:
     def follow(self, tenure: Tenure, role: Row, until: int) -> None:
         """Run one tenure, from its role line up to `until` (microseconds)."""
         since, s, b = moment(role), self.state, self.leader
+        self.profile = self.facts.profile_in(tenure.epoch, tenure.leader)
         first, last = bisect_left(self.times, since), bisect_left(self.times, until)
         if all(row["kind"] != "log_append" for row in self.lines[first:last]):
             return  # without TRACE nothing says what the leader's own LEO was
@@ -161,7 +163,7 @@ def publications(decisions: list[Decision], brokers: list[Row], told: dict[int, 
     return out + [(micros(row["ts"]) + DECISION_USUAL_US, None, [row]) for row in waiting]
 
 
-def hw_by_lines(facts: PartitionFacts, profile: Profile) -> dict[str, int]:
+def hw_by_lines(facts: PartitionFacts) -> dict[str, int]:
     """For each HW line of a leader, by its fact: the HW that the engine has there, ordered by the leader's lines."""
     if not facts.by_kind["log_append"]:
         return {}
@@ -171,7 +173,7 @@ def hw_by_lines(facts: PartitionFacts, profile: Profile) -> dict[str, int]:
             tenures[tenure.leader].append(tenure)
     out: dict[str, int] = {}
     for broker, led in sorted(tenures.items()):
-        lines = LeaderLines(facts, profile, broker)
+        lines = LeaderLines(facts, broker)
         turns = sorted((moment(r), e, r["name"]) for (b, e), r in facts.role_lines.items() if b == broker)
         for tenure in led:
             role = facts.role_lines.get((broker, tenure.epoch))

@@ -15,9 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from replay.findings import Finding
+    from replay.profile import Profile
     from replay.story import Row, Story
 
 PLANNED = ("preferred", "reassignment", "controlled_shutdown")
+
+
+def rules_of(found: Finding, story: Story) -> Profile:
+    """The rules that the new leader followed as it took over."""
+    return story.profile_at(found.leader, found.heir.seq)
 
 
 def was_made_anew(found: Finding, story: Story) -> list[Row]:
@@ -151,7 +157,7 @@ def was_cut_to_hw(found: Finding, story: Story) -> bool:
     """
     if cut_of_heir(found, story, "high_watermark") is not None:
         return True
-    if story.profile is None or not story.profile.truncate_to_hw or not found.fell_short:
+    if not rules_of(found, story).truncate_to_hw or not found.fell_short:
         return False
     had = found.was_counted or (bool(found.counts["acked_all"]) and is_in_last_isr(found, story))
     return had and found.promised and cut_of_heir(found, story, "out_of_range") is None
@@ -176,7 +182,7 @@ def diverged_in_fast_failover(found: Finding, story: Story) -> bool:
     Before, the answer to where an epoch ends does not say which epoch it speaks of, and for an unknown one it is the
     end of another.
     """
-    if story.profile is None or story.profile.epoch_end_names_epoch or not holds_other_records(found):
+    if rules_of(found, story).epoch_end_names_epoch or not holds_other_records(found):
         return False
     last = max((span.epoch for span in found.heir.held if span.first <= found.first), default=None)
     return last is not None and last not in {span.epoch for span in found.old.spans}
@@ -184,7 +190,7 @@ def diverged_in_fast_failover(found: Finding, story: Story) -> bool:
 
 def was_fetched_in_another_epoch(found: Finding, story: Story) -> bool:
     """Whether the old leader counted fetches of a follower that was in another epoch, and had not cut (KIP-320)."""
-    return story.profile is not None and not story.profile.fetch_names_epoch and holds_other_records(found)
+    return not rules_of(found, story).fetch_names_epoch and holds_other_records(found)
 
 
 def rejoined_stale(found: Finding, story: Story) -> bool:

@@ -16,6 +16,7 @@ from replay.appends import append_chain, batches_of, markers_by_tenure, produces
 from replay.chains import control_chain, log_start_chains, role_drafts, storage_chain, witness_chain
 from replay.consumer_chains import consumer_chains
 from replay.contradictions import contradiction_drafts
+from replay.drafts import Draft
 from replay.encode import brokers_of, encode
 from replay.encoding import EVENT_WIDTH
 from replay.event_rows import AT_ONCE, EventRows, completed
@@ -28,15 +29,17 @@ from replay.line_order import hw_by_lines
 from replay.log_dumps import dump_drafts
 from replay.merge import O_COUNT, O_FIRST, merge
 from replay.profile import profile_named
-from replay.state import new_state
+from replay.state import MIN_ISR_UNKNOWN, new_state
 from replay.stored import Stored
+from replay.versions import Spoken
+from replay.windows import Window
 from replay.zookeeper_view import controller_chain, controller_drafts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from replay.blocks import Block
-    from replay.drafts import Draft, Operation
+    from replay.drafts import Operation
     from replay.partition_facts import PartitionFacts
     from replay.profile import Profile
     from replay.rows import Row
@@ -52,14 +55,13 @@ def order_partition(facts: PartitionFacts) -> pa.Table:
 def ordered(facts: PartitionFacts) -> Iterator[pa.Table]:
     """The same piece by piece, at least one. Facts are let go as soon as all events are made of them."""
     key = facts.key
-    profile = profile_named(facts.kafka_version, facts.inter_broker_protocol)
-    min_isr, lag_us = facts.min_insync_replicas, facts.lag_us
+    min_isr, lag_us = facts.min_insync_replicas or MIN_ISR_UNKNOWN, facts.lag_us
     rows, spans = laid(facts)
     del facts
     rows.close()
     brokers = sorted({broker for events, _ in rows.slices() for broker in brokers_of(Batch(events).events)})
     state = new_state(len(brokers), min_isr=min_isr, lag_us=lag_us)
-    order = arrange(profile, state, encoded(rows, brokers), spans)
+    order = arrange(state, encoded(rows, brokers), spans)
     for first in range(0, max(len(order), 1), AT_ONCE):
         piece = rows.take(order[first : first + AT_ONCE])
         yield completed(piece, **key, seq=np.arange(first, first + len(piece)))
@@ -68,25 +70,30 @@ def ordered(facts: PartitionFacts) -> Iterator[pa.Table]:
 def laid(facts: PartitionFacts) -> tuple[EventRows, list[Span]]:
     """All events of a partition, and what of their order is known."""
     rows = EventRows(facts)
-    computed = hw_by_lines(facts, profile_named(facts.kafka_version, facts.inter_broker_protocol))
+    computed = hw_by_lines(facts)
     produces, markers = produces_by_tenure(facts), markers_by_tenure(facts)
     stored = Stored()
     told = controller_drafts(facts)
     rows.add([facts.configuration_draft(), *contradiction_drafts(facts), *facts.opening_broker_drafts(), *told[0]])
-    spans: list[Span] = [Span(len(rows), [])]
+    opening = profile_named(facts.kafka_version, facts.inter_broker_protocol)
+    spans: list[Span] = [Span(len(rows), [], opening)]
+    spoken: dict[int, Spoken] = {}
     for tenure, changes in zip(facts.tenures, told[1:], strict=True):
+        rows.add(version_drafts(facts, tenure, spoken))
         rows.add(role_drafts(facts, tenure))
+        profile = facts.profile_in(tenure.epoch, tenure.leader)
         if tenure.leader >= 0:
             lines = (produces.pop(tenure.epoch, []), markers.pop(tenure.epoch, []))
             chains = chains_of(facts, tenure, lines, stored, computed, changes)
             end = len(rows)
-            spans.append(Span(end, [found for k, chain in enumerate(chains) if len(found := rows.add_chain(chain, k))]))
+            merged = [found for k, chain in enumerate(chains) if len(found := rows.add_chain(chain, k))]
+            spans.append(Span(end, merged, profile))
         else:
             rows.add([*(d for op in control_chain(facts, tenure, {}) for d in op.drafts), *changes])
-            spans.append(Span(len(rows), []))
+            spans.append(Span(len(rows), [], profile))
     rows.lay()
     rows.add([*facts.removal_drafts(), *dump_drafts(facts, rows.latest)])
-    spans.append(Span(len(rows), []))
+    spans.append(Span(len(rows), [], opening))
     rows.lay()
     return rows, spans
 
@@ -104,6 +111,7 @@ class Span(NamedTuple):
 
     end: int
     chains: list[Ints]
+    profile: Profile  # of the broker that leads
 
 
 def chains_of(
@@ -131,11 +139,25 @@ def chains_of(
     yield left_out_chain(facts, tenure)
 
 
-def arrange(profile: Profile, state: State, events: Ints, spans: list[Span]) -> Ints:
+def version_drafts(facts: PartitionFacts, tenure: Tenure, told: dict[int, Spoken]) -> list[Draft]:
+    """Brokers that have another version or protocol from this tenure on. `told`: what was said of each before."""
+    opening = Spoken(facts.kafka_version, facts.inter_broker_protocol)
+    at = tenure.decisions[0].us if tenure.decisions else 0
+    drafts = []
+    for broker, spoken in facts.spoken.get(tenure.epoch, {}).items():
+        if spoken != told.get(broker, opening):
+            fields = {"kafka_version": spoken.version, "inter_broker_protocol": spoken.protocol}
+            said = {"broker_id": broker, **fields, "evidence": "observed"}
+            drafts.append(Draft("config_change", None, Window(at, at, at), said))
+            told[broker] = spoken
+    return drafts
+
+
+def arrange(state: State, events: Ints, spans: list[Span]) -> Ints:
     """The order of all drafts, each tenure merged on the encoded rows."""
     order: list[Ints] = []
     begin = 0
-    for end, chains in spans:
+    for end, chains, profile in spans:
         for k in range(begin, end):
             apply(state, profile, events[k])
         order.append(np.arange(begin, end))

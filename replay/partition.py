@@ -33,7 +33,6 @@ from replay.kernel import fold
 from replay.log_starts import causes_of
 from replay.losses import incident
 from replay.output import Output, empty
-from replay.profile import Profile, profile_named
 from replay.purgatory import (
     COMMIT_ROW,
     N_COMMIT,
@@ -62,11 +61,14 @@ from replay.slots import Slots, doubtful, known_from, lost_slots, spans_of, with
 from replay.state import (
     ASSIGNED,
     BOUNDED,
+    EARLIER_HW,
     LAG_US,
+    MIN_ISR_UNKNOWN,
     NONE,
     OBSERVED,
     ROLE_LEADER,
     ROLE_NONE,
+    STATED_HW,
     TRUE_HW,
     UNSET,
     Flags,
@@ -83,6 +85,8 @@ from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from replay.profile import Profile
 
 ISR_NUMBERS = ("seq", "ts", "epoch", "partition_epoch", "state", "under_min", "evidence")
 DEFAULT_LAG_US = 30_000_000
@@ -104,8 +108,8 @@ class PartitionReplay:
         """`key` holds the partition's key columns; its rows go to `out`."""
         self.key, self.out = key, out
         self.brokers: list[int] = []
-        self.state = new_state(0, min_isr=1, lag_us=DEFAULT_LAG_US)
-        self.profile: Profile = profile_named(None, None)
+        self.state = new_state(0, min_isr=MIN_ISR_UNKNOWN, lag_us=DEFAULT_LAG_US)
+        self.leads = NONE  # the broker that leads by now
         self.topic = Topic()
         self.purgatory = new_purgatory(0)
         self.answers = np.zeros((0, len(ANSWER_ROW)), np.int64)  # those to acks=all batches that are still open
@@ -139,7 +143,7 @@ class PartitionReplay:
         self.admit(brokers_of(events))
         matrix = encode(events, self.brokers)
         rare = rare_events(events)
-        self.set_profile(rare["config_change"])
+        self.set_topic(rare["config_change"])
         about_isr = len(rare["partition_change"]) + len(rare["isr_request"])
         rows = new_rows(len(matrix), about_isr, len(self.brokers))
         self.purgatory = with_room(self.purgatory, len(self.brokers), len(matrix))
@@ -148,7 +152,7 @@ class PartitionReplay:
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.story.take_all(in_turn(rare, STORY_KINDS))
         self.machines.take_all(in_turn(rare, MOVING_KINDS))
-        self.followers.take_all(events, truncate_on_fetch=bool(self.profile.truncate_on_fetch))
+        self.followers.take_all(events, self.story.truncates_on_fetch)
         self.future.take_all(rare["observation"])
         self.stated += [row for row in rare["observation"] if row["cause"] == STATED]
         self.doubts.take(rare["observation"])
@@ -162,7 +166,8 @@ class PartitionReplay:
             if start < stop:
                 here = matrix[start:stop]
                 moved = rows.filled[N_LEO]
-                self.isr_mask = int(fold(self.state, self.profile, here, self.isr_mask, rows, self.purgatory))
+                profile = self.profile_of(here)
+                self.isr_mask = int(fold(self.state, profile, here, self.isr_mask, rows, self.purgatory))
                 self.risk.pass_time(here[:, c.E_TS])
                 self.risk.advance(rows.leo[moved : rows.filled[N_LEO]], self.state, self.brokers)
                 self.after(here)
@@ -184,20 +189,26 @@ class PartitionReplay:
             self.brokers = [*self.brokers, *new]
             self.state = grown(self.state, len(self.brokers))
 
-    def set_profile(self, settings: list[dict[str, Any]]) -> None:
-        """The first configuration that names a version decides the rules."""
+    def set_topic(self, settings: list[dict[str, Any]]) -> None:
+        """What the topic's configuration says of how fetches wait."""
         for row in settings:
             if row["remote_storage"] is not None:
                 self.topic = Topic(row["remote_storage"], bool(row["leader_throttled"]))
-            if row["kafka_version"]:
-                self.profile = profile_named(row["kafka_version"], row["inter_broker_protocol"])
+
+    def profile_of(self, events: Ints) -> Profile:
+        """The rules for some events in a row: those of the broker that leads, or that the only one of them is about."""
+        broker = events[0, c.E_BROKER]
+        alone = len(events) == 1 and broker >= 0
+        return self.story.profile_at(self.brokers[broker] if alone else self.leads, int(events[0, c.E_SEQ]))
 
     def boundaries(self, events: Ints, rare: Ints) -> list[int]:
         """Where a leader epoch begins, right after its leader has taken up its role, and where anything is decided.
 
-        `rare`: the places of rare events, for no other decides anything.
+        `rare`: the places of rare events, for no other decides anything. While brokers' versions differ each of them
+        stands alone: it may be about a follower, and goes by its rules.
         """
         out = set()
+        differ = len(self.story.spoken) > 1
         newest = self.epoch
         told = events[rare][:, (c.E_KIND, c.E_EPOCH, c.E_VALUE)]
         for k, (kind, epoch, value) in zip(rare.tolist(), told.tolist(), strict=True):
@@ -206,8 +217,8 @@ class PartitionReplay:
             if kind in (c.PARTITION_CHANGE, c.ROLE_CHANGE) and epoch > newest:
                 newest = epoch
                 out.add(k)
-            if kind == c.ROLE_CHANGE and value == ROLE_LEADER:
-                out.add(k + 1)
+            if (kind == c.ROLE_CHANGE and value == ROLE_LEADER) or differ:
+                out |= {k, k + 1} if differ else {k + 1}
         return sorted(k for k in out if k < len(events))
 
     def note(self, events: Events) -> None:
@@ -281,6 +292,7 @@ class PartitionReplay:
         if last[c.E_KIND] != c.ROLE_CHANGE or last[c.E_VALUE] != ROLE_LEADER:
             return
         b = int(last[c.E_BROKER])
+        self.leads = self.brokers[b]
         s = self.state
         row = self.leaderships[-1]
         if row["leader_epoch"] == int(last[c.E_EPOCH]):
@@ -295,7 +307,8 @@ class PartitionReplay:
             lost = [] if self.led_on(last) else lost_slots(self.log.spans, spans_of(s, b), known_from(s, b))
             lost = without(lost, [*told, *doubtful(s, b, lost)])
             if lost:  # what was committed beyond is committed no more
-                s.cluster[TRUE_HW] = min(int(s.cluster[TRUE_HW]), *(slots.first for slots in lost))
+                for known in (TRUE_HW, STATED_HW, EARLIER_HW):
+                    s.cluster[known] = min(int(s.cluster[known]), *(slots.first for slots in lost))
                 stated = bool(last[c.E_EVIDENCE] < BOUNDED and self.log.evidence < BOUNDED)
                 heir = Heir(spans_of(s, b), int(s.epoch_start[b]), int(last[c.E_SEQ]))
                 self.findings.append(
@@ -307,7 +320,8 @@ class PartitionReplay:
             if back:  # and what was committed of it is so again
                 self.ledger.take_back(finding.ledger, back)
                 end = min(max(slots.end for slots in back), finding.old.committed)
-                s.cluster[TRUE_HW] = max(int(s.cluster[TRUE_HW]), end)
+                for known in (TRUE_HW, EARLIER_HW):
+                    s.cluster[known] = max(int(s.cluster[known]), end)
             finding.give_back(doubtful(s, b, finding.lost))
         self.led, self.log = b, None
 
@@ -345,7 +359,7 @@ class PartitionReplay:
         g = self.purgatory
         saw = g.rounds[: g.filled[N_ROUND]]
         fetches = fetches_in(events, saw)
-        found = rounds_of(fetches, saw, self.profile, self.topic)
+        found = rounds_of(fetches, saw, self.story.profile_at(self.leads, self.last_seq), self.topic)
         self.out.add("fetch_rounds", self.key, fetches, saw, found)
         self.add_checks(round_checks(fetches, saw, found, self.brokers))
         floor = floor_of(self.state, int(self.state.cluster[ASSIGNED]))
@@ -372,7 +386,7 @@ class PartitionReplay:
         release_all(self.purgatory, NONE)
         self.tell_commits()
         self.settle()
-        self.story.isr, self.story.profile = self.isr.rows, self.profile
+        self.story.isr = self.isr.rows
         for found in self.findings:
             self.doubts.doubt(found)
         self.doubts.grade([*self.isr.rows, *self.leaderships])
@@ -454,7 +468,7 @@ class PartitionReplay:
                     "state_code": state,
                     "change": change or "other",
                     "broker_id": min(moved) if len(moved) == 1 else None,
-                    "under_min_isr": bool(under),
+                    "under_min_isr": None if under < 0 else bool(under),
                     "evidence": EVIDENCE[evidence],
                 }
             )

@@ -25,14 +25,15 @@ from replay.leader_lines import LineTimes, recorded_lines
 from replay.lives import deletion_told
 from replay.markers import Outcome, outcomes_of
 from replay.missing_lines import MissingLines
-from replay.profile import LATEST, default_lag_ms, parse_version, profile_named
-from replay.roles import KINDS, SIGN_KINDS, roles_of
+from replay.profile import LATEST, Profile, default_lag_ms, parse_version, profile_named
+from replay.roles import KINDS, SIGN_KINDS, moment, roles_of
 from replay.rows import Row, is_by_replica
 from replay.served_epochs import give_epochs, is_checked
 from replay.sessions import LEFT_OUT
 from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
 from replay.standstill import AWAKE_US, Interval, Standstills, between, is_unconfirmed
-from replay.versions import protocol_told, version_told
+from replay.state import MIN_ISR_UNKNOWN
+from replay.versions import Spoken, Versions, spoken_in_tenures, versions_of
 from replay.windows import Phases, Window, line_window, phases
 from replay.zookeeper_view import zookeeper_votes
 
@@ -41,11 +42,9 @@ if TYPE_CHECKING:
 
     from replay.state import Flags
 
-DEFAULT_MIN_ISR = 1
 LAG_SETTING = "replica.lag.time.max.ms"
 MIN_ISR_SETTING = "min.insync.replicas"
 THROTTLED_SETTING = "{}.replication.throttled.replicas"  # partition:broker,... or *, of a topic (KIP-73)
-PROTOCOL_SETTING = "inter.broker.protocol.version"
 REMOTE_STORAGE_SETTING = "remote.storage.enable"
 ROLE_TAKES_US = 1_000_000  # longest that a broker takes to carry out a decision, as far as its times tell
 
@@ -75,13 +74,13 @@ class PartitionFacts:
     missing: MissingLines = field(default_factory=MissingLines)
     connection_ends: dict[tuple[int, str], int] = field(default_factory=dict)  # last stamp on (broker, connection)
     own_logs: frozenset[int] | None = None  # brokers whose own log is at hand; null: all of them
-    settings: dict[str, int | None] = field(
-        default_factory=dict
-    )  # broker settings that the recording's manifest states
+    settings: dict[str, int | None] = field(default_factory=dict)  # of brokers, as the recording's manifest states
     kafka_version: str | None = None
     inter_broker_protocol: str | None = None
+    versions: Versions = field(default_factory=Versions)
+    spoken: dict[int, dict[int, Spoken]] = field(default_factory=dict)  # by leader epoch and broker, where they differ
     lag_us: int = default_lag_ms(None) * 1000
-    min_insync_replicas: int = DEFAULT_MIN_ISR
+    min_insync_replicas: int | None = None  # null: no source tells
     min_isr_changes: list[tuple[Row, int]] = field(default_factory=list)
     remote_storage: bool = False
     throttled: set[str] = field(default_factory=set)  # 'leader', 'follower': whose replication quota lists it
@@ -103,13 +102,10 @@ class PartitionFacts:
     consumer_questions: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
     left_out: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     hw_lines: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
-    edges: dict[int, set[int]] = field(
-        default_factory=lambda: defaultdict(set)
-    )  # per epoch: offsets where a batch ends
+    edges: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))  # per epoch: where a batch ends
     segments: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))  # per epoch: base -> end
-    append_lines: dict[tuple[int, int], list[Row]] = field(
-        default_factory=lambda: defaultdict(list)
-    )  # by broker and base offset
+    # by broker and base offset
+    append_lines: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     future_lines: dict[int, list[Row]] = field(default_factory=dict)  # about future logs, by leader epoch
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)  # by transactional id
     sequences: dict[int, list[Fetch]] = field(default_factory=dict)
@@ -144,6 +140,7 @@ class PartitionFacts:
         give_epochs(fetches, self.role_lines, self.epoch_at, session_keeps_epoch=keeps)
         self.index_tenures()
         self.find_starts()
+        self.spoken = spoken_in_tenures(self.versions, self.tenures, self.leads.spans, {b for b, _ in self.role_lines})
 
     def of_kinds(self, *kinds: str) -> list[Row]:
         """The rows of some kinds, as they stand in `rows`."""
@@ -163,10 +160,11 @@ class PartitionFacts:
         """min.insync.replicas: the topic's, else the cluster's default, else the brokers'; the lag; the version."""
         rows = [*self.cluster, *self.by_kind["config_change"]]
         fetches = self.by_kind["fetch"]
-        self.kafka_version = self.kafka_version or version_told(rows, fetches)
-        protocols = [r["value"] for r in rows if r["kind"] == "config_change" and r["name"] == PROTOCOL_SETTING]
-        stated_protocol = self.inter_broker_protocol or next(iter(protocols), None)
-        self.inter_broker_protocol = stated_protocol or protocol_told(fetches, self.kafka_version)
+        self.versions = versions_of(rows, fetches, Spoken(self.kafka_version, self.inter_broker_protocol))
+        opening = self.decisions[0] if self.decisions else None
+        self.kafka_version, self.inter_broker_protocol = self.versions.at(
+            opening.leader if opening else -1, opening.us if opening else 0
+        )
         stated = {name: value for name, value in self.settings.items() if value is not None}
         for row in rows:
             if row["kind"] != "config_change" or not (row["value"] or "").isdigit():
@@ -184,9 +182,9 @@ class PartitionFacts:
             if any(one == "*" or one.startswith(f"{self.partition}:") for text in lists for one in text.split(",")):
                 self.throttled.add(side)
         self.lag_us = stated.get(LAG_SETTING, default_lag_ms(self.kafka_version)) * 1000
-        self.read_min_isr(rows, stated.get(MIN_ISR_SETTING, DEFAULT_MIN_ISR))
+        self.read_min_isr(rows, stated.get(MIN_ISR_SETTING))
 
-    def read_min_isr(self, rows: list[Row], own: int) -> None:
+    def read_min_isr(self, rows: list[Row], own: int | None) -> None:
         """min.insync.replicas over time, in metadata order: the topic's, else the cluster's, else the brokers' `own`.
 
         Without metadata, what brokers state of the topic as they make its log or are told of a change, by time.
@@ -210,7 +208,7 @@ class PartitionFacts:
             if opening is None or row["metadata_offset"] <= opening or row["ts"] == self.decisions[0].row["ts"]:
                 self.min_insync_replicas = now
             else:
-                self.min_isr_changes.append((row, now))
+                self.min_isr_changes.append((row, now or MIN_ISR_UNKNOWN))
 
     def take_stated_min_isr(self, stated: list[Row]) -> None:
         """What holds from when on, as brokers' lines state it; what held before the first of them nothing tells.
@@ -319,6 +317,10 @@ class PartitionFacts:
             return 2**62, 2**62
         later = [moment(r) for (b, e), r in self.role_lines.items() if b == tenure.leader and e > tenure.epoch]
         return moment(line), min(later, default=2**62)
+
+    def profile_in(self, epoch: int, broker: int) -> Profile:
+        """The rules that a broker followed in a leader epoch."""
+        return profile_named(*self.spoken.get(epoch, {}).get(broker, (self.kafka_version, self.inter_broker_protocol)))
 
     def recorded(self, leader: int) -> dict[int, LineTimes]:
         """By replica, what the leader's own lines say of when its fetches were taken."""

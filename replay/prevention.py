@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from replay.loss_chains import shrinks_before
-from replay.mechanisms import unclean_election
+from replay.mechanisms import rules_of, unclean_election
 from replay.profile import LATEST, parse_version
 
 if TYPE_CHECKING:
@@ -116,10 +116,10 @@ def against_thin_isr(mechanism: str, found: Finding, story: Story) -> Iterator[S
         if batch.answer
         and (batch.answer.acks == -1 or mechanism not in ("acks_one_planned_move", "storage_failure"))
         and len(story.isr_at(batch.answer.seq) or (0, 0)) == 1
-        and story.min_isr_at(batch.answer.seq) < 2
+        and (batch.answer.acks == -1 or story.min_isr_at(batch.answer.seq) == 1)  # acks=all: it was answered well
     ]
     unknown = found.promised and (found.counts["acked_all"] is None or bool(found.counts["acked_possible"]))
-    thin = len(story.isr_at(found.old.seq - 1) or (0, 0)) == 1 and story.min_isr_at(found.old.seq) < 2
+    thin = len(story.isr_at(found.old.seq - 1) or (0, 0)) == 1 and story.min_isr_at(found.old.seq) == 1
     if not alone and not (unknown and thin):
         return
     records = sum(alone)
@@ -133,7 +133,7 @@ def against_lost_tail(mechanism: str, found: Finding, story: Story) -> Iterator[
     """A last replica that lost the end of its log."""
     if mechanism != "last_replica_standing":
         return
-    version = parse_version(story.kafka_version) or LATEST
+    version = parse_version(story.spoken_at(found.old.leader, found.old.seq)[0]) or LATEST
     on = any(row["rule"] in BY_ELIGIBILITY or (row["elr"] or ()) for row in story.decisions)
     if story.is_kraft and not on:
         upgrade = "" if version >= ELIGIBLE_REPLICAS_SINCE else " (Kafka 4.0 or later)"
@@ -166,12 +166,12 @@ def against_lag(found: Finding, story: Story) -> Iterator[Setting]:
 def upgrades(mechanism: str, found: Finding, story: Story) -> Iterator[Setting]:
     """What a later version or protocol does not do any more."""
     if mechanism.startswith("acks_one") and found.counts["acked_all"] is None:
-        if story.profile is not None and story.profile.truncate_to_hw:
+        if rules_of(found, story).truncate_to_hw:
             name, reason = UPGRADES["hw_truncation"]
             yield Setting(name, f"broker {found.leader} may have had them and cut them: {reason}")
         return
     if mechanism not in UPGRADES:
         return
-    if mechanism == "out_of_range_reset" and story.profile is not None and story.profile.truncate_on_fetch:
+    if mechanism == "out_of_range_reset" and rules_of(found, story).truncate_on_fetch:
         return
     yield Setting(*UPGRADES[mechanism])

@@ -1,8 +1,8 @@
 """What differs between Kafka versions, as a table of switches in one place.
 
 A rule never asks for a version: it asks for a switch. `profile_of` turns a version into switches; the source of each
-is named beside it. What the model leaves out: replica.lag.max.messages of 0.8, and clusters whose brokers run different
-versions.
+is named beside it. A broker has a profile of its own, from one of its starts to the next. What the model leaves out:
+replica.lag.max.messages of 0.8.
 """
 
 from __future__ import annotations

@@ -36,13 +36,13 @@ class Decided:
     epoch: int = -1
     isr: list[int] = field(default_factory=list)
     replicas: list[int] = field(default_factory=list)
-    min_isr: int = 1
+    min_isr: int | None = None
     deleted: bool = False
 
     @property
-    def needed(self) -> int:
-        """min.insync.replicas, at most the number of replicas."""
-        return min(self.min_isr, len(self.replicas))
+    def needed(self) -> int | None:
+        """min.insync.replicas, at most the number of replicas; null where no source tells."""
+        return None if self.min_isr is None else min(self.min_isr, len(self.replicas))
 
     def states(self) -> list[str]:
         """Which risks there are now."""
@@ -51,7 +51,7 @@ class Decided:
         if self.leader is None:
             return [LEADERLESS]
         alone = [ISR_ONE] if len(self.isr) == 1 < len(self.replicas) else []
-        return alone + ([UNDER_MIN_ISR] if len(self.isr) < self.needed else [])
+        return alone + ([UNDER_MIN_ISR] if len(self.isr) < (self.needed or 0) else [])
 
 
 INTERNAL = ("first_alone", "next_epoch", "silent_us")
@@ -86,7 +86,8 @@ class RiskSpans:
         before = self.now
         now = Decided(before.leader, before.epoch, before.isr, before.replicas, before.min_isr)
         if event["kind"] == "config_change":
-            now.min_isr = event["min_insync_replicas"] or before.min_isr
+            if event["min_insync_replicas"] is not None:
+                now.min_isr = event["min_insync_replicas"] or None
         elif event["kind"] == "topic_change":
             now.deleted = event["cause"] == "remove"
         else:

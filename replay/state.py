@@ -46,6 +46,9 @@ class State(NamedTuple):
     fetched: Ints  # [b, r] time of r's previous fetch; 0 none
     blocked: Ints  # [b, r] what kept r out of the ISR at its previous fetch, a mask (`isr_lifecycle`)
     out_for: Ints  # [b, r] for how long r has been out of sync while b was awake; -1 it is not
+    hw_agreed: Ints  # [b] HW of leader b up to which computing and statements agreed last
+    hw_apart: Ints  # [b] since when it is computed to be beyond that; 0 it is not
+    hw_denied: Ints  # [b] how many statements in a row say that it is not
     acted: Ints  # [b] when b last did something as leader; 0 never
     remote_start: Ints  # [b, r] leader's record of r's log start; -1 none
     hw_sent: Ints  # [b, r] HW that the leader had at r's previous fetch: what it takes r to have been told
@@ -67,8 +70,8 @@ class State(NamedTuple):
 
 OF_BROKER = (
     "leo", "hw", "log_start", "role", "epoch", "epoch_start", "follows", "isr", "maximal_isr", "pending",
-    "leo_evidence", "hw_evidence", "hw_untaken", "acted", "asked", "settled", "cache_len", "fenced", "stopping",
-    "unsure_from", "unsure_until", "gone",
+    "leo_evidence", "hw_evidence", "hw_untaken", "hw_agreed", "hw_apart", "hw_denied", "acted", "asked", "settled",
+    "cache_len", "fenced", "stopping", "unsure_from", "unsure_until", "gone",
 )  # fmt: skip
 OF_REMOTE = (
     "remote_leo", "caught_up", "leo_at_fetch", "fetched", "blocked", "out_for", "remote_start", "hw_sent",
@@ -81,7 +84,10 @@ bundle(
 )
 
 
-MIN_ISR, LAG_US, ASSIGNED, TRUE_HW = 0, 1, 2, 3  # indices into State.cluster
+# indices into State.cluster: settings, replicas; the highest HW that is known, that was stated, that was known as the
+# newest leader epoch began
+MIN_ISR, LAG_US, ASSIGNED, TRUE_HW, STATED_HW, EARLIER_HW = 0, 1, 2, 3, 4, 5
+MIN_ISR_UNKNOWN = 0
 
 
 def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
@@ -90,7 +96,7 @@ def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
         np.zeros((len(OF_BROKER), brokers), np.int64),
         np.zeros((len(OF_REMOTE), brokers, brokers), np.int64),
         np.zeros((len(OF_CACHE), brokers, CACHE_CAPACITY), np.int64),
-        np.zeros(4, np.int64),
+        np.zeros(6, np.int64),
     )
     state.cluster[MIN_ISR], state.cluster[LAG_US] = min_isr, lag_us
     for unknown in (
@@ -114,7 +120,7 @@ def copied(state: State) -> State:
 
 def grown(state: State, brokers: int) -> State:
     """The same state with room for more brokers."""
-    wider, n = new_state(brokers, min_isr=1, lag_us=0), len(state.leo)
+    wider, n = new_state(brokers, min_isr=MIN_ISR_UNKNOWN, lag_us=0), len(state.leo)
     wider.broker[:, :n], wider.cluster[:] = state.broker, state.cluster
     wider.remote[:, :n, :n], wider.cache[:, :n] = state.remote, state.cache
     return wider

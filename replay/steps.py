@@ -9,18 +9,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from replay.isr_lifecycle import NEVER_FETCHED, NOTHING_PENDING, PREDICTED, blocks_eligibility, blocks_expansion
+from replay.isr_lifecycle import (
+    NEVER_FETCHED,
+    NOTHING_PENDING,
+    PREDICTED,
+    RACE_US,
+    blocks_eligibility,
+    blocks_expansion,
+)
 from replay.jit import compiled, compiled_in_place
 from replay.log import copy_epochs, epoch_assign, move_log_start, truncate_to
 from replay.state import (
     ASSIGNED,
     BOUNDED,
     DERIVED,
+    EARLIER_HW,
     LAG_US,
     MIN_ISR,
+    MIN_ISR_UNKNOWN,
     NONE,
+    OBSERVED,
     ROLE_FOLLOWER,
     ROLE_LEADER,
+    STATED_HW,
     TRUE_HW,
     UNSET,
     State,
@@ -28,6 +39,8 @@ from replay.state import (
 
 if TYPE_CHECKING:
     from replay.profile import Profile
+
+DENIALS = 2  # so many statements in a row withdraw a computed HW
 
 
 @compiled_in_place
@@ -125,6 +138,12 @@ def is_under_min_isr(s: State, b: int) -> bool:
 
 
 @compiled
+def may_be_under_min_isr(s: State, b: int) -> bool:
+    """Whether min.insync.replicas is not known, and some value of it is more than the committed ISR has."""
+    return s.cluster[MIN_ISR] == MIN_ISR_UNKNOWN and bits(s.isr[b]) < bits(s.cluster[ASSIGNED])
+
+
+@compiled
 def counts_outside_isr(s: State, p: Profile, r: int) -> bool:
     """Whether the HW waits for r, caught up and outside the ISR: from 3.6 on only if it may join (KAFKA-15021)."""
     return not p.hw_caught_up_eligible or is_eligible(s, p, r)
@@ -146,15 +165,24 @@ def hw_candidate(s: State, p: Profile, b: int, now: int) -> int:
 
 @compiled
 def leader_maybe_increment_hw(s: State, p: Profile, b: int, now: int) -> bool:
-    """Step 6: the HW moves up to the candidate; never down. Leaves unchanged: everything else."""
-    if p.hw_needs_min_isr and is_under_min_isr(s, b):
+    """Step 6: the HW moves up to the candidate; never down. Leaves unchanged: everything else.
+
+    Where b's own statements denied what was computed in this epoch, they alone move it. Where only an unknown
+    min.insync.replicas would allow the move, it is bounded, and nothing counts as committed for it.
+    """
+    if (p.hw_needs_min_isr and is_under_min_isr(s, b)) or s.hw_denied[b] >= DENIALS:
         return False
     candidate = hw_candidate(s, p, b, now)
     if candidate <= s.hw[b]:
         return False
     s.hw[b] = candidate
     s.hw_evidence[b] = max(DERIVED, s.leo_evidence[b])
-    s.cluster[TRUE_HW] = max(s.cluster[TRUE_HW], candidate)
+    if not s.hw_apart[b]:
+        s.hw_apart[b] = now
+    if p.hw_needs_min_isr and may_be_under_min_isr(s, b):
+        s.hw_evidence[b] = max(BOUNDED, s.hw_evidence[b])
+    else:
+        s.cluster[TRUE_HW] = max(s.cluster[TRUE_HW], candidate)
     return True
 
 
@@ -246,6 +274,8 @@ def make_leader(s: State, p: Profile, b: int, epoch: int, isr: int, now: int) ->
             reset_follower(s, p, b, r, led, bool(isr & (1 << r)), now)
     s.role[b], s.epoch[b], s.follows[b] = ROLE_LEADER, epoch, b
     s.acted[b], s.asked[b], s.settled[b] = now, 0, now
+    s.hw_agreed[b], s.hw_apart[b], s.hw_denied[b] = s.hw[b], 0, 0
+    s.cluster[EARLIER_HW] = s.cluster[TRUE_HW]
     leader_maybe_increment_hw(s, p, b, now)
 
 
@@ -318,5 +348,34 @@ def note_hw(s: State, b: int, hw: int, evidence: int) -> bool:
     s.hw[b] = hw
     s.hw_evidence[b] = evidence
     if s.role[b] == ROLE_LEADER and evidence < BOUNDED:
-        s.cluster[TRUE_HW] = max(s.cluster[TRUE_HW], hw)
+        note_committed(s, hw)
     return different
+
+
+@compiled
+def note_committed(s: State, hw: int) -> None:
+    """A leader states that everything below `hw` is committed."""
+    s.cluster[TRUE_HW] = max(s.cluster[TRUE_HW], hw)
+    s.cluster[STATED_HW] = max(s.cluster[STATED_HW], hw)
+
+
+@compiled
+def leader_agrees(s: State, b: int, hw: int, earliest: int, now: int) -> bool:
+    """Leader b states its HW, at `earliest` at the earliest: whether what was computed may stand beside it.
+
+    An answer may have been read before the move that it does not show; so one that is lower counts only if it was
+    surely read after the HW was computed to be beyond the last one that both agreed on, and only the second in a row.
+    """
+    if hw > s.hw_agreed[b] or hw == s.hw[b]:
+        s.hw_agreed[b], s.hw_denied[b] = hw, 0
+        s.hw_apart[b] = now if hw < s.hw[b] else 0
+    elif hw == s.hw_agreed[b] and s.hw_apart[b] and earliest > s.hw_apart[b] + RACE_US:
+        s.hw_denied[b] += 1
+    return s.hw_denied[b] < DENIALS
+
+
+@compiled
+def leader_withdraw_hw(s: State, b: int, hw: int) -> None:
+    """What b states is stronger than what was computed in this epoch: the HW, and what was committed by it."""
+    s.hw[b], s.hw_evidence[b] = hw, OBSERVED
+    s.cluster[TRUE_HW] = max(s.cluster[EARLIER_HW], s.cluster[STATED_HW], hw)

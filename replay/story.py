@@ -12,6 +12,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Any
 
 from replay.encoding import STORAGE_FAILED
+from replay.profile import profile_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,13 +38,13 @@ class Story:
     roles: list[Row] = field(default_factory=list)
     loads: list[Row] = field(default_factory=list)
     failures: list[Row] = field(default_factory=list)  # log directories that failed
-    min_isr: list[tuple[int, int]] = field(default_factory=list)  # (seq, min.insync.replicas from there on)
+    min_isr: list[tuple[int, int | None]] = field(default_factory=list)  # (seq, min.insync.replicas from there on)
     sources: dict[int, str | None] = field(default_factory=dict)  # seq -> the line that states it
     cuts: list[Row] = field(default_factory=list)  # rows of `log_truncations`
     isr: list[Row] = field(default_factory=list)  # rows of `isr_timeline`
     lag_ms: int = 0  # replica.lag.time.max.ms
-    kafka_version: str | None = None
-    profile: Profile | None = None
+    spoken: list[tuple[int, int | None, str | None, str | None]] = field(default_factory=list)
+    # (seq, broker or all of them, version, protocol) from there on
 
     def take_all(self, rows: Iterable[Row]) -> None:
         """Take in events of `KINDS`, in their order; of observations those of a failed log directory count."""
@@ -66,10 +67,25 @@ class Story:
     def take_settings(self, row: Row) -> None:
         """Settings that a prevention hangs on."""
         if row["min_insync_replicas"] is not None:
-            self.min_isr.append((row["seq"], row["min_insync_replicas"]))
+            self.min_isr.append((row["seq"], row["min_insync_replicas"] or None))
         if row["replica_lag_time_max_us"] is not None:
             self.lag_ms = row["replica_lag_time_max_us"] // 1000
-        self.kafka_version = self.kafka_version or row["kafka_version"]
+        if row["kafka_version"]:
+            told = (row["seq"], row["broker_id"], row["kafka_version"], row["inter_broker_protocol"])
+            self.spoken.append(told)
+
+    def spoken_at(self, broker: int | None, seq: int) -> tuple[str | None, str | None]:
+        """Version and protocol of a broker at `seq`; of None, or of one that none tells of: the partition's first."""
+        told = [(v, p) for at, b, v, p in self.spoken if at <= seq and b in (None, broker)]
+        return told[-1] if told else (None, None)
+
+    def profile_at(self, broker: int | None, seq: int) -> Profile:
+        """The rules that a broker followed at `seq`."""
+        return profile_named(*self.spoken_at(broker, seq))
+
+    def truncates_on_fetch(self, broker: int, seq: int) -> bool:
+        """Whether that broker's fetches found out where logs diverge."""
+        return bool(self.profile_at(broker, seq).truncate_on_fetch)
 
     @property
     def storage(self) -> list[Row]:
@@ -102,7 +118,7 @@ class Story:
         told = [row for row in rows if row["seq"] <= seq] + later[:1]
         return max((row["hw"] for row in told if row["hw"] is not None and row["evidence"] == "observed"), default=0)
 
-    def min_isr_at(self, seq: int) -> int:
-        """min.insync.replicas in force at `seq`."""
+    def min_isr_at(self, seq: int) -> int | None:
+        """min.insync.replicas in force at `seq`; null where no source tells."""
         place = bisect_right(self.min_isr, seq, key=lambda one: one[0])
-        return self.min_isr[place - 1][1] if place else 1
+        return self.min_isr[place - 1][1] if place else None

@@ -76,7 +76,12 @@ PARTITION_RISK = Table(
         Column("leader_id", INT32, "Leader; null: none."),
         required("leader_epoch", INT32, "Leader epoch."),
         Column("isr", INT_LIST, "Committed ISR at its start, sorted."),
-        required("min_isr", INT32, "min.insync.replicas in force, at most the number of replicas.", unit="replicas"),
+        Column(
+            "min_isr",
+            INT32,
+            "min.insync.replicas in force, at most the number of replicas; null: no source tells.",
+            unit="replicas",
+        ),
         Column(
             "acked_all",
             INT64,

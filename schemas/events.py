@@ -170,7 +170,7 @@ REPLICATION_EVENTS = Table(
         Column("broker_epoch", INT64, "broker_change: epoch of the registration."),
         Column("fenced", BOOL, "broker_change: fenced after it."),
         Column("in_controlled_shutdown", BOOL, "broker_change: shutting down in order after it."),
-        Column("min_insync_replicas", INT32, "config_change: min.insync.replicas in force after it."),
+        Column("min_insync_replicas", INT32, "config_change: min.insync.replicas in force after it; 0: known no more."),
         Column(
             "replica_lag_time_max_us", INT64, "config_change: replica.lag.time.max.ms in force after it.", unit="us"
         ),

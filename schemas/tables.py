@@ -179,7 +179,7 @@ ISR_TIMELINE = Table(
             values=("committed", "rejected", "superseded", "new_leader_epoch"),
         ),
         Column("error_code", INT32, "Error with which a pending change was rejected or retried; null: none."),
-        Column("under_min_isr", BOOL, "Whether the committed ISR is smaller than min.insync.replicas."),
+        Column("under_min_isr", BOOL, "Whether the committed ISR is below min.insync.replicas; null: not known."),
         EVIDENCE_COLUMN,
     ),
     key=("seq", "state"),

@@ -111,5 +111,5 @@ def test_a_fetch_follows_no_fetch_of_another_partition() -> None:
     batch = batch_of([FETCH, FETCH, FETCH], [0, 2])
     for events, first in zip(batch.partitions(), (0, 2), strict=True):
         states = FollowerStates()
-        states.take_all(events, truncate_on_fetch=True)
+        states.take_all(events, lambda _broker, _seq: True)
         assert [(move["seq"], move["state"]) for move in states.moves] == [(first, FETCHING)]

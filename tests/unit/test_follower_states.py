@@ -36,7 +36,7 @@ BECOMES = event("role_change", role="follower")
 def moves(*events: dict[str, Any], truncate_on_fetch: bool = True) -> list[dict[str, Any]]:
     rows = [{**e, "seq": n, "ts": START + timedelta(milliseconds=n)} for n, e in enumerate(events)]
     states = FollowerStates()
-    states.take_all(Batch(pa.Table.from_pylist(rows, schema=SCHEMA)).events, truncate_on_fetch=truncate_on_fetch)
+    states.take_all(Batch(pa.Table.from_pylist(rows, schema=SCHEMA)).events, lambda _broker, _seq: truncate_on_fetch)
     return states.moves
 
 

@@ -122,11 +122,11 @@ def test_unclean_election() -> None:
     assert "unclean.leader.election.enable=false" in row["prevention"]
 
 
-def taken_over_from(history: History, epoch: int) -> History:
+def taken_over_from(history: History, epoch: int, *, ms: float = 1000) -> History:
     """Broker 2, outside the ISR, leads from where it was."""
-    history.decide(1000, 2, [2], leader_recovery_state=1)
-    history.role(1010, 2, "leader", epoch, offset=COMMITTED, hw=COMMITTED)
-    history.produce(1020, 2, COMMITTED, acks=1)
+    history.decide(ms, 2, [2], leader_recovery_state=1)
+    history.role(ms + 10, 2, "leader", epoch, offset=COMMITTED, hw=COMMITTED)
+    history.produce(ms + 20, 2, COMMITTED, acks=1)
     return history
 
 

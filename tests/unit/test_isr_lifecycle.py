@@ -580,4 +580,4 @@ def test_min_insync_replicas_follows_the_metadata() -> None:
     history.add("config_change", 700, value=None, metadata_offset=700, **setting)
     history.decide(800, None, [1, 2], metadata_offset=800)
     rows = isr_rows(history, "committed")
-    assert [(row["isr"], row["under_min_isr"]) for row in rows] == [([1, 2], False), ([1], True), ([1, 2], False)]
+    assert [(row["isr"], row["under_min_isr"]) for row in rows] == [([1, 2], None), ([1], True), ([1, 2], None)]

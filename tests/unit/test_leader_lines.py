@@ -114,3 +114,28 @@ def test_a_role_may_come_before_the_last_answer_is_taken() -> None:
         history.role(510, 2, "leader", 1, offset=2, hw=stated)
         found = conformance(history)["role_hw"]
         assert found == (1, matched), stated
+
+
+def told_to_follow(*, next_offset: int) -> History:
+    """Broker 2 is told of epoch 1 while the answer to its fetch at 1 is on its way: its line still has LEO 1."""
+    history = led()
+    history.role(11, 2, "follower", 0, offset=0, hw=0)
+    for base in range(3):
+        history.produce(101 + base, 1, base, total_us=1000, local_us=1000, acks=1)
+    history.fetch(150, 1, 2, 0, hw=0, bytes=100, total_us=1000)
+    history.fetch(250, 1, 2, 1, hw=0, bytes=200, total_us=60_000, local_us=59_000)
+    history.fetch(270, 1, 2, 3, hw=1, total_us=1000)
+    history.decide(200, 1, [1, 2])
+    history.role(205, 1, "leader", 1, offset=3, hw=1)
+    history.role(210, 2, "follower", 1, offset=1, hw=0)
+    history.fetch(300, 1, 2, next_offset, hw=1, current_leader_epoch=1, last_fetched_epoch=0)
+    return history
+
+
+def test_a_followers_line_of_before_its_last_answer_cuts_nothing() -> None:
+    assert not len(tables_of(told_to_follow(next_offset=3).events())["log_truncations"])
+
+
+def test_a_follower_that_goes_on_from_less_was_cut() -> None:
+    (cut,) = tables_of(told_to_follow(next_offset=1).events())["log_truncations"].to_pylist()
+    assert (cut["broker_id"], cut["leo_before"], cut["leo_after"]) == (2, 3, 1)

@@ -23,11 +23,12 @@ from pipelines.parse.collect import collect
 from pipelines.recording import discover
 from replay.columns import filled
 from replay.partition import replay_partition
-from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING
+from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING
 from replay.rows import METADATA_TOPIC, rows_of_facts
 from replay.sessions import SESSION_SCHEMA, rebuild_sessions
 from replay.spine import micros
 from replay.standstill import DUE_PARTS, PARTS, STANDSTILL_US
+from replay.versions import PROTOCOL_SETTING
 from schemas.model import PARTITION_KEY
 
 if TYPE_CHECKING:
