@@ -72,7 +72,8 @@ def check_isr_request(s: State, p: Profile, e: Ints, rows: Rows) -> None:
 
     A prediction that may have come too early (`DOUBTFUL`) counts where it came true, not where it did not.
     An expansion is compared once: with the request where a source has it, else with the commit. A replica that the
-    engine expands and the next decision leaves out was predicted and never came.
+    engine expands and the next decision leaves out was predicted and never came. Of a replica whose fetches no line
+    told the leader's log could predict nothing: nothing is compared.
     """
     b, asked = e[E_BROKER], e[E_VALUE]
     if asked == ISR_PENDING_SHRINK:
@@ -83,13 +84,14 @@ def check_isr_request(s: State, p: Profile, e: Ints, rows: Rows) -> None:
     for r in range(len(s.leo)):
         bit = 1 << r
         expected = bool(s.maximal_isr[b] & bit)
-        if asked == ISR_PENDING_EXPAND and r == e[E_REPLICA]:
+        seen = expected or s.remote_leo[b, r] >= 0
+        if asked == ISR_PENDING_EXPAND and r == e[E_REPLICA] and seen:
             fresh = expected and (s.pending[b] == PREDICTED or doubted or not p.isr_change_pending)
             if doubted and not expected:  # the doubtful one was wrong: without it, this one?
                 fresh = blocks_expansion(s, p, b, r) in (0, IN_FLIGHT)
             check(rows, e, CHECK_EXPANSION, r, r if fresh else NONE, r)
         elif asked == ISR_COMMITTED and p.isr_change_pending:
-            joins = bool(e[E_ISR] & ~s.isr[b] & ~s.asked[b] & bit)
+            joins = seen and bool(e[E_ISR] & ~s.isr[b] & ~s.asked[b] & bit)
             if joins or (s.pending[b] == PREDICTED and expected and not e[E_ISR] & bit):
                 check(rows, e, CHECK_EXPANSION, r, r if expected else NONE, r if joins else NONE)
         elif asked == ISR_PENDING_SHRINK and s.isr[b] & bit and r != b:

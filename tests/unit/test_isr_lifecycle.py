@@ -38,7 +38,7 @@ from replay.profile import Profile, profile_named, profile_of
 from replay.purgatory import new_purgatory, with_room
 from replay.rows import Row
 from replay.spine import Tenure
-from replay.state import ASSIGNED, NONE, Ints, State
+from replay.state import ASSIGNED, NONE, UNSET, Ints, State
 from replay.windows import STAMP_LATE_US, Window
 
 ZOOKEEPER = profile_named("2.6.0", None)
@@ -286,7 +286,16 @@ def test_expansion_without_a_request_in_any_log_is_compared_when_it_is_committed
 
 
 def test_expansion_asked_for_without_a_reason_is_a_mismatch() -> None:
-    assert checks(alone(), asks_for(C, 0b101, NOW + 9)) == [("predicted_expansion", NONE, C)]
+    state = alone()
+    state.remote_leo[A, C] = 0
+    assert checks(state, asks_for(C, 0b101, NOW + 9)) == [("predicted_expansion", NONE, C)]
+
+
+def test_expansion_of_a_replica_whose_fetches_no_line_told_is_not_compared() -> None:
+    state = alone()
+    state.remote_leo[A, C] = UNSET
+    assert checks(state, asks_for(C, 0b101, NOW + 9)) == []
+    assert checks(state, commits(0b101, NOW + 20)) == []
 
 
 def test_expansion_that_never_came_is_a_mismatch() -> None:
