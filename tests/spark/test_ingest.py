@@ -85,4 +85,5 @@ def test_a_shared_file_is_told_apart_as_in_one_process(
     assert sorted_rows(parsed.facts.toArrow().cast(expected.facts.schema)) == sorted_rows(expected.facts)
     whose = {entry["broker_id"] for entry in parsed.inputs if entry["path"] == "logs/node-2/server.log"}
     assert whose >= {2, 3, None}
-    assert ingest.inspect(spark, shared)["answers"][0].startswith("logs/node-2/server.log holds lines of brokers 2, 3")
+    told = ingest.inspect(spark, shared)["answers"]
+    assert any(sentence.startswith("logs/node-2/server.log holds lines of brokers 2, 3") for sentence in told)
