@@ -72,7 +72,7 @@ def add_input_flags(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="PATH",
-        help="with --logs: dump of __cluster_metadata",
+        help="with --logs: dumps of __cluster_metadata and of its snapshots, files or folders",
     )
     group.add_argument(
         "--segments", nargs="+", action="extend", type=_of_broker, default=[], metavar="BROKER=PATH",

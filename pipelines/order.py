@@ -31,6 +31,7 @@ from replay.clock_steps import steadied
 from replay.columns import numbers, texts
 from replay.coverage import SERVER_LOG
 from replay.lives import Lives, starts_of_brokers
+from replay.metadata_log import PART, Parts, standing
 from replay.missing_lines import MissingLines
 from replay.order import ordered
 from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PartitionFacts
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, GroupedData
 
 NAMING_KINDS = ("topic_change", "role_change", "leader_and_isr")  # facts that may state a topic's name and id
-CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle")
+CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle", PART)
 # Columns of the facts that neither sessions nor the order read.
 UNREAD = (
     "recording_id", "api_key", "api_version", "replica_epoch", "producer_epoch", "base_sequence", "is_control",
@@ -205,10 +206,13 @@ def cluster_rows(facts: pa.Table) -> list[Row]:
 
     By way of Arrow, like those of the partitions: times of the two are compared.
     """
-    rows = rows_of_facts(facts)
-    rows.sort(key=lambda row: (row["metadata_offset"] if row["metadata_offset"] is not None else -1, row["fact_id"]))
+    rows = sorted(rows_of_facts(facts), key=lambda row: row["fact_id"])
+    of_log = [row for row in rows if row["metadata_offset"] is not None and row["kind"] != PART]
+    others = [row for row in rows if row["metadata_offset"] is None or row["kind"] == PART]
     return [
-        row for row in rows if row["partition"] is None and (row["kind"] != "topic_change" or row["name"] == "remove")
+        row
+        for row in (*others, *standing(of_log, Parts(rows)).rows)
+        if row["partition"] is None and (row["kind"] != "topic_change" or row["name"] == "remove")
     ]
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 MANIFEST_NAME = "MANIFEST.json"
 LAYOUT_HELP = """a recording is a folder with at least one log or dump:
   logs/node-<broker id>/*                              that broker's logs, plain, .gz or .zst
-  cluster-metadata.dump.txt[.gz|.zst]                  kafka-dump-log --cluster-metadata-decoder (KRaft)
+  cluster-metadata.dump.txt[.gz|.zst], metadata/*      kafka-dump-log --cluster-metadata-decoder (KRaft): any number,
+                                                       of the log and of its snapshots, of one controller or several
   segments/node-<broker id>/<topic>-<partition>/*      kafka-dump-log of segments, checkpoints (optional)
   MANIFEST.json                                        Kafka version, time zones, settings (optional)"""
 _NODE = re.compile(r"(?:^|/)node-(\d+)(?:/|$)")
@@ -94,7 +95,7 @@ def discover(
         if name == MANIFEST_NAME:
             with opened(found.path) as stream:
                 manifest = _read_manifest(stream.read(), found.path)
-        elif not _HIDDEN.search(name) and (name.startswith(("logs/", "segments/")) or "/" not in name):
+        elif not _HIDDEN.search(name) and (name.startswith(("logs/", "metadata/", "segments/")) or "/" not in name):
             sources.append(Source(found.path, name, _broker_of(name), found.size))
     return _recording(
         recording_id or folder_name(str(root)),

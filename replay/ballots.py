@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from replay.election_rules import NO_CANDIDATE, Ballot, Choice, choose, election_rules_of
-from replay.spine import kept
+from replay.metadata_log import PART
+from replay.spine import is_creation, kept
 
 if TYPE_CHECKING:
     from replay.election_rules import ElectionRules
+    from replay.metadata_log import Parts
     from replay.profile import Version
     from replay.rows import Row
     from replay.spine import Decision
@@ -48,6 +50,27 @@ class Controller:
         self.eligible_replicas = False
         self.eligible: tuple[int, ...] = ()
         self.last_known: tuple[int, ...] = ()
+        self.whole = True  # whether every setting was read; else one that was not may be set
+        self.from_snapshot = False  # whether every registration was
+        self.source: tuple[bool, tuple[int, int]] | None = None  # what is being read: whether a snapshot, its offsets
+
+    def read_on(self, row: Row, parts: Parts) -> None:
+        """The record that comes next, and what the ones between the last and it may have changed."""
+        offset = row["metadata_offset"]
+        source = (True, (offset, offset + 1)) if row["in_snapshot"] else (False, parts.extent_at(offset))
+        if source == self.source:
+            return
+        begin, end = source[1]
+        goes_on = self.from_snapshot and self.source is not None and begin - 1 <= self.source[1][0] < end
+        if source[0] or not goes_on:
+            self.overrides.clear()
+            self.fenced.clear()
+            self.stopping.clear()
+            self.without_directory.clear()
+            self.eligible_replicas = False
+            self.from_snapshot = source[0] and offset in parts.snapshots
+            self.whole = self.from_snapshot or begin == 0
+        self.source = source
 
     def take(self, row: Row) -> None:
         """One record of the metadata log that is not about a partition."""
@@ -90,12 +113,12 @@ class Controller:
 
     def unknown(self, brokers: tuple[int, ...]) -> frozenset[int]:
         """Those of them that no record told of."""
-        return frozenset(b for b in brokers if b not in self.fenced)
+        return frozenset() if self.from_snapshot else frozenset(b for b in brokers if b not in self.fenced)
 
 
 def closes(row: Row, decision: Decision, before: Decision | None, eligible: tuple[int, ...]) -> bool:
     """Whether this registration change brought the decision that stands before it."""
-    if before is None or row["kind"] != "broker_change" or row["ts"] != decision.row["ts"]:
+    if before is None or row["kind"] != "broker_change" or row["ts"] != decision.row["ts"] or row["in_snapshot"]:
         return False
     return row["subject_broker_id"] in (*before.isr, *eligible) and (bool(row["fenced"]) or loses_directory(row))
 
@@ -114,16 +137,30 @@ def stated_settings(rows: list[Row]) -> dict[str, str]:
     return out
 
 
-def metadata_votes(decisions: list[Decision], rows: list[Row], version: Version) -> None:
-    """Set `vote` of every decision of the metadata log; `rows` are all cluster-wide facts."""
-    records = sorted((r for r in rows if r["metadata_offset"] is not None), key=lambda r: r["metadata_offset"])
+def metadata_votes(decisions: list[Decision], rows: list[Row], version: Version, parts: Parts) -> None:
+    """Set `vote` of every decision of the metadata log; `rows` are all cluster-wide facts.
+
+    A state that only a broker's line or a snapshot tells has none, nor has a decision made from a state that is not
+    known: then nothing says who was in sync.
+    """
+    records = [r for r in rows if r["metadata_offset"] is not None and r["kind"] != PART]
+    records.sort(key=lambda r: (r["metadata_offset"], bool(r["in_snapshot"])))
     controller = Controller(stated_settings(rows))
+    has_eligible = any(d.row["elr"] is not None for d in decisions)
     place = 0
     before: Decision | None = None
     for decision in decisions:
-        while place < len(records) and records[place]["metadata_offset"] < decision.row["metadata_offset"]:
+        if decision.row["metadata_offset"] is None or decision.row["in_snapshot"]:
+            controller.eligible = kept(decision.row["elr"], controller.eligible)
+            controller.last_known = kept(decision.row["last_known_elr"], controller.last_known)
+            before = decision
+            continue
+        while place < len(records) and records[place]["metadata_offset"] < decision.place:
+            controller.read_on(records[place], parts)
             controller.take(records[place])
             place += 1
+        controller.read_on(decision.row, parts)
+        controller.eligible_replicas |= has_eligible and not controller.whole
         closing = records[place] if place < len(records) else None
         if closing is not None and not closes(closing, decision, before, controller.eligible):
             closing = None
@@ -132,12 +169,20 @@ def metadata_votes(decisions: list[Decision], rows: list[Row], version: Version)
             if loses_directory(closing):
                 controller.without_directory.add(closing["subject_broker_id"])
         rules = election_rules_of(version, zookeeper=False, eligible_replicas=controller.eligible_replicas)
-        decision.vote = vote_of(controller, decision, before, closing, rules)
-        if closing is not None and loses_directory(closing):
-            decision.vote = decision.vote._replace(lost_directory=closing["subject_broker_id"])
+        if is_creation(decision) if before is None else follows(decision, before):
+            decision.vote = vote_of(controller, decision, before, closing, rules)
+            if closing is not None and loses_directory(closing):
+                decision.vote = decision.vote._replace(lost_directory=closing["subject_broker_id"])
         controller.eligible = kept(decision.row["elr"], controller.eligible)
         controller.last_known = kept(decision.row["last_known_elr"], controller.last_known)
         before = decision
+
+
+def follows(decision: Decision, before: Decision) -> bool:
+    """Whether nothing was decided between the two."""
+    if decision.partition_epoch is None or before.partition_epoch is None:
+        return before.row["metadata_offset"] is not None
+    return decision.partition_epoch == before.partition_epoch + 1
 
 
 def vote_of(
@@ -167,7 +212,7 @@ def vote_of(
     choice = choose(ballot, rules)
     if choice.rule == NO_CANDIDATE and decision.elects and decision.leader >= 0 and not ballot.unclean:
         ballot = ballot._replace(unclean=True)  # ElectLeaders with UNCLEAN: nothing else makes such a leader
-        return Vote(ballot, choose(ballot, rules), asked=True)
+        return Vote(ballot, choose(ballot, rules), asked=controller.whole)
     return Vote(ballot, choice)
 
 

@@ -189,7 +189,9 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
     taken_over = facts.isr_lines(tenure)
     items: list[tuple[int, int, Operation]] = []
     first, last = metadata_span(facts, tenure)
-    changes = [row for row in facts.broker_changes() if first <= row["metadata_offset"] < last]
+    changes = [
+        row for row in facts.broker_changes() if first + bool(row["in_snapshot"]) <= row["metadata_offset"] < last
+    ]
     for place, decision in enumerate(tenure.decisions[1:]):
         told = taken_over.get(decision.partition_epoch) if decision.partition_epoch is not None else None
         window = line_window(micros(told["ts"])) if told is not None else learnt_awake(facts, tenure, decision.us)
@@ -206,8 +208,7 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
                 "evidence": "observed" if told is not None else "bounded",
             }
             drafts.append(Draft("isr_request", told, window, fields))
-        offset = decision.row["metadata_offset"]
-        items.append((offset if offset is not None else place, 1, Operation(OP_CONTROL, window, drafts)))
+        items.append((decision.place, 1, Operation(OP_CONTROL, window, drafts)))
     for row in changes:
         window = learnt_before(row, joins, learnt_awake(facts, tenure, micros(row["ts"])))
         items.append((row["metadata_offset"], 0, Operation(OP_CONTROL, window, [broker_draft(row)])))
@@ -232,7 +233,7 @@ def fencings_with(decision: Decision, later: Sequence[Decision], changes: list[R
     offset = decision.row["metadata_offset"]
     if offset is None:
         return []
-    end = min((d.row["metadata_offset"] for d in later), default=2**62)
+    end = min((d.place for d in later), default=2**62)
     return [
         row
         for row in changes
@@ -242,10 +243,10 @@ def fencings_with(decision: Decision, later: Sequence[Decision], changes: list[R
 
 def metadata_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
     """Metadata offsets from the tenure's first decision to the next tenure's; empty where there is no metadata."""
-    if not tenure.decisions or tenure.decisions[0].row["metadata_offset"] is None:
+    if not tenure.decisions or facts.decisions[-1].place < 0:
         return 0, 0
-    later = [d.row["metadata_offset"] for d in facts.decisions if d.leader_epoch > tenure.epoch]
-    return tenure.decisions[0].row["metadata_offset"], min(later, default=2**62)
+    later = [d.place for d in facts.decisions if d.leader_epoch > tenure.epoch]
+    return tenure.decisions[0].place, min(later, default=2**62)
 
 
 def time_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:

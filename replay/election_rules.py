@@ -33,6 +33,7 @@ class ElectionRules(NamedTuple):
     in_sync_needs_live: int  # 3.0+: 2.8's bestLeader takes a member of the ISR without asking whether it is alive
     kept_needs_live: int  # 3.2+: before, a leader in the ISR stays without that question
     unclean_by_setting: int  # ZooKeeper; KRaft 3.9+: before, only an operator's request makes an unclean election
+    last_known_needs_live: int  # 4.0.1+: before, the last known leader is elected though it is away (KAFKA-19522)
     isr_may_be_empty: int  # 4.0+ with eligible leader replicas (KIP-966): before, the last member stays in the ISR
 
 
@@ -43,6 +44,7 @@ def election_rules_of(version: Version, *, zookeeper: bool, eligible_replicas: b
         in_sync_needs_live=int(zookeeper or version >= (3, 0, 0)),
         kept_needs_live=int(zookeeper or version >= (3, 2, 0)),
         unclean_by_setting=int(zookeeper or version >= (3, 9, 0)),
+        last_known_needs_live=int(version >= (4, 0, 1)),
         isr_may_be_empty=int(not zookeeper and eligible_replicas),
     )
 
@@ -158,6 +160,8 @@ def asks_whether_live(rule: str, rules: ElectionRules) -> bool:
     """Whether the rule asks if a replica is alive."""
     if rule == LEADER_KEPT:
         return bool(rules.kept_needs_live)
+    if rule == LAST_KNOWN_LEADER:
+        return bool(rules.last_known_needs_live)
     return bool(rules.in_sync_needs_live) or rule not in (FIRST_IN_SYNC, PREFERRED_IN_SYNC)
 
 

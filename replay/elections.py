@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from replay.election_rules import LAST_KNOWN_LEADER
+from replay.spine import is_creation
+
 if TYPE_CHECKING:
     from replay.rows import Row
     from replay.spine import Decision
+
+
+OLDER = "it led already where what is at hand begins"
 
 
 def cause_of(decision: Decision, broker: int, changes: list[Row]) -> str | None:
@@ -36,7 +42,7 @@ def cause_of(decision: Decision, broker: int, changes: list[Row]) -> str | None:
 def change_of(decision: Decision, before: Decision | None, changes: list[Row]) -> str:
     """What a decision did to the ISR, as `isr_timeline.change`."""
     if before is None:
-        return "initial"
+        return "initial" if is_creation(decision) else "other"
     if decision.replicas != before.replicas or decision.adding != before.adding or decision.removing != before.removing:
         return "reassignment"
     left, joined = set(before.isr) - set(decision.isr), set(decision.isr) - set(before.isr)
@@ -51,10 +57,16 @@ def change_of(decision: Decision, before: Decision | None, changes: list[Row]) -
     return "expand" if joined else "other"
 
 
+def was_elected_away(decision: Decision) -> bool:
+    """Whether the last known leader was elected though it was not there (up to 4.0.0, KAFKA-19522)."""
+    vote = decision.vote
+    return vote is not None and vote.choice.rule == LAST_KNOWN_LEADER and decision.leader not in vote.ballot.live
+
+
 def election_of(decision: Decision, earlier: list[Decision], changes: list[Row]) -> tuple[str, str]:
     """How the leader of a decision that elects came to lead, and what set it off in words."""
     if not earlier:
-        return "initial", "the partition was created"
+        return ("initial", "the partition was created") if is_creation(decision) else ("clean", OLDER)
     before = earlier[-1]
     if decision.leader < 0 and decision.row["metadata_offset"] is None:
         return "offline", f"broker {before.leader} went"  # ZooKeeper: an election of its own follows, or fails
@@ -67,6 +79,8 @@ def election_of(decision: Decision, earlier: list[Decision], changes: list[Row])
     if (decision.recovering and not before.recovering) or (decision.leader not in eligible and not moved and alone):
         if decision.vote is not None and decision.vote.asked:
             return "unclean", "an operator asked for an unclean election"
+        if was_elected_away(decision):
+            return "unclean", f"broker {decision.leader}, the last known leader, was elected before it was back"
         if decision.leader in last_isr:
             return "unclean", f"broker {decision.leader}, last of the ISR, came back with no sure copy of its log"
         return "unclean", f"broker {decision.leader} was outside the last ISR {list(last_isr)}"

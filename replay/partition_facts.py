@@ -24,13 +24,15 @@ from replay.future_logs import by_tenure, parted
 from replay.leader_lines import LineTimes, recorded_lines
 from replay.lives import deletion_told
 from replay.markers import Outcome, outcomes_of
+from replay.metadata_log import Parts
+from replay.metadata_states import states_of
 from replay.missing_lines import MissingLines
 from replay.profile import LATEST, Profile, default_lag_ms, parse_version, profile_named
 from replay.roles import KINDS, SIGN_KINDS, moment, roles_of
 from replay.rows import Row, is_by_replica
 from replay.served_epochs import give_epochs, is_checked
 from replay.sessions import LEFT_OUT
-from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, line_decisions, metadata_decisions, micros, tenures_of
+from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, micros, tenures_of
 from replay.standstill import AWAKE_US, Interval, Standstills, between, is_unconfirmed
 from replay.state import MIN_ISR_UNKNOWN
 from replay.versions import Spoken, Versions, spoken_in_tenures, versions_of
@@ -85,6 +87,7 @@ class PartitionFacts:
     remote_storage: bool = False
     throttled: set[str] = field(default_factory=set)  # 'leader', 'follower': whose replication quota lists it
     decisions: list[Decision] = field(default_factory=list)
+    set_aside: list[Row] = field(default_factory=list)  # records of the metadata log that do not count
     tenures: list[Tenure] = field(default_factory=list)
     by_kind: dict[str, list[Row]] = field(default_factory=dict)
     role_lines: dict[tuple[int, int], Row] = field(default_factory=dict)
@@ -118,12 +121,12 @@ class PartitionFacts:
         for row in self.rows:
             self.by_kind[row["kind"]].append(row)
         moves = parted(self.by_kind)
-        changes = [r for r in self.by_kind["partition_change"] if r["metadata_offset"] is not None]
-        self.decisions = metadata_decisions(changes) or line_decisions(self.rows)
+        parts = Parts(self.cluster)
+        self.decisions, self.set_aside = states_of(self.rows, parts, self.by_kind["fetch"])
         self.read_configuration()
         version = parse_version(self.kafka_version) or LATEST
         if any(d.row["metadata_offset"] is not None for d in self.decisions):
-            metadata_votes(self.decisions, self.cluster, version)
+            metadata_votes(self.decisions, self.cluster, version, parts)
         else:
             zookeeper_votes(self.decisions, self.cluster, self.rows, version)
         explain(self.decisions, self.broker_changes())
@@ -195,7 +198,7 @@ class PartitionFacts:
         if not changes:
             self.take_stated_min_isr([r for r in mine if r["topic"] is not None and r["ts"] is not None])
         topic, cluster = None, None
-        opening = self.decisions[0].row["metadata_offset"] if self.decisions else None
+        opening = self.decisions[0].place if self.decisions else None
         for row in sorted(changes, key=lambda r: r["metadata_offset"]):
             if row["topic"] is None and row["subject_broker_id"] is not None:
                 continue  # one broker's own
@@ -515,11 +518,11 @@ class PartitionFacts:
 
     def opening_broker_drafts(self) -> list[Draft]:
         """Who was fenced when the partition was made: each broker's last change before."""
-        if not self.decisions or self.decisions[0].row["metadata_offset"] is None:
+        if not self.decisions:
             return []
         last: dict[int, Row] = {}
         for row in self.broker_changes():
-            if row["metadata_offset"] < self.decisions[0].row["metadata_offset"]:
+            if row["metadata_offset"] < self.decisions[0].place + bool(row["in_snapshot"]):
                 before = last.get(row["subject_broker_id"], row)
                 fenced = row["fenced"] if row["fenced"] is not None else before["fenced"]
                 last[row["subject_broker_id"]] = row.but(fenced=fenced)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 from replay.rows import Row, is_by_replica
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from replay.ballots import Vote
 
 
@@ -53,6 +55,7 @@ class Decision:
     trigger: str | None = None
     vote: Vote | None = None  # what the controller knew, and what its rule says (`ballots`)
     in_order: bool = True  # whether `replicas` stand in the assignment's order; else they are only sorted
+    place: int = -1  # its metadata offset; where a broker's line tells of it, that of the decision before it
 
     @property
     def us(self) -> int:
@@ -84,37 +87,52 @@ def kept(values: list[int] | None, before: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(values) if values is not None else before
 
 
-def metadata_decisions(facts: list[Row]) -> list[Decision]:
-    """Partition records in metadata order -> full states. Records before the first full one are left out."""
-    out: list[Decision] = []
-    for row in sorted(facts, key=lambda r: r["metadata_offset"]):
-        before = out[-1] if out else None
-        if row["record_type"] == "PARTITION_RECORD":
-            leader, epoch, partition_epoch, elects = row["leader_id"], row["leader_epoch"], row["partition_epoch"], True
-        elif before is None:
-            continue
-        else:
-            elects = row["leader_id"] is not None
-            leader = row["leader_id"] if elects else before.leader
-            epoch = before.leader_epoch + int(elects)
-            partition_epoch = (before.partition_epoch or 0) + 1
-        state = row["leader_recovery_state"]
-        out.append(
-            Decision(
-                row=row,
-                leader=leader,
-                leader_epoch=epoch,
-                partition_epoch=partition_epoch,
-                isr=tuple(sorted(kept(row["isr"], before.isr if before else ()))),
-                replicas=kept(row["replicas"], before.replicas if before else ()),
-                adding=kept(row["adding_replicas"], before.adding if before else ()),
-                removing=kept(row["removing_replicas"], before.removing if before else ()),
-                elr=ints(row["elr"]) if row["elr"] is not None else before.elr if before else None,
-                recovering=state == 1 if state in (0, 1) else bool(before and before.recovering),
-                elects=elects,
-            )
-        )
+def opening_of(row: Row, *, evidence: str = "observed") -> Decision:
+    """The state that a full record states: the partition's first one, or a snapshot's."""
+    out = decision_of(
+        row,
+        None,
+        leader=row["leader_id"],
+        epoch=row["leader_epoch"],
+        version=row["partition_epoch"],
+        isr=ints(row["isr"]),
+        replicas=ints(row["replicas"]),
+    )
+    out.elects, out.evidence = True, evidence
     return out
+
+
+def decision_of(  # noqa: PLR0913 - what a state is made of
+    row: Row,
+    before: Decision | None,
+    *,
+    leader: int,
+    epoch: int,
+    version: int | None,
+    isr: Iterable[int],
+    replicas: tuple[int, ...],
+) -> Decision:
+    """The state after a record of the metadata log: what it leaves out is as `before`."""
+    state = row["leader_recovery_state"]
+    return Decision(
+        row=row,
+        leader=leader,
+        leader_epoch=epoch,
+        partition_epoch=version,
+        isr=tuple(sorted(isr)),
+        replicas=replicas,
+        adding=kept(row["adding_replicas"], before.adding if before else ()),
+        removing=kept(row["removing_replicas"], before.removing if before else ()),
+        elr=ints(row["elr"]) if row["elr"] is not None else before.elr if before else None,
+        recovering=state == 1 if state in (0, 1) else bool(before and before.recovering),
+        elects=row["leader_id"] is not None,
+        place=row["metadata_offset"],
+    )
+
+
+def is_creation(decision: Decision) -> bool:
+    """Whether the first decision that is known made the partition; else it is older than what is at hand."""
+    return not decision.leader_epoch and not decision.partition_epoch and not decision.row["in_snapshot"]
 
 
 def line_decisions(facts: list[Row]) -> list[Decision]:

@@ -22,11 +22,11 @@ from schemas.model import (
 
 # kind -> what such a fact says. Request log: produce, fetch, epoch_end_offset, isr_request, leader_and_isr,
 # transaction (markers, partitions taken in, ends), api (any other request: only proof that no line is missing on its
-# connection). Metadata dump: partition_change, broker_change, config_change, topic_change, feature_change. server.log,
-# state-change.log, controller.log: role_change, log_load, truncation, isr_update, hw_update, leo_update,
-# remote_leo_update, log_append, broker_lifecycle, log_start_change, storage_failure, state_change (controllers' state
-# machines, elections, requests), fetcher (a follower's thread), log_change (segments deleted, compacted, moved),
-# quota_change. Dumps: segment_batch, checkpoint.
+# connection). Metadata dump: partition_change, broker_change, config_change, topic_change, feature_change,
+# metadata_part (which offsets of the log a dump holds). server.log, state-change.log, controller.log: role_change,
+# log_load, truncation, isr_update, hw_update, leo_update, remote_leo_update, log_append, broker_lifecycle,
+# log_start_change, storage_failure, state_change (controllers' state machines, elections, requests), fetcher (a
+# follower's thread), log_change (segments deleted, compacted, moved), quota_change. Dumps: segment_batch, checkpoint.
 FACT_KINDS: tuple[str, ...] = (
     "produce",
     "fetch",
@@ -40,6 +40,7 @@ FACT_KINDS: tuple[str, ...] = (
     "config_change",
     "topic_change",
     "feature_change",
+    "metadata_part",
     "role_change",
     "log_load",
     "truncation",
@@ -121,7 +122,11 @@ FACTS = Table(
             INT64,
             "First offset of the batch (produce response, segment, append line); -1 as answered on errors.",
         ),
-        Column("last_offset", INT64, "Last offset of the batch, inclusive (segment dump, append line)."),
+        Column(
+            "last_offset",
+            INT64,
+            "Last offset of the batch, inclusive (segment dump, append line), or of the part of the metadata log.",
+        ),
         Column("log_start_offset", INT64, "Log start offset that the answer, line or file states."),
         # -- fetch (one row per partition that request or response lists; one with null partition where none is listed)
         Column("replica_id", INT32, "Fetching replica (-1 consumer); the replica that a server line speaks of."),
@@ -150,7 +155,15 @@ FACTS = Table(
         Column("diverging_end_offset", INT64, "divergingEpoch.endOffset of the response."),
         Column("preferred_read_replica", INT32, "preferredReadReplica of the response; null or -1: none."),
         # -- metadata, roles, ISR
-        Column("metadata_offset", INT64, "Offset of the record in __cluster_metadata."),
+        Column(
+            "metadata_offset",
+            INT64,
+            "Offset of the record in __cluster_metadata; of a snapshot's: the last that the snapshot holds.",
+        ),
+        Column(
+            "controller_epoch", INT32, "Epoch of the controller that wrote the record's batch, or the snapshot's end."
+        ),
+        Column("in_snapshot", BOOL, "Whether the record stands in a snapshot: a state as of its end, not a decision."),
         Column("record_type", STRING, "Metadata record type as the dump prints it (PARTITION_CHANGE_RECORD, ...)."),
         Column("leader_id", INT32, "Leader named (-1 none); null: not named (a change record that leaves the leader)."),
         Column("leader_epoch", INT32, "Leader epoch named; of a batch: partitionLeaderEpoch."),

@@ -299,6 +299,8 @@ def parse_file(recording: Recording, source: Source, part: Range | None = None) 
             yield Batch(_taken(sink, source), sink.take_rejected(), None)
     if isinstance(parser, LogLines | SharedLines | PrefixedLines):
         parser.finish(cut=outcome.unended)
+    elif isinstance(parser, MetadataDump):
+        parser.finish()
     counts = sink.counts
     if source.shared is None:
         counts.lines = number - (part.first_line if part else 1)
@@ -421,12 +423,17 @@ def content_of(source: Source, first: list[str]) -> Content:
         return Content.PROPERTIES
     sample = first[: layouts.DETECTION_LINES]
     for text in sample:
-        if text.startswith(DUMPING):
-            return Content.METADATA_DUMP if METADATA_LOG in text else Content.SEGMENT_DUMP
-        if text.startswith("baseOffset: "):
-            records = any('payload: {"type":' in line for line in sample)
-            return Content.METADATA_DUMP if records else Content.SEGMENT_DUMP
+        if text.startswith((DUMPING, "baseOffset: ", "| offset: ")):
+            metadata = any(is_of_metadata(line) for line in sample)
+            return Content.METADATA_DUMP if metadata else Content.SEGMENT_DUMP
     return Content.LOG if sample else Content.NOTHING
+
+
+def is_of_metadata(text: str) -> bool:
+    """Whether a dump that has this line is of the metadata log, or of a snapshot of it, wherever that was copied to."""
+    if text.startswith(DUMPING):
+        return METADATA_LOG in text or ".checkpoint" in text
+    return text.startswith("Snapshot end offset: ") or ' payload: {"type":"' in text
 
 
 class Lines(NamedTuple):
@@ -479,7 +486,7 @@ def _parser(recording: Recording, source: Source, sink: FactSink, first: list[st
     if content is Content.CHECKPOINT:
         return Checkpoint(sink, checkpoint_name(source.name) or "", _place_of(source))
     if content in {Content.METADATA_DUMP, Content.PROPERTIES}:
-        return MetadataDump(sink) if content is Content.METADATA_DUMP else Properties(sink)
+        return MetadataDump(sink, source.name) if content is Content.METADATA_DUMP else Properties(sink)
     if content is Content.SEGMENT_DUMP:
         return SegmentDump(sink, _place_of(source))
     if content is Content.NOTHING:

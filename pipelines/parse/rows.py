@@ -164,6 +164,10 @@ class FactSink:
         self._seen: set[bytes] = set()  # facts of this moment: a line said twice in one millisecond is one fact
         self.ts_errors: dict[int, int] = {}  # by line: how far its time may be off, where a stamp is a whole second
 
+    def of_no_broker(self) -> None:
+        """What the file says is said by no single broker, whatever folder it lies in: a dump of the metadata log."""
+        self.broker_id = self._same["broker_id"] = None
+
     def add(
         self, shape: Shape, fact_id: bytes, line: int, ts: int | None, values: Sequence[Any], level: str = ""
     ) -> None:

@@ -143,3 +143,11 @@ def test_where_the_answer_hangs_on_a_broker_of_whom_nobody_tells_there_is_none()
     choice = choose(open_, NEWEST)
     assert (choice.rule, choice.leader, choice.candidates) == ("not_known", None, (1, 3))
     assert choose(open_._replace(assignment=(3, 1)), NEWEST).leader == 3
+
+
+def test_up_to_4_0_0_the_last_known_leader_is_elected_whether_it_is_alive_or_not() -> None:
+    away = ballot(live=(2,), in_sync=(), last_known=(1,), leader=-1)
+    before = election_rules_of((4, 0, 0), zookeeper=False, eligible_replicas=True)
+    since = election_rules_of((4, 0, 1), zookeeper=False, eligible_replicas=True)
+    assert said(choose(away, before)) == ("last_known_leader", 1, (1,))
+    assert choose(away, since).leader == -1
