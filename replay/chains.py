@@ -55,6 +55,8 @@ def is_told_late(facts: PartitionFacts, tenure: Tenure, broker: int) -> bool:
 def assumed_decision(facts: PartitionFacts, tenure: Tenure, isr: list[int]) -> Draft:
     """Where no source has the controller's decision: whoever fetches from the leader is taken for a member."""
     at = first_fetch_us(facts, tenure)
+    outside = last_isr_without(facts, tenure)
+    only = "only fetches and followers name this leader epoch"
     fields = {
         "leader_id": tenure.leader,
         "leader_epoch": tenure.epoch,
@@ -62,11 +64,22 @@ def assumed_decision(facts: PartitionFacts, tenure: Tenure, isr: list[int]) -> D
         "replicas": isr,
         "recovering": False,
         "change": "other",
-        "election": "clean",
-        "trigger": "fetches name this leader epoch",
+        "election": "clean" if outside is None else "unclean",
+        "trigger": only if outside is None else f"broker {tenure.leader} was outside the last ISR {list(outside)}",
         "evidence": "bounded",
     }
     return Draft("partition_change", None, Window(at, at, at), fields)
+
+
+def last_isr_without(facts: PartitionFacts, tenure: Tenure) -> tuple[int, ...] | None:
+    """The ISR from which a leader cannot have come: the last of the epoch before, by that leader's own log.
+
+    Only a leader has others taken into its ISR, and says so; None where its log is not at hand, or the leader was in.
+    """
+    before = [d for d in facts.decisions if d.leader_epoch == tenure.epoch - 1 and d.leader >= 0]
+    if not before or not facts.has_own_log(before[-1].leader) or before[-1].row["broker_id"] != before[-1].leader:
+        return None
+    return before[-1].isr if tenure.leader not in before[-1].isr else None
 
 
 def role_of(facts: PartitionFacts, tenure: Tenure, broker: int, role: str, isr: list[int] | None) -> list[Draft]:
@@ -151,8 +164,10 @@ def role_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list
 
 
 def first_fetch_us(facts: PartitionFacts, tenure: Tenure) -> int:
-    """When the tenure's first follower fetch was taken up; 0 where there is none."""
-    return min((phases(r).taken for r in facts.follower_fetches.get((tenure.leader, tenure.epoch), ())), default=0)
+    """When the tenure's first follower fetch was taken up, else its first follower; 0 where there is none."""
+    fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
+    followed = [moment(row) for (_, epoch), row in facts.role_lines.items() if epoch == tenure.epoch]
+    return min((phases(r).taken for r in fetches), default=min(followed, default=0))
 
 
 def decision_draft(decision: Decision) -> Draft:

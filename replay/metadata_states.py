@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from replay.controller_lines import with_controllers
 from replay.metadata_log import Base, Run, Witness, standing
 from replay.rows import is_by_replica
 from replay.spine import Decision, decision_of, ints, line_decisions, opening_of
@@ -55,9 +56,9 @@ def states_of(rows: list[Row], parts: Parts, fetches: list[Row]) -> tuple[list[D
     `fetches`: those of `rows`.
     """
     told = standing((r for r in rows if r["kind"] == "partition_change" and r["metadata_offset"] is not None), parts)
-    lines = line_decisions(rows)
+    lines = with_controllers(line_decisions(rows), rows)
     if not told.rows:
-        return lines, told.aside
+        return as_begun(lines), told.aside
     snapshots = [opening_of(row, evidence="bounded") for row in told.rows if row["in_snapshot"]]
     heard = sorted([*map(witness_of, lines), *fetched_epochs(fetches)], key=lambda one: (one.epoch, one.us))
     spare = tuple(sorted({b for d in (*lines, *snapshots) for b in d.replicas}))
@@ -79,15 +80,14 @@ def states_of(rows: list[Row], parts: Parts, fetches: list[Row]) -> tuple[list[D
             decision.row["metadata_offset"] is not None or may_add(decision, runs, parts)
         ):
             states.setdefault(key_of(decision), decision)
-    return in_order(states), told.aside
+    return as_begun([states[key] for key in sorted(states)]), told.aside
 
 
-def in_order(states: dict[Key, Decision]) -> list[Decision]:
-    """States by their keys; the first that is known of a leader epoch stands for its beginning."""
-    out = [states[key] for key in sorted(states)]
+def as_begun(states: list[Decision]) -> list[Decision]:
+    """States in their order; the first that is known of a leader epoch stands for its beginning."""
     place = -1
     epoch: int | None = None
-    for decision in out:
+    for decision in states:
         begins = epoch != decision.leader_epoch
         if begins and not decision.elects:
             decision.evidence = "bounded"
@@ -95,7 +95,7 @@ def in_order(states: dict[Key, Decision]) -> list[Decision]:
         epoch = decision.leader_epoch
         offset = decision.row["metadata_offset"]
         place = decision.place = place if offset is None else offset
-    return out
+    return states
 
 
 def key_of(decision: Decision) -> Key:

@@ -130,7 +130,7 @@ class PartitionFacts:
         else:
             zookeeper_votes(self.decisions, self.cluster, self.rows, version)
         explain(self.decisions, self.broker_changes())
-        self.tenures = tenures_of(self.decisions, self.by_kind["fetch"])
+        self.tenures = tenures_of(self.decisions, self.by_kind["fetch"], self.by_kind["role_change"])
         roles = roles_of(self.of_kinds(*KINDS, "leader_and_isr"), self.of_kinds(*SIGN_KINDS))
         self.role_lines, self.loads, self.rejoins = roles.lines, roles.loads, roles.rejoins
         self.cuts, self.storage_failures, self.log_starts = roles.cuts, roles.storage_failures, roles.log_starts

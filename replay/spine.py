@@ -238,6 +238,22 @@ def from_line(row: Row, leader: int, epoch: int, partition_epoch: int | None, re
     )
 
 
+def followed_tenures(roles: list[Row], known: dict[int, Tenure]) -> list[Tenure]:
+    """Epochs that only followers' lines about their roles show: each names its leader."""
+    out: dict[int, Tenure] = {}
+    for row in roles:
+        epoch, leader = row["leader_epoch"], row["leader_id"]
+        if (
+            row["name"] == "follower"
+            and epoch is not None
+            and epoch not in known
+            and leader is not None
+            and leader >= 0
+        ):
+            out.setdefault(epoch, Tenure(epoch, leader))
+    return list(out.values())
+
+
 def fetched_tenures(fetches: list[Row], known: dict[int, Tenure]) -> list[Tenure]:
     """Epochs that only the fetches show: a broker that serves fetches of epoch e without error leads e."""
     out: dict[int, Tenure] = {}
@@ -250,12 +266,14 @@ def fetched_tenures(fetches: list[Row], known: dict[int, Tenure]) -> list[Tenure
     return list(out.values())
 
 
-def tenures_of(decisions: list[Decision], fetches: list[Row]) -> list[Tenure]:
-    """Decisions and fetches -> tenures in epoch order."""
+def tenures_of(decisions: list[Decision], fetches: list[Row], roles: list[Row]) -> list[Tenure]:
+    """Decisions, fetches and lines about roles -> tenures in epoch order."""
     tenures: dict[int, Tenure] = {}
     for decision in decisions:
         tenure = tenures.setdefault(decision.leader_epoch, Tenure(decision.leader_epoch, decision.leader))
         tenure.decisions.append(decision)
     for tenure in fetched_tenures(fetches, tenures):
+        tenures[tenure.epoch] = tenure
+    for tenure in followed_tenures(roles, tenures):
         tenures[tenure.epoch] = tenure
     return [tenures[epoch] for epoch in sorted(tenures)]
