@@ -220,7 +220,12 @@ class Warehouse:
     ) -> None:
         """Write rows; if some break a check of the table, all others, and those into `set_aside`."""
         try:
-            self._commit(table_name, lambda: write(rows))
+            try:
+                self._commit(table_name, lambda: write(rows))
+            except TableContractError:
+                if not self._renew_checks(table_name):
+                    raise
+                self._commit(table_name, lambda: write(rows))
         except TableContractError:
             # Kept for a moment: what rows are made of may have taken minutes.
             folder = f"{self.staging_dir(self.run_id)}/unsound/{table_name}"
@@ -236,6 +241,19 @@ class Warehouse:
         else:
             if table_name in self._with_aside(recording_id):
                 self._put_aside(table_name, None, recording_id)
+
+    def _renew_checks(self, table_name: str) -> bool:
+        """Put this version's checks in the place of those that another version gave the table; say whether any were."""
+        path, wanted, mark = self.table_path(table_name), check_constraints(TABLES[table_name]), "delta.constraints."
+        found = DeltaTable.forPath(self.spark, path).detail().select("properties").head()
+        stands = {name: text for name, text in (found.properties if found else {}).items() if name.startswith(mark)}
+        outdated = sorted(name for name, text in stands.items() if wanted.get(name.removeprefix(mark)) != text)
+        table = f"delta.`{path.replace('`', '``')}`"
+        for name in (one.removeprefix(mark) for one in outdated):
+            self.spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+            if name in wanted:
+                self.spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT {name} CHECK ({wanted[name]})")
+        return bool(outdated)
 
     def _with_aside(self, recording_id: str) -> set[str]:
         """Tables of which rows of the recording were set aside before."""

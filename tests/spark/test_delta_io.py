@@ -105,6 +105,19 @@ def test_a_row_whose_numbers_cannot_be_is_set_aside_as_a_warning(spark: SparkSes
     assert (aside.severity, aside.reason) == ("warning", "hw_not_negative: hw >= 0")
 
 
+def test_checks_that_another_version_gave_a_table_are_renewed(spark: SparkSession, warehouse: Warehouse) -> None:
+    warehouse.ensure(TABLE)
+    table = f"delta.`{warehouse.table_path(TABLE)}`"
+    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT gone CHECK (leo_after < 5)")
+    spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT cause_known")
+    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT cause_known CHECK (cause = 'leader_epoch')")
+    warehouse.replace(TABLE, cuts(spark, "a", [1]), "a")
+    assert seqs(warehouse, "a") == [1]
+    assert warehouse.read("set_aside", "a").count() == 0
+    warehouse.replace(TABLE, cuts(spark, "a", [1], cause="whim"), "a")
+    assert warehouse.read("set_aside", "a").count() == 1
+
+
 def test_a_fact_that_breaks_a_check_is_set_aside(spark: SparkSession, warehouse: Warehouse) -> None:
     told = facts(spark, ("1", "a.log", 1), ("2", "a.log", 2))
     warehouse.append_facts(told.withColumn("kind", F.when(F.col("fact_id") == "1", F.col("kind"))), "r")
