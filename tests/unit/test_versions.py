@@ -73,11 +73,12 @@ def test_a_protocol_is_a_brokers_too() -> None:
     assert [found.at(1, us(ms)) for ms in (10, 600)] == [Spoken("2.8.2", "2.4-IV1"), Spoken("2.8.2", "2.8-IV1")]
 
 
+SETTINGS = {"min.insync.replicas": 2}
+
+
 def upgraded(*, first: str, later: str) -> History:
     """Broker 1 leads an ISR of its own, below min.insync.replicas; it started anew with another version."""
     history = History()
-    setting = {"name": "min.insync.replicas", "value": "2", "metadata_offset": 99, "topic": "orders"}
-    history.add("config_change", 1, partition=None, resource_type=2, **setting)
     for ms, version in ((-100, first), (400, later)):
         said = {"name": "version", "value": version, "broker_id": 1, "topic": None, "partition": None}
         history.add("broker_lifecycle", ms, source_file="server-1.log", **said)
@@ -92,7 +93,7 @@ def upgraded(*, first: str, later: str) -> History:
 
 
 def highest_hw(history: History, epoch: int) -> int:
-    rows = tables_of(history.events(kafka_version=None))["hw_timeline"].to_pylist()
+    rows = tables_of(history.events(kafka_version=None, settings=SETTINGS))["hw_timeline"].to_pylist()
     return max((row["hw"] for row in rows if row["leader_epoch"] == epoch), default=0)
 
 
