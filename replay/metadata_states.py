@@ -44,10 +44,11 @@ class Aligned(NamedTuple):
         return Base(self.base.epoch + self.run.elected[k], version)
 
     def covers(self, decision: Decision) -> bool:
-        """Whether the run's records tell what was decided then."""
+        """Whether the run's records tell what was decided then, the state before them included where it is known."""
+        since = 0 if 0 in self.known else 1
         if decision.partition_epoch is None or self.base.version is None:
-            return self.base.epoch < decision.leader_epoch <= self.last.epoch
-        return self.base.version < decision.partition_epoch <= (self.last.version or 0)
+            return self.base.epoch + since <= decision.leader_epoch <= self.last.epoch
+        return self.base.version + since <= decision.partition_epoch <= (self.last.version or 0)
 
 
 def states_of(rows: list[Row], parts: Parts, fetches: list[Row]) -> tuple[list[Decision], list[Row]]:
