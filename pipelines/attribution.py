@@ -251,31 +251,52 @@ def _when(first: int | None, last: int | None) -> str:
 
 
 def sentences(inputs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What was read otherwise than its folder's name says: a sentence for each folder."""
+    """What was read otherwise than its folder's name says: a sentence for each folder, not for each file."""
     whole: dict[tuple[Any, Any], list[str]] = defaultdict(list)
-    shared: dict[str, set[int]] = defaultdict(set)
-    nobodys: Counter[str] = Counter()
-    aside: dict[Any, int] = Counter()
+    shared: list[Mapping[str, Any]] = []
+    aside: Counter[Any] = Counter()
     for entry in inputs:
         if entry.get("set_aside"):
             aside[entry["broker_id"]] += 1
         elif entry.get("is_shared"):
-            if entry["broker_id"] is None:
-                nobodys[entry["path"]] += entry["rejected"]
-            elif entry["facts"]:
-                shared[entry["path"]].add(entry["broker_id"])
+            shared.append(entry)
         elif entry.get("labelled", entry["broker_id"]) != entry["broker_id"]:
             whole[entry["labelled"], entry["broker_id"]].append(entry["path"])
     told = []
     for (label, broker), paths in sorted(whole.items(), key=str):
         folder = "without a broker's number" if label is None else f"under broker {label}'s name"
         told.append(f"{_files(paths)} {folder}: the lines are broker {broker}'s, and were read as that.")
-    for path, brokers in sorted(shared.items()):
-        names = ", ".join(map(str, sorted(brokers)))
-        rest = f"; {nobodys[path]:,} lines that nothing ties to one of them were set aside" if nobodys[path] else ""
-        told.append(f"{path} holds lines of brokers {names}: each counts for the broker that it names{rest}.")
+    told += _about_shared(shared)
     for label, files in sorted(aside.items(), key=str):
         told.append(f"{files:,} dumps and checkpoints under broker {label}'s name were set aside: {UNSURE}.")
+    return told
+
+
+def _about_shared(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Files in which lines of several brokers were looked for: whose there were, and how many are nobody's."""
+    brokers: dict[str, set[Any]] = defaultdict(set)
+    nobodys: Counter[str] = Counter()
+    labels: dict[str, set[Any]] = defaultdict(set)
+    for entry in entries:
+        path = entry["path"]
+        labels[path].add(entry["labelled"])
+        if entry["broker_id"] is None:
+            nobodys[path] += entry["rejected"]
+        elif entry["facts"]:
+            brokers[path].add(entry["broker_id"])
+    alike: dict[tuple[Any, ...], list[str]] = defaultdict(list)
+    for path, label in labels.items():
+        if brokers[path] != label or nobodys[path]:
+            alike[tuple(sorted(brokers[path]))].append(path)
+    told = []
+    for several, paths in sorted(alike.items()):
+        names = f"broker{'' if len(several) == 1 else 's'} {', '.join(map(str, several)) or 'unknown'}"
+        set_aside = sum(nobodys[path] for path in paths)
+        rest = f"; {set_aside:,} lines that nothing ties to one of them were set aside" if set_aside else ""
+        holds = "holds" if len(paths) == 1 else "hold"
+        told.append(
+            f"{_files(sorted(paths))} {holds} lines of {names}: each counts for the broker that it names{rest}."
+        )
     return told
 
 

@@ -288,6 +288,8 @@ def test_what_is_read_otherwise_than_its_folder_says_is_told() -> None:
             entry("logs/node-4/server.log", 4, 4, is_shared=True),
             entry("logs/node-4/server.log", 5, 4, is_shared=True),
             entry("logs/node-4/server.log", None, 4, is_shared=True, rejected=7),
+            entry("logs/node-4/kafka-request.log", 4, 4, is_shared=True),
+            entry("logs/node-4/kafka-request.log", 5, 4, is_shared=True, facts=0),
             entry("segments/node-1/a-0/0.log", 1, 1, set_aside="unsure"),
         ]
     )
