@@ -16,7 +16,7 @@ from replay.isr_requests import (
     request_operations,
 )
 from replay.merge import OP_CONTROL, OP_WITNESS
-from replay.partition_facts import PartitionFacts, broker_draft
+from replay.partition_facts import ROLE_TAKES_US, PartitionFacts, broker_draft
 from replay.roles import moment
 from replay.served_epochs import is_told
 from replay.spine import Decision, Tenure, micros
@@ -116,7 +116,9 @@ def was_written_before_its_end(facts: PartitionFacts, tenure: Tenure, broker: in
         after = (facts.loads.get((broker, epoch)) or facts.role_lines[broker, epoch])["offset"]
     else:
         after = facts.final_leo(broker)
-    return after is not None and after >= before["fetch_offset"]
+    if after is None:  # nothing states its log again
+        return bool(abs(phases(before).taken - moment(line)) <= ROLE_TAKES_US)
+    return bool(after >= before["fetch_offset"])
 
 
 def role_key(tenure: Tenure, broker: int) -> dict[str, Any]:

@@ -38,14 +38,21 @@ class Aligned(NamedTuple):
         """Leader epoch and partition epoch after all its records."""
         return self.after(len(self.run.records))
 
+    @property
+    def opening(self) -> Decision | None:
+        """The state that the partition's first record tells, where the run begins with it."""
+        first = self.known.get(0)
+        whole = first is not None and first.row["record_type"] == FULL and not first.row["in_snapshot"]
+        return first if whole else None
+
     def after(self, k: int) -> Base:
         """Leader epoch and partition epoch after k records."""
         version = None if self.base.version is None else self.base.version + k
         return Base(self.base.epoch + self.run.elected[k], version)
 
     def covers(self, decision: Decision) -> bool:
-        """Whether the run's records tell what was decided then, the state before them included where it is known."""
-        since = 0 if 0 in self.known else 1
+        """Whether the run's records tell what was decided then, the partition's first one before them included."""
+        since = 0 if self.opening is not None else 1
         if decision.partition_epoch is None or self.base.version is None:
             return self.base.epoch + since <= decision.leader_epoch <= self.last.epoch
         return self.base.version + since <= decision.partition_epoch <= (self.last.version or 0)
@@ -189,13 +196,8 @@ def decided(found: Aligned, heard: Sequence[Witness], spare: tuple[int, ...]) ->
         )
         for name, column in COLUMNS.items()
     }
-    opening = known.get(0)
-    out = (
-        [opening]
-        if opening is not None and opening.row["record_type"] == FULL and not opening.row["in_snapshot"]
-        else []
-    )
-    before = opening
+    out = [found.opening] if found.opening is not None else []
+    before = known.get(0)
     for k, row in enumerate(run.records, start=1):
         at = found.after(k)
         leader = listed["leader"][k] if listed["leader"][k] is not None else leaders.get(at.epoch)

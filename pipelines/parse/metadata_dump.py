@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from pipelines.parse.rows import FactSink, Shape, identity, row_id
+from pipelines.parse.rows import LATEST, NO_TIME, FactSink, Shape, identity, row_id
 from replay.metadata_log import LOG_PART, PART, SNAPSHOT_PART
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ _SNAPSHOT = re.compile(r"Snapshot end offset: (\d{1,18}), epoch: (\d{1,9})\s*")
 _SNAPSHOT_NAME = re.compile(r"(?:^|[/\\])(\d{20})-(\d{10})\.checkpoint\b")
 _LAST_TIME = re.compile(r'"lastContainedLogTimestamp":(\d{1,15})\b')
 _PAYLOAD = " payload: {"
-_MAX_MS = 253_402_300_800_000  # the year 10000
 _MAX_OFFSET, _MAX_EPOCH = 10**18, 2**31
 _SILENT = (
     "Dumping ", "Log starting offset", "Starting offset:", "Snapshot end offset", "KRaft bootstrap snapshot", "Found ",
@@ -222,7 +221,10 @@ class MetadataDump:
             return
         payload = text.find(_PAYLOAD, match.end() - 1)
         offset, created = int(match[1]), int(match[2])
-        ts = created * 1000 if 0 <= created < _MAX_MS else None
+        if created * 1000 > LATEST:
+            self._sink.reject(line, NO_TIME, _shown(text))
+            return
+        ts = created * 1000 if created >= 0 else None
         if payload < 0:
             self._control(text, offset, ts, line)
             return
@@ -287,7 +289,7 @@ class MetadataDump:
         """A record of the quorum itself, without a payload: an election of it, or a snapshot's head or foot."""
         if "SnapshotHeader" in text:
             last = _LAST_TIME.search(text)
-            if self._snapshot is not None and last is not None and int(last[1]) < _MAX_MS:
+            if self._snapshot is not None and last is not None and int(last[1]) * 1000 <= LATEST:
                 self._snapshot = self._snapshot._replace(ts=int(last[1]) * 1000)
             elif self._snapshot is None:
                 self._sink.reject(line, "a snapshot of the metadata log whose end offset is not told", text)

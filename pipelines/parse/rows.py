@@ -34,7 +34,7 @@ _DOES_NOT_FIT = (pa.ArrowException, OverflowError, ValueError, TypeError)
 # What Python and Spark both take for a time, with days to spare for what is reckoned from it.
 EARLIEST = -62_135_000_000_000_000  # in the year 1
 LATEST = 253_402_000_000_000_000  # in the year 9999
-_NO_TIME = "a time outside of the years 1 to 9999"
+NO_TIME = "a time outside of the years 1 to 9999"
 _TOGETHER = 1000  # lines of a file without times that are looked through for the same one twice
 _LINE = 3  # of a line: number, ts and level, then what its rows share
 _ROW = 2  # of a row: place of its line, fact_id, then its own values
@@ -259,7 +259,7 @@ class FactSink:
         columns = {name: pa.array(values, _TYPES[name]).take(places) for name, values in said.items()}
         times = pc.min_max(columns["ts"].cast(pa.int64()))
         if times["min"].is_valid and not EARLIEST <= times["min"].as_py() <= times["max"].as_py() <= LATEST:
-            raise OverflowError(_NO_TIME)
+            raise OverflowError(NO_TIME)
         columns |= {name: pa.array(values, _TYPES[name]) for name, values in own.items()}
         columns["fact_id"] = _printed(rows[1::of_row])
         for name, value in {**self._same, "kind": shape.kind, **dict(shape.constants)}.items():
