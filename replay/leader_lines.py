@@ -106,6 +106,6 @@ def as_recorded(local: Window, offset: Ints, lines: LineTimes | None) -> Window:
     us = times[place]
     return Window(
         np.where(found, np.minimum(local.lo, us), local.lo),
-        np.where(found, us, local.est),
+        np.where(found, np.minimum(local.est, us), local.est),
         np.where(found, us + STAMP_EARLY_US, local.hi),
     )

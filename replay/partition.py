@@ -57,6 +57,7 @@ from replay.rounds import (
     rounds_of,
 )
 from replay.rows import INTERNAL_TOPICS
+from replay.shown_epochs import ShownEpochs
 from replay.slots import Slots, doubtful, known_from, lost_slots, spans_of, without
 from replay.state import (
     ASSIGNED,
@@ -135,6 +136,7 @@ class PartitionReplay:
         self.risk = RiskSpans()
         self.consumers = ConsumerEffects()
         self.doubts = Doubts()
+        self.shown = ShownEpochs()
         self.loads: list[tuple[int, int]] = []  # broker and seq of each load of a log
         self.last_seq = -1
 
@@ -156,6 +158,7 @@ class PartitionReplay:
         self.future.take_all(rare["observation"])
         self.stated += [row for row in rare["observation"] if row["cause"] == STATED]
         self.doubts.take(rare["observation"])
+        self.shown.take(events)
         self.loads += [(row["broker_id"], row["seq"]) for row in rare["log_load"]]
         for kind in FINAL_KINDS:
             for row in rare[kind]:
@@ -388,6 +391,7 @@ class PartitionReplay:
         self.settle()
         self.story.isr = self.isr.rows
         for found in self.findings:
+            self.shown.give_back(found)
             self.doubts.doubt(found)
         self.doubts.grade([*self.isr.rows, *self.leaderships])
         lost = [(found, incident(self.key, found, self.story)) for found in self.findings if found.matters]
