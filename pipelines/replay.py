@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 
 KEY = ["recording_id", "topic", "incarnation", "partition"]
 # Columns of the events that no rule looks at: names of lines and requests, and what the order alone needed.
-UNREAD: Final = (
-    "event_id", "request_id", "ts_hi", "ts_error_us", "last_fetched_epoch", "implied", "run_gap_us",
-    "recovering",
-)  # fmt: skip
+UNREAD: Final = ("event_id", "request_id", "ts_hi", "ts_error_us", "implied", "run_gap_us", "recovering")
 OUT_OF_ORDER: Final = "events did not arrive in seq order"
 ROWS_A_BATCH: Final = 20_000  # so many rows go back to Spark at once, about: those of small partitions together
 
