@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-COLUMNS = "broker_id int, kind string, ts timestamp, ts_error_us bigint, connection string"
+COLUMNS = "broker_id int, kind string, ts timestamp, ts_error_us bigint, connection string, total_us bigint"
 BEGIN = round(START.timestamp() * 1_000_000)
 Line = tuple[int, int, bool]  # microseconds since `START`, how far it may be off, whether it is a request's
 
@@ -30,9 +30,9 @@ def lines_of(seed: int) -> list[Line]:
     return list(zip(at.tolist(), errors.tolist(), asked.tolist(), strict=True))
 
 
-def row(broker: int, kind: str, line: Line, connection: str = "c") -> tuple[object, ...]:
+def row(broker: int, kind: str, line: Line, connection: str = "c", total: int = 0) -> tuple[object, ...]:
     at, error, asked = line
-    return broker, kind, START + timedelta(microseconds=at), error or None, connection if asked else None
+    return broker, kind, START + timedelta(microseconds=at), error or None, connection if asked else None, total
 
 
 def test_standstills_are_between_neighbouring_lines_where_lines_were_due(spark: SparkSession) -> None:
