@@ -52,9 +52,10 @@ def test_a_connection_ends_with_its_last_line_where_a_standstill_ended_in_a_prod
     rows += [row(1, "produce", (9_000_000, 0, True), "woken"), row(1, "api", (20_000_000, 0, True), "woken")]
     rows += [row(1, "produce", (9_000_000 + 11 * AWAKE_US, 0, True), "later"), row(2, "produce", busy[3], "other")]
     rows += [row(1, "produce", (9_900_000, 999_999, True), "off")]
+    rows += [row(1, "produce", (9_950_000, 0, True), "late", total=1_500_000)]  # it came before the broker went on
     facts = spark.createDataFrame(rows, COLUMNS)
     found = connection_ends(facts, standstills_of_brokers(facts))
-    assert found == {(1, "woken"): BEGIN + 20_000_000, (1, "off"): BEGIN + 9_900_000}
+    assert found == {(1, "woken"): BEGIN + 20_000_000, (1, "off"): BEGIN + 9_900_000, (1, "late"): BEGIN + 9_950_000}
 
 
 def test_no_plan_grows_with_the_silences(spark: SparkSession) -> None:
