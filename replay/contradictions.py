@@ -49,6 +49,7 @@ APART_US = 4 * STAMP_LATE_US  # so far apart are two requests whose order the lo
 HEARD_US = 10_000_000  # so much later everybody has heard of a decision, whatever the clocks
 MOST_RECORDS_A_BYTE = 150  # gzip packs a thousand bytes into one, and a record has seven at least
 Reached = tuple[list["Row"], "Ints", "Ints"]  # lines, when each was answered, the offset that each states
+Appended = dict[tuple[int, int], Reached]  # by leader and leader epoch
 
 
 class Contradiction(NamedTuple):
@@ -66,8 +67,7 @@ class Fetches:
     def __init__(self, rows: list[Row]) -> None:
         """`rows`: fetches of replicas, in the same columns."""
         columns, places = rows[0].columns, places_of(rows)
-        names, connection = np.unique([r["connection"] or "" for r in rows], return_inverse=True)
-        del names
+        connection = np.unique([r["connection"] or "" for r in rows], return_inverse=True)[1]
         number = columns.numbers("correlation_id", places)
         broker = columns.numbers("broker_id", places)
         order = np.lexsort((number, connection, broker))
@@ -106,12 +106,18 @@ class Fetches:
 
 def contradictions(facts: PartitionFacts) -> list[Contradiction]:
     """Lines of the partition that cannot all be true, in no particular order."""
-    found = [*leaders_differ(facts), *roles_fall(facts), *answers_break(facts), *roles_deny_fetches(facts)]
-    found += batches_swell(facts)
+    appended = appends_by_tenure(facts)
+    found = [*leaders_differ(facts), *roles_fall(facts), *answers_break(facts)]
+    found += [*roles_deny_fetches(facts, appended), *batches_swell(facts, appended)]
     fetches = [row for row in facts.by_kind["fetch"] if is_by_replica(row)]
     if fetches:
         told = Fetches(fetches)
-        found += [*epochs_fall(told), *positions_jump(facts, told), *hws_fall(told), *logs_shrink(facts, told)]
+        found += [
+            *epochs_fall(told),
+            *positions_jump(facts, told),
+            *hws_fall(told),
+            *logs_shrink(facts, told, appended),
+        ]
     return found
 
 
@@ -198,9 +204,9 @@ def epochs_fall(told: Fetches) -> Iterator[Contradiction]:
         yield Contradiction(told.rows[k], (after, before), text)
 
 
-def batches_swell(facts: PartitionFacts) -> Iterator[Contradiction]:
+def batches_swell(facts: PartitionFacts, appended: Appended) -> Iterator[Contradiction]:
     """A batch reaches up to the next one, and holds no more records than its bytes can, however well packed."""
-    for (broker, epoch), (rows, _, _) in appends_by_tenure(facts).items():
+    for (broker, epoch), (rows, _, _) in appended.items():
         for one, other in pairwise(sorted(rows, key=lambda r: (r["base_offset"], r["source_line"]))):
             count = other["base_offset"] - one["base_offset"]
             if one["bytes"] is None or count <= one["bytes"] * MOST_RECORDS_A_BYTE:
@@ -235,9 +241,8 @@ def hws_fall(told: Fetches) -> Iterator[Contradiction]:
             yield Contradiction(b, (b["current_leader_epoch"],), text)
 
 
-def logs_shrink(facts: PartitionFacts, told: Fetches) -> Iterator[Contradiction]:
+def logs_shrink(facts: PartitionFacts, told: Fetches, appended: Appended) -> Iterator[Contradiction]:
     """A leader's log does not shrink: where a fetch waited for nothing at its end, it never had more before."""
-    appended = appends_by_tenure(facts)
     for group in groups_of(told, told.accepted & (told.offset >= 0) & (told.epoch >= 0)):
         ends = group[told.waited[group] & ~told.runs[group] & (not facts.throttled)]
         key = (int(told.broker[group[0]]), int(told.epoch[group[0]]))
@@ -253,7 +258,7 @@ def logs_shrink(facts: PartitionFacts, told: Fetches) -> Iterator[Contradiction]
                 yield Contradiction(earlier, (key[1],), text)
 
 
-def appends_by_tenure(facts: PartitionFacts) -> dict[tuple[int, int], Reached]:
+def appends_by_tenure(facts: PartitionFacts) -> Appended:
     """(leader, leader epoch) -> its produces, when each was answered, and how far its log reached by then."""
     found: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in facts.by_kind["produce"]:
@@ -301,9 +306,9 @@ def overtaken(earlier: Reached, told: Fetches, group: Ints, numbers: Ints) -> It
             return
 
 
-def roles_deny_fetches(facts: PartitionFacts) -> Iterator[Contradiction]:
+def roles_deny_fetches(facts: PartitionFacts, appended: Appended) -> Iterator[Contradiction]:
     """A broker that takes up a role has the log that it had, unless it was cut or restarted; its HW lies within it."""
-    appended = {key: max(ends.tolist()) for key, (_, _, ends) in appends_by_tenure(facts).items()}
+    reached = {key: max(ends.tolist()) for key, (_, _, ends) in appended.items()}
     lines: dict[int, list[Row]] = defaultdict(list)
     for (broker, epoch), row in facts.role_lines.items():
         load = facts.loads.get((broker, epoch))
@@ -318,7 +323,7 @@ def roles_deny_fetches(facts: PartitionFacts) -> Iterator[Contradiction]:
             if line["hw"] is not None and line["hw"] > offset:
                 text = f"broker {broker} takes up its role with HW {line['hw']} beyond its log's end {offset}"
                 yield Contradiction(line, (epoch,), text)
-            had, since = last_position(facts, line, appended)
+            had, since = last_position(facts, line, reached)
             if offset < had:
                 text = f"broker {broker} takes up its role in epoch {epoch} at offset {offset}, and had {had} before"
                 yield Contradiction(line, (since, epoch), text, lines_may_lack=True)
