@@ -9,14 +9,14 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cluster_model import IDS, Cluster
 from damages import DAMAGES
 from hypothesis import given
 from hypothesis import strategies as st
-from test_properties import OPERATIONS, cluster_after, replayed, shuffled
+from test_properties import OPERATIONS, cluster_after, clusters_after, replayed, shuffled
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from cluster_model import Cluster
 
 # More of what loses records than in other properties.
 FAULTS = (
@@ -25,17 +25,7 @@ FAULTS = (
 )  # fmt: skip
 CERTAIN = ("observed", "derived")
 ACKNOWLEDGED = {"acked_all": -1, "acked_one": 1}
-histories = st.lists(
-    st.tuples(st.sampled_from(FAULTS), st.sampled_from(IDS), st.integers(1, 3), st.integers(5, 90)),
-    min_size=25,
-    max_size=90,
-)
-clusters = st.builds(
-    lambda history, min_isr, single: cluster_after(history, min_isr, single=single),
-    histories,
-    st.integers(1, 2),
-    st.booleans(),
-)
+clusters = clusters_after(FAULTS, 90)
 
 
 def claims_beyond(cluster: Cluster, tables: dict[str, pa.Table]) -> list[dict[str, Any]]:

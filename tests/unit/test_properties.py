@@ -35,17 +35,24 @@ OPERATIONS = (
 SERVER_LINES = ("role_change", "log_load", "isr_update")
 REQUESTS = ("produce", "fetch")
 DROPPED = (SERVER_LINES, ("fetch",), ("produce",), REQUESTS, (*SERVER_LINES, *REQUESTS))
-histories = st.lists(
-    st.tuples(st.sampled_from(OPERATIONS), st.sampled_from(IDS), st.integers(1, 3), st.integers(5, 90)),
-    min_size=25,
-    max_size=80,
-)
-clusters = st.builds(
-    lambda history, min_isr, single: cluster_after(history, min_isr, single=single),
-    histories,
-    st.integers(1, 2),
-    st.booleans(),
-)
+
+
+def clusters_after(operations: tuple[str, ...], longest: int) -> st.SearchStrategy[Cluster]:
+    """Clusters that random histories of these operations have befallen."""
+    histories = st.lists(
+        st.tuples(st.sampled_from(operations), st.sampled_from(IDS), st.integers(1, 3), st.integers(5, 90)),
+        min_size=25,
+        max_size=longest,
+    )
+    return st.builds(
+        lambda history, min_isr, single: cluster_after(history, min_isr, single=single),
+        histories,
+        st.integers(1, 2),
+        st.booleans(),
+    )
+
+
+clusters = clusters_after(OPERATIONS, 80)
 
 
 def cluster_after(history: list[tuple[str, int, int, int]], min_isr: int, *, single: bool) -> Cluster:
