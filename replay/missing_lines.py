@@ -2,11 +2,16 @@
 
 A client numbers its requests. Some count for each connection (librdkafka, followers), some over all brokers together
 (the Java clients, `NetworkClient`), so a number that is missing on a connection is no lost line where the same client
-sent it to another broker meanwhile. A broker handles a connection's requests one by one, so a lost request was handled
-between the two around the gap. What no number can show is a line lost at the end of a connection: that is thought
-possible only near gaps, two at least, for a log without any lost nothing at random. A connection all of whose lines are
-lost is not seen. A connection that has requests of several clients brings forwarded ones to a controller (KIP-590),
-whose lines have their first senders' numbers: it appends nothing, and is left out by the callers.
+sent it to another broker meanwhile: on a connection that shares no number with this one, for two that do share one
+have a counter each, or belong to two clients of one name. A broker handles a connection's requests one by one, so a
+lost request was handled between the two around the gap.
+
+What no number can show is a line lost at the end of a connection: that is thought possible only near gaps, two at
+least, for a log without any lost nothing at random. Some numbers were never sent, and tell nothing of other lines: a
+Java client counts the one with which it asks for telemetry even where the brokers have none (KIP-714), and what was
+under way to a broker that died has no line anywhere. A connection all of whose lines are lost is not seen. A connection
+that has requests of several clients brings forwarded ones to a controller (KIP-590), whose lines have their first
+senders' numbers: it appends nothing, and is left out by the callers.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
     from replay.rows import Row
 
 Ints = np.ndarray
+Bools = np.ndarray
 
 REQUEST_SCHEMA = pa.schema(
     [
@@ -47,13 +53,16 @@ GAP_SCHEMA = pa.schema(
         pa.field("since_us", INT64),
         pa.field("until_us", INT64),
         pa.field("lines", INT64),  # how many are missing; 0: perhaps some, after the connection's last
+        pa.field("lost", INT64),  # of these, lines that a log must have lost: no harmless reason explains them
         pa.field("fetches", BOOL),  # whether the connection is one that fetches: those append nothing
     ]
 )
 OPEN_US = 1 << 62
 NEAR_US = 60_000_000  # how far around a gap a log is thought to lose lines
 SLACK_US = 50_000  # stamps of two brokers' logs, each late by some milliseconds
-OWN_COUNTER_SHARE = 0.9  # of a client's steps are by one where each connection counts for itself
+MOST_CLIENTS = 64  # of one name on one host, told apart
+IN_FLIGHT = 5  # max.in.flight.requests.per.connection
+FIRST_NUMBERS = 16  # among which a client that has found its brokers asks for telemetry
 FETCH = "fetch"
 
 
@@ -85,10 +94,15 @@ def host_gaps(requests: pa.Table) -> pa.Table:
     of = np.repeat(np.arange(len(first)), last - first + 1)
     listens = np.logical_or.reduceat(fetches, first)
     step = np.diff(number)
-    same = of[1:] == of[:-1]
-    before = np.flatnonzero(same & (step > 1))
-    if len(before) and counts_for_all(number, taken, of, first, step[same]):
-        before = before[~elsewhere(number, taken, before)]
+    before = np.flatnonzero((of[1:] == of[:-1]) & (step > 1))
+    lines = lost = step[before] - 1
+    if len(before):
+        wide = lines > len(number)  # more than all lines of the client could fill
+        gap, missing = not_elsewhere(Lines(number, taken, of), before, np.flatnonzero(~wide))
+        unsent = is_under_way(missing, number[last]) | is_skipped(missing)
+        kept = wide | (np.bincount(gap, minlength=len(before)) > 0)
+        lost = np.where(wide, lines, np.bincount(gap, ~unsent, len(before)).astype(np.int64))[kept]
+        before, lines = before[kept], lines[kept]
     ends = ends_of(broker, taken, first, last)
     at = np.concatenate([before, last])
     rows = {
@@ -97,51 +111,74 @@ def host_gaps(requests: pa.Table) -> pa.Table:
         "correlation_id": number[at],
         "since_us": taken[at],
         "until_us": np.concatenate([taken[before + 1] if len(before) else taken[:0], ends]),
-        "lines": np.concatenate([step[before] - 1 if len(before) else step[:0], np.zeros(len(last), np.int64)]),
+        "lines": np.concatenate([lines, np.zeros(len(last), np.int64)]),
+        "lost": np.concatenate([lost, np.zeros(len(last), np.int64)]),
         "fetches": listens[of[at]],
     }
     return pa.table({f.name: pa.array(rows[f.name], f.type) for f in GAP_SCHEMA}, schema=GAP_SCHEMA)
 
 
-def counts_for_all(number: Ints, taken: Ints, of: Ints, first: Ints, steps: Ints) -> bool:
-    """Whether the client has one counter for all its connections, which begin at `first`.
+class Lines(NamedTuple):
+    """A client's lines, connection by connection in the order of their numbers, as columns."""
 
-    Two connections that were open at a time and used the same number have a counter each, or belong to two clients of
-    one name; the latter mostly step by more than one.
+    number: Ints
+    taken: Ints  # when a handler took it up, microseconds
+    of: Ints  # the connection
+
+
+def not_elsewhere(lines: Lines, before: Ints, places: Ints) -> tuple[Ints, Ints]:
+    """Numbers in the gaps at `places` that no other connection of the client has, each with its gap's place.
+
+    `before`: the line before each gap.
     """
-    if len(first) < 2:
-        return False
+    number, taken, of = lines
+    width = number[before + 1][places] - number[before][places] - 1
+    gap = np.repeat(places, width)
+    wanted = number[before][gap] + 1 + np.arange(len(gap)) - np.repeat(np.cumsum(width) - width, width)
     order = np.lexsort((taken, number))
-    a, b = of[order][:-1], of[order][1:]
-    again = (number[order][:-1] == number[order][1:]) & (a != b)
-    begun = np.minimum.reduceat(taken, first)
-    ended = np.maximum.reduceat(taken, first)
-    collide = bool(np.any(again & (begun[a] <= ended[b]) & (begun[b] <= ended[a])))
-    return not collide or bool(np.mean(steps[steps > 0] == 1) < OWN_COUNTER_SHARE)
-
-
-def elsewhere(number: Ints, taken: Ints, before: Ints) -> Ints:
-    """For each gap, whether the client sent every number of it on another connection meanwhile."""
-    width = number[before + 1] - number[before] - 1
-    small = width <= len(number)
-    gap = np.repeat(np.flatnonzero(small), width[small])
-    nth = np.arange(len(gap)) - np.repeat(np.cumsum(width[small]) - width[small], width[small])
-    wanted = number[before][gap] + 1 + nth
     origin, span = int(taken.min()), int(taken.max() - taken.min()) + 4 * SLACK_US
     known = np.unique(number)
-    rank = np.searchsorted(known, number)
-    keys = np.sort(rank * span + (taken - origin) + SLACK_US)
+    keys = (np.searchsorted(known, number) * span + (taken - origin) + SLACK_US)[order]
     spot = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
     low = np.maximum(taken[before][gap] - origin - SLACK_US, -SLACK_US) + SLACK_US
     high = np.minimum(taken[before + 1][gap] - origin + SLACK_US, span - 3 * SLACK_US) + SLACK_US
-    there = np.searchsorted(keys, spot * span + low)
-    there = (
-        (known[spot] == wanted) & (keys[np.minimum(there, len(keys) - 1)] <= spot * span + high) & (there < len(keys))
-    )
-    seen = np.zeros(len(before), np.int64)
-    np.add.at(seen, gap, there)
-    out: Ints = small & (seen == width)
+    first = np.searchsorted(keys, spot * span + low)
+    count = np.where(known[spot] == wanted, np.searchsorted(keys, spot * span + high, side="right") - first, 0)
+    found = count > MOST_CLIENTS  # so many clients have this name that one of them is at any number at any time
+    count[found] = 0
+    at = np.repeat(np.arange(len(gap)), count)
+    line = order[np.repeat(first, count) + np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)]
+    found[at[~collide(lines, of[before][gap[at]], of[line])]] = True
+    return gap[~found], wanted[~found]
+
+
+def collide(lines: Lines, one: Ints, other: Ints) -> Bools:
+    """For each pair of connections, whether both used a number while both were open."""
+    if not len(one):
+        return np.zeros(0, bool)
+    starts = np.flatnonzero(np.diff(lines.of, prepend=-1))
+    begun, ended = (of_all.reduceat(lines.taken, starts) for of_all in (np.minimum, np.maximum))
+    numbers = np.split(lines.number, starts[1:])
+    pairs, inverse = np.unique(np.stack([one, other]), axis=1, return_inverse=True)
+    hits = [
+        bool(begun[a] <= ended[b] and begun[b] <= ended[a] and len(np.intersect1d(numbers[a], numbers[b])))
+        for a, b in pairs.T.tolist()
+    ]
+    out: Bools = np.array(hits)[inverse.ravel()]
     return out
+
+
+def is_under_way(missing: Ints, last: Ints) -> Bools:
+    """Whether each number may have been under way where another connection ended, at one of these last numbers."""
+    ends = np.sort(last)
+    before: Bools = np.searchsorted(ends, missing) > np.searchsorted(ends, missing - IN_FLIGHT)
+    return before
+
+
+def is_skipped(missing: Ints) -> Bools:
+    """Whether each number is the one that a client counts and does not send, where brokers have no telemetry."""
+    early = missing < FIRST_NUMBERS
+    return early & (len(np.unique(missing[early])) == 1)
 
 
 def ends_of(broker: Ints, taken: Ints, first: Ints, last: Ints) -> Ints:
@@ -213,9 +250,10 @@ def missing_lines(rows: Iterable[Row]) -> MissingLines:
     cuts: dict[tuple[int, str], list[int]] = defaultdict(list)
     holes: dict[int, list[Hole]] = defaultdict(list)
     for row in found:
-        if row["lines"]:
-            holes[row["broker_id"]].append(Hole(row["since_us"], row["until_us"], row["lines"]))
+        if row["lost"]:
+            holes[row["broker_id"]].append(Hole(row["since_us"], row["until_us"], row["lost"]))
             near[row["broker_id"]].append(Gap(row["since_us"] - NEAR_US, row["until_us"] + NEAR_US))
+        if row["lines"]:
             cuts[row["broker_id"], row["connection"]].append(row["correlation_id"])
     lossy = {broker: crowded(united(gaps), holes[broker]) for broker, gaps in near.items()}
     gaps: dict[int, list[Gap]] = defaultdict(list)

@@ -46,7 +46,7 @@ def us(ms: int) -> int:
 
 
 def test_number_that_is_missing_on_a_connection_is_a_lost_line() -> None:
-    missing = gaps_in(requests([1, 2, 4, 5]))
+    missing = gaps_in(requests([41, 42, 44, 45]))
     assert [(hole.since, hole.until, hole.lines) for hole in missing.holes[1]] == [(us(100), us(200), 1)]
     assert missing.any_in(1, us(150), us(160))
     assert not missing.any_in(1, us(0), us(99))
@@ -80,6 +80,28 @@ def test_several_clients_of_one_name_that_each_count_over_all_brokers_lose_nothi
     assert gaps_in(lines).holes == {}
 
 
+def test_two_clients_of_one_name_that_each_have_a_leader_of_their_own_lose_nothing() -> None:
+    """Java producers are called producer-1 unless somebody says otherwise."""
+    first = [*requests(list(range(20, 60)), port=1001), *requests([19, 60], broker=2, port=1002, step_ms=4000)]
+    second = [*requests(list(range(20, 58)), port=1003), *requests([19, 58], broker=2, port=1004, step_ms=3900)]
+    assert gaps_in([*first, *second]).holes == {}
+
+
+def test_number_that_a_client_counts_for_telemetry_and_does_not_send_is_no_lost_line() -> None:
+    """KIP-714: brokers without a receiver do not offer the request, the client leaves its number out."""
+    lines = requests([0, 1, 2, 4, 5, 6])
+    missing = gaps_in(lines)
+    assert missing.holes == {}
+    assert missing.any_in(1, us(200), us(300))  # it may be a lost line all the same
+    assert len(gaps_in(requests([0, 1, 2, 4, 6, 7])).holes[1]) == 2
+
+
+def test_request_that_was_under_way_to_a_broker_that_died_is_no_lost_line_of_another() -> None:
+    killed = requests(list(range(100, 110)), port=1001)
+    other = requests([99, 112, 113], broker=2, port=1002, first_ms=-100, step_ms=2000)
+    assert gaps_in([*killed, *other]).holes == {}
+
+
 def test_connection_with_requests_of_several_clients_brings_forwarded_ones() -> None:
     own = requests([1, 3], client_id="3")
     forwarded = requests([7, 9], client_id="rdkafka", first_ms=50)
@@ -95,7 +117,7 @@ def test_gap_on_a_fetching_connection_hides_no_append_but_shows_that_the_log_los
 
 
 def test_one_gap_by_itself_does_not_show_that_the_log_loses_lines() -> None:
-    missing = gaps_in([*requests([1, 2, 4], kind="fetch", client_id="f", port=3000), *requests([1, 2], port=4000)])
+    missing = gaps_in([*requests([41, 42, 44], kind="fetch", client_id="f", port=3000), *requests([1, 2], port=4000)])
     assert len(missing.holes[1]) == 1
     assert not missing.is_lossy(1, us(200))
     assert not missing.any_in(1, us(101), us(5000))
@@ -106,7 +128,7 @@ def test_log_without_a_gap_has_lost_nothing_after_a_connection_s_last_line() -> 
 
 
 def test_what_may_be_missing_after_a_connection_s_last_line_ends_where_its_client_comes_back() -> None:
-    missing = gaps_in([*requests([1, 3, 5]), *requests([1, 2], port=1001, first_ms=1000)])
+    missing = gaps_in([*requests([41, 43, 45]), *requests([1, 2], port=1001, first_ms=1000)])
     assert missing.any_in(1, us(500), us(600))
     assert not missing.any_in(1, us(1020), us(1080))
 
