@@ -3,9 +3,8 @@
 A produce line has no record count, and its answer only the base offset: a batch ends where the next one begins. The
 end is taken from the best evidence there is: segment dumps, the next base offset, offsets from which followers fetched
 (batches are fetched whole), the leader's LEO as it is next stated. A batch that evidence shows and no line tells of is
-inserted. Transaction markers have no base offset at all (`markers`). A stated LEO may also count what was appended
-since without a line, so after a restart the last batch of which a line tells reaches no further towards it than its
-size can hold. The model leaves out sizes of other batches.
+inserted. Transaction markers have no base offset at all (`markers`). Whether a batch surely reaches its end is asked of
+`extents`: behind the last one of which a line tells there may be others, whose lines died with the broker.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import pyarrow as pa
 from replay.blocks import Block, chosen, drafts_at, matrix_of
 from replay.drafts import Draft, Operation
 from replay.encoding import ENDS_OF_A_WAIT, NOT_ENOUGH_REPLICAS_AFTER_APPEND
-from replay.epochs import was_accepted
 from replay.extents import Extents
 from replay.fetch_chains import TIMING
 from replay.leader_lines import append_lines, as_told, is_within
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from replay.spine import Tenure
 
 PRODUCED = ("bytes", "acks", "error_code", "client_id")  # what an append and its answer repeat of the produce
-LEAST_BATCH_BYTES, LEAST_RECORD_BYTES = 61, 7  # RECORD_BATCH_OVERHEAD; a record without key and value
 
 
 @dataclass(slots=True)
@@ -170,7 +167,9 @@ def inserted_batches(
         before = Window(min(earliest, latest), latest, latest)
         if batch.base in lines:
             before = line_window(micros(lines[batch.base]["ts"]))
-        fields = append_fields(tenure, batch.base, batch.end, batch.evidence) | {"evidence": "derived"}
+        is_timed = shown is not None or batch.base in lines  # else nobody knows which ISR it met
+        fields = append_fields(tenure, batch.base, batch.end, batch.evidence)
+        fields["evidence"] = "derived" if is_timed else "bounded"
         draft = Draft("append", None, before, fields)
         out.append(Operation(OP_APPEND, before, [draft], offset=batch.end, place=place))
     return out
@@ -260,24 +259,7 @@ def known_edges(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row], s
     reached = max([*edges, *placed], default=0)
     opened = facts.open_bases
     edges |= {*opened[bisect_right(opened, min(edges, default=reached)) : bisect_left(opened, reached)]}
-    last = max(placed, default=None)
-    fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
-    if last is not None and last not in stated and restarted_after(facts, tenure):
-        after = min((edge for edge in edges if edge > last), default=last)
-        if after > last and not any(was_accepted(row) and row["fetch_offset"] > last for row in fetches):
-            edges.add(min(last + most_records(placed[last]), after))
     return sorted(edges)
-
-
-def restarted_after(facts: PartitionFacts, tenure: Tenure) -> bool:
-    """Whether the leader read its log anew before its next role: lines of its last appends may have died with it."""
-    later = [epoch for broker, epoch in facts.role_lines if broker == tenure.leader and epoch > tenure.epoch]
-    return bool(later) and (tenure.leader, min(later)) in facts.loads
-
-
-def most_records(row: Row) -> int:
-    """How many records a produce of that size can hold, uncompressed; more would only be counted as possibly lost."""
-    return max(((row["bytes"] or 2**31) - LEAST_BATCH_BYTES) // LEAST_RECORD_BYTES, 1)
 
 
 def lay_out(

@@ -20,6 +20,7 @@ from replay.drafts import Draft
 from replay.encoding import (
     CONTRADICTED,
     KAFKA_STORAGE_ERROR,
+    LEADER_UNKNOWN,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     NOT_LEADER_OR_FOLLOWER,
     REQUEST_TIMED_OUT,
@@ -379,3 +380,14 @@ def contradiction_drafts(facts: PartitionFacts) -> list[Draft]:
             }
             drafts.append(Draft("observation", found.row, line_window(at), fields))
     return drafts
+
+
+def unled_drafts(facts: PartitionFacts) -> list[Draft]:
+    """An observation for the last epoch of which brokers' lines tell, where nothing tells who led it."""
+    last = max((tenure.epoch for tenure in facts.tenures), default=-1)
+    beyond = [row for (_, epoch), row in facts.role_lines.items() if epoch > last]
+    if not beyond:
+        return []
+    row = max(beyond, key=lambda row: (row["leader_epoch"], row["fact_id"]))
+    fields = {"broker_id": row["broker_id"], "leader_epoch": row["leader_epoch"], "cause": LEADER_UNKNOWN}
+    return [Draft("observation", row, line_window(moment(row)), {**fields, "evidence": "observed"})]

@@ -1,4 +1,7 @@
-"""Leader epochs of which lines contradict each other: nothing that is told of them is better than `bounded`."""
+"""Leader epochs of which lines contradict each other, or of which nothing tells who led them.
+
+What is told of the former is never better than `bounded`. The leader of the latter may have what went before.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from replay.columns import places
-from replay.encoding import CONTRADICTED
+from replay.encoding import CONTRADICTED, LEADER_UNKNOWN
 from replay.state import BOUNDED, UNKNOWN
 from schemas.model import EVIDENCE
 
@@ -28,13 +31,16 @@ class Doubts:
 
     epochs: set[int] = field(default_factory=set)
     broken: set[int] = field(default_factory=set)  # of them those in which no missing line explains it
+    unled: set[int] = field(default_factory=set)  # epochs whose leader nothing tells
     first: dict[str, Any] | None = None  # the first such observation
     lines: set[tuple[str, int]] = field(default_factory=set)
 
     def take(self, observations: Iterable[dict[str, Any]]) -> None:
         """Take in observations, in replay order; those of other things pass."""
         for row in observations:
-            if row["cause"] == CONTRADICTED:
+            if row["cause"] == LEADER_UNKNOWN:
+                self.unled.add(row["leader_epoch"])
+            elif row["cause"] == CONTRADICTED:
                 self.first = self.first or row
                 self.lines.add((row["source_file"], row["source_line"]))
                 if row["leader_epoch"] is not None:
@@ -44,7 +50,7 @@ class Doubts:
     def doubt(self, found: Finding) -> None:
         """What a losing event has left of certainty. A later leader may have had the records, whatever is in doubt."""
         first, last = found.epochs
-        if any(first <= epoch <= last for epoch in self.broken):
+        if any(first <= epoch <= last for epoch in self.broken) or any(epoch > last for epoch in self.unled):
             found.doubt()
         found.stated = found.stated and not any(epoch >= first for epoch in self.epochs)
 

@@ -68,6 +68,7 @@ ENDS_OF_A_WAIT = (  # with which a produce or a marker fails that waited for the
 LOG_CREATED = "created"  # log_load: made anew where the broker had one
 STORAGE_FAILED = "storage_failure"  # observation: the log directory failed
 CONTRADICTED = "contradicted"  # observation: lines that cannot all be true
+LEADER_UNKNOWN = "leader_unknown"  # observation: a later epoch, and nothing tells who led it
 DUMP_HOLDS, DUMP_DIFFERS = "holds", "differs"  # log_dump: what a log holds at the end; where two replicas differ
 ISR_STATES = ("committed", "pending_expand", "pending_shrink")
 ISR_COMMITTED, ISR_PENDING_EXPAND, ISR_PENDING_SHRINK = range(3)

@@ -41,6 +41,7 @@ class Span(NamedTuple):
     surely: int  # it had begun by then
     until: int  # it had ended by then
     told: bool  # whether the broker's own line says since when
+    decided: bool  # whether at least the controller does
 
 
 class Place(NamedTuple):
@@ -119,6 +120,7 @@ class Leads:
         if len(open_to) == 1 and not unknown:
             return Place(open_to[0].epoch, sure=True)
         compared = bool(open_to) and not back and broker not in self.off  # the clocks, and nothing contradicts them
+        compared = compared and all(one.decided for one in open_to)
         if by_clock is None:
             fitting = [one for one in open_to if self.fits(one.epoch, base)]
             return Place(fitting[0].epoch, sure=not unknown) if len(fitting) == 1 else NOWHERE
@@ -205,13 +207,16 @@ class Told:
             until = over[bisect_right(turns, tenure.epoch)]
             until = spans[-1].surely if until == NEVER and spans else until
             if since is not None:
-                spans.append(Span(tenure.epoch, since, since, since, until, told=True))
+                spans.append(Span(tenure.epoch, since, since, since, until, told=True, decided=True))
                 continue
             earliest = left[bisect_left(seen, tenure.epoch)]
             surely = self.served.get(tenure.epoch, (NEVER, NEVER))[0]
             decided = tenure.decisions[0].us if tenure.decisions else surely
             since = min(max(decided, earliest), surely)
-            spans.append(Span(tenure.epoch, min(earliest, since), since, surely, until, told=False))
+            decided_too = bool(tenure.decisions)
+            spans.append(
+                Span(tenure.epoch, min(earliest, since), since, surely, until, told=False, decided=decided_too)
+            )
         return spans[::-1]
 
     def times_of(self, epochs: Sequence[int]) -> list[int]:

@@ -3,8 +3,9 @@
 A batch is taken to end where the next known one begins. Where a produce line is missing, the batch before it would
 swallow the lost one's records. That it does not is shown by the leader's own line about the append (TRACE), by a fetch
 whose bytes are those of the batches that the produce lines tell of, or by a request log without a gap there
-(`missing_lines`). Else only its first record is sure. A broker stores a batch as it came (`compression.type=producer`);
-where it packs anew, sizes differ and show nothing.
+(`missing_lines`). Else only its first record is sure. Behind the last one of a tenure no number tells: a batch that was
+not answered yet when the leader died has no line, so only the first two show how far the last batch reaches. A broker
+stores a batch as it came (`compression.type=producer`); where it packs anew, sizes differ and show nothing.
 """
 
 from __future__ import annotations
@@ -67,14 +68,20 @@ class Extents:
 
     def is_whole(self, base: int, end: int) -> bool:
         """Whether [base, end), if a produce line tells of it, is known to be one batch and nothing else."""
-        if not self.lossy or base not in self.placed or end - base <= 1:
+        if base not in self.placed or end - base <= 1 or self.is_brought(base, end):
             return True
-        firsts, lasts = self.spans
-        k = bisect_right(firsts, base)
-        if k and lasts[k - 1] >= end:
+        if base == self.bases[-1]:
+            return False
+        if not self.lossy:
             return True
         since = local_window(phases(self.placed[base])).lo
         return not self.facts.missing.any_in(self.tenure.leader, since, self.known_by(end))
+
+    def is_brought(self, base: int, end: int) -> bool:
+        """Whether fetches brought [base, end) in just as many bytes as the produces in it have."""
+        firsts, lasts = self.spans
+        k = bisect_right(firsts, base)
+        return k > 0 and lasts[k - 1] >= end
 
     def known_by(self, end: int) -> int:
         """When the leader's log surely had reached `end`, microseconds on its clock."""

@@ -216,6 +216,18 @@ def leads_on(s: State, e: Ints) -> bool:
 
 
 @compiled_in_place
+def apply_append(s: State, p: Profile, e: Ints) -> int:
+    """A leader appends a batch. Of one that ends nobody knows where, the first record is sure all the same."""
+    b, known = e[E_BROKER], max(e[E_END_EVIDENCE], e[E_EVIDENCE])
+    if e[E_END] <= s.leo[b]:
+        return BROKEN
+    sure = s.leo[b] if s.leo_evidence[b] < BOUNDED else min(s.leo_sure[b], s.leo[b])
+    s.leo_sure[b] = e[E_END] if known < BOUNDED else e[E_EXTRA] + 1 if e[E_EVIDENCE] < BOUNDED else sure
+    leader_append(s, p, b, e[E_END], known, e[E_TS])
+    return OK
+
+
+@compiled_in_place
 def apply_answer(s: State, e: Ints) -> int:
     """A producer is answered. One that asked for acks=all is told by a good answer that its batch was committed."""
     b = e[E_BROKER]
@@ -246,6 +258,7 @@ def apply_role(s: State, p: Profile, e: Ints) -> int:
         note_hw(s, b, min(e[E_HW], s.leo[b]), e[E_EVIDENCE])
     if e[E_VALUE] == ROLE_LEADER:
         make_leader(s, p, b, e[E_EPOCH], e[E_ISR], e[E_TS])
+        s.leo_sure[b] = s.leo[b] if s.leo_evidence[b] < BOUNDED else 0
         if e[E_LEO] < 0 and e[E_EVIDENCE] >= BOUNDED:
             forget_epoch(s, b, e[E_EPOCH])
     else:
@@ -370,7 +383,7 @@ def apply(s: State, p: Profile, e: Ints) -> int:
             return OK
         if s.role[b] != ROLE_LEADER or s.epoch[b] != e[E_EPOCH]:
             return BROKEN
-        return OK if leader_append(s, p, b, e[E_END], e[E_END_EVIDENCE], e[E_TS]) else BROKEN
+        return apply_append(s, p, e)
     if kind == FETCH_UPDATE:
         return apply_fetch_update(s, p, e)
     if kind == ACK:

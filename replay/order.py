@@ -15,7 +15,7 @@ import pyarrow as pa
 from replay.appends import append_chain, batches_of, markers_by_tenure, produces_by_tenure
 from replay.chains import control_chain, log_start_chains, role_drafts, storage_chain, witness_chain
 from replay.consumer_chains import consumer_chains
-from replay.contradictions import contradiction_drafts
+from replay.contradictions import contradiction_drafts, unled_drafts
 from replay.drafts import Draft
 from replay.encode import brokers_of, encode
 from replay.encoding import EVENT_WIDTH
@@ -74,7 +74,15 @@ def laid(facts: PartitionFacts) -> tuple[EventRows, list[Span]]:
     produces, markers = produces_by_tenure(facts), markers_by_tenure(facts)
     stored = Stored()
     told = controller_drafts(facts)
-    rows.add([facts.configuration_draft(), *contradiction_drafts(facts), *facts.opening_broker_drafts(), *told[0]])
+    rows.add(
+        [
+            facts.configuration_draft(),
+            *contradiction_drafts(facts),
+            *unled_drafts(facts),
+            *facts.opening_broker_drafts(),
+            *told[0],
+        ]
+    )
     opening = profile_named(facts.kafka_version, facts.inter_broker_protocol)
     spans: list[Span] = [Span(len(rows), [], opening)]
     spoken: dict[int, Spoken] = {}

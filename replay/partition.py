@@ -97,7 +97,7 @@ FREQUENT_KINDS = (
     c.APPEND, c.ACK, c.FETCH_UPDATE, c.FETCH_READ, c.FETCH_APPLY, c.CONSUMER_READ, c.FETCH_LEFT_OUT, c.OBSERVATION
 )  # fmt: skip
 DECIDING = (c.PARTITION_CHANGE, c.CONFIG_CHANGE, c.TOPIC_CHANGE)
-TELLING = (STATED, c.STORAGE_FAILED, c.CONTRADICTED, FUTURE_LOG)  # causes of observations that are rare
+TELLING = (STATED, c.STORAGE_FAILED, c.CONTRADICTED, c.LEADER_UNKNOWN, FUTURE_LOG)  # causes of rare observations
 FINAL_KINDS = ("broker_change", "role_change", "log_dump")
 Rare = dict[str, list[Event]]  # by kind
 

@@ -38,6 +38,7 @@ class State(NamedTuple):
     maximal_isr: Ints  # [b] ISR with pending expansions, a mask
     pending: Ints  # [b] not 0 while an ISR change of b is in flight: predicted or asked for (`isr_lifecycle`)
     leo_evidence: Ints  # [b] how leo is known
+    leo_sure: Ints  # [b] where leader b's log ends at the least, while leo is bounded
     hw_evidence: Ints  # [b] how hw is known
     hw_untaken: Ints  # [b] HW of follower b before the last answer to it, which may not have reached it
     remote_leo: Ints  # [b, r] leader's record of r's LEO; -1 none
@@ -70,8 +71,8 @@ class State(NamedTuple):
 
 OF_BROKER = (
     "leo", "hw", "log_start", "role", "epoch", "epoch_start", "follows", "isr", "maximal_isr", "pending",
-    "leo_evidence", "hw_evidence", "hw_untaken", "hw_agreed", "hw_apart", "hw_denied", "acted", "asked", "settled",
-    "cache_len", "fenced", "stopping", "unsure_from", "unsure_until", "gone",
+    "leo_evidence", "leo_sure", "hw_evidence", "hw_untaken", "hw_agreed", "hw_apart", "hw_denied", "acted", "asked",
+    "settled", "cache_len", "fenced", "stopping", "unsure_from", "unsure_until", "gone",
 )  # fmt: skip
 OF_REMOTE = (
     "remote_leo", "caught_up", "leo_at_fetch", "fetched", "blocked", "out_for", "remote_start", "hw_sent",

@@ -164,25 +164,38 @@ def hw_candidate(s: State, p: Profile, b: int, now: int) -> int:
 
 
 @compiled
+def is_fetched(s: State, b: int, offset: int) -> bool:
+    """Whether a follower's LEO shows that b's log reaches `offset`."""
+    for r in range(len(s.leo)):  # noqa: SIM110 - compiled
+        if r != b and s.remote_leo[b, r] == offset:
+            return True
+    return False
+
+
+@compiled
 def leader_maybe_increment_hw(s: State, p: Profile, b: int, now: int) -> bool:
     """Step 6: the HW moves up to the candidate; never down. Leaves unchanged: everything else.
 
     Where b's own statements denied what was computed in this epoch, they alone move it. Where only an unknown
-    min.insync.replicas would allow the move, it is bounded, and nothing counts as committed for it.
+    min.insync.replicas would allow the move, it is bounded, and nothing counts as committed for it. Where it reaches
+    b's own end, which is known within bounds only, what b surely has does.
     """
     if (p.hw_needs_min_isr and is_under_min_isr(s, b)) or s.hw_denied[b] >= DENIALS:
         return False
     candidate = hw_candidate(s, p, b, now)
-    if candidate <= s.hw[b]:
+    if candidate < s.hw[b] or (candidate == s.hw[b] and s.hw_evidence[b] < BOUNDED):
         return False
-    s.hw[b] = candidate
-    s.hw_evidence[b] = max(DERIVED, s.leo_evidence[b])
+    evidence = DERIVED if candidate < s.leo[b] or is_fetched(s, b, candidate) else max(DERIVED, s.leo_evidence[b])
+    if p.hw_needs_min_isr and may_be_under_min_isr(s, b):
+        evidence = max(BOUNDED, evidence)
+    else:
+        sure = candidate if evidence < BOUNDED else min(candidate, s.leo_sure[b])
+        s.cluster[TRUE_HW] = max(s.cluster[TRUE_HW], sure)
+    if candidate == s.hw[b]:
+        return False
+    s.hw[b], s.hw_evidence[b] = candidate, evidence
     if not s.hw_apart[b]:
         s.hw_apart[b] = now
-    if p.hw_needs_min_isr and may_be_under_min_isr(s, b):
-        s.hw_evidence[b] = max(BOUNDED, s.hw_evidence[b])
-    else:
-        s.cluster[TRUE_HW] = max(s.cluster[TRUE_HW], candidate)
     return True
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from replay.encoding import REQUEST_TIMED_OUT
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
@@ -29,6 +31,11 @@ def lines_lost(rows: Rows, rng: Random) -> Rows:
     """Some lines of some kinds are lost, here and there."""
     kinds, share = rng.choice(KINDS), rng.uniform(0.02, 0.5)
     return [row for row in rows if row["kind"] not in kinds or rng.random() >= share]
+
+
+def unanswered(rows: Rows, _rng: Random) -> Rows:
+    """Brokers were killed without a word: what they had not answered has no line."""
+    return [row for row in rows if row["kind"] != "produce" or row.get("error_code") != REQUEST_TIMED_OUT]
 
 
 def files_cut(rows: Rows, rng: Random) -> Rows:
@@ -108,6 +115,7 @@ DAMAGES: dict[str, Callable[[Rows, Random], Rows]] = {
     damage.__name__: damage
     for damage in (
         lines_lost,
+        unanswered,
         files_cut,
         begun_late,
         metadata_begun_late,

@@ -157,3 +157,18 @@ def test_without_role_lines_a_load_is_of_the_role_that_fetches_show_next() -> No
     assert tables_of(history.events())["log_truncations"].to_pylist() == []
     (load,) = of_kind(history.events(), "log_load")
     assert (load["broker_id"], load["leo"], load["cause"]) == (2, 0, LOG_CREATED)
+
+
+def test_without_role_lines_and_metadata_a_produce_between_signs_of_two_epochs_is_of_neither_for_sure() -> None:
+    """Broker 1 led epoch 0, started again, and serves epoch 2; when that began nothing tells."""
+    history = History()
+    history.produce(100, 1, 0, acks=1)
+    history.fetch(200, 1, 3, 1, hw=1, current_leader_epoch=0, last_fetched_epoch=0)
+    line = {"broker_id": 1, "source_file": "server-1.log"}
+    history.add("log_load", 1000, name="loaded", offset=1, hw=1, **line)
+    history.produce(2000, 1, 1, acks=1)
+    history.fetch(3000, 1, 3, 2, hw=1, diverging_epoch=0, diverging_end_offset=1, current_leader_epoch=2,
+                  last_fetched_epoch=0)  # fmt: skip
+    history.fetch(3100, 1, 3, 1, bytes=100, hw=1, current_leader_epoch=2, last_fetched_epoch=0)
+    history.fetch(3200, 1, 3, 2, hw=2, current_leader_epoch=2, last_fetched_epoch=2)
+    assert [row for row in losses(history) if row["evidence"] == "derived" or row["acked_one"]] == []

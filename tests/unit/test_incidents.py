@@ -96,6 +96,14 @@ def test_acks_one_leader_failure() -> None:
     assert "acks=all" in row["prevention"]
 
 
+def test_what_was_lost_may_be_back_where_nothing_tells_who_led_the_last_epoch() -> None:
+    """A third broker, of which there are no logs, may have had them."""
+    history = acks_one_failure()
+    history.role(9000, 1, "follower", 2, offset=COMMITTED, hw=COMMITTED)
+    row = loss(history)
+    assert (row["evidence"], row["acked_one"], row["acked_one_possible"]) == ("bounded", 0, 3)
+
+
 def test_chain_tells_last_acknowledgement_election_and_cut_in_order() -> None:
     row = loss(acks_one_failure())
     assert [link["what"].split()[2] for link in row["chain"]] == ["acknowledged", "was", "elected", "led", "cut"]

@@ -193,25 +193,24 @@ def test_batch_ends_where_a_segment_says() -> None:
     assert batches(history.events()) == [(0, 3, "observed")]
 
 
-def test_last_batch_ends_where_the_leader_next_states_its_leo() -> None:
+def test_last_batch_ends_at_most_where_the_leader_next_states_its_leo() -> None:
+    """Behind it there may be one that was not answered, and has no line."""
     history = begun()
     history.produce(100, 1, 0, acks=1)
     history.decide(1000, 2, [2])
     history.role(1010, 2, "leader", 1, offset=0, hw=0)
     history.role(1020, 1, "follower", 1, offset=3, hw=0)
-    assert batches(history.events()) == [(0, 3, "derived")]
+    assert batches(history.events()) == [(0, 3, "bounded")]
 
 
-def test_after_a_restart_the_stated_leo_extends_the_last_batch_no_further_than_its_size_can_hold() -> None:
+def test_last_batch_surely_reaches_the_end_of_a_fetch_of_just_its_bytes() -> None:
     history = begun()
-    history.produce(100, 1, 0, acks=1, bytes=72)  # one record at most; the next append died with its line
-    history.decide(1000, -1, [1])
-    history.decide(2000, 1, [1])
-    history.add("log_load", 2005, broker_id=1, name="loaded", offset=2, hw=0, source_file="server-1.log")
-    history.role(2010, 1, "leader", 2, offset=2, hw=0)
-    rows = of_kind(history.events(), "append")
-    laid = [(row["base_offset"], row["next_offset"], row["source_line"] is None) for row in rows]
-    assert laid == [(0, 1, False), (1, 2, True)]
+    history.produce(100, 1, 0, acks=1, bytes=300)
+    history.fetch(110, 1, 2, 0, bytes=300, hw=0)
+    history.fetch(700, 1, 2, 3, hw=0)
+    history.decide(1000, 2, [2])
+    history.role(1010, 2, "leader", 1, offset=3, hw=0)
+    assert batches(history.events()) == [(0, 3, "derived")]
 
 
 def test_missing_append_that_a_fetch_shows_is_inserted_without_a_source() -> None:
@@ -235,7 +234,7 @@ def test_diverging_fetch_shows_what_the_old_leader_had_and_nothing_of_the_new_on
     history.fetch(1210, 2, 1, 0, bytes=100, hw=0, current_leader_epoch=1, last_fetched_epoch=-1)
     history.fetch(1220, 2, 1, 1, hw=1, current_leader_epoch=1, last_fetched_epoch=1)
     events = history.events()
-    assert batches(events) == [(0, 4, "derived"), (0, 1, "derived")]
+    assert batches(events) == [(0, 4, "bounded"), (0, 1, "derived")]
     (cut,) = of_kind(events, "truncation")
     assert (cut["broker_id"], cut["truncate_to"], cut["cause"]) == (1, 0, "diverging_fetch")
 

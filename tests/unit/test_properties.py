@@ -112,8 +112,11 @@ def test_replay_of_what_brokers_logged_is_what_happened(cluster: Cluster, seed: 
     assert {b: told.follower_hw[b] for b in truth.follower_hw} == truth.follower_hw
     assert told.leo == truth.leo
     assert sorted(told.cuts) == sorted(truth.cuts)
-    assert lost(tables, "acked_all") == truth.lost_with(-1)
-    assert lost(tables, "acked_one") == truth.lost_with(1)
+    for column, acks in (("acked_all", -1), ("acked_one", 1)):
+        sure, possible = lost(tables, column), lost(tables, f"{column}_possible")
+        assert sure <= truth.lost_with(acks) <= sure + possible
+        if cluster.single:  # else what nobody fetched of a tenure's last batch is sure of its first record only
+            assert sure == truth.lost_with(acks)
 
 
 @given(clusters, st.integers(0, 2**32))

@@ -42,6 +42,25 @@ def test_an_unknown_min_insync_replicas_is_no_setting_that_would_have_kept_recor
     assert "min.insync.replicas=2" in loss(in_short_isr(acks=-1))["prevention"]  # answered, so one was enough
 
 
+def test_an_append_of_which_nothing_tells_when_it_came_is_not_committed_by_a_leader_that_was_alone_for_a_while() -> (
+    None
+):
+    """Broker 1 was alone in the ISR at first; its last record, of which no line tells, may have come later."""
+    history = replicated()
+    setting = {"name": "min.insync.replicas", "value": "1", "metadata_offset": 99, "resource_type": 2}
+    history.add("config_change", 1, partition=None, source_file="metadata", **setting)
+    alone(history)
+    history.fence(400, 2, fenced=False)
+    history.decide(401, None, [1, 2])
+    history.fence(900, 1)
+    history.decide(901, -1, [2])
+    history.decide(1000, 2, [2])
+    history.role(1010, 2, "leader", 2, offset=COMMITTED, hw=COMMITTED)
+    asks = {"current_leader_epoch": 2, "last_fetched_epoch": 0}
+    history.fetch(1500, 2, 1, COMMITTED + 1, hw=-1, diverging_epoch=0, diverging_end_offset=COMMITTED, **asks)
+    assert [row["committed"] for row in losses(history)] in ([], [0])
+
+
 def denied(*stated: int) -> History:
     """A leader of 3.7, told of as 3.6: what its answers state of the HW after three records under the minimum."""
     history = replicated()
