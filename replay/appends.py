@@ -209,9 +209,9 @@ def produced_batches(
         local_window(at), [None if again else lines.get(b.base) for b, again in zip(told, repeats, strict=True)]
     )
     window = done_window(columns.numbers("remote_us", places) != 0, at)
-    unconfirmed = facts.unconfirmed(rows)
-    sure = ~unconfirmed | facts.has_own_log(tenure.leader)
-    said_too = {"duplicate": repeats, "unconfirmed": unconfirmed, "evidence": chosen(sure, "observed", "bounded")}
+    held_up, again = facts.unconfirmed(rows), facts.sent_again(tenure, rows)
+    sure = np.where(held_up, facts.has_own_log(tenure.leader), ~again)
+    said_too = {"duplicate": repeats, "unconfirmed": held_up | again, "evidence": chosen(sure, "observed", "bounded")}
     answered = Window(window.lo, at.stamp, at.stamp + 1000)
     answers = drafts_at(columns, places, answered, "ack", fields | said_too, (*PRODUCED, *TIMING))
 

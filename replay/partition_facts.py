@@ -28,6 +28,7 @@ from replay.metadata_log import Parts
 from replay.metadata_states import states_of
 from replay.missing_lines import MissingLines
 from replay.profile import LATEST, Profile, default_lag_ms, parse_version, profile_named
+from replay.retries import Retries
 from replay.roles import KINDS, SIGN_KINDS, moment, roles_of
 from replay.rows import Row, is_by_replica
 from replay.served_epochs import give_epochs, is_checked
@@ -113,6 +114,7 @@ class PartitionFacts:
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)  # by transactional id
     sequences: dict[int, list[Fetch]] = field(default_factory=dict)
     recordings: dict[int, dict[int, LineTimes]] = field(default_factory=dict)  # by leader, see `recorded`
+    retries: Retries | None = None
     promised: dict[tuple[int | None, int], int] | None = None  # by leader epoch and leader, see `promised_to`
 
     def __post_init__(self) -> None:
@@ -352,6 +354,11 @@ class PartitionFacts:
         last = self.connection_ends.get((row["broker_id"], row["connection"] or ""), at.stamp)
         silences = between(self.standstills.get(row["broker_id"], ()), request.arrival - AWAKE_US, request.completed)
         return is_unconfirmed(request, max(last, at.stamp), silences, waits=row["acks"] == -1)
+
+    def sent_again(self, tenure: Tenure, rows: list[Row]) -> Flags:
+        """Which of a tenure's produces may have been sent to the next leader again, unanswered (`retries`)."""
+        self.retries = self.retries or Retries(self)
+        return self.retries.of(tenure, rows)
 
     def has_own_log(self, broker: int) -> bool:
         """Whether the broker's own log is at hand: only that one tells a standstill from clients that were slow."""
