@@ -158,6 +158,7 @@ def inserted_batches(
             before = local_window(phases(batch.marker)) if line is None else line_window(micros(line["ts"]))
             fields = append_fields(tenure, batch.base, batch.end, batch.evidence)
             fields |= {"is_control": True, "bytes": MARKER_BYTES, "error_code": batch.marker["error_code"]}
+            fields["transaction"] = MARKER_NAMES[batch.marker["name"]]
             draft = Draft("append", batch.marker, before, fields)
             out.append(Operation(OP_APPEND, before, [draft], offset=batch.end, place=place))
             continue

@@ -34,6 +34,7 @@ class Finding:
     ledger: Ledger  # about the lost slots
     stated: bool  # whether evidence forces where both logs end
     doubted: bool = field(default=False, init=False)  # whether lines about it contradict each other
+    committed: int = field(init=False)
     counts: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -60,9 +61,18 @@ class Finding:
 
     def count(self, committed: int) -> None:
         """Account for the lost slots; those below `committed` were committed."""
-        self.counts = self.ledger.account(self.lost, committed)
-        if self.doubted:
-            self.counts |= unforced(self.counts)
+        self.committed = committed
+        self.counts = self.account(self.lost)
+
+    def account(self, lost: list[Slots]) -> dict[str, Any]:
+        """Counts over slots, of which nothing is forced where lines contradict each other."""
+        counts = self.ledger.account(lost, self.committed)
+        return counts | unforced(counts) if self.doubted else counts
+
+    @property
+    def owed(self) -> dict[str, Any]:
+        """The same counts without records of aborted transactions: no reader was ever to have them."""
+        return self.account(without(self.lost, self.ledger.aborted(self.lost)))
 
     @property
     def matters(self) -> bool:

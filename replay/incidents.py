@@ -232,6 +232,11 @@ class Ledger:
                 mine = self.reads.setdefault((epoch, client), []) if epoch >= one.epoch else []
                 mine += [(read.first, read.end) for read in common([one._replace(epoch=epoch)], reads)]
 
+    def aborted(self, lost: list[Slots]) -> list[Slots]:
+        """The slots of batches and markers of aborted transactions, as far as it is sure that they reach."""
+        mine = [batch for batch, _ in self.within(lost) if batch.aborted]
+        return common(lost, [Slots(b.epoch, b.base, b.end if b.sure else b.base + 1) for b in mine])
+
     def is_sure(self, lost: list[Slots]) -> bool:
         """Whether the ends of all batches among the slots follow from evidence."""
         return all(batch.sure for batch, _ in self.within(lost))

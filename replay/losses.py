@@ -27,7 +27,7 @@ def incident(key: dict[str, Any], found: Finding, story: Story) -> dict[str, Any
     return {
         **key,
         "incident_id": digest(*ident, lost[0].epoch, decision["leader_epoch"]),
-        "severity": severity_of(how["mechanism"], found.counts, doubted=found.doubted),
+        "severity": severity_of(how["mechanism"], found.owed, doubted=found.doubted),
         "first_offset": found.first,
         "last_offset": found.end - 1,
         "ranges": [{"leader_epoch": s.epoch, "first_offset": s.first, "last_offset": s.end - 1} for s in lost],

@@ -324,8 +324,11 @@ SILENT = ("last_replica_standing", "eligible_leader_regressed", "hw_truncation")
 def severity_of(mechanism: str, counts: dict[str, Any], *, doubted: bool = False) -> str:
     """S0 lost silently, S1 as the configuration permits, S2 only acks=1, S3 seen by readers and never answered.
 
-    Where lines about it contradict each other (`doubted`), only what is promised for certain makes it S0 or S1.
+    `counts` leave out what aborted transactions appended. Where lines about it contradict each other (`doubted`), only
+    what is promised for certain makes it S0 or S1.
     """
+    if not counts["records"]:
+        return "S3"
     promised = bool(counts["committed"] or counts["acked_all"])
     if mechanism in SILENT and (promised or not doubted):
         return "S0"

@@ -425,7 +425,8 @@ DATA_LOSS_INCIDENTS = Table(
         required(
             "severity",
             STRING,
-            "S0 committed and lost silently, S1 lost as the configuration permits, S2 only acks=1, S3 visibility.",
+            "S0 committed and lost silently, S1 lost as the configuration permits, S2 only acks=1, S3 visibility. What "
+            "aborted transactions appended counts for none of them.",
             values=("S0", "S1", "S2", "S3"),
         ),
         required("first_offset", INT64, "First lost offset."),

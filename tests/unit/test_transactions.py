@@ -106,6 +106,43 @@ def test_records_of_an_aborted_transaction_are_acknowledged_and_told_apart(name:
     assert (row["acked_one"], row["aborted"], row["unacked"]) == (2, aborted, 1)
 
 
+def lost_uncleanly(*ends: str) -> dict[str, Any]:
+    """Transactions that broker 1 alone took with acks=all; broker 2 leads from before them."""
+    history = replicated()
+    alone(history)
+    for k, name in enumerate(ends):
+        transaction(history, 400 + 200 * k, COMMITTED + 2 * k, name, acks=-1)
+    history.decide(900, -1, [1])
+    history.decide(1000, 2, [2], leader_recovery_state=1)
+    history.role(1010, 2, "leader", 2, offset=COMMITTED, hw=COMMITTED)
+    return loss(history)
+
+
+@pytest.mark.parametrize(
+    ("ends", "severity"),
+    [
+        (["marker_abort"], "S3"),
+        (["marker_abort", "marker_abort"], "S3"),
+        (["marker_commit"], "S1"),
+        (["marker_abort", "marker_commit"], "S1"),
+    ],
+)
+def test_what_was_aborted_makes_no_loss_worse(ends: list[str], severity: str) -> None:
+    row = lost_uncleanly(*ends)
+    aborted = ends.count("marker_abort")
+    assert (row["severity"], row["acked_all"], row["aborted"]) == (severity, len(ends), aborted)
+
+
+def test_aborted_records_that_a_leader_alone_acknowledged_are_no_acks_one_loss() -> None:
+    history = replicated()
+    transaction(history, 500, COMMITTED, "marker_abort")
+    history.fence(1000, 1)
+    history.decide(1000, 2, [2])
+    history.role(1010, 2, "leader", 1, offset=COMMITTED, hw=COMMITTED)
+    row = loss(history)
+    assert (row["severity"], row["acked_one"], row["aborted"]) == ("S3", 1, 1)
+
+
 def test_a_transaction_without_a_known_end_is_not_told_as_aborted() -> None:
     history = replicated()
     transaction(history, 500, COMMITTED, "marker_abort")
