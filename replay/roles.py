@@ -129,7 +129,7 @@ class Walk:
         """Logs are read as a broker starts (and their ends stated again after a cut), partitions then loaded.
 
         Up to 2.5 nothing names the directory that was read: it may be one of a deleted topic of that name, which waits
-        to be removed. A log does not end below its high watermark.
+        to be removed. A log does not end below its high watermark; one that was made is empty.
         """
         if row["name"] == "created":
             self.created = True
@@ -140,6 +140,8 @@ class Walk:
                 self.ends.append(row["offset"])
         else:
             offset = row["offset"] if row["offset"] is not None or self.end is None else self.end["offset"]
+            if self.created and offset is None:
+                offset = 0
             if offset is not None and offset < row["hw"]:
                 offset = next((end for end in reversed(self.ends) if end >= row["hw"]), offset)
             had_role = self.epoch is not None or bool(self.signs and self.signs[0][0] < moment(row))

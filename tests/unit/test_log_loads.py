@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from facts_builder import History
-from test_incidents import tables_of
+from test_incidents import COMMITTED, loss, replicated, tables_of, tail, taken_over
 
 
 @pytest.mark.parametrize("ends", [(4, 0), (0, 4), (4,)])
@@ -22,3 +22,16 @@ def test_log_that_waits_for_its_deletion_is_not_the_partition_s(ends: tuple[int,
     history.role(1020, 2, "follower", 0)
     history.fetch(1100, 1, 2, 4, hw=4, total_us=150_000, remote_us=150_000, connection="again")
     assert not tables_of(history.events(kafka_version="2.4.1"))["log_truncations"].num_rows
+
+
+@pytest.mark.parametrize(("end", "mechanism"), [(COMMITTED + 3, "acks_one_leader_failure"), (0, "storage_failure")])
+def test_a_log_that_was_made_is_not_the_one_whose_role_line_states_records(end: int, mechanism: str) -> None:
+    """It was another directory's, to which the log was to move: its own went on."""
+    history = tail(replicated())
+    line = {"broker_id": 1, "source_file": "server-1.log"}
+    history.add("log_load", 500, name="created", **line)
+    history.add("log_load", 501, name="loaded", hw=0, **line)
+    history.fence(1000, 1)
+    taken_over(history)
+    history.role(1490, 1, "follower", 1, offset=end, hw=0)
+    assert loss(history)["mechanism"] == mechanism
