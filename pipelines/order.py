@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 
 from pipelines.buckets import ROWS_AT_ONCE, bucket_count, bucket_of, divided, gathered, joined, spans_of, streams_by
 from pipelines.coverage import coverage_of, source_of_fact
+from pipelines.deposed import topics_named
 from pipelines.spark_schemas import spark_ddl
 from pipelines.workers import settle
 from replay.blocks import EVENT_SCHEMA
@@ -42,7 +43,7 @@ from replay.standstill import AWAKE_US, DUE_PARTS, PARTS, STANDSTILL_US
 from replay.versions import PROTOCOL_SETTING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import Column, GroupedData
 
@@ -184,11 +185,12 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any], missing: MissingLi
     standstills = collected(silences)
     ends = connection_ends(facts, silences) if standstills else {}
     silences.unpersist()
-    topics, created = incarnations(names_of_topics(facts).toArrow().to_pylist())
+    whole = facts.where(F.col("kind").isin(*CLUSTER_KINDS, "topic_change")).toArrow()
+    topics, created = incarnations([*names_of_topics(facts).toArrow().to_pylist(), *topics_named(whole)])
     return Cluster(
         recording_id=(recording.recording_id if recording else None) or "",
         facts=recording.facts if recording else 0,
-        rows=cluster_rows(facts.where(F.col("kind").isin(*CLUSTER_KINDS, "topic_change")).toArrow()),
+        rows=cluster_rows(whole),
         topics=topics,
         created=created,
         standstills=standstills,
@@ -217,13 +219,14 @@ def cluster_rows(facts: pa.Table) -> list[Row]:
 
 
 def names_of_topics(facts: DataFrame) -> DataFrame:
-    """Every pair of topic and topic id that a source states, and when it was first stated."""
+    """Every pair of topic and topic id that brokers' lines state, and when it was first stated."""
     named = facts.where(F.col("kind").isin(*NAMING_KINDS) & F.col("topic").isNotNull() & F.col("topic_id").isNotNull())
+    named = named.where(F.col("metadata_offset").isNull())
     return named.groupBy("topic", "topic_id").agg(F.min("ts").alias("ts"))
 
 
 def incarnations(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Iterable[Mapping[str, Any] | Row],
 ) -> tuple[dict[str, tuple[str, int]], dict[str, list[tuple[int, str]]]]:
     """Topic ids in the order in which topics of one name were created."""
     seen: dict[str, dict[str, int]] = defaultdict(dict)

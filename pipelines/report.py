@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
-from pipelines import attribution, report_text
+from pipelines import attribution, deposed, report_text
 from pipelines.coverage import HOLES, SOURCE_TESTS, not_covered, source_of_fact
 from pipelines.delta_io import sql_string
 from pipelines.inspection import in_turn
@@ -82,7 +82,10 @@ def build(
         "recording_id": recording_id,
         **_narrowed(verdict(incidents, seen), narrowed),
         "too_new": too_new(seen.versions),
-        "attribution": attribution.sentences(inputs or _inputs(warehouse, recording_id)),
+        "attribution": [
+            *attribution.sentences(inputs or _inputs(warehouse, recording_id)),
+            *deposed.sentences(deposed.records_set_aside(warehouse.read("facts", recording_id))),
+        ],
         "incidents": incidents,
         **_consequences(warehouse, recording_id),
         "tables": tables,

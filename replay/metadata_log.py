@@ -59,6 +59,11 @@ class Parts:
         place = bisect_right(self.epochs, epoch) if epoch is not None else len(self.epochs)
         return self.begin[place] if place < len(self.begin) else END
 
+    def deposed(self) -> dict[int, int]:
+        """By controller epoch, where a later one overwrote what it had not brought to a majority."""
+        ends = {epoch: self.deposed_from(epoch) for epoch in self.epochs}
+        return {epoch: end for epoch, end in ends.items() if end < END}
+
     def extent_at(self, offset: int) -> tuple[int, int]:
         """The offsets without a gap around one; all, where no part is told of."""
         if not self.told:

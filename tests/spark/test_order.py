@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from without_spark import standstills_of
 
+from pipelines.deposed import records_set_aside
 from pipelines.order import collected, connection_ends, standstills_of_brokers
+from replay.metadata_log import LOG_PART, PART
 from replay.standstill import AWAKE_US, STANDSTILL_US
 
 if TYPE_CHECKING:
@@ -65,3 +67,18 @@ def test_no_plan_grows_with_the_silences(spark: SparkSession) -> None:
     silences = standstills_of_brokers(facts)
     assert collected(silences) == {}
     assert connection_ends(facts, silences) == {}
+
+
+RECORD_COLUMNS = (
+    "fact_id string, kind string, name string, ts timestamp, metadata_offset bigint, last_offset bigint, "
+    "controller_epoch int, in_snapshot boolean"
+)
+
+
+def test_records_that_a_later_controller_overwrote_are_counted_once(spark: SparkSession) -> None:
+    parts = [(PART, LOG_PART, 0, 120, 1), (PART, LOG_PART, 110, 130, 2)]
+    records = [("partition_change", None, offset, None, epoch) for offset, epoch in ((109, 1), (110, 1), (110, 2))]
+    records += [("broker_change", None, 110, None, 1), ("broker_change", None, 111, None, 1)]
+    rows = [(f"f{k}", *row[:2], START, *row[2:], False) for k, row in enumerate((*parts, *records))]
+    assert records_set_aside(spark.createDataFrame(rows, RECORD_COLUMNS)) == len({110, 111})
+    assert records_set_aside(spark.createDataFrame(rows[2:], RECORD_COLUMNS)) == 0

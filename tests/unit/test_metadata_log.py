@@ -10,7 +10,8 @@ import pytest
 from facts_builder import History, at
 from test_incidents import COMMITTED, acks_one_failure, losses, replicated, slots, tables_of, tail
 
-from pipelines.order import cluster_rows
+from pipelines.deposed import sentences, topics_named
+from pipelines.order import cluster_rows, incarnations
 from pipelines.parse.collect import Collected, collect
 from pipelines.recording import discover
 from replay.metadata_log import PART
@@ -286,3 +287,21 @@ def test_what_holds_for_the_cluster_leaves_out_a_deposed_controller_s_records() 
     kept: list[Row] = cluster_rows(pa.Table.from_pylist(history.rows, schema=SESSION_SCHEMA))
     assert [row["subject_broker_id"] for row in kept if row["kind"] == "broker_change"] == [1]
     assert len(rows_of_facts(pa.Table.from_pylist(history.rows, schema=SESSION_SCHEMA))) == 4
+
+
+def test_topics_that_a_deposed_controller_named_never_were() -> None:
+    history = History()
+    for offset, epoch, name in ((10, 1, "kept"), (120, 1, "overwritten"), (121, 2, "next")):
+        place = {"metadata_offset": offset, "controller_epoch": epoch, "in_snapshot": False}
+        history.add("topic_change", 0, name="create", topic="orders", topic_id=name, partition=None, **place)
+    part(history, 0, 130, 1)
+    part(history, 101, 150, 2)
+    named = topics_named(pa.Table.from_pylist(history.rows, schema=SESSION_SCHEMA))
+    _, created = incarnations(named)
+    assert [topic_id for _, topic_id in created["orders"]] == ["kept", "next"]
+
+
+def test_a_reader_is_told_how_many_records_of_deposed_controllers_were_set_aside() -> None:
+    (told,) = sentences(1_200)
+    assert told.startswith("1,200 records of the metadata log were set aside")
+    assert sentences(0) == []

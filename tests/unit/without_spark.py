@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from facts_builder import gaps_in
 
 from pipelines.coverage import ANSWERED_KINDS
+from pipelines.deposed import topics_named
 from pipelines.order import (
     CLUSTER_KINDS,
     NAMING_KINDS,
@@ -73,8 +74,10 @@ def by_incarnation(events: pa.Table) -> list[pa.Table]:
 def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
     """What holds for the whole cluster, as the order stage collects it."""
     some = facts.filter(pc.is_in(facts["kind"], pa.array([*CLUSTER_KINDS, "topic_change"])))
-    stating = facts.filter(pc.is_in(facts["kind"], pa.array(NAMING_KINDS)))
-    topics, created = incarnations(rows_of_facts(stating))
+    stating = facts.filter(
+        pc.and_(pc.is_in(facts["kind"], pa.array(NAMING_KINDS)), pc.is_null(facts["metadata_offset"]))
+    )
+    topics, created = incarnations([*rows_of_facts(stating), *topics_named(some)])
     standstills, ends = defaultdict(list), {}
     lines = facts.filter(pc.and_(pc.is_valid(facts["broker_id"]), pc.invert(pc.is_in(facts["kind"], NOT_LINES))))
     for broker in pc.unique(lines["broker_id"]).to_pylist():

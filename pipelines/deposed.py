@@ -1,0 +1,57 @@
+"""Records of the metadata log that never counted, over all facts of a recording: how many, and which topics stay.
+
+A controller that is cut off goes on writing to its own log until it hears of its successor, which has other records at
+those offsets (`replay.metadata_log`). Which they are is known from the few facts about the dumps' parts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from replay.metadata_log import PART, Parts
+from replay.rows import rows_of_facts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from replay.rows import Row
+
+
+def topics_named(facts: pa.Table) -> list[Row]:
+    """What records of the metadata log that were committed name topics: of cluster-wide facts, parts included."""
+    rows = rows_of_facts(facts)
+    parts = Parts(rows)
+    named = [row for row in rows if row["kind"] == "topic_change" and row["metadata_offset"] is not None]
+    return [row for row in named if row["topic"] and row["topic_id"] and (row["in_snapshot"] or parts.stands(row))]
+
+
+def records_set_aside(facts: DataFrame) -> int:
+    """How many records of the metadata log a deposed controller wrote that nobody else had."""
+    told = facts.where(F.col("kind") == PART).select("kind", "fact_id", "name", "ts", *_OF_PARTS)
+    deposed = Parts(rows_of_facts(told.toArrow())).deposed()
+    if not deposed:
+        return 0
+    ends = facts.sparkSession.createDataFrame([*deposed.items()], "controller_epoch int, deposed_from bigint")
+    records = facts.where((F.col("kind") != PART) & F.col("metadata_offset").isNotNull())
+    overwritten = (
+        records.where(~F.coalesce("in_snapshot", F.lit(False)))  # noqa: FBT003 - a value of a column
+        .join(F.broadcast(ends), on="controller_epoch")
+        .where("metadata_offset >= deposed_from")
+    )
+    return overwritten.select("controller_epoch", "metadata_offset").distinct().count()
+
+
+_OF_PARTS = ("metadata_offset", "last_offset", "controller_epoch", "in_snapshot")
+
+
+def sentences(records: int) -> list[str]:
+    """What a reader is told of them."""
+    if not records:
+        return []
+    some = "1 record" if records == 1 else f"{records:,} records"
+    was = "was" if records == 1 else "were"
+    why = "controllers wrote them that were deposed before a majority had them"
+    return [f"{some} of the metadata log {was} set aside: {why}."]
