@@ -42,7 +42,7 @@ def findings(inputs: list[dict[str, Any]], manifest: Manifest) -> dict[str, Any]
     contents = {entry["content"] for entry in inputs}
     return {
         "kafka_versions": sorted({value for name, value in notes if name == "version"} | {manifest.kafka or ""} - {""}),
-        "versions": _versions(inputs),
+        "versions": versions_seen(inputs),
         "cluster_ids": sorted(clusters),
         "brokers": brokers,
         "files": [_file(entry) for entry in inputs if entry["content"] in {"log", "metadata dump", "unknown"}],
@@ -67,7 +67,7 @@ def in_turn(told: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
     return turns
 
 
-def _versions(inputs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def versions_seen(inputs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Which release each broker said that it is, from when on."""
     stated: dict[int | None, set[tuple[int | None, str]]] = defaultdict(set)
     for entry in inputs:
@@ -87,7 +87,7 @@ def _about_clusters(clusters: dict[str, Any]) -> list[str]:
 
 def _about_releases(inputs: list[dict[str, Any]], manifest: Manifest) -> list[str]:
     """What releases mean for what can be said: none but those that are known can be told of a loss."""
-    stated = [row["version"] for row in _versions(inputs)] or ([manifest.kafka] if manifest.kafka else [])
+    stated = [row["version"] for row in versions_seen(inputs)] or ([manifest.kafka] if manifest.kafka else [])
     told = [too_old(stated), too_new(stated)]
     return [sentence for sentence in told if sentence is not None]
 

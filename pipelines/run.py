@@ -23,6 +23,7 @@ from pipelines import ingest, order, replay, report, validate
 from pipelines.attribution import clusters_of
 from pipelines.coverage import coverage_of
 from pipelines.delta_io import Warehouse
+from pipelines.inspection import versions_seen
 from pipelines.names import recording_name
 from pipelines.narrowing import Narrowing
 from pipelines.packed import table_rows
@@ -237,6 +238,7 @@ def _record(run: Run, started: datetime, stages: Sequence[str], status: str, mes
         "versions": _json({"tidemark": VERSION, "python": platform.python_version(), **software}),
         "configuration": _json(run.settings),
         "inputs": _json(run.inputs),
+        "kafka_versions": _json(versions_seen(run.inputs)) if run.inputs else None,
         "counts": _json(rows),
         "durations": _json(run.durations),
         "table_versions": _json({name: run.warehouse.version(name) for name in written}),

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from replay.election_rules import NO_CANDIDATE, Ballot, Choice, choose, election_rules_of
 from replay.metadata_log import PART
-from replay.spine import is_creation, kept
+from replay.profile import parse_version
+from replay.spine import is_creation, kept, micros
 
 if TYPE_CHECKING:
     from replay.election_rules import ElectionRules
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
     from replay.profile import Version
     from replay.rows import Row
     from replay.spine import Decision
+    from replay.versions import Versions
 
 UNCLEAN_SETTING = "unclean.leader.election.enable"
 MIN_ISR_SETTING = "min.insync.replicas"
 ELIGIBLE_FEATURE = "eligible.leader.replicas.version"
 CLEAR_ELIGIBLE = "clear_elr"
 REGISTER = "REGISTER_BROKER_RECORD"
+ACTIVE = "active_controller"
+STARTS_US = 5_000_000  # longest between a node's first lines and the one that states its release
 TOPIC, BROKER = 2, 4  # resource types of a configuration record
 
 
@@ -128,24 +132,66 @@ def loses_directory(row: Row) -> bool:
     return row["fenced"] is None and row["in_controlled_shutdown"] is None
 
 
-def stated_settings(rows: list[Row]) -> dict[str, str]:
-    """What the nodes' own configuration says, as their logs print it at the start; the lowest node id first."""
-    out: dict[str, str] = {}
-    for row in sorted((r for r in rows if r["broker_id"] is not None), key=lambda r: r["broker_id"]):
-        if row["kind"] == "config_change" and row["topic"] is None and row["value"]:
-            out.setdefault(row["name"], row["value"])
+Settings = dict[int, dict[str, str]]  # node -> what its own configuration says, by name
+
+
+def stated_settings(rows: list[Row]) -> Settings:
+    """What the nodes' own configuration says, as their logs print it at the start."""
+    out: Settings = {}
+    for row in rows:
+        if row["kind"] == "config_change" and row["topic"] is None and row["broker_id"] is not None and row["value"]:
+            out.setdefault(row["broker_id"], {}).setdefault(row["name"], row["value"])
     return out
 
 
-def metadata_votes(decisions: list[Decision], rows: list[Row], version: Version, parts: Parts) -> None:
+def settings_of(stated: Settings, controller: int | None) -> dict[str, str]:
+    """What the active controller goes by; what it does not print the other nodes do, the one with the lowest id first.
+
+    `controller`: its node; None: not known.
+    """
+    nodes = sorted(stated, key=lambda node: (node != controller, node), reverse=True)
+    return {name: value for node in nodes for name, value in stated[node].items()}
+
+
+class Quorum:
+    """Which node was the active controller, of which release and with which settings."""
+
+    def __init__(self, rows: list[Row], versions: Versions) -> None:
+        """`rows`: cluster-wide facts, of which nodes' own lines count."""
+        self.versions = versions
+        self.settings = stated_settings(rows)
+        self.active = {
+            row["controller_epoch"]: (row["broker_id"], micros(row["ts"]))
+            for row in rows
+            if row["name"] == ACTIVE and row["broker_id"] is not None and row["ts"] is not None
+        }
+
+    def settings_in(self, epoch: int | None) -> dict[str, str]:
+        """What the active controller of an epoch goes by."""
+        return settings_of(self.settings, self.active.get(epoch, (None, 0))[0])
+
+    def version_in(self, epoch: int | None) -> Version | None:
+        """Its release, which it may state a little after it has become active; None: nothing tells."""
+        if epoch not in self.active:
+            return None
+        node, since = self.active[epoch]
+        return parse_version(self.versions.at(node, since + STARTS_US).version)
+
+
+def metadata_votes(
+    decisions: list[Decision], rows: list[Row], version: Version, versions: Versions, parts: Parts
+) -> None:
     """Set `vote` of every decision of the metadata log; `rows` are all cluster-wide facts.
+
+    The active controller decides, by its own release (one that is not told of: `version`) and settings.
 
     A state that only a broker's line or a snapshot tells has none, nor has a decision made from a state that is not
     known: then nothing says who was in sync.
     """
     records = [r for r in rows if r["metadata_offset"] is not None and r["kind"] != PART]
     records.sort(key=lambda r: (r["metadata_offset"], bool(r["in_snapshot"])))
-    controller = Controller(stated_settings(rows))
+    quorum = Quorum(rows, versions)
+    controller = Controller(quorum.settings_in(None))
     has_eligible = any(d.row["elr"] is not None for d in decisions)
     place = 0
     before: Decision | None = None
@@ -168,7 +214,10 @@ def metadata_votes(decisions: list[Decision], rows: list[Row], version: Version,
             controller.take(closing)
             if loses_directory(closing):
                 controller.without_directory.add(closing["subject_broker_id"])
-        rules = election_rules_of(version, zookeeper=False, eligible_replicas=controller.eligible_replicas)
+        epoch = decision.row["controller_epoch"]
+        controller.settings = quorum.settings_in(epoch)
+        release = quorum.version_in(epoch) or version
+        rules = election_rules_of(release, zookeeper=False, eligible_replicas=controller.eligible_replicas)
         if is_creation(decision) if before is None else follows(decision, before):
             decision.vote = vote_of(controller, decision, before, closing, rules)
             if closing is not None and loses_directory(closing):

@@ -128,7 +128,7 @@ class PartitionFacts:
         self.read_configuration()
         version = parse_version(self.kafka_version) or LATEST
         if any(d.row["metadata_offset"] is not None for d in self.decisions):
-            metadata_votes(self.decisions, self.cluster, version, parts)
+            metadata_votes(self.decisions, self.cluster, version, self.versions, parts)
         else:
             zookeeper_votes(self.decisions, self.cluster, self.rows, version)
         explain(self.decisions, self.broker_changes())

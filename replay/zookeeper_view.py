@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from replay.ballots import UNCLEAN_SETTING, Vote, stated_settings
+from replay.ballots import UNCLEAN_SETTING, Vote, settings_of, stated_settings
 from replay.drafts import Draft, Operation
 from replay.election_rules import NO_CANDIDATE, NO_LEADER, NOT_KNOWN, Ballot, Choice, choose, election_rules_of
 from replay.merge import OP_CONTROL
@@ -150,7 +150,8 @@ def zookeeper_votes(decisions: list[Decision], cluster: list[Row], own: list[Row
             view.take(lines[place])
             place += 1
         stated = [r["value"] for r in topic if micros(r["ts"]) <= at]
-        unclean = (stated[-1] if stated else settings.get(UNCLEAN_SETTING)) == "true"
+        in_force = settings_of(settings, lines[place - 1]["broker_id"] if place else None)
+        unclean = (stated[-1] if stated else in_force.get(UNCLEAN_SETTING)) == "true"
         if view.alive is not None:
             ballot = ballot_of(decision, before, view, unclean=unclean)
             vote = Vote(ballot, choose(ballot, rules))

@@ -110,6 +110,12 @@ RUNS = Table(
         required(
             "inputs", STRING, "Files read: size, lines, facts, rejected, of no interest by level and logger, as JSON."
         ),
+        Column(
+            "kafka_versions",
+            STRING,
+            "Releases of Kafka that each broker stated in the files read, and from when on, as JSON; null: no file "
+            "was read.",
+        ),
         required("counts", STRING, "Rows per table, as JSON; of set_aside those of this recording's tables."),
         required("durations", STRING, "Seconds per stage, as JSON."),
         required("table_versions", STRING, "Delta version of each table that belongs to this run, as JSON."),

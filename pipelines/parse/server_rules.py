@@ -452,6 +452,12 @@ LIFECYCLE_RULES = (
         r"Creating new QuorumController with clusterId (?P<value>[\w-]+).*",
     ),
     Rule(
+        "QuorumController: Becoming",
+        "2.8-",
+        "broker_lifecycle active_controller",
+        r"Becoming (?:the active controller at|active at controller) epoch (?P<controller_epoch>\d+)\b.*",
+    ),
+    Rule(
         "BrokerLifecycleManager: Incarnation",
         "2.8-",
         "broker_lifecycle cluster_id",

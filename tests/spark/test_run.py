@@ -94,6 +94,13 @@ def test_the_run_says_which_table_versions_belong_together(first: Run) -> None:
     assert set(json.loads(row.table_versions)) >= {"facts", *DERIVED}
 
 
+def test_the_run_says_which_release_each_broker_was_from_when_on(first: Run) -> None:
+    row = first.warehouse.read("runs", NAME).where(F.col("run_id") == first.run_id).collect()[0]
+    told = json.loads(row.kafka_versions)
+    assert {one["broker"] for one in told} >= {1, 2, 3}
+    assert all(one["version"] and one["from"] for one in told)
+
+
 @pytest.mark.parametrize("partitions", [1, 200])
 def test_tables_are_the_same_whatever_the_files_order_and_the_shuffle(
     spark: SparkSession, first: Run, recordings: Path, tmp_path: Path, partitions: int

@@ -375,3 +375,38 @@ def test_zookeeper_s_controller_takes_out_who_is_gone_or_shuts_down() -> None:
     stops(history, 60, 2)
     tell(history, 65, 1, 2, 2, [1])
     assert left(history, **ZOOKEEPER) == [(3, "broker_away"), (2, "stopped")]
+
+
+def led_by(history: History, epoch: int, node: int, version: str, unclean: str) -> None:
+    """A node is the active controller of an epoch, and says what it runs and how it is set."""
+    line = {"topic": None, "partition": None, "broker_id": node, "source_file": f"server-{node}.log"}
+    history.add("broker_lifecycle", 0, name="active_controller", controller_epoch=epoch, **line)
+    history.add("broker_lifecycle", 300, name="version", value=version, **line)
+    history.add("config_change", 301, name=UNCLEAN_SETTING, value=unclean, **line)
+
+
+def nobody_in_sync_is_left(active: int, *, stated: tuple[tuple[str, str], tuple[str, str]]) -> History:
+    """Nodes 100 and 101 run and are set as `stated`, 101 after 100; one is active as the last of the ISR goes."""
+    history = cluster(1, 2)
+    for epoch, (node, told) in enumerate(zip((100, 101), stated, strict=True), start=1):
+        led_by(history, epoch, node, *told)
+    history.decide(10, 1, [1], replicas=[1, 2])
+    history.decide(500, 2, [2], leader_recovery_state=1)
+    history.fence(500, 1)
+    for row in history.rows:
+        if row.get("metadata_offset") is not None:
+            row["controller_epoch"] = active
+    return history
+
+
+def test_the_active_controllers_own_setting_makes_an_unclean_election() -> None:
+    stated = (("4.1.0", "false"), ("4.1.0", "true"))
+    rows = {active: leaderships(nobody_in_sync_is_left(active, stated=stated))[-1] for active in (1, 2)}
+    assert {active: row["trigger"].startswith("an operator") for active, row in rows.items()} == {1: True, 2: False}
+
+
+def test_the_active_controllers_own_release_decides_which_rule_holds() -> None:
+    """Before 3.9 no setting makes a KRaft controller elect so: an operator asked."""
+    stated = (("3.8.1", "true"), ("3.9.1", "true"))
+    rows = {active: leaderships(nobody_in_sync_is_left(active, stated=stated))[-1] for active in (1, 2)}
+    assert {active: row["trigger"].startswith("an operator") for active, row in rows.items()} == {1: True, 2: False}
