@@ -77,7 +77,7 @@ from replay.state import (
     grown,
     new_state,
 )
-from replay.state_machines import MOVING_KINDS, Machines
+from replay.state_machines import FOUND, MOVING_KINDS, Machines
 from replay.stated_moves import STATED, stated_checks
 from replay.story import KINDS as STORY_KINDS
 from replay.story import Story
@@ -97,7 +97,9 @@ FREQUENT_KINDS = (
     c.APPEND, c.ACK, c.FETCH_UPDATE, c.FETCH_READ, c.FETCH_APPLY, c.CONSUMER_READ, c.FETCH_LEFT_OUT, c.OBSERVATION
 )  # fmt: skip
 DECIDING = (c.PARTITION_CHANGE, c.CONFIG_CHANGE, c.TOPIC_CHANGE)
-TELLING = (STATED, c.STORAGE_FAILED, c.CONTRADICTED, c.LEADER_UNKNOWN, FUTURE_LOG)  # causes of rare observations
+TELLING = (  # causes of rare observations
+    STATED, FOUND, c.STORAGE_FAILED, c.CONTRADICTED, c.LEADER_UNKNOWN, FUTURE_LOG
+)  # fmt: skip
 FINAL_KINDS = ("broker_change", "role_change", "log_dump")
 Rare = dict[str, list[Event]]  # by kind
 

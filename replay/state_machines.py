@@ -42,9 +42,11 @@ MOVES: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 DELETION = (OFFLINE, DELETION_STARTED, DELETION_SUCCESSFUL, NON_EXISTENT)
+STARTED = "controller_started"  # reason for a state that a controller found, which no move led to
 WHY_AWAY = ("fenced", "controlled_shutdown")
 
-MOVING_KINDS = ("partition_change", "broker_change", "topic_change")
+FOUND = "state_found"  # cause of the observations that say in which state a controller that starts found a machine
+MOVING_KINDS = ("partition_change", "broker_change", "topic_change", "observation")
 Event = dict[str, Any]
 
 
@@ -79,6 +81,18 @@ class Machines:
             self.take_registration(event)
         elif event["kind"] == "topic_change":
             self.take_deletion(event)
+        elif event["cause"] == FOUND:
+            self.begin(event)
+
+    def begin(self, event: Event) -> None:
+        """A ZooKeeper controller starts: its machines begin with what it found, whatever the ones before had."""
+        broker = event["replica_id"]
+        suffix = (PARTITION if broker is None else REPLICA).capitalize()
+        state = event["state"].removesuffix(suffix)
+        if state not in MOVES[suffix.lower()]:
+            return
+        if state != (self.partition if broker is None else self.state_of(broker)):
+            self.move(event, broker, state, STARTED, evidence="observed")
 
     def take_decision(self, event: Event) -> None:
         """A decision of the controller: creation, election, reassignment, and who is away."""
@@ -204,7 +218,7 @@ class Machines:
             "leader_epoch": self.leader_epoch,
             "evidence": evidence or ("bounded" if event["evidence"] == "bounded" else "derived"),
         }
-        if not is_valid(machine, before, state):
+        if reason != STARTED and not is_valid(machine, before, state):
             self.refused.append(row)
             return
         self.moves.append(row)

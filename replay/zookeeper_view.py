@@ -15,7 +15,7 @@ from replay.drafts import Draft, Operation
 from replay.election_rules import NO_CANDIDATE, NO_LEADER, NOT_KNOWN, Ballot, Choice, choose, election_rules_of
 from replay.merge import OP_CONTROL
 from replay.spine import micros
-from replay.state_machines import PARTITION, REPLICA
+from replay.state_machines import FOUND, PARTITION, REPLICA
 from replay.stated_moves import STATED
 from replay.windows import decision_window, line_window, phases
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 LIVE_BROKERS, CONTROLLER_STARTS, STOPPING_BROKER = "live_brokers", "controller_starts", "stopping_broker"
 DECISION_LINES = (PARTITION, "replica_removed", "leader_and_isr_sent")
+FOUND_LINES = ("partition_found", "replica_found")
 VIEW_LINES = (LIVE_BROKERS, CONTROLLER_STARTS, STOPPING_BROKER)
 
 
@@ -78,16 +79,16 @@ def broker_changes(lines: list[Row]) -> list[tuple[int, Draft]]:
 
 
 def stated_states(rows: list[Row]) -> list[tuple[int, Draft]]:
-    """The controllers' lines about moves of their state machines, to be compared."""
+    """The controllers' lines about moves of their state machines, to be compared, and about what they began with."""
     out = []
     for row in rows:
-        if row["kind"] == "state_change" and row["name"] in (PARTITION, REPLICA):
+        if row["kind"] == "state_change" and row["name"] in (PARTITION, REPLICA, *FOUND_LINES) and row["state_after"]:
             told = {
                 "broker_id": row["broker_id"],
                 "replica_id": row["replica_id"],
                 "state_before": row["state_before"],
                 "state": row["state_after"],
-                "cause": STATED,
+                "cause": FOUND if row["name"] in FOUND_LINES else STATED,
                 "evidence": "observed",
             }
             out.append((micros(row["ts"]), Draft("observation", row, line_window(micros(row["ts"])), told)))

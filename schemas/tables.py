@@ -290,8 +290,9 @@ STATE_TRANSITIONS = Table(
             "reason",
             STRING,
             "Why: created, kind of the election, fenced, controlled_shutdown, log_directory, broker_away, broker_back, "
-            "joined_isr, leader_away, reassignment, topic_deleted; of a future replica future_created, future_loaded, "
-            "future_caught_up, future_replaced (it is the replica from then on), future_deleted.",
+            "joined_isr, leader_away, reassignment, topic_deleted, controller_started (ZooKeeper: it found it so); "
+            "of a future replica future_created, future_loaded, future_caught_up, future_replaced (it is the replica "
+            "from then on), future_deleted.",
         ),
         Column("leader_epoch", INT32, "Leader epoch in force."),
         EVIDENCE_COLUMN,

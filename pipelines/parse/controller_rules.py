@@ -1,7 +1,8 @@
 """Controllers' lines: state machines, elections, requests to brokers (ZooKeeper); reasons of a decision (KRaft).
 
 Facts of kind `state_change` say in `state_before` and `state_after` what moved, in `name` what it is: `partition`,
-`replica`; `partition_failed`, `replica_failed`: a move that was not made.
+`replica`; `partition_failed`, `replica_failed`: a move that was not made; `partition_found`, `replica_found`: what a
+controller that starts begins with.
 """
 
 from __future__ import annotations
@@ -31,7 +32,26 @@ _STOP_STATE = (
 )
 _EACH_TP = rf"{LISTED}(?=,|$)"
 
+_FOUND = r"state machine with initial state -> (?:Hash)?Map\(.*\)"
+
 STATE_MACHINE_RULES = (
+    Rule(
+        "ZkPartitionStateMachine|PartitionStateMachine: Started",
+        "1.0-3.9",
+        "state_change partition_found",
+        f"Started partition {_FOUND}",
+        each=rf"{LISTED} -> (?P<state_after>\w+)",
+        printed_by=_PARTITIONS,
+    ),
+    Rule(
+        "ZkReplicaStateMachine|ReplicaStateMachine: Started",
+        "1.0-3.9",
+        "state_change replica_found",
+        f"Started replica {_FOUND}",
+        each=r"\[Topic=(?P<topic>[\w.-]{1,249}),Partition=(?P<partition>\d{1,10}),Replica=(?P<replica_id>\d{1,10})\] "
+        r"-> (?P<state_after>\w+)",
+        printed_by=_REPLICAS,
+    ),
     Rule(
         "logger: Changed",
         "2.0-3.9",

@@ -187,6 +187,39 @@ def test_a_new_controller_begins_with_the_brokers_that_live_whatever_they_did_be
     assert moves(history, 2, **ZOOKEEPER)[2:] == [("Offline", "controlled_shutdown"), ("Online", "broker_back")]
 
 
+def found(history: History, ms: float, state: str, replica: int | None = None) -> None:
+    """A controller's line about what its machines begin with."""
+    name = "partition_found" if replica is None else "replica_found"
+    history.add("state_change", ms, name=name, state_after=state, replica_id=replica, broker_id=1)
+
+
+def test_a_machine_begins_with_what_the_controller_that_starts_found() -> None:
+    """What led there, under the controller before, no line tells."""
+    history = zookeeper()
+    lives(history, 5000, 1, 2, 3, name="controller_starts")
+    found(history, 5001, "OnlinePartition")
+    found(history, 5001, "OfflineReplica", 2)
+    found(history, 5001, "OnlineReplica", 3)
+    told = moves(history, 2, **ZOOKEEPER)
+    assert told[-1] == ("Offline", "controller_started")
+    assert [reason for _, reason in moves(history, None, **ZOOKEEPER) + moves(history, 3, **ZOOKEEPER)].count(
+        "controller_started"
+    ) == 0
+    rows = tables_of(history.events(**ZOOKEEPER))["state_transitions"].to_pylist()
+    assert [row["evidence"] for row in rows if row["reason"] == "controller_started"] == ["observed"]
+
+
+def test_a_partition_that_a_controller_found_is_not_made_by_its_next_election() -> None:
+    history = zookeeper()
+    found(history, -10, "OnlinePartition")
+    for replica in (1, 2, 3):
+        found(history, -10, "OnlineReplica", replica)
+    assert moves(history, None, **ZOOKEEPER)[0] == ("Online", "controller_started")
+    assert {one for broker in (1, 2, 3) for one in moves(history, broker, **ZOOKEEPER)} == {
+        ("Online", "controller_started")
+    }
+
+
 def test_a_deleted_topic_is_gone_where_its_controller_says_so() -> None:
     history = zookeeper()
     wrote(history, 90, "OnlinePartition", "OfflinePartition")
