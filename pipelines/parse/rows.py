@@ -35,6 +35,8 @@ _DOES_NOT_FIT = (pa.ArrowException, OverflowError, ValueError, TypeError)
 EARLIEST = -62_135_000_000_000_000  # in the year 1
 LATEST = 253_402_000_000_000_000  # in the year 9999
 NO_TIME = "a time outside of the years 1 to 9999"
+LARGEST = 1 << 62  # of a number: no broker gets there, and what is reckoned from it still fits
+TOO_LARGE = "a number too large to be true"
 _TOGETHER = 1000  # lines of a file without times that are looked through for the same one twice
 _LINE = 3  # of a line: number, ts and level, then what its rows share
 _ROW = 2  # of a row: place of its line, fact_id, then its own values
@@ -256,11 +258,11 @@ class FactSink:
         if self.ts_errors:
             said["ts_error_us"] = list(map(self.ts_errors.get, lines[::of_line]))
         own = {name: rows[k::of_row] for k, name in enumerate(shape.columns, _ROW)}
-        columns = {name: pa.array(values, _TYPES[name]).take(places) for name, values in said.items()}
+        columns = {name: _array(name, values).take(places) for name, values in said.items()}
         times = pc.min_max(columns["ts"].cast(pa.int64()))
         if times["min"].is_valid and not EARLIEST <= times["min"].as_py() <= times["max"].as_py() <= LATEST:
             raise OverflowError(NO_TIME)
-        columns |= {name: pa.array(values, _TYPES[name]) for name, values in own.items()}
+        columns |= {name: _array(name, values) for name, values in own.items()}
         columns["fact_id"] = _printed(rows[1::of_row])
         for name, value in {**self._same, "kind": shape.kind, **dict(shape.constants)}.items():
             if value is not None:
@@ -299,6 +301,16 @@ class _Part(NamedTuple):
 
     length: int
     columns: dict[str, pa.Array]
+
+
+def _array(name: str, values: list[Any]) -> pa.Array:
+    """A column's values, none of them a number too large to reckon with."""
+    column = pa.array(values, _TYPES[name])
+    if pa.types.is_int64(column.type):
+        bounds = pc.min_max(column)
+        if bounds["min"].is_valid and not -LARGEST <= bounds["min"].as_py() <= bounds["max"].as_py() <= LARGEST:
+            raise OverflowError(TOO_LARGE)
+    return column
 
 
 def _joined(parts: list[tuple[int, pa.Array | None]], item: pa.Field) -> pa.Array:

@@ -230,3 +230,10 @@ def test_bad_input_is_json_where_json_was_asked_for(
 def test_a_fact_of_a_file_without_times_is_taken_once(tmp_path: Path) -> None:
     found = read(recorded(tmp_path, "segments/node-1/orders-0/0.dump.txt", BATCH.format(3, "CreateTime", 5) * 2))
     assert pa.compute.count_distinct(found.facts["fact_id"]).as_py() == len(found.facts) == 1
+
+
+@pytest.mark.parametrize("offset", [2**63 - 1, 2**62 + 1])
+def test_an_offset_that_leaves_no_room_to_reckon_is_a_line_that_is_rejected(tmp_path: Path, offset: int) -> None:
+    found = read(recorded(tmp_path, "logs/node-1/server.log", CUT + CUT.replace("offset 5", f"offset {offset}")))
+    assert found.facts["offset"].to_pylist() == [5]
+    assert [row["source_line"] for row in found.rejected.to_pylist()] == [2]
