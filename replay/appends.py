@@ -254,7 +254,7 @@ def known_edges(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row], s
         edges = {edge for edge in edges if edge >= start[0]} | {start[0]}
     for base, end in stated.items():
         edges |= {base, end}
-    leo = facts.stated_after(tenure)
+    leo = facts.turns.stated_after(tenure)
     if leo is not None and leo >= max(edges, default=0):
         edges.add(leo)  # lower: its log was cut before it said so
     reached = max([*edges, *placed], default=0)

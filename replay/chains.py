@@ -16,10 +16,11 @@ from replay.isr_requests import (
     request_operations,
 )
 from replay.merge import OP_CONTROL, OP_WITNESS
-from replay.partition_facts import ROLE_TAKES_US, PartitionFacts, broker_draft
+from replay.partition_facts import ROLE_TAKES_US, PartitionFacts, broker_draft, min_isr_draft
 from replay.roles import moment
 from replay.served_epochs import is_told
 from replay.spine import Decision, Tenure, micros
+from replay.turns import NEVER, among, least_after
 from replay.windows import (
     Window,
     decision_window,
@@ -39,7 +40,7 @@ def role_drafts(facts: PartitionFacts, tenure: Tenure) -> list[Draft]:
     drafts = [decision_draft(d) for d in tenure.decisions[:1]] or [assumed_decision(facts, tenure, isr)]
     if tenure.leader >= 0:
         drafts += role_of(facts, tenure, tenure.leader, "leader", isr)
-    lines = {b for (b, epoch), row in facts.role_lines.items() if epoch == tenure.epoch and row["name"] == "follower"}
+    lines = facts.turns.followers.get(tenure.epoch, set())
     for broker in sorted((lines | facts.followers(tenure)) - {tenure.leader}):
         if not is_told_late(facts, tenure, broker):
             drafts += role_of(facts, tenure, broker, "follower", None)
@@ -76,7 +77,7 @@ def last_isr_without(facts: PartitionFacts, tenure: Tenure) -> tuple[int, ...] |
 
     Only a leader has others taken into its ISR, and says so; None where its log is not at hand, or the leader was in.
     """
-    before = [d for d in facts.decisions if d.leader_epoch == tenure.epoch - 1 and d.leader >= 0]
+    before = [d for d in facts.turns.decisions.get(tenure.epoch - 1, ()) if d.leader >= 0]
     if not before or not facts.has_own_log(before[-1].leader) or before[-1].row["broker_id"] != before[-1].leader:
         return None
     return before[-1].isr if tenure.leader not in before[-1].isr else None
@@ -109,13 +110,13 @@ def was_written_before_its_end(facts: PartitionFacts, tenure: Tenure, broker: in
     if before is None or line["offset"] is None or before["fetch_offset"] <= line["offset"]:
         return False
     following = sequence[place].row if place < len(sequence) else None
-    epoch = min((e for b, e in facts.role_lines if b == broker and e > tenure.epoch), default=None)
+    epoch = facts.turns.role_after(broker, tenure.epoch)
     if following is not None and (epoch is None or following["current_leader_epoch"] < epoch):
         after = following["fetch_offset"]
     elif epoch is not None:
         after = (facts.loads.get((broker, epoch)) or facts.role_lines[broker, epoch])["offset"]
     else:
-        after = facts.final_leo(broker)
+        after = facts.turns.ends.get(broker)
     if after is None:  # nothing states its log again
         return bool(abs(phases(before).taken - moment(line)) <= ROLE_TAKES_US)
     return bool(after >= before["fetch_offset"])
@@ -168,8 +169,7 @@ def role_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list
 def first_fetch_us(facts: PartitionFacts, tenure: Tenure) -> int:
     """When the tenure's first follower fetch was taken up, else its first follower; 0 where there is none."""
     fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
-    followed = [moment(row) for (_, epoch), row in facts.role_lines.items() if epoch == tenure.epoch]
-    return min((phases(r).taken for r in fetches), default=min(followed, default=0))
+    return min((phases(r).taken for r in fetches), default=facts.turns.first_moment.get(tenure.epoch, 0))
 
 
 def decision_draft(decision: Decision) -> Draft:
@@ -203,17 +203,14 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
 
     Between them what the leader asked of the ISR, by time.
     """
-    taken_over = facts.isr_lines(tenure)
+    taken_over = facts.turns.isr_lines(tenure.leader)
     items: list[tuple[int, int, Operation]] = []
     first, last = metadata_span(facts, tenure)
-    changes = [
-        row for row in facts.broker_changes() if first + bool(row["in_snapshot"]) <= row["metadata_offset"] < last
-    ]
-    for place, decision in enumerate(tenure.decisions[1:]):
+    changes = changes_between(facts, first, last)
+    fencings = fencings_of(tenure.decisions[1:], changes)
+    for decision, brought in zip(tenure.decisions[1:], fencings, strict=True):
         told = taken_over.get(decision.partition_epoch) if decision.partition_epoch is not None else None
         window = line_window(micros(told["ts"])) if told is not None else learnt_awake(facts, tenure, decision.us)
-        brought = fencings_with(decision, tenure.decisions[place + 2 :], changes)
-        changes = [row for row in changes if row not in brought]
         drafts = [decision_draft(decision), *map(broker_draft, brought)]
         if tenure.leader >= 0:
             fields = {
@@ -226,51 +223,61 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
             }
             drafts.append(Draft("isr_request", told, window, fields))
         items.append((decision.place, 1, Operation(OP_CONTROL, window, drafts)))
+    came_with = {id(row) for brought in fencings for row in brought}
     for row in changes:
+        if id(row) in came_with:
+            continue
         window = learnt_before(row, joins, learnt_awake(facts, tenure, micros(row["ts"])))
         items.append((row["metadata_offset"], 0, Operation(OP_CONTROL, window, [broker_draft(row)])))
-    since, until = time_span(facts, tenure)
-    for offset, draft in facts.min_isr_drafts():
-        at = draft.window.est
-        if offset is None and since <= at < until:  # behind the decisions of before
-            place = sum(decision.us <= at for decision in tenure.decisions[1:]) - 1
-            items.append((place, 2, Operation(OP_CONTROL, decision_window(at), [draft])))
-        elif offset is not None and first < offset < last:
-            items.append((offset, 0, Operation(OP_CONTROL, decision_window(at), [draft])))
+    offsets, changed = facts.turns.min_isr_offsets
+    for row, value in among(offsets, changed, first + 1, last):
+        settled = Operation(OP_CONTROL, decision_window(micros(row["ts"])), [min_isr_draft(row, value)])
+        items.append((row["metadata_offset"], 0, settled))
+    times, changed = facts.turns.min_isr_times
+    for row, value in among(times, changed, *time_span(facts, tenure)):  # behind the decisions of before
+        at = micros(row["ts"])
+        place = sum(decision.us <= at for decision in tenure.decisions[1:]) - 1
+        items.append((place, 2, Operation(OP_CONTROL, decision_window(at), [min_isr_draft(row, value)])))
     decided = [op for _, _, op in sorted(items, key=lambda item: item[:2])]
     return interleaved(decided, request_operations(facts, tenure, joins) if tenure.leader >= 0 else [])
 
 
-def fencings_with(decision: Decision, later: Sequence[Decision], changes: list[Row]) -> list[Row]:
-    """Fencings behind a decision in the same batch of the metadata log: they brought it (handleBrokerFenced).
+def changes_between(facts: PartitionFacts, first: int, last: int) -> Sequence[Row]:
+    """Registrations and fencing from one metadata offset up to another, by offset; the first one's snapshot aside."""
+    changes = facts.broker_changes()
+    begin, end = (bisect_left(changes, offset, key=lambda row: row["metadata_offset"]) for offset in (first, last))
+    return [row for row in changes[begin:end] if first + bool(row["in_snapshot"]) <= row["metadata_offset"]]
+
+
+def fencings_of(decisions: Sequence[Decision], changes: Sequence[Row]) -> list[list[Row]]:
+    """For each decision, fencings behind it in the same batch of the metadata log: they brought it.
 
     A broker takes the whole batch into its metadata cache before its partitions (BrokerMetadataPublisher): as the
-    leader learns of the smaller ISR, it knows already that who left is fenced, and its HW waits for it no more.
+    leader learns of the smaller ISR, it knows already that who left is fenced, and its HW waits for it no more
+    (handleBrokerFenced).
     """
-    offset = decision.row["metadata_offset"]
-    if offset is None:
-        return []
-    end = min((d.place for d in later), default=2**62)
-    return [
-        row
-        for row in changes
-        if row["fenced"] and offset < row["metadata_offset"] < end and row["ts"] == decision.row["ts"]
-    ]
+    offsets = [row["metadata_offset"] for row in changes]
+    out: list[list[Row]] = []
+    end = NEVER
+    for decision in reversed(decisions):
+        offset = decision.row["metadata_offset"]
+        behind = [] if offset is None else among(offsets, changes, offset + 1, end)
+        out.append([row for row in behind if row["fenced"] and row["ts"] == decision.row["ts"]])
+        end = min(end, decision.place)
+    return out[::-1]
 
 
 def metadata_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
     """Metadata offsets from the tenure's first decision to the next tenure's; empty where there is no metadata."""
     if not tenure.decisions or facts.decisions[-1].place < 0:
         return 0, 0
-    later = [d.place for d in facts.decisions if d.leader_epoch > tenure.epoch]
-    return tenure.decisions[0].place, min(later, default=2**62)
+    return tenure.decisions[0].place, least_after(facts.turns.places, tenure.epoch)
 
 
 def time_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
     """From when until when the tenure was the controller's last word, microseconds; the first one from ever on."""
-    later = [t.decisions[0].us for t in facts.tenures if t.epoch > tenure.epoch and t.decisions]
     since = tenure.decisions[0].us if tenure.decisions and tenure is not facts.tenures[0] else 0
-    return since, min(later, default=2**62)
+    return since, least_after(facts.turns.begun, tenure.epoch)
 
 
 def witness_chain(facts: PartitionFacts, tenure: Tenure, computed: dict[str, int]) -> list[Operation]:
@@ -331,14 +338,12 @@ def storage_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
 def log_start_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
     """Brokers' lines about where their logs begin now, each broker's in its order."""
     out = []
-    for (broker, epoch), rows in sorted(facts.log_starts.items()):
-        if epoch != tenure.epoch:
-            continue
+    for broker, rows in facts.turns.log_starts.get(tenure.epoch, ()):
         chain = []
         for row in rows:
             fields = {
                 "broker_id": broker,
-                "leader_epoch": epoch,
+                "leader_epoch": tenure.epoch,
                 "log_start_offset": row["log_start_offset"],
                 "cause": (row["name"] or "").replace(" ", "_") or None,
                 "evidence": "observed",

@@ -10,8 +10,9 @@ What the model leaves out: offsets that rise too fast for the bytes handed out, 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from replay.rows import is_by_replica, places_of
 from replay.windows import STAMP_LATE_US, line_window, phases, phases_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from replay.partition_facts import PartitionFacts
     from replay.rows import Row
@@ -152,17 +153,40 @@ def leaders_differ(facts: PartitionFacts) -> Iterator[Contradiction]:
 
 def epochs_ahead(facts: PartitionFacts, claims: dict[int, dict[int, Row]]) -> Iterator[Contradiction]:
     """Nobody acts in an epoch before it is decided: no older one is decided, or taken up by that broker, long after."""
-    decided = sorted((d.us, d.leader_epoch) for d in facts.decisions if d.row["kind"] != "role_change")
-    roles = sorted((moment(r), r["broker_id"], r["leader_epoch"]) for r in facts.role_lines.values())
-    for epoch, told in claims.items():
-        for broker, row in told.items():
-            at = moment(row)
-            later = [e for us, e in decided if us > at + HEARD_US] + [
-                e for us, b, e in roles if us > at + HEARD_US and b == broker
-            ]
-            if later and max(later) < epoch:
-                text = f"broker {broker} acts in epoch {epoch}, and later epoch {max(later)} is the newest"
-                yield Contradiction(row, (epoch, *set(later)), text)
+    decided = Since((d.us, d.leader_epoch) for d in facts.decisions if d.row["kind"] != "role_change")
+    times: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for line in facts.role_lines.values():
+        times[line["broker_id"]].append((moment(line), line["leader_epoch"]))
+    roles = {broker: Since(told) for broker, told in times.items()}
+    for epoch, claimed in claims.items():
+        for broker, row in claimed.items():
+            heard = moment(row) + HEARD_US
+            sources = (decided, roles.get(broker, NOBODY))
+            newest = max(one.newest(heard) for one in sources)
+            if 0 <= newest < epoch:
+                text = f"broker {broker} acts in epoch {epoch}, and later epoch {newest} is the newest"
+                yield Contradiction(row, (epoch, *{e for one in sources for e in one.epochs(heard)}), text)
+
+
+class Since:
+    """Leader epochs by when they were told."""
+
+    def __init__(self, told: Iterable[tuple[int, int]]) -> None:
+        """`told`: when, microseconds, and which."""
+        self.told = sorted(told)
+        self.most = list(accumulate((epoch for _, epoch in reversed(self.told)), max))[::-1]
+
+    def newest(self, us: int) -> int:
+        """The newest of those told after `us`; -1: none was."""
+        place = bisect_right(self.told, us, key=lambda one: one[0])
+        return self.most[place] if place < len(self.most) else -1
+
+    def epochs(self, us: int) -> list[int]:
+        """Those told after `us`."""
+        return [epoch for _, epoch in self.told[bisect_right(self.told, us, key=lambda one: one[0]) :]]
+
+
+NOBODY = Since(())
 
 
 def roles_fall(facts: PartitionFacts) -> Iterator[Contradiction]:
@@ -309,7 +333,9 @@ def overtaken(earlier: Reached, told: Fetches, group: Ints, numbers: Ints) -> It
 
 def roles_deny_fetches(facts: PartitionFacts, appended: Appended) -> Iterator[Contradiction]:
     """A broker that takes up a role has the log that it had, unless it was cut or restarted; its HW lies within it."""
-    reached = {key: max(ends.tolist()) for key, (_, _, ends) in appended.items()}
+    reached: dict[int, dict[int, int]] = defaultdict(dict)
+    for (broker, epoch), (_, _, ends) in sorted(appended.items(), key=lambda one: one[0]):
+        reached[broker][epoch] = int(ends.max())
     lines: dict[int, list[Row]] = defaultdict(list)
     for (broker, epoch), row in facts.role_lines.items():
         load = facts.loads.get((broker, epoch))
@@ -319,36 +345,38 @@ def roles_deny_fetches(facts: PartitionFacts, appended: Appended) -> Iterator[Co
             at = f"at offset {row['offset']}, and had loaded a log up to {load['offset']}"
             yield Contradiction(row, (epoch,), f"broker {broker} takes up its role {at}")
     for broker, rows in sorted(lines.items()):
+        mine = reached.get(broker, {})
+        epochs = list(mine)
         for line in sorted(rows, key=lambda r: r["leader_epoch"]):
             epoch, offset = line["leader_epoch"], line["offset"]
             if line["hw"] is not None and line["hw"] > offset:
                 text = f"broker {broker} takes up its role with HW {line['hw']} beyond its log's end {offset}"
                 yield Contradiction(line, (epoch,), text)
-            had, since = last_position(facts, line, reached)
+            led = bisect_left(epochs, epoch)
+            had, since = last_position(facts, line, (epochs[led - 1], mine[epochs[led - 1]]) if led else (-1, -1))
             if offset < had:
                 text = f"broker {broker} takes up its role in epoch {epoch} at offset {offset}, and had {had} before"
                 yield Contradiction(line, (since, epoch), text, lines_may_lack=True)
 
 
-def last_position(facts: PartitionFacts, line: Row, appended: dict[tuple[int, int], int]) -> tuple[int, int]:
+def last_position(facts: PartitionFacts, line: Row, appended: tuple[int, int]) -> tuple[int, int]:
     """The end of a broker's log as its last role before a role's `line` tells it, and that role's epoch.
 
     -1 where nothing does. A broker that begins to follow writes its line while an answer of its last leader may still
-    be on its way into the log, so its last fetch of all may be later than the line.
+    be on its way into the log, so its last fetch of all may be later than the line. `appended`: the last epoch before
+    in which it led and appended, and how far; -1: none.
     """
     broker, epoch = line["broker_id"], line["leader_epoch"]
-    fetches = [fetch for fetch in facts.sequence_of(broker) if fetch.row["current_leader_epoch"] < epoch]
-    led = max((e for b, e in appended if b == broker and e < epoch), default=-1)
-    since = max([led, *(fetch.row["current_leader_epoch"] for fetch in fetches[-1:])])
-    for between in range(since, epoch):
-        role = (broker, between)
-        if facts.cuts.get(role) or facts.rejoins.get(role) or (role in facts.loads and between > since):
-            return -1, since
+    fetches, (led, reached) = facts.sequence_of(broker), appended
+    place = bisect_left(fetches, epoch, key=lambda fetch: fetch.row["current_leader_epoch"]) - 1
+    since = max(led, fetches[place].row["current_leader_epoch"]) if place >= 0 else led
+    if not facts.turns.was_whole(broker, since, epoch):
+        return -1, since
     if since == led and led >= 0:
-        return appended[broker, led], led
+        return reached, led
     if line["name"] == "follower":
-        fetches = fetches[:-1]
-    last = fetches[-1] if fetches else None
+        place -= 1
+    last = fetches[place] if place >= 0 else None
     accepted = last is not None and not last.row["error_code"] and last.row["diverging_epoch"] is None
     if last is None or not accepted or not last.goes_on or last.row["current_leader_epoch"] != since:
         return -1, since

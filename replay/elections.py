@@ -6,6 +6,8 @@ change itself, before it (ReplicationControlManager), so the two share their tim
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from replay.election_rules import LAST_KNOWN_LEADER
@@ -19,27 +21,39 @@ if TYPE_CHECKING:
 OLDER = "it led already where what is at hand begins"
 
 
-def cause_of(decision: Decision, broker: int, changes: list[Row]) -> str | None:
-    """'fenced' or 'controlled_shutdown' where the decision came with that change of `broker` or after it."""
-    here = decision.row["metadata_offset"]
-    if here is None:
-        return None
-    state: str | None = None
-    for row in changes:
-        if row["subject_broker_id"] != broker:
-            continue
-        if row["metadata_offset"] > here and row["ts"] != decision.row["ts"]:
-            break
-        if row["in_controlled_shutdown"]:
-            state = "controlled_shutdown"
-        elif row["fenced"]:
-            state = "fenced" if state is None or row["record_type"] == "REGISTER_BROKER_RECORD" else state
-        elif row["fenced"] is False:
-            state = None
-    return state
+def away_after(state: str | None, row: Row) -> str | None:
+    """How a broker came to be away after a change of its registration, from how it was before; None: it is there."""
+    if row["in_controlled_shutdown"]:
+        return "controlled_shutdown"
+    if row["fenced"]:
+        return "fenced" if state is None or row["record_type"] == "REGISTER_BROKER_RECORD" else state
+    return None if row["fenced"] is False else state
 
 
-def change_of(decision: Decision, before: Decision | None, changes: list[Row]) -> str:
+class Going:
+    """How each broker came to go, change by change of its registration."""
+
+    def __init__(self, changes: list[Row]) -> None:
+        """`changes`: registrations and fencing, in metadata order."""
+        self.rows: dict[int, list[Row]] = defaultdict(list)
+        self.states: dict[int, list[str | None]] = defaultdict(lambda: [None])  # before the first, after each
+        for row in changes:
+            states = self.states[row["subject_broker_id"]]
+            states.append(away_after(states[-1], row))
+            self.rows[row["subject_broker_id"]].append(row)
+
+    def cause_of(self, decision: Decision, broker: int) -> str | None:
+        """'fenced' or 'controlled_shutdown' where the decision came with that change of `broker` or after it."""
+        here, rows = decision.row["metadata_offset"], self.rows.get(broker)
+        if here is None or rows is None:
+            return None
+        place = bisect_right(rows, here, key=lambda row: row["metadata_offset"])
+        while place < len(rows) and rows[place]["ts"] == decision.row["ts"]:
+            place += 1
+        return self.states[broker][place]
+
+
+def change_of(decision: Decision, before: Decision | None, going: Going) -> str:
     """What a decision did to the ISR, as `isr_timeline.change`."""
     if before is None:
         return "initial" if is_creation(decision) else "other"
@@ -47,7 +61,7 @@ def change_of(decision: Decision, before: Decision | None, changes: list[Row]) -
         return "reassignment"
     left, joined = set(before.isr) - set(decision.isr), set(decision.isr) - set(before.isr)
     for broker in sorted(left | ({before.leader} if decision.elects and before.leader >= 0 else set())):
-        cause = cause_of(decision, broker, changes)
+        cause = going.cause_of(decision, broker)
         if cause:
             return cause
     if decision.elects:
@@ -63,16 +77,17 @@ def was_elected_away(decision: Decision) -> bool:
     return vote is not None and vote.choice.rule == LAST_KNOWN_LEADER and decision.leader not in vote.ballot.live
 
 
-def election_of(decision: Decision, earlier: list[Decision], changes: list[Row]) -> tuple[str, str]:
-    """How the leader of a decision that elects came to lead, and what set it off in words."""
-    if not earlier:
+def election_of(decisions: list[Decision], place: int, going: Going) -> tuple[str, str]:
+    """How the leader of a decision that elects, the one at `place`, came to lead, and what set it off in words."""
+    decision = decisions[place]
+    if not place:
         return ("initial", "the partition was created") if is_creation(decision) else ("clean", OLDER)
-    before = earlier[-1]
+    before = decisions[place - 1]
     if decision.leader < 0 and decision.row["metadata_offset"] is None:
         return "offline", f"broker {before.leader} went"  # ZooKeeper: an election of its own follows, or fails
     if decision.leader < 0:
         return "offline", f"no eligible replica was left when broker {before.leader} went"
-    last_isr = next((d.isr for d in reversed(earlier) if d.isr), ())
+    last_isr = next((decisions[k].isr for k in range(place - 1, -1, -1) if decisions[k].isr), ())
     eligible = set(last_isr) | set(before.elr or ())
     moved = before.adding or before.removing or decision.replicas != before.replicas
     alone = decision.isr == (decision.leader,)  # an unclean election leaves nobody else in the ISR
@@ -85,11 +100,12 @@ def election_of(decision: Decision, earlier: list[Decision], changes: list[Row])
             return "unclean", f"broker {decision.leader}, last of the ISR, came back with no sure copy of its log"
         return "unclean", f"broker {decision.leader} was outside the last ISR {list(last_isr)}"
     if before.leader < 0 and before.vote is not None and decision.leader in before.vote.ballot.live:
-        return "clean", f"broker {next((d.leader for d in reversed(earlier) if d.leader >= 0), -1)} went"
+        last = next((decisions[k].leader for k in range(place - 1, -1, -1) if decisions[k].leader >= 0), -1)
+        return "clean", f"broker {last} went"
     if before.leader < 0:
         return "clean", f"broker {decision.leader} came back"
     led = before.leader
-    cause = cause_of(decision, led, changes) if led != decision.leader else None
+    cause = going.cause_of(decision, led) if led != decision.leader else None
     kind = decision.vote.ballot.kind if decision.vote is not None else None
     if cause == "controlled_shutdown" or kind == "controlled_shutdown":
         return "controlled_shutdown", f"broker {led} shut down in order"
@@ -112,8 +128,8 @@ def election_of(decision: Decision, earlier: list[Decision], changes: list[Row])
 
 def explain(decisions: list[Decision], changes: list[Row]) -> None:
     """Set `change`, `election` and `trigger` of every decision."""
+    going = Going(changes)
     for place, decision in enumerate(decisions):
-        earlier = decisions[:place]
-        decision.change = change_of(decision, earlier[-1] if earlier else None, changes)
+        decision.change = change_of(decision, decisions[place - 1] if place else None, going)
         if decision.elects:
-            decision.election, decision.trigger = election_of(decision, earlier, changes)
+            decision.election, decision.trigger = election_of(decisions, place, going)

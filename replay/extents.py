@@ -89,8 +89,7 @@ class Extents:
         times = [local_window(phases(self.placed[self.bases[k]])).hi] if k < len(self.bases) else []
         fetched = self.fetched_by(end)
         times += [] if fetched is None else [fetched + STAMP_EARLY_US]
-        later = [epoch for broker, epoch in self.facts.role_lines if broker == self.tenure.leader]
-        after = min((epoch for epoch in later if epoch > self.tenure.epoch), default=None)
+        after = self.facts.turns.role_after(self.tenure.leader, self.tenure.epoch)
         if after is not None:
             times.append(moment(self.facts.role_lines[self.tenure.leader, after]))
         return min(times, default=OPEN_US)

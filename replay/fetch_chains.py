@@ -121,7 +121,7 @@ def columns_of(fetches: list[Fetch]) -> Fetches:
 def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> Iterator[Iterator[Operation | Block]]:
     """Each follower's fetches from this leader, in its order, and what its own lines tell between them."""
     followers = facts.followers(tenure)
-    silent = {broker for broker, epoch in facts.cuts if epoch == tenure.epoch} - followers
+    silent = facts.turns.cutting.get(tenure.epoch, set()) - followers
     for replica in sorted(followers | silent):
         yield follower_chain(facts, tenure, replica, joins.get(replica, {}))
 

@@ -91,6 +91,8 @@ class Stretch:
     base: Ints
     next: Ints
     is_append: Flags
+    epochs: set[int]  # that it tells of
+    retried: bool  # whether any of the answers is one to a retry, maybe of a batch of an older epoch
 
     def among(self, slots: list[Slots]) -> Flags:
         """Which appends lie among the slots, in part at least."""
@@ -118,7 +120,9 @@ def stretch_of(written: Events, held: dict[int, list[Slots]]) -> Stretch:
     epoch, base, following = (written.numbers(n, NONE) for n in ("leader_epoch", "base_offset", "next_offset"))
     is_append = written.kinds == APPEND
     end = int(following[is_append].max()) if is_append.any() else 0
-    return Stretch(written.table(), held, int(is_append.sum()), end, epoch, base, following, is_append)
+    retried = bool((written.numbers("duplicate") > 0).any())
+    epochs = set(np.unique(epoch).tolist())
+    return Stretch(written.table(), held, int(is_append.sum()), end, epoch, base, following, is_append, epochs, retried)
 
 
 @dataclass(slots=True)
@@ -154,10 +158,12 @@ class Ledger:
 
     def look_at(self, slots: list[Slots]) -> None:
         """Bring the batches among the slots, and what was answered of them, into `batches`."""
-        found = [stretch.among(slots) for stretch in self.stretches]
-        asked = [stretch.base[mine] for stretch, mine in zip(self.stretches, found, strict=True)]
+        epochs = {one.epoch for one in slots}
+        stretches = [one for one in self.stretches if one.retried or not one.epochs.isdisjoint(epochs)]
+        found = [stretch.among(slots) for stretch in stretches]
+        asked = [stretch.base[mine] for stretch, mine in zip(stretches, found, strict=True)]
         bases = np.unique(np.concatenate(asked)) if asked else np.zeros(0, np.int64)
-        for stretch, mine in zip(self.stretches, found, strict=True):
+        for stretch, mine in zip(stretches, found, strict=True):
             wanted = mine | (~stretch.is_append & np.isin(stretch.base, bases))
             for row in stretch.rows.filter(pa.array(wanted)).to_pylist() if wanted.any() else ():
                 if row["kind"] == "append":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -96,23 +97,7 @@ def outcome_of(error: int) -> str:
 
 def leader_lines(facts: PartitionFacts, tenure: Tenure) -> list[Row]:
     """The leader's own lines about its ISR in this tenure, in its order."""
-    rows = [
-        row
-        for row in facts.by_kind["isr_update"]
-        if row["broker_id"] == tenure.leader and row["ts"] is not None and epoch_of(facts, row) == tenure.epoch
-    ]
-    return sorted(rows, key=line_order)
-
-
-def line_order(row: Row) -> tuple[int, str, int]:
-    """Place of a line among its broker's."""
-    return micros(row["ts"]), row["source_file"], row["source_line"]
-
-
-def epoch_of(facts: PartitionFacts, row: Row) -> int | None:
-    """The leader epoch that a line about the ISR belongs to: named, or in force on that broker then."""
-    epoch: int | None = row["leader_epoch"]
-    return epoch if epoch is not None else facts.epoch_at(row["broker_id"], micros(row["ts"]))
+    return facts.turns.isr_updates.get((tenure.leader, tenure.epoch), [])
 
 
 def asked_by_line(lines: Sequence[Row]) -> list[Change]:
@@ -157,12 +142,7 @@ def asked_by_request(facts: PartitionFacts, tenure: Tenure) -> list[Change]:
 
 def requests_of(facts: PartitionFacts, tenure: Tenure) -> list[Row]:
     """The AlterPartition (AlterIsr) requests of this tenure's leader, as the controller took them up."""
-    rows = [
-        row
-        for row in facts.by_kind["isr_request"]
-        if row["replica_id"] == tenure.leader and row["leader_epoch"] == tenure.epoch
-    ]
-    return sorted(rows, key=lambda row: (phases(row).taken, row["source_file"], row["source_line"]))
+    return facts.turns.isr_requests.get((tenure.leader, tenure.epoch), [])
 
 
 def changes_of(facts: PartitionFacts, tenure: Tenure) -> list[Change]:
@@ -254,12 +234,12 @@ def interleaved(decided: list[Operation], told: list[Operation]) -> list[Operati
     Of the same time the earlier line comes first.
     """
     out: list[Operation] = []
-    waiting = list(told)
+    waiting = deque(told)
     for op in decided:
         while waiting and place_of(waiting[0]) < place_of(op):
-            out.append(waiting.pop(0))
+            out.append(waiting.popleft())
         out.append(op)
-    return out + waiting
+    return [*out, *waiting]
 
 
 def place_of(op: Operation) -> tuple[int, int]:
@@ -349,14 +329,7 @@ def change_members(tenure: Tenure, change: Change) -> list[int]:
 
 def left_out_by_quota(facts: PartitionFacts, tenure: Tenure, replica: int, us: int) -> bool:
     """Whether the follower itself last took the partition out of its fetches, and is on the list of the throttled."""
-    if replica not in facts.throttled_at(us):
-        return False
-    mine = [
-        (phases(row).taken, bool(row["forgotten"]))
-        for row in facts.by_kind["fetch"]
-        if row["replica_id"] == replica and row["broker_id"] == tenure.leader
-    ]
-    return max((one for one in mine if one[0] <= us), default=(0, False))[1]
+    return replica in facts.throttled_at(us) and facts.turns.left_out_at(replica, tenure.leader, us)
 
 
 def expand_operation(tenure: Tenure, change: Change) -> Operation:

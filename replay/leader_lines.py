@@ -13,6 +13,7 @@ import numpy as np
 
 from replay.spine import micros
 from replay.state import NONE
+from replay.turns import among
 from replay.windows import STAMP_EARLY_US, STAMP_LATE_US, Window, line_window, local_window, phases
 
 if TYPE_CHECKING:
@@ -49,14 +50,7 @@ def is_within(line: Row, request: Row) -> bool:
 def joined_lines(facts: PartitionFacts, tenure: Tenure) -> dict[int, Row]:
     """Base offset -> lines about appends while the leader led: those that join the ones around them."""
     since, until = facts.led(tenure)
-    lines = [
-        line
-        for (broker, _), rows in facts.append_lines.items()
-        if broker == tenure.leader
-        for line in rows
-        if line["last_offset"] is not None and since <= micros(line["ts"]) < until
-    ]
-    lines.sort(key=lambda line: (line["ts"], line["base_offset"]))
+    lines = among(*facts.turns.append_lines.get(tenure.leader, ([], [])), since, until)
     bases = [line["base_offset"] for line in lines]
     ends = [line["last_offset"] + 1 for line in lines]
     if not lines:

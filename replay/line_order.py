@@ -8,7 +8,7 @@ race; so a remote LEO is applied at the first line that shows it: its own, or th
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
 from replay.chains import metadata_span
@@ -50,7 +50,8 @@ class LeaderLines:
         self.computed: dict[str, int] = {}
 
     def empty(self) -> State:
-        """Nobody has a role."""
+        """Nobody has a role, and nobody is fenced."""
+        self.noted = 0  # changes of brokers that the state knows
         return new_state(
             len(self.brokers), min_isr=self.facts.min_insync_replicas or MIN_ISR_UNKNOWN, lag_us=self.facts.lag_us
         )
@@ -73,13 +74,11 @@ class LeaderLines:
         opening = tenure.decisions[0] if tenure.decisions else None
         s.cluster[ASSIGNED] = self.mask(opening.replicas if opening else self.brokers)
         begun, ended = metadata_span(self.facts, tenure)
-        later = [row for row in self.facts.broker_changes() if row["metadata_offset"] < ended]
-        for row in later:
-            if row["metadata_offset"] < begun:
-                self.note_broker(row)
-        self.changes = publications(
-            tenure.decisions[1:], [r for r in later if r["metadata_offset"] >= begun], self.facts.isr_lines(tenure)
-        )
+        self.note_brokers(min(begun, ended))
+        changes = self.facts.broker_changes()
+        places = [bisect_left(changes, offset, key=lambda row: row["metadata_offset"]) for offset in (begun, ended)]
+        told = self.facts.turns.isr_lines(tenure.leader)
+        self.changes = deque(publications(tenure.decisions[1:], changes[slice(*places)], told))
         self.taken: set[int] = set()  # lines applied ahead of their place
         make_leader(s, self.profile, b, tenure.epoch, self.mask(opening.isr if opening else self.brokers), since)
         for k in range(first, last):
@@ -109,12 +108,19 @@ class LeaderLines:
 
     def commit(self, now: int) -> None:
         """The leader takes over what the controller published next."""
-        _, decision, brokers = self.changes.pop(0)
+        _, decision, brokers = self.changes.popleft()
         for row in brokers:
             self.note_broker(row)
         if decision is not None:
             self.state.cluster[ASSIGNED] = self.mask(decision.replicas)
             leader_commit_isr(self.state, self.profile, self.leader, self.mask(decision.isr), now)
+
+    def note_brokers(self, until: int) -> None:
+        """Who is fenced or shutting down by a place in the metadata log: each change is noted once."""
+        changes = self.facts.broker_changes()
+        while self.noted < len(changes) and changes[self.noted]["metadata_offset"] < until:
+            self.note_broker(changes[self.noted])
+            self.noted += 1
 
     def note_broker(self, row: Row) -> None:
         """Who is fenced or shutting down."""
@@ -150,17 +156,29 @@ def publications(decisions: list[Decision], brokers: list[Row], told: dict[int, 
     When: the leader's own line about it, else a little after the controller wrote it.
     """
     out: list[Publication] = []
-    waiting = list(brokers)
+    waiting = deque(brokers)
     for decision in decisions:
         line = told.get(decision.partition_epoch) if decision.partition_epoch is not None else None
         at = micros(line["ts"]) if line is not None else decision.us + DECISION_USUAL_US
         while waiting and micros(waiting[0]["ts"]) < decision.us:
-            row = waiting.pop(0)
+            row = waiting.popleft()
             out.append((min(micros(row["ts"]) + DECISION_USUAL_US, at), None, [row]))
-        together = [row for row in waiting if row["ts"] == decision.row["ts"]]
-        waiting = [row for row in waiting if row["ts"] != decision.row["ts"]]
+        together = []
+        while waiting and waiting[0]["ts"] == decision.row["ts"]:
+            together.append(waiting.popleft())
         out.append((at, decision, together))
     return out + [(micros(row["ts"]) + DECISION_USUAL_US, None, [row]) for row in waiting]
+
+
+def latest_roles(facts: PartitionFacts, broker: int) -> dict[int, str | None]:
+    """For each leader epoch in which a broker tells of its role: the one that it had told of last, of older epochs."""
+    out: dict[int, str | None] = {}
+    last: tuple[int, int, str | None] = (-1, -1, None)
+    for epoch in facts.turns.roles.get(broker, ()):
+        out[epoch] = last[2]
+        row = facts.role_lines[broker, epoch]
+        last = max(last, (moment(row), epoch, row["name"]), key=lambda one: one[:2])
+    return out
 
 
 def hw_by_lines(facts: PartitionFacts) -> dict[str, int]:
@@ -174,14 +192,13 @@ def hw_by_lines(facts: PartitionFacts) -> dict[str, int]:
     out: dict[str, int] = {}
     for broker, led in sorted(tenures.items()):
         lines = LeaderLines(facts, broker)
-        turns = sorted((moment(r), e, r["name"]) for (b, e), r in facts.role_lines.items() if b == broker)
+        latest = latest_roles(facts, broker)
         for tenure in led:
             role = facts.role_lines.get((broker, tenure.epoch))
             if role is None or role["name"] != "leader" or role["offset"] is None or role["hw"] is None:
                 continue
-            before = [name for _, epoch, name in turns if epoch < tenure.epoch]
-            if not before or before[-1] != "leader" or (broker, tenure.epoch) in facts.loads:
+            if latest[tenure.epoch] != "leader" or (broker, tenure.epoch) in facts.loads:
                 lines.state = lines.empty()
-            lines.follow(tenure, role, min((us for us, epoch, _ in turns if epoch > tenure.epoch), default=2**62))
+            lines.follow(tenure, role, facts.turns.left_us(broker, tenure.epoch))
         out |= lines.computed
     return out

@@ -5,6 +5,7 @@ Links that repeat are told as one; of more than `LINKS` the least telling go.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.encoding import LOG_CREATED
@@ -13,10 +14,10 @@ from replay.mechanisms import (
     elections_since,
     end_as_loaded,
     end_of,
-    is_in_batch_of,
     was_made_anew,
 )
 from replay.spine import micros
+from replay.story import NEVER, by_seq, is_in_batch_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,11 +70,9 @@ def link_of(row: Row, what: str, story: Story, place: float | None = None, weigh
 def shrinks_before(found: Finding, story: Story) -> list[Row]:
     """Committed ISR rows by which it shrank to what it was at the end of the old epoch, since it last grew."""
     begun = story.begun(found.old.epoch)
-    rows = [
-        row for row in story.isr if row["state"] == "committed" and row["isr_before"] and row["seq"] < found.old.seq
-    ]
     out: list[Row] = []
-    for row in reversed(rows):
+    for place in range(bisect_left(story.isr, found.old.seq, key=by_seq) - 1, -1, -1):
+        row = story.isr[place]
         before, after = set(row["isr_before"]), set(row["isr"] or ())
         if after - before or (row["seq"] < begun and out):
             break
@@ -131,10 +130,15 @@ def ack_links(found: Finding, story: Story) -> Iterator[Link]:
         what = f"broker {found.old.leader}, just awake, answered offset {offset} to a client that had given up"
         if answer.reached == "unsure":
             what = f"broker {found.old.leader} answered offset {offset} (acks={acks}); perhaps the client had given up"
-    moves = [*elections_since(found, story), *(row for row in story.roles if row["seq"] == found.heir.seq)]
+    moves = [*elections_since(found, story), *heir_role(found, story)]
     passed = [row["seq"] for row in moves if row["ts"] is not None and micros(row["ts"]) < answer.ts]
     place = max(passed, default=answer.seq)
     yield Link(answer.ts, answer.seq, what, answer.source, place + HALF)
+
+
+def heir_role(found: Finding, story: Story) -> list[Row]:
+    """The event with which the new leader took up its role."""
+    return story.within("role_change", found.leader, found.heir.seq, found.heir.seq + 1)
 
 
 def broker_links(found: Finding, story: Story) -> Iterator[Link]:
@@ -149,10 +153,9 @@ def broker_links(found: Finding, story: Story) -> Iterator[Link]:
         row["ts"]: row["seq"] - HALF for row in elections_since(found, story) if row["metadata_offset"] is not None
     }
     fenced = False
-    for row in story.brokers:
-        together = is_in_batch_of(election, row)
-        if row["broker_id"] != found.old.leader or row["seq"] < begun or (row["seq"] > until and not together):
-            continue
+    for row in story.within("broker_change", found.old.leader, begun, NEVER):
+        if row["seq"] > until and not is_in_batch_of(election, row):
+            break
         what = None
         if row["in_controlled_shutdown"]:
             what = "asked to shut down in order"
@@ -175,8 +178,8 @@ def election_links(found: Finding, story: Story) -> Iterator[Link]:
         how = f"{row['election']} election: {row['trigger']}"
         what = f"broker {row['leader_id']} elected leader of epoch {epoch} ({how})"
         yield link_of(row, what, story)
-    for row in story.roles:
-        if row["seq"] == found.heir.seq and found.leader != found.old.leader:
+    for row in heir_role(found, story):
+        if found.leader != found.old.leader:
             what = f"broker {found.leader} led from offset {found.heir.start}; broker {found.old.leader}'s log ended at"
             yield link_of(row, f"{what} {found.old.leo}", story, weight=2)
 
@@ -197,13 +200,12 @@ def storage_links(found: Finding, story: Story) -> Iterator[Link]:
 def cuts_of(found: Finding, story: Story) -> list[Row]:
     """Cuts of lost slots: by the new leader before it led, by whoever followed it."""
     out = []
-    for cut in story.cuts:
-        holds = cut["leo_after"] < found.end and cut["leo_before"] > found.first
+    for cut in story.cuts_into(found.first, found.end):
         late = cut["leader_epoch"] is None or cut["leader_epoch"] >= found.decision["leader_epoch"]
         by_heir = cut["broker_id"] == found.leader and found.fell_short and cut["seq"] < found.heir.seq
         by_heir = by_heir and cut["leo_after"] <= found.first
         reload = cut["cause"] == "recovery" and found.leader == found.old.leader == cut["broker_id"]
-        if holds and not reload and (by_heir or (late and cut["seq"] > found.old.seq)):
+        if not reload and (by_heir or (late and cut["seq"] > found.old.seq)):
             out.append(cut)
     return out
 

@@ -6,10 +6,12 @@ became of the logs. Each rule is one function over the finding and the partition
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from replay.encoding import LOG_CREATED
+from replay.story import CUT, NEVER, by_seq
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,29 +30,30 @@ def rules_of(found: Finding, story: Story) -> Profile:
 
 def was_made_anew(found: Finding, story: Story) -> list[Row]:
     """What tells that the old leader's log directory was lost: its log made anew at the next load, or never loaded."""
-    mine = [row for row in story.storage if row["broker_id"] == found.old.leader]
-    loads = [row for row in mine if row["kind"] == "log_load" and row["seq"] > found.old.seq]
-    failures = [row for row in mine if row["kind"] != "log_load" and row["leader_epoch"] == found.old.epoch]
+    loads = story.within("log_load", found.old.leader, found.old.seq + 1, NEVER)
+    failures = storage_failures(found, story)
     if loads and loads[0]["cause"] == LOG_CREATED:
         return [] if was_taken_out(found, story, loads[0]["seq"]) else [*failures[:1], loads[0]]
     return [] if loads else failures[:1]
 
 
+def storage_failures(found: Finding, story: Story) -> list[Row]:
+    """What tells that a log directory of the old leader failed in its epoch."""
+    told = story.of.get(("observation", found.old.leader), ())
+    return [row for row in told if row["leader_epoch"] == found.old.epoch]
+
+
 def was_taken_out(found: Finding, story: Story, until: int) -> bool:
     """Whether the old leader was out of the assignment for a while before `until`: it deleted its log in order."""
-    return any(
-        found.old.seq <= row["seq"] < until and row["replicas"] and found.old.leader not in row["replicas"]
-        for row in story.decisions
-    )
+    begin = bisect_left(story.decisions, found.old.seq, key=by_seq)
+    decided = story.decisions[begin : bisect_left(story.decisions, until, key=by_seq)]
+    return any(row["replicas"] and found.old.leader not in row["replicas"] for row in decided)
 
 
 def elections_since(found: Finding, story: Story) -> list[Row]:
     """Elections after the old leader's, up to the new leader's."""
-    return [
-        row
-        for row in story.decisions
-        if row["election"] is not None and found.old.epoch < row["leader_epoch"] <= found.decision["leader_epoch"]
-    ]
+    decided = story.decided(found.old.epoch + 1, found.decision["leader_epoch"])
+    return [row for row in decided if row["election"] is not None]
 
 
 def deciding_election(found: Finding, story: Story) -> Row:
@@ -68,13 +71,11 @@ def deciding_election(found: Finding, story: Story) -> Row:
 
 def end_as_loaded(found: Finding, story: Story) -> Row | None:
     """The old leader's log as it was loaded after its epoch with less than it had; null where no load shows it."""
-    for row in story.loads:
-        mine = row["broker_id"] == found.old.leader and found.old.seq <= row["seq"] < found.heir.seq
-        if mine and row["leo"] is not None and row["leo"] < found.end:
+    for row in story.within("log_load", found.old.leader, found.old.seq, found.heir.seq):
+        if row["leo"] is not None and row["leo"] < found.end:
             return row
-    for cut in story.cuts:
-        mine = cut["broker_id"] == found.old.leader and found.old.seq <= cut["seq"] <= found.heir.seq
-        if mine and cut["cause"] == "recovery" and cut["leo_after"] < found.end:
+    for cut in story.within(CUT, found.old.leader, found.old.seq, found.heir.seq + 1):
+        if cut["cause"] == "recovery" and cut["leo_after"] < found.end:
             return cut
     return None
 
@@ -124,11 +125,8 @@ def must_have_been_unclean(found: Finding, story: Story) -> bool:
 
 def knows_every_isr(found: Finding, story: Story) -> bool:
     """Whether no state of the partition is missing between the old leader's election and the new leader's."""
-    epochs = [
-        row["partition_epoch"]
-        for row in story.decisions
-        if found.old.epoch <= row["leader_epoch"] and row["seq"] <= found.decision["seq"]
-    ]
+    decided = story.decided(found.old.epoch, found.decision["leader_epoch"])
+    epochs = [row["partition_epoch"] for row in decided if row["seq"] <= found.decision["seq"]]
     known = [epoch for epoch in epochs if epoch is not None]
     return len(known) == len(epochs) and all(after <= before + 1 for before, after in pairwise(known))
 
@@ -143,9 +141,8 @@ def was_eligible_only(found: Finding, story: Story) -> bool:
 
 def cut_of_heir(found: Finding, story: Story, cause: str) -> Row | None:
     """The cut by which the new leader gave up the first of the lost slots, before it led."""
-    for cut in story.cuts:
-        mine = cut["cause"] == cause and cut["broker_id"] == found.leader and cut["seq"] < found.heir.seq
-        if mine and cut["leo_after"] <= found.first < cut["leo_before"]:
+    for cut in story.cuts_into(found.first, found.first + 1):
+        if cut["cause"] == cause and cut["broker_id"] == found.leader and cut["seq"] < found.heir.seq:
             return cut
     return None
 
@@ -209,12 +206,11 @@ def rejoined_stale(found: Finding, story: Story) -> bool:
 def started_again(found: Finding, story: Story) -> Row | None:
     """The new leader's start within the old leader's epoch: its log loaded with less, or a new registration."""
     begun = story.begun(found.old.epoch)
-    for row in story.loads:
-        mine = row["broker_id"] == found.leader and begun < row["seq"] < found.heir.seq
-        if mine and row["leo"] is not None and row["leo"] <= found.first:
+    for row in story.within("log_load", found.leader, begun + 1, found.heir.seq):
+        if row["leo"] is not None and row["leo"] <= found.first:
             return row
-    epochs = [row for row in story.brokers if row["broker_id"] == found.leader and row["broker_epoch"] is not None]
-    for before, row in pairwise(epochs):
+    told = story.within("broker_change", found.leader, -NEVER, found.heir.seq)
+    for before, row in pairwise(row for row in told if row["broker_epoch"] is not None):
         if row["broker_epoch"] != before["broker_epoch"] and begun < row["seq"] < found.heir.seq:
             return row
     return None
@@ -222,10 +218,8 @@ def started_again(found: Finding, story: Story) -> Row | None:
 
 def taken_in_short(found: Finding, story: Story) -> Row | None:
     """The ISR change of the old epoch that took the new leader in below the first of the lost slots."""
-    for row in story.isr:
-        if row["leader_epoch"] != found.old.epoch or row["seq"] > found.old.seq:
-            continue
-        for mover in row["movers"] or ():
+    for row in story.moved.get(found.old.epoch, ()):
+        for mover in row["movers"] if row["seq"] <= found.old.seq else ():
             short = mover["remote_leo"] is not None and mover["remote_leo"] <= found.first
             if mover["joined"] and mover["broker_id"] == found.leader and short:
                 return row
@@ -237,11 +231,6 @@ def was_reset_out_of_range(found: Finding, story: Story) -> bool:
     return found.promised and cut_of_heir(found, story, "out_of_range") is not None
 
 
-def is_in_batch_of(election: Row, row: Row) -> bool:
-    """Whether a broker's change stands in the metadata log's batch of an election: one that brings it comes behind."""
-    return row["metadata_offset"] is not None and bool(row["ts"] == election["ts"])
-
-
 def gone_or_stopping(found: Finding, story: Story) -> tuple[Row | None, Row | None]:
     """Whether the old leader was gone as another was elected, or shutting down in order: the rows that say so.
 
@@ -250,10 +239,9 @@ def gone_or_stopping(found: Finding, story: Story) -> tuple[Row | None, Row | No
     election = deciding_election(found, story)
     gone: Row | None = None
     stopping: Row | None = None
-    for row in story.brokers:
-        together = is_in_batch_of(election, row)
-        if row["broker_id"] != found.old.leader or (row["seq"] > election["seq"] and not together):
-            continue
+    told = story.changes_until(found.old.leader, election)
+    back = next((k for k in range(len(told) - 1, -1, -1) if told[k]["fenced"] is False), 0)
+    for row in told[back:]:
         if row["in_controlled_shutdown"]:
             stopping = row
         elif row["in_controlled_shutdown"] is False:
@@ -277,11 +265,8 @@ def was_planned(found: Finding, story: Story) -> bool:
         return False
     if stopping is not None:
         return True
-    failed = any(
-        row["broker_id"] == found.old.leader and row["leader_epoch"] == found.old.epoch for row in story.failures
-    )
     offline = any(row["election"] == "offline" for row in elections_since(found, story))
-    if failed or offline:
+    if storage_failures(found, story) or offline:
         return False
     return election["election"] in PLANNED or found.old.leader in (election.get("isr") or ())
 

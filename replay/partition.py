@@ -58,7 +58,7 @@ from replay.rounds import (
 )
 from replay.rows import INTERNAL_TOPICS
 from replay.shown_epochs import ShownEpochs
-from replay.slots import Slots, doubtful, known_from, lost_slots, spans_of, without
+from replay.slots import Slots, doubtful, is_doubtful, known_from, lost_slots, spans_of, without
 from replay.state import (
     ASSIGNED,
     BOUNDED,
@@ -126,6 +126,7 @@ class PartitionReplay:
         self.checks: dict[str, dict[str, Any]] = {}
         self.leaderships: list[dict[str, Any]] = []
         self.findings: list[Finding] = []
+        self.lost_in: dict[int, list[int]] = defaultdict(list)  # by leader epoch, places of those with records of it
         self.changes: dict[int, str] = {}
         self.taken = np.zeros((0, 3), np.int64)  # the last HWs that leaders took: broker, seq, HW
         self.machines = Machines()
@@ -139,7 +140,6 @@ class PartitionReplay:
         self.consumers = ConsumerEffects()
         self.doubts = Doubts()
         self.shown = ShownEpochs()
-        self.loads: list[tuple[int, int]] = []  # broker and seq of each load of a log
         self.last_seq = -1
 
     def feed(self, events: Events) -> None:
@@ -161,7 +161,6 @@ class PartitionReplay:
         self.stated += [row for row in rare["observation"] if row["cause"] == STATED]
         self.doubts.take(rare["observation"])
         self.shown.take(events)
-        self.loads += [(row["broker_id"], row["seq"]) for row in rare["log_load"]]
         for kind in FINAL_KINDS:
             for row in rare[kind]:
                 self.final.take(row)
@@ -307,35 +306,46 @@ class PartitionReplay:
         self.stated_start = bool(last[c.E_EVIDENCE] == OBSERVED and last[c.E_LEO] >= 0)
         if last[c.E_EVIDENCE] >= BOUNDED and last[c.E_LEO] < 0:
             return  # nothing says from where it led, nothing was appended: the log before stays the measure
+        held = spans_of(s, b)
         if self.log is not None and self.election is not None and self.election["ts"] is not None:
-            told = [slots for finding in self.findings for slots in finding.lost]
-            lost = [] if self.led_on(last) else lost_slots(self.log.spans, spans_of(s, b), known_from(s, b))
+            lost = [] if self.led_on(last) else lost_slots(self.log.spans, held, known_from(s, b))
+            told = [slots for finding in self.found_in(lost) for slots in finding.lost]
             lost = without(lost, [*told, *doubtful(s, b, lost)])
             if lost:  # what was committed beyond is committed no more
                 for known in (TRUE_HW, STATED_HW, EARLIER_HW):
                     s.cluster[known] = min(int(s.cluster[known]), *(slots.first for slots in lost))
                 stated = bool(last[c.E_EVIDENCE] < BOUNDED and self.log.evidence < BOUNDED)
-                heir = Heir(spans_of(s, b), int(s.epoch_start[b]), int(last[c.E_SEQ]))
-                self.findings.append(
-                    Finding(self.log, self.election, heir, lost, self.ledger.about(lost), stated=stated)
-                )
+                heir = Heir(held, int(s.epoch_start[b]), int(last[c.E_SEQ]))
+                self.find(Finding(self.log, self.election, heir, lost, self.ledger.about(lost), stated=stated))
                 self.ledger.forget(lost)
-        for finding in self.findings:
-            back = finding.give_back(spans_of(s, b))
+        for finding in self.found_in(held):
+            back = finding.give_back(held)
             if back:  # and what was committed of it is so again
                 self.ledger.take_back(finding.ledger, back)
                 end = min(max(slots.end for slots in back), finding.old.committed)
                 for known in (TRUE_HW, EARLIER_HW):
                     s.cluster[known] = max(int(s.cluster[known]), end)
+        for finding in self.findings if is_doubtful(s, b) else ():
             finding.give_back(doubtful(s, b, finding.lost))
         self.led, self.log = b, None
+
+    def find(self, finding: Finding) -> None:
+        """A losing event."""
+        for epoch in {slots.epoch for slots in finding.lost}:
+            self.lost_in[epoch].append(len(self.findings))
+        self.findings.append(finding)
+
+    def found_in(self, slots: list[Slots]) -> list[Finding]:
+        """Losing events that took records of the same leader epochs, in their order."""
+        places = {k for one in slots for k in self.lost_in.get(one.epoch, ())} if self.lost_in else ()
+        return [self.findings[k] for k in sorted(places)]
 
     def led_on(self, role: Ints) -> bool:
         """Whether the leader before took the next epoch up without having stopped: it has what it had."""
         log = self.log
         if log is None or log.leader != self.brokers[int(role[c.E_BROKER])] or role[c.E_EPOCH] != log.epoch + 1:
             return False
-        return not any(broker == log.leader and log.seq < seq < role[c.E_SEQ] for broker, seq in self.loads)
+        return not self.story.within("log_load", log.leader, log.seq + 1, int(role[c.E_SEQ]))
 
     def tell(self, events: Events, matrix: Ints, rare: Rare, rows: Rows) -> None:
         """The kernel's rows. `matrix`: the events as it read them."""
@@ -357,7 +367,7 @@ class PartitionReplay:
         if len(rows):
             piece = self.named(rows, c.CUT_ROW, "broker")
             self.out.add("log_truncations", self.key, piece)
-            self.story.cuts += self.out.table_of("log_truncations", [(self.key, (piece,))]).to_pylist()
+            self.story.take_cuts(self.out.table_of("log_truncations", [(self.key, (piece,))]).to_pylist())
 
     def tell_waits(self, events: Events) -> None:
         """What left the purgatories."""
@@ -391,7 +401,7 @@ class PartitionReplay:
         release_all(self.purgatory, NONE)
         self.tell_commits()
         self.settle()
-        self.story.isr = self.isr.rows
+        self.story.close(self.isr.rows)
         for found in self.findings:
             self.shown.give_back(found)
             self.doubts.doubt(found)
@@ -429,7 +439,7 @@ class PartitionReplay:
             heir = Heir(spans_of(self.state, self.led), lost[0].first, self.last_seq)
             epoch = self.final.epoch_at(leader, lost[0].first)
             untold = {"seq": self.last_seq, "ts": None, "election": None, "leader_id": None, "leader_epoch": epoch}
-            self.findings.append(Finding(log, untold, heir, lost, self.ledger.about(lost), stated=True))
+            self.find(Finding(log, untold, heir, lost, self.ledger.about(lost), stated=True))
 
     def named(self, rows: Ints, names: tuple[str, ...], *brokers: str) -> Ints:
         """A kernel matrix of columns `names` with ids in the columns `brokers`, NONE where there is none."""

@@ -33,9 +33,10 @@ from replay.roles import KINDS, SIGN_KINDS, moment, roles_of
 from replay.rows import Row, is_by_replica
 from replay.served_epochs import give_epochs, is_checked
 from replay.sessions import LEFT_OUT
-from replay.spine import ISR_TAKEN_OVER, Decision, Tenure, micros, tenures_of
+from replay.spine import Decision, Tenure, micros, tenures_of
 from replay.standstill import AWAKE_US, Interval, Standstills, between, is_unconfirmed
 from replay.state import MIN_ISR_UNKNOWN
+from replay.turns import THROTTLED_SETTING, Turns
 from replay.versions import Spoken, Versions, spoken_in_tenures, versions_of
 from replay.windows import Phases, Window, line_window, phases
 from replay.zookeeper_view import zookeeper_votes
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 LAG_SETTING = "replica.lag.time.max.ms"
 MIN_ISR_SETTING = "min.insync.replicas"
-THROTTLED_SETTING = "{}.replication.throttled.replicas"  # partition:broker,... or *, of a topic (KIP-73)
 REMOTE_STORAGE_SETTING = "remote.storage.enable"
 ROLE_TAKES_US = 1_000_000  # longest that a broker takes to carry out a decision, as far as its times tell
 
@@ -116,9 +116,12 @@ class PartitionFacts:
     recordings: dict[int, dict[int, LineTimes]] = field(default_factory=dict)  # by leader, see `recorded`
     retries: Retries | None = None
     promised: dict[tuple[int | None, int], int] | None = None  # by leader epoch and leader, see `promised_to`
+    turns: Turns = field(init=False)
+    changes: list[Row] | None = None  # see `broker_changes`
 
     def __post_init__(self) -> None:
         """Index the rows, read the configuration, build the spine."""
+        self.turns = Turns(self)
         self.by_kind = defaultdict(list)
         for row in self.rows:
             self.by_kind[row["kind"]].append(row)
@@ -232,43 +235,11 @@ class PartitionFacts:
                 self.min_isr_changes.append((row, value))
             now = value
 
-    def min_isr_drafts(self) -> list[tuple[int | None, Draft]]:
-        """Changes of min.insync.replicas after the partition was made, with their places in the metadata log.
-
-        Without metadata they have none: their times tell.
-        """
-        return [
-            (
-                row["metadata_offset"],
-                Draft(
-                    "config_change",
-                    row,
-                    Window(*(micros(row["ts"]),) * 3),
-                    {
-                        "min_insync_replicas": value,
-                        "metadata_offset": row["metadata_offset"],
-                        "evidence": "observed",
-                    },
-                ),
-            )
-            for row, value in self.min_isr_changes
-        ]
-
-    def throttled_at(self, us: int) -> set[int]:
+    def throttled_at(self, us: int) -> frozenset[int]:
         """Followers that the topic's configuration lists as throttled in this partition at `us`."""
-        rows = [
-            r
-            for r in (*self.cluster, *self.by_kind["config_change"])
-            if r["name"] == THROTTLED_SETTING.format("follower")
-            and r["topic"] is not None
-            and r["ts"] is not None
-            and micros(r["ts"]) <= us
-        ]
-        listed = max(rows, key=lambda r: micros(r["ts"]))["value"] if rows else None
-        if listed == "*":
-            return {b for d in self.decisions for b in d.replicas}
-        pairs = [one.partition(":") for one in (listed or "").split(",") if one]
-        return {int(replica) for partition, _, replica in pairs if int(partition) == self.partition}
+        times, listed = self.turns.throttled
+        place = bisect_right(times, us)
+        return listed[place - 1] if place else frozenset()
 
     def index_tenures(self) -> None:
         """What each tenure's chains are made of, found in one pass over the rows."""
@@ -306,22 +277,12 @@ class PartitionFacts:
             if row["leader_epoch"] is not None:
                 self.segments[row["leader_epoch"]][row["base_offset"]] = row["last_offset"] + 1
 
-    def isr_lines(self, tenure: Tenure) -> dict[int, Row]:
-        """Partition epoch -> the line with which the tenure's leader first said that it took that state over."""
-        lines = [
-            row
-            for row in self.by_kind["isr_update"]
-            if row["name"] in ISR_TAKEN_OVER and row["broker_id"] == tenure.leader
-        ]
-        return {row["partition_epoch"]: row for row in sorted(lines, key=lambda r: r["ts"], reverse=True)}
-
     def led(self, tenure: Tenure) -> tuple[int, int]:
         """Since when and until when on its own clock the leader led, by its role lines; never where none tells."""
         line = self.role_lines.get((tenure.leader, tenure.epoch))
         if line is None or line["name"] != "leader":
             return 2**62, 2**62
-        later = [moment(r) for (b, e), r in self.role_lines.items() if b == tenure.leader and e > tenure.epoch]
-        return moment(line), min(later, default=2**62)
+        return moment(line), self.turns.left_us(tenure.leader, tenure.epoch)
 
     def profile_in(self, epoch: int, broker: int) -> Profile:
         """The rules that a broker followed in a leader epoch."""
@@ -428,11 +389,10 @@ class PartitionFacts:
                 return None, False  # it restarted in between, and what it fetched first then is missing
             return after["fetch_offset"], True
         until = after["current_leader_epoch"] if after is not None else None
-        stated = after["fetch_offset"] if after is not None else self.final_leo(replica)
-        for taken, leo in self.stated_leos(replica):
-            if taken > epoch and (until is None or taken <= until):
-                stated = leo  # null where it led in between and nothing says from where
-                break
+        stated = after["fetch_offset"] if after is not None else self.turns.ends.get(replica)
+        following = self.turns.leo_after(replica, epoch)
+        if following is not None and (until is None or following[0] <= until):
+            stated = following[1]  # null where it led in between and nothing says from where
         promised = self.promised_to(replica, epoch) if row["bytes"] else 0
         return (promised, False) if promised > (stated or 0) and promised > row["fetch_offset"] else (stated, False)
 
@@ -442,7 +402,7 @@ class PartitionFacts:
         A member of the ISR throughout has fetched what was acknowledged with acks=all: of the last batch its first
         record.
         """
-        tenure = next((one for one in self.tenures if one.epoch == epoch), None)
+        tenure = self.turns.tenures.get(epoch)
         if tenure is None or not tenure.decisions or any(replica not in one.isr for one in tenure.decisions):
             return 0
         if self.promised is None:
@@ -454,29 +414,6 @@ class PartitionFacts:
                 if self.epoch_at(broker, until) == of:  # else a smaller ISR may have let it go
                     self.promised[of, broker] = max(self.promised[of, broker], row["base_offset"] + 1)
         return self.promised[epoch, tenure.leader]
-
-    def stated_leos(self, replica: int) -> list[tuple[int, int | None]]:
-        """(leader epoch, LEO) as the replica took up its role in that epoch; every epoch that it led is there."""
-        found: dict[int, int | None] = {
-            e: r["offset"] for (b, e), r in self.role_lines.items() if b == replica and r["offset"] is not None
-        }
-        for tenure in self.tenures:
-            if tenure.leader == replica:
-                found.setdefault(tenure.epoch, self.starts.get(tenure.epoch, (None, ""))[0])
-        return sorted(found.items())
-
-    def stated_after(self, tenure: Tenure) -> int | None:
-        """The leader's LEO as it first stated it after the tenure; None where it may have followed somebody by then."""
-        others = [t.epoch for t in self.tenures if t.epoch > tenure.epoch and t.leader not in (-1, tenure.leader)]
-        for epoch, leo in self.stated_leos(tenure.leader):
-            if epoch > tenure.epoch:
-                return None if others and others[0] < epoch else leo
-        return None
-
-    def final_leo(self, broker: int) -> int | None:
-        """End of the broker's log as its segments were dumped at the end; None where they were not."""
-        ends = [r["last_offset"] + 1 for r in self.by_kind["segment_batch"] if r["broker_id"] == broker]
-        return max(ends, default=None)
 
     def configuration_draft(self) -> Draft:
         """The configuration in force, as the first event."""
@@ -498,6 +435,8 @@ class PartitionFacts:
 
     def broker_changes(self) -> list[Row]:
         """Registrations and fencing of the brokers that this partition ever had, in metadata order."""
+        if self.changes is not None:
+            return self.changes
         mine = {b for d in self.decisions for b in (*d.replicas, *d.isr)}
         removal = self.removal()
         end = removal["metadata_offset"] if removal is not None else 2**62
@@ -510,7 +449,8 @@ class PartitionFacts:
             and r["subject_broker_id"] in mine
             and (r["fenced"] is not None or r["in_controlled_shutdown"] is not None)
         ]
-        return sorted(changes, key=lambda r: r["metadata_offset"])
+        self.changes = sorted(changes, key=lambda r: r["metadata_offset"])
+        return self.changes
 
     def removal(self) -> Row | None:
         """The record that removes the topic."""
@@ -556,6 +496,13 @@ def in_own_order(rows: Iterable[Row]) -> list[Row]:
             r["correlation_id"] or 0,
         ),
     )
+
+
+def min_isr_draft(row: Row, value: int) -> Draft:
+    """A change of min.insync.replicas as an event."""
+    at = micros(row["ts"])
+    fields = {"min_insync_replicas": value, "metadata_offset": row["metadata_offset"], "evidence": "observed"}
+    return Draft("config_change", row, Window(at, at, at), fields)
 
 
 def broker_draft(row: Row) -> Draft:

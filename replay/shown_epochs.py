@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class ShownEpochs:
     """How far leaders' logs surely held each leader epoch."""
 
-    ends: dict[tuple[int, int], int] = field(default_factory=dict)  # (leader's epoch, epoch in its log) -> offset after
+    ends: dict[int, dict[int, int]] = field(default_factory=dict)  # epoch in a log -> leader's epoch -> offset after
 
     def take(self, events: Events) -> None:
         """Take in followers' fetches."""
@@ -54,11 +54,13 @@ class ShownEpochs:
         told = told[np.lexsort(told.T[::-1])]
         last_of_each = np.append(np.any(np.diff(told[:, :2], axis=0) != 0, axis=1), True)
         for leader_epoch, one, until in told[last_of_each].tolist():
-            self.ends[leader_epoch, one] = max(until, self.ends.get((leader_epoch, one), 0))
+            ends = self.ends.setdefault(one, {})
+            ends[leader_epoch] = max(until, ends.get(leader_epoch, 0))
 
     def give_back(self, found: Finding) -> None:
         """Records that a leader from the one that was found to lack them on is shown to have are not lost."""
         since = found.decision["leader_epoch"]
         if since is not None:
-            held = [Slots(epoch, 0, end) for (leads, epoch), end in self.ends.items() if leads >= since]
-            found.give_back(held)
+            epochs = {slots.epoch for slots in found.lost}
+            told = ((epoch, leads, end) for epoch in epochs for leads, end in self.ends.get(epoch, {}).items())
+            found.give_back([Slots(epoch, 0, end) for epoch, leads, end in told if leads >= since])

@@ -23,13 +23,10 @@ class Slots(NamedTuple):
 def spans_of(s: State, b: int) -> list[Slots]:
     """The epoch cache of b as spans."""
     n = int(s.cache_len[b])
-    starts = [int(v) for v in s.cache_start[b, :n]]
+    starts = s.cache_start[b, :n].tolist()
     ends = [*starts[1:], int(s.leo[b])][:n]
-    return [
-        Slots(int(epoch), first, end)
-        for epoch, first, end in zip(s.cache_epoch[b, :n], starts, ends, strict=True)
-        if end > first
-    ]
+    told = zip(s.cache_epoch[b, :n].tolist(), starts, ends, strict=True)
+    return [Slots._make(span) for span in told if span[2] > span[1]]
 
 
 def known_from(s: State, b: int) -> int:
@@ -41,6 +38,11 @@ def doubtful(s: State, b: int, slots: list[Slots]) -> list[Slots]:
     """What of the slots b may hold or not: nothing says whose records its log has there."""
     first, end = int(s.unsure_from[b]), int(s.unsure_until[b])
     return [Slots(one.epoch, first, end) for one in slots] if first < end else []
+
+
+def is_doubtful(s: State, b: int) -> bool:
+    """Whether there are such offsets in b's log."""
+    return int(s.unsure_from[b]) < int(s.unsure_until[b])
 
 
 def lost_slots(old: list[Slots], new: list[Slots], floor: int) -> list[Slots]:

@@ -7,6 +7,8 @@ leader's line states epoch, partition epoch and ISR, and `ISR updated` lines the
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from replay.ballots import Vote
 
 
+Key = tuple[int, int]  # leader epoch and partition epoch of a state; -1: not told
 ISR_TAKEN_OVER = ("updated", "applied")  # leaders' lines about a committed ISR: by the answer, by the metadata
 
 
@@ -143,7 +146,7 @@ def line_decisions(facts: list[Row]) -> list[Decision]:
     """
     told = [r for r in facts if r["kind"] == "leader_and_isr" and r["leader_epoch"] is not None]
     leads = [r for r in facts if r["kind"] == "role_change" and r["name"] == "leader" and r["leader_epoch"] is not None]
-    states: dict[tuple[int, int], Decision] = {}
+    states: dict[Key, Decision] = {}
     for row in sorted(told, key=lambda r: (r["leader_epoch"], version_of(r), r["ts"], r["broker_id"] or -1)):
         leader = row["leader_id"] if row["leader_id"] is not None else -1
         decision = from_line(row, leader, row["leader_epoch"], row["partition_epoch"], ints(row["replicas"]))
@@ -154,17 +157,21 @@ def line_decisions(facts: list[Row]) -> list[Decision]:
     for row in sorted(leads, key=lambda r: (r["leader_epoch"], version_of(r), r["ts"])):
         if row["leader_epoch"] not in known:
             members = {row["broker_id"], *ints(row["isr"])}
-            stated = [replicas for at, replicas in assigned if at <= micros(row["ts"]) and members <= {*replicas}][-1:]
-            replicas = ints(row["replicas"]) or (stated[0] if stated else tuple(everyone))
+            earlier = reversed(assigned[: bisect_right(assigned, micros(row["ts"]), key=lambda one: one[0])])
+            stated = next((replicas for _, replicas in earlier if members <= {*replicas}), None)
+            replicas = ints(row["replicas"]) or stated or tuple(everyone)
             decision = from_line(row, row["broker_id"], row["leader_epoch"], row["partition_epoch"], replicas)
             decision.in_order = bool(stated or row["replicas"])
             states.setdefault((row["leader_epoch"], version_of(row)), decision)
+    by_leader = States(states)
     for leader, partition_epoch, row in isr_changes(facts):
-        base = state_before(states, leader, partition_epoch, row)
-        if base is not None:
+        key = by_leader.before(leader, partition_epoch, row)
+        if key is not None:
+            base = states[key]
             decision = from_line(row, leader, base.leader_epoch, partition_epoch, base.replicas)
             decision.in_order = base.in_order
-            states.setdefault((base.leader_epoch, partition_epoch), decision)
+            if states.setdefault((base.leader_epoch, partition_epoch), decision) is decision:
+                by_leader.add(leader, (base.leader_epoch, partition_epoch))
     out = [states[key] for key in sorted(states)]
     for before, after in zip([None, *out], out, strict=False):
         after.elects = before is None or before.leader_epoch < after.leader_epoch
@@ -207,18 +214,56 @@ def isr_changes(facts: list[Row]) -> list[tuple[int, int, Row]]:
     ]
 
 
-def state_before(
-    states: dict[tuple[int, int], Decision], leader: int, partition_epoch: int, row: Row
-) -> Decision | None:
-    """The state that an ISR change by its leader was made from: the last that it had, by version, else by time."""
-    found = [
-        key
-        for key, state in states.items()
-        if state.leader == leader
-        and (row["leader_epoch"] is None or key[0] == row["leader_epoch"])
-        and (key[1] < partition_epoch if key[1] >= 0 else state.row["ts"] <= row["ts"])
-    ]
-    return states[max(found)] if found else None
+class Rising:
+    """Keys of states by a number, to be asked for the last key among those below it."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.numbers: list[int] = []
+        self.last: list[Key] = []  # for each, the last key up to there
+
+    def add(self, number: int, key: Key) -> None:
+        """One more."""
+        place = bisect_right(self.numbers, number)
+        self.numbers.insert(place, number)
+        self.last.insert(place, max(key, self.last[place - 1]) if place else key)
+        for k in range(place + 1, len(self.last)):
+            if self.last[k] >= key:
+                break
+            self.last[k] = key
+
+    def below(self, number: int) -> list[Key]:
+        """The last key below that number, if there is one."""
+        place = bisect_left(self.numbers, number)
+        return [self.last[place - 1]] if place else []
+
+
+class States:
+    """Keys of states by leader: what an ISR change was made from is the last state that its leader had."""
+
+    def __init__(self, states: dict[Key, Decision]) -> None:
+        """Some states; others follow."""
+        self.epochs: dict[tuple[int, int | None], Rising] = defaultdict(Rising)  # by leader and epoch, or all epochs
+        self.times: dict[tuple[int, int | None], Rising] = defaultdict(Rising)  # of those without a version
+        for key, state in sorted(states.items(), key=lambda one: one[0]):
+            if key[1] >= 0:
+                self.add(state.leader, key)
+            else:
+                for epoch in (None, key[0]):
+                    self.times[state.leader, epoch].add(micros(state.row["ts"]), key)
+
+    def add(self, leader: int, key: Key) -> None:
+        """A state with a version."""
+        for epoch in (None, key[0]):
+            self.epochs[leader, epoch].add(key[1], key)
+
+    def before(self, leader: int, partition_epoch: int, row: Row) -> Key | None:
+        """Key of the state that an ISR change by its leader was made from, by version, else by time."""
+        place = (leader, row["leader_epoch"])
+        found = self.epochs[place].below(partition_epoch) if place in self.epochs else []
+        if place in self.times:
+            found += self.times[place].below(micros(row["ts"]) + 1)
+        return max(found, default=None)
 
 
 def from_line(row: Row, leader: int, epoch: int, partition_epoch: int | None, replicas: tuple[int, ...]) -> Decision:

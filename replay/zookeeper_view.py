@@ -8,6 +8,7 @@ and nothing is compared.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from replay.ballots import UNCLEAN_SETTING, Vote, settings_of, stated_settings
@@ -104,8 +105,9 @@ def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
     if any(d.row["metadata_offset"] is not None for d in facts.decisions) or not facts.decisions:
         return out
     changes = [one for one in broker_changes(view_lines(facts.cluster)) if one[1].fields["broker_id"] in mine]
+    told = sorted(start for start in starts if start is not None)
     for at, draft in sorted([*changes, *stated_states(facts.rows)], key=lambda one: one[0]):
-        out[sum(start is not None and start <= at for start in starts)].append(draft)
+        out[bisect_right(told, at)].append(draft)
     return out
 
 
@@ -150,9 +152,9 @@ def zookeeper_votes(decisions: list[Decision], cluster: list[Row], own: list[Row
         while place < len(lines) and micros(lines[place]["ts"]) <= at:
             view.take(lines[place])
             place += 1
-        stated = [r["value"] for r in topic if micros(r["ts"]) <= at]
+        said = bisect_right(topic, at, key=lambda row: micros(row["ts"]))
         in_force = settings_of(settings, lines[place - 1]["broker_id"] if place else None)
-        unclean = (stated[-1] if stated else in_force.get(UNCLEAN_SETTING)) == "true"
+        unclean = (topic[said - 1]["value"] if said else in_force.get(UNCLEAN_SETTING)) == "true"
         if view.alive is not None:
             ballot = ballot_of(decision, before, view, unclean=unclean)
             vote = Vote(ballot, choose(ballot, rules))
