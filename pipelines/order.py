@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 NAMING_KINDS = ("topic_change", "role_change", "leader_and_isr")  # facts that may state a topic's name and id
 CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle", PART)
 # Columns of the facts that neither sessions nor the order read.
+MANIFEST_SETTINGS = (LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING)  # what is read of a manifest's broker_config
 UNREAD = (
     "recording_id", "api_key", "api_version", "replica_epoch", "producer_epoch", "base_sequence", "is_control",
     "is_transactional",

@@ -85,7 +85,7 @@ def execute(  # noqa: PLR0913, PLR0917 - what a run is made of
     started = datetime.now(UTC)
     recording_name(recording_id)
     warehouse = Warehouse(spark, warehouse_path)
-    in_force = _with_recording(settings, warehouse, recording_id, recording)
+    in_force = with_recording(settings, warehouse, recording_id, recording)
     run = Run(spark, warehouse, recording_id, recording, in_force, progress)
     warehouse.run_id = run.run_id
     if "shuffle_partitions" in settings:
@@ -115,14 +115,17 @@ def recorded_ids(spark: SparkSession, warehouse_path: str) -> list[str]:
     return sorted(row.recording_id for row in rows)
 
 
-def _with_recording(
+def with_recording(
     settings: Mapping[str, Any], warehouse: Warehouse, recording_id: str, recording: Recording | None
 ) -> dict[str, Any]:
-    """The settings, and what the recording's manifest says of its cluster: now, or when it was brought in."""
+    """The settings, and what the recording's manifest says of its cluster: now, or when it was brought in.
+
+    Of the brokers' configuration only what is read: the rest may hold secrets, and `runs` keeps these settings.
+    """
     if recording is not None:
-        manifest = recording.manifest
-        cluster = {"kafka_version": manifest.kafka, "broker_config": dict(manifest.broker_config)}
-        return {**settings, **cluster}
+        stated = recording.manifest.broker_config
+        config = {name: stated[name] for name in order.MANIFEST_SETTINGS if name in stated}
+        return {**settings, "kafka_version": recording.manifest.kafka, "broker_config": config}
     of_recording = warehouse.read("runs", recording_id).where(F.array_contains("stages", "ingest"))
     latest = of_recording.orderBy(F.desc("finished")).select("configuration").head()
     then: dict[str, Any] = json.loads(latest.configuration) if latest else {}

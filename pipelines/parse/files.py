@@ -256,6 +256,8 @@ class LogLines:
         if _START_UP.match(text):
             self._sink.counts.no_interest["", "start-up script"] += 1
             return
+        if not text.strip(" \t\r\ufeff") and head is None:
+            return  # nothing stands there
         if _UNREADABLE.search(text) or not self._follows or (head is None and not _CONTINUATION.match(text)):
             reason = "neither a log line nor part of the one before" if self._follows else "not a log line"
             self._sink.reject(line, reason, text)

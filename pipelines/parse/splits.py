@@ -15,12 +15,18 @@ if TYPE_CHECKING:
 _LONGEST = 150 * 86_400 * 1_000_000  # a zone may change its offset and change it back in so long a time
 
 
+def beginning_of(source: Source) -> list[str] | None:
+    """The first lines of a plain file; None of a packed one, or of one that cannot be read: who reads it says so."""
+    try:
+        return None if is_packed(source.path) else next(read_lines(source.path, Outcome()), [])
+    except OSError:
+        return None
+
+
 def may_split(recording: Recording, source: Source) -> bool:
     """Whether tasks may share the file: a plain log in whose time the broker's clock is not put back."""
-    if is_packed(source.path):
-        return False
-    first = next(read_lines(source.path, Outcome()), [])
-    if content_of(source, first) is not Content.LOG:
+    first = beginning_of(source)
+    if first is None or content_of(source, first) is not Content.LOG:
         return False
     lines = lines_of(recording, first)
     if isinstance(lines, str) or (lines.prefixed and any(taken_off(line).stream for line in first)):

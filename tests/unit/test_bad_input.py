@@ -24,8 +24,10 @@ from pipelines.listing import files_below
 from pipelines.parse.collect import Collected, collect
 from pipelines.parse.files import BATCH_ROWS, parse_file
 from pipelines.parse.reading import Outcome, read_chunks
-from pipelines.recording import discover, from_paths
+from pipelines.parse.splits import may_split
+from pipelines.recording import Manifest, Recording, Source, discover, from_paths
 from pipelines.report import Report
+from pipelines.run import with_recording
 from schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -237,3 +239,21 @@ def test_an_offset_that_leaves_no_room_to_reckon_is_a_line_that_is_rejected(tmp_
     found = read(recorded(tmp_path, "logs/node-1/server.log", CUT + CUT.replace("offset 5", f"offset {offset}")))
     assert found.facts["offset"].to_pylist() == [5]
     assert [row["source_line"] for row in found.rejected.to_pylist()] == [2]
+
+
+def test_a_blank_line_is_no_line_that_is_rejected(tmp_path: Path) -> None:
+    found = read(recorded(tmp_path, "logs/node-1/server.log", f"\n \t\n{CUT}\n\r\n{CUT.replace('00,000', '01,000')}\n"))
+    assert found.facts["source_line"].to_pylist() == [3, 6]
+    assert found.rejected.num_rows == 0
+
+
+def test_of_a_manifests_settings_only_what_is_read_is_kept() -> None:
+    config = {"ssl.keystore.password": "hunter2", "min.insync.replicas": "2"}
+    recording = Recording("x", "", (), Manifest(kafka="3.9.0", broker_config=config))
+    kept = with_recording({"lag": 1}, None, "x", recording)  # type: ignore[arg-type]
+    assert kept == {"lag": 1, "kafka_version": "3.9.0", "broker_config": {"min.insync.replicas": "2"}}
+
+
+def test_a_large_file_that_cannot_be_read_is_not_shared_among_tasks(tmp_path: Path) -> None:
+    gone = Source(str(tmp_path / "gone.log"), "gone.log", 1, 1 << 40)
+    assert not may_split(Recording("x", str(tmp_path), (gone,), Manifest()), gone)
