@@ -9,7 +9,7 @@ import html
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from replay.explanations import counted
+from replay.explanations import counted, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -167,7 +167,7 @@ def _incident_lines(incident: dict[str, Any]) -> list[str]:
         f"when: lost {_time(incident['lost_ts'])}, cut {_time(incident['truncated_ts'])}",
         f"leader: {_leader(incident, 'old')} -> {_leader(incident, 'new')}",
     ]
-    return lines + [f"{who}: {', '.join(incident[who])}" for who in ("producers", "consumers") if incident[who]]
+    return lines + [f"{who}: {listed(incident[who])}" for who in ("producers", "consumers") if incident[who]]
 
 
 def _prevention_lines(incident: dict[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.report_text import EFFECT_WORDS, ENDS, STATE_WORDS, markdown, terminal
 from schemas.consequences import CONSUMER_EFFECTS, PARTITION_RISK
+from schemas.tables import DATA_LOSS_INCIDENTS
 
 START = datetime(2024, 5, 1, 3, 0, tzinfo=UTC)
 PLACE = {"topic": "orders", "incarnation": 0, "partition": 0}
@@ -93,3 +94,15 @@ def test_every_value_has_words() -> None:
     assert set(STATE_WORDS) == set(PARTITION_RISK.column("state").values)
     assert set(ENDS) == set(PARTITION_RISK.column("ended_by").values)
     assert set(EFFECT_WORDS) == set(CONSUMER_EFFECTS.column("effect").values)
+
+
+def test_of_thousands_of_clients_that_lost_records_some_are_named() -> None:
+    some = {field.name: None for field in DATA_LOSS_INCIDENTS.arrow_schema}
+    counts = dict.fromkeys((n for n in some if n.startswith("acked_") or n.endswith("ed_appended")), 0)
+    names = [f"shop-{k}" for k in range(5000)]
+    told = {"mechanism": "other", "severity": "S2", "evidence": "bounded", "producers": names, "aborted": 0}
+    incident = {**some, **counts, **PLACE, **told, "first_offset": 1, "last_offset": 2, "records": 2}
+    for text in both(findings(incidents=[incident])):
+        assert "shop-0" in text
+        assert len(text) < 5000
+        assert "more" in next(line for line in text.splitlines() if "producers" in line)
