@@ -71,6 +71,8 @@ def leo_fits(op: Ints, leo: int) -> bool:
     """Whether the leader's LEO is what the operation saw."""
     if op[O_TYPE] == OP_UPDATE:
         return leo == op[O_OFFSET] if op[O_EXACT] else leo >= op[O_OFFSET]
+    if op[O_TYPE] == OP_READ and op[O_SEEN] == op[O_OFFSET] and leo > op[O_SEEN]:
+        return True  # nothing was read though there is more, and the LEO never falls: a quota, so only the HW tells
     if op[O_SEEN] < 0:
         return leo >= op[O_OFFSET]
     return leo == op[O_SEEN] if op[O_EXACT] else leo >= op[O_SEEN]
@@ -125,7 +127,8 @@ def rank_of(s: State, p: Profile, events: Ints, ops: Ints, heads: Ints, c: int, 
         return RANK_APPEND
     if kind == OP_READ:
         return RANK_FITS if leo_fits(op, leo) and (op[O_HW] < 0 or hw == op[O_HW]) else RANK_LATE
-    if leo < op[O_OFFSET] or not leo_fits(op, leo):
+    passed = kind == OP_UPDATE and op[O_EXACT] and leo > op[O_OFFSET]
+    if leo < op[O_OFFSET] or not (passed or leo_fits(op, leo)):
         return RANK_LATE
     hw_next = hw_after_update(s, p, b, e[E_REPLICA], op[O_OFFSET], op[O_EST])
     if kind == OP_FETCH and op[O_HW] >= 0 and hw != op[O_HW]:
@@ -135,7 +138,8 @@ def rank_of(s: State, p: Profile, events: Ints, ops: Ints, heads: Ints, c: int, 
         return RANK_READ_AGAIN if p.hw_told_at_once and not strands else RANK_AFTER_OWN
     if hw_next > hw and strands_another(ops, heads, c, deadline, (hw, hw_next)):
         return RANK_STRANDS
-    return RANK_SAFE if op[O_EXACT] else RANK_APPEND
+    # A fetch that is parked though there is more (a quota) fits nowhere better later: its time decides.
+    return RANK_SAFE if op[O_EXACT] and not passed else RANK_APPEND
 
 
 @compiled

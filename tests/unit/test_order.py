@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from facts_builder import History, at, of_kind
+from test_incidents import tables_of
 
 from schemas.events import REPLICATION_EVENTS
 
@@ -389,3 +390,19 @@ def test_replica_that_comes_back_with_less_within_an_epoch_may_have_a_log_made_a
     history.fetch(900, 1, 2, 1, bytes=200, hw=3, connection=connection)
     (cut,) = of_kind(history.events(), "truncation")
     assert (cut["truncate_to"], cut["evidence"]) == (1, evidence)
+
+
+def test_hw_of_an_empty_answer_decides_though_a_quota_kept_back_what_there_was() -> None:
+    history = History()
+    history.decide(0, 1, [1, 2], replicas=[1, 2, 3])
+    for broker, role, end in ((1, "leader", 50), (2, "follower", 50), (3, "follower", 0)):
+        history.role(10, broker, role, 0, offset=end, hw=end)
+    step = 16
+    for k in range(20):  # broker 2 follows at once; broker 3 is throttled, and all its answers are empty
+        now, end = 200 + step * k, 50 + k
+        history.produce(now, 1, end, acks=1, total_us=200, local_us=200)
+        parked(history, now - 1, now + 1, end, hw=end, bytes=100)
+        parked(history, now + 1, now + step - 2, end + 1, hw=end + 1)
+        history.fetch(now + step - 1, 1, 3, 0, hw=end + 1, total_us=16_000, remote_us=16_000)
+    checks = tables_of(history.events())["conformance"].to_pylist()
+    assert [(row["compared"], row["matched"]) for row in checks if row["check"] == "response_hw"] == [(60, 60)]
