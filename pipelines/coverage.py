@@ -25,8 +25,17 @@ from replay.coverage import (
     windows_of,
     with_windows,
 )
-from replay.missing_lines import FETCH, GAP_SCHEMA, REQUEST_SCHEMA, MissingLines, client_gaps, missing_lines
+from replay.missing_lines import (
+    FETCH,
+    GAP_SCHEMA,
+    REQUEST_SCHEMA,
+    MissingLines,
+    client_gaps,
+    is_of_quorum,
+    missing_lines,
+)
 from replay.rows import Row
+from replay.zookeeper_view import VIEW_LINES
 from schemas.model import INT64, TIMESTAMP
 from schemas.runs import COVERAGE
 
@@ -43,13 +52,18 @@ SOURCE_TESTS: Final = {
     SERVER_LOG: f"kind NOT IN {ANSWERED_KINDS}",
 }
 COVERAGE_COLUMNS: Final = (  # of the facts, that it is told from
-    "kind", "broker_id", "source_file", "source_line", "ts", "connection", "correlation_id", "client_id", "total_us",
-    "queue_us", "metadata_offset", "replica_id", "replicas", "isr",
+    "kind", "name", "broker_id", "source_file", "source_line", "ts", "connection", "correlation_id", "client_id",
+    "total_us", "queue_us", "metadata_offset", "replica_id", "replicas", "isr",
 )  # fmt: skip
 HOLES: Final = ("missing", "lossy")  # states that say that something was there and is not in the logs
 WRITTEN: Final = (METADATA, REQUEST_LOG, SERVER_LOG)  # sources whose lines are counted
 FETCHED: Final = "kind = 'fetch' AND replica_id >= 0"
 SERVED: Final = "kind = 'remote_leo_update'"  # a leader's line about a fetch that it took
+# What is only told where ZooKeeper keeps the cluster's state: there is no metadata log then that could be missing.
+BY_ZOOKEEPER: Final = (
+    "kind = 'leader_and_isr' OR (kind = 'isr_update' AND name IN ('zookeeper_write', 'zookeeper_conflict')) "
+    f"OR (kind = 'broker_lifecycle' AND name IN {VIEW_LINES})"
+)
 WINDOW_SCHEMA: Final = pa.schema(  # times as microseconds: Python's own would lose the zone on their way
     [
         pa.field(field.name, INT64 if field.type == TIMESTAMP else field.type)
@@ -76,14 +90,14 @@ class Coverage:
 def coverage_of(facts: DataFrame) -> Coverage:
     """Facts of one recording -> what they cover."""
     missing = missing_requests(facts)
-    span = span_of(facts)
+    span, by_zookeeper = span_of(facts)
     if span is None:
         return Coverage([], missing)
     brokers = heard(facts).groupBy("broker_id")
     schema = spark_ddl(WINDOW_SCHEMA)
     found = brokers.applyInArrow(lambda key, table: windows_of_group(key, table, missing, span), schema)
     rows = [row.asDict() for row in found.collect()]
-    if all(row["broker_id"] is not None for row in rows):
+    if not by_zookeeper and all(row["broker_id"] is not None for row in rows):
         rows += windows_of(None, [], missing, span)
     rows.sort(key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0, row["source"], row["start_ts"]))
     return Coverage(rows, with_windows(missing, rows))
@@ -105,13 +119,18 @@ def in_words(row: dict[str, Any]) -> str:
     return f"{who}, {row['source'].replace('_', ' ')}, {begin} to {end}: {row['reason']}{many}"
 
 
-def span_of(facts: DataFrame) -> tuple[int, int] | None:
-    """First and last stamp of the brokers' logs, else of the metadata log, in microseconds; None: no times at all."""
+def span_of(facts: DataFrame) -> tuple[tuple[int, int] | None, bool]:
+    """First and last stamp of the brokers' logs, else of the metadata log, in microseconds; None: no times at all.
+
+    And whether anything tells that ZooKeeper kept the cluster's state.
+    """
     stamp = F.unix_micros("ts")
     own = F.when(F.col("broker_id").isNotNull(), stamp)
-    times = facts.agg(F.min(own), F.max(own), F.min(stamp), F.max(stamp)).head()
-    spans = (times[:2], times[2:]) if times else ()
-    return next(((first, last) for first, last in spans if first is not None), None)
+    told = facts.agg(F.min(own), F.max(own), F.min(stamp), F.max(stamp), F.max(F.expr(BY_ZOOKEEPER))).head()
+    if told is None:
+        return None, False
+    span = next(((first, last) for first, last in (told[:2], told[2:4]) if first is not None), None)
+    return span, bool(told[4])
 
 
 def source_of_fact() -> Column:
@@ -179,4 +198,6 @@ def missing_requests(facts: DataFrame) -> MissingLines:
 
 def gaps_of_group(table: pa.Table) -> pa.Table:
     """One client's requests -> its gaps and ends."""
+    if is_of_quorum(table["client_id"][0].as_py()):
+        return GAP_SCHEMA.empty_table()
     return client_gaps(table.select(REQUEST_SCHEMA.names).cast(REQUEST_SCHEMA))

@@ -11,7 +11,8 @@ least, for a log without any lost nothing at random. Some numbers were never sen
 Java client counts the one with which it asks for telemetry even where the brokers have none (KIP-714), and what was
 under way to a broker that died has no line anywhere. A connection all of whose lines are lost is not seen. A connection
 that has requests of several clients brings forwarded ones to a controller (KIP-590), whose lines have their first
-senders' numbers: it appends nothing, and is left out by the callers.
+senders' numbers: it appends nothing, and is left out by the callers. So are the clients of the metadata quorum, which
+give every request a number, whether it can be sent or not (`KafkaRaftClient`): while a controller is down they skip.
 """
 
 from __future__ import annotations
@@ -64,6 +65,12 @@ MOST_CLIENTS = 64  # of one name on one host, told apart
 IN_FLIGHT = 5  # max.in.flight.requests.per.connection
 FIRST_NUMBERS = 16  # among which a client that has found its brokers asks for telemetry
 FETCH = "fetch"
+RAFT_CLIENT = "raft-client-"  # and the node's id: how Kafka names the clients of the metadata quorum
+
+
+def is_of_quorum(client_id: str) -> bool:
+    """Whether a client is one of the metadata quorum, whose numbers tell nothing."""
+    return client_id.startswith(RAFT_CLIENT)
 
 
 def host_of(connection: str) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from replay.clock_steps import steadied
 from replay.lives import Lives, starts_of_brokers
-from replay.missing_lines import FETCH, REQUEST_SCHEMA, MissingLines, client_gaps, missing_lines
+from replay.missing_lines import FETCH, REQUEST_SCHEMA, MissingLines, client_gaps, is_of_quorum, missing_lines
 from replay.order import order_partition
 from replay.partition_facts import PartitionFacts
 from replay.rows import Row, rows_of_facts
@@ -152,7 +152,7 @@ def gaps_in(facts: Iterable[Row]) -> MissingLines:
             clients[row["client_id"] or ""].append(request)
             users[row["broker_id"], row["connection"]].add(row["client_id"] or "")
     found: list[Row] = []
-    for one in sorted(clients):
+    for one in sorted(name for name in clients if not is_of_quorum(name)):
         own = [row for row in clients[one] if len(users[row["broker_id"], row["connection"]]) == 1]
         found += map(Row, client_gaps(pa.Table.from_pylist(own, schema=REQUEST_SCHEMA)).to_pylist())
     return missing_lines(found)

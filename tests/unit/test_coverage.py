@@ -53,6 +53,12 @@ def test_number_that_is_missing_on_a_connection_is_a_lost_line() -> None:
     assert not missing.any_in(2, us(150), us(160))
 
 
+def test_numbers_of_the_quorums_clients_show_no_lost_lines() -> None:
+    numbers = [*range(10), 11, 12, 14, 17]  # while the other controller was down
+    assert gaps_in(requests(numbers, client_id="raft-client-1", kind="fetch")).holes == {}
+    assert gaps_in(requests(numbers, client_id="raft", kind="fetch")).holes[1]
+
+
 def test_number_that_the_client_sent_to_another_broker_is_not_lost() -> None:
     elsewhere = requests([3, 6], broker=2, port=2000, first_ms=150, step_ms=200)
     assert gaps_in([*requests([1, 2, 4, 5, 7]), *elsewhere]).holes == {}
