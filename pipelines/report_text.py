@@ -280,7 +280,8 @@ def _risk_line(row: dict[str, Any]) -> str:
     spans = f"{row['spans']:,} span{'' if row['spans'] == 1 else 's'}"
     where = f"{row['partitions']:,} partition{'' if row['partitions'] == 1 else 's'}"
     still = f", {row['still_open']:,} still so at the end" if row["still_open"] else ""
-    return f"{STATE_WORDS[row['state']]}: {row['seconds'] or 0:,.1f} s in {where}, {spans}{still}"
+    how_long = "" if row["seconds"] is None else f"{row['seconds']:,.1f} s "
+    return f"{STATE_WORDS[row['state']]}: {how_long}in {where}, {spans}{still}"
 
 
 def _effect_line(row: dict[str, Any]) -> str:

@@ -84,9 +84,9 @@ def election_of(decisions: list[Decision], place: int, going: Going) -> tuple[st
         return ("initial", "the partition was created") if is_creation(decision) else ("clean", OLDER)
     before = decisions[place - 1]
     if decision.leader < 0 and decision.row["metadata_offset"] is None:
-        return "offline", f"broker {before.leader} went"  # ZooKeeper: an election of its own follows, or fails
+        return "offline", f"broker {before.leader} was gone"  # ZooKeeper: an election of its own follows, or fails
     if decision.leader < 0:
-        return "offline", f"no eligible replica was left when broker {before.leader} went"
+        return "offline", f"no eligible replica was left when broker {before.leader} was gone"
     last_isr = next((decisions[k].isr for k in range(place - 1, -1, -1) if decisions[k].isr), ())
     eligible = set(last_isr) | set(before.elr or ())
     moved = before.adding or before.removing or decision.replicas != before.replicas
@@ -101,7 +101,7 @@ def election_of(decisions: list[Decision], place: int, going: Going) -> tuple[st
         return "unclean", f"broker {decision.leader} was outside the last ISR {list(last_isr)}"
     if before.leader < 0 and before.vote is not None and decision.leader in before.vote.ballot.live:
         last = next((decisions[k].leader for k in range(place - 1, -1, -1) if decisions[k].leader >= 0), -1)
-        return "clean", f"broker {last} went"
+        return "clean", f"broker {last} was gone"
     if before.leader < 0:
         return "clean", f"broker {decision.leader} came back"
     led = before.leader
@@ -118,7 +118,7 @@ def election_of(decisions: list[Decision], place: int, going: Going) -> tuple[st
     if led == decision.leader:
         return "clean", f"broker {led} keeps leading: a new epoch for a change of the ISR"
     if kind == "offline":
-        return "clean", f"broker {led} went"
+        return "clean", f"broker {led} was gone"
     if led not in decision.isr:
         return "clean", f"broker {led} left the ISR"
     if decision.replicas and decision.leader == decision.replicas[0]:

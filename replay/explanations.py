@@ -100,7 +100,7 @@ def what_happened(mechanism: str, found: Finding, story: Story) -> str:
         return elected_unclean(found, story)
     lost = them(found)
     sentences = {
-        "storage_failure": f"The log directory of broker {found.old.leader} failed, and {lost} with it; {then}",
+        "storage_failure": f"The log directory of broker {found.old.leader} failed, and took {lost} with it; {then}",
         "eligible_leader_regressed": f"{at} {led}; the controller took it for an eligible leader replica (ELR), and it "
         f"lacked {lost}",
         "hw_truncation": f"Broker {new} had fetched {lost} and then cut its log to its own high watermark; {then}",
@@ -156,7 +156,8 @@ def what_is_left(found: Finding, settings: list[Setting]) -> list[str]:
     if last is not None and found.decision["ts"] is not None and last > micros(found.decision["ts"]):
         out.append(f"Broker {found.old.leader} had not heard of it, and went on acknowledging until {clock(last)}.")
     if counts["acked_unconfirmed"]:
-        some = "It" if counts["records"] == 1 else f"{counts['acked_unconfirmed']:,} more"
+        beside = "more" if counts["acked_all"] or counts["acked_one"] else "of them"
+        some = "It" if counts["records"] == 1 else f"{counts['acked_unconfirmed']:,} {beside}"
         woke = f"answered by broker {found.old.leader} as it woke from a standstill, to a client that had given up"
         out.append(f"{some} {'was' if counts['acked_unconfirmed'] == 1 else 'were'} {woke}.")
     if counts["acked_possible"] and counts["acked_possible"] != counts["records"]:

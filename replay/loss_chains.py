@@ -109,7 +109,7 @@ def why_left(mover: Row | None, story: Story) -> str:
 def ack_links(found: Finding, story: Story) -> Iterator[Link]:
     """The last acknowledgement of a lost record; else the last answer that may have reached nobody.
 
-    A leader that had not heard of the next one goes on answering: told after that election.
+    A leader that had not heard of the next one goes on answering: told after that election, and what followed on it.
     """
     told = found.ledger.acknowledged(found.lost)
     doubtful = [
@@ -130,7 +130,7 @@ def ack_links(found: Finding, story: Story) -> Iterator[Link]:
         what = f"broker {found.old.leader}, just awake, answered offset {offset} to a client that had given up"
         if answer.reached == "unsure":
             what = f"broker {found.old.leader} answered offset {offset} (acks={acks}); perhaps the client had given up"
-    moves = [*elections_since(found, story), *heir_role(found, story)]
+    moves = [*elections_since(found, story), *heir_role(found, story), *cuts_of(found, story)]
     passed = [row["seq"] for row in moves if row["ts"] is not None and micros(row["ts"]) < answer.ts]
     place = max(passed, default=answer.seq)
     yield Link(answer.ts, answer.seq, what, answer.source, place + HALF)

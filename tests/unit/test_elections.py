@@ -276,7 +276,7 @@ def test_zookeeper_s_election_after_a_broker_s_loss_is_seen_with_the_controller_
     tell(history, 55, 2, 1, 1, [2, 3])
     row = leaderships(history, **ZOOKEEPER)[1]
     assert (row["election"], row["rule"], row["candidates"], row["live"]) == ("clean", "first_in_sync", [2, 3], [2, 3])
-    assert row["trigger"] == "broker 1 went"
+    assert row["trigger"] == "broker 1 was gone"
 
 
 def test_zookeeper_s_controlled_shutdown_moves_leadership_from_a_broker_that_lives() -> None:

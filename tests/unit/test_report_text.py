@@ -62,6 +62,12 @@ def test_time_at_risk_is_said_per_state() -> None:
         assert "without a leader: 9.0 s in 1 partition, 2 spans, 1 still so at the end" in text
 
 
+def test_time_at_risk_that_never_ended_is_no_number() -> None:
+    row = {"state": "isr_one", "spans": 4, "partitions": 4, "seconds": None, "still_open": 4}
+    for text in both(findings(at_risk=[row])):
+        assert "one of several replicas in the ISR: in 4 partitions, 4 spans, 4 still so at the end" in text
+
+
 def test_what_consumers_saw_is_said_per_client() -> None:
     row = {"client_id": "billing", "effect": "read_then_lost", "records": 3, "partitions": 1, "first_ts": START}
     for text in both(findings(consumer_effects=[row])):
