@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay import encoding as c
+from replay.check_notes import note_of
 from replay.columns import places
 from replay.consumer_effects import ConsumerEffects
 from replay.doubts import Doubts
@@ -531,11 +532,9 @@ class PartitionReplay:
             wrong = np.flatnonzero(here & ~equal)
             if len(wrong) and entry["first_mismatch_seq"] is None:
                 first = wrong[0]
-                place = int(at["broker"][first])
-                broker = self.brokers[place] if place >= 0 else "unknown"
-                computed, stated = int(at["computed"][first]), int(at["stated"][first])
+                values = int(at["computed"][first]), int(at["stated"][first])
                 entry["first_mismatch_seq"] = int(at["seq"][first])
-                entry["note"] = f"broker {broker}: computed {computed}, stated {stated}"
+                entry["note"] = note_of(code, int(at["broker"][first]), values, self.brokers)
 
 
 def was_under_way(events: Ints, seq: int, leader: int, hw: int) -> bool:
