@@ -35,6 +35,7 @@ _BEST_TO_WORST: Final = (DONE, LOSSES_FOUND, EXPECTATIONS_FAILED, BAD_INPUT, FAI
 SETTINGS_FILE: Final = Path(__file__).parent.parent / "conf" / "tidemark.toml"
 _SETTINGS: Final = {
     "shuffle_partitions": int,
+    "conformance_ties": int,
 }
 _MOST_BROKER: Final = 2**31 - 1
 _EXIT_CODES: Final = (
@@ -314,9 +315,13 @@ def _print_outcome(run: Run) -> None:
     if run.report_path is not None:
         print(f"report:     {run.report_path}")
     if run.validation is not None:
-        failed = f"{run.validation.errors} errors, {run.validation.warnings} warnings"
+        failed = f"{_counted(run.validation.errors, 'error')}, {_counted(run.validation.warnings, 'warning')}"
         pages = f"; see {run.validation.docs_path}" if run.validation.docs_path else ""
         print(f"validation: {failed}{pages}")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _warnings(run: Run) -> list[str]:

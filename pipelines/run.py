@@ -201,7 +201,8 @@ def _replay(run: Run) -> None:
 def _validate(run: Run) -> None:
     """Great Expectations over the tables as they stand."""
     with run.step("validate"):
-        run.validation = validate.validate(run.spark, run.warehouse, run.recording_id, run.run_id)
+        ties = run.settings.get("conformance_ties")
+        run.validation = validate.validate(run.spark, run.warehouse, run.recording_id, run.run_id, ties)
         schema = spark_schema(TABLES["expectation_results"])
         run.warehouse.append("expectation_results", run.spark.createDataFrame(run.validation.results, schema))
 

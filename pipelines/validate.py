@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delta_io import estimated_bytes
 from pipelines.expectations.data_docs import escaped, publish_docs
-from pipelines.expectations.invariants import INVARIANTS
+from pipelines.expectations.invariants import CONFORMANCE_TIES, invariants
 from pipelines.expectations.rules import Rule, table_rules
 from schemas.events import REPLICATION_EVENTS
 from schemas.facts import FACTS
@@ -53,20 +53,29 @@ class Validation:
     docs_path: str
 
 
-def validate(spark: SparkSession, warehouse: Warehouse, recording_id: str, run_id: str) -> Validation:
-    """Check every table of the recording and publish the pages; the caller writes the results."""
+def validate(
+    spark: SparkSession, warehouse: Warehouse, recording_id: str, run_id: str, ties: int | None = None
+) -> Validation:
+    """Check every table of the recording and publish the pages; the caller writes the results.
+
+    `ties`: the setting `conformance_ties`.
+    """
     frames = {table.name: warehouse.read(table.name, recording_id) for table in VALIDATED}
-    results, suites = check(spark, frames, recording_id, run_id)
+    results, suites = check(spark, frames, recording_id, run_id, CONFORMANCE_TIES if ties is None else ties)
     docs_path = publish_docs(suites, warehouse, recording_id)
     failed = [row["severity"] for row in results if not row["success"]]
     return Validation(results, failed.count("error"), failed.count("warning"), docs_path)
 
 
 def check(
-    spark: SparkSession, frames: Mapping[str, DataFrame], recording_id: str, run_id: str
+    spark: SparkSession,
+    frames: Mapping[str, DataFrame],
+    recording_id: str,
+    run_id: str,
+    ties: int = CONFORMANCE_TIES,
 ) -> tuple[list[dict[str, Any]], list[ExpectationSuiteValidationResult]]:
     """Run every rule over these frames: rows of `expectation_results`, and what Great Expectations made of them."""
-    rules = all_rules()
+    rules = all_rules(ties)
     views = {name: f"{VIEW_PREFIX}{name}" for name in frames}
     kept = {name: _kept(frame) for name, frame in frames.items()}
     for name, frame in kept.items():
@@ -97,9 +106,9 @@ def _rule_id(outcome: ExpectationValidationResult) -> str:
     return str((meta or {})["rule"])
 
 
-def all_rules() -> list[Rule]:
+def all_rules(ties: int = CONFORMANCE_TIES) -> list[Rule]:
     """Every rule of every validated table, then the invariants across tables."""
-    return [*(rule for table in VALIDATED for rule in table_rules(table)), *INVARIANTS]
+    return [*(rule for table in VALIDATED for rule in table_rules(table)), *invariants(ties)]
 
 
 def _kept(frame: DataFrame) -> DataFrame:

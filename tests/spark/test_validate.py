@@ -12,7 +12,7 @@ import pytest
 import recorded_tables as recorded
 
 from pipelines.expectations.data_docs import escaped, publish_docs
-from pipelines.expectations.invariants import INVARIANTS
+from pipelines.expectations.invariants import CONFORMANCE_TIES, DECIDED_BY_TIME, invariants
 from pipelines.validate import check
 
 if TYPE_CHECKING:
@@ -96,7 +96,33 @@ def test_each_planted_fault_breaks_its_expectation_and_no_other(spark: SparkSess
 
 
 def test_every_invariant_has_a_planted_fault() -> None:
-    assert {f"{rule.table}.{rule.name}" for rule in INVARIANTS} <= set(FAULTS)
+    assert {f"{rule.table}.{rule.name}" for rule in invariants()} <= set(FAULTS)
+
+
+def few(check_name: str, differing: int) -> Plant:
+    """A check of which a handful was compared."""
+    return put("conformance", 1, check=check_name, compared=12, matched=12 - differing)
+
+
+@pytest.mark.parametrize("name", [DECIDED_BY_TIME[0], DECIDED_BY_TIME[-1]])
+def test_one_or_two_of_a_handful_may_be_ties_in_time_and_more_are_told(spark: SparkSession, name: str) -> None:
+    assert failed(spark, few(name, CONFORMANCE_TIES)) == {}
+    assert set(failed(spark, few(name, CONFORMANCE_TIES + 1))) == {"conformance.engine_conforms"}
+
+
+def test_a_check_that_holds_in_any_order_is_told_the_first_time(spark: SparkSession) -> None:
+    assert set(failed(spark, few("state_moves", 1))) == {"conformance.engine_conforms"}
+
+
+def test_ties_of_all_partitions_count_together(spark: SparkSession) -> None:
+    assert set(failed(spark, *[few("role_hw", 1)] * (CONFORMANCE_TIES + 1))) == {"conformance.engine_conforms"}
+
+
+def test_a_setting_says_how_many_ties_there_may_be(spark: SparkSession) -> None:
+    rows = recorded.valid_rows()
+    few("role_hw", 1)(rows)
+    results, _ = check(spark, recorded.frames_of(spark, rows), "small", "run", 0)
+    assert [row["expectation"] for row in results if not row["success"]] == ["engine_conforms"]
 
 
 def test_a_table_with_other_columns_is_told(spark: SparkSession) -> None:

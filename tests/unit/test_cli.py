@@ -93,6 +93,7 @@ def test_times_become_utc_and_narrow_the_settings() -> None:
         ("colour = 1", "there is no setting 'colour'"),
         ("shuffle_partitions = 'many'", "should be a whole number"),
         ("shuffle_partitions = true", "should be a whole number"),
+        ("conformance_ties = 0.5", "should be a whole number"),
         ("shuffle_partitions = ", "Invalid value"),
     ],
 )
