@@ -457,9 +457,13 @@ class PartitionFacts:
         removals = (r for r in self.cluster if r["kind"] == "topic_change" and self.topic_id is not None)
         return next((r for r in removals if r["topic_id"] == self.topic_id), None)
 
+    def deletion(self) -> Row | None:
+        """The record or line by which the topic was deleted."""
+        return self.removal() or deletion_told(self.by_kind, self.decisions)
+
     def removal_drafts(self) -> list[Draft]:
         """The topic was deleted: nothing comes after it."""
-        row = self.removal() or deletion_told(self.by_kind, self.decisions)
+        row = self.deletion()
         fields = {"cause": "remove", "evidence": "observed"}
         return [Draft("topic_change", row, line_window(micros(row["ts"])), fields)] if row is not None else []
 

@@ -97,14 +97,19 @@ def stated_states(rows: list[Row]) -> list[tuple[int, Draft]]:
 
 
 def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
-    """What the controllers wrote of brokers and state machines: before the first decision, then tenure by tenure."""
+    """What the controllers wrote of brokers and state machines: before the first decision, then tenure by tenure.
+
+    A deleted partition has no replicas that brokers could take along as they come and go.
+    """
     mine = {b for d in facts.decisions for b in (*d.replicas, *d.isr)}
     wrote = controllers_stamps(facts.rows)
     starts = [decided_us(t.decisions[0], wrote) if t.decisions else None for t in facts.tenures]
     out: list[list[Draft]] = [[] for _ in range(len(starts) + 1)]
     if any(d.row["metadata_offset"] is not None for d in facts.decisions) or not facts.decisions:
         return out
-    changes = [one for one in broker_changes(view_lines(facts.cluster)) if one[1].fields["broker_id"] in mine]
+    deleted = facts.deletion()
+    lines = [r for r in view_lines(facts.cluster) if deleted is None or r["ts"] <= deleted["ts"]]
+    changes = [one for one in broker_changes(lines) if one[1].fields["broker_id"] in mine]
     told = sorted(start for start in starts if start is not None)
     for at, draft in sorted([*changes, *stated_states(facts.rows)], key=lambda one: one[0]):
         out[bisect_right(told, at)].append(draft)

@@ -228,6 +228,19 @@ def test_a_deleted_topic_is_gone_where_its_controller_says_so() -> None:
     assert moves(history, 1, **ZOOKEEPER)[-1] == ("NonExistent", "topic_deleted")
 
 
+def test_what_becomes_of_brokers_after_a_topic_was_deleted_moves_none_of_its_replicas() -> None:
+    history = zookeeper()
+    wrote(history, 90, "OnlinePartition", "OfflinePartition")
+    wrote(history, 91, "OfflinePartition", "NonExistentPartition")
+    for at, before, after in ((92, "Online", "Offline"), (93, "Offline", "ReplicaDeletionStarted")):
+        wrote(history, at, f"{before}Replica", after if after.startswith("R") else f"{after}Replica", 2)
+    stops(history, 5000, 2)
+    assert [state for state, _ in moves(history, 2, **ZOOKEEPER)[2:]] == [
+        "Offline", "DeletionStarted", "DeletionSuccessful", "NonExistent"
+    ]  # fmt: skip
+    assert compared(history)["replica_state"] == (3, 3, None)
+
+
 def test_a_stated_move_that_was_not_derived_is_reported() -> None:
     history = lines_of_a_loss()
     wrote(history, 90, "OnlineReplica", "OfflineReplica", 2)
