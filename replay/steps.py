@@ -151,12 +151,13 @@ def counts_outside_isr(s: State, p: Profile, r: int) -> bool:
 
 @compiled
 def hw_candidate(s: State, p: Profile, b: int, now: int) -> int:
-    """Least LEO of the leader and of every replica that the HW waits for."""
+    """Least LEO of the leader and of every replica that the HW waits for: any may be one while nothing assigns them."""
+    assigned = s.cluster[ASSIGNED]
     waited = s.maximal_isr[b] if p.hw_over_maximal_isr else s.isr[b]
     candidate = s.leo[b]
     for r in range(len(s.leo)):
         bit = 1 << r
-        if r == b or not s.cluster[ASSIGNED] & bit or s.remote_leo[b, r] >= candidate:
+        if r == b or (assigned and not assigned & bit) or s.remote_leo[b, r] >= candidate:
             continue
         if waited & bit or (p.hw_over_caught_up and is_caught_up(s, p, b, r, now) and counts_outside_isr(s, p, r)):
             candidate = s.remote_leo[b, r]

@@ -220,6 +220,14 @@ def test_hw_still_waits_for_a_follower_that_is_pending_to_leave() -> None:
     assert hw_candidate(s, LATEST, A, NOW) == 4
 
 
+def test_hw_waits_for_the_isr_where_no_source_tells_the_assignment() -> None:
+    s = at(led(), leo=9, remote={B: 9, C: 4})
+    s.caught_up[A, C] = -10 * LAG
+    apply(s, c.ISR_REQUEST, broker=A, isr=0b011, value=c.ISR_PENDING_SHRINK)
+    s.cluster[ASSIGNED] = 0
+    assert hw_candidate(s, LATEST, A, NOW) == 4
+
+
 def test_hw_waits_for_a_caught_up_follower_outside_the_isr() -> None:
     s = at(led(isr=0b011), leo=9, remote={B: 9, C: 4})
     s.caught_up[A, C] = NOW - LAG
