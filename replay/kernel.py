@@ -106,6 +106,7 @@ from replay.purgatory import watch
 from replay.state import (
     ASSIGNED,
     BOUNDED,
+    DECISION,
     DERIVED,
     EARLIER_HW,
     LAG_US,
@@ -217,10 +218,17 @@ def leads_on(s: State, e: Ints) -> bool:
 
 @compiled_in_place
 def apply_append(s: State, p: Profile, e: Ints) -> int:
-    """A leader appends a batch. Of one that ends nobody knows where, the first record is sure all the same."""
+    """A leader appends a batch. Of one that ends nobody knows where, the first record is sure all the same.
+
+    What its log has below the batch and beyond what was computed, it had from somebody, or appended, unseen.
+    """
     b, known = e[E_BROKER], max(e[E_END_EVIDENCE], e[E_EVIDENCE])
     if e[E_END] <= s.leo[b]:
         return BROKEN
+    if e[E_EXTRA] > s.leo[b]:
+        s.unsure_from[b] = min(s.unsure_from[b], s.leo[b]) if s.unsure_from[b] < s.unsure_until[b] else s.leo[b]
+        s.unsure_until[b] = e[E_EXTRA]
+        note_leo(s, b, e[E_EXTRA], BOUNDED)
     sure = s.leo[b] if s.leo_evidence[b] < BOUNDED else min(s.leo_sure[b], s.leo[b])
     s.leo_sure[b] = e[E_END] if known < BOUNDED else e[E_EXTRA] + 1 if e[E_EVIDENCE] < BOUNDED else sure
     leader_append(s, p, b, e[E_END], known, e[E_TS])
@@ -344,6 +352,7 @@ def apply_cluster(s: State, e: Ints) -> int:
     """What holds for the partition as a whole: assignment, configuration, which brokers are fenced."""
     kind = e[E_KIND]
     if kind == PARTITION_CHANGE:
+        s.cluster[DECISION] = e[E_EVIDENCE]
         if e[E_ASSIGNED] != UNSET:
             for b in range(len(s.leo)):
                 if s.cluster[ASSIGNED] & ~e[E_ASSIGNED] & (1 << b):

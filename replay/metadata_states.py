@@ -69,7 +69,7 @@ def states_of(rows: list[Row], parts: Parts, fetches: list[Row]) -> tuple[list[D
         return as_begun(lines), told.aside
     snapshots = [opening_of(row, evidence="bounded") for row in told.rows if row["in_snapshot"]]
     heard = sorted([*map(witness_of, lines), *fetched_epochs(fetches)], key=lambda one: (one.epoch, one.us))
-    spare = tuple(sorted({b for d in (*lines, *snapshots) for b in d.replicas}))
+    spare = replicas_heard((*lines, *snapshots), told.rows, rows, fetches)
     runs: list[Aligned] = []
     states: dict[Key, Decision] = {}
     last: Decision | None = None
@@ -89,6 +89,17 @@ def states_of(rows: list[Row], parts: Parts, fetches: list[Row]) -> tuple[list[D
         ):
             states.setdefault(key_of(decision), decision)
     return as_begun([states[key] for key in sorted(states)]), told.aside
+
+
+def replicas_heard(
+    states: Iterable[Decision], records: Iterable[Row], rows: Iterable[Row], fetches: Iterable[Row]
+) -> tuple[int, ...]:
+    """Whoever was seen to be a replica of the partition, where no record lists them."""
+    found = {b for state in states for b in (*state.replicas, *state.isr)}
+    found |= {b for row in records for b in ints(row["isr"])}
+    found |= {row["broker_id"] for row in rows if row["kind"] == "role_change" and row["broker_id"] is not None}
+    found |= {row["replica_id"] for row in fetches if is_by_replica(row)}
+    return tuple(sorted(found))
 
 
 def as_begun(states: list[Decision]) -> list[Decision]:

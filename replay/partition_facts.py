@@ -18,7 +18,7 @@ from replay.ballots import metadata_votes
 from replay.clock_steps import SET_BACK
 from replay.drafts import Draft
 from replay.elections import explain
-from replay.encoding import CONSUMER
+from replay.encoding import CONSUMER, LOG_CREATED
 from replay.epochs import Leads, Place, Starts, leads_of, least_starts, stated_starts, was_accepted
 from replay.future_logs import by_tenure, parted
 from replay.leader_lines import LineTimes, recorded_lines
@@ -195,10 +195,13 @@ class PartitionFacts:
     def read_min_isr(self, rows: list[Row], own: int | None) -> None:
         """min.insync.replicas over time, in metadata order: the topic's, else the cluster's, else the brokers' `own`.
 
-        Without metadata, what brokers state of the topic as they make its log or are told of a change, by time.
+        Without metadata, what brokers state of the topic as they make its log or are told of a change, by time. Of a
+        topic that is older than what is at hand nothing tells that it has no setting of its own.
         """
         mine = [r for r in rows if r["kind"] == "config_change" and r["name"] == MIN_ISR_SETTING]
         changes = [r for r in mine if r["metadata_offset"] is not None]
+        is_whole = self.was_seen_made()
+        own = own if is_whole else None
         self.min_insync_replicas = own
         if not changes:
             self.take_stated_min_isr([r for r in mine if r["topic"] is not None and r["ts"] is not None])
@@ -212,11 +215,16 @@ class PartitionFacts:
                 topic = value
             else:
                 cluster = value
-            now = next((v for v in (topic, cluster) if v is not None), own)
+            now = topic if topic is not None else cluster if is_whole and cluster is not None else own
             if opening is None or row["metadata_offset"] <= opening or row["ts"] == self.decisions[0].row["ts"]:
                 self.min_insync_replicas = now
             else:
                 self.min_isr_changes.append((row, now or MIN_ISR_UNKNOWN))
+
+    def was_seen_made(self) -> bool:
+        """Whether the topic's configuration is at hand from its beginning: its own record, or a log that was made."""
+        told = bool(self.decisions) and self.decisions[0].row["record_type"] == "PARTITION_RECORD"
+        return told or any(row["name"] == LOG_CREATED for row in self.by_kind["log_load"])
 
     def take_stated_min_isr(self, stated: list[Row]) -> None:
         """What holds from when on, as brokers' lines state it; what held before the first of them nothing tells.

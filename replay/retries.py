@@ -83,11 +83,10 @@ class Retries:
 
     def started(self, tenure: Tenure, us: int) -> bool:
         """Whether the tenure's leader started anew after `us`, before it was heard of again: it had died."""
-        later = {epoch: row for (b, epoch), row in self.facts.role_lines.items() if b == tenure.leader}
-        again = min((epoch for epoch in later if epoch > tenure.epoch), default=None)
+        again = self.facts.turns.role_after(tenure.leader, tenure.epoch)
         if again is not None and (tenure.leader, again) in self.facts.loads:
             return True
-        until = moment(later[again]) if again is not None else 2**62
+        until = moment(self.facts.role_lines[tenure.leader, again]) if again is not None else 2**62
         return any(us < start <= until for start in self.starts.get(tenure.leader, ()))
 
     def look_up(self) -> None:

@@ -85,6 +85,8 @@ class Row:
 
     def __setitem__(self, name: str, value: Any) -> None:  # noqa: ANN401
         """Note what the fact does not say itself."""
+        if value is None and not isinstance(self.columns[name], list):
+            self.columns[name] = list(self.columns[name])  # until now it had numbers only
         self.columns[name][self.place] = value
 
     @classmethod

@@ -86,8 +86,8 @@ bundle(
 
 
 # indices into State.cluster: settings, replicas; the highest HW that is known, that was stated, that was known as the
-# newest leader epoch began
-MIN_ISR, LAG_US, ASSIGNED, TRUE_HW, STATED_HW, EARLIER_HW = 0, 1, 2, 3, 4, 5
+# newest leader epoch began; how the newest decision, and with it the ISR, is known
+MIN_ISR, LAG_US, ASSIGNED, TRUE_HW, STATED_HW, EARLIER_HW, DECISION = 0, 1, 2, 3, 4, 5, 6
 MIN_ISR_UNKNOWN = 0
 
 
@@ -97,7 +97,7 @@ def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
         np.zeros((len(OF_BROKER), brokers), np.int64),
         np.zeros((len(OF_REMOTE), brokers, brokers), np.int64),
         np.zeros((len(OF_CACHE), brokers, CACHE_CAPACITY), np.int64),
-        np.zeros(6, np.int64),
+        np.zeros(7, np.int64),
     )
     state.cluster[MIN_ISR], state.cluster[LAG_US] = min_isr, lag_us
     for unknown in (

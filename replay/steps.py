@@ -22,6 +22,7 @@ from replay.log import copy_epochs, epoch_assign, move_log_start, truncate_to
 from replay.state import (
     ASSIGNED,
     BOUNDED,
+    DECISION,
     DERIVED,
     EARLIER_HW,
     LAG_US,
@@ -140,7 +141,8 @@ def is_under_min_isr(s: State, b: int) -> bool:
 @compiled
 def may_be_under_min_isr(s: State, b: int) -> bool:
     """Whether min.insync.replicas is not known, and some value of it is more than the committed ISR has."""
-    return s.cluster[MIN_ISR] == MIN_ISR_UNKNOWN and bits(s.isr[b]) < bits(s.cluster[ASSIGNED])
+    assigned = s.cluster[ASSIGNED]
+    return s.cluster[MIN_ISR] == MIN_ISR_UNKNOWN and (not assigned or bits(s.isr[b]) < bits(assigned))
 
 
 @compiled
@@ -151,13 +153,16 @@ def counts_outside_isr(s: State, p: Profile, r: int) -> bool:
 
 @compiled
 def hw_candidate(s: State, p: Profile, b: int, now: int) -> int:
-    """Least LEO of the leader and of every replica that the HW waits for: any may be one while nothing assigns them."""
+    """Least LEO of the leader and of every replica that the HW waits for.
+
+    A member of the ISR is a replica though no source assigns it; any broker may be one while none is assigned.
+    """
     assigned = s.cluster[ASSIGNED]
     waited = s.maximal_isr[b] if p.hw_over_maximal_isr else s.isr[b]
     candidate = s.leo[b]
     for r in range(len(s.leo)):
         bit = 1 << r
-        if r == b or (assigned and not assigned & bit) or s.remote_leo[b, r] >= candidate:
+        if r == b or (assigned and not (assigned | waited) & bit) or s.remote_leo[b, r] >= candidate:
             continue
         if waited & bit or (p.hw_over_caught_up and is_caught_up(s, p, b, r, now) and counts_outside_isr(s, p, r)):
             candidate = s.remote_leo[b, r]
@@ -178,7 +183,8 @@ def leader_maybe_increment_hw(s: State, p: Profile, b: int, now: int) -> bool:
     """Step 6: the HW moves up to the candidate; never down. Leaves unchanged: everything else.
 
     Where b's own statements denied what was computed in this epoch, they alone move it. Where only an unknown
-    min.insync.replicas would allow the move, it is bounded, and nothing counts as committed for it. Where it reaches
+    min.insync.replicas would allow the move, or the ISR is a guess (the logs begin after the decision that told it), it
+    is bounded, and nothing counts as committed for it. Where it reaches
     b's own end, which is known within bounds only, what b surely has does.
     """
     if (p.hw_needs_min_isr and is_under_min_isr(s, b)) or s.hw_denied[b] >= DENIALS:
@@ -187,7 +193,7 @@ def leader_maybe_increment_hw(s: State, p: Profile, b: int, now: int) -> bool:
     if candidate < s.hw[b] or (candidate == s.hw[b] and s.hw_evidence[b] < BOUNDED):
         return False
     evidence = DERIVED if candidate < s.leo[b] or is_fetched(s, b, candidate) else max(DERIVED, s.leo_evidence[b])
-    if p.hw_needs_min_isr and may_be_under_min_isr(s, b):
+    if (p.hw_needs_min_isr and may_be_under_min_isr(s, b)) or s.cluster[DECISION] >= BOUNDED:
         evidence = max(BOUNDED, evidence)
     else:
         sure = candidate if evidence < BOUNDED else min(candidate, s.leo_sure[b])
