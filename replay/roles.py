@@ -96,6 +96,7 @@ class Walk:
         self.end: Row | None = None  # where its log ends, as it was read last
         self.ends: list[int] = []  # where all logs end that were read since the last load
         self.loaded: Row | None = None  # the load that no role has followed yet
+        self.was_empty = False  # whether that log was made, and no line states an end of it
         self.loaded_ends: list[int] = []  # where the logs end that were read before it
         self.cause: str | None = None  # of the cut that the log's next line is about
         self.created = False  # whether the log was made, not read, since the last load
@@ -129,7 +130,7 @@ class Walk:
         """Logs are read as a broker starts (and their ends stated again after a cut), partitions then loaded.
 
         Up to 2.5 nothing names the directory that was read: it may be one of a deleted topic of that name, which waits
-        to be removed. A log does not end below its high watermark; one that was made is empty.
+        to be removed. A log does not end below its high watermark.
         """
         if row["name"] == "created":
             self.created = True
@@ -140,14 +141,12 @@ class Walk:
                 self.ends.append(row["offset"])
         else:
             offset = row["offset"] if row["offset"] is not None or self.end is None else self.end["offset"]
-            if self.created and offset is None:
-                offset = 0
             if offset is not None and offset < row["hw"]:
                 offset = next((end for end in reversed(self.ends) if end >= row["hw"]), offset)
             had_role = self.epoch is not None or bool(self.signs and self.signs[0][0] < moment(row))
             made = LOG_CREATED if self.created and had_role else None
             self.settle(row)
-            self.loaded = row.but(offset=offset, cause=made)
+            self.loaded, self.was_empty = row.but(offset=offset, cause=made), self.created and offset is None
             self.loaded_ends = self.ends
             self.end, self.ends, self.created = None, [], False
 
@@ -196,12 +195,13 @@ class Walk:
         """Epoch of a role that the broker had after `load` and before `role`, though no line states it.
 
         -1: one that nothing names. None: nothing shows one, so the load is of `role`. A log that has more than was
-        loaded grew in a role.
+        loaded grew in a role; one that was made had nothing.
         """
         first = bisect_right(self.signs, moment(load), key=lambda sign: sign[0])
         last = bisect_left(self.signs, moment(role), key=lambda sign: sign[0])
         earlier = [epoch for _, epoch in self.signs[first:last] if epoch < role["leader_epoch"]]
-        grew = role["offset"] is not None and load["offset"] is not None and role["offset"] > load["offset"]
+        end = 0 if self.was_empty else load["offset"]
+        grew = role["offset"] is not None and end is not None and role["offset"] > end
         named = next((epoch for epoch in earlier if epoch >= 0), -1)
         return named if earlier or grew else None
 

@@ -151,7 +151,8 @@ def line_decisions(facts: list[Row]) -> list[Decision]:
         leader = row["leader_id"] if row["leader_id"] is not None else -1
         decision = from_line(row, leader, row["leader_epoch"], row["partition_epoch"], ints(row["replicas"]))
         states.setdefault((row["leader_epoch"], version_of(row)), decision)
-    everyone = sorted({b for r in (*told, *leads) for b in ints(r["isr"])} | {r["broker_id"] for r in leads})
+    roles = {r["broker_id"] for r in facts if r["kind"] == "role_change"}
+    everyone = sorted({b for r in (*told, *leads) for b in ints(r["isr"])} | roles)
     assigned = assignments(facts)
     known = {epoch for epoch, _ in states}
     for row in sorted(leads, key=lambda r: (r["leader_epoch"], version_of(r), r["ts"])):
