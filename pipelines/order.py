@@ -70,6 +70,7 @@ class Cluster:
     topics: dict[str, tuple[str, int]]  # topic id -> (topic, incarnation)
     created: dict[str, list[tuple[int, str]]]  # topic -> (when, topic id), rising
     standstills: dict[int, list[tuple[int, int]]]
+    begins: dict[int, int]  # broker -> its first line
     connection_ends: dict[tuple[int, str], int]
     own_logs: frozenset[int]  # brokers whose own log is at hand, not only their request log
     kafka_version: str | None
@@ -183,8 +184,8 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any], missing: MissingLi
     recording = facts.agg(F.max("recording_id").alias("recording_id"), F.count(F.lit(1)).alias("facts")).head()
     config: Mapping[str, Any] = settings.get("broker_config") or {}
     silences = standstills_of_brokers(facts).persist()
-    standstills = collected(silences)
-    ends = connection_ends(facts, silences) if standstills else {}
+    standstills, begins = collected(silences)
+    ends = connection_ends(facts, silences.where("before IS NOT NULL")) if standstills else {}
     silences.unpersist()
     whole = facts.where(F.col("kind").isin(*CLUSTER_KINDS, "topic_change")).toArrow()
     topics, created = incarnations([*names_of_topics(facts).toArrow().to_pylist(), *topics_named(whole)])
@@ -195,6 +196,7 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any], missing: MissingLi
         topics=topics,
         created=created,
         standstills=standstills,
+        begins=begins,
         connection_ends=ends,
         own_logs=own_logs(facts),
         kafka_version=settings.get("kafka_version"),
@@ -244,7 +246,8 @@ def incarnations(
 def standstills_of_brokers(facts: DataFrame) -> DataFrame:
     """Where a broker wrote no line at all for seconds, though lines were due: broker_id, before, first, after.
 
-    Found among stretches in which there is no room for it: they are few, and the lines need not be sorted.
+    Where its lines begin `before` is null: nobody knows since when it had written none. Found among stretches in which
+    there is no room for it: they are few, and the lines need not be sorted.
     """
     lines = facts.where(
         F.col("broker_id").isNotNull() & F.col("ts").isNotNull() & ~F.col("kind").isin("segment_batch", "checkpoint")
@@ -266,17 +269,22 @@ def standstills_of_brokers(facts: DataFrame) -> DataFrame:
         "broker_id", "line", F.lag("last").over(rising).alias("before"), F.lag("lately").over(rising).alias("lately")
     )
     return silences.where(
-        (F.col("line.us") - F.col("before") >= STANDSTILL_US) & (F.col("lately") >= DUE_PARTS)
+        F.col("before").isNull()
+        | ((F.col("line.us") - F.col("before") >= STANDSTILL_US) & (F.col("lately") >= DUE_PARTS))
     ).select("broker_id", "before", F.col("line.us").alias("first"), F.col("line.latest").alias("after"))
 
 
-def collected(silences: DataFrame) -> dict[int, list[tuple[int, int]]]:
-    """Standstills by broker, rising: last line before, first line after."""
+def collected(silences: DataFrame) -> tuple[dict[int, list[tuple[int, int]]], dict[int, int]]:
+    """Standstills by broker, rising: last line before, first line after; and each broker's first line."""
     out: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    begins: dict[int, int] = {}
     found = silences.select("broker_id", "before", "after").toArrow()
-    for broker, before, after in sorted(zip(*(column.to_pylist() for column in found.columns), strict=True)):
-        out[broker].append((before, after))
-    return dict(out)
+    for broker, before, after in zip(*(column.to_pylist() for column in found.columns), strict=True):
+        if before is None:
+            begins[broker] = after
+        else:
+            out[broker].append((before, after))
+    return {broker: sorted(spans) for broker, spans in sorted(out.items())}, begins
 
 
 def own_logs(facts: DataFrame) -> frozenset[int]:
@@ -366,6 +374,7 @@ def order_incarnations(
             rows=parts.pop(incarnation),
             cluster=cluster.rows_about(topic),
             standstills=cluster.standstills,
+            begins=cluster.begins,
             connection_ends=cluster.connection_ends,
             own_logs=cluster.own_logs,
             kafka_version=cluster.kafka_version,

@@ -211,6 +211,7 @@ def produced_batches(
     )
     window = done_window(columns.numbers("remote_us", places) != 0, at)
     held_up, again = facts.unconfirmed(rows), facts.sent_again(tenure, rows)
+    again |= facts.arrived_unseen(tenure.leader, rows)
     sure = np.where(held_up, facts.has_own_log(tenure.leader), ~again)
     said_too = {"duplicate": repeats, "unconfirmed": held_up | again, "evidence": chosen(sure, "observed", "bounded")}
     answered = Window(window.lo, at.stamp, at.stamp + 1000)

@@ -30,7 +30,7 @@ from replay.missing_lines import MissingLines
 from replay.profile import LATEST, Profile, default_lag_ms, parse_version, profile_named
 from replay.retries import Retries
 from replay.roles import KINDS, SIGN_KINDS, moment, roles_of
-from replay.rows import Row, is_by_replica
+from replay.rows import Row, is_by_replica, places_of
 from replay.served_epochs import give_epochs, is_checked
 from replay.sessions import LEFT_OUT
 from replay.spine import Decision, Tenure, micros, tenures_of
@@ -42,7 +42,7 @@ from replay.windows import Phases, Window, line_window, phases
 from replay.zookeeper_view import zookeeper_votes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from replay.state import Flags
 
@@ -74,6 +74,7 @@ class PartitionFacts:
     rows: list[Row]
     cluster: list[Row]
     standstills: Standstills = field(default_factory=dict)
+    begins: Mapping[int, int] = field(default_factory=dict)  # broker -> its first line, microseconds
     missing: MissingLines = field(default_factory=MissingLines)
     connection_ends: dict[tuple[int, str], int] = field(default_factory=dict)  # last stamp on (broker, connection)
     own_logs: frozenset[int] | None = None  # brokers whose own log is at hand; null: all of them
@@ -323,6 +324,23 @@ class PartitionFacts:
         last = self.connection_ends.get((row["broker_id"], row["connection"] or ""), at.stamp)
         silences = between(self.standstills.get(row["broker_id"], ()), request.arrival - AWAKE_US, request.completed)
         return is_unconfirmed(request, max(last, at.stamp), silences, waits=row["acks"] == -1)
+
+    def arrived_unseen(self, leader: int, rows: list[Row]) -> Flags:
+        """Which came before the leader's lines begin, or lay in a socket then, on connections that speak no more.
+
+        The broker may have stood still until then.
+        """
+        begin = self.begins.get(leader)
+        found = np.zeros(len(rows), np.bool_)
+        if begin is None:
+            return found
+        columns, places = rows[0].columns, places_of(rows)
+        early = columns.numbers("ts", places) - columns.numbers("total_us", places) <= begin + AWAKE_US
+        last = {(r["broker_id"], r["connection"]): r["ts"] for r in self.by_kind["produce"]} if early.any() else {}
+        for k in np.flatnonzero(early).tolist():
+            row = rows[k]
+            found[k] = last.get((leader, row["connection"]), row["ts"]) <= row["ts"]
+        return found
 
     def sent_again(self, tenure: Tenure, rows: list[Row]) -> Flags:
         """Which of a tenure's produces may have been sent to the next leader again, unanswered (`retries`)."""

@@ -9,7 +9,8 @@ alone, and the answer counts. One that waits for nobody may be late for many rea
 back. Lines are due where the broker had been answering requests until then: one that logs at INFO only, or is asked now
 and then, is silent for hours and stands still at no time. A leader that is cut off from other brokers but not from its
 clients never stands still. Where the broker's own log is not at hand, only the request log was silent, which a slow
-client does too: then the answer may have arrived, or not.
+client does too: then the answer may have arrived, or not. Nor does anybody know how long a broker had stood still as
+its lines begin: of what had come before them, the same holds.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from codecs import BOM_UTF8
 from dataclasses import dataclass
 from os import SEEK_END
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -145,8 +146,8 @@ def read_lines(path: str, outcome: Outcome, start: int = 0, end: int | None = No
 
 
 def _split(block: bytes) -> list[str]:
-    """Lines of whole lines' bytes, without their ends."""
-    lines = block.decode("utf-8", "replace").split("\n")
+    """Lines of whole lines' bytes, without their ends, and without the mark with which some tools begin a file."""
+    lines = block.removeprefix(BOM_UTF8).decode("utf-8", "replace").split("\n")
     lines.pop()
     return [line.removesuffix("\r") for line in lines] if b"\r" in block else lines
 

@@ -104,6 +104,14 @@ def test_what_was_lost_may_be_back_where_nothing_tells_who_led_the_last_epoch() 
     assert (row["evidence"], row["acked_one"], row["acked_one_possible"]) == ("bounded", 0, 3)
 
 
+def test_answer_to_what_came_before_the_logs_begin_may_have_reached_nobody() -> None:
+    """Nothing tells how long the broker had stood still by then; a client that goes on had its answer."""
+    begin = int(at(312).timestamp() * 1_000_000)
+    row = loss(acks_one_failure(), begins={1: begin})
+    assert (row["acked_one"], row["acked_one_possible"], row["evidence"]) == (2, 1, "derived")
+    assert loss(acks_one_failure(), begins={1: begin - 60_000})["acked_one"] == 3
+
+
 def test_chain_tells_last_acknowledgement_election_and_cut_in_order() -> None:
     row = loss(acks_one_failure())
     assert [link["what"].split()[2] for link in row["chain"]] == ["acknowledged", "was", "elected", "led", "cut"]

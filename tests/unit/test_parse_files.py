@@ -186,6 +186,12 @@ def test_lines_across_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert [line for block in read_lines(str(path), Outcome()) for line in block] == ["one", "two is long", "", "last"]
 
 
+def test_first_line_of_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"\xef\xbb\xbfone\ntwo\n")
+    assert [line for block in read_lines(str(path), Outcome()) for line in block] == ["one", "two"]
+
+
 @pytest.mark.parametrize(
     ("times", "zone", "expected"),
     [

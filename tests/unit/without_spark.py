@@ -78,14 +78,16 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
         pc.and_(pc.is_in(facts["kind"], pa.array(NAMING_KINDS)), pc.is_null(facts["metadata_offset"]))
     )
     topics, created = incarnations([*rows_of_facts(stating), *topics_named(some)])
-    standstills, ends = defaultdict(list), {}
+    standstills, begins, ends = defaultdict(list), {}, {}
     lines = facts.filter(pc.and_(pc.is_valid(facts["broker_id"]), pc.invert(pc.is_in(facts["kind"], NOT_LINES))))
     for broker in pc.unique(lines["broker_id"]).to_pylist():
         stamped = lines.filter(pc.and_(pc.equal(lines["broker_id"], broker), pc.is_valid(lines["ts"])))
         stamps, errors = stamped["ts"].cast(pa.int64()).to_pylist(), stamped["ts_error_us"].to_pylist()
         asked = pc.is_valid(stamped["connection"]).to_pylist()
-        told = zip(stamps, (error or 0 for error in errors), asked, strict=True)
-        standstills[broker] = standstills_of(sorted(told))
+        told = sorted(zip(stamps, (error or 0 for error in errors), asked, strict=True))
+        standstills[broker] = standstills_of(told)
+        if told:
+            begins[broker] = told[0][0] + told[0][1]
     requests = facts.filter(pc.is_valid(facts["connection"])).group_by(["broker_id", "connection"])
     for row in requests.aggregate([("ts", "max")]).to_pylist():
         ends[row["broker_id"], row["connection"]] = micros(row["ts_max"])
@@ -100,6 +102,7 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
         topics=topics,
         created=created,
         standstills=dict(standstills),
+        begins=begins,
         connection_ends=ends,
         own_logs=frozenset(pc.unique(own["broker_id"]).to_pylist()),
         kafka_version=getattr(manifest, "kafka", None),
