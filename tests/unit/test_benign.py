@@ -79,6 +79,7 @@ def test_topic_that_was_deleted_and_created_again_lost_nothing() -> None:
         topics={"a": (TOPIC, 0), "b": (TOPIC, 1)},
         created={TOPIC: [(0, "a"), (1, "b")]},
         standstills={},
+        begins={},
         connection_ends={},
         own_logs=frozenset({1, 2}),
         kafka_version="4.1.0",

@@ -21,6 +21,7 @@ CLUSTER = Cluster(
     topics={},
     created={},
     standstills={},
+    begins={},
     connection_ends={},
     own_logs=frozenset({1, 2}),
     kafka_version="4.1.0",
