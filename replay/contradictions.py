@@ -18,15 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from replay.drafts import Draft
-from replay.encoding import (
-    CONTRADICTED,
-    KAFKA_STORAGE_ERROR,
-    LEADER_UNKNOWN,
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    NOT_LEADER_OR_FOLLOWER,
-    REQUEST_TIMED_OUT,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from replay.encoding import CONTRADICTED, ENDS_OF_A_WAIT, LEADER_UNKNOWN
+from replay.epochs import was_accepted
 from replay.roles import moment
 from replay.rows import is_by_replica, places_of
 from replay.windows import STAMP_LATE_US, line_window, phases, phases_at
@@ -39,15 +32,8 @@ if TYPE_CHECKING:
     from replay.state import Flags, Ints
 
 # Errors with which a produce that was appended may be answered all the same (DelayedProduce).
-FAILED_AFTER_APPEND = (
-    0, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    KAFKA_STORAGE_ERROR,
-)  # fmt: skip
-
-
+FAILED_AFTER_APPEND = (0, *ENDS_OF_A_WAIT)
 APART_US = 4 * STAMP_LATE_US  # so far apart are two requests whose order the log thread cannot have turned round
-
-
 HEARD_US = 10_000_000  # so much later everybody has heard of a decision, whatever the clocks
 MOST_RECORDS_A_BYTE = 150  # gzip packs a thousand bytes into one, and a record has seven at least
 Reached = tuple[list["Row"], "Ints", "Ints"]  # lines, when each was answered, the offset that each states
@@ -377,8 +363,7 @@ def last_position(facts: PartitionFacts, line: Row, appended: tuple[int, int]) -
     if line["name"] == "follower":
         place -= 1
     last = fetches[place] if place >= 0 else None
-    accepted = last is not None and not last.row["error_code"] and last.row["diverging_epoch"] is None
-    if last is None or not accepted or not last.goes_on or last.row["current_leader_epoch"] != since:
+    if last is None or not was_accepted(last.row) or not last.goes_on or last.row["current_leader_epoch"] != since:
         return -1, since
     return last.row["fetch_offset"] or -1, since
 

@@ -36,7 +36,7 @@ from replay.sessions import LEFT_OUT
 from replay.spine import Decision, Tenure, micros, tenures_of
 from replay.standstill import AWAKE_US, Interval, Standstills, between, is_unconfirmed
 from replay.state import MIN_ISR_UNKNOWN
-from replay.turns import THROTTLED_SETTING, Turns
+from replay.turns import NEVER, THROTTLED_SETTING, Turns
 from replay.versions import Spoken, Versions, spoken_in_tenures, versions_of
 from replay.windows import Phases, Window, line_window, phases
 from replay.zookeeper_view import zookeeper_votes
@@ -290,7 +290,7 @@ class PartitionFacts:
         """Since when and until when on its own clock the leader led, by its role lines; never where none tells."""
         line = self.role_lines.get((tenure.leader, tenure.epoch))
         if line is None or line["name"] != "leader":
-            return 2**62, 2**62
+            return NEVER, NEVER
         return moment(line), self.turns.left_us(tenure.leader, tenure.epoch)
 
     def profile_in(self, epoch: int, broker: int) -> Profile:

@@ -19,6 +19,7 @@ import numpy as np
 from replay.lives import starts_of_brokers
 from replay.roles import moment
 from replay.spine import micros
+from replay.turns import NEVER
 from replay.windows import phases
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Retries:
         again = self.facts.turns.role_after(tenure.leader, tenure.epoch)
         if again is not None and (tenure.leader, again) in self.facts.loads:
             return True
-        until = moment(self.facts.role_lines[tenure.leader, again]) if again is not None else 2**62
+        until = moment(self.facts.role_lines[tenure.leader, again]) if again is not None else NEVER
         return any(us < start <= until for start in self.starts.get(tenure.leader, ()))
 
     def look_up(self) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from replay.partition_facts import PartitionFacts
+    from replay.roles import RoleKey
     from replay.rows import Row
     from replay.spine import Decision, Tenure
 
@@ -43,6 +44,14 @@ def least_after(told: Falling, number: int) -> int:
     return values[place] if place < len(numbers) else NEVER
 
 
+def by_broker(keys: Iterable[RoleKey]) -> dict[int, list[int]]:
+    """Roles -> their leader epochs by broker, rising."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for broker, epoch in sorted(keys):
+        found[broker].append(epoch)
+    return found
+
+
 class Turns:
     """The facts of one partition by leader epoch."""
 
@@ -55,10 +64,7 @@ class Turns:
     @cached_property
     def roles(self) -> dict[int, list[int]]:
         """By broker, the leader epochs of its lines about roles, rising."""
-        found: dict[int, list[int]] = defaultdict(list)
-        for broker, epoch in sorted(self.facts.role_lines):
-            found[broker].append(epoch)
-        return found
+        return by_broker(self.facts.role_lines)
 
     def role_after(self, broker: int, epoch: int) -> int | None:
         """The next leader epoch in which the broker tells that it took up a role."""
@@ -125,10 +131,7 @@ class Turns:
     @cached_property
     def loads(self) -> dict[int, list[int]]:
         """By broker, leader epochs, rising, before which it loaded its log."""
-        found: dict[int, list[int]] = defaultdict(list)
-        for broker, epoch in sorted(self.facts.loads):
-            found[broker].append(epoch)
-        return found
+        return by_broker(self.facts.loads)
 
     def was_whole(self, broker: int, since: int, until: int) -> bool:
         """Whether nothing tells of a cut or a restart in the leader epochs [since, until), a load before them aside."""
