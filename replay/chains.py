@@ -55,7 +55,7 @@ def is_told_late(facts: PartitionFacts, tenure: Tenure, broker: int) -> bool:
 
 def assumed_decision(facts: PartitionFacts, tenure: Tenure, isr: list[int]) -> Draft:
     """Where no source has the controller's decision: whoever fetches from the leader is taken for a member."""
-    at = first_fetch_us(facts, tenure)
+    at = begun_us(facts, tenure)
     outside = last_isr_without(facts, tenure)
     only = "only fetches and followers name this leader epoch"
     fields = {
@@ -88,14 +88,31 @@ def role_of(facts: PartitionFacts, tenure: Tenure, broker: int, role: str, isr: 
     line, load = facts.role_lines.get((broker, tenure.epoch)), facts.loads.get((broker, tenure.epoch))
     if line is not None and line["name"] == role:
         drafts = line_role(tenure, broker, line, load, isr)
+        if role == "leader" and line["offset"] is None:
+            drafts[-1].fields |= leader_start(facts, tenure)
         if load is None and role == "follower" and was_written_before_its_end(facts, tenure, broker, line):
             drafts[-1].fields |= {"leo": None, "hw": None}
         return drafts
-    at = tenure.decisions[0].us if tenure.decisions else first_fetch_us(facts, tenure)
-    leo, evidence = facts.starts.get(tenure.epoch, (None, "bounded")) if role == "leader" else (None, "bounded")
-    fields = {"role": role, "leo": leo, "hw": None, "isr": isr, "evidence": evidence}
+    at = tenure.decisions[0].us if tenure.decisions else begun_us(facts, tenure)
+    start = leader_start(facts, tenure) if role == "leader" else {"leo": None, "evidence": "bounded"}
+    fields = {"role": role, "hw": None, "isr": isr, **start}
     taken_up = Draft("role_change", None, decision_window(at), {**role_key(tenure, broker), **fields})
     return [*load_drafts(broker, load), taken_up]
+
+
+def leader_start(facts: PartitionFacts, tenure: Tenure) -> dict[str, Any]:
+    """Where the log of a leader ends as it begins to lead and its own line does not say: its LEO, or the least of it.
+
+    In an epoch of which no append is known, the first HW that it states before anybody fetches from it lies in the log
+    with which it began: a leader's HW is never beyond its log (UnifiedLog.maybeIncrementHighWatermark).
+    """
+    if tenure.epoch in facts.starts:
+        leo, evidence = facts.starts[tenure.epoch]
+        return {"leo": leo, "evidence": evidence}
+    fetched = first_fetch_us(facts, tenure)
+    stated = min(facts.hw_lines.get(tenure.epoch, ()), key=lambda row: (row["ts"], row["hw"]), default=None)
+    least = stated["hw"] if stated is not None and (fetched is None or micros(stated["ts"]) < fetched) else None
+    return {"leo": None, "next_offset": least, "evidence": "bounded"}
 
 
 def was_written_before_its_end(facts: PartitionFacts, tenure: Tenure, broker: int, line: Row) -> bool:
@@ -166,10 +183,16 @@ def role_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list
     return out
 
 
-def first_fetch_us(facts: PartitionFacts, tenure: Tenure) -> int:
-    """When the tenure's first follower fetch was taken up, else its first follower; 0 where there is none."""
+def first_fetch_us(facts: PartitionFacts, tenure: Tenure) -> int | None:
+    """When the tenure's first follower fetch was taken up; None where there is none."""
     fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
-    return min((phases(r).taken for r in fetches), default=facts.turns.first_moment.get(tenure.epoch, 0))
+    return min((phases(row).taken for row in fetches), default=None)
+
+
+def begun_us(facts: PartitionFacts, tenure: Tenure) -> int:
+    """When a tenure begins that no decision tells of: its first fetch, else its first follower; 0 if there is none."""
+    first = first_fetch_us(facts, tenure)
+    return facts.turns.first_moment.get(tenure.epoch, 0) if first is None else first
 
 
 def decision_draft(decision: Decision) -> Draft:

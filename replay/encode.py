@@ -132,6 +132,8 @@ SAID_BY_KIND: Final[tuple[tuple[int, int, str, Callable[[pa.ChunkedArray], Ints]
     *((kind, c.E_VALUE, "acks", whole) for kind in (c.APPEND, c.ACK)),
     *((kind, c.E_EXTRA, "base_offset", whole) for kind in (c.APPEND, c.ACK)),
     (c.OBSERVATION, c.E_EXTRA, "hw_by_lines", whole),
+    (c.OBSERVATION, c.E_VALUE, "state", partial(codes, table=c.FUTURE_STATES, missing=UNSET)),
+    (c.OBSERVATION, c.E_TARGET, "log_start_offset", whole),
     (c.FETCH_UPDATE, c.E_EXTRA, "follower_log_start_offset", whole),
     *(
         (kind, c.E_EXTRA, "log_start_offset", whole)

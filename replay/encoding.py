@@ -77,6 +77,12 @@ REQUEST_RESET, REQUEST_REFUSED, REQUEST_RETRIED = range(3, 6)
 CAUSES = ("leader_epoch", "high_watermark", "diverging_fetch", "out_of_range", "recovery")
 CAUSE_LEADER_EPOCH, CAUSE_HIGH_WATERMARK, CAUSE_DIVERGING, CAUSE_OUT_OF_RANGE, CAUSE_RECOVERY = range(5)
 
+FUTURE_GONE, FUTURE_THERE = range(2)  # what an observation says of a future log
+FUTURE_STATES = {
+    **dict.fromkeys(("created", "loaded", "fetching", "cut", "caught_up", "log_start"), FUTURE_THERE),
+    **dict.fromkeys(("replaced", "failed", "deleted"), FUTURE_GONE),
+}
+
 STEPS = (
     "leader_append",
     "leader_update_follower_leo",

@@ -2,9 +2,10 @@
 
 AlterReplicaLogDirs makes a log in a folder `...-future` of the other directory (`Partition.maybeCreateFutureReplica`);
 `ReplicaAlterLogDirsThread` copies the partition's log into it, and once it has caught up the two are swapped
-(`LogManager.replaceCurrentWithFutureLog`). A future log is in no ISR and moves no HW. Its lines look like those of the
-partition's own log but for the directory, and some name none: those that follow the log's making or loading. What the
-model leaves out: where the copy is between the lines that tell it.
+(`LogManager.replaceCurrentWithFutureLog`). A future log is in no ISR and moves no HW; where it begins holds back the
+leader's low watermark (`Partition.lowWatermarkIfLeader`), on which DeleteRecords waits. Its lines look like those of
+the partition's own log but for the directory, and some name none: those that follow the log's making or loading. What
+the model leaves out: where the copy is between the lines that tell it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 OF_LOGS = ("log_load", "truncation", "log_append", "log_start_change", "log_change", "hw_update")  # of either log
 CREATED, LOADED, REPLACING, REPLACED = "future_created", "future_loaded", "future_replacing", "future_replaced"
 FAILED, DELETED = "future_failed", "future_deleted"
+LOG_START = "future_log_start"
 RENAMED = "renamed_for_deletion"
 FUTURE_LOG = "future_log"  # cause of the observations about a future log
 STEPS = {  # fact -> what the observation calls it
@@ -42,6 +44,7 @@ STEPS = {  # fact -> what the observation calls it
     REPLACED: "replaced",
     FAILED: "failed",
     DELETED: "deleted",
+    LOG_START: "log_start",
 }
 REPLICA_MOVES = {  # what is told -> state of the future replica, and why
     "created": ("New", "future_created"),
@@ -72,16 +75,16 @@ def parted(by_kind: dict[str, list[Row]]) -> list[Row]:
     lines = [row for kind in OF_LOGS for row in by_kind[kind] if row["broker_id"] in brokers and row["ts"] is not None]
     lines.sort(key=in_file_order)
     theirs: set[tuple[str, int]] = set()
-    deleted: list[Row] = []
+    others: list[Row] = []
     for _, own in groupby(lines, key=lambda row: row["broker_id"]):
         walk = Walk(list(own))
         theirs |= walk.theirs
-        deleted += walk.deleted
+        others += walk.told
     for kind in OF_LOGS:
         if kind != "log_change":
             by_kind[kind] = [row for row in by_kind[kind] if (row["kind"], row.place) not in theirs]
     events = [row for row in told if row["name"] in STEPS and row["ts"] is not None]
-    return sorted([*events, *deleted], key=in_file_order)
+    return sorted([*events, *others], key=in_file_order)
 
 
 def in_file_order(row: Row) -> tuple[int, int, str, int]:
@@ -95,7 +98,7 @@ class Walk:
     def __init__(self, rows: list[Row]) -> None:
         """`rows`: in their order."""
         self.theirs: set[tuple[str, int]] = set()  # kind and place of each
-        self.deleted: list[Row] = []
+        self.told: list[Row] = []  # what else tells of it: deleted, its log start moved
         self.swaps = [(row.place, row["log_dir"]) for row in rows if row["name"] == REPLACING]
         self.directory: str | None = None  # of the future log
         self.is_due = False  # whether the partition has yet to take the future log up
@@ -103,6 +106,8 @@ class Walk:
         for row in rows:
             if self.is_future(row):
                 self.theirs.add((row["kind"], row.place))
+                if row["kind"] == "log_start_change":
+                    self.told.append(row.but(name=LOG_START))
 
     def is_future(self, row: Row) -> bool:
         """Whether the line is of the future log."""
@@ -136,7 +141,7 @@ class Walk:
             self.directory, self.is_due = None, False
         elif name == RENAMED and self.directory is not None and parent(row["value"] or "") == self.directory:
             self.directory, self.is_due = None, False
-            self.deleted.append(row.but(name=DELETED))
+            self.told.append(row.but(name=DELETED))
 
     def takes_up(self, name: str) -> bool:
         """The partition takes up a log, with a line that names no directory: whether it is the future one."""
@@ -161,6 +166,7 @@ def future_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
             "leader_epoch": tenure.epoch,
             "cause": FUTURE_LOG,
             "state": STEPS[row["name"]],
+            "log_start_offset": row["log_start_offset"],
             "evidence": "observed",
         }
         out.append(Operation(OP_CONTROL, window, [Draft("observation", row, window, fields)]))
@@ -194,11 +200,13 @@ class FutureReplicas:
                 self.take(event)
 
     def take(self, event: dict[str, Any]) -> None:
-        """One line about a future log."""
+        """One line about a future log; one that only moves its log start changes no state."""
         broker = event["broker_id"]
         common = {name: event[name] for name in ("seq", "ts", "leader_epoch", "evidence")}
         common |= {"broker_id": broker, "is_future": True}
         before = self.replicas.get(broker, "NonExistent")
+        if event["state"] not in REPLICA_MOVES:
+            return
         state, reason = REPLICA_MOVES[event["state"]]
         goes_on = event["state"] in ("fetching", "cut") and before == "Online"
         if state != before and not goes_on:

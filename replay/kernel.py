@@ -59,6 +59,7 @@ from replay.encoding import (
     FETCH_APPLY,
     FETCH_READ,
     FETCH_UPDATE,
+    FUTURE_THERE,
     ISR_COMMITTED,
     ISR_PENDING_EXPAND,
     ISR_PENDING_SHRINK,
@@ -137,6 +138,7 @@ from replay.steps import (
     make_follower,
     make_leader,
     note_committed,
+    note_future_log,
     note_hw,
     note_leo,
 )
@@ -249,7 +251,8 @@ def apply_answer(s: State, e: Ints) -> int:
 def apply_role(s: State, p: Profile, e: Ints) -> int:
     """A broker takes up a role; where its line states LEO and HW, they win over what was computed.
 
-    A leader never cuts its own log: where one that leads on has less than was computed, too much was counted.
+    A leader never cuts its own log: where one that leads on has less than was computed, too much was counted. One of
+    which only the least end is known has at least that.
     """
     b = e[E_BROKER]
     forget_log(s, b)
@@ -261,7 +264,7 @@ def apply_role(s: State, p: Profile, e: Ints) -> int:
     elif e[E_LEO] >= 0:
         take_own_leo(s, p, b, e[E_LEO], e[E_EVIDENCE])
     elif e[E_VALUE] == ROLE_LEADER:
-        s.leo_evidence[b] = max(s.leo_evidence[b], e[E_EVIDENCE])
+        note_leo(s, b, max(s.leo[b], e[E_END]), max(s.leo_evidence[b], e[E_EVIDENCE]))
     if e[E_HW] >= 0:
         note_hw(s, b, min(e[E_HW], s.leo[b]), e[E_EVIDENCE])
     if e[E_VALUE] == ROLE_LEADER:
@@ -398,6 +401,8 @@ def apply(s: State, p: Profile, e: Ints) -> int:
     if kind == ACK:
         return apply_answer(s, e)
     if kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
+        if kind == OBSERVATION and e[E_VALUE] != UNSET:
+            note_future_log(s, e[E_BROKER], e[E_VALUE] == FUTURE_THERE, e[E_TARGET])
         return apply_read(s, p, e)
     if kind == FETCH_APPLY:
         r = e[E_REPLICA]
@@ -547,7 +552,7 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Pur
             forget_log(s, b)
         for x in range(n):
             leo_before[x], hw_before[x], start_before[x] = s.leo[x], s.hw[x], s.log_start[x]
-        low_before = leader_low_watermark(s, b) if kind == FETCH_UPDATE else NONE
+        low_before = leader_low_watermark(s, b) if kind in (FETCH_UPDATE, OBSERVATION) else NONE
         pending_before, member_before = (s.pending[b], s.isr[b]) if b >= 0 else (0, 0)
         remote_before = s.remote_leo[b, r] if kind == FETCH_UPDATE else UNSET
         blocked = s.blocked[b, r] if b >= 0 and r >= 0 else 0

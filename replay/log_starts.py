@@ -10,7 +10,7 @@ import pyarrow as pa
 from replay import encoding as c
 from replay.columns import offsets, places, row_columns
 from replay.emit import N_START, Rows, put
-from replay.encoding import E_BROKER, E_EVIDENCE, E_KIND, E_SEQ, E_TS, FETCH_UPDATE
+from replay.encoding import E_BROKER, E_EVIDENCE, E_KIND, E_SEQ, E_TS, FETCH_UPDATE, OBSERVATION
 from replay.jit import compiled_in_place
 from replay.state import NONE, ROLE_LEADER
 from replay.steps import leader_low_watermark
@@ -33,7 +33,7 @@ def emit_starts(s: State, e: Ints, start_before: Ints, low_before: int, rows: Ro
                 e[E_SEQ], e[E_TS], b, s.epoch[b], start_before[b], s.log_start[b], e[E_KIND], low, e[E_EVIDENCE],
             ))  # fmt: skip
     b = e[E_BROKER]
-    if e[E_KIND] == FETCH_UPDATE and not moved and s.role[b] == ROLE_LEADER:
+    if e[E_KIND] in (FETCH_UPDATE, OBSERVATION) and not moved and s.role[b] == ROLE_LEADER:
         low = leader_low_watermark(s, b)
         if low > max(low_before, 0):
             put(rows.start, rows.filled, N_START, (
@@ -66,4 +66,5 @@ CAUSES = {
     "fetch_apply": "leader_answer",
     "fetch_read": "stated_in_answer",
     "consumer_read": "stated_in_answer",
+    "observation": "future_log",
 }

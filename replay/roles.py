@@ -207,10 +207,11 @@ class Walk:
 
 
 def told_roles(rows: list[Row], lines: list[Row]) -> list[Row]:
-    """Roles of which only the controller's LeaderAndIsr request tells: followers up to 2.5 write no line about theirs.
+    """Roles of which only the controller's LeaderAndIsr request tells: their lines were not copied, or never written.
 
-    A broker takes the role up while it handles the request, right after it has loaded the log, where it had to. Told
-    again in the same epoch, it is a restart if a log was loaded for it; else it changes nothing.
+    Followers up to 2.5 write none. A broker takes the role up while it handles the request, right after it has loaded
+    the log, where it had to. Told again in the same epoch, it is a restart if a log was loaded for it; else it changes
+    nothing.
     """
     stated = {(row["broker_id"], row["leader_epoch"]) for row in lines if row["kind"] == "role_change"}
     loads: dict[int, list[Row]] = defaultdict(list)
@@ -221,12 +222,13 @@ def told_roles(rows: list[Row], lines: list[Row]) -> list[Row]:
     restarts: list[Row] = []
     for row in rows:
         key = (row["broker_id"], row["leader_epoch"])
-        follows = row["kind"] == "leader_and_isr" and not row["error_code"] and row["leader_id"] != row["broker_id"]
+        follows = row["kind"] == "leader_and_isr" and not row["error_code"]
         handled = row["connection"] is not None  # a line that only says it came does not say how long it was handled
         if not follows or not handled or key in stated or row["ts"] is None:
             continue
         at = phases(row)
-        role = row.but(kind="role_change", name="follower", offset=None, hw=None, taken_us=at.taken)
+        name = "leader" if row["leader_id"] == row["broker_id"] else "follower"
+        role = row.but(kind="role_change", name=name, offset=None, hw=None, taken_us=at.taken)
         load = next((r for r in loads[row["broker_id"]] if at.taken <= micros(r["ts"]) <= at.stamp), None)
         if load is not None:
             place = {name: load[name] for name in ("source_file", "source_line")}

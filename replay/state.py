@@ -30,6 +30,7 @@ class State(NamedTuple):
     leo: Ints  # [b] log end offset of b's own log
     hw: Ints  # [b] high watermark of b
     log_start: Ints  # [b] log start offset of b
+    future_start: Ints  # [b] log start offset of b's future log; -1 it has none
     role: Ints  # [b] ROLE_*
     epoch: Ints  # [b] leader epoch that b acts under; -1 none yet
     epoch_start: Ints  # [b] LEO when b became leader of that epoch
@@ -70,9 +71,9 @@ class State(NamedTuple):
 
 
 OF_BROKER = (
-    "leo", "hw", "log_start", "role", "epoch", "epoch_start", "follows", "isr", "maximal_isr", "pending",
-    "leo_evidence", "leo_sure", "hw_evidence", "hw_untaken", "hw_agreed", "hw_apart", "hw_denied", "acted", "asked",
-    "settled", "cache_len", "fenced", "stopping", "unsure_from", "unsure_until", "gone",
+    "leo", "hw", "log_start", "future_start", "role", "epoch", "epoch_start", "follows", "isr", "maximal_isr",
+    "pending", "leo_evidence", "leo_sure", "hw_evidence", "hw_untaken", "hw_agreed", "hw_apart", "hw_denied", "acted",
+    "asked", "settled", "cache_len", "fenced", "stopping", "unsure_from", "unsure_until", "gone",
 )  # fmt: skip
 OF_REMOTE = (
     "remote_leo", "caught_up", "leo_at_fetch", "fetched", "blocked", "out_for", "remote_start", "hw_sent",
@@ -102,7 +103,7 @@ def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
     state.cluster[MIN_ISR], state.cluster[LAG_US] = min_isr, lag_us
     for unknown in (
         state.epoch, state.follows, state.remote_leo, state.leo_at_fetch, state.out_for, state.remote_start,
-        state.cache_epoch,
+        state.cache_epoch, state.future_start,
     ):  # fmt: skip
         unknown[:] = NONE
     return state

@@ -232,12 +232,25 @@ def answered_hw(p: Profile, hw_read: int, hw_after: int) -> int:
 
 @compiled
 def leader_low_watermark(s: State, b: int) -> int:
-    """Least log start of the leader and its live followers: where a DeleteRecords is done (Partition.lowWatermark)."""
+    """Least log start of the leader, its live followers and its future log, if it has one.
+
+    There a DeleteRecords is done (Partition.lowWatermarkIfLeader).
+    """
     low = s.log_start[b]
     for r in range(len(s.leo)):
         if r != b and s.cluster[ASSIGNED] & (1 << r) and not s.fenced[r]:
             low = min(low, s.remote_start[b, r])
-    return low
+    return low if s.future_start[b] == NONE else min(low, s.future_start[b])
+
+
+@compiled
+def note_future_log(s: State, b: int, is_there: int, log_start: int) -> None:
+    """A line tells of b's future log. A new one begins where the log does that it copies; UNSET: it states no start."""
+    if not is_there:
+        s.future_start[b] = NONE
+        return
+    known = s.future_start[b] if s.future_start[b] != NONE else s.log_start[b]
+    s.future_start[b] = max(known, log_start)
 
 
 @compiled_in_place

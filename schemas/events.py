@@ -84,7 +84,8 @@ REPLICATION_EVENTS = Table(
         Column(
             "next_offset",
             INT64,
-            "append, ack, log_dump: offset after the last; fetch_apply: the follower's LEO after it; null unknown.",
+            "append, ack, log_dump: offset after the last; fetch_apply: the follower's LEO after it; role_change of a "
+            "leader whose LEO nothing states: the least that it can be; null unknown.",
         ),
         Column(
             "next_offset_evidence",

@@ -382,13 +382,14 @@ LOG_START_TIMELINE = Table(
         Column(
             "low_watermark",
             INT64,
-            "On the leader: least log start of the live replicas, where a DeleteRecords is done; null: not known.",
+            "On the leader: least log start of the live replicas and of its future log, where a DeleteRecords is done; "
+            "null: not known.",
         ),
         required(
             "cause",
             STRING,
             "The reason that the broker's line states (segment_deletion, leader_offset_increment, "
-            "client_delete_records), or follower_fetch, leader_answer, stated_in_answer.",
+            "client_delete_records), or follower_fetch, leader_answer, stated_in_answer, future_log.",
         ),
         EVIDENCE_COLUMN,
     ),

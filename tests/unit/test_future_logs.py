@@ -74,6 +74,31 @@ def test_the_log_start_of_a_future_log_is_not_the_partitions() -> None:
     assert tables_of(history.events())["log_start_timeline"].num_rows == 0
 
 
+def low_watermarks(history: History) -> list[tuple[int, str]]:
+    """Leader 1 deletes the first record, and both followers follow: its low watermarks, and what moved each."""
+    history.produce(800, 1, COMMITTED, acks=1)
+    line(history, "log_start_change", 810, "client delete records request", log_start_offset=1)
+    for replica in (2, 3):
+        fetched = {"log_start_offset": 1, "follower_log_start_offset": 1}
+        history.fetch(820 + replica, 1, replica, COMMITTED, **fetched)
+    rows = tables_of(history.events())["log_start_timeline"].to_pylist()
+    return [(row["low_watermark"], row["cause"]) for row in rows if row["low_watermark"]]
+
+
+def test_the_low_watermark_waits_for_the_leaders_future_log() -> None:
+    assert low_watermarks(replicated()) == [(1, "follower_fetch")]
+    assert low_watermarks(begun(replicated())) == []
+    assert low_watermarks(begun(replicated(), broker=2)) == [(1, "follower_fetch")]
+    assert low_watermarks(swapped(begun(replicated()))) == [(1, "follower_fetch")]
+
+
+def test_the_low_watermark_rises_with_the_future_logs_start_or_as_it_is_swapped_in() -> None:
+    moved = begun(replicated())
+    line(moved, "log_start_change", 830, "leader offset increment", log_start_offset=1, log_dir=THERE)
+    assert low_watermarks(moved) == [(1, "future_log")]
+    assert low_watermarks(swapped(begun(replicated()), 830)) == [(1, "future_log")]
+
+
 def test_a_move_whose_beginning_no_line_tells_is_known_by_its_swap() -> None:
     history = replicated()
     line(history, "truncation", 510, "log", offset=0, log_dir=THERE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from facts_builder import History, of_kind
+from facts_builder import History, at, of_kind
 from test_incidents import slots, tables_of
 
 from replay.ballots import Vote
@@ -159,6 +159,34 @@ def test_follower_without_a_line_takes_its_role_up_while_it_handles_the_request(
     roles = of_kind(history.events(kafka_version="2.4.1"), "role_change", "log_load")
     mine = [(row["kind"], row["leader_epoch"], row["leo"]) for row in roles if row["broker_id"] == 2]
     assert mine == [("role_change", 0, None), ("log_load", None, 1), ("role_change", 1, 1)]
+
+
+def alone_without_role_lines() -> History:
+    """Broker 1 fetches a record that nothing shows it to have appended, leads alone, and states an HW behind it."""
+    history = History()
+    tell(history, 20, 2, (2, 0, 0), [1, 2])
+    history.role(10, 2, "leader", 0, offset=0, hw=0)
+    for offset in (0, 1):
+        history.produce(100 + offset, 2, offset, acks=1)
+    history.fetch(110, 2, 1, 0, bytes=100, hw=0)
+    history.fetch(150, 2, 1, 1, hw=1)
+    state = {"leader_id": 1, "leader_epoch": 1, "partition_epoch": 1, "isr": [1], "replicas": [1, 2, 3]}
+    history.request("leader_and_isr", 1020, "controller-1b", broker_id=1, total_us=50_000, local_us=45_000, **state)
+    history.add("hw_update", 1000, name="leader", broker_id=1, hw_before=1, hw=2, source_file="server-1.log")
+    return history
+
+
+def test_leader_without_a_line_takes_its_role_up_while_it_handles_the_request() -> None:
+    roles = of_kind(alone_without_role_lines().events(kafka_version="2.8.2"), "role_change")
+    assert [(row["role"], row["ts"]) for row in roles if row["broker_id"] == 1][-1] == ("leader", at(970))
+
+
+def test_leader_has_the_log_up_to_the_hw_that_it_states_before_anybody_fetches() -> None:
+    tables = tables_of(alone_without_role_lines().events(kafka_version="2.8.2"))
+    leads = [(row["leader_epoch"], row["start_offset"]) for row in tables["leadership_timeline"].to_pylist()]
+    assert leads[-1] == (1, 2)
+    assert [row["hw"] for row in tables["hw_timeline"].to_pylist() if row["leader_epoch"] == 1][-1] == 2
+    assert not [row for row in tables["conformance"].to_pylist() if row["check"] == "rule"]
 
 
 def test_follower_told_the_same_epoch_again_after_a_restart_loads_its_log_within_it() -> None:
