@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from pipelines.clocks import clocks_off, together
 from pipelines.parse.rows import GAP
+from replay.versions import METADATA_VERSION
 from schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ WITNESSES = ("named", "directories", "fetched")  # what tells who wrote a file
 
 
 def notes_of(facts: pa.RecordBatch) -> Notes:
-    """What brokers say about themselves, Kafka versions and the cluster's id: from when to when they say it."""
-    some = facts.filter(pc.is_in(facts.column("name"), pa.array(["version", "cluster_id"])))
+    """What is said of versions and of the cluster's id, from when to when: by brokers, and by the metadata log."""
+    some = facts.filter(pc.is_in(facts.column("name"), pa.array(["version", "cluster_id", METADATA_VERSION])))
     found: Notes = {}
     stamps = some.column("ts").cast(pa.int64()).to_pylist()
     for name, value, ts in zip(some.column("name").to_pylist(), some.column("value").to_pylist(), stamps, strict=True):

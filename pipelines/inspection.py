@@ -10,6 +10,7 @@ from pipelines import attribution
 from pipelines.clocks import sentences
 from pipelines.parse.rows import GAP
 from pipelines.verdict import too_new, too_old
+from replay.versions import METADATA_VERSION, release_of_level
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,17 +69,31 @@ def in_turn(told: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
 
 
 def versions_seen(inputs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Which release each broker said that it is, from when on."""
+    """Which release each broker said that it is, and which metadata.version the cluster agreed on, from when on."""
     stated: dict[int | None, set[tuple[int | None, str]]] = defaultdict(set)
+    agreed: set[tuple[int | None, str]] = set()
     for entry in inputs:
         for name, value, *times in entry["notes"]:
             if name == "version":
                 stated[entry["broker_id"]] |= {(ts, value) for ts in times}
+            elif name == METADATA_VERSION:
+                agreed |= {(ts, value) for ts in times}
     return [
-        {"broker": broker, "version": version, "from": None if ts is None else _text(ts)}
-        for broker in sorted(stated, key=lambda broker: (broker is None, broker or 0))
-        for ts, version in in_turn(stated[broker])
+        *(
+            {"broker": broker, "version": version, "from": None if ts is None else _text(ts)}
+            for broker in sorted(stated, key=lambda broker: (broker is None, broker or 0))
+            for ts, version in in_turn(stated[broker])
+        ),
+        *(
+            {METADATA_VERSION: metadata_version_text(level), "from": None if ts is None else _text(ts)}
+            for ts, level in in_turn(agreed)
+        ),
     ]
+
+
+def metadata_version_text(level: str) -> str:
+    """A level of metadata.version, and the first release that has it."""
+    return f"{level} (Kafka {release_of_level(int(level))})" if level.isdecimal() and int(level) else level
 
 
 def _about_clusters(clusters: dict[str, Any]) -> list[str]:
@@ -87,7 +102,8 @@ def _about_clusters(clusters: dict[str, Any]) -> list[str]:
 
 def _about_releases(inputs: list[dict[str, Any]], manifest: Manifest) -> list[str]:
     """What releases mean for what can be said: none but those that are known can be told of a loss."""
-    stated = [row["version"] for row in versions_seen(inputs)] or ([manifest.kafka] if manifest.kafka else [])
+    stated = [row["version"] for row in versions_seen(inputs) if "version" in row]
+    stated = stated or ([manifest.kafka] if manifest.kafka else [])
     told = [too_old(stated), too_new(stated)]
     return [sentence for sentence in told if sentence is not None]
 

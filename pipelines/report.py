@@ -13,10 +13,11 @@ from pyspark.sql import functions as F
 from pipelines import attribution, deposed, report_text
 from pipelines.coverage import HOLES, SOURCE_TESTS, not_covered, source_of_fact
 from pipelines.delta_io import sql_string
-from pipelines.inspection import in_turn
+from pipelines.inspection import in_turn, metadata_version_text
 from pipelines.narrowing import Narrowing, of_last_replay
 from pipelines.verdict import Seen, acknowledged, too_new, verdict
 from replay.coverage import REQUEST_LOG
+from replay.versions import METADATA_VERSION
 from schemas.tables import DATA_LOSS_INCIDENTS, REPLAY_TABLES
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ NEARLY: Final = 10  # spans of near losses, and differences of replicas, told on
 SEVERITY_ORDER: Final = ("S0", "S1", "S2", "S3")
 
 VERSION_TOLD: Final = "kind = 'broker_lifecycle' AND name = 'version' AND value IS NOT NULL"
+LEVEL_TOLD: Final = f"kind = 'feature_change' AND name = '{METADATA_VERSION}' AND value IS NOT NULL"
 
 # The kinds of logs, as an operator knows them.
 SOURCES: Final = dict(
@@ -292,6 +294,7 @@ def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
             F.max("ts").alias("last_ts"),
             F.count("*").alias("facts"),
             F.collect_set(F.when(F.expr(VERSION_TOLD), F.struct("ts", "value"))).alias("kafka_versions"),
+            F.collect_set(F.when(F.expr(LEVEL_TOLD), F.struct("ts", "value"))).alias("metadata_versions"),
         )
         .collect()
     )
@@ -300,6 +303,7 @@ def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
             **_plain(row),
             "sources": sorted(SOURCES[name] for name in row.sources),
             "kafka_versions": [version for _, version in in_turn(row.kafka_versions)],
+            "metadata_versions": [metadata_version_text(level) for _, level in in_turn(row.metadata_versions)],
         }
         for row in rows
     ]

@@ -331,4 +331,6 @@ def _coverage_line(row: dict[str, Any]) -> str:
     who = "cluster" if row["broker_id"] is None else f"broker {row['broker_id']}"
     times = "without times" if row["first_ts"] is None else f"{_time(row['first_ts'])} to {_time(row['last_ts'])}"
     release = f"; Kafka {', then '.join(row['kafka_versions'])}" if row.get("kafka_versions") else ""
+    if row.get("metadata_versions"):
+        release += f"; metadata.version {', then '.join(row['metadata_versions'])}"
     return f"{who}: {', '.join(row['sources']) or 'nothing of use'}; {times}; {row['facts']:,} facts{release}"

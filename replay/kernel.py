@@ -252,9 +252,10 @@ def apply_role(s: State, p: Profile, e: Ints) -> int:
     """A broker takes up a role; where its line states LEO and HW, they win over what was computed.
 
     A leader never cuts its own log: where one that leads on has less than was computed, too much was counted. One of
-    which only the least end is known has at least that.
+    which only the least end is known has at least that. Of a log that nothing showed to fill nobody knows the HW.
     """
     b = e[E_BROKER]
+    end = s.leo[b]
     forget_log(s, b)
     if 0 <= e[E_LEO] < s.leo[b] and leads_on(s, e):
         truncate_to(s, p, b, e[E_LEO])
@@ -267,6 +268,8 @@ def apply_role(s: State, p: Profile, e: Ints) -> int:
         note_leo(s, b, max(s.leo[b], e[E_END]), max(s.leo_evidence[b], e[E_EVIDENCE]))
     if e[E_HW] >= 0:
         note_hw(s, b, min(e[E_HW], s.leo[b]), e[E_EVIDENCE])
+    elif s.hw[b] == 0 and s.leo[b] > end:
+        s.hw_evidence[b] = max(s.hw_evidence[b], BOUNDED)
     if e[E_VALUE] == ROLE_LEADER:
         make_leader(s, p, b, e[E_EPOCH], e[E_ISR], e[E_TS])
         s.leo_sure[b] = s.leo[b] if s.leo_evidence[b] < BOUNDED else 0

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from replay.spine import Tenure
 
 PROTOCOL_SETTING = "inter.broker.protocol.version"
+METADATA_VERSION = "metadata.version"  # the feature that takes its place in KRaft
 
 # Fetch version -> last protocol whose brokers send it, last release that has no newer one
 FETCH_VERSIONS = {
@@ -166,18 +167,19 @@ def stated_over_time(rows: Iterable[Row]) -> Stated:
     return out
 
 
+def release_of_level(level: int) -> str:
+    """The first release that has a level of metadata.version, 1 or above; the newest known of one that is newer."""
+    return METADATA_LEVELS[bisect_right(METADATA_LEVELS, level, key=itemgetter(0)) - 1][1]
+
+
 def version_told(cluster: Iterable[Row], fetches: Iterable[Row]) -> str | None:
     """The release that wrote the evidence: the first one stated, else told by use; None where nothing tells."""
     rows = list(cluster)
     stated = stated_over_time(r for r in rows if r["kind"] == "broker_lifecycle" and r["name"] == "version")
     if stated:
         return min((us, by_version(value)) for told in stated.values() for us, value in told)[1][1]
-    levels = [r["value"] for r in rows if r["kind"] == "feature_change" and r["name"] == "metadata.version"]
-    told = [
-        METADATA_LEVELS[bisect_right(METADATA_LEVELS, int(level), key=itemgetter(0)) - 1][1]
-        for level in levels
-        if (level or "").isdecimal() and int(level)
-    ]
+    levels = [r["value"] for r in rows if r["kind"] == "feature_change" and r["name"] == METADATA_VERSION]
+    told = [release_of_level(int(level)) for level in levels if (level or "").isdecimal() and int(level)]
     sent = [row["api_version"] for row in fetches if row["api_version"] is not None]
     if sent and max(sent) in FETCH_VERSIONS:
         told.append(FETCH_VERSIONS[max(sent)][1])

@@ -113,8 +113,8 @@ RUNS = Table(
         Column(
             "kafka_versions",
             STRING,
-            "Releases of Kafka that each broker stated in the files read, and from when on, as JSON; null: no file "
-            "was read.",
+            "Releases of Kafka that each broker stated in the files read, and levels of metadata.version, each with "
+            "from when on, as JSON; null: no file was read.",
         ),
         required("counts", STRING, "Rows per table, as JSON; of set_aside those of this recording's tables."),
         required("durations", STRING, "Seconds per stage, as JSON."),

@@ -112,6 +112,15 @@ def test_answer_to_what_came_before_the_logs_begin_may_have_reached_nobody() -> 
     assert loss(acks_one_failure(), begins={1: begin - 60_000})["acked_one"] == 3
 
 
+def test_high_watermark_of_a_log_that_nothing_showed_to_fill_is_not_known() -> None:
+    history = History()
+    history.decide(0, 1, [1, 2])
+    history.role(10, 1, "leader", 0, offset=500)
+    history.role(10, 2, "follower", 0, offset=500, hw=480)
+    rows = tables_of(history.events())["hw_timeline"].to_pylist()
+    assert [(r["hw"], r["evidence"]) for r in rows if r["broker_id"] == 1 and r["step"] == "role"] == [(0, "bounded")]
+
+
 def test_chain_tells_last_acknowledgement_election_and_cut_in_order() -> None:
     row = loss(acks_one_failure())
     assert [link["what"].split()[2] for link in row["chain"]] == ["acknowledged", "was", "elected", "led", "cut"]

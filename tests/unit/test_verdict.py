@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.inspection import in_turn
+from pipelines.inspection import in_turn, versions_seen
 from pipelines.verdict import Seen, too_new, verdict
 
 ENOUGH: dict[str, Any] = {
@@ -72,3 +72,18 @@ def test_releases_of_confluent_are_counted_as_those_of_kafka_in_them() -> None:
 def test_versions_are_told_in_turn() -> None:
     stated = [(3, "3.9.1"), (1, "3.5.2"), (2, "3.5.2"), (None, "3.5.2"), (5, "3.5.2")]
     assert in_turn(stated) == [(None, "3.5.2"), (3, "3.9.1"), (5, "3.5.2")]
+
+
+def test_releases_of_brokers_and_levels_of_the_cluster_are_told_from_when_on() -> None:
+    server_log = {"broker_id": 1, "notes": [["version", "3.5.2", 0, 0], ["version", "3.9.1", 2_000_000, 2_000_000]]}
+    dump = {
+        "broker_id": None,
+        "notes": [["metadata.version", "11", 0, 0], ["metadata.version", "21", 3_000_000, 3_000_000]],
+    }
+    second = "1970-01-01T00:00:0{}.000+00:00".format
+    assert versions_seen([server_log, dump]) == [
+        {"broker": 1, "version": "3.5.2", "from": second(0)},
+        {"broker": 1, "version": "3.9.1", "from": second(2)},
+        {"metadata.version": "11 (Kafka 3.5)", "from": second(0)},
+        {"metadata.version": "21 (Kafka 3.9)", "from": second(3)},
+    ]
