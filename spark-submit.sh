@@ -122,8 +122,8 @@ use_environment() {
   # -I: with another Spark on the PYTHONPATH, as below a Spark driver, its home would be found.
   SPARK_HOME=$("$venv/bin/python" -I -c 'import importlib.util as u; print(u.find_spec("pyspark").submodule_search_locations[0])')
   export SPARK_HOME
-  # Compiled code of other sources (replay/code_cache.py) goes when it was not read for a month.
-  find "$here/replay/__pycache__" -path '*/rules-*' -type f -atime +30 -delete 2>/dev/null || true
+  # Compiled code of other sources (replay/arrays/code_cache.py) goes when it was not read for a month.
+  find "$here/replay" -path '*/__pycache__/rules-*' -type f -atime +30 -delete 2>/dev/null || true
 }
 
 set_up() { # [tests]

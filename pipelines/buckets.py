@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.packed import rows_of_stream, stream_of
-from replay.columns import numbers, texts
-from replay.rows import used_columns
+from replay.arrays.columns import numbers, texts
+from replay.evidence.rows import used_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from replay.state import Ints
+    from replay.arrays.ints import Ints
 
 BUCKET_ROWS: Final = 50_000  # a bucket costs more to start than so many rows
 MOST_BUCKETS: Final = 64  # per task: streams are the shorter, the more buckets there are

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from pipelines.spark_schemas import spark_ddl, spark_schema
-from replay.coverage import (
+from replay.evidence.coverage import (
     BY_ITSELF,
     BY_OTHERS,
     MEMBER,
@@ -25,7 +25,7 @@ from replay.coverage import (
     windows_of,
     with_windows,
 )
-from replay.missing_lines import (
+from replay.evidence.missing_lines import (
     FETCH,
     GAP_SCHEMA,
     REQUEST_SCHEMA,
@@ -34,8 +34,8 @@ from replay.missing_lines import (
     is_of_quorum,
     missing_lines,
 )
-from replay.rows import Row
-from replay.zookeeper_view import VIEW_LINES
+from replay.evidence.rows import Row
+from replay.evidence.zookeeper_view import VIEW_LINES
 from schemas.model import INT64, TIMESTAMP
 from schemas.runs import COVERAGE
 

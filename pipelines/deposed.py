@@ -1,7 +1,7 @@
 """Records of the metadata log that never counted, over all facts of a recording: how many, and which topics stay.
 
 A controller that is cut off goes on writing to its own log until it hears of its successor, which has other records at
-those offsets (`replay.metadata_log`). Which they are is known from the few facts about the dumps' parts.
+those offsets (`replay.evidence.metadata_log`). Which they are is known from the few facts about the dumps' parts.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from replay.metadata_log import PART, Parts
-from replay.rows import rows_of_facts
+from replay.evidence.metadata_log import PART, Parts
+from replay.evidence.rows import rows_of_facts
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from replay.rows import Row
+    from replay.evidence.rows import Row
 
 
 def topics_named(facts: pa.Table) -> list[Row]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pipelines.clocks import clocks_off, together
 from pipelines.parse.rows import GAP
-from replay.versions import METADATA_VERSION
+from replay.evidence.versions import METADATA_VERSION
 from schemas.errors import InputError
 
 if TYPE_CHECKING:

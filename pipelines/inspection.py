@@ -10,7 +10,7 @@ from pipelines import attribution
 from pipelines.clocks import sentences
 from pipelines.parse.rows import GAP
 from pipelines.verdict import too_new, too_old
-from replay.versions import METADATA_VERSION, release_of_level
+from replay.evidence.versions import METADATA_VERSION, release_of_level
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

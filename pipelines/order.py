@@ -27,20 +27,20 @@ from pipelines.coverage import coverage_of, source_of_fact
 from pipelines.deposed import topics_named
 from pipelines.spark_schemas import spark_ddl
 from pipelines.workers import settle
-from replay.blocks import EVENT_SCHEMA
-from replay.clock_steps import steadied
-from replay.columns import numbers, texts
-from replay.coverage import SERVER_LOG
-from replay.lives import Lives, starts_of_brokers
-from replay.metadata_log import PART, Parts, standing
-from replay.missing_lines import MissingLines
-from replay.order import ordered
-from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PartitionFacts
-from replay.rows import METADATA_TOPIC, Row, rows_of_facts
-from replay.sessions import rebuild_sessions
-from replay.spine import micros
-from replay.standstill import AWAKE_US, DUE_PARTS, PARTS, STANDSTILL_US
-from replay.versions import PROTOCOL_SETTING
+from replay.arrays.columns import numbers, texts
+from replay.evidence.broker_pauses import AWAKE_US, DUE_PARTS, PARTS, STANDSTILL_US
+from replay.evidence.clock_steps import steadied
+from replay.evidence.coverage import SERVER_LOG
+from replay.evidence.incarnations import Lives, starts_of_brokers
+from replay.evidence.metadata_log import PART, Parts, standing
+from replay.evidence.missing_lines import MissingLines
+from replay.evidence.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PartitionFacts
+from replay.evidence.rows import METADATA_TOPIC, Row, rows_of_facts
+from replay.evidence.sessions import rebuild_sessions
+from replay.evidence.tenures import micros
+from replay.evidence.versions import PROTOCOL_SETTING
+from replay.order.operation_blocks import EVENT_SCHEMA
+from replay.order.order import ordered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

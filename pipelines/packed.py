@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from pipelines.spark_schemas import spark_ddl
-from replay.columns import filled
-from replay.rows import used_columns
+from replay.arrays.columns import filled
+from replay.evidence.rows import used_columns
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:

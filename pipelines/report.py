@@ -16,8 +16,8 @@ from pipelines.delta_io import sql_string
 from pipelines.inspection import in_turn, metadata_version_text
 from pipelines.narrowing import Narrowing, of_last_replay
 from pipelines.verdict import Seen, acknowledged, too_new, verdict
-from replay.coverage import REQUEST_LOG
-from replay.versions import METADATA_VERSION
+from replay.evidence.coverage import REQUEST_LOG
+from replay.evidence.versions import METADATA_VERSION
 from schemas.tables import DATA_LOSS_INCIDENTS, REPLAY_TABLES
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import html
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from replay.explanations import counted, listed
+from replay.losses.explanations import counted, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from replay.explanations import counted
-from replay.profile import parse_version
+from replay.losses.explanations import counted
+from replay.protocol.profile import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -25,7 +25,7 @@ from pipelines.parse.segment_dump import DUMPING, SegmentDump
 from pipelines.parse.server_log import ServerLog
 from pipelines.parse.whole_seconds import SECOND, Bounds, Settled, Waiting, Written
 from pipelines.parse.writers import SharedLines, Survey, Ties, registered_in
-from replay.rows import METADATA_LOG
+from replay.evidence.rows import METADATA_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

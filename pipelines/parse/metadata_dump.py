@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from pipelines.parse.rows import LATEST, NO_TIME, FactSink, Shape, identity, row_id
-from replay.metadata_log import LOG_PART, PART, SNAPSHOT_PART
+from replay.evidence.metadata_log import LOG_PART, PART, SNAPSHOT_PART
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from pipelines.parse.layout import LogLine, last_part
 from pipelines.parse.rows import FactSink, Identity, Shape, cut_text, line_identity, row_id
 from pipelines.parse.server_rules import RULES
 from pipelines.parse.writers import directory_in, named_in
-from replay.rows import METADATA_TOPIC
+from replay.evidence.rows import METADATA_TOPIC
 from schemas.facts import FACTS
 from schemas.model import INT_LIST, STRING
 

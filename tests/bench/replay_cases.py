@@ -24,10 +24,11 @@ from pipelines import replay
 from pipelines.delta_io import Warehouse
 from pipelines.packed import table_rows
 from pipelines.staging import stage
-from replay import kernel, partition
-from replay.events import Batch
-from replay.output import Output
-from replay.partition import PartitionReplay
+from replay.engine import kernel
+from replay.engine.events import Batch
+from replay.tables import partition_replay as partition
+from replay.tables.output import Output
+from replay.tables.partition_replay import PartitionReplay
 from schemas.model import PARTITION_KEY
 from schemas.tables import REPLAY_TABLES
 

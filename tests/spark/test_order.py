@@ -11,8 +11,8 @@ from without_spark import standstills_of
 
 from pipelines.deposed import records_set_aside
 from pipelines.order import collected, connection_ends, standstills_of_brokers
-from replay.metadata_log import LOG_PART, PART
-from replay.standstill import AWAKE_US, STANDSTILL_US
+from replay.evidence.broker_pauses import AWAKE_US, STANDSTILL_US
+from replay.evidence.metadata_log import LOG_PART, PART
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

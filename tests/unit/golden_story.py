@@ -23,21 +23,12 @@ from typing import TYPE_CHECKING
 
 from small_partition import event
 
-from replay import encoding as c
-from replay import kernel
-from replay.log import diverges, diverging_target, end_offset_for
-from replay.profile import Profile, profile_named
-from replay.state import (
-    ASSIGNED,
-    NONE,
-    ROLE_FOLLOWER,
-    ROLE_LEADER,
-    ROLE_NONE,
-    UNSET,
-    State,
-    new_state,
-)
-from replay.steps import answered_hw, is_under_min_isr, leader_low_watermark, leader_owes_hw
+from replay.engine import codes as c
+from replay.engine import kernel
+from replay.protocol.log import diverges, diverging_target, end_offset_for
+from replay.protocol.profile import Profile, profile_named
+from replay.protocol.state import ASSIGNED, NONE, ROLE_FOLLOWER, ROLE_LEADER, ROLE_NONE, UNSET, State, new_state
+from replay.protocol.steps import answered_hw, is_under_min_isr, leader_low_watermark, leader_owes_hw
 
 if TYPE_CHECKING:
     from collections.abc import Callable

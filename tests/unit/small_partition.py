@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from replay import encoding as c
-from replay import kernel
-from replay.profile import Profile, profile_of
-from replay.state import (
-    ASSIGNED,
-    DERIVED,
-    NONE,
-    OF_BROKER,
-    OF_CACHE,
-    OF_REMOTE,
-    UNSET,
-    Ints,
-    State,
-    new_state,
-)
-from replay.steps import (
-    make_follower,
-    make_leader,
-)
+from replay.engine import codes as c
+from replay.engine import kernel
+from replay.protocol.profile import Profile, profile_of
+from replay.protocol.state import ASSIGNED, DERIVED, NONE, OF_BROKER, OF_CACHE, OF_REMOTE, UNSET, State, new_state
+from replay.protocol.steps import make_follower, make_leader
+
+if TYPE_CHECKING:
+    from replay.arrays.ints import Ints
 
 A, B, C = 0, 1, 2
 ALL = 0b111

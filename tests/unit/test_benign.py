@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from facts_builder import PARTITION, TOPIC, History
-from test_incidents import COMMITTED, losses, replicated, tables_of, tail, taken_over
+from facts_builder import PARTITION, TOPIC, History, tables_of
+from test_incidents import COMMITTED, losses, replicated, tail, taken_over
 
 from pipelines.order import Cluster, order_pieces
-from replay.sessions import SESSION_SCHEMA
+from replay.evidence.sessions import SESSION_SCHEMA
 
 
 def moved(history: History, start: int, *, hw: int, ms: float = 1000) -> History:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from replay.check_notes import note_of
-from replay.encoding import (
-    CHECK_COMMIT_BEFORE_ACK,
-    CHECK_EXPANSION,
-    CHECK_FETCH_COMPLETION,
-    CHECK_RESPONSE_HW,
-)
-from replay.purgatory import AT_ONCE, IN_FULL
-from replay.state import NONE
+from replay.engine.codes import CHECK_COMMIT_BEFORE_ACK, CHECK_EXPANSION, CHECK_FETCH_COMPLETION, CHECK_RESPONSE_HW
+from replay.engine.purgatory import AT_ONCE, IN_FULL
+from replay.protocol.state import NONE
+from replay.tables.check_notes import note_of
 
 SECOND = 1_000_000
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from facts_builder import at
 
-from replay.clock_steps import SET_BACK, steadied
+from replay.evidence.clock_steps import SET_BACK, steadied
 
 STEP = 2000
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from replay import code_cache
+from replay.arrays import code_cache
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 CALLEE = """
-from replay.jit import compiled
+from replay.arrays.jit import compiled
 
 @compiled
 def callee(number):
@@ -25,7 +25,7 @@ def callee(number):
 CALLER = """
 import numba
 from replay.callee import callee
-from replay.jit import compiled
+from replay.arrays.jit import compiled
 
 def caller(number):
     return callee(number)
@@ -37,7 +37,7 @@ from replay.caller import kept, kept_by_numba
 print(kept(1), kept_by_numba(1), sum(kept.stats.cache_hits.values()))
 """
 NO_PLACE = f"""
-from replay.code_cache import KeptRule
+from replay.arrays.code_cache import KeptRule
 KeptRule._locator_classes = []
 {SCRIPT}
 """
@@ -100,9 +100,9 @@ def test_rule_that_can_be_kept_nowhere_is_compiled_all_the_same(copied: Path) ->
     assert not caches(copied)
 
 
-@pytest.mark.parametrize("changed", ["replay/kernel.py", "schemas/events.py"])
+@pytest.mark.parametrize("changed", ["replay/engine/kernel.py", "schemas/events.py"])
 def test_name_is_made_of_every_source(copied: Path, changed: str) -> None:
-    script = "from replay.code_cache import name_of_cache; print(name_of_cache())"
+    script = "from replay.arrays.code_cache import name_of_cache; print(name_of_cache())"
     before = told(copied, script)
     assert told(copied, script) == before
     with (copied / changed).open("a") as source:

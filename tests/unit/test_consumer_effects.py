@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from facts_builder import History, at
-from test_incidents import COMMITTED, acks_one_failure, alone, replicated, tables_of, tail, taken_over_from
+from facts_builder import History, at, tables_of
+from test_incidents import COMMITTED, acks_one_failure, alone, replicated, tail, taken_over_from
 
-from replay.consumer_effects import Run
+from replay.tables.consumer_effects import Run
 
 OUT_OF_RANGE = 1
 

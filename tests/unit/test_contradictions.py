@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from facts_builder import History
+from facts_builder import History, tables_of
 from hypothesis import given
-from test_incidents import acks_one_failure, loss, replicated, tables_of, tail, taken_over
+from test_incidents import acks_one_failure, loss, replicated, tail, taken_over
 from test_properties import LAG_MS, clusters
 
-from replay.contradictions import contradictions
-from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING
+from replay.evidence.partition_facts import LAG_SETTING, MIN_ISR_SETTING
+from replay.order.contradictions import contradictions
 
 if TYPE_CHECKING:
     from cluster_model import Cluster

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from facts_builder import History
-from test_incidents import tables_of
+from facts_builder import History, tables_of
 
 
 def said(history: History, ms: float, version: int, text: str, *, unclean: bool = False) -> None:

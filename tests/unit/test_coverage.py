@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from facts_builder import START, at, gaps_in
 
-from replay.coverage import (
+from replay.evidence.coverage import (
     BY_ITSELF,
     BY_OTHERS,
     MEMBER,
@@ -21,8 +21,8 @@ from replay.coverage import (
     windows_of,
     with_windows,
 )
-from replay.missing_lines import NEAR_US, MissingLines
-from replay.rows import Row
+from replay.evidence.missing_lines import NEAR_US, MissingLines
+from replay.evidence.rows import Row
 
 CLIENT = "10.0.0.1:9092-10.0.0.{host}:{port}-0-0"
 SECOND = 1_000_000

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from replay.election_rules import Ballot, Choice, choose, election_rules_of
+from replay.protocol.election_rules import Ballot, Choice, choose, election_rules_of
 
 NEWEST = election_rules_of((4, 1, 0), zookeeper=False, eligible_replicas=True)
 BEFORE_ELR = election_rules_of((3, 9, 1), zookeeper=False, eligible_replicas=False)

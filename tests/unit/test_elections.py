@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from facts_builder import TOPIC, History
-from test_incidents import tables_of
+from facts_builder import TOPIC, History, tables_of
 
-from replay.ballots import UNCLEAN_SETTING
+from replay.evidence.controller_view import UNCLEAN_SETTING
 
 OLD = {"kafka_version": "3.9.1"}
 REGISTERED = {"record_type": "REGISTER_BROKER_RECORD"}

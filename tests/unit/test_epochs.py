@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from facts_builder import History, of_kind
-from test_incidents import COMMITTED, losses, replicated, slots, tables_of, tail
+from facts_builder import History, of_kind, tables_of
+from test_incidents import COMMITTED, losses, replicated, slots, tail
 
-from replay.encoding import LOG_CREATED
+from replay.engine.codes import LOG_CREATED
 
 MOVES = ((1000, 2), (2000, 1), (5000, 2), (9000, 1))  # when, to whom the lead is moved; nothing is lost by it
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from replay.blocks import Block, Drafts, matrix_of, said
-from replay.drafts import Draft, Operation
-from replay.event_rows import EventRows, completed
-from replay.identity import digest, numbered
-from replay.merge import O_CHAIN, O_EST, O_FIRST, OP_CONTROL
-from replay.partition_facts import PartitionFacts
-from replay.windows import Window
+from replay.evidence.partition_facts import PartitionFacts
+from replay.evidence.request_times import Window
+from replay.order.event_ids import digest, numbered
+from replay.order.event_rows import EventRows, completed
+from replay.order.merge import O_CHAIN, O_EST, O_FIRST, OP_CONTROL
+from replay.order.operation_blocks import Block, Drafts, matrix_of, said
+from replay.order.operations import Draft, Operation
 
 
 def no_facts() -> PartitionFacts:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from replay.columns import Names
-from replay.encode import brokers_of, encode, indices
-from replay.encoding import E_BROKER, E_ISR, FETCH_UPDATE, KIND
-from replay.events import Batch, joined
-from replay.follower_states import FETCHING, FollowerStates
-from replay.state import NONE, UNSET, Flags, Ints
+from replay.arrays.columns import Names
+from replay.engine.codes import E_BROKER, E_ISR, FETCH_UPDATE, KIND
+from replay.engine.encode import brokers_of, encode, indices
+from replay.engine.events import Batch, joined
+from replay.protocol.state import NONE, UNSET
+from replay.tables.follower_states import FETCHING, FollowerStates
 from schemas.events import REPLICATION_EVENTS
+
+if TYPE_CHECKING:
+    from replay.arrays.ints import Flags, Ints
 
 FETCH = {"kind": "fetch_update", "broker_id": 1, "replica_id": 2, "leader_epoch": 5, "error_code": 0}
 ROWS = [

@@ -8,10 +8,10 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from facts_builder import History, at, of_kind
-from test_incidents import COMMITTED, acks_one_failure, alone, losses, replicated, tables_of, tail, taken_over_from
+from facts_builder import History, at, of_kind, tables_of
+from facts_builder import tables_of as replayed
+from test_incidents import COMMITTED, acks_one_failure, alone, losses, replicated, tail, taken_over_from
 from without_spark import events_of
-from without_spark import tables_of as replayed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from replay.events import Batch
-from replay.follower_states import COLUMNS, FollowerStates
+from replay.engine.events import Batch
+from replay.tables.follower_states import COLUMNS, FollowerStates
 from schemas.events import REPLICATION_EVENTS
 from schemas.tables import TABLES
 

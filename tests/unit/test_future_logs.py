@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from facts_builder import History, at
-from test_incidents import COMMITTED, losses, replicated, tables_of, tail, taken_over
+from facts_builder import History, at, tables_of
+from test_incidents import COMMITTED, losses, replicated, tail, taken_over
 from test_parse_server_log import facts_of
 
 HERE, THERE = "/data1", "/data2"

@@ -5,25 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
-from facts_builder import KEY, START, History, at, of_kind
+from facts_builder import START, History, at, of_kind, tables_of
 
-from replay.partition import replay_partition
-from replay.state import CACHE_CAPACITY
+from replay.protocol.state import CACHE_CAPACITY
 
 COMMITTED, SILENT_FROM, SILENT_UNTIL = 2, 500, 5000  # records that both replicas have; when a zombie stood still
-
-
-def tables_of(events: pa.Table, size: int = 1000) -> dict[str, pa.Table]:
-    """The replay's tables, each life on its own; events are fed `size` at a time."""
-    found: dict[str, list[pa.Table]] = {}
-    for life in sorted(set(events["incarnation"].to_pylist())) or [0]:
-        own = events.filter(pc.equal(events["incarnation"], life))
-        pieces = (own.slice(k, size) for k in range(0, len(own), size))
-        for name, rows in replay_partition({**KEY, "incarnation": life}, pieces):
-            found.setdefault(name, []).append(rows)
-    return {name: pa.concat_tables(rows).combine_chunks() for name, rows in found.items()}
 
 
 def losses(history: History, **settings: Any) -> list[dict[str, Any]]:

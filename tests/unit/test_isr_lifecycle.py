@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from facts_builder import KEY, START, History, at, of_kind
+from facts_builder import START, History, at, of_kind, tables_of
 from small_partition import ALL, LAG, LATEST, NOW, A, B, C, apply, event, led
 from small_partition import at as with_offsets
 
-from replay import encoding as c
-from replay import kernel
-from replay.drafts import Draft, Operation
-from replay.emit import N_CHECK, new_rows
-from replay.isr_lifecycle import (
+from replay.engine import codes as c
+from replay.engine import kernel
+from replay.engine.emit import N_CHECK, new_rows
+from replay.engine.purgatory import new_purgatory, with_room
+from replay.engine.stamps import STAMP_LATE_US
+from replay.evidence.request_times import Window
+from replay.evidence.rows import Row
+from replay.evidence.tenures import Tenure
+from replay.order.isr_requests import Change, outcome_of, split_run
+from replay.order.merge import OP_UPDATE
+from replay.order.operations import Draft, Operation
+from replay.protocol.isr import (
     AWAKE_US,
     BELOW_EPOCH_START,
     BELOW_HW,
@@ -31,15 +37,11 @@ from replay.isr_lifecycle import (
     note_expiry,
     who_knows,
 )
-from replay.isr_requests import Change, outcome_of, split_run
-from replay.merge import OP_UPDATE
-from replay.partition import replay_partition
-from replay.profile import Profile, profile_named, profile_of
-from replay.purgatory import new_purgatory, with_room
-from replay.rows import Row
-from replay.spine import Tenure
-from replay.state import ASSIGNED, NONE, UNSET, Ints, State
-from replay.windows import STAMP_LATE_US, Window
+from replay.protocol.profile import Profile, profile_named, profile_of
+from replay.protocol.state import ASSIGNED, NONE, UNSET, State
+
+if TYPE_CHECKING:
+    from replay.arrays.ints import Ints
 
 ZOOKEEPER = profile_named("2.6.0", None)
 
@@ -353,11 +355,7 @@ def shrink_line(history: History, ms: float, isr: list[int], ends: dict[int, int
 def replayed(history: History, **settings: Any) -> dict[str, list[dict[str, Any]]]:
     """Every table's rows."""
     events = history.events(lag_us=0, settings={"replica.lag.time.max.ms": 1000}, **settings)
-    events = events.add_column(0, "recording_id", pa.array(["small"] * len(events)))
-    out: dict[str, list[dict[str, Any]]] = {}
-    for name, rows in replay_partition(KEY, [events]):
-        out.setdefault(name, []).extend(rows.to_pylist())
-    return out
+    return {name: rows.to_pylist() for name, rows in tables_of(events).items()}
 
 
 def isr_rows(history: History, state: str, **settings: Any) -> list[dict[str, Any]]:

@@ -11,15 +11,14 @@ HERE = Path(__file__).parent
 SCRIPT = """
 import hashlib, sys
 sys.path.insert(0, sys.argv[1])
-from facts_builder import KEY
-from replay.partition import replay_partition
+from facts_builder import tables_of
 from test_incidents import acks_one_failure
 from test_order import long_history
 import numba
 for history in (long_history(), acks_one_failure()):
     events = history.events()
     print("events", len(events), hashlib.sha256(repr(events.to_pylist()).encode()).hexdigest())
-    for name, rows in replay_partition(KEY, [events]):
+    for name, rows in tables_of(events).items():
         print(name, len(rows), hashlib.sha256(repr(rows.to_pylist()).encode()).hexdigest())
 print("compiled", not numba.config.DISABLE_JIT, file=sys.stderr)
 """

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from facts_builder import History, at, of_kind
-from test_incidents import tables_of
+from facts_builder import History, at, of_kind, tables_of
 
 
 def led() -> History:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from facts_builder import History
-from test_incidents import losses, tables_of
+from facts_builder import History, tables_of
+from test_incidents import losses
 
-from replay.lives import Lives, starts_of_brokers
-from replay.rows import Row, rows_of_facts
-from replay.sessions import SESSION_SCHEMA
+from replay.evidence.incarnations import Lives, starts_of_brokers
+from replay.evidence.rows import Row, rows_of_facts
+from replay.evidence.sessions import SESSION_SCHEMA
 
 OLD = {"kafka_version": "2.7.2"}
 LIFE_MS = 10_000

@@ -5,20 +5,10 @@ from __future__ import annotations
 import pytest
 from small_partition import EPOCH, LATEST, A, B, apply, at, led
 
-from replay import encoding as c
-from replay import kernel
-from replay.log import (
-    copy_epochs,
-    diverging_target,
-    end_offset_for,
-    epoch_assign,
-    epoch_at,
-    truncate_to,
-)
-from replay.state import (
-    CACHE_CAPACITY,
-    NONE,
-)
+from replay.engine import codes as c
+from replay.engine import kernel
+from replay.protocol.log import copy_epochs, diverging_target, end_offset_for, epoch_assign, epoch_at, truncate_to
+from replay.protocol.state import CACHE_CAPACITY, NONE
 
 # -- truncation and the epoch cache
 

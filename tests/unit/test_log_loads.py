@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from facts_builder import History
-from test_incidents import COMMITTED, loss, replicated, tables_of, tail, taken_over
+from facts_builder import History, tables_of
+from test_incidents import COMMITTED, loss, replicated, tail, taken_over
 
 
 @pytest.mark.parametrize("ends", [(4, 0), (0, 4), (4,)])

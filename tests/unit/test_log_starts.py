@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_incidents import COMMITTED, replicated, tables_of
+from facts_builder import tables_of
+from test_incidents import COMMITTED, replicated
 
 if TYPE_CHECKING:
     from facts_builder import History

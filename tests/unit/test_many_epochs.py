@@ -5,16 +5,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from facts_builder import KEY, History
+import pyarrow as pa
+from facts_builder import History, tables_of
 
-from replay.order import order_partition
-from replay.partition import replay_partition
+from replay.order import order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    import pyarrow as pa
 
 FEW, MANY = 150, 600
 
@@ -67,7 +66,7 @@ def test_ordering_takes_as_long_for_an_epoch_of_many_as_for_one_of_few() -> None
 
 
 def ordered(history: History) -> pa.Table:
-    return order_partition(history.facts())
+    return pa.concat_tables(order.ordered(history.facts()))
 
 
 def test_losses_take_as_long_to_tell_among_many_epochs_as_among_few() -> None:
@@ -78,4 +77,4 @@ def test_losses_take_as_long_to_tell_among_many_epochs_as_among_few() -> None:
 
 
 def losses_in(events: pa.Table) -> int:
-    return sum(len(rows) for name, rows in replay_partition(KEY, [events]) if name == "data_loss_incidents")
+    return len(tables_of(events)["data_loss_incidents"])

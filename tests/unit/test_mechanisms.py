@@ -8,7 +8,7 @@ import pytest
 from facts_builder import History
 from test_incidents import COMMITTED, alone, loss, losses, replicated, slots, tail, taken_over, taken_over_from
 
-from replay.mechanisms import RULES
+from replay.losses.mechanisms import RULES
 from schemas.tables import MECHANISMS
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "mechanisms.md"

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from facts_builder import History, at
-from test_incidents import COMMITTED, acks_one_failure, losses, replicated, slots, tables_of, tail
+from facts_builder import History, at, tables_of
+from test_incidents import COMMITTED, acks_one_failure, losses, replicated, slots, tail
 
 from pipelines.deposed import sentences, topics_named
 from pipelines.order import cluster_rows, incarnations
 from pipelines.parse.collect import Collected, collect
 from pipelines.recording import discover
-from replay.metadata_log import PART
-from replay.rows import Row, rows_of_facts
-from replay.sessions import SESSION_SCHEMA
+from replay.evidence.metadata_log import PART
+from replay.evidence.rows import Row, rows_of_facts
+from replay.evidence.sessions import SESSION_SCHEMA
 
 if TYPE_CHECKING:
     from pathlib import Path

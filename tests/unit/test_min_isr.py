@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from facts_builder import History, of_kind
-from test_incidents import replicated, tables_of, tail
+from facts_builder import History, of_kind, tables_of
+from test_incidents import replicated, tail
 
 ZOOKEEPER = {"kafka_version": "3.9.0"}
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from small_partition import ALL, EPOCH, LAG, LATEST, NOW, A, B, C, apply, at, event, led
 
-from replay import encoding as c
-from replay import kernel
-from replay.emit import new_rows
-from replay.log import diverges, diverging_target, end_offset_for, epoch_assign, move_log_start, truncate_to
-from replay.profile import profile_of
-from replay.purgatory import new_purgatory, with_room
-from replay.state import DERIVED, NONE, ROLE_FOLLOWER, copied
-from replay.steps import (
+from replay.engine import codes as c
+from replay.engine import kernel
+from replay.engine.emit import new_rows
+from replay.engine.purgatory import new_purgatory, with_room
+from replay.protocol.log import diverges, diverging_target, end_offset_for, epoch_assign, move_log_start, truncate_to
+from replay.protocol.profile import profile_of
+from replay.protocol.state import DERIVED, NONE, ROLE_FOLLOWER, copied
+from replay.protocol.steps import (
     answered_hw,
     follower_advance_hw,
     hw_candidate,

@@ -10,9 +10,9 @@ from facts_builder import TOPIC, History
 from pipelines import order
 from pipelines.buckets import BUCKET_ROWS, MOST_BUCKETS, bucket_count, bucket_of, divided
 from pipelines.order import Cluster, by_session, order_partitions, order_pieces, rebuilding
-from replay.columns import numbers
-from replay.rows import METADATA_LOG
-from replay.sessions import rebuild_sessions
+from replay.arrays.columns import numbers
+from replay.evidence.rows import METADATA_LOG
+from replay.evidence.sessions import rebuild_sessions
 
 PARTITIONS = 5
 CLUSTER = Cluster(

@@ -11,21 +11,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from cluster_model import IDS, LAG_MS, Cluster, Truth, moved
-from facts_builder import History, gaps_in
+from facts_builder import History, gaps_in, tables_of
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from without_spark import tables_of
 
-from replay import encoding as c
-from replay import kernel
-from replay.encode import brokers_of, encode
-from replay.events import Batch
-from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING
-from replay.profile import profile_named
-from replay.rows import Row
-from replay.spine import micros
-from replay.state import BOUNDED, ROLE_LEADER, State, copied, new_state
-from replay.steps import bits
+from replay.engine import codes as c
+from replay.engine import kernel
+from replay.engine.encode import brokers_of, encode
+from replay.engine.events import Batch
+from replay.evidence.partition_facts import LAG_SETTING, MIN_ISR_SETTING
+from replay.evidence.rows import Row
+from replay.evidence.tenures import micros
+from replay.protocol.profile import profile_named
+from replay.protocol.state import BOUNDED, ROLE_LEADER, State, copied, new_state
+from replay.protocol.steps import bits
 
 OPERATIONS = (
     *("produce_all",) * 5, *("produce_one",) * 3, *("fetch",) * 14, *("answer_isr",) * 3, *("kill",) * 2,

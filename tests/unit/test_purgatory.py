@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from facts_builder import KEY, History, at, of_kind
+from facts_builder import History, at, of_kind, tables_of
 
-from replay import purgatory as w
-from replay.partition import replay_partition
-from replay.profile import profile_of
-from replay.sessions import rebuild_sessions
-from replay.state import NONE, UNSET, Ints
+from replay.engine import purgatory as w
+from replay.evidence.sessions import rebuild_sessions
+from replay.protocol.profile import profile_of
+from replay.protocol.state import NONE, UNSET
 from schemas.model import EVIDENCE
 from schemas.rounds import COMPLETIONS
+
+if TYPE_CHECKING:
+    from replay.arrays.ints import Ints
 
 LATEST, BEFORE_KAFKA_9952 = profile_of((4, 1, 0)), profile_of((2, 5, 1))
 MS = 1000
@@ -221,10 +223,7 @@ def tables(history: History, size: int = 1000) -> dict[str, list[dict[str, Any]]
     fetches = pa.concat_tables(rebuild_sessions(history.table("fetch"))).to_pylist()
     others = [row for row in history.rows if row["kind"] != "fetch"]
     events = history.events([*others, *fetches])
-    found: dict[str, list[dict[str, Any]]] = {}
-    for name, rows in replay_partition(KEY, (events.slice(k, size) for k in range(0, len(events), size))):
-        found.setdefault(name, []).extend(rows.to_pylist())
-    return found
+    return {name: rows.to_pylist() for name, rows in tables_of(events, size).items()}
 
 
 def produced(history: History, appended: float, answered: float, base: int, **fields: Any) -> None:
@@ -372,7 +371,7 @@ def tables_of_partition_0(history: History) -> list[dict[str, Any]]:
     """The rounds of the first partition of requests that name several."""
     fetches = [r for r in pa.concat_tables(rebuild_sessions(history.table("fetch"))).to_pylist() if r["partition"] == 0]
     events = history.events([*(r for r in history.rows if r["kind"] != "fetch"), *fetches])
-    return [row for name, rows in replay_partition(KEY, [events]) if name == "fetch_rounds" for row in rows.to_pylist()]
+    return list(tables_of(events)["fetch_rounds"].to_pylist())
 
 
 def test_conformance_tells_of_a_fetch_that_waited_though_records_were_there() -> None:

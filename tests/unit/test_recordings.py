@@ -7,7 +7,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from without_spark import events_of, tables_of
+from facts_builder import tables_of
+from without_spark import events_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,9 +101,9 @@ def test_every_row_says_how_it_is_known_and_keys_are_unique(replayed: Any) -> No
 
 def test_batches_of_events_may_be_of_any_size(recordings: Path) -> None:
     for events in events_of(recordings / "last-replica"):
-        whole = tables_of(events, rows=1_000_000)
+        whole = tables_of(events, size=1_000_000)
         for size in (7, 1000):
-            assert tables_of(events, rows=size) == whole
+            assert tables_of(events, size=size) == whole
 
 
 @pytest.mark.parametrize("check", ["fetch_completion", "commit_before_ack"])

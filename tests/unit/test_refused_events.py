@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from facts_builder import tables_of
 from small_partition import A, B, apply, at, led
-from test_incidents import acks_one_failure, tables_of
+from test_incidents import acks_one_failure
 
-from replay import encoding as c
-from replay import kernel
-from replay.state import NONE
+from replay.engine import codes as c
+from replay.engine import kernel
+from replay.protocol.state import NONE
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from facts_builder import tables_of
 from test_incidents import acks_one_failure
 
 from pipelines.packed import packed, unpacked
 from pipelines.replay import UNREAD, replay_partitions
-from replay.partition import replay_partition
-from schemas.model import PARTITION_KEY
 from schemas.tables import REPLAY_TABLES, TABLES
 
 if TYPE_CHECKING:
@@ -31,11 +30,7 @@ def numbered(history: History, partition: int) -> pa.Table:
 
 def alone(events: pa.Table) -> dict[str, list[object]]:
     """One partition's rows by table, replayed by itself."""
-    key = {column.name: events.column(column.name)[0].as_py() for column in PARTITION_KEY}
-    found: dict[str, list[object]] = {}
-    for name, rows in replay_partition(key, [events]):
-        found.setdefault(name, []).extend(rows.to_pylist())
-    return found
+    return {name: rows.to_pylist() for name, rows in tables_of(events).items()}
 
 
 def rows_of(batches: list[pa.RecordBatch], name: str) -> list[object]:

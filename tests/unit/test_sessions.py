@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from facts_builder import History, at
 
-from replay.sessions import rebuild_sessions
+from replay.evidence.sessions import rebuild_sessions
 
 SESSION, NEXT_SESSION = 77, 78
 SILENT: dict[str, Any] = {"partition": None, "in_request": False, "in_response": False}

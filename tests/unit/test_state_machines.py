@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from facts_builder import tables_of
 from test_elections import ZOOKEEPER, cluster, lives, record, stops, tell, zookeeper
-from test_incidents import tables_of
 
-from replay.state_machines import MOVES, Machines, is_valid
+from replay.protocol.state_machines import MOVES, Machines, is_valid
 
 if TYPE_CHECKING:
     from facts_builder import History

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from test_incidents import COMMITTED, alone, loss, losses, replicated, tables_of, tail, taken_over_from
+from facts_builder import tables_of
+from test_incidents import COMMITTED, alone, loss, losses, replicated, tail, taken_over_from
 
 if TYPE_CHECKING:
     from facts_builder import History

@@ -7,16 +7,13 @@ from typing import Any
 import pytest
 from small_partition import ALL, EPOCH, LAG, LATEST, NOW, A, B, C, apply, at, changed, event, led
 
-from replay import encoding as c
-from replay import kernel
-from replay.emit import N_CHECK, new_rows
-from replay.log import (
-    end_offset_for,
-    epoch_at,
-)
-from replay.profile import Profile, parse_version, profile_named, profile_of
-from replay.purgatory import new_purgatory, with_room
-from replay.state import (
+from replay.engine import codes as c
+from replay.engine import kernel
+from replay.engine.emit import N_CHECK, new_rows
+from replay.engine.purgatory import new_purgatory, with_room
+from replay.protocol.log import end_offset_for, epoch_at
+from replay.protocol.profile import Profile, parse_version, profile_named, profile_of
+from replay.protocol.state import (
     ASSIGNED,
     DERIVED,
     MIN_ISR,
@@ -27,7 +24,7 @@ from replay.state import (
     ROLE_NONE,
     copied,
 )
-from replay.steps import (
+from replay.protocol.steps import (
     follower_advance_hw,
     follower_append,
     hw_candidate,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from facts_builder import KEY, History, of_kind
-from test_incidents import COMMITTED, alone, loss, losses, replicated, tables_of, taken_over
+from facts_builder import History, of_kind, tables_of
+from test_incidents import COMMITTED, alone, loss, losses, replicated, taken_over
 
-from replay.markers import MARKER_BYTES
-from replay.partition import replay_partition
-from replay.stored import Stored
+from replay.evidence.markers import MARKER_BYTES
+from replay.order.stored import Stored
 
 
 def marker(history: History, ms: float, producer: int = 7, name: str = "marker_commit", **fields: Any) -> None:
@@ -157,9 +157,9 @@ def test_what_coordinators_append_to_their_own_topics_was_acknowledged_to_nobody
     marker(history, 400)
     history.fence(1000, 1)
     events = taken_over(history).events()
-    key = {**KEY, "topic": "__consumer_offsets"}
-    found = {name: rows.to_pylist() for name, rows in replay_partition(key, [events])}
-    for row in found.get("data_loss_incidents", []):
+    place = events.column_names.index("topic")
+    internal = events.set_column(place, "topic", pa.array(["__consumer_offsets"] * len(events), pa.string()))
+    for row in tables_of(internal)["data_loss_incidents"].to_pylist():
         assert (row["acked_all"], row["acked_one"], row["acked_possible"], row["unacked"]) == (0, 0, 0, row["records"])
     assert losses(history)[0]["acked_all"] is None
     assert tables_of(events)["data_loss_incidents"].num_rows == 1

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from facts_builder import History, at, of_kind
-from test_incidents import tables_of
+from facts_builder import History, at, of_kind, tables_of
 
-from replay.rows import Row
-from replay.spine import micros
-from replay.versions import PROTOCOL_SETTING, UNTOLD, Spoken, protocol_told, version_told, versions_of
+from replay.evidence.rows import Row
+from replay.evidence.tenures import micros
+from replay.evidence.versions import PROTOCOL_SETTING, UNTOLD, Spoken, protocol_told, version_told, versions_of
 
 
 def by_follower(version: int | None) -> Row:

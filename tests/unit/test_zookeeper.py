@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from facts_builder import History, at, of_kind
-from test_incidents import slots, tables_of
+from facts_builder import History, at, of_kind, tables_of
+from test_incidents import slots
 
-from replay.ballots import Vote
-from replay.election_rules import Ballot, choose, election_rules_of
-from replay.zookeeper_view import doubted
+from replay.evidence.tenures import Vote
+from replay.evidence.zookeeper_view import doubted
+from replay.protocol.election_rules import Ballot, choose, election_rules_of
 
 OLD = {"kafka_version": "2.8.2"}  # with an inter-broker protocol before 0.11: fetches name no leader epoch
 

@@ -22,15 +22,13 @@ from pipelines.order import (
 )
 from pipelines.parse.collect import collect
 from pipelines.recording import discover
-from replay.columns import filled
-from replay.partition import replay_partition
-from replay.partition_facts import LAG_SETTING, MIN_ISR_SETTING
-from replay.rows import METADATA_TOPIC, rows_of_facts
-from replay.sessions import SESSION_SCHEMA, rebuild_sessions
-from replay.spine import micros
-from replay.standstill import DUE_PARTS, PARTS, STANDSTILL_US
-from replay.versions import PROTOCOL_SETTING
-from schemas.model import PARTITION_KEY
+from replay.arrays.columns import filled
+from replay.evidence.broker_pauses import DUE_PARTS, PARTS, STANDSTILL_US
+from replay.evidence.partition_facts import LAG_SETTING, MIN_ISR_SETTING
+from replay.evidence.rows import METADATA_TOPIC, rows_of_facts
+from replay.evidence.sessions import SESSION_SCHEMA, rebuild_sessions
+from replay.evidence.tenures import micros
+from replay.evidence.versions import PROTOCOL_SETTING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,15 +108,6 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
         inter_broker_protocol=config.get(PROTOCOL_SETTING),
         missing=gaps_in(rows_of_facts(asked)),
     )
-
-
-def tables_of(events: pa.Table, rows: int = 5000) -> dict[str, pa.Table]:
-    """One partition's events -> its rows of every replay table; events are fed `rows` at a time."""
-    key = {column.name: events.column(column.name)[0].as_py() for column in PARTITION_KEY}
-    found: dict[str, list[pa.Table]] = defaultdict(list)
-    for name, table in replay_partition(key, (events.slice(k, rows) for k in range(0, len(events), rows))):
-        found[name].append(table)
-    return {name: pa.concat_tables(tables) for name, tables in found.items()}
 
 
 def standstills_of(lines: Iterable[tuple[int, int, bool]]) -> list[tuple[int, int]]:

@@ -1,0 +1,115 @@
+"""Between Arrow columns and arrays of integers."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.model import EVIDENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from replay.arrays.ints import Flags, Ints
+
+T = TypeVar("T")
+Texts = npt.NDArray[np.object_]
+
+
+def numbers(column: pa.Array | pa.ChunkedArray, missing: int = 0) -> Ints:
+    """A numeric, boolean or time column as int64, times in microseconds, nulls as `missing`."""
+    if pa.types.is_timestamp(column.type) and column.type.unit != "us":
+        column = column.cast(pa.timestamp("us", column.type.tz))
+    if column.type not in (pa.int32(), pa.int64()):
+        column = column.cast(pa.int64())
+    if column.null_count:
+        column = column.fill_null(missing)
+    found: Ints = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return found
+
+
+def texts(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
+    """A text column: for each row its place among the different texts, and these; nulls are empty."""
+    encoded = pc.fill_null(column, "").combine_chunks().dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+
+
+def codes(column: pa.ChunkedArray, table: dict[str, int], missing: int) -> Ints:
+    """A text column as codes, nulls and other words as `missing`."""
+    place, found = texts(column)
+    return np.array([table.get(word, missing) for word in found], np.int64)[place]
+
+
+class Names(Generic[T]):
+    """Values as codes that are given out as they are met, so that rows of many partitions can name them."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        """None met; `kind`: what Arrow has them as."""
+        self.kind = kind
+        self.codes: dict[T, int] = {}
+        self.values: list[T] = []
+
+    def code_of(self, value: T) -> int:
+        """The code of a value."""
+        if value not in self.codes:
+            self.codes[value] = len(self.values)
+            self.values.append(value)
+        return self.codes[value]
+
+    def named(self, found: Ints) -> pa.Array:
+        """Codes as values, null below 0."""
+        each, place = np.unique(found, return_inverse=True)
+        return pa.array([None if k < 0 else self.values[k] for k in each.tolist()], self.kind).take(pa.array(place))
+
+
+def filled(columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int, schema: pa.Schema) -> pa.Table:
+    """So many rows with the columns of a schema, null where there are none of the name."""
+    arrays = [columns[one.name] if one.name in columns else pa.nulls(count, one.type) for one in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def places(rows: Ints, names: tuple[str, ...]) -> dict[str, Ints]:
+    """A kernel matrix as named columns."""
+    return {name: rows[:, k] for k, name in enumerate(names)}
+
+
+def row_columns(at: dict[str, Ints]) -> dict[str, pa.Array]:
+    """What every row of the kernel's tells: of which event, whose replica, in which epoch, and how it is known."""
+    return {
+        "seq": pa.array(at["seq"]),
+        "ts": stamps(at["ts"]),
+        "broker_id": offsets(at["broker"]),
+        "leader_epoch": offsets(at["epoch"]),
+        "evidence": words(at["evidence"], EVIDENCE),
+    }
+
+
+def words(found: Ints, table: tuple[str, ...], *, missing: Flags | None = None) -> pa.Array:
+    """Codes as text, null where `missing`."""
+    return known_words(table).take(pa.array(found, pa.int64(), mask=missing))
+
+
+@cache
+def known_words(table: tuple[str, ...]) -> pa.Array:
+    """A closed list of words as Arrow has it."""
+    return pa.array(table, pa.string())
+
+
+def stamps(found: Ints, *, missing: Flags | None = None) -> pa.Array:
+    """Microseconds as UTC times, null where `missing`."""
+    return pa.array(found, pa.int64(), mask=missing).cast(pa.timestamp("us", tz="UTC"))
+
+
+def offsets(found: Ints) -> pa.Array:
+    """Numbers that are null below 0."""
+    return pa.array(found, mask=found < 0)
+
+
+def milliseconds(found: Ints) -> pa.Array:
+    """Microseconds as milliseconds with a fraction, null below 0."""
+    return pa.array(found / 1000, pa.float64(), mask=found < 0)

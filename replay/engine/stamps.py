@@ -1,0 +1,15 @@
+"""How far the stamp of a line may be off from what it tells of, on the broker's own clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+STAMP_EARLY_US = 2_000  # stamps are cut to milliseconds
+TIMER_EARLY_US = 2_000  # the timer wheel's tick is 1 ms
+STAMP_LATE_US = 25_000  # how late the log thread may be; 99 % of a loaded host's lines are within it
+
+
+def timed_out(local_us: Any, remote_us: Any, max_wait_us: Any) -> bool:  # noqa: ANN401 - numbers or arrays
+    """Whether a fetch waited until its time was up. The timer starts while the handler still works on it."""
+    waited: bool = (remote_us > 0) & (local_us + remote_us >= max_wait_us - TIMER_EARLY_US)
+    return waited

@@ -1,0 +1,123 @@
+"""How far a batch surely reaches: whether anything shows that no line about an append is missing after it.
+
+A batch is taken to end where the next known one begins. Where a produce line is missing, the batch before it would
+swallow the lost one's records. That it does not is shown by the leader's own line about the append (TRACE), by a fetch
+whose bytes are those of the batches that the produce lines tell of, or by a request log without a gap there
+(`missing_lines`). Else only its first record is sure. Behind the last one of a tenure no number tells: a batch that was
+not answered yet when the leader died has no line, so only the first two show how far the last batch reaches. A broker
+stores a batch as it came (`compression.type=producer`); where it packs anew, sizes differ and show nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+from replay.engine.stamps import STAMP_EARLY_US
+from replay.evidence.epochs import was_accepted
+from replay.evidence.markers import MARKER_BYTES
+from replay.evidence.missing_lines import OPEN_US
+from replay.evidence.request_times import local_window, phases
+from replay.evidence.roles import moment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from replay.evidence.partition_facts import PartitionFacts
+    from replay.evidence.rows import Row
+    from replay.evidence.tenures import Tenure
+
+
+class Extents:
+    """What shows that the produce lines of one tenure are all there, stretch by stretch."""
+
+    def __init__(self, facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row]) -> None:
+        """`placed`: the tenure's produces by base offset."""
+        self.facts, self.tenure, self.placed = facts, tenure, placed
+        self.bases = sorted(placed)
+        fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
+        self.is_heard = bool(placed or fetches)  # else nothing says when it had what, nor how its HW moved
+        self.lossy = facts.missing.any_in(tenure.leader, -OPEN_US, OPEN_US)
+        self.control: list[int] = []  # offsets of transaction markers, rising, as they are found
+
+    @cached_property
+    def spans(self) -> tuple[list[int], list[int]]:
+        """Beginnings of the stretches that one fetch brought whole, rising, and the furthest end of all up to each."""
+        control = self.control
+        spans = sorted(
+            (first, end)
+            for first, end, more in self.fetched_stretches()
+            if more == MARKER_BYTES * (bisect_left(control, end) - bisect_left(control, first))
+        )
+        return [first for first, _ in spans], list(accumulate((end for _, end in spans), max))
+
+    @cached_property
+    def shown(self) -> tuple[list[int], list[int]]:
+        """Offsets of the fetches that were accepted, rising, and the earliest fetch at each of them or beyond it."""
+        fetches = self.facts.follower_fetches.get((self.tenure.leader, self.tenure.epoch), ())
+        found = sorted((row["fetch_offset"], phases(row).taken) for row in fetches if was_accepted(row))
+        return [offset for offset, _ in found], list(accumulate((us for _, us in reversed(found)), min))[::-1]
+
+    def fetched_by(self, end: int) -> int | None:
+        """When a follower first asked for what comes from `end` on; None where none did."""
+        offsets, earliest = self.shown
+        k = bisect_left(offsets, end)
+        return earliest[k] if k < len(offsets) else None
+
+    def is_whole(self, base: int, end: int) -> bool:
+        """Whether [base, end), if a produce line tells of it, is known to be one batch and nothing else."""
+        if base not in self.placed or end - base <= 1 or self.is_brought(base, end):
+            return True
+        if base == self.bases[-1]:
+            return False
+        if not self.lossy:
+            return True
+        since = local_window(phases(self.placed[base])).lo
+        return not self.facts.missing.any_in(self.tenure.leader, since, self.known_by(end))
+
+    def is_brought(self, base: int, end: int) -> bool:
+        """Whether fetches brought [base, end) in just as many bytes as the produces in it have."""
+        firsts, lasts = self.spans
+        k = bisect_right(firsts, base)
+        return k > 0 and lasts[k - 1] >= end
+
+    def known_by(self, end: int) -> int:
+        """When the leader's log surely had reached `end`, microseconds on its clock."""
+        k = bisect_right(self.bases, end - 1)
+        times = [local_window(phases(self.placed[self.bases[k]])).hi] if k < len(self.bases) else []
+        fetched = self.fetched_by(end)
+        times += [] if fetched is None else [fetched + STAMP_EARLY_US]
+        after = self.facts.turns.role_after(self.tenure.leader, self.tenure.epoch)
+        if after is not None:
+            times.append(moment(self.facts.role_lines[self.tenure.leader, after]))
+        return min(times, default=OPEN_US)
+
+    def marker_counts(self) -> Iterable[tuple[int, int, int]]:
+        """Stretches that one fetch brought, and how many markers the bytes beyond the produces' are."""
+        for first, end, more in self.fetched_stretches():
+            if more >= 0 and more % MARKER_BYTES == 0:
+                yield first, end, more // MARKER_BYTES
+
+    def fetched_stretches(self) -> Iterable[tuple[int, int, int]]:
+        """Stretches that one fetch brought, and how many bytes more than those of the produces in it."""
+        totals = list(accumulate((self.placed[base]["bytes"] or 0 for base in self.bases), initial=0))
+        for fetches in self.fetchers():
+            for row, after in pairwise(fetches):
+                first, end = row["fetch_offset"], after["fetch_offset"]
+                if end <= first or not row["bytes"] or self.facts.missing.any_between(row, after):
+                    continue
+                k, n = bisect_right(self.bases, first - 1), bisect_right(self.bases, end - 1)
+                yield first, end, row["bytes"] - (totals[n] - totals[k])
+
+    def fetchers(self) -> Iterable[Sequence[Row]]:
+        """Fetches from this tenure's leader, each replica's and each consumer's connection in its order."""
+        for replica in sorted(self.facts.followers(self.tenure)):
+            yield [fetch.row for fetch in self.facts.fetches_of(replica, self.tenure)]
+        reads: dict[str, list[Row]] = defaultdict(list)
+        for row in self.facts.consumer_fetches.get(self.tenure.epoch, ()):
+            reads[row["connection"] or ""].append(row)
+        for connection in sorted(reads):
+            yield sorted(reads[connection], key=lambda row: row["correlation_id"] or 0)

@@ -1,0 +1,90 @@
+"""Clocks that were set back while a broker ran: its lines keep the order of their file, whatever their stamps say.
+
+A log's stamps rise, but for a line whose thread was held up between its stamp and the file. Where a clock was set back,
+by NTP or by hand, they begin again lower and climb as before: what was stamped until then is moved back by as much, so
+that one line follows the other again. A thread held up, even for seconds, leaves a few lines of before among later ones
+instead, and files put together in the wrong order jump by more than a clock is set: neither is a step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replay.arrays.columns import numbers
+
+if TYPE_CHECKING:
+    from replay.arrays.ints import Flags, Ints
+
+SET_BACK = "set_back_us"  # column: by how much a fact's stamp was moved
+LEAST_US, MOST_US = 500_000, 60_000_000
+
+
+def steadied(facts: pa.Table) -> pa.Table:
+    """The facts of a partition with their times on clocks that only rise, and by how much they were moved."""
+    if not {"ts", "broker_id", "source_file", "source_line"} <= set(facts.column_names):
+        return facts
+    told = np.flatnonzero(pc.and_(pc.is_valid(facts["ts"]), pc.is_valid(facts["broker_id"])).to_numpy())
+    stamp, broker, line = (numbers(facts[name])[told] for name in ("ts", "broker_id", "source_line"))
+    files = facts["source_file"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)[told]
+    moved = np.zeros(len(facts), np.int64)
+    for one in np.unique(broker):
+        mine = np.flatnonzero(broker == one)
+        mine = mine[np.lexsort((line[mine], files[mine]))]
+        for file, until, last, back in steps_of(stamp[mine], files[mine]):
+            moved[told[mine[before_step(stamp[mine], files[mine], (file, until, last))]]] += back
+    if not moved.any():
+        return facts
+    place = facts.schema.get_field_index("ts")
+    kind = facts.schema.field("ts").type
+    steady = pc.subtract(facts["ts"].cast(pa.timestamp("us", kind.tz)).cast(pa.int64()), pa.array(moved))
+    steady = steady.cast(pa.timestamp("us", kind.tz)).cast(kind)
+    return facts.set_column(place, facts.schema.field("ts"), steady).append_column(SET_BACK, pa.array(moved))
+
+
+def before_step(stamp: Ints, files: Ints, step: tuple[int, int, int]) -> Flags:
+    """Which lines of a broker, file by file in their order, were stamped before a step: file, place, last stamp.
+
+    Of another file those whose stamps had been reached, unless one before them in their file tells that they are later.
+    """
+    file, until, last = step
+    found: Flags = stamp <= last
+    for one in np.unique(files):
+        own = np.flatnonzero(files == one)
+        if one == file:
+            found[own] = own < until
+        else:
+            found[own] &= stamp[own] >= np.maximum.accumulate(stamp[own]) - LEAST_US
+    return found
+
+
+def steps_of(stamp: Ints, files: Ints) -> list[tuple[int, int, int, int]]:
+    """Where a clock was set back: file and place of the first line after it, the last stamp before, by how much.
+
+    Lines of one broker, file by file in their order. Of a step that several files show the one with most lines tells.
+    """
+    found: list[tuple[int, int, int, int, int]] = []
+    begins = np.flatnonzero(np.diff(files, prepend=files[:1] - 1))
+    for first, end in zip(begins.tolist(), [*begins[1:].tolist(), len(files)], strict=True):
+        here = stamp[first:end]
+        highest = np.maximum.accumulate(here)
+        low = here[1:] < highest[:-1] - LEAST_US
+        begun = low.copy()
+        begun[1:] &= ~low[:-1]
+        for k in (np.flatnonzero(begun) + 1).tolist():
+            last = int(highest[k - 1])
+            back = last - int(here[k])
+            over = np.flatnonzero(here[k:] >= last)
+            if back > MOST_US or not len(over):
+                continue
+            climb = np.append(np.maximum.accumulate(here[k : k + int(over[0])]), last)
+            if int(np.diff(climb).max()) < back // 2:
+                found.append((end - first, int(files[first]), first + k, last, back))
+    out: list[tuple[int, int, int, int]] = []
+    for _, file, k, last, back in sorted(found, reverse=True):
+        if all(abs(last - other) > back for _, _, other, _ in out):
+            out.append((file, k, last, back))
+    return out

@@ -1,0 +1,193 @@
+"""Of which broker and time there are logs: where a broker wrote, where lines are missing, where nothing tells.
+
+A request log is cut into stretches by its silences. A silence in which the broker was at work all the same is a hole in
+the recording: clients' numbers go on over it, or its own server log tells of requests that it served. Else nothing
+tells: the broker was down, stood still, or had nothing to do; that it was up at least is shown where other brokers
+received its fetches, well inside the silence, for their clocks differ. A server log may be quiet for long (INFO), so
+only where it begins and ends is told.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import accumulate, takewhile
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from replay.evidence.missing_lines import OPEN_US, Gap, Hole, MissingLines, united
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+SILENT_US = 5_000_000  # a broker that leads hears from its followers every half second
+CLOCKS_US = 5_000_000  # how far two brokers' clocks are thought to differ at most
+MOST_SILENCES = 1000  # of one log, told one by one
+RUN_LINES = 3  # lines of one connection that are not lost in a row by chance
+OWN_SIGN_US = 1_000_000  # a request's line is written when it is answered; a fetch waits half a second
+
+REQUEST_LOG, SERVER_LOG, METADATA = "request_log", "server_log", "metadata"
+BY_OTHERS, BY_ITSELF, MEMBER = "by_others", "by_itself", "member"  # signs of life; named as a replica
+LOGGED, LOSSY, SILENT, MISSING = "logged", "lossy", "silent", "missing"
+NOTHING_TELLS = "no line, and nothing shows that it was up"
+
+
+class Heard(NamedTuple):
+    """Lines of one source within a second, or signs of life."""
+
+    source: str
+    first: int  # microseconds
+    last: int
+    lines: int
+
+
+FIRST = attrgetter("first")
+
+
+def windows_of(
+    broker: int | None, lines: Iterable[Heard], missing: MissingLines, span: tuple[int, int]
+) -> list[dict[str, Any]]:
+    """All that is known of one broker's lines, any order -> its rows of `coverage`. `span`: the whole recording."""
+    spoke: dict[str, list[Heard]] = {}
+    for one in lines:
+        spoke.setdefault(one.source, []).append(one)
+    if broker is None:
+        return outer(METADATA, spoke.get(METADATA, []), span, "no dump of the metadata log")
+    rows = []
+    if REQUEST_LOG in spoke:
+        rows += request_windows(broker, spoke, missing, span)
+    elif spoke.keys() & {BY_OTHERS, BY_ITSELF, MEMBER}:
+        rows.append(row(REQUEST_LOG, span, MISSING, "no request log of this broker"))
+    rows += outer(SERVER_LOG, spoke.get(SERVER_LOG, []), span, "no server log of this broker")
+    return [{**one, "broker_id": broker} for one in rows]
+
+
+def row(source: str, span: tuple[int, int], state: str, reason: str | None, **counts: int) -> dict[str, Any]:
+    """A row of `coverage`, its broker aside."""
+    evidence = "observed" if state == LOGGED else "unknown" if state == SILENT else "derived"
+    told = {"source": source, "start_ts": span[0], "end_ts": span[1], "state": state, "reason": reason}
+    return {"broker_id": None, **told, "lines": 0, "lines_missing": None, **counts, "evidence": evidence}
+
+
+def outer(source: str, lines: Sequence[Heard], span: tuple[int, int], absent: str) -> list[dict[str, Any]]:
+    """Where a source begins and ends."""
+    if not lines:
+        return [row(source, span, MISSING, absent)]
+    first, last = min(one.first for one in lines), max(one.last for one in lines)
+    out = [row(source, (span[0], first), SILENT, "before its first line")] if first - span[0] >= SILENT_US else []
+    out.append(row(source, (first, last), LOGGED, None, lines=sum(one.lines for one in lines)))
+    if span[1] - last >= SILENT_US:
+        out.append(row(source, (last, span[1]), SILENT, "after its last line"))
+    return out
+
+
+def request_windows(
+    broker: int, spoke: Mapping[str, Sequence[Heard]], missing: MissingLines, span: tuple[int, int]
+) -> list[dict[str, Any]]:
+    """A request log's stretches and silences, rising."""
+    lines = sorted(spoke[REQUEST_LOG], key=FIRST)
+    signs = {source: sorted(spoke.get(source, ()), key=FIRST) for source in (BY_ITSELF, BY_OTHERS)}
+    holes = missing.holes.get(broker, ())
+    open_until = list(accumulate((hole.until for hole in holes), max))  # of the holes that have begun
+    out: list[dict[str, Any]] = []
+    until = span[0]
+    for stretch in united([Gap(one.first, one.last + SILENT_US) for one in lines]):
+        begin, end = stretch.since, stretch.until - SILENT_US
+        if begin - until >= SILENT_US:
+            out.append(silence((until, begin), signs, holes, open_until))
+        mine = lines[bisect_left(lines, begin, key=FIRST) : bisect_right(lines, end, key=FIRST)]
+        out += stretch_windows(broker, (begin, end), mine, missing)
+        until = end
+    if span[1] - until >= SILENT_US:
+        out.append(silence((until, span[1]), signs, holes, open_until))
+    return thinned(out)
+
+
+def thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of one log, rising; of very many silences of which nothing tells only the longest.
+
+    A client that asks now and then makes one after the other. The others count to what is logged around them.
+    """
+    quiet = [one for one in rows if one["reason"] == NOTHING_TELLS]
+    if len(quiet) <= MOST_SILENCES:
+        return rows
+    quiet.sort(key=lambda one: (one["start_ts"] - one["end_ts"], one["start_ts"]))
+    short = {one["start_ts"] for one in quiet[MOST_SILENCES:]}
+    out: list[dict[str, Any]] = []
+    joins = False
+    for one in rows:
+        if one["reason"] == NOTHING_TELLS and one["start_ts"] in short and out and out[-1]["state"] == LOGGED:
+            joins = True
+        elif joins and one["state"] == LOGGED:
+            out[-1] |= {"end_ts": one["end_ts"], "lines": out[-1]["lines"] + one["lines"]}
+            joins = False
+        else:
+            out.append(one)
+            joins = False
+    return out
+
+
+def stretch_windows(
+    broker: int, span: tuple[int, int], lines: Sequence[Heard], missing: MissingLines
+) -> list[dict[str, Any]]:
+    """A stretch with lines, cut where lines are missing among them."""
+    out: list[dict[str, Any]] = []
+    since = span[0]
+    lossy = missing.lossy.get(broker, ())
+    near = lossy[bisect_left(lossy, span[0], key=lambda one: one.until) :]
+    for around in [*takewhile(lambda one: one.since <= span[1], near), Gap(OPEN_US, OPEN_US)]:
+        holes = [hole for hole in missing.holes.get(broker, ()) if around.since <= hole.since <= around.until]
+        first = max(min((hole.since for hole in holes), default=OPEN_US), span[0])
+        last = min(max((hole.until for hole in holes), default=OPEN_US), span[1])
+        if holes and last < since:
+            continue
+        until = min(max(first, since), span[1])
+        if until > since or (not out and not holes):
+            here = sum(one.lines for one in lines if since <= one.first < until or one.first == until == span[1])
+            out.append(row(REQUEST_LOG, (since, until), LOGGED, None, lines=here))
+        if not holes or first >= span[1]:
+            return out
+        here = sum(one.lines for one in lines if until <= one.first < last or one.first == last == span[1])
+        lost = sum(hole.lines for hole in holes)
+        why = "clients' correlation ids show that lines are missing"
+        out.append(row(REQUEST_LOG, (until, last), LOSSY, why, lines=here, lines_missing=lost))
+        since = last
+    return out
+
+
+def silence(
+    span: tuple[int, int], signs: Mapping[str, Sequence[Heard]], holes: Sequence[Hole], open_until: Sequence[int]
+) -> dict[str, Any]:
+    """A stretch without lines: missing if anything shows the broker at work in it."""
+    begun = bisect_right(holes, span[0], key=lambda hole: hole.since)
+    if begun and open_until[begun - 1] > span[0]:
+        spanning = [hole for hole in holes[:begun] if span[0] < hole.until and hole.lines >= RUN_LINES]
+        if spanning:
+            why = "clients' correlation ids go on over it"
+            return row(REQUEST_LOG, span, MISSING, why, lines_missing=sum(hole.lines for hole in spanning))
+    if shows(signs[BY_ITSELF], span, OWN_SIGN_US):
+        return row(REQUEST_LOG, span, MISSING, "its own server log tells of requests that it served")
+    if shows(signs[BY_OTHERS], span, CLOCKS_US):
+        return row(REQUEST_LOG, span, SILENT, "no line, though it was up: other brokers received its fetches")
+    return row(REQUEST_LOG, span, SILENT, NOTHING_TELLS)
+
+
+def shows(signs: Sequence[Heard], span: tuple[int, int], margin: int) -> bool:
+    """Whether any of the signs of life, each of one second and rising, lies well within the stretch."""
+    first = bisect_left(signs, span[0] + margin, key=FIRST)
+    return first < len(signs) and signs[first].last <= span[1] - margin
+
+
+def with_windows(missing: MissingLines, rows: Iterable[Mapping[str, Any]]) -> MissingLines:
+    """`missing`, and the stretches of request logs that are missing altogether."""
+    gaps = {broker: list(mine) for broker, mine in missing.gaps.items()}
+    lossy = {broker: list(mine) for broker, mine in missing.lossy.items()}
+    for one in rows:
+        if one["source"] == REQUEST_LOG and one["state"] == MISSING:
+            for spans in (gaps, lossy):
+                spans.setdefault(one["broker_id"], []).append(Gap(one["start_ts"], one["end_ts"]))
+    return MissingLines(
+        {broker: united(mine) for broker, mine in gaps.items()},
+        missing.cuts,
+        {broker: united(mine) for broker, mine in lossy.items()},
+        missing.holes,
+    )

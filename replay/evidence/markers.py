@@ -1,0 +1,210 @@
+"""Transaction markers: where they stand among a tenure's batches, and how transactions ended.
+
+A marker is a control batch of one record. The coordinator lets the leader append it (WriteTxnMarkers), and no answer
+says at which offset. So it is looked for where there is room: between a batch's first record and the next known offset,
+while the leader can have worked on it. What followers fetched counts them: bytes beyond those of the produces. Where
+only one place is left it stands there; else it may stand in each of them, and the ends of the batches there are open.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from replay.engine.codes import ENDS_OF_A_WAIT
+from replay.engine.stamps import STAMP_EARLY_US
+from replay.evidence.request_times import local_window, phases
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from replay.evidence.batch_ends import Extents
+    from replay.evidence.partition_facts import PartitionFacts
+    from replay.evidence.rows import Row
+
+MARKER_BYTES = 78  # EndTransactionMarker: a batch's overhead of 61, and its one record
+MARKER_NAMES = {"marker_commit": "commit", "marker_abort": "abort"}
+ADDED = "added"  # a partition that a transaction took in
+NO_END = 1 << 62
+
+
+class Outcome(NamedTuple):
+    """How a transaction ended, and when the leader of then was told."""
+
+    epoch: int
+    us: int
+    name: str
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Offsets [first, end) between two known ones, when they were appended, and how many markers have room there."""
+
+    first: int
+    end: int
+    room: int
+    lo: int
+    hi: int
+    told: int | None = None  # how many there are for sure
+    sure: list[Row] = field(default_factory=list)
+    maybe: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more markers can be there."""
+        return len(self.sure) >= (self.room if self.told is None else self.told)
+
+
+def was_marked(row: Row) -> bool:
+    """Whether the marker was appended for sure."""
+    return not row["error_code"]
+
+
+def may_be_marked(row: Row) -> bool:
+    """Whether the marker was appended, or may have been before its request failed."""
+    return was_marked(row) or (bool(row["remote_us"]) and row["error_code"] in ENDS_OF_A_WAIT)
+
+
+def outcomes_of(facts: PartitionFacts) -> dict[str, list[Outcome]]:
+    """By transactional id, how its transactions in this partition ended, rising."""
+    producers: dict[int, str] = {}
+    ended: dict[int, list[Outcome]] = defaultdict(list)
+    for row in facts.by_kind["transaction"]:
+        if row["name"] == ADDED and row["transactional_id"] and not row["error_code"]:
+            producers[row["producer_id"]] = row["transactional_id"]
+        elif row["name"] in MARKER_NAMES and may_be_marked(row):
+            at = phases(row).local
+            epoch = facts.epoch_at(row["broker_id"], at)
+            if epoch is not None:
+                ended[row["producer_id"]].append(Outcome(epoch, at, MARKER_NAMES[row["name"]]))
+    found: dict[str, list[Outcome]] = defaultdict(list)
+    for producer, name in producers.items():
+        found[name] += ended.get(producer, [])
+    return {name: sorted(ends) for name, ends in found.items()}
+
+
+def outcome_of(outcomes: dict[str, list[Outcome]], epoch: int, row: Row) -> str | None:
+    """How the transaction of a produce ended; None where it has none, or nothing tells."""
+    ends = outcomes.get(row["transactional_id"] or "", ())
+    k = bisect_right(ends, (epoch, phases(row).local), key=lambda end: end[:2])
+    return ends[k].name if k < len(ends) else None
+
+
+class Markers:
+    """Where the markers of one tenure stand."""
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        marks: Sequence[int],
+        placed: dict[int, Row],
+        stated: dict[int, int],
+        extents: Extents,
+    ) -> None:
+        """`rows`: the tenure's markers; `marks`: known offsets, rising; the others as in `appends`."""
+        self.stretches: list[Stretch] = []
+        self.by_first: dict[int, Stretch] = {}
+        missing = not rows and any(row["transactional_id"] for row in placed.values())
+        if not rows and not missing:
+            return
+        self.stretches = stretches_of(marks, placed, stated, extents)
+        self.by_first = {one.first: one for one in self.stretches}
+        if missing:
+            self.open_all(min(base for base, row in placed.items() if row["transactional_id"]))
+        else:
+            self.count(extents)
+            self.settle(rows)
+
+    def open_all(self, first: int) -> None:
+        """No line tells of any marker of a tenure that has transactions: they may be wherever there is room."""
+        for one in self.stretches:
+            if one.end > first:
+                one.maybe = one.room
+
+    def at(self, first: int) -> tuple[list[Row], int]:
+        """The markers that end the stretch from `first` on, and how many more may be in it."""
+        one = self.by_first.get(first)
+        return (one.sure, one.maybe) if one is not None else ([], 0)
+
+    def count(self, extents: Extents) -> None:
+        """What followers were handed says how many markers are in some stretches together."""
+        firsts = [one.first for one in self.stretches]
+        for first, end, count in extents.marker_counts():
+            inside = self.stretches[bisect_left(firsts, first) : bisect_left(firsts, end)]
+            roomy = [one for one in inside if one.room and one.end <= end]
+            if any(one.end > end for one in inside):
+                continue
+            if len(roomy) == 1 or count in (0, sum(one.room for one in roomy)):
+                for one in roomy:
+                    one.told = count if len(roomy) == 1 else min(one.room, count)
+
+    def settle(self, rows: Sequence[Row]) -> None:
+        """Markers with one place left go there, until there are none; the others may be in each of theirs."""
+        sure = [row for row in rows if was_marked(row)]
+        places = [self.places_of(row) for row in sure]
+        users: dict[int, set[int]] = defaultdict(set)
+        for k, found in enumerate(places):
+            for s in found:
+                users[s].add(k)
+        waiting = [k for k, found in enumerate(places) if len(found) == 1]
+        taken: set[int] = set()
+        while waiting:
+            k = waiting.pop()
+            if k in taken or len(places[k]) != 1:
+                continue
+            (s,) = places[k]
+            taken.add(k)
+            self.stretches[s].sure.append(sure[k])
+            if self.stretches[s].is_full:
+                for other in users[s] - taken:
+                    places[other].discard(s)
+                    if len(places[other]) == 1:
+                        waiting.append(other)
+        for s, one in enumerate(self.stretches):
+            free = sorted(users[s] - taken, key=lambda k: phases(sure[k]).local)
+            for k in free[: max((one.told or 0) - len(one.sure), 0)]:
+                one.sure.append(sure[k])  # so many are there; which ones changes nothing
+                taken.add(k)
+        unsettled = [found for k, found in enumerate(places) if k not in taken]
+        unsettled += [self.places_of(row) for row in rows if not was_marked(row) and may_be_marked(row)]
+        for found in unsettled:
+            for s in found:
+                one = self.stretches[s]
+                one.maybe = min(one.maybe + 1, (one.room if one.told is None else one.told) - len(one.sure))
+        for one in self.stretches:
+            one.sure.sort(key=lambda row: phases(row).local)
+
+    def places_of(self, row: Row) -> set[int]:
+        """Stretches in which a marker may stand, by when the leader can have appended it."""
+        window = local_window(phases(row))
+        first = bisect_left(self.stretches, window.lo, key=lambda one: one.hi)
+        last = bisect_right(self.stretches, window.hi, key=lambda one: one.lo)
+        return {s for s in range(first, last) if not self.stretches[s].is_full}
+
+
+def stretches_of(
+    marks: Sequence[int], placed: dict[int, Row], stated: dict[int, int], extents: Extents
+) -> list[Stretch]:
+    """The stretches between known offsets, and the one behind the last of them, which has no end."""
+    windows = [local_window(phases(placed[base])) if base in placed else None for base in marks]
+    begun = accumulate((window.lo if window is not None else -NO_END for window in windows), max)
+    ends = [*marks[1:], NO_END][: len(marks)]
+    done = []
+    for end, window in zip(ends, [*windows[1:], None], strict=False):
+        fetched = extents.fetched_by(end) if end < NO_END else None
+        done.append(min(window.hi if window else NO_END, NO_END if fetched is None else fetched + STAMP_EARLY_US))
+    done = list(accumulate(reversed(done), min))[::-1]
+    return [
+        Stretch(first, end, room_in(first, end, placed, stated), lo, hi)
+        for first, end, lo, hi in zip(marks, ends, begun, done, strict=True)
+    ]
+
+
+def room_in(first: int, end: int, placed: dict[int, Row], stated: dict[int, int]) -> int:
+    """How many markers may be in [first, end): none beside a batch whose end is stated, else all but its first."""
+    if first in stated:
+        return int(first not in placed and end - first == 1)
+    return end - first - (first in placed)

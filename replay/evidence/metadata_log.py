@@ -1,0 +1,230 @@
+"""What dumps tell of the metadata log, whatever of it they hold: parts, snapshots, records of deposed controllers.
+
+A part is a run of offsets that a dump holds without a gap, under one controller epoch. Where a higher epoch has an
+offset, what a lower one wrote from there on was never committed (Raft cuts it off). A snapshot is the state as of its
+end offset. Which state a record of a part leads to is known from what stands before it: the partition's first record, a
+snapshot; else from brokers' lines that state leader epoch and partition epoch, for each record moves them on by a rule
+(`PartitionRegistration.merge`): the one place where both agree is looked for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from replay.evidence.tenures import micros
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from replay.evidence.rows import Row
+
+PART = "metadata_part"
+LOG_PART, SNAPSHOT_PART = "log", "snapshot"
+END = 2**62
+NEAREST = 32  # of a run's records, by time: how many a line may stand for
+ASKED = 24  # so many lines are asked which record they stand for
+HEARD = 256  # so many lines are heard on whether that fits
+
+
+class Parts:
+    """Which offsets of the metadata log are known, and which controller epochs wrote them."""
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        """`rows`: cluster-wide facts, of which the parts of the log count."""
+        found = [row for row in rows if row["kind"] == PART]
+        log = [row for row in found if row["name"] == LOG_PART]
+        self.told = bool(found)
+        self.snapshots = sorted({row["metadata_offset"] for row in found if row["name"] == SNAPSHOT_PART})
+        begun: dict[int, int] = {}
+        for row in log:
+            epoch = row["controller_epoch"]
+            if epoch is not None:
+                begun[epoch] = min(row["metadata_offset"], begun.get(epoch, END))
+        self.epochs = sorted(begun)
+        self.begin = [*accumulate((begun[e] for e in reversed(self.epochs)), min)][::-1]  # of an epoch or a later one
+        known = [row for row in log if row["controller_epoch"] is not None]
+        self.known = merged((row["metadata_offset"], self.end_of(row)) for row in known)
+        self.extents = merged((row["metadata_offset"], self.end_of(row)) for row in log)
+        self.last_us = max((micros(row["ts"]) for row in log if row["ts"] is not None), default=None)
+
+    def end_of(self, part: Row) -> int:
+        """Where a part ends: before a later controller's first record."""
+        last: int = part["last_offset"]
+        return min(last + 1, self.deposed_from(part["controller_epoch"]))
+
+    def deposed_from(self, epoch: int | None) -> int:
+        """First offset that a later controller epoch wrote."""
+        place = bisect_right(self.epochs, epoch) if epoch is not None else len(self.epochs)
+        return self.begin[place] if place < len(self.begin) else END
+
+    def deposed(self) -> dict[int, int]:
+        """By controller epoch, where a later one overwrote what it had not brought to a majority."""
+        ends = {epoch: self.deposed_from(epoch) for epoch in self.epochs}
+        return {epoch: end for epoch, end in ends.items() if end < END}
+
+    def extent_at(self, offset: int) -> tuple[int, int]:
+        """The offsets without a gap around one; all, where no part is told of."""
+        if not self.told:
+            return 0, END
+        return around(self.extents, offset) or (offset, offset + 1)
+
+    def stands(self, row: Row) -> bool:
+        """Whether a record of the log was committed, as far as the dumps tell."""
+        offset: int = row["metadata_offset"]
+        epoch: int | None = row["controller_epoch"]
+        if epoch is None:  # a line without its batch: what a batch tells of that offset counts
+            return around(self.known, offset) is None
+        return offset < self.deposed_from(epoch)
+
+    def needed(self, offset: int) -> bool:
+        """Whether a snapshot as of `offset` tells what the log does not: the first after each beginning of the log."""
+        begin = around(self.extents, offset) or around(self.extents, offset + 1)
+        if begin is None:
+            return True
+        place = bisect_left(self.snapshots, begin[0] - 1)
+        return begin[0] > 0 and self.snapshots[place : place + 1] == [offset]
+
+
+def around(extents: Sequence[tuple[int, int]], offset: int) -> tuple[int, int] | None:
+    """The extent that an offset lies in."""
+    place = bisect_right(extents, offset, key=lambda extent: extent[0]) - 1
+    return extents[place] if place >= 0 and offset < extents[place][1] else None
+
+
+def merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Extents that overlap or meet as one."""
+    out: list[tuple[int, int]] = []
+    for first, end in sorted(extents):
+        if out and first <= out[-1][1]:
+            out[-1] = (out[-1][0], max(end, out[-1][1]))
+        elif first < end:
+            out.append((first, end))
+    return out
+
+
+class Standing(NamedTuple):
+    """Records of the metadata log that count, and those set aside."""
+
+    rows: list[Row]  # in the log's order, a snapshot's behind what it holds
+    aside: list[Row]  # of controllers that were deposed before anybody had them, or that contradict each other
+
+
+def standing(rows: Iterable[Row], parts: Parts) -> Standing:
+    """Of one partition's records, or of all cluster-wide ones, those that were committed and are needed."""
+    kept: dict[int, list[Row]] = {}
+    out: list[Row] = []
+    aside: list[Row] = []
+    for row in rows:
+        if row["in_snapshot"]:
+            if parts.needed(row["metadata_offset"]):
+                out.append(row)
+        elif parts.stands(row):
+            kept.setdefault(row["metadata_offset"], []).append(row)
+        else:
+            aside.append(row)
+    for group in kept.values():
+        if len({row["controller_epoch"] for row in group}) < len(group):
+            aside += group  # two records of one offset and epoch: one of them is damaged
+        else:
+            out.append(max(group, key=lambda row: -1 if row["controller_epoch"] is None else row["controller_epoch"]))
+    out.sort(key=lambda row: (row["metadata_offset"], bool(row["in_snapshot"]), row["fact_id"]))
+    return Standing(out, aside)
+
+
+class Witness(NamedTuple):
+    """A state that brokers tell of."""
+
+    epoch: int
+    version: int | None  # partition epoch
+    leader: int
+    isr: frozenset[int] | None
+    us: int
+
+
+class Base(NamedTuple):
+    """Leader epoch and partition epoch before a run's first record."""
+
+    epoch: int
+    version: int | None
+
+
+class Run:
+    """Change records of one partition without a gap between them."""
+
+    def __init__(self, records: list[Row], extent: tuple[int, int]) -> None:
+        """`extent`: the offsets of the log that are known around them."""
+        self.records = records
+        self.extent = extent
+        self.elected = [0, *accumulate(int(row["leader_id"] is not None) for row in records)]  # by the k first
+        self.times = [micros(row["ts"]) if row["ts"] is not None else 0 for row in records]
+
+    def holds(self, offset: int) -> bool:
+        """Whether the state as of `offset` lies between its records, or at either end."""
+        return self.extent[0] - 1 <= offset < self.extent[1]
+
+    def place(self, offset: int) -> int:
+        """How many of its records a state as of `offset` holds."""
+        return bisect_right(self.records, offset, key=lambda row: row["metadata_offset"])
+
+    def fits(self, k: int, told: Witness) -> bool:
+        """Whether a state may be the one after the k first records (k from 1)."""
+        record = self.records[k - 1]
+        if record["leader_id"] is not None and record["leader_id"] != told.leader:
+            return False
+        if told.version is None:
+            return record["leader_id"] is not None
+        return record["isr"] is None or told.isr is None or told.isr == frozenset(record["isr"])
+
+    def agreement(self, base: Base, heard: Sequence[Witness]) -> tuple[float, float]:
+        """How well what brokers tell fits, records after `base`; and how near in time, in case of doubt."""
+        score, apart = 0.0, []
+        for told in heard:
+            k = self.state_of(base, told)
+            if k is None:
+                continue
+            if not 1 <= k <= len(self.records):
+                score -= 2 * (k < 0 and told.epoch > base.epoch)
+                score -= 2 * (k > len(self.records) and told.epoch < base.epoch + self.elected[-1])
+            elif self.elected[k] + base.epoch == told.epoch and self.fits(k, told):
+                score += 1
+                apart.append(abs(told.us - self.times[k - 1]))
+            else:
+                score -= 2
+        return score, -sum(apart) / max(len(apart), 1)
+
+    def state_of(self, base: Base, told: Witness) -> int | None:
+        """After how many records the told state is reached; of a leader epoch alone, the record that elects."""
+        if told.version is not None and base.version is not None:
+            return told.version - base.version
+        return bisect_left(self.elected, told.epoch - base.epoch) if told.epoch > base.epoch else None
+
+    def bases(self, told: Witness) -> Iterable[Base]:
+        """From where the run may have begun for a record of it to lead to a told state."""
+        near = bisect_left(self.times, told.us)
+        for k in range(max(near - NEAREST // 2, 0) + 1, min(near + NEAREST // 2, len(self.records)) + 1):
+            if self.fits(k, told):
+                version = None if told.version is None else told.version - k
+                if told.epoch >= self.elected[k] and (version is None or version >= 0):
+                    yield Base(told.epoch - self.elected[k], version)
+
+    def aligned(self, heard: Sequence[Witness], unmoved: Base | None) -> tuple[Base, bool] | None:
+        """Where the run begins, and whether brokers' lines say so; `unmoved`: if nothing happened since the last."""
+        asked = spread(heard, ASKED)
+        bases = {base for told in asked for base in self.bases(told)}
+        if unmoved is not None:
+            bases = {base for base in bases if base.epoch >= unmoved.epoch} | {unmoved}
+        said = spread(heard, HEARD)
+        rated = {base: self.agreement(base, said) for base in bases}
+        if not rated:
+            return None
+        best = max(rated, key=lambda base: (rated[base], base == unmoved, base.version or 0, base.epoch))
+        if rated[best][0] > 0:
+            return best, True
+        return (unmoved, False) if unmoved is not None else None
+
+
+def spread(of: Sequence[Witness], count: int) -> Sequence[Witness]:
+    """So many of them, evenly from all."""
+    return of if len(of) <= count else [of[k * len(of) // count] for k in range(count)]

@@ -1,0 +1,300 @@
+"""Lines that a request log lost, as the correlation ids of its clients show.
+
+A client numbers its requests. Some count for each connection (librdkafka, followers), some over all brokers together
+(the Java clients, `NetworkClient`), so a number that is missing on a connection is no lost line where the same client
+sent it to another broker meanwhile: on a connection that shares no number with this one, for two that do share one
+have a counter each, or belong to two clients of one name. A broker handles a connection's requests one by one, so a
+lost request was handled between the two around the gap.
+
+What no number can show is a line lost at the end of a connection: that is thought possible only near gaps, two at
+least, for a log without any lost nothing at random. Some numbers were never sent, and tell nothing of other lines: a
+Java client counts the one with which it asks for telemetry even where the brokers have none (KIP-714), and what was
+under way to a broker that died has no line anywhere. A connection all of whose lines are lost is not seen. A connection
+that has requests of several clients brings forwarded ones to a controller (KIP-590), whose lines have their first
+senders' numbers: it appends nothing, and is left out by the callers. So are the clients of the metadata quorum, which
+give every request a number, whether it can be sent or not (`KafkaRaftClient`): while a controller is down they skip.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from replay.arrays.columns import texts
+from replay.evidence.tenures import micros
+from schemas.model import BOOL, INT32, INT64, STRING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from replay.evidence.rows import Row
+
+Ints = np.ndarray
+Bools = np.ndarray
+
+REQUEST_SCHEMA = pa.schema(
+    [
+        pa.field("broker_id", INT32),
+        pa.field("connection", STRING),
+        pa.field("correlation_id", INT64),
+        pa.field("taken_us", INT64),  # when a handler took it up
+        pa.field("fetches", BOOL),
+    ]
+)
+GAP_SCHEMA = pa.schema(
+    [
+        pa.field("broker_id", INT32),
+        pa.field("connection", STRING),
+        pa.field("correlation_id", INT64),  # the last before the gap
+        pa.field("since_us", INT64),
+        pa.field("until_us", INT64),
+        pa.field("lines", INT64),  # how many are missing; 0: perhaps some, after the connection's last
+        pa.field("lost", INT64),  # of these, lines that a log must have lost: no harmless reason explains them
+        pa.field("fetches", BOOL),  # whether the connection is one that fetches: those append nothing
+    ]
+)
+OPEN_US = 1 << 62
+NEAR_US = 60_000_000  # how far around a gap a log is thought to lose lines
+SLACK_US = 50_000  # stamps of two brokers' logs, each late by some milliseconds
+MOST_CLIENTS = 64  # of one name on one host, told apart
+IN_FLIGHT = 5  # max.in.flight.requests.per.connection
+FIRST_NUMBERS = 16  # among which a client that has found its brokers asks for telemetry
+FETCH = "fetch"
+RAFT_CLIENT = "raft-client-"  # and the node's id: how Kafka names the clients of the metadata quorum
+
+
+def is_of_quorum(client_id: str) -> bool:
+    """Whether a client is one of the metadata quorum, whose numbers tell nothing."""
+    return client_id.startswith(RAFT_CLIENT)
+
+
+def host_of(connection: str) -> str:
+    """The client's address without its port: `server:port-client:port-index-...`."""
+    return connection.partition("-")[2].rpartition(":")[0]
+
+
+def client_gaps(requests: pa.Table) -> pa.Table:
+    """Requests of one client id (`REQUEST_SCHEMA`, a row each or more) -> its gaps and ends (`GAP_SCHEMA`)."""
+    hosts = np.array([host_of(one or "") for one in requests["connection"].to_pylist()], dtype=object)
+    found = [host_gaps(requests.filter(pa.array(hosts == host))) for host in sorted(set(hosts.tolist()))]
+    return pa.concat_tables(found) if found else GAP_SCHEMA.empty_table()
+
+
+def host_gaps(requests: pa.Table) -> pa.Table:
+    """The same of one client id on one host."""
+    broker = requests["broker_id"].to_numpy().astype(np.int64)
+    name, names = texts(requests["connection"])
+    number = requests["correlation_id"].fill_null(0).to_numpy()
+    taken = requests["taken_us"].to_numpy()
+    fetches = requests["fetches"].to_numpy(zero_copy_only=False)
+    place = broker * len(names) + name
+    order = np.lexsort((number, place))
+    place, number, taken, broker, name = place[order], number[order], taken[order], broker[order], name[order]
+    fetches = fetches[order]
+    first = np.flatnonzero(np.diff(place, prepend=place[0] - 1))  # of each connection
+    last = np.append(first[1:], len(place)) - 1
+    of = np.repeat(np.arange(len(first)), last - first + 1)
+    listens = np.logical_or.reduceat(fetches, first)
+    step = np.diff(number)
+    before = np.flatnonzero((of[1:] == of[:-1]) & (step > 1))
+    lines = lost = step[before] - 1
+    if len(before):
+        wide = lines > len(number)  # more than all lines of the client could fill
+        gap, missing = not_elsewhere(Lines(number, taken, of), before, np.flatnonzero(~wide))
+        unsent = is_under_way(missing, number[last]) | is_skipped(missing)
+        kept = wide | (np.bincount(gap, minlength=len(before)) > 0)
+        lost = np.where(wide, lines, np.bincount(gap, ~unsent, len(before)).astype(np.int64))[kept]
+        before, lines = before[kept], lines[kept]
+    ends = ends_of(broker, taken, first, last)
+    at = np.concatenate([before, last])
+    rows = {
+        "broker_id": broker[at],
+        "connection": [names[k] for k in name[at].tolist()],
+        "correlation_id": number[at],
+        "since_us": taken[at],
+        "until_us": np.concatenate([taken[before + 1] if len(before) else taken[:0], ends]),
+        "lines": np.concatenate([lines, np.zeros(len(last), np.int64)]),
+        "lost": np.concatenate([lost, np.zeros(len(last), np.int64)]),
+        "fetches": listens[of[at]],
+    }
+    return pa.table({f.name: pa.array(rows[f.name], f.type) for f in GAP_SCHEMA}, schema=GAP_SCHEMA)
+
+
+class Lines(NamedTuple):
+    """A client's lines, connection by connection in the order of their numbers, as columns."""
+
+    number: Ints
+    taken: Ints  # when a handler took it up, microseconds
+    of: Ints  # the connection
+
+
+def not_elsewhere(lines: Lines, before: Ints, places: Ints) -> tuple[Ints, Ints]:
+    """Numbers in the gaps at `places` that no other connection of the client has, each with its gap's place.
+
+    `before`: the line before each gap.
+    """
+    number, taken, of = lines
+    width = number[before + 1][places] - number[before][places] - 1
+    gap = np.repeat(places, width)
+    wanted = number[before][gap] + 1 + np.arange(len(gap)) - np.repeat(np.cumsum(width) - width, width)
+    order = np.lexsort((taken, number))
+    origin, span = int(taken.min()), int(taken.max() - taken.min()) + 4 * SLACK_US
+    known = np.unique(number)
+    keys = (np.searchsorted(known, number) * span + (taken - origin) + SLACK_US)[order]
+    spot = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    low = np.maximum(taken[before][gap] - origin - SLACK_US, -SLACK_US) + SLACK_US
+    high = np.minimum(taken[before + 1][gap] - origin + SLACK_US, span - 3 * SLACK_US) + SLACK_US
+    first = np.searchsorted(keys, spot * span + low)
+    count = np.where(known[spot] == wanted, np.searchsorted(keys, spot * span + high, side="right") - first, 0)
+    found = count > MOST_CLIENTS  # so many clients have this name that one of them is at any number at any time
+    count[found] = 0
+    at = np.repeat(np.arange(len(gap)), count)
+    line = order[np.repeat(first, count) + np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)]
+    found[at[~collide(lines, of[before][gap[at]], of[line])]] = True
+    return gap[~found], wanted[~found]
+
+
+def collide(lines: Lines, one: Ints, other: Ints) -> Bools:
+    """For each pair of connections, whether both used a number while both were open."""
+    if not len(one):
+        return np.zeros(0, bool)
+    starts = np.flatnonzero(np.diff(lines.of, prepend=-1))
+    begun, ended = (of_all.reduceat(lines.taken, starts) for of_all in (np.minimum, np.maximum))
+    numbers = np.split(lines.number, starts[1:])
+    pairs, inverse = np.unique(np.stack([one, other]), axis=1, return_inverse=True)
+    hits = [
+        bool(begun[a] <= ended[b] and begun[b] <= ended[a] and len(np.intersect1d(numbers[a], numbers[b])))
+        for a, b in pairs.T.tolist()
+    ]
+    out: Bools = np.array(hits)[inverse.ravel()]
+    return out
+
+
+def is_under_way(missing: Ints, last: Ints) -> Bools:
+    """Whether each number may have been under way where another connection ended, at one of these last numbers."""
+    ends = np.sort(last)
+    before: Bools = np.searchsorted(ends, missing) > np.searchsorted(ends, missing - IN_FLIGHT)
+    return before
+
+
+def is_skipped(missing: Ints) -> Bools:
+    """Whether each number is the one that a client counts and does not send, where brokers have no telemetry."""
+    early = missing < FIRST_NUMBERS
+    return early & (len(np.unique(missing[early])) == 1)
+
+
+def ends_of(broker: Ints, taken: Ints, first: Ints, last: Ints) -> Ints:
+    """Until when lines may be missing after each connection's last: the client's next connection to that broker."""
+    begun, ended = np.minimum.reduceat(taken, first), np.maximum.reduceat(taken, first)
+    out = np.full(len(last), OPEN_US)
+    for one in np.unique(broker[first]):
+        mine = np.flatnonzero(broker[first] == one)
+        mine = mine[np.argsort(begun[mine], kind="stable")]
+        if np.all(ended[mine][:-1] <= begun[mine][1:]):  # one after the other: one client
+            out[mine[:-1]] = begun[mine][1:]
+    return out
+
+
+class Gap(NamedTuple):
+    """A stretch of a broker's clock in which lines may be missing, microseconds."""
+
+    since: int
+    until: int
+
+
+class Hole(NamedTuple):
+    """Between two lines of one connection: so many are missing."""
+
+    since: int
+    until: int
+    lines: int
+
+
+@dataclass(slots=True)
+class MissingLines:
+    """Where lines of request logs are missing, or may be."""
+
+    gaps: dict[int, list[Gap]] = field(default_factory=dict)  # broker -> of connections that may append; disjoint
+    cuts: dict[tuple[int, str], list[int]] = field(default_factory=dict)  # connection -> numbers before a gap, rising
+    lossy: dict[int, list[Gap]] = field(default_factory=dict)  # broker -> around its gaps, on any connection; disjoint
+    holes: dict[int, list[Hole]] = field(default_factory=dict)  # broker -> the gaps themselves, rising
+
+    def any_in(self, broker: int, since: int, until: int) -> bool:
+        """Whether a line about an append may be missing between two times of the broker's clock."""
+        return is_within(self.gaps.get(broker, ()), since, until)
+
+    def any_between(self, before: Row, after: Row) -> bool:
+        """Whether a request may be missing between two that followed each other: on one connection its numbers tell."""
+        if not self.cuts and not self.lossy:
+            return False
+        place = (before["broker_id"], before["connection"])
+        if place == (after["broker_id"], after["connection"]):
+            cuts = self.cuts.get((place[0], place[1] or ""), ())
+            k = bisect_left(cuts, before["correlation_id"] or 0)
+            return k < len(cuts) and cuts[k] < (after["correlation_id"] or 0)
+        return any(self.is_lossy(row["broker_id"], micros(row["ts"])) for row in (before, after))
+
+    def is_lossy(self, broker: int, us: int) -> bool:
+        """Whether the broker's log lost lines around that time of its clock."""
+        return is_within(self.lossy.get(broker, ()), us, us)
+
+
+def is_within(gaps: Sequence[Gap], since: int, until: int) -> bool:
+    """Whether any of the stretches, disjoint and rising, overlaps this one."""
+    k = bisect_right(gaps, until, key=lambda gap: gap.since)
+    return k > 0 and gaps[k - 1].until >= since
+
+
+def missing_lines(rows: Iterable[Row]) -> MissingLines:
+    """All clients' gaps and ends -> where a broker's log may miss an append."""
+    found = list(rows)
+    near: dict[int, list[Gap]] = defaultdict(list)
+    cuts: dict[tuple[int, str], list[int]] = defaultdict(list)
+    holes: dict[int, list[Hole]] = defaultdict(list)
+    for row in found:
+        if row["lost"]:
+            holes[row["broker_id"]].append(Hole(row["since_us"], row["until_us"], row["lost"]))
+            near[row["broker_id"]].append(Gap(row["since_us"] - NEAR_US, row["until_us"] + NEAR_US))
+        if row["lines"]:
+            cuts[row["broker_id"], row["connection"]].append(row["correlation_id"])
+    lossy = {broker: crowded(united(gaps), holes[broker]) for broker, gaps in near.items()}
+    gaps: dict[int, list[Gap]] = defaultdict(list)
+    for row in found:
+        if row["fetches"]:
+            continue
+        if row["lines"]:
+            gaps[row["broker_id"]].append(Gap(row["since_us"], row["until_us"]))
+            continue
+        for around in lossy.get(row["broker_id"], ()):
+            if around.since <= row["since_us"] <= around.until:
+                gaps[row["broker_id"]].append(Gap(row["since_us"], min(row["until_us"], around.until)))
+    return MissingLines(
+        {broker: united(mine) for broker, mine in gaps.items()},
+        {place: sorted(mine) for place, mine in cuts.items()},
+        lossy,
+        {broker: sorted(mine) for broker, mine in holes.items()},
+    )
+
+
+def crowded(around: list[Gap], holes: list[Hole]) -> list[Gap]:
+    """Stretches with at least two holes: a log that loses lines at random loses more than one.
+
+    One by itself is a request that a client never brought to an end, or sent to a broker that stood still.
+    """
+    return [one for one in around if sum(one.since <= hole.since <= one.until for hole in holes) > 1]
+
+
+def united(gaps: list[Gap]) -> list[Gap]:
+    """Overlapping stretches as one, rising."""
+    out: list[Gap] = []
+    for gap in sorted(gaps):
+        if out and gap.since <= out[-1].until:
+            out[-1] = Gap(out[-1].since, max(out[-1].until, gap.until))
+        else:
+            out.append(gap)
+    return out

@@ -1,0 +1,491 @@
+"""The facts of one partition, looked up the ways that ordering needs them.
+
+A `PartitionFacts` is built from rows (dicts) of `facts`, fetches already completed by `sessions`, and from the facts
+that hold for the whole cluster: broker registrations, configuration, versions.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from replay.engine.codes import CONSUMER, LOG_CREATED
+from replay.evidence.broker_pauses import AWAKE_US, Interval, Standstills, between, is_unconfirmed
+from replay.evidence.clock_steps import SET_BACK
+from replay.evidence.controller_view import metadata_votes
+from replay.evidence.decision_causes import explain
+from replay.evidence.epochs import Leads, Place, Starts, leads_of, least_starts, stated_starts, was_accepted
+from replay.evidence.future_logs import by_tenure, parted
+from replay.evidence.incarnations import deletion_told
+from replay.evidence.leader_lines import LineTimes, recorded_lines
+from replay.evidence.markers import Outcome, outcomes_of
+from replay.evidence.metadata_log import Parts
+from replay.evidence.metadata_states import states_of
+from replay.evidence.missing_lines import MissingLines
+from replay.evidence.request_times import Phases, phases
+from replay.evidence.retries import Retries
+from replay.evidence.roles import KINDS, SIGN_KINDS, moment, roles_of
+from replay.evidence.rows import Row, is_by_replica, places_of
+from replay.evidence.served_epochs import give_epochs, is_checked
+from replay.evidence.sessions import LEFT_OUT
+from replay.evidence.tenure_index import NEVER, THROTTLED_SETTING, Turns
+from replay.evidence.tenures import Decision, Tenure, micros, tenures_of
+from replay.evidence.versions import Spoken, Versions, spoken_in_tenures, versions_of
+from replay.evidence.zookeeper_view import zookeeper_votes
+from replay.protocol.profile import LATEST, Profile, default_lag_ms, parse_version, profile_named
+from replay.protocol.state import MIN_ISR_UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from replay.arrays.ints import Flags
+
+LAG_SETTING = "replica.lag.time.max.ms"
+MIN_ISR_SETTING = "min.insync.replicas"
+REMOTE_STORAGE_SETTING = "remote.storage.enable"
+ROLE_TAKES_US = 1_000_000  # longest that a broker takes to carry out a decision, as far as its times tell
+
+
+class Fetch(NamedTuple):
+    """A follower's fetch in its order."""
+
+    row: Row
+    before: Row | None  # the replica's fetch before it
+    after: int | None  # the replica's LEO where a source next states it
+    same_tenure: bool  # whether that is the next fetch of the same tenure
+    follows: bool  # whether no fetch is missing between the one before and this
+    goes_on: bool  # nor between this and the next
+
+
+@dataclass(slots=True)
+class PartitionFacts:
+    """One incarnation of one partition."""
+
+    topic: str
+    topic_id: str | None
+    incarnation: int
+    partition: int
+    rows: list[Row]
+    cluster: list[Row]
+    standstills: Standstills = field(default_factory=dict)
+    begins: Mapping[int, int] = field(default_factory=dict)  # broker -> its first line, microseconds
+    missing: MissingLines = field(default_factory=MissingLines)
+    connection_ends: dict[tuple[int, str], int] = field(default_factory=dict)  # last stamp on (broker, connection)
+    own_logs: frozenset[int] | None = None  # brokers whose own log is at hand; null: all of them
+    settings: dict[str, int | None] = field(default_factory=dict)  # of brokers, as the recording's manifest states
+    kafka_version: str | None = None
+    inter_broker_protocol: str | None = None
+    versions: Versions = field(default_factory=Versions)
+    spoken: dict[int, dict[int, Spoken]] = field(default_factory=dict)  # by leader epoch and broker, where they differ
+    lag_us: int = default_lag_ms(None) * 1000
+    min_insync_replicas: int | None = None  # null: no source tells
+    min_isr_changes: list[tuple[Row, int]] = field(default_factory=list)
+    remote_storage: bool = False
+    throttled: set[str] = field(default_factory=set)  # 'leader', 'follower': whose replication quota lists it
+    decisions: list[Decision] = field(default_factory=list)
+    set_aside: list[Row] = field(default_factory=list)  # records of the metadata log that do not count
+    tenures: list[Tenure] = field(default_factory=list)
+    by_kind: dict[str, list[Row]] = field(default_factory=dict)
+    role_lines: dict[tuple[int, int], Row] = field(default_factory=dict)
+    loads: dict[tuple[int, int], Row] = field(default_factory=dict)
+    cuts: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
+    log_starts: dict[tuple[int, int], list[Row]] = field(default_factory=dict)
+    storage_failures: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))  # by leader epoch
+    rejoins: dict[tuple[int, int], list[tuple[Row, Row]]] = field(default_factory=lambda: defaultdict(list))
+    leads: Leads = field(default_factory=Leads)
+    starts: Starts = field(default_factory=dict)
+    places: list[Place] = field(default_factory=list)  # of the produces, in their order
+    open_bases: list[int] = field(default_factory=list)  # rising, of produces whose epoch is not sure
+    follower_fetches: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
+    consumer_fetches: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    consumer_questions: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    left_out: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
+    hw_lines: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    edges: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))  # per epoch: where a batch ends
+    segments: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))  # per epoch: base -> end
+    # by broker and base offset
+    append_lines: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
+    future_lines: dict[int, list[Row]] = field(default_factory=dict)  # about future logs, by leader epoch
+    outcomes: dict[str, list[Outcome]] = field(default_factory=dict)  # by transactional id
+    sequences: dict[int, list[Fetch]] = field(default_factory=dict)
+    recordings: dict[int, dict[int, LineTimes]] = field(default_factory=dict)  # by leader, see `recorded`
+    retries: Retries | None = None
+    promised: dict[tuple[int | None, int], int] | None = None  # by leader epoch and leader, see `promised_to`
+    turns: Turns = field(init=False)
+    changes: list[Row] | None = None  # see `broker_changes`
+
+    def __post_init__(self) -> None:
+        """Index the rows, read the configuration, build the spine."""
+        self.turns = Turns(self)
+        self.by_kind = defaultdict(list)
+        for row in self.rows:
+            self.by_kind[row["kind"]].append(row)
+        moves = parted(self.by_kind)
+        parts = Parts(self.cluster)
+        self.decisions, self.set_aside = states_of(self.rows, parts, self.by_kind["fetch"])
+        self.read_configuration()
+        version = parse_version(self.kafka_version) or LATEST
+        if any(d.row["metadata_offset"] is not None for d in self.decisions):
+            metadata_votes(self.decisions, self.cluster, version, self.versions, parts)
+        else:
+            zookeeper_votes(self.decisions, self.cluster, self.rows, version)
+        explain(self.decisions, self.broker_changes())
+        self.tenures = tenures_of(self.decisions, self.by_kind["fetch"], self.by_kind["role_change"])
+        roles = roles_of(self.of_kinds(*KINDS, "leader_and_isr"), self.of_kinds(*SIGN_KINDS))
+        self.role_lines, self.loads, self.rejoins = roles.lines, roles.loads, roles.rejoins
+        self.cuts, self.storage_failures, self.log_starts = roles.cuts, roles.storage_failures, roles.log_starts
+        self.future_lines = by_tenure(moves, self.tenures)
+        keeps = bool(profile_named(self.kafka_version, self.inter_broker_protocol).session_keeps_epoch)
+        fetches = self.by_kind["fetch"]
+        checked = [row for row in fetches if is_checked(row, session_keeps_epoch=keeps)]
+        self.leads = leads_of(self.tenures, checked, self.role_lines)
+        self.outcomes = outcomes_of(self)
+        give_epochs(fetches, self.role_lines, self.epoch_at, session_keeps_epoch=keeps)
+        self.index_tenures()
+        self.find_starts()
+        self.spoken = spoken_in_tenures(self.versions, self.tenures, self.leads.spans, {b for b, _ in self.role_lines})
+
+    def of_kinds(self, *kinds: str) -> list[Row]:
+        """The rows of some kinds, as they stand in `rows`."""
+        return [row for kind in sorted(kinds) for row in self.by_kind[kind]]
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The partition's key columns."""
+        return {
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "incarnation": self.incarnation,
+            "partition": self.partition,
+        }
+
+    def read_configuration(self) -> None:
+        """min.insync.replicas: the topic's, else the cluster's default, else the brokers'; the lag; the version."""
+        rows = [*self.cluster, *self.by_kind["config_change"]]
+        fetches = self.by_kind["fetch"]
+        self.versions = versions_of(rows, fetches, Spoken(self.kafka_version, self.inter_broker_protocol))
+        opening = self.decisions[0] if self.decisions else None
+        self.kafka_version, self.inter_broker_protocol = self.versions.at(
+            opening.leader if opening else -1, opening.us if opening else 0
+        )
+        stated = {name: value for name, value in self.settings.items() if value is not None}
+        for row in rows:
+            if row["kind"] != "config_change" or not (row["value"] or "").isdigit():
+                continue
+            if row["name"] == LAG_SETTING:
+                stated.setdefault(LAG_SETTING, int(row["value"]))
+            elif row["name"] == MIN_ISR_SETTING and row["topic"] is None and row["metadata_offset"] is None:
+                stated.setdefault(MIN_ISR_SETTING, int(row["value"]))
+        self.remote_storage = any(
+            row["name"] == REMOTE_STORAGE_SETTING and row["value"] == "true" and row["topic"] is not None
+            for row in rows
+        )
+        for side in ("leader", "follower"):
+            lists = [r["value"] or "" for r in rows if r["name"] == THROTTLED_SETTING.format(side)]
+            if any(one == "*" or one.startswith(f"{self.partition}:") for text in lists for one in text.split(",")):
+                self.throttled.add(side)
+        self.lag_us = stated.get(LAG_SETTING, default_lag_ms(self.kafka_version)) * 1000
+        self.read_min_isr(rows, stated.get(MIN_ISR_SETTING))
+
+    def read_min_isr(self, rows: list[Row], own: int | None) -> None:
+        """min.insync.replicas over time, in metadata order: the topic's, else the cluster's, else the brokers' `own`.
+
+        Without metadata, what brokers state of the topic as they make its log or are told of a change, by time. Of a
+        topic that is older than what is at hand nothing tells that it has no setting of its own.
+        """
+        mine = [r for r in rows if r["kind"] == "config_change" and r["name"] == MIN_ISR_SETTING]
+        changes = [r for r in mine if r["metadata_offset"] is not None]
+        is_whole = self.was_seen_made()
+        own = own if is_whole else None
+        self.min_insync_replicas = own
+        if not changes:
+            self.take_stated_min_isr([r for r in mine if r["topic"] is not None and r["ts"] is not None])
+        topic, cluster = None, None
+        opening = self.decisions[0].place if self.decisions else None
+        for row in sorted(changes, key=lambda r: r["metadata_offset"]):
+            if row["topic"] is None and row["subject_broker_id"] is not None:
+                continue  # one broker's own
+            value = int(row["value"]) if (row["value"] or "").isdigit() else None
+            if row["topic"] is not None:
+                topic = value
+            else:
+                cluster = value
+            now = topic if topic is not None else cluster if is_whole and cluster is not None else own
+            if opening is None or row["metadata_offset"] <= opening or row["ts"] == self.decisions[0].row["ts"]:
+                self.min_insync_replicas = now
+            else:
+                self.min_isr_changes.append((row, now or MIN_ISR_UNKNOWN))
+
+    def was_seen_made(self) -> bool:
+        """Whether the topic's configuration is at hand from its beginning: its own record, or a log that was made."""
+        told = bool(self.decisions) and self.decisions[0].row["record_type"] == "PARTITION_RECORD"
+        return told or any(row["name"] == LOG_CREATED for row in self.by_kind["log_load"])
+
+    def take_stated_min_isr(self, stated: list[Row]) -> None:
+        """What holds from when on, as brokers' lines state it; what held before the first of them nothing tells.
+
+        A log is made as its broker takes its first role up: what that line states holds from the first decision on.
+        """
+        opening = self.decisions[0].us if self.decisions else None
+        now: int | None = None
+        for row in sorted(stated, key=lambda r: (micros(r["ts"]), r["source_file"], r["source_line"])):
+            value = int(row["value"]) if (row["value"] or "").isdigit() else None
+            if value is None or value == now:
+                continue
+            if opening is None or micros(row["ts"]) <= opening + ROLE_TAKES_US:
+                self.min_insync_replicas = value
+            elif value != self.min_insync_replicas or now is not None:
+                self.min_isr_changes.append((row, value))
+            now = value
+
+    def throttled_at(self, us: int) -> frozenset[int]:
+        """Followers that the topic's configuration lists as throttled in this partition at `us`."""
+        times, listed = self.turns.throttled
+        place = bisect_right(times, us)
+        return listed[place - 1] if place else frozenset()
+
+    def index_tenures(self) -> None:
+        """What each tenure's chains are made of, found in one pass over the rows."""
+        leaders = {tenure.epoch: tenure.leader for tenure in self.tenures}
+        for row in self.by_kind["fetch"]:
+            offset, last = row["fetch_offset"], row["last_fetched_epoch"]
+            if offset is None or row["replica_id"] is None:
+                continue
+            epoch = row["current_leader_epoch"]
+            if row["replica_id"] >= 0 and epoch is not None:
+                self.follower_fetches[row["broker_id"], epoch].append(row)
+                if was_accepted(row):
+                    self.edges[epoch].add(offset)
+                if last is not None and last >= 0:
+                    self.edges[last].add(offset)  # it has a last record of that epoch, whatever the answer
+            elif row["replica_id"] == CONSUMER:
+                served = self.epoch_of_read(row, leaders)
+                if served is not None:
+                    self.consumer_fetches[served].append(row)
+        for row in self.by_kind["epoch_end_offset"]:
+            served = self.epoch_at(row["broker_id"], phases(row).taken)
+            if row["replica_id"] == CONSUMER and served is not None:
+                self.consumer_questions[served].append(row)
+        for row in self.by_kind[LEFT_OUT]:
+            if is_by_replica(row):
+                self.left_out[row["broker_id"], row["current_leader_epoch"]].append(row)
+        for row in self.by_kind["hw_update"]:
+            served = self.epoch_at(row["broker_id"], micros(row["ts"])) if row["name"] == "leader" else None
+            if served is not None:
+                self.hw_lines[served].append(row)
+        for row in self.by_kind["log_append"]:
+            if row["base_offset"] is not None and row["ts"] is not None:
+                self.append_lines[row["broker_id"], row["base_offset"]].append(row)
+        for row in self.by_kind["segment_batch"]:
+            if row["leader_epoch"] is not None:
+                self.segments[row["leader_epoch"]][row["base_offset"]] = row["last_offset"] + 1
+
+    def led(self, tenure: Tenure) -> tuple[int, int]:
+        """Since when and until when on its own clock the leader led, by its role lines; never where none tells."""
+        line = self.role_lines.get((tenure.leader, tenure.epoch))
+        if line is None or line["name"] != "leader":
+            return NEVER, NEVER
+        return moment(line), self.turns.left_us(tenure.leader, tenure.epoch)
+
+    def profile_in(self, epoch: int, broker: int) -> Profile:
+        """The rules that a broker followed in a leader epoch."""
+        return profile_named(*self.spoken.get(epoch, {}).get(broker, (self.kafka_version, self.inter_broker_protocol)))
+
+    def recorded(self, leader: int) -> dict[int, LineTimes]:
+        """By replica, what the leader's own lines say of when its fetches were taken."""
+        if leader not in self.recordings:
+            self.recordings[leader] = recorded_lines(self, leader)
+        return self.recordings[leader]
+
+    def followers(self, tenure: Tenure) -> set[int]:
+        """Replicas whose fetches name this tenure's leader and epoch."""
+        return {row["replica_id"] for row in self.follower_fetches.get((tenure.leader, tenure.epoch), ())}
+
+    def epoch_at(self, broker: int, us: int) -> int | None:
+        """Leader epoch in which `broker` served a request at `us` of its clock; None: in none that is known."""
+        return self.leads.epoch_at(broker, us)
+
+    def unconfirmed(self, rows: list[Row]) -> Flags:
+        """Which of these produces were answered so that it may have reached nobody; mostly no broker stood still."""
+        stood_still = any(self.standstills.values())
+        return np.array([stood_still and self.is_unconfirmed(row) for row in rows], np.bool_)
+
+    def is_unconfirmed(self, row: Row) -> bool:
+        """Whether the answer of this produce may have reached nobody (`broker_pauses`)."""
+        at = Phases(*(us + (row[SET_BACK] or 0) for us in phases(row)))  # as stamped: so are the standstills
+        early = row["ts_error_us"] or 0  # whole-second stamps: it may have been so much earlier
+        request = Interval(at.stamp - (row["total_us"] or 0), at.taken - early, at.completed - early, at.stamp)
+        last = self.connection_ends.get((row["broker_id"], row["connection"] or ""), at.stamp)
+        silences = between(self.standstills.get(row["broker_id"], ()), request.arrival - AWAKE_US, request.completed)
+        return is_unconfirmed(request, max(last, at.stamp), silences, waits=row["acks"] == -1)
+
+    def arrived_unseen(self, leader: int, rows: list[Row]) -> Flags:
+        """Which came before the leader's lines begin, or lay in a socket then, on connections that speak no more.
+
+        The broker may have stood still until then.
+        """
+        begin = self.begins.get(leader)
+        found = np.zeros(len(rows), np.bool_)
+        if begin is None:
+            return found
+        columns, places = rows[0].columns, places_of(rows)
+        early = columns.numbers("ts", places) - columns.numbers("total_us", places) <= begin + AWAKE_US
+        last = {(r["broker_id"], r["connection"]): r["ts"] for r in self.by_kind["produce"]} if early.any() else {}
+        for k in np.flatnonzero(early).tolist():
+            row = rows[k]
+            found[k] = last.get((leader, row["connection"]), row["ts"]) <= row["ts"]
+        return found
+
+    def sent_again(self, tenure: Tenure, rows: list[Row]) -> Flags:
+        """Which of a tenure's produces may have been sent to the next leader again, unanswered (`retries`)."""
+        self.retries = self.retries or Retries(self)
+        return self.retries.of(tenure, rows)
+
+    def has_own_log(self, broker: int) -> bool:
+        """Whether the broker's own log is at hand: only that one tells a standstill from clients that were slow."""
+        return self.own_logs is None or broker in self.own_logs
+
+    def epoch_of_read(self, row: Row, leaders: dict[int, int]) -> int | None:
+        """Leader epoch under which a consumer was served: a follower that serves it acts under the one it names."""
+        named = row["current_leader_epoch"]
+        by_follower = not row["error_code"] and leaders.get(named, -1) not in (-1, row["broker_id"])
+        return named if by_follower else self.epoch_at(row["broker_id"], phases(row).taken)
+
+    def find_starts(self) -> None:
+        """Where leader epochs start, and the epoch of each produce; one finds the other."""
+        leads, produces, fetches = self.leads, self.by_kind["produce"], self.by_kind["fetch"]
+        self.starts = stated_starts(
+            self.tenures, self.role_lines, self.by_kind["checkpoint"], self.by_kind["segment_batch"]
+        )
+        leads.low, idle = least_starts(self.tenures, fetches, waits=not self.throttled)
+        leads.starts = self.starts = idle | self.starts
+        self.places = [leads.place_of(row["broker_id"], phases(row), row["base_offset"]) for row in produces]
+        doubtful = (row["base_offset"] for row, place in zip(produces, self.places, strict=True) if not place.sure)
+        self.open_bases = sorted({base for base in doubtful if base is not None and base >= 0})
+        for epoch, base in self.first_bases().items():
+            self.starts.setdefault(epoch, (base, "derived"))
+
+    def first_bases(self) -> dict[int, int]:
+        """First base offset that each leader epoch answered; one below its least start was answered to a retry."""
+        bases: dict[int, int] = {}
+        for row, (epoch, sure) in zip(self.by_kind["produce"], self.places, strict=True):
+            base = row["base_offset"]
+            if row["error_code"] != 0 or base is None or base < 0 or epoch is None or not sure:
+                continue
+            if base >= self.leads.low.get(epoch, 0):
+                bases[epoch] = min(bases.get(epoch, base), base)
+        return bases
+
+    def sequence_of(self, replica: int) -> list[Fetch]:
+        """The replica's fetches in its own order."""
+        if replica not in self.sequences:
+            rows = in_own_order(
+                row for fetches in self.follower_fetches.values() for row in fetches if row["replica_id"] == replica
+            )
+            following: list[Row | None] = [*rows[1:], None][: len(rows)]
+            preceding: list[Row | None] = [None, *rows][: len(rows)]
+            whole = [not self.missing.any_between(*pair) for pair in pairwise(rows)]
+            self.sequences[replica] = [
+                Fetch(row, before, *self.next_known(replica, row, after), follows, goes_on)
+                for row, before, after, follows, goes_on in zip(
+                    rows, preceding, following, [True, *whole][: len(rows)], [*whole, True][: len(rows)], strict=True
+                )
+            ]
+        return self.sequences[replica]
+
+    def fetches_of(self, replica: int, tenure: Tenure) -> list[Fetch]:
+        """The replica's fetches from this tenure's leader, in its own order."""
+        sequence = self.sequence_of(replica)
+        first = bisect_left(sequence, tenure.epoch, key=lambda fetch: fetch.row["current_leader_epoch"])
+        last = bisect_right(sequence, tenure.epoch, key=lambda fetch: fetch.row["current_leader_epoch"])
+        return [fetch for fetch in sequence[first:last] if fetch.row["broker_id"] == tenure.leader]
+
+    def next_known(self, replica: int, row: Row, after: Row | None) -> tuple[int | None, bool]:
+        """The replica's LEO where a source next states it after `row`, and whether the same tenure does."""
+        epoch = row["current_leader_epoch"]
+        if after is not None and after["current_leader_epoch"] == epoch and after["broker_id"] == row["broker_id"]:
+            loads = [load["offset"] for load, _ in self.rejoins.get((replica, epoch), ())]
+            if loads and after["connection"] != row["connection"] and after["fetch_offset"] not in loads:
+                return None, False  # it restarted in between, and what it fetched first then is missing
+            return after["fetch_offset"], True
+        until = after["current_leader_epoch"] if after is not None else None
+        stated = after["fetch_offset"] if after is not None else self.turns.ends.get(replica)
+        following = self.turns.leo_after(replica, epoch)
+        if following is not None and (until is None or following[0] <= until):
+            stated = following[1]  # null where it led in between and nothing says from where
+        promised = self.promised_to(replica, epoch) if row["bytes"] else 0
+        return (promised, False) if promised > (stated or 0) and promised > row["fetch_offset"] else (stated, False)
+
+    def promised_to(self, replica: int, epoch: int) -> int:
+        """LEO that the replica had for sure before the epoch ended, 0 where nothing tells.
+
+        A member of the ISR throughout has fetched what was acknowledged with acks=all: of the last batch its first
+        record.
+        """
+        tenure = self.turns.tenures.get(epoch)
+        if tenure is None or not tenure.decisions or any(replica not in one.isr for one in tenure.decisions):
+            return 0
+        if self.promised is None:
+            self.promised = defaultdict(int)
+            for row, (of, sure) in zip(self.by_kind["produce"], self.places, strict=True):
+                if row["acks"] != -1 or row["error_code"] != 0 or row["base_offset"] is None or not sure:
+                    continue
+                broker, until = row["broker_id"], phases(row).stamp + ROLE_TAKES_US
+                if self.epoch_at(broker, until) == of:  # else a smaller ISR may have let it go
+                    self.promised[of, broker] = max(self.promised[of, broker], row["base_offset"] + 1)
+        return self.promised[epoch, tenure.leader]
+
+    def broker_changes(self) -> list[Row]:
+        """Registrations and fencing of the brokers that this partition ever had, in metadata order."""
+        if self.changes is not None:
+            return self.changes
+        mine = {b for d in self.decisions for b in (*d.replicas, *d.isr)}
+        removal = self.removal()
+        end = removal["metadata_offset"] if removal is not None else 2**62
+        changes = [
+            r
+            for r in self.cluster
+            if r["kind"] == "broker_change"
+            and r["metadata_offset"] is not None
+            and r["metadata_offset"] < end
+            and r["subject_broker_id"] in mine
+            and (r["fenced"] is not None or r["in_controlled_shutdown"] is not None)
+        ]
+        self.changes = sorted(changes, key=lambda r: r["metadata_offset"])
+        return self.changes
+
+    def removal(self) -> Row | None:
+        """The record that removes the topic."""
+        removals = (r for r in self.cluster if r["kind"] == "topic_change" and self.topic_id is not None)
+        return next((r for r in removals if r["topic_id"] == self.topic_id), None)
+
+    def deletion(self) -> Row | None:
+        """The record or line by which the topic was deleted."""
+        return self.removal() or deletion_told(self.by_kind, self.decisions)
+
+
+def in_own_order(rows: Iterable[Row]) -> list[Row]:
+    """A fetcher's rows in the order it sent them: by epoch, then connection by connection, then correlation id.
+
+    A fetcher has one request in flight, so correlation ids order a connection; connections follow each other.
+    """
+    begun: dict[tuple[int, str], int] = {}
+    found = list(rows)
+    for row in found:
+        key = (row["current_leader_epoch"], row["connection"] or "")
+        at = phases(row).taken
+        begun[key] = min(begun.get(key, at), at)
+    return sorted(
+        found,
+        key=lambda r: (
+            r["current_leader_epoch"],
+            begun[r["current_leader_epoch"], r["connection"] or ""],
+            r["connection"] or "",
+            r["correlation_id"] or 0,
+        ),
+    )

@@ -1,0 +1,99 @@
+"""When an effect of a request can have happened, from the one stamp and the durations that its line has.
+
+The line is stamped by the log thread after the response was sent, so every time computed from it may be late, under
+load by tens of milliseconds, and early only by the truncation to whole milliseconds. All on the broker's own clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from replay.engine.stamps import STAMP_EARLY_US, STAMP_LATE_US
+
+if TYPE_CHECKING:
+    from replay.arrays.ints import Flags, Ints
+    from replay.evidence.rows import Columns, Row
+
+PHASES = "phases"  # computed column of requests
+
+
+class Window(NamedTuple):
+    """Earliest, best and latest time of an effect, microseconds UTC; of many effects an array each."""
+
+    lo: Any
+    est: Any
+    hi: Any
+
+
+class Phases(NamedTuple):
+    """The phases of a request: taken up by a handler, handled locally, completed in purgatory, answered.
+
+    Microseconds UTC; of many requests an array each.
+    """
+
+    taken: Any
+    local: Any
+    completed: Any
+    stamp: Any
+
+
+def phases(row: Row) -> Phases:
+    """Phases of a request's line; durations that the line does not have count as 0. Null without a stamp."""
+    columns = row.columns
+    if PHASES not in columns:  # of all requests of the kind at once
+        places = np.arange(columns.length)
+        lines = zip(*(part.tolist() for part in phases_at(columns, places)), columns["ts"], strict=True)
+        columns[PHASES] = [None if stamp is None else Phases(*line) for *line, stamp in lines]
+    found: Phases = columns[PHASES][row.place]
+    return found
+
+
+def phases_at(columns: Columns, places: Ints) -> Phases:
+    """The same of the lines at some places, as arrays."""
+    stamp = columns.numbers("ts", places)
+    total, queue, local, remote = (
+        columns.numbers(name, places) for name in ("total_us", "queue_us", "local_us", "remote_us")
+    )
+    taken = stamp - total + queue
+    handled = np.minimum(taken + local, stamp)
+    return Phases(taken, handled, np.minimum(handled + remote, stamp), stamp)
+
+
+def local_window(at: Phases) -> Window:
+    """While a handler worked on it: the read, the append, the update of the follower's state.
+
+    Best as it was taken up: a stamp is only ever late, and the handler goes on to make the answer.
+    """
+    return Window(at.taken - STAMP_LATE_US, at.taken, at.local + STAMP_EARLY_US)
+
+
+def completion_window(at: Phases) -> Window:
+    """When it left purgatory: read again, or found the HW where it had to be."""
+    return Window(at.local - STAMP_LATE_US, at.completed, at.stamp + STAMP_EARLY_US)
+
+
+def done_window(delayed: Flags, at: Phases) -> Window:
+    """When each of many was done: where it was delayed as it left purgatory, else while its handler worked on it."""
+    parked, at_once = completion_window(at), local_window(at)
+    return Window(*(np.where(delayed, a, b) for a, b in zip(parked, at_once, strict=True)))
+
+
+def run_window(at: Phases, until: Any) -> Window:  # noqa: ANN401 - numbers or arrays
+    """From the first of a run of fetches to the last."""
+    return Window(at.taken - STAMP_LATE_US, at.taken, np.maximum(until, at.taken) + STAMP_EARLY_US)
+
+
+def line_window(stamp: Any) -> Window:  # noqa: ANN401 - a number or an array
+    """A server line is written as the thing happens."""
+    return Window(stamp - STAMP_EARLY_US, stamp, stamp + STAMP_EARLY_US)
+
+
+DECISION_LATE_US = 2_000_000  # how long a leader may take to learn of a decision
+DECISION_USUAL_US = 30_000
+
+
+def decision_window(us: int) -> Window:
+    """When a leader acts on a decision of the controller, on the leader's clock."""
+    return Window(us - STAMP_EARLY_US, us + DECISION_USUAL_US, us + DECISION_LATE_US)

@@ -1,0 +1,238 @@
+"""What brokers tell of their roles in a partition: roles taken, logs loaded, cut and lost, each with its epoch.
+
+A broker's lines are walked in their order; a line about the log belongs to the role that the broker had then.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from replay.engine.codes import LOG_CREATED
+from replay.evidence.request_times import phases
+from replay.evidence.tenures import micros
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from replay.evidence.rows import Row
+
+KINDS = ("role_change", "log_load", "truncation", "storage_failure", "log_start_change")
+SIGN_KINDS = ("fetch", "produce", "isr_update")
+CUT_CAUSES = {
+    "high_watermark": "high_watermark",
+    "leader_epoch": "leader_epoch",
+    "reset": "out_of_range",
+    "reset_full": "out_of_range",
+}
+RoleKey = tuple[int, int]  # broker, leader epoch
+
+
+@dataclass(slots=True)
+class Roles:
+    """Lines by the role that they belong to."""
+
+    lines: dict[RoleKey, Row] = field(default_factory=dict)  # the line about taking it up
+    loads: dict[RoleKey, Row] = field(default_factory=dict)  # the load of the log just before
+    rejoins: dict[RoleKey, list[tuple[Row, Row]]] = field(default_factory=lambda: defaultdict(list))  # load and line
+    cuts: dict[RoleKey, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    storage_failures: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))  # by leader epoch
+    log_starts: dict[RoleKey, list[Row]] = field(default_factory=lambda: defaultdict(list))
+
+
+def moment(row: Row) -> int:
+    """When a broker did what a row tells of, microseconds on its clock."""
+    return row["taken_us"] if row["taken_us"] is not None else micros(row["ts"])
+
+
+def roles_of(rows: list[Row], signs_in: list[Row]) -> Roles:
+    """A partition's lines about roles (`KINDS`, and what the controller told) -> by role.
+
+    `signs_in`: rows that show brokers in roles (`SIGN_KINDS`).
+    """
+    lines = [r for r in rows if r["kind"] in KINDS and r["ts"] is not None and r["broker_id"] is not None]
+    lines += told_roles(rows, lines)
+    lines.sort(key=lambda r: (r["broker_id"], moment(r), r["source_file"], r["source_line"]))
+    found = Roles()
+    signs = role_signs(signs_in, {row["broker_id"] for row in lines if row["kind"] == "log_load"})
+    for broker, own in groupby(lines, key=lambda r: r["broker_id"]):
+        walk = Walk(found, broker, signs.get(broker, []))
+        for row in own:
+            walk.take(row)
+        walk.settle(None)
+    return found
+
+
+def role_signs(rows: Iterable[Row], brokers: set[int]) -> dict[int, list[tuple[int, int]]]:
+    """What shows `brokers` in a role, beside their lines about roles: (when, microseconds, leader epoch or -1), rising.
+
+    Fetches that they sent or answered well, produces that they took, what they say as leaders.
+    """
+    out: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for row in rows:
+        broker, epoch = row["broker_id"], row["current_leader_epoch"]
+        epoch = -1 if epoch is None else epoch
+        if row["kind"] == "fetch" and epoch >= 0 and row["replica_id"] in brokers:
+            out[row["replica_id"]].append((phases(row).taken, epoch))
+        if broker not in brokers:
+            continue
+        if row["kind"] in ("fetch", "produce") and row["error_code"] == 0:
+            out[broker].append((phases(row).taken, epoch))
+        elif row["kind"] == "isr_update":
+            out[broker].append((micros(row["ts"]), -1))
+    return {broker: sorted(signs) for broker, signs in out.items()}
+
+
+class Walk:
+    """One broker's lines, in their order."""
+
+    def __init__(self, found: Roles, broker: int, signs: list[tuple[int, int]]) -> None:
+        """Nothing is known of `broker` yet but `signs` of roles; what is found goes into `found`."""
+        self.found, self.broker, self.signs = found, broker, signs
+        self.epoch: int | None = None  # of its role
+        self.end: Row | None = None  # where its log ends, as it was read last
+        self.ends: list[int] = []  # where all logs end that were read since the last load
+        self.loaded: Row | None = None  # the load that no role has followed yet
+        self.was_empty = False  # whether that log was made, and no line states an end of it
+        self.loaded_ends: list[int] = []  # where the logs end that were read before it
+        self.cause: str | None = None  # of the cut that the log's next line is about
+        self.created = False  # whether the log was made, not read, since the last load
+
+    @property
+    def key(self) -> RoleKey:
+        """The role that the broker has."""
+        return self.broker, -1 if self.epoch is None else self.epoch
+
+    def take(self, row: Row) -> None:
+        """The next line."""
+        if row["kind"] == "truncation":
+            self.cut(row)
+        elif row["kind"] == "storage_failure":
+            self.found.storage_failures[self.key[1]].append(row)
+        elif row["kind"] == "log_start_change":
+            self.found.log_starts[self.key].append(row)
+        elif row["kind"] == "log_load":
+            self.load(row)
+        elif row["leader_epoch"] is not None:
+            self.role(row)
+
+    def cut(self, row: Row) -> None:
+        """A follower's line says why it cuts, the log's own line that follows to where."""
+        cause, self.cause = self.cause, CUT_CAUSES.get(row["name"])
+        if row["name"] == "log" and self.epoch is not None:
+            rejoined = len(self.found.rejoins.get(self.key, ()))
+            self.found.cuts[self.key].append(row.but(cause=cause or "leader_epoch", rejoined=rejoined))
+
+    def load(self, row: Row) -> None:
+        """Logs are read as a broker starts (and their ends stated again after a cut), partitions then loaded.
+
+        Up to 2.5 nothing names the directory that was read: it may be one of a deleted topic of that name, which waits
+        to be removed. A log does not end below its high watermark.
+        """
+        if row["name"] == "created":
+            self.created = True
+        elif row["hw"] is None:
+            if row["name"] == "completed" or self.end is None or self.end["name"] != "completed":
+                self.end = row
+            if row["name"] == "completed" and row["offset"] is not None:
+                self.ends.append(row["offset"])
+        else:
+            offset = row["offset"] if row["offset"] is not None or self.end is None else self.end["offset"]
+            if offset is not None and offset < row["hw"]:
+                offset = next((end for end in reversed(self.ends) if end >= row["hw"]), offset)
+            had_role = self.epoch is not None or bool(self.signs and self.signs[0][0] < moment(row))
+            made = LOG_CREATED if self.created and had_role else None
+            self.settle(row)
+            self.loaded, self.was_empty = row.but(offset=offset, cause=made), self.created and offset is None
+            self.loaded_ends = self.ends
+            self.end, self.ends, self.created = None, [], False
+
+    def role(self, row: Row) -> None:
+        """A role taken up; taken up again in the same epoch after a load, it is a restart within the epoch."""
+        self.epoch = row["leader_epoch"]
+        load, self.loaded = self.loaded, None
+        if load is not None and row["offset"] in self.loaded_ends:
+            load = load.but(offset=row["offset"])
+        earlier = None if load is None else self.role_between(load, row)
+        if load is not None and earlier is not None:
+            if earlier >= 0 and (self.broker, earlier) not in self.found.lines:
+                self.found.loads[self.broker, earlier] = load
+            load = None
+        if self.key in self.found.lines:
+            if load is not None:
+                self.found.rejoins[self.key].append((load, row))
+            return
+        self.found.lines[self.key] = row
+        if load is not None:
+            self.found.loads[self.key] = load
+            if row["offset"] is None:
+                self.found.lines[self.key] = row.but(offset=load["offset"])
+
+    def settle(self, following: Row | None) -> None:
+        """A load that no line about a role follows: it is of the role that fetches show next, if any do.
+
+        One that it had before as well it took up again: a restart within the epoch.
+        """
+        load, self.loaded = self.loaded, None
+        if load is None:
+            return
+        first = bisect_right(self.signs, moment(load), key=lambda sign: sign[0])
+        last = len(self.signs) if following is None else bisect_left(self.signs, moment(following), key=lambda s: s[0])
+        epoch = next((epoch for _, epoch in self.signs[first:last] if epoch >= 0), None)
+        if epoch is None:
+            return
+        key = (self.broker, epoch)
+        if key in self.found.lines or any(before == epoch for _, before in self.signs[:first]):
+            role = load.but(kind="role_change", name="follower", leader_epoch=epoch)
+            self.found.rejoins[key].append((load, role))
+        else:
+            self.found.loads.setdefault(key, load)
+
+    def role_between(self, load: Row, role: Row) -> int | None:
+        """Epoch of a role that the broker had after `load` and before `role`, though no line states it.
+
+        -1: one that nothing names. None: nothing shows one, so the load is of `role`. A log that has more than was
+        loaded grew in a role; one that was made had nothing.
+        """
+        first = bisect_right(self.signs, moment(load), key=lambda sign: sign[0])
+        last = bisect_left(self.signs, moment(role), key=lambda sign: sign[0])
+        earlier = [epoch for _, epoch in self.signs[first:last] if epoch < role["leader_epoch"]]
+        end = 0 if self.was_empty else load["offset"]
+        grew = role["offset"] is not None and end is not None and role["offset"] > end
+        named = next((epoch for epoch in earlier if epoch >= 0), -1)
+        return named if earlier or grew else None
+
+
+def told_roles(rows: list[Row], lines: list[Row]) -> list[Row]:
+    """Roles of which only the controller's LeaderAndIsr request tells: their lines were not copied, or never written.
+
+    Followers up to 2.5 write none. A broker takes the role up while it handles the request, right after it has loaded
+    the log, where it had to. Told again in the same epoch, it is a restart if a log was loaded for it; else it changes
+    nothing.
+    """
+    stated = {(row["broker_id"], row["leader_epoch"]) for row in lines if row["kind"] == "role_change"}
+    loads: dict[int, list[Row]] = defaultdict(list)
+    for row in lines:
+        if row["kind"] == "log_load" and row["hw"] is not None:
+            loads[row["broker_id"]].append(row)
+    first: dict[RoleKey, Row] = {}
+    restarts: list[Row] = []
+    for row in rows:
+        key = (row["broker_id"], row["leader_epoch"])
+        follows = row["kind"] == "leader_and_isr" and not row["error_code"]
+        handled = row["connection"] is not None  # a line that only says it came does not say how long it was handled
+        if not follows or not handled or key in stated or row["ts"] is None:
+            continue
+        at = phases(row)
+        name = "leader" if row["leader_id"] == row["broker_id"] else "follower"
+        role = row.but(kind="role_change", name=name, offset=None, hw=None, taken_us=at.taken)
+        load = next((r for r in loads[row["broker_id"]] if at.taken <= micros(r["ts"]) <= at.stamp), None)
+        if load is not None:
+            place = {name: load[name] for name in ("source_file", "source_line")}
+            restarts.append(role.but(**place, taken_us=micros(load["ts"])))
+        elif key not in first or moment(role) < moment(first[key]):
+            first[key] = role
+    return [*first.values(), *restarts]

@@ -1,0 +1,168 @@
+"""Facts as rows: places in the columns of their kind, in which a column that the fact does not have reads as null.
+
+A partition may have millions of facts, so no fact is an object of its own but for its place: the columns stay in Arrow
+as they came, and only those that a rule reads are laid out for it, when it first does. Times are microseconds.
+"""
+
+from __future__ import annotations
+
+from array import array
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replay.arrays.columns import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, MutableSequence, Sequence
+
+    from replay.arrays.ints import Flags, Ints
+
+METADATA_LOG = "__cluster_metadata"
+METADATA_TOPIC = (METADATA_LOG, "AAAAAAAAAAAAAAAAAAAAAQ")  # name and id: Raft replicates it, by other rules than these
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")  # coordinators append to them
+ORDER = ["kind", "ts", "fact_id"]  # in which facts are laid out
+UNIQUE = "fact_id"  # the one column of text that has as many values as rows
+
+
+class Columns(dict[str, "MutableSequence[Any]"]):
+    """The columns of all facts of one kind: Python values by name, read from the Arrow table on first use."""
+
+    __slots__ = ("length", "table")
+
+    def __init__(self, table: pa.Table) -> None:
+        """`table`: in one chunk."""
+        super().__init__()
+        self.table = table
+        self.length = len(table)
+
+    def __missing__(self, name: str) -> MutableSequence[Any]:
+        """Lay out a column; one that no fact of this kind fills is null throughout."""
+        place = self.table.schema.get_field_index(name)
+        column = values_of(self.table.column(place), name) if place >= 0 else [None] * self.length
+        self[name] = column
+        return column
+
+    def take(self, name: str, places: Ints, kind: pa.DataType) -> pa.Array:
+        """Some values of a column, as Arrow in one chunk."""
+        return self.chosen(name, places).cast(kind)
+
+    def numbers(self, name: str, places: Ints, missing: int = 0) -> Ints:
+        """The same of whole numbers, truth values or times in microseconds, null as `missing`."""
+        return numbers(self.chosen(name, places), missing)
+
+    def known(self, name: str, places: Ints) -> Flags:
+        """Which values of a column are not null."""
+        found: Flags = self.chosen(name, places).is_valid().to_numpy(zero_copy_only=False)
+        return found
+
+    def chosen(self, name: str, places: Ints) -> pa.Array:
+        """Some values of a column, of whatever type they are."""
+        place = self.table.schema.get_field_index(name)
+        if place < 0:
+            return pa.array([self[name][k] for k in places.tolist()])
+        return self.table.column(place).chunk(0).take(pa.array(places))
+
+
+class Row:
+    """One fact; a missing column is null."""
+
+    __slots__ = ("columns", "place")
+
+    def __init__(self, fields: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **more: Any) -> None:  # noqa: ANN401
+        """A row of its own, with these values."""
+        self.columns = Columns(NO_TABLE)
+        self.columns.length = 1
+        self.columns.update({name: [value] for name, value in {**dict(fields), **more}.items()})
+        self.place = 0
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - a column may be of any type
+        """Value of a column."""
+        return self.columns[name][self.place]
+
+    def __setitem__(self, name: str, value: Any) -> None:  # noqa: ANN401
+        """Note what the fact does not say itself."""
+        if value is None and not isinstance(self.columns[name], list):
+            self.columns[name] = list(self.columns[name])  # until now it had numbers only
+        self.columns[name][self.place] = value
+
+    @classmethod
+    def at(cls, columns: Columns, place: int) -> Row:
+        """The fact at that place."""
+        row = cls.__new__(cls)
+        row.columns, row.place = columns, place
+        return row
+
+    def but(self, **changed: Any) -> Row:  # noqa: ANN401
+        """The same fact with some values changed."""
+        row = Row(changed)
+        of = {*self.columns, *self.columns.table.column_names} - changed.keys()
+        row.columns.update({name: [self[name]] for name in of})
+        return row
+
+
+NO_TABLE = pa.table({})
+
+
+def rows_at(columns: Columns) -> list[Row]:
+    """A row for each place."""
+    return [Row.at(columns, place) for place in range(columns.length)]
+
+
+def values_of(column: pa.ChunkedArray, name: str = "") -> MutableSequence[Any]:
+    """A column as Python values: whole numbers packed where none is null, equal text shared, times in microseconds."""
+    values = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if pa.types.is_integer(values.type) or pa.types.is_timestamp(values.type):
+        told = numbers(values)
+        if not values.null_count:
+            return array("q", told.tobytes())
+        found = told.astype(object)
+        found[values.is_null().to_numpy(zero_copy_only=False)] = None
+        return list(found.tolist())
+    if pa.types.is_string(values.type) and name != UNIQUE:
+        encoded = values.dictionary_encode()
+        words = [*encoded.dictionary.to_pylist(), None]
+        return [words[k] for k in encoded.indices.fill_null(len(words) - 1).to_numpy().tolist()]
+    if pa.types.is_string(values.type) or pa.types.is_boolean(values.type):
+        return list(values.to_numpy(zero_copy_only=False).tolist())
+    return list(values.to_pylist())
+
+
+def columns_by_kind(facts: pa.Table) -> list[Columns]:
+    """A table of facts by kind, and within each by time and fact: in the same order whatever the table's is.
+
+    By time because rules go through them so: what they read together then stands together in memory, too.
+    """
+    order = pc.sort_indices(facts.select(ORDER), [(name, "ascending") for name in ORDER])
+    facts = used_columns(facts).take(order).combine_chunks()
+    encoded = facts.column("kind").combine_chunks().dictionary_encode() if len(facts) else None
+    if encoded is None:
+        return []
+    codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
+    bounds = np.searchsorted(codes, np.arange(len(encoded.dictionary) + 1))
+    slices = (facts.slice(first, last - first) for first, last in pairwise(bounds.tolist()))
+    return [Columns(used_columns(one)) for one in slices]
+
+
+def used_columns(facts: pa.Table) -> pa.Table:
+    """Without the columns that are null throughout."""
+    return facts.select([name for name in facts.column_names if facts.column(name).null_count < len(facts)])
+
+
+def rows_of_facts(facts: pa.Table) -> list[Row]:
+    """A table of facts as rows, by kind, and within it by time and fact."""
+    return [row for columns in columns_by_kind(facts) for row in rows_at(columns)]
+
+
+def is_by_replica(fetch: Row) -> bool:
+    """Whether a fetch is a follower's: consumers have no broker id."""
+    replica: int | None = fetch["replica_id"]
+    return replica is not None and replica >= 0
+
+
+def places_of(rows: Sequence[Row]) -> Ints:
+    """Places of rows that stand in the same columns."""
+    return np.fromiter((row.place for row in rows), np.int64, len(rows))

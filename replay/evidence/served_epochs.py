@@ -1,0 +1,61 @@
+"""Under which leader epoch a follower's fetch was served, where that is not the one that it names.
+
+Up to version 8 (inter-broker protocol before 2.1) a fetch names none: it is the leader's then. Up to 2.4 a session
+forgets the epoch that was named, so an incremental fetch is served under its leader's, however old the one that its
+follower was told last (KAFKA-9338).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from replay.evidence.request_times import phases
+from replay.evidence.rows import is_by_replica
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from replay.evidence.rows import Row
+
+
+def give_epochs(
+    fetches: Iterable[Row],
+    role_lines: Mapping[tuple[int, int], Row],
+    epoch_at: Callable[[int, int], int | None],
+    *,
+    session_keeps_epoch: bool,
+) -> None:
+    """Set `current_leader_epoch` of followers' fetches to the one that served them, `named_epoch` to what it was."""
+    for row in fetches:
+        if not is_by_replica(row):
+            continue
+        named = row["current_leader_epoch"]
+        if named is None or named < 0:
+            row["current_leader_epoch"] = epoch_at(row["broker_id"], phases(row).taken)
+        elif not is_checked(row, session_keeps_epoch=session_keeps_epoch) and not row["error_code"]:
+            served = served_epoch(row, named, role_lines, epoch_at(row["broker_id"], phases(row).taken))
+            row["named_epoch"], row["current_leader_epoch"] = named, served
+
+
+def is_checked(row: Row, *, session_keeps_epoch: bool) -> bool:
+    """Whether the leader looked at the epoch that a fetch names."""
+    return session_keeps_epoch or (row["session_epoch"] or 0) <= 0
+
+
+def served_epoch(row: Row, named: int, role_lines: Mapping[tuple[int, int], Row], by_clock: int | None) -> int:
+    """Epoch of a leader that did not look at the one that the fetch names: that one, or a later one.
+
+    By when it was served, and by its offset: beyond where the same leader's next epoch begins, it is of that one.
+    """
+    epoch, offset = named if by_clock is None else max(named, by_clock), row["fetch_offset"]
+    while offset is not None:
+        line = role_lines.get((row["broker_id"], epoch + 1))
+        if line is None or line["name"] != "leader" or line["offset"] is None or offset <= line["offset"]:
+            break
+        epoch += 1
+    return epoch
+
+
+def is_told(row: Row) -> bool:
+    """Whether a follower that fetches so has been told the leader epoch under which it is served."""
+    return row["named_epoch"] is None or row["named_epoch"] == row["current_leader_epoch"]

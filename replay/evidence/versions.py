@@ -1,0 +1,194 @@
+"""Which Kafka each broker ran when: as its own starts say, else a manifest, else told by what brokers use.
+
+Brokers of one cluster may differ for as long as an upgrade takes (rolling upgrades), so a version is a broker's, from
+one of its starts to the next. Which of two lines says it never hangs on the order in which they were read.
+
+A broker asks other brokers with the Fetch version of its inter.broker.protocol.version or metadata.version
+(ReplicaFetcherThread.fetchRequestVersion up to 3.2, MetadataVersion.fetchRequestVersion since), a client with the
+newest that both know. Each use is possible from some release on; among those that fit, the newest is taken.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from replay.evidence.rows import Row, is_by_replica
+from replay.evidence.tenures import micros
+from replay.protocol.profile import parse_protocol, parse_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from replay.evidence.epochs import Span
+    from replay.evidence.tenures import Tenure
+
+PROTOCOL_SETTING = "inter.broker.protocol.version"
+METADATA_VERSION = "metadata.version"  # the feature that takes its place in KRaft
+
+# Fetch version -> last protocol whose brokers send it, last release that has no newer one
+FETCH_VERSIONS = {
+    3: ("0.10.2", "0.10.2"),
+    4: ("0.11-IV0", "0.11.0"),
+    5: ("1.0", "1.0.2"),
+    7: ("2.0-IV0", "1.1.1"),
+    8: ("2.1-IV1", "2.0.1"),
+    10: ("2.3-IV0", "2.2.2"),
+    11: ("2.7-IV0", "2.6.3"),
+    12: ("3.0", "3.0.2"),
+    13: ("3.4", "3.4.1"),
+    14: ("3.5-IV0", "3.5.2"),
+    15: ("3.7-IV3", "3.6.2"),
+    16: ("3.8", "3.8.1"),
+    17: ("4.0", "4.0.0"),
+}
+# first level of metadata.version that a release has, MetadataVersion
+METADATA_LEVELS = (
+    (1, "3.0"),
+    (2, "3.1"),
+    (3, "3.2"),
+    (4, "3.3"),
+    (8, "3.4"),
+    (9, "3.5"),
+    (12, "3.6"),
+    (15, "3.7"),
+    (20, "3.8"),
+    (21, "3.9"),
+    (22, "4.0"),
+    (26, "4.1"),
+)
+
+
+class Spoken(NamedTuple):
+    """What a broker ran and spoke at a time; null: not known."""
+
+    version: str | None
+    protocol: str | None
+
+
+UNTOLD = Spoken(None, None)
+Stated = dict[int, list[tuple[int, str]]]  # broker -> since when, rising, which value
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Which Kafka each broker ran when, and which inter.broker.protocol.version it was configured with."""
+
+    versions: Stated = field(default_factory=dict)
+    protocols: Stated = field(default_factory=dict)
+    first: Spoken = UNTOLD  # what a manifest names: a recording's first version, and its protocol
+    used: Spoken = UNTOLD  # what is told by use, where nothing else tells
+
+    def at(self, broker: int, us: int) -> Spoken:
+        """What a broker ran and spoke at `us`."""
+        version = in_force(self.versions, broker, us, self.first.version) or self.used.version
+        return Spoken(version, in_force(self.protocols, broker, us, self.first.protocol) or self.used.protocol)
+
+    @property
+    def differ(self) -> bool:
+        """Whether brokers, or times, differ in what they ran or spoke."""
+        protocols = {value for rows in self.protocols.values() for _, value in rows}
+        return len(self.seen) > 1 or len(protocols | ({self.first.protocol} if self.first.protocol else set())) > 1
+
+    @property
+    def seen(self) -> list[str]:
+        """Every version that is stated, rising."""
+        told = {value for rows in self.versions.values() for _, value in rows}
+        return sorted(told | ({self.first.version} if self.first.version else set()), key=by_version)
+
+
+def by_version(text: str) -> tuple[tuple[int, int, int], str]:
+    """What versions are sorted by."""
+    return parse_version(text) or (0, 0, 0), text
+
+
+def in_force(stated: Stated, broker: int, us: int, first: str | None) -> str | None:
+    """What a broker's own lines said last, else a manifest, else its first line; else the other brokers' lines."""
+    own = stated.get(broker, [])
+    before = [value for since, value in own if since <= us]
+    if before or first or own:
+        return before[-1] if before else first or own[0][1]
+    others = sorted((since, by_version(value), value) for rows in stated.values() for since, value in rows)
+    earlier = [value for since, _, value in others if since <= us]
+    return earlier[-1] if earlier else others[0][2] if others else None
+
+
+def versions_of(cluster: Iterable[Row], fetches: Iterable[Row], first: Spoken) -> Versions:
+    """What facts of a recording state of versions and protocols; `first`: what its manifest does."""
+    rows, asked = list(cluster), list(fetches)
+    versions = stated_over_time(r for r in rows if r["kind"] == "broker_lifecycle" and r["name"] == "version")
+    protocols = stated_over_time(
+        r for r in rows if r["kind"] == "config_change" and r["name"] == PROTOCOL_SETTING and r["topic"] is None
+    )
+    told = first.version or version_told(rows, asked)
+    spoken = None if protocols or first.protocol else protocol_told(asked, told)
+    return Versions(versions, protocols, first, Spoken(told, spoken))
+
+
+def spoken_in_tenures(
+    versions: Versions, tenures: Sequence[Tenure], leads: Mapping[int, Sequence[Span]], others: set[int]
+) -> dict[int, dict[int, Spoken]]:
+    """What each broker ran and spoke in each tenure, by leader epoch; nothing where it is the same throughout.
+
+    The leader as it began to lead (`leads`: broker -> the epochs that it led), for one that starts anew leads in
+    another epoch; any other broker as the tenure ended: what it does about its log comes after it has started.
+    """
+    if not versions.differ:
+        return {}
+    brokers = {b for one in tenures for d in one.decisions for b in (*d.replicas, *d.isr)} | leads.keys() | others
+    began = {(b, span.epoch): span.since for b, spans in leads.items() for span in spans}
+    out: dict[int, dict[int, Spoken]] = {}
+    until = 2**62
+    for tenure in reversed(tenures):
+        out[tenure.epoch] = {
+            b: versions.at(b, began.get((b, tenure.epoch), until) if b == tenure.leader else until)
+            for b in sorted(brokers)
+            if b >= 0
+        }
+        until = tenure.decisions[0].us if tenure.decisions else until
+    return out
+
+
+def stated_over_time(rows: Iterable[Row]) -> Stated:
+    """Facts whose value a broker states of itself, by broker and in time; what it repeats is left out."""
+    found: dict[int, set[tuple[int, tuple[Any, str]]]] = {}
+    for row in rows:
+        if row["value"] and row["ts"] is not None and parse_version(row["value"]) is not None:
+            broker = row["broker_id"] if row["broker_id"] is not None else -1
+            found.setdefault(broker, set()).add((micros(row["ts"]), by_version(row["value"])))
+    out: Stated = {}
+    for broker, told in sorted(found.items()):
+        mine = out.setdefault(broker, [])
+        for us, (_, value) in sorted(told):
+            if not mine or mine[-1][1] != value:
+                mine.append((us, value))
+    return out
+
+
+def release_of_level(level: int) -> str:
+    """The first release that has a level of metadata.version, 1 or above; the newest known of one that is newer."""
+    return METADATA_LEVELS[bisect_right(METADATA_LEVELS, level, key=itemgetter(0)) - 1][1]
+
+
+def version_told(cluster: Iterable[Row], fetches: Iterable[Row]) -> str | None:
+    """The release that wrote the evidence: the first one stated, else told by use; None where nothing tells."""
+    rows = list(cluster)
+    stated = stated_over_time(r for r in rows if r["kind"] == "broker_lifecycle" and r["name"] == "version")
+    if stated:
+        return min((us, by_version(value)) for told in stated.values() for us, value in told)[1][1]
+    levels = [r["value"] for r in rows if r["kind"] == "feature_change" and r["name"] == METADATA_VERSION]
+    told = [release_of_level(int(level)) for level in levels if (level or "").isdecimal() and int(level)]
+    sent = [row["api_version"] for row in fetches if row["api_version"] is not None]
+    if sent and max(sent) in FETCH_VERSIONS:
+        told.append(FETCH_VERSIONS[max(sent)][1])
+    return max(told, key=lambda text: parse_version(text) or (0, 0, 0), default=None)
+
+
+def protocol_told(fetches: Iterable[Row], version: str | None) -> str | None:
+    """The inter.broker.protocol.version that followers ask by, where it is below the brokers' own; else None."""
+    sent = [row["api_version"] for row in fetches if is_by_replica(row) and row["api_version"] is not None]
+    told, _ = FETCH_VERSIONS.get(max(sent, default=-1), (None, None))
+    spoken, own = parse_protocol(told), parse_protocol(version)
+    return told if spoken and own and spoken[:2] < own[:2] else None

@@ -1,0 +1,78 @@
+"""Leader epochs of which lines contradict each other, or of which nothing tells who led them.
+
+What is told of the former is never better than `bounded`. The leader of the latter may have what went before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from replay.arrays.columns import places
+from replay.engine.codes import CONTRADICTED, LEADER_UNKNOWN
+from replay.protocol.state import BOUNDED, UNKNOWN
+from schemas.model import EVIDENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from replay.arrays.ints import Ints
+    from replay.losses.findings import Finding
+
+LINES_AGREE = "lines_agree"  # the check in `conformance`
+CERTAIN = EVIDENCE[:BOUNDED]
+
+
+@dataclass(slots=True)
+class Doubts:
+    """What contradicts itself in one partition."""
+
+    epochs: set[int] = field(default_factory=set)
+    broken: set[int] = field(default_factory=set)  # of them those in which no missing line explains it
+    unled: set[int] = field(default_factory=set)  # epochs whose leader nothing tells
+    first: dict[str, Any] | None = None  # the first such observation
+    lines: set[tuple[str, int]] = field(default_factory=set)
+
+    def take(self, observations: Iterable[dict[str, Any]]) -> None:
+        """Take in observations, in replay order; those of other things pass."""
+        for row in observations:
+            if row["cause"] == LEADER_UNKNOWN:
+                self.unled.add(row["leader_epoch"])
+            elif row["cause"] == CONTRADICTED:
+                self.first = self.first or row
+                self.lines.add((row["source_file"], row["source_line"]))
+                if row["leader_epoch"] is not None:
+                    self.epochs.add(row["leader_epoch"])
+                    self.broken |= {row["leader_epoch"]} if row["evidence"] == EVIDENCE[UNKNOWN] else set()
+
+    def doubt(self, found: Finding) -> None:
+        """What a losing event has left of certainty. A later leader may have had the records, whatever is in doubt."""
+        first, last = found.epochs
+        if any(first <= epoch <= last for epoch in self.broken) or any(epoch > last for epoch in self.unled):
+            found.doubt()
+        found.stated = found.stated and not any(epoch >= first for epoch in self.epochs)
+
+    def graded(self, rows: Ints, names: tuple[str, ...]) -> Ints:
+        """Rows of the kernel, with columns `names`: those of epochs in doubt are `bounded` at best."""
+        if not self.epochs or not len(rows):
+            return rows
+        at = places(rows, names)
+        doubted = np.isin(at["epoch"], list(self.epochs)) & (at["evidence"] < BOUNDED)
+        out = rows.copy()
+        out[doubted, names.index("evidence")] = BOUNDED
+        return out
+
+    def grade(self, rows: Iterable[dict[str, Any]]) -> None:
+        """The same of rows with a `leader_epoch` and an `evidence` in words."""
+        for row in rows:
+            if row["leader_epoch"] in self.epochs and row["evidence"] in CERTAIN:
+                row["evidence"] = EVIDENCE[BOUNDED]
+
+    def checks(self) -> list[dict[str, Any]]:
+        """A row of `conformance`, where lines contradict each other."""
+        if self.first is None:
+            return []
+        told = {"compared": len(self.lines), "matched": 0, "first_mismatch_seq": self.first["seq"]}
+        return [{"check": LINES_AGREE, **told, "note": self.first["note"]}]

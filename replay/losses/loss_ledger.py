@@ -1,0 +1,371 @@
+"""Which slots were lost, and what was in them: the accounting by slot (leader epoch, offset).
+
+At the end of each leader epoch the leader's log is what the partition held; the next leader's log is what it holds
+from then on. The slots of the first that the second does not have (`slots`) are gone, unless a later leader's log still
+has them: then they are back, and were not lost. What was acknowledged, committed or consumed among them is counted from
+the appends, answers and reads of the same slots; how they were lost is named in `mechanisms`. What the model leaves
+out: payloads, so a client's retry that brought the same record again elsewhere cannot be seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from sys import intern
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from replay.engine.codes import ACK, APPEND, CONSUMER_READ
+from replay.evidence.tenures import micros
+from replay.losses.slots import Slots, add_spans, common, overlap, spans_of
+from replay.losses.story import source_of
+from replay.protocol.state import MIN_ISR, NONE, TRUE_HW, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from replay.arrays.ints import Flags, Ints
+    from replay.engine.events import Batch as EventBatch
+    from replay.engine.events import Events
+    from replay.losses.story import Row
+
+BATCHES_KEPT = 200_000  # at least so many, of those that every replica has
+WRITTEN = (
+    "kind", "seq", "ts", "broker_id", "leader_epoch", "base_offset", "next_offset", "next_offset_evidence", "duplicate",
+    "source_file", "source_line", "acks", "error_code", "client_id", "unconfirmed", "evidence", "is_control",
+    "transaction",
+)  # fmt: skip
+READ = ("seq", "leader_epoch", "fetch_offset", "next_offset", "client_id")
+
+
+class Answer(NamedTuple):
+    """What a producer was told of a batch, and how sure it is that the answer reached it."""
+
+    acks: int
+    error: int
+    client: str
+    ts: int
+    seq: int
+    source: str | None
+    reached: str = "reached"  # 'unconfirmed': the client had given up; 'unsure': only the broker's own log would tell
+
+
+@dataclass(slots=True)
+class Batch:
+    """One appended batch, as far as a loss of it would be told of."""
+
+    epoch: int
+    base: int
+    end: int
+    sure: bool  # whether its end follows from evidence
+    known: bool  # whether a line tells of it
+    aborted: bool = False  # whether its transaction was
+    answer: Answer | None = None
+
+
+@dataclass(slots=True)
+class Log:
+    """A leader's log at the end of its epoch: its epochs' spans, and what the cluster thought of it."""
+
+    leader: int
+    epoch: int
+    spans: list[Slots]
+    leo: int
+    hw: int
+    committed: int
+    min_isr: int
+    evidence: int
+    seq: int  # where it was looked at
+    fetched: dict[int, int] = field(default_factory=dict)  # other replica -> LEO as this leader last knew it
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Appends and answers between two of the controller's decisions, as they came: few of them are ever asked for."""
+
+    rows: pa.Table  # `WRITTEN` of `append` and `ack` events
+    held: dict[int, list[Slots]]  # by broker that answered a retry: what it surely holds of older epochs
+    appends: int
+    end: int  # offset after the last append
+    epoch: Ints
+    base: Ints
+    next: Ints
+    is_append: Flags
+    epochs: set[int]  # that it tells of
+    retried: bool  # whether any of the answers is one to a retry, maybe of a batch of an older epoch
+
+    def among(self, slots: list[Slots]) -> Flags:
+        """Which appends lie among the slots, in part at least."""
+        out = np.zeros(len(self.base), bool)
+        for one in slots:
+            out |= (self.epoch == one.epoch) & (self.base < one.end) & (self.next > one.first)
+        return out & self.is_append
+
+
+def is_written(batch: EventBatch) -> Flags:
+    """Appends and answers to them."""
+    kinds = batch.events.kinds
+    found: Flags = (kinds == APPEND) | (kinds == ACK)
+    return found
+
+
+def is_read(batch: EventBatch) -> Flags:
+    """Reads of consumers that were not refused."""
+    found: Flags = (batch.events.kinds == CONSUMER_READ) & (batch.events.numbers("error_code") == 0)
+    return found
+
+
+def stretch_of(written: Events, held: dict[int, list[Slots]]) -> Stretch:
+    """`append` and `ack` events as a stretch."""
+    epoch, base, following = (written.numbers(n, NONE) for n in ("leader_epoch", "base_offset", "next_offset"))
+    is_append = written.kinds == APPEND
+    end = int(following[is_append].max()) if is_append.any() else 0
+    retried = bool((written.numbers("duplicate") > 0).any())
+    epochs = set(np.unique(epoch).tolist())
+    return Stretch(written.table(), held, int(is_append.sum()), end, epoch, base, following, is_append, epochs, retried)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What was appended, answered and read, kept as long as it may still be lost."""
+
+    batches: dict[tuple[int, int], Batch] = field(default_factory=dict)  # those that were looked at
+    reads: dict[tuple[int, str], list[tuple[int, int]]] = field(default_factory=dict)  # (epoch, client id) -> spans
+    produced: bool = False  # whether any produce line was seen: without one nothing is known of acknowledgements
+    consumed: bool = False
+    internal: bool = False  # whether coordinators alone append, of whose records nobody is told
+    stretches: list[Stretch] = field(default_factory=list)
+
+    def take(self, written: Events, read: Events, held: dict[int, list[Slots]]) -> None:
+        """Note events (`is_written`, `is_read`), in their order; `held` as in `ack`, by broker."""
+        if len(written):
+            told = (written.kinds == APPEND) & written.known("source_line") & (written.numbers("is_control") == 0)
+            self.produced = self.produced or bool(told.any())
+            self.stretches.append(stretch_of(written, held))
+        if len(read):
+            self.consumed = True
+            self.take_reads(read)
+
+    def take_reads(self, read: Events) -> None:
+        """Note reads that handed records out."""
+        epoch, first, end = (read.numbers(n, NONE) for n in ("leader_epoch", "fetch_offset", "next_offset"))
+        who, clients = read.texts("client_id")
+        known = (first >= 0) & (end >= 0)
+        for reader_epoch, client in set(zip(epoch[known].tolist(), who[known].tolist(), strict=True)):
+            mine = known & (epoch == reader_epoch) & (who == client)
+            spans = self.reads.setdefault((reader_epoch, intern(clients[client])), [])
+            add_spans(spans, first[mine], end[mine])
+
+    def look_at(self, slots: list[Slots]) -> None:
+        """Bring the batches among the slots, and what was answered of them, into `batches`."""
+        epochs = {one.epoch for one in slots}
+        stretches = [one for one in self.stretches if one.retried or not one.epochs.isdisjoint(epochs)]
+        found = [stretch.among(slots) for stretch in stretches]
+        asked = [stretch.base[mine] for stretch, mine in zip(stretches, found, strict=True)]
+        bases = np.unique(np.concatenate(asked)) if asked else np.zeros(0, np.int64)
+        for stretch, mine in zip(stretches, found, strict=True):
+            wanted = mine | (~stretch.is_append & np.isin(stretch.base, bases))
+            for row in stretch.rows.filter(pa.array(wanted)).to_pylist() if wanted.any() else ():
+                if row["kind"] == "append":
+                    self.append(row)
+                else:
+                    self.ack(row, stretch.held.get(row["broker_id"], []) if row["duplicate"] else [])
+
+    def append(self, row: Row) -> None:
+        """Note an `append` event."""
+        if row["duplicate"] or row["next_offset"] is None or row["base_offset"] is None:
+            return
+        key = (row["leader_epoch"], row["base_offset"])
+        sure = row["next_offset_evidence"] in ("observed", "derived")
+        known = row["source_line"] is not None
+        if key not in self.batches:
+            self.batches[key] = Batch(*key, row["next_offset"], sure, known, row["transaction"] == "abort")
+
+    def ack(self, row: Row, held: list[Slots]) -> None:
+        """Note an `ack` event. A retry answered well from the producer's state acknowledges its batch, once.
+
+        `held`: what the answering leader's log surely holds of older epochs; empty where nothing states from where it
+        led, for one off would claim a loss that was not. A retry of a batch among it speaks of that batch.
+        """
+        batch = self.batches.get((row["leader_epoch"], row["base_offset"]))
+        if batch is None and row["duplicate"]:
+            epochs = [one.epoch for one in held if one.first <= row["base_offset"] < one.end]
+            batch = self.batches.get((epochs[0], row["base_offset"])) if epochs else None
+        if batch is None or row["error_code"] is None:
+            return
+        if row["duplicate"] and (row["error_code"] != 0 or (batch.answer is not None and batch.answer.error == 0)):
+            return
+        reached = "reached"
+        if row["unconfirmed"]:
+            reached = "unsure" if row["evidence"] == "bounded" else "unconfirmed"
+        client, at = intern(row["client_id"] or ""), micros(row["ts"])
+        batch.answer = Answer(row["acks"], row["error_code"], client, at, row["seq"], source_of(row), reached)
+
+    def prune(self, floor: int) -> None:
+        """Drop the oldest stretches, as far as every assigned replica has them, and enough younger ones are kept."""
+        kept = sum(stretch.appends for stretch in self.stretches)
+        while self.stretches and self.stretches[0].end <= floor:
+            kept -= self.stretches[0].appends
+            if kept < BATCHES_KEPT:
+                return
+            self.stretches.pop(0)
+
+    def within(self, slots: list[Slots]) -> Iterator[tuple[Batch, int]]:
+        """Batches with offsets among the slots, and how many."""
+        self.look_at(slots)
+        for batch in self.batches.values():
+            here = sum(overlap(batch.base, batch.end, one) for one in slots if one.epoch == batch.epoch)
+            if here:
+                yield batch, here
+
+    def about(self, slots: list[Slots]) -> Ledger:
+        """What is noted of the slots: enough to account for them again when this ledger has forgotten them."""
+        first = min(one.first for one in slots)
+        return Ledger(
+            {(batch.epoch, batch.base): batch for batch, _ in self.within(slots)},
+            {who: [(max(a, first), b) for a, b in spans if b > first] for who, spans in self.reads.items()},
+            self.produced,
+            self.consumed,
+            self.internal,
+        )
+
+    def take_back(self, old: Ledger, back: list[Slots]) -> None:
+        """Slots that `old` is about are in the partition's log again: they may be lost once more."""
+        self.batches |= old.about(back).batches
+        for (epoch, client), spans in old.reads.items():
+            reads = [Slots(epoch, *span) for span in spans]
+            for one in back:
+                mine = self.reads.setdefault((epoch, client), []) if epoch >= one.epoch else []
+                mine += [(read.first, read.end) for read in common([one._replace(epoch=epoch)], reads)]
+
+    def aborted(self, lost: list[Slots]) -> list[Slots]:
+        """The slots of batches and markers of aborted transactions, as far as it is sure that they reach."""
+        mine = [batch for batch, _ in self.within(lost) if batch.aborted]
+        return common(lost, [Slots(b.epoch, b.base, b.end if b.sure else b.base + 1) for b in mine])
+
+    def is_sure(self, lost: list[Slots]) -> bool:
+        """Whether the ends of all batches among the slots follow from evidence."""
+        return all(batch.sure for batch, _ in self.within(lost))
+
+    def acknowledged(self, lost: list[Slots]) -> list[tuple[Batch, int]]:
+        """Batches among the slots whose answer said well and surely reached its client, and how many offsets."""
+        return [(batch, here) for batch, here in self.within(lost) if kind_of(batch) in SURELY_ACKED]
+
+    def account(self, lost: list[Slots], committed: int) -> dict[str, Any]:
+        """Counts over the lost slots, each a lower bound that the evidence forces. They add up to `records`.
+
+        Of a slot that no line tells of anything may be true: it was never acknowledged, or at either level. What
+        coordinators append to their own topics is never acknowledged to anybody.
+        """
+        count = dict.fromkeys(ANSWERS, 0)
+        aborted = 0
+        for batch, here in self.within(lost):
+            kind = kind_of(batch)
+            first = sum(overlap(batch.base, batch.base + 1, one) for one in lost if one.epoch == batch.epoch)
+            sure = here if batch.sure else first
+            count[kind] += sure
+            aborted += sure if batch.aborted and kind in SURELY_ACKED else 0
+            count["unseen"] += here - sure  # another's records may lie behind its first one
+        records = sum(slots.end - slots.first for slots in lost)
+        unseen = 0 if self.internal else records - sum(count.values()) + count["unseen"]
+        possible = unseen + count["all_unsure"] + count["one_unsure"]
+        surely = count["acked_all"] + count["acked_one"] + count["unconfirmed"]
+        told = {
+            "acked_all": count["acked_all"],
+            "acked_one": count["acked_one"],
+            "unacked": max(records - surely - possible, 0),
+            "failed_appended": count["failed"],
+            "acked_all_possible": unseen + count["all_unsure"],
+            "acked_one_possible": unseen + count["one_unsure"],
+            "acked_possible": possible,
+            "acked_unconfirmed": count["unconfirmed"],
+            "aborted": aborted,
+            "producers": sorted({batch.answer.client for batch, _ in self.acknowledged(lost) if batch.answer}),
+        }
+        times = [batch.answer.ts for batch, _ in self.acknowledged(lost) if batch.answer]
+        consumed = self.consumed_by(lost)
+        return {
+            "records": records,
+            **(told if self.produced or self.internal else dict.fromkeys(told)),
+            "committed": sum(max(0, min(slots.end, committed) - slots.first) for slots in lost),
+            "consumed": self.count_consumed(lost) if self.consumed else None,
+            "consumers": consumed if self.consumed else None,
+            "first_ack_ts": min(times, default=None),
+            "last_ack_ts": max(times, default=None),
+        }
+
+    def consumed_by(self, lost: list[Slots]) -> list[str]:
+        """Client ids of the consumers that were handed lost offsets."""
+        return sorted(
+            {
+                client
+                for (epoch, client), spans in self.reads.items()
+                for slots in lost
+                if epoch >= slots.epoch and any(overlap(first, end, slots) for first, end in spans)
+            }
+        )
+
+    def count_consumed(self, lost: list[Slots]) -> int:
+        """Lost offsets that some consumer was handed under an epoch that could still serve them."""
+        total = 0
+        for slots in lost:
+            edges = [
+                (max(first, slots.first), min(end, slots.end))
+                for (epoch, _), spans in self.reads.items()
+                if epoch >= slots.epoch
+                for first, end in spans
+                if min(end, slots.end) > max(first, slots.first)
+            ]
+            reached = slots.first
+            for first, end in sorted(edges):
+                total += max(0, end - max(first, reached))
+                reached = max(reached, end)
+        return total
+
+    def forget(self, lost: list[Slots]) -> None:
+        """What is lost is told of once; reads of replaced offsets do not stand for the new ones."""
+        first = min(slots.first for slots in lost)
+        for who, spans in self.reads.items():
+            self.reads[who] = [(a, min(b, first)) for a, b in spans if a < first]
+
+
+SURELY_ACKED = ("acked_all", "acked_one")
+ANSWERS = ("acked_all", "acked_one", "unconfirmed", "all_unsure", "one_unsure", "failed", "unanswered", "unseen")
+
+
+def kind_of(batch: Batch) -> str:
+    """How a batch was answered, of `ANSWERS`."""
+    if not batch.known:
+        return "unseen"
+    answer = batch.answer
+    if answer is None:
+        return "unanswered"
+    if answer.error != 0:
+        return "failed"
+    if answer.reached == "unconfirmed":
+        return "unconfirmed"
+    level = "all" if answer.acks == -1 else "one"
+    return f"acked_{level}" if answer.reached == "reached" else f"{level}_unsure"
+
+
+def floor_of(s: State, assigned: int) -> int:
+    """Least LEO of the assigned replicas: what lies below it every one of them has."""
+    members = [int(s.leo[b]) for b in range(len(s.leo)) if assigned & (1 << b)]
+    return min(members, default=NONE)
+
+
+def log_of(s: State, b: int, brokers: list[int], seq: int) -> Log:
+    """Leader b's log as it stands at `seq`; `brokers` are the ids behind the indices."""
+    return Log(
+        leader=brokers[b],
+        epoch=int(s.epoch[b]),
+        spans=spans_of(s, b),
+        leo=int(s.leo[b]),
+        hw=int(s.hw[b]),
+        committed=int(s.cluster[TRUE_HW]),
+        min_isr=int(s.cluster[MIN_ISR]),
+        evidence=int(s.leo_evidence[b]),
+        seq=seq,
+        fetched={brokers[r]: int(s.remote_leo[b, r]) for r in range(len(s.leo)) if r != b},
+    )

@@ -1,0 +1,407 @@
+"""Lines of one partition that cannot all be true: a digit was altered, a file is another broker's, a clock ran wild.
+
+Each law here holds in every Kafka version that is read, whatever order threads and log lines took: times are compared
+only where one request was answered before the other came, on one broker's clock and in one file's order. Lines that
+break a law are not mended and not dropped, for nothing says which of them is wrong. What is said of the leader epochs
+in which they stand is `bounded` at best (`doubts`), and `conformance` counts them (`lines_agree`).
+
+What the model leaves out: offsets that rise too fast for the bytes handed out, for compaction leaves holes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from replay.engine.codes import CONTRADICTED, ENDS_OF_A_WAIT, LEADER_UNKNOWN
+from replay.engine.stamps import STAMP_LATE_US
+from replay.evidence.epochs import was_accepted
+from replay.evidence.request_times import line_window, phases, phases_at
+from replay.evidence.roles import moment
+from replay.evidence.rows import is_by_replica, places_of
+from replay.order.operations import Draft
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from replay.arrays.ints import Flags, Ints
+    from replay.evidence.partition_facts import PartitionFacts
+    from replay.evidence.rows import Row
+
+# Errors with which a produce that was appended may be answered all the same (DelayedProduce).
+FAILED_AFTER_APPEND = (0, *ENDS_OF_A_WAIT)
+APART_US = 4 * STAMP_LATE_US  # so far apart are two requests whose order the log thread cannot have turned round
+HEARD_US = 10_000_000  # so much later everybody has heard of a decision, whatever the clocks
+MOST_RECORDS_A_BYTE = 150  # gzip packs a thousand bytes into one, and a record has seven at least
+Reached = tuple[list["Row"], "Ints", "Ints"]  # lines, when each was answered, the offset that each states
+Appended = dict[tuple[int, int], Reached]  # by leader and leader epoch
+
+
+class Contradiction(NamedTuple):
+    """A line that another one denies, and why."""
+
+    row: Row
+    epochs: tuple[int, ...]  # leader epochs that it may be about
+    text: str
+    lines_may_lack: bool = False  # whether a line that nobody has would explain both: a restart's, a cut's
+
+
+class Fetches:
+    """The followers' fetches of a partition as columns, in the order of their connections."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        """`rows`: fetches of replicas, in the same columns."""
+        columns, places = rows[0].columns, places_of(rows)
+        connection = np.unique([r["connection"] or "" for r in rows], return_inverse=True)[1]
+        number = columns.numbers("correlation_id", places)
+        broker = columns.numbers("broker_id", places)
+        order = np.lexsort((number, connection, broker))
+        at = phases_at(columns, places)
+        self.rows = [rows[k] for k in order.tolist()]
+        self.broker, self.connection, self.number = broker[order], connection[order], number[order]
+        self.taken, self.stamp = at.taken[order], at.stamp[order]
+
+        def column(name: str, missing: int = -1) -> Ints:
+            return columns.numbers(name, places, missing)[order]
+
+        self.replica, self.offset = column("replica_id"), column("fetch_offset")
+        self.epoch, self.hw, self.bytes = column("current_leader_epoch"), column("hw"), column("bytes")
+        self.line = column("source_line")
+        self.waited = (column("remote_us", 0) > 0) & (column("request_bytes") == 0)
+        self.accepted: Flags = (column("error_code", 0) == 0) & ~columns.known("diverging_epoch", places)[order]
+        self.runs: Flags = columns.known("run_count", places)[order]
+
+    def then(self) -> tuple[Ints, Ints]:
+        """Pairs of fetches, by place: one that was accepted, and the next that its sender sent in the same epoch."""
+        a = np.arange(len(self.rows) - 1)
+        b = a + 1
+        follows = (
+            (self.broker[a] == self.broker[b])
+            & (self.connection[a] == self.connection[b])
+            & (self.number[a] + 1 == self.number[b])
+            & (self.replica[a] == self.replica[b])
+            & (self.epoch[a] == self.epoch[b])
+            & self.accepted[a]
+            & (self.offset[a] >= 0)
+            & (self.offset[b] >= 0)
+            & ~self.runs[a]
+        )
+        return a[follows], b[follows]
+
+
+def contradictions(facts: PartitionFacts) -> list[Contradiction]:
+    """Lines of the partition that cannot all be true, in no particular order."""
+    appended = appends_by_tenure(facts)
+    found = [*leaders_differ(facts), *roles_fall(facts), *answers_break(facts)]
+    found += [*roles_deny_fetches(facts, appended), *batches_swell(facts, appended)]
+    fetches = [row for row in facts.by_kind["fetch"] if is_by_replica(row)]
+    if fetches:
+        told = Fetches(fetches)
+        found += [
+            *epochs_fall(told),
+            *positions_jump(facts, told),
+            *hws_fall(told),
+            *logs_shrink(facts, told, appended),
+        ]
+    return found
+
+
+def leaders_differ(facts: PartitionFacts) -> Iterator[Contradiction]:
+    """An epoch has one leader: the one that was decided, that says so itself, and that serves its fetches."""
+    decided = {d.leader_epoch: d.leader for d in facts.decisions if d.elects and d.row["kind"] != "role_change"}
+    by_version = {d.partition_epoch: d.leader_epoch for d in facts.decisions if d.partition_epoch is not None}
+    claims: dict[int, dict[int, Row]] = defaultdict(dict)
+    for row in facts.by_kind["role_change"]:
+        epoch, version = row["leader_epoch"], row["partition_epoch"]
+        if epoch is None or row["name"] != "leader":
+            continue
+        claims[epoch].setdefault(row["broker_id"], row)
+        if by_version.get(version, epoch) != epoch:
+            text = f"broker {row['broker_id']} leads epoch {epoch} with partition epoch {version}"
+            yield Contradiction(row, (epoch, by_version[version]), f"{text}, decided for epoch {by_version[version]}")
+    for row in facts.by_kind["fetch"]:
+        epoch = row["current_leader_epoch"]
+        if epoch is not None and epoch >= 0 and row["error_code"] == 0 and is_by_replica(row):
+            claims[epoch].setdefault(row["broker_id"], row)
+    yield from epochs_ahead(facts, claims)
+    for epoch, told in sorted(claims.items()):
+        leader = decided.get(epoch, -1 if epoch in decided else None)
+        for broker, row in sorted(told.items()):
+            if (leader is not None and broker != leader) or (leader is None and len(told) > 1):
+                other = "nobody" if leader == -1 else f"broker {next(b for b in (leader, *told) if b != broker)}"
+                yield Contradiction(
+                    row, (epoch,), f"broker {broker} acts as leader of epoch {epoch}, and so does {other}"
+                )
+
+
+def epochs_ahead(facts: PartitionFacts, claims: dict[int, dict[int, Row]]) -> Iterator[Contradiction]:
+    """Nobody acts in an epoch before it is decided: no older one is decided, or taken up by that broker, long after."""
+    decided = Since((d.us, d.leader_epoch) for d in facts.decisions if d.row["kind"] != "role_change")
+    times: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for line in facts.role_lines.values():
+        times[line["broker_id"]].append((moment(line), line["leader_epoch"]))
+    roles = {broker: Since(told) for broker, told in times.items()}
+    for epoch, claimed in claims.items():
+        for broker, row in claimed.items():
+            heard = moment(row) + HEARD_US
+            sources = (decided, roles.get(broker, NOBODY))
+            newest = max(one.newest(heard) for one in sources)
+            if 0 <= newest < epoch:
+                text = f"broker {broker} acts in epoch {epoch}, and later epoch {newest} is the newest"
+                yield Contradiction(row, (epoch, *{e for one in sources for e in one.epochs(heard)}), text)
+
+
+class Since:
+    """Leader epochs by when they were told."""
+
+    def __init__(self, told: Iterable[tuple[int, int]]) -> None:
+        """`told`: when, microseconds, and which."""
+        self.told = sorted(told)
+        self.most = list(accumulate((epoch for _, epoch in reversed(self.told)), max))[::-1]
+
+    def newest(self, us: int) -> int:
+        """The newest of those told after `us`; -1: none was."""
+        place = bisect_right(self.told, us, key=lambda one: one[0])
+        return self.most[place] if place < len(self.most) else -1
+
+    def epochs(self, us: int) -> list[int]:
+        """Those told after `us`."""
+        return [epoch for _, epoch in self.told[bisect_right(self.told, us, key=lambda one: one[0]) :]]
+
+
+NOBODY = Since(())
+
+
+def roles_fall(facts: PartitionFacts) -> Iterator[Contradiction]:
+    """A broker takes up roles in rising epochs: it refuses older ones."""
+    own: dict[tuple[int, str], list[Row]] = defaultdict(list)
+    for row in facts.by_kind["role_change"]:
+        if row["leader_epoch"] is not None:
+            own[row["broker_id"], row["source_file"]].append(row)
+    for (broker, _), rows in sorted(own.items()):
+        rows.sort(key=lambda r: r["source_line"])
+        for before, after in pairwise(rows):
+            first, then = before["leader_epoch"], after["leader_epoch"]
+            if then < first:
+                text = f"broker {broker} takes up a role in epoch {then} after one in epoch {first}"
+                yield Contradiction(after, (first, then), text)
+
+
+def answers_break(facts: PartitionFacts) -> Iterator[Contradiction]:
+    """An error hands out no records, and only some errors follow an append; an answer without one has an offset."""
+    for row in facts.by_kind["produce"]:
+        error, base = row["error_code"], row["base_offset"]
+        if error is None or base is None:
+            continue
+        if (base >= 0 and error not in FAILED_AFTER_APPEND) or (base < 0 and error == 0 and row["acks"] != 0):
+            text = f"a produce is answered with error {error} and base offset {base}"
+            yield Contradiction(row, epochs_around(facts, row), text)
+    for row in facts.by_kind["fetch"]:
+        if row["error_code"] and (row["bytes"] or 0) > 0:
+            text = f"a fetch is answered with error {row['error_code']} and {row['bytes']} bytes"
+            yield Contradiction(row, epochs_around(facts, row), text)
+
+
+def epochs_fall(told: Fetches) -> Iterator[Contradiction]:
+    """A follower asks in rising leader epochs."""
+    same = (np.diff(told.connection) == 0) & (np.diff(told.broker) == 0) & (np.diff(told.replica) == 0)
+    fell = same & (told.epoch[:-1] >= 0) & (told.epoch[1:] >= 0) & (np.diff(told.epoch) < 0)
+    for k in np.flatnonzero(fell).tolist():
+        before, after = int(told.epoch[k]), int(told.epoch[k + 1])
+        text = f"broker {told.replica[k]} asks in epoch {after} after it had asked in epoch {before}"
+        yield Contradiction(told.rows[k], (after, before), text)
+
+
+def batches_swell(facts: PartitionFacts, appended: Appended) -> Iterator[Contradiction]:
+    """A batch reaches up to the next one, and holds no more records than its bytes can, however well packed."""
+    for (broker, epoch), (rows, _, _) in appended.items():
+        for one, other in pairwise(sorted(rows, key=lambda r: (r["base_offset"], r["source_line"]))):
+            count = other["base_offset"] - one["base_offset"]
+            if one["bytes"] is None or count <= one["bytes"] * MOST_RECORDS_A_BYTE:
+                continue
+            since, until = sorted((phases(one).taken, phases(other).stamp))
+            if not facts.missing.any_in(broker, since, until):
+                text = f"{one['bytes']} bytes at offset {one['base_offset']} would hold {count} records"
+                yield Contradiction(other, (epoch,), text)
+
+
+def positions_jump(facts: PartitionFacts, told: Fetches) -> Iterator[Contradiction]:
+    """A follower asks for what comes after its log: not for less than before, nor for more than it was handed."""
+    before, after = told.then()
+    fell = told.offset[after] < told.offset[before]
+    rose = (told.offset[after] > told.offset[before]) & (told.bytes[before] == 0)
+    for k in np.flatnonzero(fell | rose).tolist():
+        a, b = told.rows[before[k]], told.rows[after[k]]
+        replica, epoch = b["replica_id"], b["current_leader_epoch"]
+        if fell[k] and facts.cuts.get((replica, epoch)):
+            continue
+        got = "" if fell[k] else " and an empty answer"
+        text = f"broker {replica} asks for offset {b['fetch_offset']} after {a['fetch_offset']}{got}"
+        yield Contradiction(b, (epoch,), text)
+
+
+def hws_fall(told: Fetches) -> Iterator[Contradiction]:
+    """A leader's HW never falls in its epoch: what it answered before, it answers later, or more."""
+    for group in groups_of(told, told.accepted & (told.hw >= 0) & (told.epoch >= 0)):
+        rows = [told.rows[k] for k in group.tolist()]
+        for a, b in overtaken((rows, told.stamp[group], told.hw[group]), told, group, told.hw[group]):
+            text = f"broker {b['broker_id']} answers with HW {b['hw']} after it had answered with {a['hw']}"
+            yield Contradiction(b, (b["current_leader_epoch"],), text)
+
+
+def logs_shrink(facts: PartitionFacts, told: Fetches, appended: Appended) -> Iterator[Contradiction]:
+    """A leader's log does not shrink: where a fetch waited for nothing at its end, it never had more before."""
+    for group in groups_of(told, told.accepted & (told.offset >= 0) & (told.epoch >= 0)):
+        ends = group[told.waited[group] & ~told.runs[group] & (not facts.throttled)]
+        key = (int(told.broker[group[0]]), int(told.epoch[group[0]]))
+        mine = [told.rows[k] for k in group.tolist()]
+        reached = [
+            (mine, told.stamp[group], np.maximum(told.offset[group], told.hw[group])),
+            appended.get(key, ([], np.zeros(0, np.int64), np.zeros(0, np.int64))),
+        ]
+        for rows, stamp, log_end in reached:
+            for earlier, later in overtaken((rows, stamp, log_end), told, ends, told.offset[ends]):
+                broker, offset = later["broker_id"], later["fetch_offset"]
+                text = f"broker {broker} has nothing beyond offset {offset}, where it had more before"
+                yield Contradiction(earlier, (key[1],), text)
+
+
+def appends_by_tenure(facts: PartitionFacts) -> Appended:
+    """(leader, leader epoch) -> its produces, when each was answered, and how far its log reached by then."""
+    found: dict[tuple[int, int], list[Row]] = defaultdict(list)
+    for row in facts.by_kind["produce"]:
+        if row["base_offset"] is not None and row["base_offset"] >= 0 and not row["error_code"]:
+            epoch = facts.epoch_at(row["broker_id"], phases(row).local)
+            if epoch is not None:
+                found[row["broker_id"], epoch].append(row)
+    return {
+        key: (
+            rows,
+            np.array([phases(row).stamp for row in rows], np.int64),
+            np.array([row["base_offset"] + 1 for row in rows], np.int64),
+        )
+        for key, rows in found.items()
+    }
+
+
+def groups_of(told: Fetches, which: Flags) -> list[Ints]:
+    """Places of fetches by broker and leader epoch."""
+    places = np.flatnonzero(which)
+    if not len(places):
+        return []
+    keys = np.stack([told.broker[places], told.epoch[places]])
+    order = np.lexsort(keys)
+    cut = np.flatnonzero(np.any(np.diff(keys[:, order], axis=1) != 0, axis=0)) + 1
+    return np.split(places[order], cut)
+
+
+def overtaken(earlier: Reached, told: Fetches, group: Ints, numbers: Ints) -> Iterator[tuple[Row, Row]]:
+    """A line, answered before a fetch of the `group` came, that states more than the fetch's own of the `numbers`.
+
+    At most one of them: it is enough to doubt the epoch.
+    """
+    rows, stamp, stated = earlier
+    order = np.argsort(stamp, kind="stable")
+    highest = np.maximum.accumulate(stated[order])
+    before = np.searchsorted(stamp[order], told.taken[group] - APART_US, side="left")
+    wrong = before > 0
+    wrong[wrong] &= highest[before[wrong] - 1] > numbers[wrong]
+    for k in np.flatnonzero(wrong).tolist():
+        one = rows[int(order[int(np.argmax(stated[order[: before[k]]]))])]
+        other = told.rows[group[k]]
+        if one["source_file"] != other["source_file"] or one["source_line"] < other["source_line"]:
+            yield one, other
+            return
+
+
+def roles_deny_fetches(facts: PartitionFacts, appended: Appended) -> Iterator[Contradiction]:
+    """A broker that takes up a role has the log that it had, unless it was cut or restarted; its HW lies within it."""
+    reached: dict[int, dict[int, int]] = defaultdict(dict)
+    for (broker, epoch), (_, _, ends) in sorted(appended.items(), key=lambda one: one[0]):
+        reached[broker][epoch] = int(ends.max())
+    lines: dict[int, list[Row]] = defaultdict(list)
+    for (broker, epoch), row in facts.role_lines.items():
+        load = facts.loads.get((broker, epoch))
+        if row["offset"] is not None and load is None:
+            lines[broker].append(row)
+        elif load is not None and load["offset"] is not None and row["offset"] < load["offset"]:
+            at = f"at offset {row['offset']}, and had loaded a log up to {load['offset']}"
+            yield Contradiction(row, (epoch,), f"broker {broker} takes up its role {at}")
+    for broker, rows in sorted(lines.items()):
+        mine = reached.get(broker, {})
+        epochs = list(mine)
+        for line in sorted(rows, key=lambda r: r["leader_epoch"]):
+            epoch, offset = line["leader_epoch"], line["offset"]
+            if line["hw"] is not None and line["hw"] > offset:
+                text = f"broker {broker} takes up its role with HW {line['hw']} beyond its log's end {offset}"
+                yield Contradiction(line, (epoch,), text)
+            led = bisect_left(epochs, epoch)
+            had, since = last_position(facts, line, (epochs[led - 1], mine[epochs[led - 1]]) if led else (-1, -1))
+            if offset < had:
+                text = f"broker {broker} takes up its role in epoch {epoch} at offset {offset}, and had {had} before"
+                yield Contradiction(line, (since, epoch), text, lines_may_lack=True)
+
+
+def last_position(facts: PartitionFacts, line: Row, appended: tuple[int, int]) -> tuple[int, int]:
+    """The end of a broker's log as its last role before a role's `line` tells it, and that role's epoch.
+
+    -1 where nothing does. A broker that begins to follow writes its line while an answer of its last leader may still
+    be on its way into the log, so its last fetch of all may be later than the line. `appended`: the last epoch before
+    in which it led and appended, and how far; -1: none.
+    """
+    broker, epoch = line["broker_id"], line["leader_epoch"]
+    fetches, (led, reached) = facts.sequence_of(broker), appended
+    place = bisect_left(fetches, epoch, key=lambda fetch: fetch.row["current_leader_epoch"]) - 1
+    since = max(led, fetches[place].row["current_leader_epoch"]) if place >= 0 else led
+    if not facts.turns.was_whole(broker, since, epoch):
+        return -1, since
+    if since == led and led >= 0:
+        return reached, led
+    if line["name"] == "follower":
+        place -= 1
+    last = fetches[place] if place >= 0 else None
+    if last is None or not was_accepted(last.row) or not last.goes_on or last.row["current_leader_epoch"] != since:
+        return -1, since
+    return last.row["fetch_offset"] or -1, since
+
+
+def epochs_around(facts: PartitionFacts, row: Row) -> tuple[int, ...]:
+    """Leader epochs that a request may belong to."""
+    named = row["current_leader_epoch"]
+    if named is not None and named >= 0:
+        return (named,)
+    epoch = facts.epoch_at(row["broker_id"], phases(row).local)
+    return () if epoch is None else (epoch,)
+
+
+def contradiction_drafts(facts: PartitionFacts) -> list[Draft]:
+    """An observation for each contradiction and epoch, before anything of the partition is replayed."""
+    drafts = []
+    for found in sorted(contradictions(facts), key=lambda one: (one.row["fact_id"], one.text)):
+        at = moment(found.row)
+        epochs: list[int | None] = [*sorted(set(found.epochs))]
+        for epoch in epochs or [None]:
+            fields = {
+                "broker_id": found.row["broker_id"],
+                "leader_epoch": epoch,
+                "cause": CONTRADICTED,
+                "note": found.text,
+                "evidence": "bounded" if found.lines_may_lack else "unknown",
+            }
+            drafts.append(Draft("observation", found.row, line_window(at), fields))
+    return drafts
+
+
+def unled_drafts(facts: PartitionFacts) -> list[Draft]:
+    """An observation for the last epoch of which brokers' lines tell, where nothing tells who led it."""
+    last = max((tenure.epoch for tenure in facts.tenures), default=-1)
+    beyond = [row for (_, epoch), row in facts.role_lines.items() if epoch > last]
+    if not beyond:
+        return []
+    row = max(beyond, key=lambda row: (row["leader_epoch"], row["fact_id"]))
+    fields = {"broker_id": row["broker_id"], "leader_epoch": row["leader_epoch"], "cause": LEADER_UNKNOWN}
+    return [Draft("observation", row, line_window(moment(row)), {**fields, "evidence": "observed"})]

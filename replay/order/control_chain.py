@@ -1,0 +1,395 @@
+"""Roles, decisions and brokers' own lines of one tenure, each in its own order, as operations for the merge."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any
+
+from replay.engine.codes import STORAGE_FAILED
+from replay.evidence.partition_facts import ROLE_TAKES_US, PartitionFacts
+from replay.evidence.request_times import Window, decision_window, line_window, phases
+from replay.evidence.roles import moment
+from replay.evidence.served_epochs import is_told
+from replay.evidence.tenure_index import NEVER, among, least_after
+from replay.evidence.tenures import Decision, Tenure, micros
+from replay.order.isr_requests import Joins, interleaved, learnt_awake, learnt_before, request_operations
+from replay.order.merge import OP_CONTROL, OP_WITNESS
+from replay.order.operations import Draft, Operation
+from replay.order.settings_events import broker_draft, min_isr_draft
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from replay.evidence.rows import Row
+
+
+def role_drafts(facts: PartitionFacts, tenure: Tenure) -> list[Draft]:
+    """The decision that elects, the leader taking up its role, then each follower that is known to have followed."""
+    isr = list(tenure.decisions[0].isr) if tenure.decisions else sorted(facts.followers(tenure) | {tenure.leader})
+    drafts = [decision_draft(d) for d in tenure.decisions[:1]] or [assumed_decision(facts, tenure, isr)]
+    if tenure.leader >= 0:
+        drafts += role_of(facts, tenure, tenure.leader, "leader", isr)
+    lines = facts.turns.followers.get(tenure.epoch, set())
+    for broker in sorted((lines | facts.followers(tenure)) - {tenure.leader}):
+        if not is_told_late(facts, tenure, broker):
+            drafts += role_of(facts, tenure, broker, "follower", None)
+    return drafts
+
+
+def is_told_late(facts: PartitionFacts, tenure: Tenure, broker: int) -> bool:
+    """Whether a follower's first fetches from this leader name an older epoch: it takes its role up between them."""
+    fetches = facts.fetches_of(broker, tenure)
+    return bool(fetches) and not is_told(fetches[0].row)
+
+
+def assumed_decision(facts: PartitionFacts, tenure: Tenure, isr: list[int]) -> Draft:
+    """Where no source has the controller's decision: whoever fetches from the leader is taken for a member."""
+    at = begun_us(facts, tenure)
+    outside = last_isr_without(facts, tenure)
+    only = "only fetches and followers name this leader epoch"
+    fields = {
+        "leader_id": tenure.leader,
+        "leader_epoch": tenure.epoch,
+        "isr": isr,
+        "replicas": isr,
+        "recovering": False,
+        "change": "other",
+        "election": "clean" if outside is None else "unclean",
+        "trigger": only if outside is None else f"broker {tenure.leader} was outside the last ISR {list(outside)}",
+        "evidence": "bounded",
+    }
+    return Draft("partition_change", None, Window(at, at, at), fields)
+
+
+def last_isr_without(facts: PartitionFacts, tenure: Tenure) -> tuple[int, ...] | None:
+    """The ISR from which a leader cannot have come: the last of the epoch before, by that leader's own log.
+
+    Only a leader has others taken into its ISR, and says so; None where its log is not at hand, or the leader was in.
+    """
+    before = [d for d in facts.turns.decisions.get(tenure.epoch - 1, ()) if d.leader >= 0]
+    if not before or not facts.has_own_log(before[-1].leader) or before[-1].row["broker_id"] != before[-1].leader:
+        return None
+    return before[-1].isr if tenure.leader not in before[-1].isr else None
+
+
+def role_of(facts: PartitionFacts, tenure: Tenure, broker: int, role: str, isr: list[int] | None) -> list[Draft]:
+    """A broker takes up a role, after loading its log where it had just started."""
+    line, load = facts.role_lines.get((broker, tenure.epoch)), facts.loads.get((broker, tenure.epoch))
+    if line is not None and line["name"] == role:
+        drafts = line_role(tenure, broker, line, load, isr)
+        if role == "leader" and line["offset"] is None:
+            drafts[-1].fields |= leader_start(facts, tenure)
+        if load is None and role == "follower" and was_written_before_its_end(facts, tenure, broker, line):
+            drafts[-1].fields |= {"leo": None, "hw": None}
+        return drafts
+    at = tenure.decisions[0].us if tenure.decisions else begun_us(facts, tenure)
+    start = leader_start(facts, tenure) if role == "leader" else {"leo": None, "evidence": "bounded"}
+    fields = {"role": role, "hw": None, "isr": isr, **start}
+    taken_up = Draft("role_change", None, decision_window(at), {**role_key(tenure, broker), **fields})
+    return [*load_drafts(broker, load), taken_up]
+
+
+def leader_start(facts: PartitionFacts, tenure: Tenure) -> dict[str, Any]:
+    """Where the log of a leader ends as it begins to lead and its own line does not say: its LEO, or the least of it.
+
+    In an epoch of which no append is known, the first HW that it states before anybody fetches from it lies in the log
+    with which it began: a leader's HW is never beyond its log (UnifiedLog.maybeIncrementHighWatermark).
+    """
+    if tenure.epoch in facts.starts:
+        leo, evidence = facts.starts[tenure.epoch]
+        return {"leo": leo, "evidence": evidence}
+    fetched = first_fetch_us(facts, tenure)
+    stated = min(facts.hw_lines.get(tenure.epoch, ()), key=lambda row: (row["ts"], row["hw"]), default=None)
+    least = stated["hw"] if stated is not None and (fetched is None or micros(stated["ts"]) < fetched) else None
+    return {"leo": None, "next_offset": least, "evidence": "bounded"}
+
+
+def was_written_before_its_end(facts: PartitionFacts, tenure: Tenure, broker: int, line: Row) -> bool:
+    """Whether a follower's line about its new role states an LEO of before its last fetches under the older one.
+
+    It is written before the fetcher is taken away (ReplicaManager.applyLocalFollowersDelta): an answer may still be
+    appended. Following does not cut a log; where the broker next states what it had reached, nothing was cut.
+    """
+    sequence = facts.sequence_of(broker)
+    place = bisect_left(sequence, tenure.epoch, key=lambda fetch: fetch.row["current_leader_epoch"])
+    before = sequence[place - 1].row if place else None
+    if before is None or line["offset"] is None or before["fetch_offset"] <= line["offset"]:
+        return False
+    following = sequence[place].row if place < len(sequence) else None
+    epoch = facts.turns.role_after(broker, tenure.epoch)
+    if following is not None and (epoch is None or following["current_leader_epoch"] < epoch):
+        after = following["fetch_offset"]
+    elif epoch is not None:
+        after = (facts.loads.get((broker, epoch)) or facts.role_lines[broker, epoch])["offset"]
+    else:
+        after = facts.turns.ends.get(broker)
+    if after is None:  # nothing states its log again
+        return bool(abs(phases(before).taken - moment(line)) <= ROLE_TAKES_US)
+    return bool(after >= before["fetch_offset"])
+
+
+def role_key(tenure: Tenure, broker: int) -> dict[str, Any]:
+    """The fields that every role change of a tenure has."""
+    return {"broker_id": broker, "leader_epoch": tenure.epoch, "leader_id": tenure.leader}
+
+
+def line_role(tenure: Tenure, broker: int, line: Row, load: Row | None, isr: list[int] | None) -> list[Draft]:
+    """A role as the broker's own line states it, after the load of its log where there was one."""
+    fields = {"role": line["name"], "leo": line["offset"], "hw": line["hw"], "isr": isr, "evidence": "observed"}
+    taken_up = Draft("role_change", line, line_window(moment(line)), {**role_key(tenure, broker), **fields})
+    return [*load_drafts(broker, load), taken_up]
+
+
+def load_drafts(broker: int, load: Row | None) -> list[Draft]:
+    """The load of a broker's log, where there was one."""
+    if load is None:
+        return []
+    stated = {"leo": load["offset"], "hw": load["hw"], "cause": load["cause"]}
+    fields = {"broker_id": broker, **stated, "evidence": "observed"}
+    return [Draft("log_load", load, line_window(micros(load["ts"])), fields)]
+
+
+def role_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list[Operation]:
+    """What a follower's own lines tell of it within the tenure: cuts, and restarts that took the same epoch up again.
+
+    A cut under a diverging answer is left to the fetch that brought it; so are offsets that no line tells of.
+    """
+    diverged = any(f.row["diverging_epoch"] is not None for f in facts.fetches_of(replica, tenure))
+    cuts = [
+        row for row in facts.cuts.get((replica, tenure.epoch), ()) if not diverged or row["cause"] != "leader_epoch"
+    ]
+    out = []
+    if is_told_late(facts, tenure, replica) and (replica, tenure.epoch) in facts.role_lines:
+        drafts = role_of(facts, tenure, replica, "follower", None)
+        out.append(Operation(OP_CONTROL, drafts[0].window, drafts))
+    out += [cut_line(tenure, replica, row) for row in cuts if not row["rejoined"]]
+    rejoins = facts.rejoins.get((replica, tenure.epoch), [])
+    for place, (load, line) in enumerate(rejoins, start=1):
+        if line["name"] == "follower":
+            window = line_window(moment(line))
+            out.append(Operation(OP_CONTROL, window, line_role(tenure, replica, line, load, None)))
+            out += [cut_line(tenure, replica, row) for row in cuts if row["rejoined"] == place]
+    return out
+
+
+def first_fetch_us(facts: PartitionFacts, tenure: Tenure) -> int | None:
+    """When the tenure's first follower fetch was taken up; None where there is none."""
+    fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
+    return min((phases(row).taken for row in fetches), default=None)
+
+
+def begun_us(facts: PartitionFacts, tenure: Tenure) -> int:
+    """When a tenure begins that no decision tells of: its first fetch, else its first follower; 0 if there is none."""
+    first = first_fetch_us(facts, tenure)
+    return facts.turns.first_moment.get(tenure.epoch, 0) if first is None else first
+
+
+def decision_draft(decision: Decision) -> Draft:
+    """The controller's decision as an event; ZooKeeper and metadata times are the controller's."""
+    return Draft(
+        "partition_change",
+        decision.row,
+        line_window(decision.us),
+        {
+            "leader_id": decision.leader,
+            "leader_epoch": decision.leader_epoch,
+            "partition_epoch": decision.partition_epoch,
+            "isr": list(decision.isr),
+            "replicas": list(decision.replicas),
+            "adding_replicas": list(decision.adding),
+            "removing_replicas": list(decision.removing),
+            "elr": None if decision.elr is None else list(decision.elr),
+            "recovering": decision.recovering,
+            "change": decision.change,
+            "election": decision.election,
+            "trigger": decision.trigger,
+            "metadata_offset": decision.row["metadata_offset"],
+            "evidence": decision.evidence,
+            **ballot_fields(decision),
+        },
+    )
+
+
+def ballot_fields(decision: Decision) -> dict[str, Any]:
+    """The ballot of a decision as columns of its event; nothing where nobody says who was alive."""
+    if decision.vote is None:
+        return {}
+    ballot, choice = decision.vote.ballot, decision.vote.choice
+    return {
+        "candidates": list(choice.candidates),
+        "live": None if ballot.unknown else sorted(ballot.live),
+        "in_sync": list(ballot.in_sync),
+        "rule": choice.rule,
+        "predicted_leader_id": choice.leader,
+        "predicted_isr": None if choice.isr is None else sorted(choice.isr),
+    }
+
+
+def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[Operation]:
+    """Later decisions of the tenure, who was fenced or stopped meanwhile, and settings, in metadata order.
+
+    Between them what the leader asked of the ISR, by time.
+    """
+    taken_over = facts.turns.isr_lines(tenure.leader)
+    items: list[tuple[int, int, Operation]] = []
+    first, last = metadata_span(facts, tenure)
+    changes = changes_between(facts, first, last)
+    fencings = fencings_of(tenure.decisions[1:], changes)
+    for decision, brought in zip(tenure.decisions[1:], fencings, strict=True):
+        told = taken_over.get(decision.partition_epoch) if decision.partition_epoch is not None else None
+        window = line_window(micros(told["ts"])) if told is not None else learnt_awake(facts, tenure, decision.us)
+        drafts = [decision_draft(decision), *map(broker_draft, brought)]
+        if tenure.leader >= 0:
+            fields = {
+                "broker_id": tenure.leader,
+                "leader_epoch": tenure.epoch,
+                "partition_epoch": decision.partition_epoch,
+                "isr": list(decision.isr),
+                "cause": "committed",
+                "evidence": "observed" if told is not None else "bounded",
+            }
+            drafts.append(Draft("isr_request", told, window, fields))
+        items.append((decision.place, 1, Operation(OP_CONTROL, window, drafts)))
+    came_with = {id(row) for brought in fencings for row in brought}
+    for row in changes:
+        if id(row) in came_with:
+            continue
+        window = learnt_before(row, joins, learnt_awake(facts, tenure, micros(row["ts"])))
+        items.append((row["metadata_offset"], 0, Operation(OP_CONTROL, window, [broker_draft(row)])))
+    offsets, changed = facts.turns.min_isr_offsets
+    for row, value in among(offsets, changed, first + 1, last):
+        settled = Operation(OP_CONTROL, decision_window(micros(row["ts"])), [min_isr_draft(row, value)])
+        items.append((row["metadata_offset"], 0, settled))
+    times, changed = facts.turns.min_isr_times
+    for row, value in among(times, changed, *time_span(facts, tenure)):  # behind the decisions of before
+        at = micros(row["ts"])
+        place = sum(decision.us <= at for decision in tenure.decisions[1:]) - 1
+        items.append((place, 2, Operation(OP_CONTROL, decision_window(at), [min_isr_draft(row, value)])))
+    decided = [op for _, _, op in sorted(items, key=lambda item: item[:2])]
+    return interleaved(decided, request_operations(facts, tenure, joins) if tenure.leader >= 0 else [])
+
+
+def changes_between(facts: PartitionFacts, first: int, last: int) -> Sequence[Row]:
+    """Registrations and fencing from one metadata offset up to another, by offset; the first one's snapshot aside."""
+    changes = facts.broker_changes()
+    begin, end = (bisect_left(changes, offset, key=lambda row: row["metadata_offset"]) for offset in (first, last))
+    return [row for row in changes[begin:end] if first + bool(row["in_snapshot"]) <= row["metadata_offset"]]
+
+
+def fencings_of(decisions: Sequence[Decision], changes: Sequence[Row]) -> list[list[Row]]:
+    """For each decision, fencings behind it in the same batch of the metadata log: they brought it.
+
+    A broker takes the whole batch into its metadata cache before its partitions (BrokerMetadataPublisher): as the
+    leader learns of the smaller ISR, it knows already that who left is fenced, and its HW waits for it no more
+    (handleBrokerFenced).
+    """
+    offsets = [row["metadata_offset"] for row in changes]
+    out: list[list[Row]] = []
+    end = NEVER
+    for decision in reversed(decisions):
+        offset = decision.row["metadata_offset"]
+        behind = [] if offset is None else among(offsets, changes, offset + 1, end)
+        out.append([row for row in behind if row["fenced"] and row["ts"] == decision.row["ts"]])
+        end = min(end, decision.place)
+    return out[::-1]
+
+
+def metadata_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
+    """Metadata offsets from the tenure's first decision to the next tenure's; empty where there is no metadata."""
+    if not tenure.decisions or facts.decisions[-1].place < 0:
+        return 0, 0
+    return tenure.decisions[0].place, least_after(facts.turns.places, tenure.epoch)
+
+
+def time_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
+    """From when until when the tenure was the controller's last word, microseconds; the first one from ever on."""
+    since = tenure.decisions[0].us if tenure.decisions and tenure is not facts.tenures[0] else 0
+    return since, least_after(facts.turns.begun, tenure.epoch)
+
+
+def witness_chain(facts: PartitionFacts, tenure: Tenure, computed: dict[str, int]) -> list[Operation]:
+    """The leader's own lines about its HW (DEBUG): each says what the HW was from then on.
+
+    `computed`: the HW that the engine has at each, ordered by the leader's lines alone (`line_order`).
+    """
+    rows = sorted(facts.hw_lines.get(tenure.epoch, ()), key=lambda r: (r["ts"], r["hw"]))
+    return [
+        Operation(
+            OP_WITNESS,
+            window := line_window(micros(row["ts"])),
+            [
+                Draft(
+                    "observation",
+                    row,
+                    window,
+                    {
+                        "broker_id": tenure.leader,
+                        "leader_epoch": tenure.epoch,
+                        "hw": row["hw"],
+                        "hw_by_lines": computed.get(row["fact_id"]),
+                        "cause": "high_watermark_updated",
+                        "evidence": "observed",
+                    },
+                )
+            ],
+            hw=row["hw"],
+        )
+        for row in rows
+    ]
+
+
+def storage_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
+    """Brokers' lines about a log directory that failed. They move no offset; a loss is explained by them."""
+    return [
+        Operation(
+            OP_CONTROL,
+            window := line_window(micros(row["ts"])),
+            [
+                Draft(
+                    "observation",
+                    row,
+                    window,
+                    {
+                        "broker_id": row["broker_id"],
+                        "leader_epoch": tenure.epoch,
+                        "cause": STORAGE_FAILED,
+                        "evidence": "observed",
+                    },
+                )
+            ],
+        )
+        for row in facts.storage_failures.get(tenure.epoch, ())
+    ]
+
+
+def log_start_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
+    """Brokers' lines about where their logs begin now, each broker's in its order."""
+    out = []
+    for broker, rows in facts.turns.log_starts.get(tenure.epoch, ()):
+        chain = []
+        for row in rows:
+            fields = {
+                "broker_id": broker,
+                "leader_epoch": tenure.epoch,
+                "log_start_offset": row["log_start_offset"],
+                "cause": (row["name"] or "").replace(" ", "_") or None,
+                "evidence": "observed",
+            }
+            window = line_window(micros(row["ts"]))
+            chain.append(Operation(OP_CONTROL, window, [Draft("log_start_change", row, window, fields)]))
+        out.append(chain)
+    return out
+
+
+def cut_line(tenure: Tenure, broker: int, row: Row) -> Operation:
+    """A cut that the follower's own line tells of."""
+    window = line_window(micros(row["ts"]))
+    fields = {
+        "broker_id": broker,
+        "replica_id": tenure.leader,
+        "leader_epoch": tenure.epoch,
+        "truncate_to": row["offset"],
+        "cause": row["cause"],
+        "evidence": "observed",
+    }
+    return Operation(OP_CONTROL, window, [Draft("truncation", row, window, fields)])

@@ -1,0 +1,83 @@
+"""What ZooKeeper's controllers wrote of brokers and of their state machines, as events."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from replay.evidence.request_times import decision_window, line_window
+from replay.evidence.tenures import micros
+from replay.evidence.zookeeper_view import FOUND_LINES, View, controllers_stamps, decided_us, view_lines
+from replay.order.merge import OP_CONTROL
+from replay.order.operations import Draft, Operation
+from replay.protocol.state_machines import FOUND, PARTITION, REPLICA, STATED
+
+if TYPE_CHECKING:
+    from replay.evidence.partition_facts import PartitionFacts
+    from replay.evidence.rows import Row
+
+
+def broker_changes(lines: list[Row]) -> list[tuple[int, Draft]]:
+    """Each broker's coming, going and shutting down as an event, with its time in microseconds.
+
+    Who goes is as good as fenced: ZooKeeper's controller has no word for it.
+    """
+    out: list[tuple[int, Draft]] = []
+    view = View()
+    for row in lines:
+        before, stopping = view.alive or frozenset(), view.stopping
+        view.take(row)
+        alive = view.alive or frozenset()
+        at = micros(row["ts"])
+        back = (alive - before) | ((stopping - view.stopping) & alive)  # a new controller knows of nobody that stops
+        changes = [
+            *((broker, {"fenced": True}) for broker in sorted(before - alive)),
+            *((broker, {"fenced": False, "in_controlled_shutdown": False}) for broker in sorted(back)),
+            *((broker, {"in_controlled_shutdown": True}) for broker in sorted(view.stopping - stopping)),
+        ]
+        for broker, fields in changes:
+            told = {"broker_id": broker, "evidence": "observed", **fields}
+            out.append((at, Draft("broker_change", row, line_window(at), told)))
+    return out
+
+
+def stated_states(rows: list[Row]) -> list[tuple[int, Draft]]:
+    """The controllers' lines about moves of their state machines, to be compared, and about what they began with."""
+    out = []
+    for row in rows:
+        if row["kind"] == "state_change" and row["name"] in (PARTITION, REPLICA, *FOUND_LINES) and row["state_after"]:
+            told = {
+                "broker_id": row["broker_id"],
+                "replica_id": row["replica_id"],
+                "state_before": row["state_before"],
+                "state": row["state_after"],
+                "cause": FOUND if row["name"] in FOUND_LINES else STATED,
+                "evidence": "observed",
+            }
+            out.append((micros(row["ts"]), Draft("observation", row, line_window(micros(row["ts"])), told)))
+    return sorted(out, key=lambda one: (one[0], one[1].line))
+
+
+def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
+    """What the controllers wrote of brokers and state machines: before the first decision, then tenure by tenure.
+
+    A deleted partition has no replicas that brokers could take along as they come and go.
+    """
+    mine = {b for d in facts.decisions for b in (*d.replicas, *d.isr)}
+    wrote = controllers_stamps(facts.rows)
+    starts = [decided_us(t.decisions[0], wrote) if t.decisions else None for t in facts.tenures]
+    out: list[list[Draft]] = [[] for _ in range(len(starts) + 1)]
+    if any(d.row["metadata_offset"] is not None for d in facts.decisions) or not facts.decisions:
+        return out
+    deleted = facts.deletion()
+    lines = [r for r in view_lines(facts.cluster) if deleted is None or r["ts"] <= deleted["ts"]]
+    changes = [one for one in broker_changes(lines) if one[1].fields["broker_id"] in mine]
+    told = sorted(start for start in starts if start is not None)
+    for at, draft in sorted([*changes, *stated_states(facts.rows)], key=lambda one: one[0]):
+        out[bisect_right(told, at)].append(draft)
+    return out
+
+
+def controller_chain(drafts: list[Draft]) -> list[Operation]:
+    """What the controllers wrote in one tenure, in its order."""
+    return [Operation(OP_CONTROL, decision_window(d.window.est), [d]) for d in drafts]

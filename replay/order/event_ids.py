@@ -1,0 +1,97 @@
+"""Names of events and incidents: hashes of what they are, the same in every run."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from replay.evidence.partition_facts import PartitionFacts
+    from replay.order.operation_blocks import Drafts
+
+FACT = "fact_id"
+BETWEEN = "\x1f"
+ACTORS = ("broker_id", "replica_id")  # what names an event beside its fact
+INSERTED = (
+    "broker_id",
+    "replica_id",
+    "leader_epoch",
+    "base_offset",
+    "next_offset",
+    "fetch_offset",
+    "partition_epoch",
+)  # what names an event that no fact tells
+
+
+def text_of(part: object) -> str:
+    """A part of what is hashed."""
+    return "" if part is None else str(part)
+
+
+def hashed(text: bytes) -> str:
+    """A short stable hash."""
+    return blake2b(text, digest_size=12).hexdigest()
+
+
+def digest(*parts: object) -> str:
+    """A short stable hash of the parts."""
+    return hashed(BETWEEN.join(map(text_of, parts)).encode())
+
+
+class Namer:
+    """Names one partition's events by hashes: of fact, kind and partition; of an inserted one what it does."""
+
+    def __init__(self, facts: PartitionFacts) -> None:
+        """`facts`: of the partition."""
+        self.where = (facts.topic, facts.incarnation, facts.partition)
+
+    def ids(self, drafts: Drafts) -> pa.Array:
+        """The names of events of one shape."""
+        where = BETWEEN.join(("", *map(text_of, (*self.where, drafts.kind)), ""))
+        named = INSERTED if drafts.columns is None else ACTORS
+        facts = [b"inserted"] * len(drafts.numbers)
+        if drafts.columns is not None:
+            facts = drafts.columns.take(FACT, drafts.places, pa.binary()).to_pylist()
+        told = [drafts.fields[name].to_pylist() if name in drafts.fields else repeat(None) for name in named]
+        tails: dict[tuple[Any, ...], bytes] = {}
+        found = []
+        for fact, *key in zip(facts, *told, strict=False):
+            actors = tuple(key)
+            if actors not in tails:
+                tails[actors] = (where + BETWEEN.join(map(text_of, actors))).encode()
+            found.append(hashed(fact + tails[actors]))
+        return pa.array(found, pa.string())
+
+
+def numbered(names: pa.ChunkedArray, order: npt.NDArray[np.int64]) -> pa.ChunkedArray:
+    """Several events of one name numbered in their `order`. `names`: hashes, in chunks as they were made."""
+    shorts = np.concatenate([short(chunk) for chunk in names.chunks])
+    _, codes, counts = np.unique(shorts, return_inverse=True, return_counts=True)
+    again = np.flatnonzero(counts[codes] > 1)
+    if not len(again):
+        return names
+    texts = names.take(pa.array(again)).to_pylist()
+    seen: dict[str, int] = {}
+    for place in np.argsort(order[again]).tolist():
+        name = texts[place]
+        seen[name] = count = seen.get(name, -1) + 1
+        texts[place] += f".{count}" if count else ""
+    mask = np.zeros(len(names), np.bool_)
+    mask[again] = True
+    return pa.chunked_array(
+        [pc.replace_with_mask(names.combine_chunks(), pa.array(mask), pa.array(texts, pa.string()))]
+    )
+
+
+def short(names: pa.Array) -> npt.NDArray[np.uint64]:
+    """Hashes as numbers, equal where they are equal, and hardly ever else."""
+    eights = np.frombuffer(names.buffers()[2], np.uint64, 3 * len(names))
+    found: npt.NDArray[np.uint64] = eights.reshape(-1, 3).sum(axis=1, dtype=np.uint64)
+    return found

@@ -1,0 +1,196 @@
+"""Drafts as rows of `replication_events`, column by column.
+
+Drafts of one kind and shape that repeat facts of one kind are made together: what they repeat is taken from the facts'
+own Arrow columns, so that it never is an object; only what they say themselves is gathered from them. Drafts are made
+into columns as soon as there are some thousands, and forgotten: objects are few, however long a partition is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replay.arrays.columns import filled
+from replay.order.event_ids import Namer, numbered
+from replay.order.merge import OP_WIDTH
+from replay.order.operation_blocks import EVENT_SCHEMA, Block, Drafts, said
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from replay.arrays.ints import Ints
+    from replay.evidence.partition_facts import PartitionFacts
+    from replay.order.operations import Draft, Operation, Shape
+
+SOURCE = ("source_file", "source_line", "ts_error_us")  # what every event repeats of its fact
+REQUEST = (("broker_id", pa.int32()), ("connection", pa.string()), ("correlation_id", pa.int64()))
+TIMES = ("ts_lo", "ts", "ts_hi")
+AT_ONCE = 20_000  # drafts that are made into columns together
+SHORT, TOGETHER = 1_000, 20  # parts of fewer rows are put together, so many of them
+
+
+class EventRows:
+    """Rows of one partition's events, in any order."""
+
+    def __init__(self, facts: PartitionFacts) -> None:
+        """No rows yet."""
+        self.key = facts.key
+        self.name = Namer(facts)
+        self.waiting: list[Draft] = []
+        self.numbers: list[int] = []  # of those that wait
+        self.blocks: list[Drafts] = []  # that wait
+        self.count = 0  # how many drafts came
+        self.laid = 0  # how many of them are rows
+        self.parts: list[pa.Table] = []  # rows of one shape each, of the columns that they fill
+        self.places: list[Ints] = []  # the numbers of each part's rows
+        self.latest = 0  # latest time among them, microseconds
+
+    def __len__(self) -> int:
+        """How many drafts came."""
+        return self.count
+
+    def add(self, drafts: Iterable[Draft]) -> None:
+        """More rows."""
+        begin = self.count
+        self.waiting += drafts
+        self.count += len(self.waiting) - len(self.numbers)
+        self.numbers += range(begin, self.count)
+        self.lay_many()
+
+    def add_chain(self, chain: Iterable[Operation | Block], number: int) -> Ints:
+        """The rows of a chain; returns the merge's matrix of its operations."""
+        rows: list[tuple[int, ...]] = []
+        places: list[int] = []
+        blocks: list[Block] = []
+        for op in chain:
+            if isinstance(op, Block):
+                blocks.append(op.after(self.count, number))
+                self.blocks += blocks[-1].drafts
+                blocks[-1].drafts = []
+                self.count += len(op)
+                self.lay_many()
+            else:
+                lo, est, hi = op.window
+                rows.append(
+                    (op.type, number, lo, est, hi, self.count, len(op.drafts), op.offset, op.seen, op.hw, op.exact)
+                )
+                places.append(op.place)
+                self.add(op.drafts)
+        matrix = np.array(rows, np.int64).reshape(-1, OP_WIDTH)
+        order = np.argsort(np.concatenate([np.array(places, np.int64), *(b.place for b in blocks)]), kind="stable")
+        return np.concatenate([matrix, *(block.matrix for block in blocks)])[order]
+
+    def lay_many(self) -> None:
+        """Make what waits into columns once it is much."""
+        if self.count - self.laid >= AT_ONCE:
+            self.lay()
+
+    def lay(self) -> None:
+        """Make what waits into columns."""
+        alike: dict[Shape, list[int]] = defaultdict(list)
+        for place, draft in enumerate(self.waiting):
+            alike[draft.shape].append(place)
+        numbers = np.array(self.numbers, np.int64)
+        found = [gathered([self.waiting[k] for k in places], numbers[places]) for places in alike.values()]
+        shapes: dict[Shape, list[Drafts]] = defaultdict(list)
+        for block in (*found, *self.blocks):
+            shapes[block.shape].append(block)
+        for blocks in shapes.values():
+            drafts = joined(blocks)
+            self.parts.append(pa.table({**columns_of(drafts), "event_id": self.name.ids(drafts)}))
+            self.places.append(drafts.numbers)
+            self.latest = max(self.latest, int(drafts.windows[:, 1].max(initial=0)))
+        self.waiting, self.numbers, self.blocks = [], [], []
+        self.laid = self.count
+
+    def close(self) -> None:
+        """All rows came: events of one name are numbered, and each is found by its draft's number."""
+        self.lay()
+        self.gather()
+        order = np.concatenate(self.places)
+        self.found = np.empty((2, self.count), np.int64)  # of each draft its part, and the row there
+        self.found[0, order] = np.repeat(np.arange(len(self.parts)), [len(part) for part in self.parts])
+        self.found[1, order] = np.concatenate([np.arange(len(part)) for part in self.parts])
+        names = numbered(pa.chunked_array([one for part in self.parts for one in part["event_id"].chunks]), order)
+        for k, part in enumerate(self.parts):
+            self.parts[k] = part.set_column(part.column_names.index("event_id"), "event_id", names.slice(0, len(part)))
+            names = names.slice(len(part))
+
+    def gather(self) -> None:
+        """Put short parts together: a table of ten rows costs as much to make and to read as one of a thousand."""
+        short = [k for k, part in enumerate(self.parts) if len(part) < SHORT]
+        groups = [[k] for k, part in enumerate(self.parts) if len(part) >= SHORT]
+        groups += [short[k : k + TOGETHER] for k in range(0, len(short), TOGETHER)]
+        parts = ([self.parts[k] for k in group] for group in groups)
+        self.parts = [pa.concat_tables(some, promote_options="default").combine_chunks() for some in parts]
+        self.places = [np.concatenate([self.places[k] for k in group]) for group in groups]
+
+    def take(self, numbers: Ints) -> pa.Table:
+        """The rows of some drafts, of the columns that any of them fills."""
+        part, row = self.found[:, numbers]
+        pieces = [self.parts[k].take(row[part == k]) for k in np.unique(part)]
+        places = np.argsort(np.argsort(part, kind="stable"))
+        return pa.concat_tables(pieces, promote_options="default").combine_chunks().take(places)
+
+    def slices(self) -> Iterator[tuple[pa.Table, Ints]]:
+        """All rows, some thousands at a time with all columns, and the numbers of their drafts."""
+        for part, numbers in zip(self.parts, self.places, strict=True):
+            for first in range(0, len(part), AT_ONCE):
+                yield completed(part.slice(first, AT_ONCE)), numbers[first : first + AT_ONCE]
+
+
+def completed(rows: pa.Table, **same: Any) -> pa.Table:  # noqa: ANN401 - the values of a column
+    """Some rows with all columns of events: in these the same value or array, in those that nothing fills none."""
+    columns = dict(zip(rows.column_names, rows.columns, strict=True)) | said(len(rows), **same)
+    return filled(columns, len(rows), EVENT_SCHEMA)
+
+
+def gathered(drafts: list[Draft], numbers: Ints) -> Drafts:
+    """Drafts of one shape as columns."""
+    first = drafts[0]
+    told = zip(*(draft.fields.values() for draft in drafts), strict=True)
+    return Drafts(
+        first.kind,
+        None if first.row is None else first.row.columns,
+        np.array([draft.row.place for draft in drafts if draft.row is not None], np.int64),
+        np.array([draft.window for draft in drafts], np.int64),
+        said(len(drafts), **dict(zip(first.fields, told, strict=False))),
+        first.copied,
+        numbers,
+    )
+
+
+def joined(blocks: list[Drafts]) -> Drafts:
+    """Drafts of one shape, all together."""
+    first = blocks[0]
+    if len(blocks) == 1:
+        return first
+    fields = {name: pa.concat_arrays([one.fields[name] for one in blocks]) for name in first.fields}
+    places, windows, numbers = (
+        np.concatenate([getattr(one, name) for one in blocks]) for name in ("places", "windows", "numbers")
+    )
+    return Drafts(first.kind, first.columns, places, windows, fields, first.copied, numbers)
+
+
+def columns_of(drafts: Drafts) -> dict[str, pa.Array]:
+    """Columns of drafts of one shape: kind, times, source, what they repeat, what they say."""
+    lo, est, hi = drafts.windows.T
+    out = said(
+        len(est), kind=drafts.kind, **dict(zip(TIMES, (np.minimum(lo, est), est, np.maximum(hi, est)), strict=True))
+    )
+    if drafts.columns is not None:
+        places = drafts.places
+        for name in (*SOURCE, *drafts.copied):
+            out[name] = drafts.columns.take(name, places, EVENT_SCHEMA.field(name).type)
+        out["request_id"] = request_ids([drafts.columns.take(name, places, kind) for name, kind in REQUEST])
+    return out | drafts.fields
+
+
+def request_ids(parts: list[pa.Array]) -> pa.Array:
+    """Broker, connection and correlation id as one text; null where a line is of no request."""
+    broker, connection, number = (part.cast(pa.string()) for part in parts)
+    return pc.binary_join_element_wise(pc.fill_null(broker, "None"), pc.fill_null(connection, "None"), number, "/")

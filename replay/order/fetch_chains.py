@@ -1,0 +1,387 @@
+"""Followers' fetches of one tenure: each follower's own order, as operations for the merge.
+
+Those that were answered well, and runs of unlisted ones, are by far the most: they are made as columns (`Block`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from replay.engine.codes import OFFSET_OUT_OF_RANGE
+from replay.evidence.epochs import was_accepted
+from replay.evidence.leader_lines import as_recorded
+from replay.evidence.request_times import (
+    Window,
+    completion_window,
+    line_window,
+    local_window,
+    phases,
+    phases_at,
+    run_window,
+)
+from replay.evidence.rows import places_of
+from replay.evidence.served_epochs import is_told
+from replay.order.control_chain import role_operations
+from replay.order.isr_requests import Joins, with_expansions
+from replay.order.merge import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
+from replay.order.operation_blocks import EVENT_SCHEMA, Block, Drafts, chosen, drafts_at, matrix_of
+from replay.order.operations import Draft, Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from replay.arrays.ints import Flags, Ints
+    from replay.evidence.leader_lines import LineTimes
+    from replay.evidence.partition_facts import Fetch, PartitionFacts
+    from replay.evidence.rows import Columns, Row
+    from replay.evidence.tenures import Tenure
+    from replay.order.isr_requests import Change
+    from replay.order.operations import Copied
+
+TIMING = ("queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us", "send_us")
+
+ASKED = (
+    "max_wait_ms",
+    "min_bytes",
+    "isolation_level",
+    "client_id",
+    "request_bytes",
+    "request_forced",
+    "preferred_read_replica",
+    "last_stable_offset",
+    "log_start_offset",
+    "error_code",
+    *TIMING,
+)  # what a fetch asked for, what its whole answer says, and where its time went
+TAKEN = ("last_fetched_epoch", "follower_log_start_offset", "error_code")  # what the leader notes of a follower
+
+APPLIED = ("log_start_offset",)  # what a follower takes over from the answer
+RUN = ("run_count", "run_until", "run_gap_us", "run_timeouts")  # how many fetches a run is of, and until when
+
+
+class Fetches(NamedTuple):
+    """Some of one fetcher's fetches in a tenure, as columns."""
+
+    place: Ints  # in its chain
+    columns: Columns
+    rows: Ints  # places there
+    after: Ints  # the LEO that is known next
+    known: Flags  # whether one is
+    adjoins: Flags  # by the very next fetch
+
+    def only(self, which: Flags | Ints) -> Fetches:
+        """Some of them."""
+        return Fetches(
+            self.place[which],
+            self.columns,
+            self.rows[which],
+            self.after[which],
+            self.known[which],
+            self.adjoins[which],
+        )
+
+    def numbers(self, name: str, missing: int = 0) -> Ints:
+        """A column of whole numbers, null as `missing`."""
+        return self.columns.numbers(name, self.rows, missing)
+
+    def repeated(self, name: str, column: str) -> pa.Array:
+        """A column of the facts as one of events."""
+        return self.columns.take(name, self.rows, EVENT_SCHEMA.field(column).type)
+
+    def drafts(self, kind: str, window: Window, fields: dict[str, Any], copied: Copied, numbers: Ints) -> Drafts:
+        """An event of each."""
+        return drafts_at(self.columns, self.rows, window, kind, fields, copied).numbered(numbers)
+
+    def as_runs(self) -> tuple[Window, dict[str, Any]]:
+        """Runs of unlisted fetches: when, and how many fetches each is of; its HW is the one last sent."""
+        window = run_window(phases_at(self.columns, self.rows), self.numbers("run_until"))
+        return window, {**{name: self.repeated(name, name) for name in RUN}, "implied": True, "evidence": "derived"}
+
+    def common(self, tenure: Tenure, replica: int) -> dict[str, Any]:
+        """What their events say in common."""
+        return common_fields(tenure, replica, self.repeated("fetch_offset", "fetch_offset"))
+
+
+def columns_of(fetches: list[Fetch]) -> Fetches:
+    """Fetches of one replica, at least one, as columns."""
+    return Fetches(
+        np.arange(len(fetches)),
+        fetches[0].row.columns,
+        places_of([fetch.row for fetch in fetches]),
+        np.array([-1 if fetch.after is None else fetch.after for fetch in fetches], np.int64),
+        np.array([fetch.after is not None for fetch in fetches], np.bool_),
+        np.array([fetch.same_tenure and fetch.goes_on for fetch in fetches], np.bool_),
+    )
+
+
+def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> Iterator[Iterator[Operation | Block]]:
+    """Each follower's fetches from this leader, in its order, and what its own lines tell between them."""
+    followers = facts.followers(tenure)
+    silent = facts.turns.cutting.get(tenure.epoch, set()) - followers
+    for replica in sorted(followers | silent):
+        yield follower_chain(facts, tenure, replica, joins.get(replica, {}))
+
+
+def follower_chain(
+    facts: PartitionFacts, tenure: Tenure, replica: int, joins: dict[int, list[Change]]
+) -> Iterator[Operation | Block]:
+    """One follower's chain. `joins`: by place of its fetch, what the leader asked for then."""
+    fetches = facts.fetches_of(replica, tenure)
+    waiting = role_operations(facts, tenure, replica)
+    for place, operation in zip(places_among([fetch.row for fetch in fetches], waiting), waiting, strict=True):
+        yield from at_place([operation], place)
+    if not fetches:
+        return
+    told = {row["offset"] for row in facts.cuts.get((replica, tenure.epoch), ())}
+    yield from [] if told else untold_cut(facts, tenure, fetches[0])
+    every = columns_of(fetches)
+    before = [fetch.row if fetch.before is None else fetch.before for fetch in fetches]
+    fell = every.columns.numbers("fetch_offset", places_of(before)) > every.numbers("fetch_offset")
+    for place in np.flatnonzero(fell).tolist():
+        if fetches[place].row["fetch_offset"] not in told:
+            yield from at_place(cut_before(tenure, fetches[place]), place)
+    runs = every.numbers("run_count") > 0
+    refused = ~runs & ((every.numbers("error_code") != 0) | every.columns.known("diverging_epoch", every.rows))
+    joining = np.isin(every.place, list(joins))
+    for place in np.flatnonzero(refused).tolist():
+        operations = refused_operations(tenure, fetches[place])
+        yield from at_place(with_expansions(tenure, operations, joins.get(place, ())), place)
+    lines = facts.recorded(tenure.leader).get(replica)
+    for form, which in ((unlisted, runs), (partial(answered, lines=lines), ~runs & ~refused)):
+        for place in np.flatnonzero(which & joining).tolist():
+            operations = form(tenure, replica, every.only(np.array([place]))).operations()
+            yield from at_place(with_expansions(tenure, operations, joins[place]), place)
+        if np.any(which & ~joining):
+            yield form(tenure, replica, every.only(which & ~joining))
+
+
+def at_place(operations: Iterable[Operation], place: int) -> Iterator[Operation]:
+    """Operations that stand there in their chain."""
+    for operation in operations:
+        operation.place = place
+        yield operation
+
+
+def untold_cut(facts: PartitionFacts, tenure: Tenure, fetch: Fetch) -> list[Operation]:
+    """Up to 2.7 a follower has cut its log before it first fetches from a new leader: to where that fetch begins.
+
+    Only where its own log is not at hand, whose lines would tell. A log that was no longer is not cut by it.
+    """
+    row, before = fetch.row, fetch.before
+    profile = facts.profile_in(tenure.epoch, row["replica_id"])
+    if profile.truncate_on_fetch or facts.has_own_log(row["replica_id"]) or row["error_code"]:
+        return []
+    if before is not None and before["fetch_offset"] > row["fetch_offset"]:
+        return []  # told by the two fetches
+    cut = {
+        "broker_id": row["replica_id"],
+        "replica_id": tenure.leader,
+        "leader_epoch": tenure.epoch,
+        "truncate_to": row["fetch_offset"],
+        "cause": "high_watermark" if profile.truncate_to_hw else "leader_epoch",
+        "evidence": "bounded",
+    }
+    at = local_window(phases(row))
+    window = Window(at.lo, at.lo, at.hi)
+    return [Operation(OP_CONTROL, window, [Draft("truncation", row, window, cut)])]
+
+
+def places_among(fetches: list[Row], waiting: list[Operation]) -> list[int]:
+    """Before which of its fetches a follower's own lines stand, rising.
+
+    Its clock is not the leader's: so a restart stands where it fetches on a new connection, from the end that it stated
+    if that line is there, a role told late where it first names its epoch, and a cut before the first fetch under a new
+    leader, whatever the times. By time where nothing else tells.
+    """
+    taken = [phases(row).taken for row in fetches]
+    begins = [k for k, row in enumerate(fetches) if not k or row["connection"] != fetches[k - 1]["connection"]]
+    places: list[int] = []
+    for operation in waiting:
+        first, at = operation.drafts[0], operation.window.est
+        place = next((k for k, us in enumerate(taken) if us >= at), len(fetches))
+        if first.kind == "log_load":
+            fitting = [k for k in begins if fetches[k]["fetch_offset"] == first.fields["leo"]]
+            fitting = fitting or (begins if place < len(fetches) else [])
+            place = min(fitting, key=lambda k: abs(taken[k] - at), default=place)
+        elif first.kind == "role_change":
+            answered_later = (k for k, row in enumerate(fetches) if is_told(row) or phases(row).stamp > at)
+            place = next(answered_later, len(fetches))
+        elif not any(places):
+            place = 0
+        places.append(max(place, *places[-1:], 0))
+        if begins:  # on the leader's clock
+            k = places[-1]
+            low, high = taken[k - 1] if k else at, taken[k] if k < len(taken) else at
+            if not low <= at <= high:
+                operation.window = line_window(min(max(at, low), high))
+    return places
+
+
+def common_fields(tenure: Tenure, replica: int, offset: Any) -> dict[str, Any]:  # noqa: ANN401 - one or a column
+    """What every event of a fetch says."""
+    return {
+        "broker_id": tenure.leader,
+        "leader_epoch": tenure.epoch,
+        "replica_id": replica,
+        "fetch_offset": offset,
+        "evidence": "observed",
+    }
+
+
+def refused_operations(tenure: Tenure, fetch: Fetch) -> list[Operation]:
+    """A fetch that was refused; one that waited before had been taken."""
+    row = fetch.row
+    common = common_fields(tenure, row["replica_id"], row["fetch_offset"])
+    at = phases(row)
+    local = local_window(at)
+    if not (row["error_code"] and row["remote_us"]):
+        return [refused(common, fetch, local)]
+    # read well and parked, then the role was lost, or the epoch fenced
+    parked = Draft("fetch_update", row, local, {**common, "error_code": 0}, TAKEN)
+    taken = Operation(OP_UPDATE, local, [parked], offset=row["fetch_offset"], exact=True)
+    return [taken, refused(common, fetch, completion_window(at))]
+
+
+def unlisted(tenure: Tenure, replica: int, runs: Fetches) -> Block:
+    """Runs of fetches that list the partition on neither side: the follower was there, at its cached offset."""
+    count = len(runs.place)
+    window, told = runs.as_runs()
+    fields = runs.common(tenure, replica) | told
+    return Block(
+        runs.place,
+        matrix_of(window, type=OP_UPDATE, first=np.arange(count), count=1, offset=runs.numbers("fetch_offset")),
+        [runs.drafts("fetch_update", window, fields, (*TAKEN, *ASKED), np.arange(count))],
+    )
+
+
+def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
+    """Requests in which a follower left the partition out though it went on fetching it: its replication quota.
+
+    Known only where the topic lists throttled replicas. A follower that has nothing else to ask for sends no request at
+    all. An error, a divergence or a new leader also take a partition out of a session; then the follower does not go on
+    where it was.
+    """
+    chain: list[Operation] = []
+    if "follower" not in facts.throttled:
+        return chain
+    for row in sorted(
+        facts.left_out.get((tenure.leader, tenure.epoch), ()), key=lambda r: (phases(r).taken, r["fact_id"])
+    ):
+        at = phases(row)
+        later = (f for f in facts.fetches_of(row["replica_id"], tenure) if phases(f.row).taken > at.taken)
+        back = next(later, None)
+        if back is None or back.row["fetch_offset"] < row["fetch_offset"] or not was_accepted(back.row):
+            continue
+        window = run_window(at, row["run_until"])
+        fields = {
+            "broker_id": tenure.leader,
+            "leader_epoch": tenure.epoch,
+            "replica_id": row["replica_id"],
+            "fetch_offset": back.row["fetch_offset"],
+            **{name: row[name] for name in RUN},
+            "implied": False,
+            "evidence": "bounded",
+        }
+        chain.append(Operation(OP_CONTROL, window, [Draft("fetch_left_out", row, window, fields, ASKED)]))
+    return chain
+
+
+def answered(tenure: Tenure, replica: int, fetches: Fetches, lines: LineTimes | None) -> Block:
+    """Fetches answered without error: at once (read, then update), or parked first and read again on completion.
+
+    `lines`: what the leader itself says of when it took them.
+    """
+    at = phases_at(fetches.columns, fetches.rows)
+    local = as_recorded(local_window(at), fetches.numbers("fetch_offset"), lines)
+    offset, handed, after = fetches.numbers("fetch_offset"), fetches.numbers("bytes"), fetches.after
+    delayed = fetches.numbers("remote_us") != 0
+    window = Window(*(np.where(delayed, a, b) for a, b in zip(completion_window(at), local, strict=True)))
+    moved = (handed != 0) & fetches.known & (after > offset)
+    applies = (fetches.numbers("in_response") != 0) & ~((handed != 0) & fetches.known & (after == offset))
+    # drafts: the read, the update (before it where it was parked), what the follower does with it
+    first = np.cumsum(2 + applies) - (2 + applies)
+    common = fetches.common(tenure, replica)
+    shape = {"bytes": handed, "response_hw": fetches.repeated("hw", "response_hw")}
+    read = {**common, **shape, "implied": fetches.numbers("hw_implied") != 0, "delayed": delayed}
+    applied = {
+        **common,
+        **shape,
+        "next_offset": pa.array(after, mask=~moved),
+        "next_offset_evidence": chosen(fetches.adjoins, "derived", "bounded", ~moved),
+        "evidence": chosen(fetches.known, "derived", "bounded"),
+    }
+    received = Window(at.completed, at.stamp, at.stamp + 1000)
+    drafts = [
+        fetches.drafts("fetch_read", window, read, ASKED, first + delayed),
+        fetches.drafts("fetch_update", local, common, TAKEN, first + ~delayed),
+        fetches.drafts("fetch_apply", received, applied, APPLIED, first + 2).only(applies),
+    ]
+    seen = np.where(handed != 0, np.where(moved & fetches.adjoins, after, -1), offset)
+    most = fetches.numbers("partition_max_bytes")
+    limited = handed * 2 >= np.where(most == 0, 2**31, most)
+    parked = matrix_of(local, type=OP_UPDATE, first=first, count=1, offset=offset, exact=1)
+    answers = matrix_of(
+        window,
+        type=np.where(delayed, OP_READ, OP_FETCH),
+        first=first + delayed,
+        count=1 + ~delayed + applies,
+        offset=offset,
+        seen=seen,
+        hw=fetches.numbers("hw", -1),
+        exact=(seen >= 0) & ~limited,
+    )
+    return Block(
+        np.concatenate([fetches.place[delayed], fetches.place]), np.concatenate([parked[delayed], answers]), drafts
+    )
+
+
+def refused(common: dict[str, Any], fetch: Fetch, window: Window) -> Operation:
+    """A fetch answered with an error or a diverging epoch: no state of the leader moves; the follower may cut."""
+    row, after = fetch.row, fetch.after
+    epoch, end = row["diverging_epoch"], row["diverging_end_offset"]
+    diverging = {"diverging_epoch": epoch, "diverging_end_offset": end}
+    update = {**common, "delayed": bool(row["remote_us"]), **diverging}
+    drafts = [Draft("fetch_update", row, window, update, (*TAKEN, *ASKED))]
+    if epoch is not None:
+        cut = {
+            **common,
+            "broker_id": common["replica_id"],
+            "replica_id": common["broker_id"],
+            "diverging_epoch": epoch,
+            "diverging_end_offset": end,
+            "truncate_to": after if after is not None and after <= row["fetch_offset"] else None,
+            "cause": "diverging_fetch",
+            "evidence": "derived" if after is None else "observed" if fetch.goes_on else "bounded",
+        }
+        drafts.append(Draft("truncation", row, window, cut))
+    return Operation(OP_READ, window, drafts)
+
+
+def cut_before(tenure: Tenure, fetch: Fetch) -> list[Operation]:
+    """A follower that fetches below where it fetched before has cut its log without a diverging answer.
+
+    Within one epoch, or down to nothing, it may rather have come back with less, or with a log made anew.
+    """
+    row, before = fetch.row, fetch.before
+    if before is None or before["diverging_epoch"] is not None:
+        return []
+    place = ("broker_id", "current_leader_epoch")
+    came_back = before["connection"] != row["connection"] and (
+        not row["fetch_offset"] or all(before[name] == row[name] for name in place)
+    )
+    cut = {
+        "broker_id": row["replica_id"],
+        "replica_id": tenure.leader,
+        "leader_epoch": tenure.epoch,
+        "fetch_offset": row["fetch_offset"],
+        "truncate_to": row["fetch_offset"],
+        "cause": "out_of_range" if before["error_code"] == OFFSET_OUT_OF_RANGE else "leader_epoch",
+        "evidence": "derived" if fetch.follows and not came_back else "bounded",
+    }
+    at = local_window(phases(row))
+    window = Window(at.lo, at.lo, at.hi)
+    return [Operation(OP_CONTROL, window, [Draft("truncation", row, at, cut)])]

@@ -1,0 +1,413 @@
+"""What a leader asked of the ISR and what came of it, as its own lines tell, or the requests that the controller got.
+
+A change goes: the leader's line that it shrinks (2.2+ with each replica's LEO) or asks to expand, the request, the
+answer, or the line that it was rejected. Each becomes an `isr_request` event; what the line states of a replica that
+is out of sync becomes an `observation` of it, so that the engine's own view is compared with it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from replay.engine.codes import (
+    FENCED_LEADER_EPOCH,
+    INELIGIBLE_REPLICA,
+    INVALID_REQUEST,
+    INVALID_UPDATE_VERSION,
+    NEW_LEADER_ELECTED,
+    OPERATION_NOT_ATTEMPTED,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from replay.engine.stamps import STAMP_EARLY_US, STAMP_LATE_US
+from replay.evidence.broker_pauses import between
+from replay.evidence.request_times import DECISION_LATE_US, Window, decision_window, line_window, phases
+from replay.evidence.tenures import ISR_TAKEN_OVER, micros
+from replay.order.merge import OP_CONTROL
+from replay.order.operations import Draft, Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from replay.evidence.partition_facts import PartitionFacts
+    from replay.evidence.rows import Row
+    from replay.evidence.tenures import Tenure
+
+SAME_CHANGE_US: Final = 2_000_000  # a leader that shrinks writes two lines, on a loaded host well apart
+OUT_OF_SYNC = re.compile(r"\(brokerId: (\d+), endOffset: (-?\d+)")
+EXPANDING = re.compile(r"Expanding ISR from ([\d,]*) to")
+RESET_ERRORS: Final = frozenset({OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA})
+FINAL_ERRORS: Final = frozenset(
+    {
+        UNKNOWN_TOPIC_OR_PARTITION,
+        INVALID_REQUEST,
+        FENCED_LEADER_EPOCH,
+        INVALID_UPDATE_VERSION,
+        UNKNOWN_TOPIC_ID,
+        NEW_LEADER_ELECTED,
+    }
+)
+WORDINGS: Final = (  # what a line about a rejected update says -> error code
+    ("OPERATION_NOT_ATTEMPTED", OPERATION_NOT_ATTEMPTED),
+    ("INELIGIBLE_REPLICA", INELIGIBLE_REPLICA),
+    ("leader epoch is old", FENCED_LEADER_EPOCH),
+    ("old leader epoch", FENCED_LEADER_EPOCH),  # 2.7-3.1
+    ("partition epoch is invalid", INVALID_UPDATE_VERSION),
+    ("invalid version", INVALID_UPDATE_VERSION),  # 2.7-3.1
+    ("request is invalid", INVALID_REQUEST),
+    ("about this topic or partition", UNKNOWN_TOPIC_OR_PARTITION),
+    ("about this topic", UNKNOWN_TOPIC_ID),
+    ("removed from the replica set", NEW_LEADER_ELECTED),
+    ("unexpected", -1),
+)
+
+
+@dataclass(slots=True)
+class Change:
+    """One change that a leader asked for."""
+
+    row: Row
+    us: int  # when, on the leader's clock (of a request: when the controller got it)
+    shrinks: bool
+    isr: list[int]  # as it should become
+    replica: int | None  # who is to join
+    by_line: bool
+
+
+Joins = dict[int, dict[int, list[Change]]]  # replica -> place of its fetch -> what the leader asked then
+
+
+def outcome_of(error: int) -> str:
+    """What a rejection does to the pending change: Partition.handleAlterPartitionError."""
+    if error in RESET_ERRORS:
+        return "reset"
+    return "refused" if error in FINAL_ERRORS else "retried"
+
+
+def leader_lines(facts: PartitionFacts, tenure: Tenure) -> list[Row]:
+    """The leader's own lines about its ISR in this tenure, in its order."""
+    return facts.turns.isr_updates.get((tenure.leader, tenure.epoch), [])
+
+
+def asked_by_line(lines: Sequence[Row]) -> list[Change]:
+    """Changes as the leader's lines tell them. Of the two lines of one change the first counts."""
+    out: list[Change] = []
+    for row in lines:
+        if row["name"] not in ("shrink", "pending_shrink", "expand", "pending_expand") or row["isr"] is None:
+            continue
+        us, shrinks = micros(row["ts"]), row["name"].endswith("shrink")
+        before = out[-1] if out else None
+        second = row["name"].startswith("pending_") and before is not None and not before.row["name"].startswith("pend")
+        if second and before and sorted(before.isr) == sorted(row["isr"]) and us - before.us <= SAME_CHANGE_US:
+            continue
+        out.append(Change(row, us, shrinks, sorted(row["isr"]), joining_of(row), by_line=True))
+    return out
+
+
+def joining_of(row: Row) -> int | None:
+    """Who is to join: named, or whom the new ISR has and the old one has not (`Expanding ISR from 2 to 2,3`)."""
+    if row["replica_id"] is not None or row["name"] != "expand":
+        replica: int | None = row["replica_id"]
+        return replica
+    listed = EXPANDING.search(row["text"] or "")
+    joining = sorted(set(row["isr"]) - {int(b) for b in listed[1].split(",") if b}) if listed else []
+    return joining[0] if len(joining) == 1 else None
+
+
+def asked_by_request(facts: PartitionFacts, tenure: Tenure) -> list[Change]:
+    """Changes as the controller got them: AlterPartition requests of this tenure's leader, in their order."""
+    out: list[Change] = []
+    held = {d.partition_epoch: d.isr for d in tenure.decisions}
+    for row in requests_of(facts, tenure):
+        before = held.get(row["partition_epoch"])
+        if before is None or row["isr"] is None:
+            continue
+        joining = sorted(set(row["isr"]) - set(before))
+        shrinks = bool(set(before) - set(row["isr"]))
+        replica = joining[0] if len(joining) == 1 else None
+        out.append(Change(row, phases(row).taken, shrinks, sorted(row["isr"]), replica, by_line=False))
+    return out
+
+
+def requests_of(facts: PartitionFacts, tenure: Tenure) -> list[Row]:
+    """The AlterPartition (AlterIsr) requests of this tenure's leader, as the controller took them up."""
+    return facts.turns.isr_requests.get((tenure.leader, tenure.epoch), [])
+
+
+def changes_of(facts: PartitionFacts, tenure: Tenure) -> list[Change]:
+    """What the tenure's leader asked for: by its lines; of a kind that its log does not tell, by its requests."""
+    lines = asked_by_line(leader_lines(facts, tenure))
+    told = {change.shrinks for change in lines}
+    return lines + [c for c in asked_by_request(facts, tenure) if c.shrinks not in told and c.shrinks]
+
+
+def learnt_awake(facts: PartitionFacts, tenure: Tenure, decided: int) -> Window:
+    """When the leader learnt of a decision: as usual, or once it was awake again where it stood still then."""
+    usual = decision_window(decided)
+    for before, after in between(facts.standstills.get(tenure.leader, ()), usual.est, usual.est):
+        if before <= usual.est < after:
+            late = decision_window(after)
+            return Window(usual.lo, late.est, late.hi)
+    return usual
+
+
+def learnt_before(row: Row, joins: Joins, usual: Window) -> Window:
+    """When the leader learnt that a broker is unfenced: before it first asked for it to join."""
+    if row["fenced"] is not False:
+        return usual
+    decided = micros(row["ts"])
+    asked = [
+        change.us - 2 * STAMP_LATE_US  # before any window of the fetch begins
+        for changes in joins.get(row["subject_broker_id"], {}).values()
+        for change in changes
+        if change.us >= decided
+    ]
+    latest = max(min([usual.hi, *asked]), usual.lo)
+    return Window(usual.lo, min(usual.est, latest), latest)
+
+
+def common_fields(tenure: Tenure) -> dict[str, Any]:
+    """The fields that every event of the leader about its ISR has."""
+    return {"broker_id": tenure.leader, "leader_epoch": tenure.epoch, "evidence": "observed"}
+
+
+def request_operations(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[Operation]:
+    """Shrinks asked for, expansions that no fetch was found for, what was rejected, and metadata that came again."""
+    used = {id(change.row) for places in joins.values() for changes in places.values() for change in changes}
+    out = [
+        shrink_operation(facts, tenure, change) if change.shrinks else expand_operation(tenure, change)
+        for change in changes_of(facts, tenure)
+        if id(change.row) not in used
+    ]
+    lines = leader_lines(facts, tenure)
+    out += [rejection(tenure, row, error) for row in lines if (error := error_of_line(row)) is not None]
+    if not any(error_of_line(row) is not None for row in lines):
+        out += [
+            rejection(tenure, row, row["error_code"])
+            for row in requests_of(facts, tenure)
+            if row["error_code"] not in (None, 0)
+        ]
+    out += [again(tenure, row) for row in repeated_commits(lines)]
+    return sorted(out, key=place_of)
+
+
+def commit_lines(lines: Iterable[Row]) -> dict[int | None, list[Row]]:
+    """Per partition epoch the lines with which the leader took it over: from the answer, from the metadata."""
+    out: dict[int | None, list[Row]] = {}
+    for row in lines:
+        if row["name"] in ISR_TAKEN_OVER and row["partition_epoch"] is not None:
+            out.setdefault(row["partition_epoch"], []).append(row)
+    return out
+
+
+def repeated_commits(lines: Sequence[Row]) -> list[Row]:
+    """Lines that take over a partition epoch once more: the metadata comes after the answer (Partition.makeLeader)."""
+    return [row for rows in commit_lines(lines).values() for row in rows[1:]]
+
+
+def again(tenure: Tenure, row: Row) -> Operation:
+    """The same committed state once more: it ends whatever is pending, though nothing was decided."""
+    window = line_window(micros(row["ts"]))
+    fields = {
+        **common_fields(tenure),
+        "partition_epoch": row["partition_epoch"],
+        "isr": sorted(row["isr"]),
+        "cause": "committed",
+    }
+    return Operation(OP_CONTROL, window, [Draft("isr_request", row, window, fields)])
+
+
+def interleaved(decided: list[Operation], told: list[Operation]) -> list[Operation]:
+    """Decisions in metadata order and the leader's own lines as one chain; each keeps its order, times decide between.
+
+    Of the same time the earlier line comes first.
+    """
+    out: list[Operation] = []
+    waiting = deque(told)
+    for op in decided:
+        while waiting and place_of(waiting[0]) < place_of(op):
+            out.append(waiting.popleft())
+        out.append(op)
+    return [*out, *waiting]
+
+
+def place_of(op: Operation) -> tuple[int, int]:
+    """When an operation of the control chain happened on the leader: best time, then line."""
+    return op.window.est, op.drafts[-1].line or 0
+
+
+def error_of_line(row: Row) -> int | None:
+    """Error code of a line about an update that failed; None: no such line, or its answer only came late."""
+    if row["name"] == "zookeeper_conflict":
+        return RESET_BY_ZOOKEEPER
+    if row["name"] not in ("failed", "removed_from_replicas"):
+        return None
+    text = row["value"] or row["text"] or ""
+    return next((code for words, code in WORDINGS if words in text), None)
+
+
+RESET_BY_ZOOKEEPER: Final = 55  # the ISR stays as it was, as where nothing was attempted
+
+
+def rejection(tenure: Tenure, row: Row, error: int) -> Operation:
+    """An update that was rejected, where the leader learns of it."""
+    by_line = row["kind"] == "isr_update"
+    window = line_window(micros(row["ts"])) if by_line else decision_window(micros(row["ts"]))
+    fields = {
+        **common_fields(tenure),
+        "cause": outcome_of(error),
+        "error_code": error,
+        "replica_id": row["replica_id"] if by_line else None,
+        "isr": held_isr(tenure, window.est) if row["name"] == "zookeeper_conflict" else None,
+    }
+    return Operation(OP_CONTROL, window, [Draft("isr_request", row, window, fields)])
+
+
+def held_isr(tenure: Tenure, us: int) -> list[int] | None:
+    """The ISR committed last before `us`, where a lost update of ZooKeeper leaves it."""
+    found = [d.isr for d in tenure.decisions if d.us <= us]
+    return list(found[-1]) if found else None
+
+
+def shrink_operation(facts: PartitionFacts, tenure: Tenure, change: Change) -> Operation:
+    """The leader takes replicas out of the ISR: what it says of each, then what it asks for."""
+    row = change.row
+    window = line_window(change.us) if change.by_line else Window(change.us - DECISION_LATE_US, change.us, change.us)
+    drafts = [
+        Draft(
+            "observation",
+            row,
+            window,
+            {
+                **common_fields(tenure),
+                "replica_id": int(broker),
+                "fetch_offset": int(end),
+                "cause": "out_of_sync",
+            },
+        )
+        for broker, end in OUT_OF_SYNC.findall(row["text"] or "")
+    ]
+    states_leos = bool(drafts)
+    throttled = [r for r in change_members(tenure, change) if left_out_by_quota(facts, tenure, r, change.us)]
+    fields = {
+        **common_fields(tenure),
+        "cause": "pending_shrink",
+        "isr": change.isr,
+        "leo": row["offset"] if states_leos else None,
+        "throttled": throttled or None,
+        "stood_still_us": stood_still(facts, tenure.leader, change.us),
+    }
+    drafts.append(Draft("isr_request", row, window, fields))
+    return Operation(OP_CONTROL, window, drafts, offset=row["offset"] or 0 if states_leos else 0)
+
+
+def stood_still(facts: PartitionFacts, broker: int, us: int) -> int | None:
+    """How long the broker's last standstill was, if it ended within the lag time before `us`."""
+    spans = [
+        after - before
+        for before, after in between(facts.standstills.get(broker, ()), us - facts.lag_us, us + STAMP_EARLY_US)
+        if after <= us + STAMP_EARLY_US
+    ]
+    return spans[-1] if spans else None
+
+
+def change_members(tenure: Tenure, change: Change) -> list[int]:
+    """Who is to leave: members of any ISR of this tenure that the change leaves out."""
+    return sorted({b for d in tenure.decisions for b in d.isr} - set(change.isr) - {tenure.leader})
+
+
+def left_out_by_quota(facts: PartitionFacts, tenure: Tenure, replica: int, us: int) -> bool:
+    """Whether the follower itself last took the partition out of its fetches, and is on the list of the throttled."""
+    return replica in facts.throttled_at(us) and facts.turns.left_out_at(replica, tenure.leader, us)
+
+
+def expand_operation(tenure: Tenure, change: Change) -> Operation:
+    """The leader asks for a replica to join, where its fetch is not known."""
+    window = line_window(change.us)
+    return Operation(OP_CONTROL, window, [expand_draft(tenure, change)])
+
+
+def expand_draft(tenure: Tenure, change: Change) -> Draft:
+    """The leader asks for a replica to join, as an event."""
+    fields = {
+        **common_fields(tenure),
+        "cause": "pending_expand",
+        "isr": change.isr,
+        "replica_id": change.replica,
+    }
+    return Draft("isr_request", change.row, line_window(change.us), fields)
+
+
+def expansions_of(facts: PartitionFacts, tenure: Tenure) -> Joins:
+    """Which fetches made the leader ask for their replica to join: the line is written while one is handled."""
+    out: Joins = {}
+    for change in changes_of(facts, tenure):
+        if change.shrinks or change.replica is None:
+            continue
+        near = [
+            (distance, place)
+            for place, fetch in enumerate(facts.fetches_of(change.replica, tenure))
+            if (distance := distance_of(fetch.row, change.us)) is not None
+        ]
+        if near:
+            out.setdefault(change.replica, {}).setdefault(min(near)[1], []).append(change)
+    return out
+
+
+def distance_of(row: Row, us: int) -> int | None:
+    """How far from `us` a fetch, or a run of unlisted ones, was handled; None: it cannot have been handled then."""
+    at = phases(row)
+    until = at.local if row["run_until"] is None else max(micros(row["run_until"]), at.local)
+    if not at.taken - STAMP_LATE_US <= us <= until + STAMP_EARLY_US:
+        return None
+    away: int = max(at.local - us, us - until, 0) if row["run_until"] is not None else abs(at.local - us)
+    return away
+
+
+def with_expansions(tenure: Tenure, operations: list[Operation], changes: Sequence[Change]) -> list[Operation]:
+    """Put the requests for a replica to join right behind the fetch that led to them; a run is split there."""
+    if not changes:
+        return operations
+    last = operations[-1].drafts[0]
+    if last.kind == "fetch_update" and last.fields.get("run_count") is not None:
+        return [*operations[:-1], *split_run(tenure, operations[-1], changes)]
+    for op in operations:
+        for place, draft in enumerate(op.drafts):
+            if draft.kind == "fetch_update":
+                told = max(min(change.us for change in changes), op.window.lo)
+                op.window = Window(op.window.lo, min(op.window.est, told - 1), min(op.window.hi, told + STAMP_EARLY_US))
+                op.drafts[place + 1 : place + 1] = [expand_draft(tenure, change) for change in changes]
+                return operations
+    return operations
+
+
+def split_run(tenure: Tenure, run: Operation, changes: Sequence[Change]) -> list[Operation]:
+    """A run of unlisted fetches of which some led to a request: each of these fetches begins a part of its own.
+
+    The leader looks at a replica only when it fetches, so its line proves a fetch at that moment.
+    """
+    whole, fields = run.drafts[0], run.drafts[0].fields
+    start, until, count = whole.window.est, fields["run_until"], fields["run_count"]
+    until, timeouts, before = max(until, start), fields["run_timeouts"] or 0, 0
+    begins = [start, *(min(max(change.us, start), until) for change in changes)]
+    ends = [*(max(b - 1, a) for a, b in itertools.pairwise(begins)), until]
+    out: list[Operation] = []
+    left = count
+    for k, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        parts_after = len(begins) - k - 1
+        share = round(count * (end - begin) / max(until - start, 1))
+        mine = left if not parts_after else min(max(share, 1), max(left - parts_after, 1))
+        left = max(left - mine, 1)
+        window = Window(run.window.lo if not k else begin - STAMP_EARLY_US, begin, end + STAMP_EARLY_US)
+        # In proportion to the fetches, and never more than them.
+        waited = timeouts * (before + mine) // count - timeouts * before // count
+        before += mine
+        part = {**fields, "run_count": mine, "run_until": end, "run_timeouts": waited}
+        draft = Draft("fetch_update", whole.row, window, part, whole.copied)
+        drafts = [draft] if not k else [draft, expand_draft(tenure, changes[k - 1])]
+        out.append(Operation(run.type, window, drafts, offset=run.offset))
+    return out

@@ -1,0 +1,83 @@
+"""What holds for a partition as a whole, as events: settings, brokers that come and go, the topic's end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from replay.evidence.request_times import Window, line_window
+from replay.evidence.tenures import micros
+from replay.order.operations import Draft
+
+if TYPE_CHECKING:
+    from replay.evidence.partition_facts import PartitionFacts
+    from replay.evidence.rows import Row
+
+
+def configuration_draft(facts: PartitionFacts) -> Draft:
+    """The configuration in force, as the first event."""
+    at = facts.decisions[0].us if facts.decisions else 0
+    return Draft(
+        "config_change",
+        None,
+        Window(at, at, at),
+        {
+            "min_insync_replicas": facts.min_insync_replicas,
+            "replica_lag_time_max_us": facts.lag_us,
+            "kafka_version": facts.kafka_version,
+            "inter_broker_protocol": facts.inter_broker_protocol,
+            "remote_storage": facts.remote_storage,
+            "leader_throttled": "leader" in facts.throttled,
+            "evidence": "observed",
+        },
+    )
+
+
+def removal_drafts(facts: PartitionFacts) -> list[Draft]:
+    """The topic was deleted: nothing comes after it."""
+    row = facts.deletion()
+    fields = {"cause": "remove", "evidence": "observed"}
+    return [Draft("topic_change", row, line_window(micros(row["ts"])), fields)] if row is not None else []
+
+
+def opening_broker_drafts(facts: PartitionFacts) -> list[Draft]:
+    """Who was fenced when the partition was made: each broker's last change before."""
+    if not facts.decisions:
+        return []
+    last: dict[int, Row] = {}
+    for row in facts.broker_changes():
+        if row["metadata_offset"] < facts.decisions[0].place + bool(row["in_snapshot"]):
+            before = last.get(row["subject_broker_id"], row)
+            fenced = row["fenced"] if row["fenced"] is not None else before["fenced"]
+            last[row["subject_broker_id"]] = row.but(fenced=fenced)
+    return [broker_draft(row) for _, row in sorted(last.items())]
+
+
+def min_isr_draft(row: Row, value: int) -> Draft:
+    """A change of min.insync.replicas as an event."""
+    at = micros(row["ts"])
+    fields = {"min_insync_replicas": value, "metadata_offset": row["metadata_offset"], "evidence": "observed"}
+    return Draft("config_change", row, Window(at, at, at), fields)
+
+
+def broker_draft(row: Row) -> Draft:
+    """A registration or fencing as an event."""
+    at = micros(row["ts"])
+    return Draft(
+        "broker_change",
+        row,
+        Window(at, at, at),
+        {
+            "broker_id": row["subject_broker_id"],
+            "broker_epoch": row["broker_epoch"],
+            "fenced": row["fenced"],
+            "in_controlled_shutdown": registered(row),
+            "metadata_offset": row["metadata_offset"],
+            "evidence": "observed",
+        },
+    )
+
+
+def registered(row: Row) -> bool | None:
+    """A new registration ends a controlled shutdown."""
+    stopping: bool | None = row["in_controlled_shutdown"]
+    return False if stopping is None and row["record_type"] == "REGISTER_BROKER_RECORD" else stopping

@@ -1,0 +1,113 @@
+"""Who is in the ISR, who may join, who should leave: the leader's conditions, as the engine predicts them (compiled).
+
+Names are apache/kafka's (kafka.cluster.Partition, ReplicaManager.maybeShrinkIsr) in snake case. `b` leads, `r` is a
+follower; times in microseconds. Nothing here orders, reads a clock, or builds a row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from replay.arrays.jit import compiled, compiled_in_place
+from replay.protocol.state import ASSIGNED, LAG_US, NONE, ROLE_LEADER, State
+
+if TYPE_CHECKING:
+    from replay.protocol.profile import Profile
+
+# What keeps a replica out of the ISR, as it was last looked at; a mask.
+BELOW_HW, BELOW_EPOCH_START, FENCED, STOPPING, IN_FLIGHT, NOT_ASSIGNED, NEVER_FETCHED = 1, 2, 4, 8, 16, 32, 64
+
+NOTHING_PENDING, PREDICTED, ASKED, DOUBTFUL = 0, 1, 2, 3
+# State.pending: by the engine's own rule; as a source tells; by a fetch that may have come before the last change ended
+
+RACE_US = 27_000  # two requests this near each other may have been handled in either order (`request_times`)
+AWAKE_US = 1_000_000  # a leader that writes nothing for longer may have stood still; its expiry task stood still too
+OVERDUE_SLACK_US = 1_000_000
+
+
+@compiled
+def blocks_eligibility(s: State, p: Profile, r: int) -> int:
+    """What the brokers' registrations say against r in any ISR, FENCED and STOPPING; 0 nothing (KIP-841)."""
+    if not p.expand_needs_unfenced:
+        return 0
+    return (FENCED if s.fenced[r] else 0) | (STOPPING if s.stopping[r] else 0)
+
+
+@compiled
+def blocks_expansion(s: State, p: Profile, b: int, r: int) -> int:
+    """What keeps r out of b's ISR: a mask, 0 nothing (Partition.needsExpandIsr, canAddReplicaToIsr; KAFKA-7128)."""
+    found = 0
+    if s.remote_leo[b, r] < s.hw[b]:
+        found |= BELOW_HW
+    if p.expand_needs_epoch_start and s.remote_leo[b, r] < s.epoch_start[b]:
+        found |= BELOW_EPOCH_START
+    if s.pending[b]:
+        found |= IN_FLIGHT
+    if not s.cluster[ASSIGNED] & (1 << r):
+        found |= NOT_ASSIGNED
+    return found | blocks_eligibility(s, p, r)
+
+
+@compiled
+def is_doubtful(s: State, b: int, now: int) -> bool:
+    """Whether the expansion that the engine holds pending at `now` may be of a fetch that came later than it stands."""
+    if s.pending[b] != PREDICTED:
+        return bool(s.pending[b] == DOUBTFUL)
+    newest = 0
+    for r in range(len(s.leo)):
+        if s.maximal_isr[b] & ~s.isr[b] & (1 << r):
+            newest = max(newest, s.fetched[b, r])
+    return bool(now - newest <= RACE_US)
+
+
+@compiled
+def is_out_of_sync(s: State, p: Profile, b: int, r: int, now: int) -> bool:
+    """Whether the expiry task would take r out (Partition.isFollowerOutOfSync): not caught up for longer than the lag.
+
+    2.1+ (KAFKA-7152): not while it has the leader's LEO. None is out while a change is in flight (KIP-497).
+    """
+    if r == b or not s.isr[b] & (1 << r) or s.pending[b]:
+        return False
+    if p.expiry_spares_equal_leo and s.remote_leo[b, r] == s.leo[b]:
+        return False
+    return bool(now - s.caught_up[b, r] > s.cluster[LAG_US])
+
+
+@compiled
+def expiry_period(s: State, p: Profile) -> int:
+    """How often the expiry task runs, microseconds (ReplicaManager.startup: isr-expiration)."""
+    return int(s.cluster[LAG_US] // 2 if p.expiry_twice_per_lag else s.cluster[LAG_US])
+
+
+@compiled_in_place
+def note_expiry(s: State, p: Profile, b: int, now: int) -> int:
+    """Leader b acts at `now`: count on how long each member has been out of sync while b was awake.
+
+    Returns a mask (0: none) of the members that have just become overdue: out for longer than the task's period and
+    the slack, so that a run of the task must have seen them. A standstill of the leader counts for `AWAKE_US` at most.
+    """
+    if s.role[b] != ROLE_LEADER:
+        return 0
+    step = min(max(now - s.acted[b], 0), AWAKE_US) if s.acted[b] else 0
+    s.acted[b] = max(s.acted[b], now)
+    limit = expiry_period(s, p) + OVERDUE_SLACK_US
+    overdue = 0
+    for r in range(len(s.leo)):
+        if not is_out_of_sync(s, p, b, r, now):
+            s.out_for[b, r] = NONE
+            continue
+        before = s.out_for[b, r]
+        s.out_for[b, r] = before + step if before != NONE else 0
+        if before <= limit < s.out_for[b, r]:
+            overdue |= 1 << r
+    return overdue
+
+
+@compiled
+def who_knows(s: State, epoch: int) -> int:
+    """The broker that led last, up to `epoch`: its record says how far the others were. NONE: nobody led yet."""
+    found = NONE
+    for b in range(len(s.leo)):
+        if s.role[b] == ROLE_LEADER and s.epoch[b] <= epoch and (found == NONE or s.epoch[b] > s.epoch[found]):
+            found = b
+    return found

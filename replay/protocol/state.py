@@ -1,0 +1,127 @@
+"""The state of one partition: what every broker holds of it, and what leaders remember of their followers.
+
+Brokers are dense indices 0..n-1; sets of brokers are bit masks. All values are int64, times in microseconds.
+State is a record per replica and an epoch cache per replica, so it does not grow with the events.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from replay.arrays.bundle import bundle
+
+if TYPE_CHECKING:
+    from replay.arrays.ints import Ints
+
+NONE = -1  # no broker, no offset, no epoch
+UNSET = -2  # a field that an event does not carry (offsets and epochs may be -1 in Kafka)
+
+ROLE_NONE, ROLE_FOLLOWER, ROLE_LEADER = 0, 1, 2
+OBSERVED, DERIVED, BOUNDED, UNKNOWN = 0, 1, 2, 3
+CACHE_CAPACITY = 512  # epochs kept per replica; beyond it the oldest half is forgotten
+
+
+class State(NamedTuple):
+    """One partition. `[b]`: held by broker b; `[b, r]`: held by leader b of replica r. Made by `new_state`."""
+
+    leo: Ints  # [b] log end offset of b's own log
+    hw: Ints  # [b] high watermark of b
+    log_start: Ints  # [b] log start offset of b
+    future_start: Ints  # [b] log start offset of b's future log; -1 it has none
+    role: Ints  # [b] ROLE_*
+    epoch: Ints  # [b] leader epoch that b acts under; -1 none yet
+    epoch_start: Ints  # [b] LEO when b became leader of that epoch
+    follows: Ints  # [b] broker that b took for the leader last, itself when it leads; -1 none since it started
+    isr: Ints  # [b] committed ISR as leader b knows it, a mask
+    maximal_isr: Ints  # [b] ISR with pending expansions, a mask
+    pending: Ints  # [b] not 0 while an ISR change of b is in flight: predicted or asked for (`isr`)
+    leo_evidence: Ints  # [b] how leo is known
+    leo_sure: Ints  # [b] where leader b's log ends at the least, while leo is bounded
+    hw_evidence: Ints  # [b] how hw is known
+    hw_untaken: Ints  # [b] HW of follower b before the last answer to it, which may not have reached it
+    remote_leo: Ints  # [b, r] leader's record of r's LEO; -1 none
+    caught_up: Ints  # [b, r] when r was last caught up
+    leo_at_fetch: Ints  # [b, r] leader's LEO at r's previous fetch; -1 none
+    fetched: Ints  # [b, r] time of r's previous fetch; 0 none
+    blocked: Ints  # [b, r] what kept r out of the ISR at its previous fetch, a mask (`isr`)
+    out_for: Ints  # [b, r] for how long r has been out of sync while b was awake; -1 it is not
+    hw_agreed: Ints  # [b] HW of leader b up to which computing and statements agreed last
+    hw_apart: Ints  # [b] since when it is computed to be beyond that; 0 it is not
+    hw_denied: Ints  # [b] how many statements in a row say that it is not
+    acted: Ints  # [b] when b last did something as leader; 0 never
+    remote_start: Ints  # [b, r] leader's record of r's log start; -1 none
+    hw_sent: Ints  # [b, r] HW that the leader had at r's previous fetch: what it takes r to have been told
+    asked: Ints  # [b] who b has asked to join and has not got yet, a mask
+    settled: Ints  # [b] when b's last ISR change ended; 0 never
+    cache_epoch: Ints  # [b, k] leader epoch cache: epochs, rising
+    cache_start: Ints  # [b, k] their start offsets
+    cache_len: Ints  # [b]
+    fenced: Ints  # [b] 1 while the controller has b fenced or unregistered
+    stopping: Ints  # [b] 1 while b is in controlled shutdown
+    unsure_from: Ints  # [b] offsets from here
+    unsure_until: Ints  # [b] to here nothing says whose records b's log holds; none where that is not larger
+    gone: Ints  # [b] 1 once b is out of the assignment: it deletes its log
+    cluster: Ints  # [CLUSTER_*] what holds for the partition as a whole
+    broker: Ints  # [field, b] where the fields [b] lie (OF_BROKER)
+    remote: Ints  # [field, b, r] where the fields [b, r] lie (OF_REMOTE)
+    cache: Ints  # [field, b, k] where the fields [b, k] lie (OF_CACHE)
+
+
+OF_BROKER = (
+    "leo", "hw", "log_start", "future_start", "role", "epoch", "epoch_start", "follows", "isr", "maximal_isr",
+    "pending", "leo_evidence", "leo_sure", "hw_evidence", "hw_untaken", "hw_agreed", "hw_apart", "hw_denied", "acted",
+    "asked", "settled", "cache_len", "fenced", "stopping", "unsure_from", "unsure_until", "gone",
+)  # fmt: skip
+OF_REMOTE = (
+    "remote_leo", "caught_up", "leo_at_fetch", "fetched", "blocked", "out_for", "remote_start", "hw_sent",
+)  # fmt: skip
+OF_CACHE = ("cache_epoch", "cache_start")
+bundle(
+    State,
+    {"broker": 2, "remote": 3, "cache": 3, "cluster": 1},
+    {"broker": OF_BROKER, "remote": OF_REMOTE, "cache": OF_CACHE},
+)
+
+
+# indices into State.cluster: settings, replicas; the highest HW that is known, that was stated, that was known as the
+# newest leader epoch began; how the newest decision, and with it the ISR, is known
+MIN_ISR, LAG_US, ASSIGNED, TRUE_HW, STATED_HW, EARLIER_HW, DECISION = 0, 1, 2, 3, 4, 5, 6
+MIN_ISR_UNKNOWN = 0
+
+
+def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
+    """An empty partition: logs at 0, nobody leads, nobody is fenced."""
+    state = laid_out(
+        np.zeros((len(OF_BROKER), brokers), np.int64),
+        np.zeros((len(OF_REMOTE), brokers, brokers), np.int64),
+        np.zeros((len(OF_CACHE), brokers, CACHE_CAPACITY), np.int64),
+        np.zeros(7, np.int64),
+    )
+    state.cluster[MIN_ISR], state.cluster[LAG_US] = min_isr, lag_us
+    for unknown in (
+        state.epoch, state.follows, state.remote_leo, state.leo_at_fetch, state.out_for, state.remote_start,
+        state.cache_epoch, state.future_start,
+    ):  # fmt: skip
+        unknown[:] = NONE
+    return state
+
+
+def laid_out(broker: Ints, remote: Ints, cache: Ints, cluster: Ints) -> State:
+    """A state whose fields lie in these blocks."""
+    fields = dict(zip((*OF_BROKER, *OF_REMOTE, *OF_CACHE), (*broker, *remote, *cache), strict=True))
+    return State(**fields, broker=broker, remote=remote, cache=cache, cluster=cluster)
+
+
+def copied(state: State) -> State:
+    """Another state with the same values."""
+    return laid_out(state.broker.copy(), state.remote.copy(), state.cache.copy(), state.cluster.copy())
+
+
+def grown(state: State, brokers: int) -> State:
+    """The same state with room for more brokers."""
+    wider, n = new_state(brokers, min_isr=MIN_ISR_UNKNOWN, lag_us=0), len(state.leo)
+    wider.broker[:, :n], wider.cluster[:] = state.broker, state.cluster
+    wider.remote[:, :n, :n], wider.cache[:, :n] = state.remote, state.cache
+    return wider

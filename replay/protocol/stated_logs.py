@@ -1,0 +1,64 @@
+"""What sources state of a replica's log wins over what was computed of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from replay.arrays.jit import compiled
+from replay.protocol.log import copy_epochs, parted_at, take_epochs, truncate_to
+from replay.protocol.state import BOUNDED, NONE, ROLE_LEADER, ROLE_NONE, State
+from replay.protocol.steps import note_leo
+
+if TYPE_CHECKING:
+    from replay.protocol.profile import Profile
+
+
+@compiled
+def forget_log(s: State, b: int) -> None:
+    """A replica taken out of the assignment deletes its log: back again, it starts empty. That is no truncation."""
+    if s.gone[b]:
+        s.leo[b], s.hw[b], s.log_start[b], s.cache_len[b] = 0, 0, 0, 0
+        s.role[b], s.epoch[b], s.gone[b], s.unsure_until[b] = ROLE_NONE, NONE, 0, 0
+
+
+@compiled
+def take_stated_leo(s: State, p: Profile, b: int, leader: int, leo: int, evidence: int) -> None:
+    """A source states b's LEO: below what was computed, its log was cut; above, it had the rest from its leader."""
+    if leo < s.leo[b]:
+        truncate_to(s, p, b, leo)
+    elif leader not in (NONE, b):
+        copy_epochs(s, leader, b, s.leo[b], leo)
+    note_leo(s, b, leo, evidence)
+
+
+@compiled
+def take_own_leo(s: State, p: Profile, b: int, leo: int, evidence: int) -> None:
+    """A broker's own line states its LEO, not what its log holds.
+
+    One that is not the last leader, and whose LEO is not the computed one, was cut or fetched, though no line tells
+    how, or of whom. Where its log had parted from its leader's, it may hold the leader's records by now, or still its
+    own: its epochs are taken for the leader's, and unsure from there on, until a fetch that the leader accepts.
+    """
+    leader, before, parted = last_leader(s, BOUNDED), s.leo[b], NONE
+    follows = leader != b and leo != before
+    if follows and leader != NONE:
+        parted = parted_at(s, leader, b, min(leo, before, s.leo[leader]))
+    take_stated_leo(s, p, b, leader, leo, evidence)
+    if parted != NONE:
+        take_epochs(s, leader, b, leo)
+    elif follows and leo > before:
+        parted = before
+    if parted != NONE:
+        s.unsure_from[b], s.unsure_until[b] = parted, leo
+
+
+@compiled
+def last_leader(s: State, evidence: int) -> int:
+    """The broker that leads the newest epoch, of those whose LEO is known as well as that; NONE where there is none."""
+    found = NONE
+    for b in range(len(s.leo)):
+        if s.role[b] != ROLE_LEADER or s.leo_evidence[b] > evidence:
+            continue
+        if found == NONE or s.epoch[b] > s.epoch[found]:
+            found = b
+    return found

@@ -1,0 +1,35 @@
+"""What was computed and what is stated, in the note of a check that differs: as whoever reads a report knows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from replay.engine.codes import CHECK_COMMIT_BEFORE_ACK, CHECK_EXPANSION, CHECK_FETCH_COMPLETION
+from replay.engine.purgatory import AT_ONCE, EARLY, IN_FULL
+from replay.losses.explanations import clock
+from replay.protocol.state import NONE, UNSET
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WAITS: Final = {AT_ONCE: "no wait", EARLY: "a wait that something ended", IN_FULL: "a wait until time was up"}
+
+
+def in_words(code: int, value: int, brokers: Sequence[int]) -> str:
+    """A value of the kernel's check `code`; `brokers`: the ids behind its numbers of replicas."""
+    if value in (NONE, UNSET):
+        return "nothing"
+    if code == CHECK_EXPANSION:
+        return f"broker {brokers[value]}"
+    if code == CHECK_FETCH_COMPLETION:
+        return WAITS.get(value, str(value))
+    if code == CHECK_COMMIT_BEFORE_ACK:
+        return clock(value)
+    return str(value)
+
+
+def note_of(code: int, place: int, values: tuple[int, int], brokers: Sequence[int]) -> str:
+    """The note: of which broker (its number `place`), what was computed, what is stated."""
+    broker = brokers[place] if place >= 0 else "unknown"
+    computed, stated = (in_words(code, value, brokers) for value in values)
+    return f"broker {broker}: computed {computed}, stated {stated}"

@@ -1,0 +1,299 @@
+"""What consumers saw of a loss: rows of `consumer_effects`.
+
+An answer with records hands out the offsets from the fetch on; how far is told by where the consumer fetches next, and
+bounded by the answer's high watermark. Reads are kept as runs per client id, broker and leader epoch; of very many the
+time of each read is kept only as long as a replica lacks what was read: nothing else is likely to be lost. What the
+model leaves out: groups (no fetch names one), and consumers of one client id in one partition, which are told as one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from replay.engine.codes import CONSUMER, EPOCH_END_OFFSET, OFFSET_OUT_OF_RANGE
+from replay.evidence.tenures import micros
+from replay.losses.loss_ledger import BATCHES_KEPT
+from replay.losses.slots import Slots, common
+from replay.protocol.state import NONE, UNSET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from replay.arrays.ints import Flags, Ints
+    from replay.engine.events import Batch, Event, Events, Picked
+    from replay.losses.findings import Finding
+
+ROW = ("seq", "ts", "broker_id", "leader_epoch", "client_id", "run_count")  # of an event that is told of
+QUESTION = (*ROW, "error_code", "diverging_end_offset")
+
+
+class Reader(NamedTuple):
+    """Who read, from whom, under which leader epoch."""
+
+    client: str
+    broker: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class Run:
+    """Offsets [first, end) that a reader was handed one after another, and the reads that brought it forward."""
+
+    first: int
+    end: int
+    ends: list[int] = field(default_factory=list)  # of each read: the offset up to which it brought the run
+    times: list[int] = field(default_factory=list)
+    seqs: list[int] = field(default_factory=list)
+    sure: bool = True  # whether each read's end follows from the next fetch
+    known_from: int = 0  # below it the reads are gone
+
+    def extend(self, reads: Reads) -> None:
+        """Reads that go on where the run is: those that bring it forward are kept."""
+        before = np.maximum.accumulate(np.concatenate(([self.end], reads.end[:-1])))
+        forward = reads.end > before
+        if forward.any():
+            self.ends += reads.end[forward].tolist()
+            self.times += reads.ts[forward].tolist()
+            self.seqs += reads.seq[forward].tolist()
+            self.sure = self.sure and bool(reads.sure[forward].all())
+            self.end = self.ends[-1]
+
+    def prune(self, floor: int) -> None:
+        """Forget when the offsets below `floor` were read."""
+        gone = bisect_right(self.ends, floor)
+        if gone > 1:
+            self.known_from = self.ends[gone - 2]
+            for kept in (self.ends, self.times, self.seqs):
+                del kept[: gone - 1]
+
+    def reads_of(self, first: int, end: int) -> list[tuple[int, int]]:
+        """(seq, time) of the reads that handed out [first, end), where they are still known."""
+        if first < self.known_from:
+            return []
+        reads = slice(bisect_right(self.ends, first), bisect_right(self.ends, end - 1) + 1)
+        return list(zip(self.seqs[reads], self.times[reads], strict=True))
+
+
+class Reads(NamedTuple):
+    """Answers to consumers' fetches as columns, by seq; `end`: after what each handed out, its offset if nothing."""
+
+    seq: Ints
+    ts: Ints  # microseconds
+    client: Ints  # places among the batch's client ids
+    broker: Ints
+    epoch: Ints
+    offset: Ints
+    end: Ints
+    sure: Flags  # the end follows from the next fetch
+
+    def of(self, which: Flags | slice) -> Reads:
+        """Some of them."""
+        columns: tuple[Any, ...] = self
+        return Reads(*(column[which] for column in columns))
+
+
+def reads_in(fetches: Picked, clients: Ints) -> Reads:
+    """Fetch events that were answered without error."""
+    seq, ts, broker, epoch, offset, after, hw, size = (
+        fetches.numbers(name, NONE)
+        for name in (
+            "seq", "ts", "broker_id", "leader_epoch", "fetch_offset", "next_offset", "response_hw", "bytes",
+        )
+    )  # fmt: skip
+    sure = after != NONE
+    known = np.where(hw > offset, np.minimum(after, hw), after)
+    end = np.where(size > 0, np.where(sure, known, offset + 1), offset)
+    return Reads(seq, ts, clients, broker, epoch, offset, end, sure)
+
+
+def clients_of(events: Picked) -> tuple[Ints, list[str]]:
+    """Client ids: each event's place among them, in the order in which they are met."""
+    named, names = events.texts("client_id")
+    met, first, place = np.unique(named, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return np.argsort(order)[place], [names[k] for k in met[order].tolist()]
+
+
+def is_question(batch: Batch) -> Flags:
+    """Questions of consumers for the end of an epoch."""
+    events = batch.events
+    found: Flags = (events.kinds == EPOCH_END_OFFSET) & (events.numbers("replica_id", UNSET) == CONSUMER)
+    return found
+
+
+@dataclass(slots=True)
+class ConsumerEffects:
+    """Consumers of one partition, as its events come."""
+
+    runs: dict[Reader, list[Run]] = field(default_factory=dict)
+    resumed: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)  # per client: epoch, offset, time
+    positions: dict[str, int] = field(default_factory=dict)  # per client: where it reads next, at least
+    last: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)  # per effect and client: its last row
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def take_all(self, events: Events, fetches: Picked, leo: Ints) -> None:
+        """Events, the fetches among them, and the LEO of who answered each, -1 unknown."""
+        mine = np.flatnonzero(fetches.known("fetch_offset") & (fetches.numbers("replica_id", UNSET) == CONSUMER))
+        mine = mine[np.argsort(fetches.numbers("seq", NONE)[mine], kind="stable")]
+        answers = fetches.at(mine)
+        error = answers.numbers("error_code")
+        for k in np.flatnonzero(error == OFFSET_OUT_OF_RANGE).tolist():
+            offset, end = int(answers.numbers("fetch_offset")[k]), int(leo[mine[k]])
+            self.tell("out_of_range", row_of(answers, k), offset, end=end if end >= 0 else None, evidence="observed")
+        well = answers.at(error == 0)
+        named, clients = clients_of(well)
+        reads = reads_in(well, named)
+        self.ask_all(events, reads, clients)
+        if len(well):
+            self.take_reads(reads, clients, handed=well.numbers("bytes") > 0)
+        for k in np.flatnonzero(well.known("leader_id")).tolist():
+            offset, end = int(reads.offset[k]), int(reads.end[k])
+            self.tell("read_from_follower", row_of(well, k), offset, end=end, evidence="observed")
+
+    def take_reads(self, reads: Reads, clients: list[str], handed: Flags) -> None:
+        """Where each client resumed and is now, and what each reader was handed."""
+        for k, client in enumerate(clients):
+            mine = reads.of(reads.client == k)
+            self.positions[client] = int(mine.end[-1])
+            met = self.resumed.setdefault(client, [])
+            before = np.maximum.accumulate(np.concatenate(([met[-1][0] if met else UNSET], mine.epoch[:-1])))
+            for place in np.flatnonzero(mine.epoch > before).tolist():
+                met.append((int(mine.epoch[place]), int(mine.offset[place]), int(mine.ts[place])))
+        some = reads.of(handed)
+        readers = set(zip(some.client.tolist(), some.broker.tolist(), some.epoch.tolist(), strict=True))
+        for client, broker, epoch in sorted(readers):
+            mine = some.of((some.client == client) & (some.broker == broker) & (some.epoch == epoch))
+            self.hand_out(self.runs.setdefault(Reader(clients[client], broker, epoch), []), mine)
+
+    def prune(self, epoch: int, floor: int) -> None:
+        """What lies below `floor` every replica has, as the leader of `epoch` has it."""
+        if sum(len(run.ends) for runs in self.runs.values() for run in runs) <= BATCHES_KEPT:
+            return
+        for reader, runs in self.runs.items():
+            if reader.epoch == epoch:
+                runs[-1].prune(floor)
+
+    def ask_all(self, events: Events, reads: Reads, clients: list[str]) -> None:
+        """Consumers were told where the epoch of their position ends."""
+        for question in map(in_micros, events.among(is_question, QUESTION).rows):
+            end, client = question["diverging_end_offset"], question["client_id"] or ""
+            position = self.positions.get(client)
+            if client in clients:
+                before = reads.end[(reads.client == clients.index(client)) & (reads.seq < question["seq"])]
+                position = int(before[-1]) if len(before) else position
+            if not question["error_code"] and end is not None and position is not None and 0 <= end < position:
+                self.tell("truncation_detected", question, position, end=end, evidence="derived")
+
+    def hand_out(self, runs: list[Run], reads: Reads) -> None:
+        """One reader's reads go on with its last run, or begin another where an offset lies outside of it."""
+        while len(reads.seq):
+            if runs:
+                run = runs[-1]
+                until = np.maximum.accumulate(np.concatenate(([run.end], reads.end[:-1])))
+                outside = (reads.offset < run.first) | (reads.offset > until)
+                goes_on = int(np.argmax(outside)) if outside.any() else len(reads.seq)
+                run.extend(reads.of(slice(goes_on)))
+                reads = reads.of(slice(goes_on, None))
+            if len(reads.seq):
+                first = int(reads.offset[0])
+                runs.append(Run(first, first, known_from=first))
+
+    def tell(self, effect: str, event: Event, offset: int, *, evidence: str, end: int | None = None) -> None:
+        """A row, or one more fetch in the last row of this effect and client; `end`: of a read, else of the log."""
+        client, reads = event["client_id"] or "", effect == "read_from_follower"
+        count = event["run_count"] or 1
+        row = self.last.get((effect, client))
+        same = row is not None and (row["broker_id"], row["leader_epoch"]) == (
+            event["broker_id"],
+            event["leader_epoch"],
+        )
+        if row is not None and same and (row["end"] if reads else row["first_offset"]) == offset:
+            row["fetches"] += count
+            row["last_ts"] = event["ts"]
+            row["end"] = end if reads else None
+            return
+        row = {
+            "seq": event["seq"],
+            "effect": effect,
+            "client_id": client,
+            "broker_id": event["broker_id"],
+            "leader_epoch": event["leader_epoch"],
+            "first_offset": offset,
+            "end": end if reads else None,
+            "log_end": None if reads else end,
+            "fetches": count,
+            "first_ts": event["ts"],
+            "last_ts": event["ts"],
+            "evidence": evidence,
+        }
+        self.last[effect, client] = row
+        self.rows.append(row)
+
+    def finish(self, found: Sequence[tuple[Finding, str | None]], now: Sequence[Slots]) -> list[dict[str, Any]]:
+        """All rows. `found`: the losses and their incidents; `now`: what the partition's log holds at the end."""
+        rows = [*self.rows, *(row for finding, incident in found for row in self.lost_reads(finding, incident, now))]
+        out = []
+        for row in sorted(rows, key=lambda one: (one["seq"], one["effect"], one["first_offset"])):
+            end = row.pop("end")
+            some = end is not None and end > row["first_offset"]
+            row["last_offset"] = end - 1 if some else None
+            row["records"] = end - row["first_offset"] if some else None
+            if row["effect"] in ("out_of_range", "truncation_detected"):
+                row["incident_id"] = incident_behind(row, found)
+            out.append(row)
+        return out
+
+    def lost_reads(self, finding: Finding, incident: str | None, now: Sequence[Slots]) -> Iterator[dict[str, Any]]:
+        """Runs of one reader among the lost slots: read under an epoch that had them, before another replaced them."""
+        new = finding.decision["leader_epoch"]
+        for reader, runs in self.runs.items():
+            slots = [one for one in finding.lost if one.epoch <= reader.epoch < new]
+            for run in runs:
+                for one in common([Slots(s.epoch, run.first, run.end) for s in slots], slots):
+                    reads = run.reads_of(one.first, one.end)
+                    replaced = (span.epoch for span in now if span.first <= one.first < span.end)
+                    resumed = (met for met in self.resumed.get(reader.client, ()) if met[0] >= new)
+                    _, offset, ts = next(resumed, (None, None, None))
+                    yield {
+                        "seq": reads[0][0] if reads else finding.heir.seq,
+                        "effect": "read_then_lost",
+                        "client_id": reader.client,
+                        "broker_id": reader.broker,
+                        "leader_epoch": reader.epoch,
+                        "first_offset": one.first,
+                        "end": one.end,
+                        "fetches": len(reads) or None,
+                        "first_ts": reads[0][1] if reads else None,
+                        "last_ts": reads[-1][1] if reads else None,
+                        "slot_epoch": one.epoch,
+                        "incident_id": incident,
+                        "replaced_by_epoch": next(replaced, None),
+                        "resumed_offset": offset,
+                        "resumed_ts": ts,
+                        "evidence": "derived" if run.sure and finding.stated else "bounded",
+                    }
+
+
+def in_micros(event: Event) -> Event:
+    """The event with its time in microseconds."""
+    return {**event, "ts": None if event["ts"] is None else micros(event["ts"])}
+
+
+def row_of(events: Picked, place: int) -> Event:
+    """What is told of one event."""
+    (row,) = events.at(np.array([place])).table(ROW).to_pylist()
+    return in_micros(row)
+
+
+def incident_behind(row: dict[str, Any], found: Iterable[tuple[Finding, str | None]]) -> str | None:
+    """The last loss before a reset that took what lay at the position or before."""
+    before = [
+        (finding.decision["leader_epoch"], incident)
+        for finding, incident in found
+        if finding.decision["leader_epoch"] <= row["leader_epoch"] and finding.lost[0].first <= row["first_offset"]
+    ]
+    return max(before, key=lambda one: one[0])[1] if before else None

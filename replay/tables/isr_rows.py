@@ -1,0 +1,315 @@
+"""`isr_timeline` and `isr_flaps` of one partition: why each replica left and joined, and what became of each request.
+
+The kernel says that the ISR moved and how far each mover was behind as its leader knew it; what the fetches before it
+were, what was asked for and how it ended is put to it here, on the few rows that there are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from replay.engine import codes as c
+from replay.protocol.isr import BELOW_EPOCH_START, BELOW_HW, FENCED, IN_FLIGHT, NEVER_FETCHED, NOT_ASSIGNED, STOPPING
+from replay.protocol.state import UNSET
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from replay.arrays.ints import Flags, Ints
+    from replay.engine.events import Batch, Events
+
+BLOCKS = (  # the condition that became true last: a fetch can only have moved the offsets, so these come first
+    (NEVER_FETCHED, "first_fetch"),
+    (BELOW_HW, "leo_reached_hw"),
+    (BELOW_EPOCH_START, "epoch_start_reached"),
+    (FENCED, "unfenced"),
+    (STOPPING, "shutdown_over"),
+    (NOT_ASSIGNED, "assigned"),
+    (IN_FLIGHT, "change_was_in_flight"),
+)
+BY_CONTROLLER = {"fenced": "fenced", "controlled_shutdown": "stopped", "reassignment": "reassigning"}
+TOLD_KINDS = ("isr_request", "broker_change", "partition_change")
+FETCH_COLUMNS = ("seq", "ts", "broker_id", "replica_id", "error_code", "run_count", "run_until")
+
+
+def is_follower_fetch(batch: Batch) -> Flags:
+    """Fetches of followers."""
+    found: Flags = batch.events.kinds == c.FETCH_UPDATE
+    return found
+
+
+class Fetches:
+    """Follower fetches of the last lag time: what a leader saw of each replica before the ISR moved."""
+
+    def __init__(self) -> None:
+        """Nothing seen yet."""
+        self.batches: list[dict[str, Ints]] = []  # a column per name each, in the order in which they came
+        self.last: dict[tuple[int, int], int] = {}  # of what was dropped: time of each replica's last fetch
+
+    def add(self, events: Events) -> None:
+        """Take in the fetches among events."""
+        mine = events.among(is_follower_fetch, FETCH_COLUMNS)
+        if len(mine):
+            seen = {name: mine.numbers(name, UNSET if name == "run_until" else 0) for name in FETCH_COLUMNS}
+            seen["end"] = np.maximum(seen["ts"], seen["run_until"])
+            self.batches.append(seen)
+
+    def forget(self, lag_us: int) -> None:
+        """Drop batches that lie further back than any later row can ask for, but each replica's last fetch."""
+        newest = max((int(seen["end"].max()) for seen in self.batches), default=0)
+        kept = []
+        for seen in self.batches:
+            if int(seen["end"].max()) >= newest - 4 * lag_us:
+                kept.append(seen)
+                continue
+            pairs = np.stack([seen["broker_id"], seen["replica_id"]], axis=1)
+            for pair in np.unique(pairs, axis=0).tolist():
+                end = int(seen["end"][(pairs == pair).all(axis=1)].max())
+                self.last[pair[0], pair[1]] = max(self.last.get((pair[0], pair[1]), 0), end)
+        self.batches = kept
+
+    def of(self, pair: tuple[int, int], seq: int, ts: int) -> dict[str, Ints]:
+        """What is kept of the fetches of (leader, replica) before row `seq` at `ts`."""
+        found = []
+        for seen in self.batches:
+            mine = (seen["broker_id"] == pair[0]) & (seen["replica_id"] == pair[1])
+            found.append(mine & (seen["seq"] < seq) & (seen["ts"] <= ts))
+        none = [np.zeros(0, np.int64)]
+        return {
+            name: np.concatenate(none + [seen[name][mine] for seen, mine in zip(self.batches, found, strict=True)])
+            for name in FETCH_COLUMNS
+        }
+
+    def before(self, seq: int, ts: int, pair: tuple[int, int], lag_us: int) -> tuple[int, int, int | None]:
+        """(fetches, of them refused, time of the last) of (leader, replica) in the lag time before row `seq` at `ts`.
+
+        A run of unlisted fetches counts by the part of it that lies in the lag time.
+        """
+        seen = self.of(pair, seq, ts)
+        begin = seen["ts"]
+        is_run = seen["run_until"] != UNSET
+        end = np.where(is_run, np.minimum(np.maximum(seen["run_until"], begin), ts), begin)
+        last = max([int(end.max())] if len(end) else [], default=self.last.get(pair, 0))
+        length = np.maximum(np.where(is_run, seen["run_until"] - begin, 0), 1)
+        inside = np.maximum(end - np.maximum(begin, ts - lag_us), 0)
+        whole = (begin > ts - lag_us).astype(np.int64)
+        count = np.where(is_run, np.ceil(seen["run_count"] * np.minimum(inside / length, 1)).astype(np.int64), whole)
+        refused = np.where(seen["error_code"] > 0, count, 0)
+        return int(count.sum()), int(refused.sum()), last or None
+
+
+class IsrRows:
+    """The rows of one partition's ISR, as they come, finished at the end."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.fetches = Fetches()
+        self.rows: list[dict[str, Any]] = []
+        self.pending: dict[str, Any] | None = None  # the request in flight
+        self.asked: dict[str, Any] | None = None  # the last one, whatever became of it
+        self.flaps: list[dict[str, Any]] = []
+        self.left: dict[int, dict[str, Any]] = {}
+        self.times: dict[int, int] = {}
+        self.away: dict[int, str] = {}  # brokers that are not alive, or about to go, and the reason of it
+        self.live: frozenset[int] | None = None  # who could lead at the last decision; None: not known
+
+    def add(
+        self,
+        events: Events,
+        told: list[dict[str, Any]],
+        rows: list[dict[str, Any]],
+        moves: list[dict[str, Any]],
+        lag_us: int,
+    ) -> None:
+        """Some events, of them those of `TOLD_KINDS`, and the kernel's rows: in seq order, numbers throughout."""
+        self.fetches.add(events)
+        by_row: dict[tuple[int, int], list[dict[str, Any]]] = {}
+        for move in moves:
+            by_row.setdefault((move["seq"], move["state"]), []).append(move)
+        steps = [(row["seq"], 1, row) for row in rows] + [(event["seq"], 0, event) for event in told]
+        for _, is_row, item in sorted(steps, key=lambda step: step[:2]):
+            if is_row:
+                self.add_row(item, by_row.get((item["seq"], item["state_code"]), []), lag_us)
+            elif item["kind"] == "isr_request":
+                self.note_request(item)
+            else:
+                self.note_who_is_away(item)
+        self.fetches.forget(lag_us)
+
+    def note_who_is_away(self, event: dict[str, Any]) -> None:
+        """A broker that goes or comes back; a decision of a KRaft controller shows whose log directory is lost."""
+        broker = event["broker_id"]
+        if event["kind"] == "partition_change":
+            known = event["live"] is not None and event["metadata_offset"] is not None
+            self.live = frozenset(event["live"]) if known else None
+        elif event["fenced"]:
+            self.away[broker] = "broker_away" if event["metadata_offset"] is None else "fenced"
+        elif event["in_controlled_shutdown"]:
+            self.away[broker] = "stopped"
+        elif event["fenced"] is False:
+            self.away.pop(broker, None)
+
+    def note_request(self, event: dict[str, Any]) -> None:
+        """What the leader asked, or learned of a request, as a source tells it."""
+        held = self.pending
+        if event["cause"].startswith("pending_"):
+            self.throttled, self.stood_still_us = event["throttled"] or [], event["stood_still_us"] or 0
+            if held is not None and same_request(held, event):
+                held["evidence"] = "observed"
+        elif held is not None and event["cause"] in ("reset", "refused", "retried"):
+            held["error_code"] = event["error_code"]
+            if event["cause"] != "retried":
+                held["outcome"] = "rejected"
+                self.pending = None
+
+    throttled: Sequence[int] = ()
+    stood_still_us: int = 0
+
+    def add_row(self, row: dict[str, Any], moves: list[dict[str, Any]], lag_us: int) -> None:
+        """One row: whom it moved and why; and the request that it begins or ends."""
+        committed = row["state"] == "committed"
+        self.settle(row)
+        movers = [self.mover(row, move, lag_us) for move in moves] if row["isr_before"] else []
+        row["movers"] = movers or None
+        told = max(movers, key=lambda m: (m["ms_since_caught_up"] or 0, -m["broker_id"]), default=None)
+        for name in ("leo_gap", "ms_since_caught_up", "remote_leo", "fetches_in_lag_time", "last_fetch_ts", "reason"):
+            row[name] = told[name] if told is not None else None
+        row.setdefault("outcome", None)
+        row.setdefault("error_code", None)
+        if committed:
+            for mover in movers:
+                self.note_flap(row, mover)
+        else:
+            self.pending = self.asked = row
+        self.rows.append(row)
+
+    def settle(self, row: dict[str, Any]) -> None:
+        """What came of the request in flight, now that another row follows it."""
+        held = self.pending
+        if held is None:
+            return
+        if row["leader_epoch"] > held["leader_epoch"]:
+            held["outcome"] = "new_leader_epoch"
+        elif row["state"] == "committed" and row["isr"] == held["isr"]:
+            held["outcome"] = "committed"
+        else:
+            held["outcome"] = "superseded"
+        self.pending = None
+
+    def mover(self, row: dict[str, Any], move: dict[str, Any], lag_us: int) -> dict[str, Any]:
+        """One replica that joined or left: how far behind, what it had fetched, and why."""
+        replica, leader = move["replica"], move["leader"]
+        count, refused, last = 0, 0, None
+        if leader is not None and leader != replica:
+            count, refused, last = self.fetches.before(row["seq"], row["ts"], (leader, replica), lag_us)
+        known = None if leader is None or leader == replica else (count, refused)
+        return {
+            "broker_id": replica,
+            "joined": move["joined"],
+            "reason": self.why_joined(row, move) if move["joined"] else self.why_left(row, move, known, lag_us),
+            "remote_leo": move["remote"],
+            "leo_gap": move["gap"],
+            "ms_since_caught_up": None if move["us"] is None else move["us"] // 1000,
+            "fetches_in_lag_time": None if known is None else count,
+            "last_fetch_ts": last,
+        }
+
+    def asked_before(self, row: dict[str, Any], replica: int) -> dict[str, Any] | None:
+        """What was said of this replica in the request that a committed row grants."""
+        held = self.asked
+        if held is None or held["leader_epoch"] != row["leader_epoch"] or held["isr"] != row["isr"]:
+            return None
+        return next((mover for mover in held["movers"] or () if mover["broker_id"] == replica), None)
+
+    def why_left(self, row: dict[str, Any], move: dict[str, Any], fetched: tuple[int, int] | None, lag_us: int) -> str:
+        """Reason of a removal, of the closed list in `schemas.tables`.
+
+        A leader that stood still finds everybody late: that is the reason where they were not without it.
+        """
+        replica = move["replica"]
+        if row["state"] == "committed":
+            if row["change"] in BY_CONTROLLER:
+                return BY_CONTROLLER[row["change"]]
+            before = self.asked_before(row, replica)
+            if before is not None:
+                return str(before["reason"])
+            absent = self.live is not None and replica not in self.live
+            if absent or row["change"] != "shrink":
+                return self.away.get(replica, "log_directory" if absent else "left_by_controller")
+        elif self.stood_still_us and (move["us"] or 0) - self.stood_still_us <= lag_us:
+            return "leader_stood_still"
+        elif replica in self.throttled:
+            return "throttled"
+        if fetched is None:
+            return "unknown"
+        count, refused = fetched
+        if not count:
+            return "no_fetches"
+        return "fetch_errors" if 2 * refused >= count else "fetching_but_behind"
+
+    def why_joined(self, row: dict[str, Any], move: dict[str, Any]) -> str:
+        """Which condition of an expansion became true last."""
+        if row["state"] == "committed":
+            before = self.asked_before(row, move["replica"])
+            if before is not None:
+                return str(before["reason"])
+            return "unknown" if row["change"] == "expand" else "by_controller"
+        return next((word for bit, word in BLOCKS if move["blocked"] & bit), "asked_again")
+
+    def note_flap(self, row: dict[str, Any], mover: dict[str, Any]) -> None:
+        """A replica that left and came back is one flap."""
+        replica = mover["broker_id"]
+        if not mover["joined"]:
+            self.left[replica] = {"row": row, "mover": mover}
+            return
+        gone = self.left.pop(replica, None)
+        if gone is None:
+            return
+        self.times[replica] = self.times.get(replica, 0) + 1
+        self.flaps.append(
+            {
+                "seq": gone["row"]["seq"],
+                "broker_id": replica,
+                "leader_id": gone["row"]["leader_id"],
+                "leader_epoch": gone["row"]["leader_epoch"],
+                "left_ts": gone["row"]["ts"],
+                "back_ts": row["ts"],
+                "back_seq": row["seq"],
+                "back_leader_id": row["leader_id"],
+                "out_ms": (row["ts"] - gone["row"]["ts"]) // 1000,
+                "times": self.times[replica],
+                "left_reason": gone["mover"]["reason"],
+                "back_reason": mover["reason"],
+                "evidence": row["evidence"],
+            }
+        )
+
+
+def same_request(row: dict[str, Any], event: dict[str, Any]) -> bool:
+    """Whether a pending row is what an event of the leader asks for."""
+    return (
+        row["state"] == event["cause"]
+        and row["leader_epoch"] == event["leader_epoch"]
+        and sorted(row["isr"]) == sorted(event["isr"] or [])
+    )
+
+
+def moves_of(matrix: Ints, brokers: Sequence[int]) -> list[dict[str, Any]]:
+    """The kernel's moves, with broker ids and nulls."""
+    out = []
+    for line in matrix.tolist():
+        move = dict(zip(c.MOVE_ROW, line, strict=True))
+        out.append(
+            {
+                **{name: None if move[name] == UNSET else move[name] for name in ("remote", "gap", "us")},
+                "seq": move["seq"],
+                "state": move["state"],
+                "replica": brokers[move["replica"]],
+                "joined": bool(move["joined"]),
+                "leader": brokers[move["leader"]] if move["leader"] >= 0 else None,
+                "blocked": move["blocked"],
+            }
+        )
+    return out
