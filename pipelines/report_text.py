@@ -9,7 +9,8 @@ import html
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from replay.losses.explanations import counted, listed
+from replay.losses import mechanisms
+from replay.losses.sentences import counted, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,20 +19,6 @@ if TYPE_CHECKING:
 SHOWN_INCIDENTS: Final = 20  # on a terminal; the JSON and the table hold all
 SHOWN_LINES: Final = 10
 
-MECHANISM_WORDS: Final = {
-    "unclean_election": "unclean election: a replica outside the ISR became leader",
-    "acks_one_leader_failure": "the leader failed before a follower had fetched what it had acknowledged (acks=1)",
-    "acks_one_planned_move": "leadership was moved on purpose before a follower had what was acknowledged (acks=1)",
-    "last_replica_standing": "the only replica in the ISR came back with less than it had",
-    "hw_truncation": "a replica truncated to its own high watermark and then became leader",
-    "fast_failover_divergence": "two elections in a row left a diverging log standing",
-    "stale_fetch_accepted": "a fetch from an older epoch was counted as replication",
-    "stale_isr_rejoin": "a replica that had lost its log was taken back into the ISR",
-    "eligible_leader_regressed": "an eligible leader (ELR) had less than what was committed",
-    "storage_failure": "a log directory or disk failed at the leader",
-    "out_of_range_reset": "a replica gave up its log after an out-of-range fetch",
-    "other": "by a way that no rule names",
-}
 SEVERITY_WORDS: Final = {
     "S0": "committed records lost silently",
     "S1": "committed records lost, as the configuration permits",
@@ -161,7 +148,7 @@ def _incident_lines(incident: dict[str, Any]) -> list[str]:
         f"{place}: {offsets}, {records}",
         incident["explanation"],
         f"acknowledged: {_acks(incident)}",
-        f"how: {MECHANISM_WORDS[incident['mechanism']]} [{incident['mechanism']}]",
+        f"how: {mechanisms.WORDS[incident['mechanism']]} [{incident['mechanism']}]",
         f"severity: {incident['severity']}, {SEVERITY_WORDS[incident['severity']]}",
         f"how sure: {EVIDENCE_WORDS[incident['evidence']]} [{incident['evidence']}]",
         f"when: lost {_time(incident['lost_ts'])}, cut {_time(incident['truncated_ts'])}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from replay.losses.explanations import counted
+from replay.losses.sentences import counted
 from replay.protocol.profile import parse_version
 
 if TYPE_CHECKING:

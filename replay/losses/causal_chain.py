@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.engine.codes import LOG_CREATED
 from replay.evidence.tenures import micros
-from replay.losses.mechanisms import deciding_election, elections_since, end_as_loaded, end_of, was_made_anew
+from replay.losses.signatures import deciding_election, elections_since, end_as_loaded, end_of, was_made_anew
 from replay.losses.story import NEVER, by_seq, is_in_batch_of
 
 if TYPE_CHECKING:

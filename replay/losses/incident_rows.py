@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from replay.evidence.tenures import micros
 from replay.losses.causal_chain import chain_of
 from replay.losses.explanations import explanation_of, what_went
-from replay.losses.mechanisms import UNSURE, mechanism_of, severity_of
+from replay.losses.mechanisms import OTHER, mechanism_of, severity_of
 from replay.losses.prevention import prevention_of
 from replay.order.event_ids import digest
 
 if TYPE_CHECKING:
     from replay.losses.findings import Finding
+    from replay.losses.mechanisms import Mechanism
     from replay.losses.story import Story
 
 
@@ -21,13 +22,16 @@ def incident(key: dict[str, Any], found: Finding, story: Story) -> dict[str, Any
     old, decision, lost = found.old, found.decision, found.lost
     found.believe(story.stated_hw(old.leader, found.heir.seq))
     where = f"{key['topic']}-{key['partition']}"
-    how = shown_by_dump(where, found, story) if decision["leader_id"] is None else told_by_events(where, found, story)
-    sure = found.stated and found.ledger.is_sure(lost) and how["mechanism"] not in UNSURE
+    is_told = decision["leader_id"] is not None
+    mechanism = mechanism_of(found, story) if is_told else OTHER
+    how = told_by_events(mechanism, where, found, story) if is_told else shown_by_dump(where, found, story)
+    sure = found.stated and found.ledger.is_sure(lost) and mechanism.is_certain
     ident = (key.get("recording_id"), key["topic"], key["incarnation"], key["partition"])
     return {
         **key,
         "incident_id": digest(*ident, lost[0].epoch, decision["leader_epoch"]),
-        "severity": severity_of(how["mechanism"], found.owed, doubted=found.doubted),
+        "mechanism": mechanism.name,
+        "severity": severity_of(mechanism, found.owed, doubted=found.doubted),
         "first_offset": found.first,
         "last_offset": found.end - 1,
         "ranges": [{"leader_epoch": s.epoch, "first_offset": s.first, "last_offset": s.end - 1} for s in lost],
@@ -41,12 +45,10 @@ def incident(key: dict[str, Any], found: Finding, story: Story) -> dict[str, Any
     }
 
 
-def told_by_events(where: str, found: Finding, story: Story) -> dict[str, Any]:
+def told_by_events(mechanism: Mechanism, where: str, found: Finding, story: Story) -> dict[str, Any]:
     """How a new leader left them behind."""
-    mechanism = mechanism_of(found, story)
     settings = prevention_of(mechanism, found, story)
     return {
-        "mechanism": mechanism,
         "new_leader_id": found.leader,
         "lost_ts": micros(found.decision["ts"]),
         **chain_of(found, story),
@@ -59,7 +61,6 @@ def told_by_events(where: str, found: Finding, story: Story) -> dict[str, Any]:
 def shown_by_dump(where: str, found: Finding, story: Story) -> dict[str, Any]:
     """Only the dump of the last leader's log shows that they went: how, when and by whom nothing tells."""
     return {
-        "mechanism": "other",
         "new_leader_id": None,
         "lost_ts": None,
         "chain": [],

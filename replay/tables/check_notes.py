@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from replay.engine.codes import CHECK_COMMIT_BEFORE_ACK, CHECK_EXPANSION, CHECK_FETCH_COMPLETION
 from replay.engine.purgatory import AT_ONCE, EARLY, IN_FULL
-from replay.losses.explanations import clock
+from replay.losses.sentences import clock
 from replay.protocol.state import NONE, UNSET
 
 if TYPE_CHECKING:

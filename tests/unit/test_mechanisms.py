@@ -8,7 +8,10 @@ import pytest
 from facts_builder import History
 from test_incidents import COMMITTED, alone, loss, losses, replicated, slots, tail, taken_over, taken_over_from
 
-from replay.losses.mechanisms import RULES
+from replay.losses import mechanisms
+from replay.losses.mechanisms import OTHER, RULES, WORDS, Mechanism
+from replay.losses.remedies import Setting, always
+from replay.losses.sentences import them
 from schemas.tables import MECHANISMS
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "mechanisms.md"
@@ -226,8 +229,24 @@ def test_counts_add_up_to_the_records() -> None:
 
 
 def test_every_mechanism_has_a_rule_and_its_place_on_the_page() -> None:
-    ruled = list(dict.fromkeys(name for name, _ in RULES))
-    assert set(ruled) | {"other"} == set(MECHANISMS)
+    ruled = list(dict.fromkeys(mechanism.name for mechanism, _ in RULES))
+    assert set(ruled) | {OTHER.name} == set(MECHANISMS) == set(WORDS)
     page = PAGE.read_text(encoding="utf-8")
     places = [page.index(f"| `{name}` |") for name in (*ruled, "other")]
     assert sorted(places)[: len(places)] == sorted(places)
+
+
+def test_a_mechanism_is_its_record_and_its_place_among_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_up = Mechanism(
+        "made_up",
+        "by a test",
+        lambda found, _story: f"A test took {them(found)}.",
+        "S0",
+        is_severe_anyway=True,
+        settings=always(Setting("test=false", "it was a test")),
+    )
+    monkeypatch.setattr(mechanisms, "RULES", ((made_up, lambda _found, _story: True), *RULES))
+    row = loss(taken_over(tail(replicated())))
+    assert (row["mechanism"], row["severity"], row["evidence"]) == ("made_up", "S0", "derived")
+    assert (row["prevention"][0], row["prevention_reasons"][0]) == ("test=false", "it was a test")
+    assert "A test took them." in row["explanation"]
