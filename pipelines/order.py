@@ -131,7 +131,7 @@ def with_topics(facts: pa.Table, names: Mapping[str, str]) -> pa.Table:
 
 
 def session_of_fetch() -> Column:
-    """A number of a fetch's session, its broker's; of one without a session, which stands alone, its connection's.
+    """Hash of a fetch's broker and session; a fetch without a session hashes its connection instead.
 
     Null for facts of other kinds.
     """

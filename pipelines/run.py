@@ -110,7 +110,7 @@ def recorded_ids(spark: SparkSession, warehouse_path: str) -> list[str]:
     """The recordings that stand in a warehouse; InputError if there are none."""
     rows = Warehouse(spark, warehouse_path).read("runs").select("recording_id").distinct().collect()
     if not rows:
-        message = "no recording stands in this warehouse yet: `run --recording DIR` brings one in"
+        message = "the warehouse has no recordings yet; bring one in with `./spark-submit.sh run --recording DIR`"
         raise InputError(message, source=warehouse_path)
     return sorted(row.recording_id for row in rows)
 

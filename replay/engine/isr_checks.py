@@ -28,9 +28,9 @@ from replay.engine.codes import (
     PARTITION_CHANGE,
 )
 from replay.engine.emit import N_ISR, N_MOVE, Rows, check, put
+from replay.protocol.high_watermark import bits
 from replay.protocol.isr import IN_FLIGHT, PREDICTED, blocks_expansion, is_doubtful, is_out_of_sync, who_knows
 from replay.protocol.state import ASSIGNED, DERIVED, MIN_ISR, MIN_ISR_UNKNOWN, NONE, ROLE_LEADER, UNSET, State
-from replay.protocol.steps import bits
 
 if TYPE_CHECKING:
     from replay.arrays.ints import Ints

@@ -87,6 +87,7 @@ from replay.engine.isr_checks import check_isr_request, emit_isr
 from replay.engine.log_starts import emit_starts
 from replay.engine.purgatory import watch
 from replay.engine.stamps import STAMP_LATE_US
+from replay.protocol.high_watermark import leader_low_watermark, note_future_log
 from replay.protocol.isr import ASKED, DOUBTFUL, NOTHING_PENDING, PREDICTED, is_out_of_sync, note_expiry
 from replay.protocol.log import (
     diverging_target,
@@ -98,6 +99,7 @@ from replay.protocol.log import (
     restart_at,
     truncate_to,
 )
+from replay.protocol.role_changes import make_follower, make_leader
 from replay.protocol.state import (
     ASSIGNED,
     BOUNDED,
@@ -116,24 +118,23 @@ from replay.protocol.state import (
     UNSET,
     State,
 )
-from replay.protocol.stated_logs import forget_log, last_leader, take_own_leo, take_stated_leo
-from replay.protocol.steps import (
-    follower_advance_hw,
-    follower_append,
-    follower_take_log_start,
+from replay.protocol.stated_logs import (
+    forget_log,
+    last_leader,
     leader_agrees,
+    leader_withdraw_hw,
+    note_committed,
+    note_hw,
+    note_leo,
+    take_own_leo,
+    take_stated_leo,
+)
+from replay.protocol.steps import (
+    follower_handle_answer,
     leader_append,
     leader_commit_isr,
     leader_forget_follower_leo,
     leader_handle_fetch,
-    leader_low_watermark,
-    leader_withdraw_hw,
-    make_follower,
-    make_leader,
-    note_committed,
-    note_future_log,
-    note_hw,
-    note_leo,
 )
 
 if TYPE_CHECKING:
@@ -404,12 +405,7 @@ def apply(s: State, p: Profile, e: Ints) -> int:
         r = e[E_REPLICA]
         if s.role[r] == ROLE_LEADER:
             return BROKEN
-        if e[E_END] >= 0:
-            follower_append(s, e[E_BROKER], r, e[E_END], e[E_END_EVIDENCE])
-        if e[E_HW] >= 0:
-            follower_advance_hw(s, p, r, e[E_HW])
-        if e[E_EXTRA] >= 0 and p.log_start_follows:
-            follower_take_log_start(s, r, e[E_EXTRA])
+        follower_handle_answer(s, p, e[E_BROKER], r, (e[E_END], e[E_END_EVIDENCE], e[E_HW], e[E_EXTRA]))
         return OK
     if kind == ROLE_CHANGE:
         return apply_role(s, p, e)

@@ -12,8 +12,8 @@ from replay.arrays.jit import compiled_in_place
 from replay.engine import codes as c
 from replay.engine.codes import E_BROKER, E_EVIDENCE, E_KIND, E_SEQ, E_TS, FETCH_UPDATE, OBSERVATION
 from replay.engine.emit import N_START, Rows, put
+from replay.protocol.high_watermark import leader_low_watermark
 from replay.protocol.state import NONE, ROLE_LEADER
-from replay.protocol.steps import leader_low_watermark
 from schemas.events import EVENT_KINDS
 
 if TYPE_CHECKING:

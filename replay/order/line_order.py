@@ -17,8 +17,10 @@ from replay.evidence.tenures import Decision, micros
 from replay.order.control_chain import metadata_span
 from replay.order.settings_events import broker_draft
 from replay.protocol.log import truncate_to
+from replay.protocol.role_changes import make_leader
 from replay.protocol.state import ASSIGNED, MIN_ISR_UNKNOWN, NONE, State, new_state
-from replay.protocol.steps import leader_append, leader_commit_isr, leader_handle_fetch, make_leader, note_hw, note_leo
+from replay.protocol.stated_logs import note_hw, note_leo
+from replay.protocol.steps import leader_append, leader_commit_isr, leader_handle_fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

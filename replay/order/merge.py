@@ -17,7 +17,8 @@ import numpy as np
 from replay.arrays.jit import compiled
 from replay.engine.codes import E_BROKER, E_REPLICA
 from replay.engine.kernel import apply
-from replay.protocol.steps import hw_candidate, leader_update_follower_leo
+from replay.protocol.high_watermark import hw_candidate
+from replay.protocol.steps import leader_update_follower_leo
 
 if TYPE_CHECKING:
     from replay.arrays.ints import Ints

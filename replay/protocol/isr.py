@@ -111,3 +111,9 @@ def who_knows(s: State, epoch: int) -> int:
         if s.role[b] == ROLE_LEADER and s.epoch[b] <= epoch and (found == NONE or s.epoch[b] > s.epoch[found]):
             found = b
     return found
+
+
+@compiled
+def is_eligible(s: State, p: Profile, r: int) -> bool:
+    """Whether r may join the ISR as the brokers know it (KIP-841)."""
+    return blocks_eligibility(s, p, r) == 0

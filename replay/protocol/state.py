@@ -52,7 +52,7 @@ class State(NamedTuple):
     hw_denied: Ints  # [b] how many statements in a row say that it is not
     acted: Ints  # [b] when b last did something as leader; 0 never
     remote_start: Ints  # [b, r] leader's record of r's log start; -1 none
-    hw_sent: Ints  # [b, r] HW that the leader had at r's previous fetch: what it takes r to have been told
+    hw_sent: Ints  # [b, r] the leader's HW at r's previous fetch; the leader assumes that r knows it
     asked: Ints  # [b] who b has asked to join and has not got yet, a mask
     settled: Ints  # [b] when b's last ISR change ended; 0 never
     cache_epoch: Ints  # [b, k] leader epoch cache: epochs, rising

@@ -1,16 +1,30 @@
-"""What sources state of a replica's log wins over what was computed of it."""
+"""What sources state of a replica's log and HW wins over what was computed of it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from replay.arrays.jit import compiled
+from replay.protocol.isr import RACE_US
 from replay.protocol.log import copy_epochs, parted_at, take_epochs, truncate_to
-from replay.protocol.state import BOUNDED, NONE, ROLE_LEADER, ROLE_NONE, State
-from replay.protocol.steps import note_leo
+from replay.protocol.state import (
+    BOUNDED,
+    EARLIER_HW,
+    NONE,
+    OBSERVED,
+    ROLE_LEADER,
+    ROLE_NONE,
+    STATED_HW,
+    TRUE_HW,
+    UNSET,
+    State,
+)
 
 if TYPE_CHECKING:
     from replay.protocol.profile import Profile
+
+
+DENIALS = 2  # so many statements in a row withdraw a computed HW
 
 
 @compiled
@@ -62,3 +76,56 @@ def last_leader(s: State, evidence: int) -> int:
         if found == NONE or s.epoch[b] > s.epoch[found]:
             found = b
     return found
+
+
+@compiled
+def note_leo(s: State, b: int, leo: int, evidence: int) -> bool:
+    """A source states b's LEO: it wins over what was computed. Returns whether that was different."""
+    if leo == UNSET or leo < 0:
+        return False
+    different = s.leo[b] != leo
+    s.leo[b] = leo
+    s.leo_evidence[b] = evidence
+    return different
+
+
+@compiled
+def note_hw(s: State, b: int, hw: int, evidence: int) -> bool:
+    """A source states b's HW: it wins over what was computed. Returns whether that was different."""
+    if hw == UNSET or hw < 0:
+        return False
+    different = s.hw[b] != hw
+    s.hw[b] = hw
+    s.hw_evidence[b] = evidence
+    if s.role[b] == ROLE_LEADER and evidence < BOUNDED:
+        note_committed(s, hw)
+    return different
+
+
+@compiled
+def note_committed(s: State, hw: int) -> None:
+    """A leader states that everything below `hw` is committed."""
+    s.cluster[TRUE_HW] = max(s.cluster[TRUE_HW], hw)
+    s.cluster[STATED_HW] = max(s.cluster[STATED_HW], hw)
+
+
+@compiled
+def leader_agrees(s: State, b: int, hw: int, earliest: int, now: int) -> bool:
+    """Leader b states its HW, at `earliest` at the earliest: whether what was computed may stand beside it.
+
+    An answer may have been read before the move that it does not show; so one that is lower counts only if it was
+    surely read after the HW was computed to be beyond the last one that both agreed on, and only the second in a row.
+    """
+    if hw > s.hw_agreed[b] or hw == s.hw[b]:
+        s.hw_agreed[b], s.hw_denied[b] = hw, 0
+        s.hw_apart[b] = now if hw < s.hw[b] else 0
+    elif hw == s.hw_agreed[b] and s.hw_apart[b] and earliest > s.hw_apart[b] + RACE_US:
+        s.hw_denied[b] += 1
+    return s.hw_denied[b] < DENIALS
+
+
+@compiled
+def leader_withdraw_hw(s: State, b: int, hw: int) -> None:
+    """What b states is stronger than what was computed in this epoch: the HW, and what was committed by it."""
+    s.hw[b], s.hw_evidence[b] = hw, OBSERVED
+    s.cluster[TRUE_HW] = max(s.cluster[EARLIER_HW], s.cluster[STATED_HW], hw)

@@ -56,7 +56,7 @@ class Output:
             self.pieces[name].append((key, piece))
 
     def tables(self) -> Iterator[tuple[str, pa.Table]]:
-        """What was added since the last call, which was before the events of another batch were told of."""
+        """Hand out the rows that are waiting, as Arrow tables. Call it before the next batch is fed."""
         for name, rows in self.rows.items():
             yield name, pa.Table.from_pylist(rows, schema=schema_of(name))
         for name, pieces in self.pieces.items():

@@ -25,10 +25,11 @@ from small_partition import event
 
 from replay.engine import codes as c
 from replay.engine import kernel
+from replay.protocol.high_watermark import is_under_min_isr, leader_low_watermark
 from replay.protocol.log import diverges, diverging_target, end_offset_for
 from replay.protocol.profile import Profile, profile_named
 from replay.protocol.state import ASSIGNED, NONE, ROLE_FOLLOWER, ROLE_LEADER, ROLE_NONE, UNSET, State, new_state
-from replay.protocol.steps import answered_hw, is_under_min_isr, leader_low_watermark, leader_owes_hw
+from replay.protocol.steps import answered_hw, leader_owes_hw
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ import numpy as np
 from replay.engine import codes as c
 from replay.engine import kernel
 from replay.protocol.profile import Profile, profile_of
+from replay.protocol.role_changes import make_follower, make_leader
 from replay.protocol.state import ASSIGNED, DERIVED, NONE, OF_BROKER, OF_CACHE, OF_REMOTE, UNSET, State, new_state
-from replay.protocol.steps import make_follower, make_leader
 
 if TYPE_CHECKING:
     from replay.arrays.ints import Ints

@@ -9,21 +9,19 @@ from replay.engine import codes as c
 from replay.engine import kernel
 from replay.engine.emit import new_rows
 from replay.engine.purgatory import new_purgatory, with_room
+from replay.protocol.high_watermark import hw_candidate, leader_low_watermark
 from replay.protocol.log import diverges, diverging_target, end_offset_for, epoch_assign, move_log_start, truncate_to
 from replay.protocol.profile import profile_of
+from replay.protocol.role_changes import make_follower, make_leader
 from replay.protocol.state import DERIVED, NONE, ROLE_FOLLOWER, copied
 from replay.protocol.steps import (
     answered_hw,
     follower_advance_hw,
-    hw_candidate,
     leader_append,
     leader_handle_fetch,
-    leader_low_watermark,
     leader_maybe_expand_isr,
     leader_owes_hw,
     leader_update_follower_leo,
-    make_follower,
-    make_leader,
 )
 
 Version = tuple[int, int, int]

@@ -22,9 +22,9 @@ from replay.engine.events import Batch
 from replay.evidence.partition_facts import LAG_SETTING, MIN_ISR_SETTING
 from replay.evidence.rows import Row
 from replay.evidence.tenures import micros
+from replay.protocol.high_watermark import bits
 from replay.protocol.profile import profile_named
 from replay.protocol.state import BOUNDED, ROLE_LEADER, State, copied, new_state
-from replay.protocol.steps import bits
 
 OPERATIONS = (
     *("produce_all",) * 5, *("produce_one",) * 3, *("fetch",) * 14, *("answer_isr",) * 3, *("kill",) * 2,

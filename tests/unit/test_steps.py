@@ -11,8 +11,10 @@ from replay.engine import codes as c
 from replay.engine import kernel
 from replay.engine.emit import N_CHECK, new_rows
 from replay.engine.purgatory import new_purgatory, with_room
+from replay.protocol.high_watermark import hw_candidate, is_caught_up
 from replay.protocol.log import end_offset_for, epoch_at
 from replay.protocol.profile import Profile, parse_version, profile_named, profile_of
+from replay.protocol.role_changes import make_follower, make_leader
 from replay.protocol.state import (
     ASSIGNED,
     DERIVED,
@@ -27,16 +29,12 @@ from replay.protocol.state import (
 from replay.protocol.steps import (
     follower_advance_hw,
     follower_append,
-    hw_candidate,
-    is_caught_up,
     leader_append,
     leader_commit_isr,
     leader_handle_fetch,
     leader_maybe_expand_isr,
     leader_maybe_increment_hw,
     leader_update_follower_leo,
-    make_follower,
-    make_leader,
 )
 
 # -- steps 1 and 2: the leader appends

@@ -1,0 +1,99 @@
+"""What the high watermark waits for, and the low watermark beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from replay.arrays.jit import compiled
+from replay.protocol.isr import is_eligible
+from replay.protocol.state import ASSIGNED, LAG_US, MIN_ISR, MIN_ISR_UNKNOWN, NONE, State
+
+if TYPE_CHECKING:
+    from replay.protocol.profile import Profile
+
+
+@compiled
+def hw_candidate(s: State, p: Profile, b: int, now: int) -> int:
+    """Least LEO of the leader and of every replica that the HW waits for.
+
+    A member of the ISR is a replica though no source assigns it; any broker may be one while none is assigned.
+    """
+    assigned = s.cluster[ASSIGNED]
+    waited = s.maximal_isr[b] if p.hw_over_maximal_isr else s.isr[b]
+    candidate = s.leo[b]
+    for r in range(len(s.leo)):
+        bit = 1 << r
+        if r == b or (assigned and not (assigned | waited) & bit) or s.remote_leo[b, r] >= candidate:
+            continue
+        if waited & bit or (p.hw_over_caught_up and is_caught_up(s, p, b, r, now) and counts_outside_isr(s, p, r)):
+            candidate = s.remote_leo[b, r]
+    return candidate
+
+
+@compiled
+def is_fetched(s: State, b: int, offset: int) -> bool:
+    """Whether a follower's LEO shows that b's log reaches `offset`."""
+    for r in range(len(s.leo)):  # noqa: SIM110 - compiled
+        if r != b and s.remote_leo[b, r] == offset:
+            return True
+    return False
+
+
+@compiled
+def is_caught_up(s: State, p: Profile, b: int, r: int, now: int) -> bool:
+    """Whether r counts as caught up with leader b (Replica.isCaughtUp)."""
+    if p.hw_caught_up_by_leo and s.remote_leo[b, r] == s.leo[b]:
+        return True
+    return now - s.caught_up[b, r] <= s.cluster[LAG_US]
+
+
+@compiled
+def counts_outside_isr(s: State, p: Profile, r: int) -> bool:
+    """Whether the HW waits for r, caught up and outside the ISR: from 3.6 on only if it may join (KAFKA-15021)."""
+    return not p.hw_caught_up_eligible or is_eligible(s, p, r)
+
+
+@compiled
+def is_under_min_isr(s: State, b: int) -> bool:
+    """Whether the committed ISR is below min.insync.replicas (at most the replica count)."""
+    return bits(s.isr[b]) < min(s.cluster[MIN_ISR], max(bits(s.cluster[ASSIGNED]), 1))
+
+
+@compiled
+def may_be_under_min_isr(s: State, b: int) -> bool:
+    """Whether min.insync.replicas is not known, and some value of it is more than the committed ISR has."""
+    assigned = s.cluster[ASSIGNED]
+    return s.cluster[MIN_ISR] == MIN_ISR_UNKNOWN and (not assigned or bits(s.isr[b]) < bits(assigned))
+
+
+@compiled
+def bits(mask: int) -> int:
+    """How many brokers a mask holds."""
+    count = 0
+    while mask:
+        mask &= mask - 1
+        count += 1
+    return count
+
+
+@compiled
+def leader_low_watermark(s: State, b: int) -> int:
+    """Least log start of the leader, its live followers and its future log, if it has one.
+
+    There a DeleteRecords is done (Partition.lowWatermarkIfLeader).
+    """
+    low = s.log_start[b]
+    for r in range(len(s.leo)):
+        if r != b and s.cluster[ASSIGNED] & (1 << r) and not s.fenced[r]:
+            low = min(low, s.remote_start[b, r])
+    return low if s.future_start[b] == NONE else min(low, s.future_start[b])
+
+
+@compiled
+def note_future_log(s: State, b: int, is_there: int, log_start: int) -> None:
+    """A line tells of b's future log. A new one begins where the log does that it copies; UNSET: it states no start."""
+    if not is_there:
+        s.future_start[b] = NONE
+        return
+    known = s.future_start[b] if s.future_start[b] != NONE else s.log_start[b]
+    s.future_start[b] = max(known, log_start)
