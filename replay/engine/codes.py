@@ -26,7 +26,7 @@ FETCH_LEFT_OUT, EPOCH_END_OFFSET = KIND["fetch_left_out"], KIND["epoch_end_offse
     E_BROKER,  # on whose log or state it acts
     E_REPLICA,  # the other replica, NONE: none or a consumer
     E_EPOCH,
-    E_END,  # next_offset
+    E_END,  # next_offset; of a leader's role the least that its LEO can be
     E_END_EVIDENCE,
     E_FETCH,  # fetch_offset
     E_HW,  # response_hw, or hw stated
@@ -35,11 +35,11 @@ FETCH_LEFT_OUT, EPOCH_END_OFFSET = KIND["fetch_left_out"], KIND["epoch_end_offse
     E_ASSIGNED,  # mask
     E_LEADER,
     E_PARTITION_EPOCH,
-    E_VALUE,  # role, state of an ISR request, min ISR, fenced, acks
+    E_VALUE,  # role, state of an ISR request, min ISR, fenced, acks, FUTURE_*
     E_EXTRA,  # stopping, lag in microseconds, HW by lines, base offset, log start (a follower's in its fetch)
     E_DIVERGING_EPOCH,
     E_DIVERGING_END,
-    E_TARGET,  # truncate_to
+    E_TARGET,  # truncate_to; of a future log its log start
     E_CAUSE,
     E_ERROR,
     E_UNTIL,  # last of a run of unlisted fetches
