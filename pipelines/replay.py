@@ -30,7 +30,7 @@ ROWS_A_BATCH: Final = 20_000  # so many rows go back to Spark at once, about: th
 def replay(spark: SparkSession, events: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
     """Events of any number of partitions -> the tagged stream."""
     del spark, settings
-    ordered = spread(read_of(events), list(KEY)).sortWithinPartitions(*KEY, "seq")
+    ordered = spread(read_of(events), KEY).sortWithinPartitions(*KEY, "seq")
     # Not a grouped function: it would bring each partition in Arrow batches of its own, and most may be small.
     return ordered.mapInArrow(replay_partitions, spark_ddl(STREAM))
 

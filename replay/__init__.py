@@ -1,1 +1,1 @@
-"""The protocol: ordering, the nine steps, ISR, elections, truncation, losses. No Spark, files, clock or chance."""
+"""The replay, in seven rooms (CONTRIBUTING.md): evidence, order, rules, losses. No Spark, files, clock or chance."""

@@ -1,4 +1,4 @@
-"""The arrays that everything is computed on."""
+"""Types of the arrays that everything is computed on."""
 
 from __future__ import annotations
 

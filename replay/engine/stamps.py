@@ -1,4 +1,4 @@
-"""How far the stamp of a line may be off from what it tells of, on the broker's own clock."""
+"""How far stamps of lines and Kafka's timers may be off, on the broker's own clock, and whether a wait timed out."""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ AlterReplicaLogDirs makes a log in a folder `...-future` of the other directory 
 (`LogManager.replaceCurrentWithFutureLog`). A future log is in no ISR and moves no HW; where it begins holds back the
 leader's low watermark (`Partition.lowWatermarkIfLeader`), on which DeleteRecords waits. Its lines look like those of
 the partition's own log but for the directory, and some name none: those that follow the log's making or loading. What
-the model leaves out: where the copy is between the lines that tell it.
+the model leaves out: where the copy is between the lines that tell it. Here the lines are told apart; `future_events`
+makes events of them, `future_replicas` states.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class Walk:
 
 def parent(path: str) -> str:
     """The directory that a folder lies in."""
-    return path[: max(path.rfind("/"), path.rfind("\\\\"), 0)]
+    return path[: max(path.rfind("/"), path.rfind("\\"), 0)]
 
 
 def by_tenure(rows: Iterable[Row], tenures: list[Tenure]) -> dict[int, list[Row]]:

@@ -32,10 +32,8 @@ from schemas.model import BOOL, INT32, INT64, STRING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from replay.arrays.ints import Flags, Ints
     from replay.evidence.rows import Row
-
-Ints = np.ndarray
-Bools = np.ndarray
 
 REQUEST_SCHEMA = pa.schema(
     [
@@ -159,7 +157,7 @@ def not_elsewhere(lines: Lines, before: Ints, places: Ints) -> tuple[Ints, Ints]
     return gap[~found], wanted[~found]
 
 
-def collide(lines: Lines, one: Ints, other: Ints) -> Bools:
+def collide(lines: Lines, one: Ints, other: Ints) -> Flags:
     """For each pair of connections, whether both used a number while both were open."""
     if not len(one):
         return np.zeros(0, bool)
@@ -171,18 +169,18 @@ def collide(lines: Lines, one: Ints, other: Ints) -> Bools:
         bool(begun[a] <= ended[b] and begun[b] <= ended[a] and len(np.intersect1d(numbers[a], numbers[b])))
         for a, b in pairs.T.tolist()
     ]
-    out: Bools = np.array(hits)[inverse.ravel()]
+    out: Flags = np.array(hits)[inverse.ravel()]
     return out
 
 
-def is_under_way(missing: Ints, last: Ints) -> Bools:
+def is_under_way(missing: Ints, last: Ints) -> Flags:
     """Whether each number may have been under way where another connection ended, at one of these last numbers."""
     ends = np.sort(last)
-    before: Bools = np.searchsorted(ends, missing) > np.searchsorted(ends, missing - IN_FLIGHT)
+    before: Flags = np.searchsorted(ends, missing) > np.searchsorted(ends, missing - IN_FLIGHT)
     return before
 
 
-def is_skipped(missing: Ints) -> Bools:
+def is_skipped(missing: Ints) -> Flags:
     """Whether each number is the one that a client counts and does not send, where brokers have no telemetry."""
     early = missing < FIRST_NUMBERS
     return early & (len(np.unique(missing[early])) == 1)

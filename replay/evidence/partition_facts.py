@@ -1,7 +1,7 @@
-"""The facts of one partition, looked up the ways that ordering needs them.
+"""The facts of one partition, indexed once for everything that asks: decisions, tenures, roles, fetches, starts.
 
-A `PartitionFacts` is built from rows (dicts) of `facts`, fetches already completed by `sessions`, and from the facts
-that hold for the whole cluster: broker registrations, configuration, versions.
+A `PartitionFacts` is built from the partition's own facts, its fetches completed by `sessions`, and from the facts that
+hold for the whole cluster: broker registrations, configuration, versions. It makes no events; `order` does.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class PartitionFacts:
     changes: list[Row] | None = None  # see `broker_changes`
 
     def __post_init__(self) -> None:
-        """Index the rows, read the configuration, build the spine."""
+        """Index the rows, read the configuration, find the tenures."""
         self.turns = Turns(self)
         self.by_kind = defaultdict(list)
         for row in self.rows:

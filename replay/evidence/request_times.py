@@ -2,6 +2,7 @@
 
 The line is stamped by the log thread after the response was sent, so every time computed from it may be late, under
 load by tens of milliseconds, and early only by the truncation to whole milliseconds. All on the broker's own clock.
+Windows of server lines and of the controller's decisions are here too; how far a stamp may be off is in `stamps`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The epoch spine of a partition: the controller's decisions in metadata order, and the tenures they make.
+"""Decisions and tenures: a state of the partition that the controller chose, and a leader epoch with its decisions.
 
-KRaft: the metadata log's offset is the order; a change record that names a leader bumps the leader epoch, every record
-bumps the partition epoch (PartitionRegistration.merge). Without metadata, the brokers' own role lines stand in: each
-leader's line states epoch, partition epoch and ISR, and `ISR updated` lines the states in between.
+KRaft: the metadata log's offset is the order (`metadata_states`); a change record that names a leader bumps the leader
+epoch, every record bumps the partition epoch (PartitionRegistration.merge). Without metadata other lines stand in, the
+best first: LeaderAndIsr requests, the leaders' own role lines, and `ISR updated` lines for the states in between.
 """
 
 from __future__ import annotations

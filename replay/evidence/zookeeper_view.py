@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 LIVE_BROKERS, CONTROLLER_STARTS, STOPPING_BROKER = "live_brokers", "controller_starts", "stopping_broker"
 DECISION_LINES = (PARTITION, "replica_removed", "leader_and_isr_sent")
-FOUND_LINES = ("partition_found", "replica_found")
 VIEW_LINES = (LIVE_BROKERS, CONTROLLER_STARTS, STOPPING_BROKER)
 
 

@@ -1,7 +1,7 @@
 """An incident in a few plain sentences, for someone who was not there.
 
 Who led and what producers had been told; what happened, and when; who read it, what is not known, and what would have
-kept the records.
+kept the records. How they went is the mechanism's own sentence (`sentences`).
 """
 
 from __future__ import annotations

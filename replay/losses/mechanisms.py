@@ -25,13 +25,13 @@ class Mechanism(NamedTuple):
     name: str  # as in `data_loss_incidents.mechanism`
     words: str  # in the report
     sentence: Callable[[Finding, Story], str]  # when and how they went
-    severity: str | None  # where what went was promised; null: only what the leader alone had ever goes so
-    is_severe_anyway: bool = False  # also where nothing tells whether it was promised
+    severity: str | None  # of promised records lost; null: only what the leader alone had acknowledged is ever lost so
+    is_severe_anyway: bool = False  # also where nothing is known to be promised, unless lines contradict each other
     is_certain: bool = True  # whether it is known which slots the new leader lacks
-    settings: Callable[[Finding, Story], Iterator[Setting]] = remedies.nothing  # the most direct settings against it
-    further_settings: Callable[[Finding, Story], Iterator[Setting]] = remedies.nothing
-    instead_of_acks_all: str = ""  # what else would have helped, behind the advice of acks=all
-    goes_from_any_isr: bool = False  # what was acknowledged with acks=1 goes however large the ISR is
+    settings: Callable[[Finding, Story], Iterator[Setting]] = remedies.nothing  # named first
+    further_settings: Callable[[Finding, Story], Iterator[Setting]] = remedies.nothing  # after acks and minimum ISR
+    instead_of_acks_all: str = ""  # appended to the reason for acks=all: another way out
+    goes_from_any_isr: bool = False  # a larger ISR would not have kept acks=1 records: min.insync.replicas is no help
 
     @property
     def is_by_leader_alone(self) -> bool:
@@ -65,7 +65,7 @@ UNCLEAN_ELECTION = Mechanism(
 ELIGIBLE_LEADER_REGRESSED = Mechanism(
     "eligible_leader_regressed",
     "an eligible leader (ELR) had less than what was committed",
-    sentences.was_eligible,
+    sentences.eligible_without,
     "S0",
     is_severe_anyway=True,
     further_settings=remedies.always(remedies.FLUSH_EACH_BATCH),
@@ -89,7 +89,7 @@ FAST_FAILOVER_DIVERGENCE = Mechanism(
 STALE_FETCH_ACCEPTED = Mechanism(
     "stale_fetch_accepted",
     "a fetch from an older epoch was counted as replication",
-    sentences.was_counted_all_the_same,
+    sentences.counted_all_the_same,
     "S0",
     is_certain=False,
     further_settings=remedies.always(remedies.FENCE_FETCHES),
@@ -97,7 +97,7 @@ STALE_FETCH_ACCEPTED = Mechanism(
 STALE_ISR_REJOIN = Mechanism(
     "stale_isr_rejoin",
     "a replica that had lost its log was taken back into the ISR",
-    sentences.was_in_the_isr_without,
+    sentences.member_without,
     "S0",
     further_settings=remedies.always(remedies.CHECK_BROKER_EPOCHS),
 )
@@ -111,7 +111,7 @@ OUT_OF_RANGE_RESET = Mechanism(
 ACKS_ONE_PLANNED_MOVE = Mechanism(
     "acks_one_planned_move",
     "leadership was moved on purpose before a follower had what was acknowledged (acks=1)",
-    sentences.was_moved_too_early,
+    sentences.moved_too_early,
     None,
     further_settings=remedies.against_a_cut_unseen,
     instead_of_acks_all="; or move leadership only once the next leader has no lag",
@@ -124,7 +124,7 @@ ACKS_ONE_LEADER_FAILURE = Mechanism(
     None,
     further_settings=remedies.against_a_cut_unseen,
 )
-OTHER = Mechanism("other", "by a way that no rule names", sentences.was_entitled_to_lead, "S0")
+OTHER = Mechanism("other", "by a way that no rule names", sentences.entitled_without, "S0")
 
 # The first rule that fits wins; one that none fits is `OTHER`.
 RULES: tuple[tuple[Mechanism, Callable[[Finding, Story], object]], ...] = (

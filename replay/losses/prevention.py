@@ -1,6 +1,7 @@
 """What would have kept lost records: settings derived by rule from what happened, each with its reason.
 
-A setting is named only where the chain shows that it would have mattered: never what was in force already.
+What helps against one mechanism is in `remedies`; here is what hangs on acks, the ISR and the lag, and the order of
+all. A setting is named only where the chain shows that it would have mattered: never what was in force already.
 """
 
 from __future__ import annotations

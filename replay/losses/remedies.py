@@ -84,7 +84,7 @@ def against_lost_tail(found: Finding, story: Story) -> Iterator[Setting]:
 
 
 def against_a_cut_unseen(found: Finding, story: Story) -> Iterator[Setting]:
-    """By the rules of then the new leader may have had them and cut them, where no request log tells more."""
+    """Where no request log tells: under an old protocol the new leader may have had the records and cut them."""
     if found.counts["acked_all"] is None and rules_of(found, story).truncate_to_hw:
         reason = f"broker {found.leader} may have had them and cut them: {TRUNCATE_BY_EPOCH.reason}"
         yield TRUNCATE_BY_EPOCH._replace(reason=reason)

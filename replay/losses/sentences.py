@@ -105,7 +105,7 @@ def lost_directory(found: Finding, _story: Story) -> str:
     return f"The log directory of broker {found.old.leader} failed, and took {them(found)} with it; {then(found)}."
 
 
-def was_eligible(found: Finding, _story: Story) -> str:
+def eligible_without(found: Finding, _story: Story) -> str:
     """A leader from the ELR."""
     elr = "the controller took it for an eligible leader replica (ELR)"
     return f"{taken_over(found)}; {elr}, and it lacked {them(found)}."
@@ -123,12 +123,12 @@ def held_an_unknown_epoch(found: Finding, _story: Story) -> str:
     return f"{other}; {then(found)}."
 
 
-def was_counted_all_the_same(found: Finding, _story: Story) -> str:
+def counted_all_the_same(found: Finding, _story: Story) -> str:
     """Fetches of another epoch (KIP-320)."""
     return f"Broker {found.leader} held other records at these offsets, and its fetches counted; {then(found)}."
 
 
-def was_in_the_isr_without(found: Finding, _story: Story) -> str:
+def member_without(found: Finding, _story: Story) -> str:
     """A member of the ISR that had lost them."""
     return f"{taken_over(found)}; it was in the ISR without {them(found)}."
 
@@ -138,7 +138,7 @@ def dropped_out_of_range(found: Finding, _story: Story) -> str:
     return f"Broker {found.leader} had dropped {them(found)} for an out-of-range answer; {then(found)}."
 
 
-def was_moved_too_early(found: Finding, story: Story) -> str:
+def moved_too_early(found: Finding, story: Story) -> str:
     """Leadership moved on purpose."""
     planned = f"the move was planned ({why(found, story)})"
     return f"{taken_over(found)}, before it had fetched {them(found)}; {planned}."
@@ -149,7 +149,7 @@ def took_over_too_early(found: Finding, story: Story) -> str:
     return f"{taken_over(found)}, before it had fetched {them(found)} ({why(found, story)})."
 
 
-def was_entitled_to_lead(found: Finding, story: Story) -> str:
+def entitled_without(found: Finding, story: Story) -> str:
     """No rule tells how."""
     entitled = "though it was entitled to lead"
     return f"{taken_over(found)}, without {them(found)}, {entitled} ({why(found, story)})."

@@ -174,8 +174,8 @@ def holds_other_records(found: Finding) -> bool:
 def diverged_in_fast_failover(found: Finding, story: Story) -> bool:
     """Whether the new leader kept records of an epoch that the old leader had never heard of (KIP-279).
 
-    Before, the answer to where an epoch ends does not say which epoch it speaks of, and for an unknown one it is the
-    end of another.
+    Before protocol 2.0 the answer to where an epoch ends does not name the epoch it is about; for an unknown epoch it
+    is the end of another.
     """
     if rules_of(found, story).epoch_end_names_epoch or not holds_other_records(found):
         return False

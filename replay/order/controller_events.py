@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from replay.evidence.request_times import decision_window, line_window
 from replay.evidence.tenures import micros
-from replay.evidence.zookeeper_view import FOUND_LINES, View, controllers_stamps, decided_us, view_lines
+from replay.evidence.zookeeper_view import View, controllers_stamps, decided_us, view_lines
 from replay.order.merge import OP_CONTROL
 from replay.order.operations import Draft, Operation
 from replay.protocol.state_machines import FOUND, PARTITION, REPLICA, STATED
@@ -15,6 +15,9 @@ from replay.protocol.state_machines import FOUND, PARTITION, REPLICA, STATED
 if TYPE_CHECKING:
     from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
+
+
+FOUND_LINES = ("partition_found", "replica_found")
 
 
 def broker_changes(lines: list[Row]) -> list[tuple[int, Draft]]:
@@ -61,7 +64,7 @@ def stated_states(rows: list[Row]) -> list[tuple[int, Draft]]:
 def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
     """What the controllers wrote of brokers and state machines: before the first decision, then tenure by tenure.
 
-    A deleted partition has no replicas that brokers could take along as they come and go.
+    Nothing where metadata decides (KRaft). Lines about brokers after the topic's deletion are left out.
     """
     mine = {b for d in facts.decisions for b in (*d.replicas, *d.isr)}
     wrote = controllers_stamps(facts.rows)

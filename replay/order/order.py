@@ -1,7 +1,7 @@
-"""All facts of one partition -> its effects in one deterministic order.
+"""All facts of one partition -> its events in one deterministic order.
 
-The order is decided, in this order, by the epoch spine (`tenures`), offsets and each chain's own order, then within a
-tenure by the merge (`merge`), which runs the engine's rules ahead. Wall clocks of different brokers are compared only
+What decides, first to last: the leader epochs (`tenures`); offsets and each chain's own order; within a tenure the
+merge (`merge`), which runs the engine's rules ahead. Wall clocks of different brokers are compared only
 where the controller's decisions meet a leader's requests.
 """
 

@@ -78,6 +78,6 @@ def broker_draft(row: Row) -> Draft:
 
 
 def registered(row: Row) -> bool | None:
-    """A new registration ends a controlled shutdown."""
+    """Whether the broker is shutting down in order after this row; a new registration ends it. None: not said."""
     stopping: bool | None = row["in_controlled_shutdown"]
     return False if stopping is None and row["record_type"] == "REGISTER_BROKER_RECORD" else stopping

@@ -1,1 +1,1 @@
-"""One partition replayed into the rows of every table; `partition_replay` is the door. Imports all other rooms."""
+"""Partitions replayed into the rows of every table; `partitions.replayed` is the door. Imports all other rooms."""

@@ -1,4 +1,4 @@
-"""Elections on their way into the tables: an event's columns, a leadership's columns, what was at risk, the checks."""
+"""Elections on their way into the tables: columns of `leadership_timeline`, what was at risk, the checks."""
 
 from __future__ import annotations
 

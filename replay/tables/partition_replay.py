@@ -1,6 +1,6 @@
 """One partition replayed: its ordered events in, the rows of every replay table out.
 
-The driver around the kernel. Events come in batches, already in order; the kernel folds them, the state is carried
+What surrounds the kernel: events come in batches, already in order; the kernel folds them, the state is carried
 over, and what the kernel cannot do (text, sets, accounting of losses) is done here on its few rows. A leader epoch
 begins at the first event that names it: there the log of the leader before is looked at, and again once the new leader
 has taken up its role.

@@ -26,7 +26,7 @@ def replayed(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]
     """`replication_events` of whole partitions, each in seq order -> (table, its rows), batch by batch.
 
     Rows of all partitions in a batch come together; a table without rows does not come. Raises `RuntimeError` where the
-    events are not in order: that Spark keeps a sort is its planner's habit, not its promise.
+    events are not in order: Spark keeps a sort by habit of its planner, not by promise.
     """
     out = Output()
     ended: set[tuple[Any, ...]] = set()

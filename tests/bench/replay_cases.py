@@ -25,11 +25,8 @@ from pipelines.delta_io import Warehouse
 from pipelines.packed import table_rows
 from pipelines.staging import stage
 from replay.engine import kernel
-from replay.engine.events import Batch
-from replay.tables import partition_replay as partition
-from replay.tables.output import Output
-from replay.tables.partition_replay import PartitionReplay
-from schemas.model import PARTITION_KEY
+from replay.tables import partition_replay
+from replay.tables.partitions import replayed
 from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
@@ -42,9 +39,6 @@ MILLION = 1_000_000
 
 def fold_alone(events: pa.Table, rows: int = 20_000) -> tuple[float, float]:
     """CPU seconds of one partition's replay in this process, Arrow batches to Arrow rows; of them in the kernel."""
-    key = {column.name: events.column(column.name)[0].as_py() for column in PARTITION_KEY}
-    out = Output()
-    replayed = PartitionReplay(key, out)
     inside = 0.0
 
     def timed(*arguments: Any) -> Any:
@@ -55,13 +49,8 @@ def fold_alone(events: pa.Table, rows: int = 20_000) -> tuple[float, float]:
         return out
 
     start = time.process_time()
-    with patch.object(partition, "fold", timed):
-        for first in range(0, len(events), rows):
-            replayed.feed(Batch(events.slice(first, rows)).events)
-            for _ in out.tables():
-                pass
-        replayed.finish()
-        for _ in out.tables():
+    with patch.object(partition_replay, "fold", timed):
+        for _ in replayed(events.to_batches(rows)):
             pass
     return time.process_time() - start, inside
 

@@ -1,4 +1,4 @@
-"""ZooKeeper clusters: no metadata log, so LeaderAndIsr requests and the brokers' own lines make the spine."""
+"""ZooKeeper clusters: no metadata log, so LeaderAndIsr requests and the brokers' own lines make the tenures."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def cut_to_hw() -> History:
     return history
 
 
-def test_leader_and_isr_requests_make_the_spine_whichever_broker_got_them() -> None:
+def test_leader_and_isr_requests_make_the_tenures_whichever_broker_got_them() -> None:
     history = History()
     tell(history, 10, 1, (1, 0, 0), [1, 2, 3])
     tell(history, 12, 2, (1, 0, 0), [1, 2, 3])
