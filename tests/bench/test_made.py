@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from facts_builder import tables_of
 from made_history import History
 from made_recording import MadeCluster
 from made_shape import Shape
-from without_spark import events_of
+from without_spark import events_of, tables_of
 
 if TYPE_CHECKING:
     from pathlib import Path

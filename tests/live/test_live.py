@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cluster import Cluster, Release, until
-from facts_builder import tables_of
 from jars import UnreachableError, class_path
 from recorder import record
-from without_spark import events_of
+from without_spark import events_of, tables_of
 
 from pipelines.recording import discover
 from pipelines.run import execute

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from facts_builder import tables_of
 from pyspark.sql import functions as F
 from whole_run import DERIVED, NAME, STAGES, rows, run, without
-from without_spark import events_of
+from without_spark import events_of, tables_of
 
 from pipelines.recording import discover
 from schemas.errors import InputError

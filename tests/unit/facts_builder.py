@@ -16,9 +16,6 @@ from replay.evidence.request_times import phases
 from replay.evidence.rows import Row, rows_of_facts
 from replay.evidence.sessions import SESSION_SCHEMA
 from replay.order.order import ordered
-from replay.tables.output import empty
-from replay.tables.partitions import replayed
-from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -142,16 +139,6 @@ class History:
     def events(self, rows: list[dict[str, Any]] | None = None, **settings: Any) -> pa.Table:
         """The history in replay order, life by life."""
         return pa.concat_tables([piece for facts in self.lives(rows, **settings) for piece in ordered(facts)])
-
-
-def tables_of(events: pa.Table, size: int = 1000) -> dict[str, pa.Table]:
-    """The replay's tables of these events, which are handed over `size` at a time."""
-    if "recording_id" not in events.column_names:
-        events = events.add_column(0, "recording_id", pa.array([KEY["recording_id"]] * len(events), pa.string()))
-    found: dict[str, list[pa.Table]] = {table.name: [empty(table.name)] for table in REPLAY_TABLES}
-    for name, rows in replayed(events.combine_chunks().to_batches(size)):
-        found[name].append(rows)
-    return {name: pa.concat_tables(tables).combine_chunks() for name, tables in found.items()}
 
 
 def gaps_in(facts: Iterable[Row]) -> MissingLines:

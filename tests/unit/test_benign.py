@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from facts_builder import PARTITION, TOPIC, History, tables_of
+from facts_builder import PARTITION, TOPIC, History
 from test_incidents import COMMITTED, losses, replicated, tail, taken_over
+from without_spark import tables_of
 
 from pipelines.order import Cluster, order_pieces
 from replay.evidence.sessions import SESSION_SCHEMA

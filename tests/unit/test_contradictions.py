@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from facts_builder import History, tables_of
+from facts_builder import History
 from hypothesis import given
 from test_incidents import acks_one_failure, loss, replicated, tail, taken_over
 from test_properties import LAG_MS, clusters
+from without_spark import tables_of
 
 from replay.evidence.partition_facts import LAG_SETTING, MIN_ISR_SETTING
 from replay.order.contradictions import contradictions

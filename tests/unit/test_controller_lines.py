@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from facts_builder import History, tables_of
+from facts_builder import History
+from without_spark import tables_of
 
 
 def said(history: History, ms: float, version: int, text: str, *, unclean: bool = False) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from facts_builder import TOPIC, History, tables_of
+from facts_builder import TOPIC, History
+from without_spark import tables_of
 
 from replay.evidence.controller_view import UNCLEAN_SETTING
 

@@ -6,8 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from facts_builder import History, of_kind, tables_of
+from facts_builder import History, of_kind
 from test_incidents import COMMITTED, losses, replicated, slots, tail
+from without_spark import tables_of
 
 from replay.engine.codes import LOG_CREATED
 

@@ -8,10 +8,9 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from facts_builder import History, at, of_kind, tables_of
-from facts_builder import tables_of as replayed
+from facts_builder import History, at, of_kind
 from test_incidents import COMMITTED, acks_one_failure, alone, losses, replicated, tail, taken_over_from
-from without_spark import events_of
+from without_spark import events_of, tables_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -256,7 +255,7 @@ def test_a_batch_planted_in_a_recorded_dump_is_found(recordings: Path, tmp_path:
     shutil.copytree(recordings / "last-replica", root)
     (dump,) = (root / "segments" / "node-2" / "ledger-0").glob("*.dump.txt*")
     planted(dump)
-    rows = [row for events in events_of(root) for row in replayed(events)["replica_divergences"].to_pylist()]
+    rows = [row for events in events_of(root) for row in tables_of(events)["replica_divergences"].to_pylist()]
     assert {(r["broker_a"], r["broker_b"], r["first_offset"], r["crc_a"] == 1, r["crc_b"] == 1) for r in rows} == {
         (1, 2, 100, False, True),
         (2, 3, 100, True, False),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from facts_builder import History, at, tables_of
+from facts_builder import History, at
 from test_incidents import COMMITTED, losses, replicated, tail, taken_over
 from test_parse_server_log import facts_of
+from without_spark import tables_of
 
 HERE, THERE = "/data1", "/data2"
 FOLDER = "orders-0.0123456789abcdef0123456789abcdef-future"

@@ -6,7 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from facts_builder import START, History, at, of_kind, tables_of
+from facts_builder import START, History, at, of_kind
+from without_spark import tables_of
 
 from replay.protocol.state import CACHE_CAPACITY
 

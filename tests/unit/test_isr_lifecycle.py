@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from facts_builder import START, History, at, of_kind, tables_of
+from facts_builder import START, History, at, of_kind
 from small_partition import ALL, LAG, LATEST, NOW, A, B, C, apply, event, led
 from small_partition import at as with_offsets
+from without_spark import tables_of
 
 from replay.engine import codes as c
 from replay.engine import kernel

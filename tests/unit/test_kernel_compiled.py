@@ -11,7 +11,6 @@ HERE = Path(__file__).parent
 SCRIPT = """
 import hashlib, sys
 sys.path.insert(0, sys.argv[1])
-from facts_builder import tables_of
 from test_incidents import acks_one_failure
 from test_order import long_history
 import numba

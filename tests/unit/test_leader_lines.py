@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from facts_builder import History, at, of_kind, tables_of
+from facts_builder import History, at, of_kind
+from without_spark import tables_of
 
 
 def led() -> History:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from facts_builder import History, tables_of
+from facts_builder import History
 from test_incidents import COMMITTED, loss, replicated, tail, taken_over
+from without_spark import tables_of
 
 
 @pytest.mark.parametrize("ends", [(4, 0), (0, 4), (4,)])

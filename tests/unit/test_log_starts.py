@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from facts_builder import tables_of
 from test_incidents import COMMITTED, replicated
+from without_spark import tables_of
 
 if TYPE_CHECKING:
     from facts_builder import History

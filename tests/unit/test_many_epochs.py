@@ -6,7 +6,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from facts_builder import History, tables_of
+from facts_builder import History
+from without_spark import tables_of
 
 from replay.order import order
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from facts_builder import History, at, tables_of
+from facts_builder import History, at
 from test_incidents import COMMITTED, acks_one_failure, losses, replicated, slots, tail
+from without_spark import tables_of
 
 from pipelines.deposed import sentences, topics_named
 from pipelines.order import cluster_rows, incarnations

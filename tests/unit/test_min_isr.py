@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from facts_builder import History, of_kind, tables_of
+from facts_builder import History, of_kind
 from test_incidents import replicated, tail
+from without_spark import tables_of
 
 ZOOKEEPER = {"kafka_version": "3.9.0"}
 

@@ -6,7 +6,8 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from facts_builder import History, at, of_kind, tables_of
+from facts_builder import History, at, of_kind
+from without_spark import tables_of
 
 from schemas.events import REPLICATION_EVENTS
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from cluster_model import IDS, LAG_MS, Cluster, Truth, moved
-from facts_builder import History, gaps_in, tables_of
+from facts_builder import History, gaps_in
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from without_spark import tables_of
 
 from replay.engine import codes as c
 from replay.engine import kernel

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from facts_builder import History, at, of_kind, tables_of
+from facts_builder import History, at, of_kind
+from without_spark import tables_of
 
 from replay.engine import purgatory as w
 from replay.evidence.sessions import rebuild_sessions

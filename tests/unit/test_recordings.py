@@ -7,8 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from facts_builder import tables_of
-from without_spark import events_of
+from without_spark import events_of, tables_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from facts_builder import tables_of
 from small_partition import A, B, apply, at, led
 from test_incidents import acks_one_failure
+from without_spark import tables_of
 
 from replay.engine import codes as c
 from replay.engine import kernel

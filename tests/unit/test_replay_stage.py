@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from facts_builder import tables_of
 from test_incidents import acks_one_failure
+from without_spark import tables_of
 
 from pipelines.packed import packed, unpacked
 from pipelines.replay import UNREAD, replay_partitions

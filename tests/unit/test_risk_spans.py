@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from facts_builder import History, at, tables_of
+from facts_builder import History, at
 from test_incidents import COMMITTED, alone, replicated, tail, taken_over, taken_over_from
+from without_spark import tables_of
 
 
 def spans(history: History, *, size: int = 1000, **settings: Any) -> list[dict[str, Any]]:

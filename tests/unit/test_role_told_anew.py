@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from facts_builder import History, of_kind, tables_of
+from facts_builder import History, of_kind
+from without_spark import tables_of
 
 ZOOKEEPER = {"kafka_version": "2.4.1"}
 TOLD_MS = 1000

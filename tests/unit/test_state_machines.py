@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from facts_builder import tables_of
 from test_elections import ZOOKEEPER, cluster, lives, record, stops, tell, zookeeper
+from without_spark import tables_of
 
 from replay.protocol.state_machines import MOVES, Machines, is_valid
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from facts_builder import tables_of
 from test_incidents import COMMITTED, alone, loss, losses, replicated, tail, taken_over_from
+from without_spark import tables_of
 
 if TYPE_CHECKING:
     from facts_builder import History

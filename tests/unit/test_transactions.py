@@ -6,8 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from facts_builder import History, of_kind, tables_of
+from facts_builder import History, of_kind
 from test_incidents import COMMITTED, alone, loss, losses, replicated, taken_over
+from without_spark import tables_of
 
 from replay.evidence.markers import MARKER_BYTES
 from replay.order.stored import Stored

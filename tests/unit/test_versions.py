@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from facts_builder import History, at, of_kind, tables_of
+from facts_builder import History, at, of_kind
+from without_spark import tables_of
 
 from replay.evidence.rows import Row
 from replay.evidence.tenures import micros

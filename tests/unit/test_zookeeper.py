@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from facts_builder import History, at, of_kind, tables_of
+from facts_builder import History, at, of_kind
 from test_incidents import slots
+from without_spark import tables_of
 
 from replay.evidence.tenures import Vote
 from replay.evidence.zookeeper_view import doubted

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from facts_builder import gaps_in
+from facts_builder import KEY, gaps_in
 
 from pipelines.coverage import ANSWERED_KINDS
 from pipelines.deposed import topics_named
@@ -29,6 +29,9 @@ from replay.evidence.rows import METADATA_TOPIC, rows_of_facts
 from replay.evidence.sessions import SESSION_SCHEMA, rebuild_sessions
 from replay.evidence.tenures import micros
 from replay.evidence.versions import PROTOCOL_SETTING
+from replay.tables.output import empty
+from replay.tables.partitions import replayed
+from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -108,6 +111,16 @@ def cluster_of(facts: pa.Table, name: str, manifest: object) -> Cluster:
         inter_broker_protocol=config.get(PROTOCOL_SETTING),
         missing=gaps_in(rows_of_facts(asked)),
     )
+
+
+def tables_of(events: pa.Table, size: int = 1000) -> dict[str, pa.Table]:
+    """The replay's tables of these events, which are handed over `size` at a time."""
+    if "recording_id" not in events.column_names:
+        events = events.add_column(0, "recording_id", pa.array([KEY["recording_id"]] * len(events), pa.string()))
+    found: dict[str, list[pa.Table]] = {table.name: [empty(table.name)] for table in REPLAY_TABLES}
+    for name, rows in replayed(events.combine_chunks().to_batches(size)):
+        found[name].append(rows)
+    return {name: pa.concat_tables(tables).combine_chunks() for name, tables in found.items()}
 
 
 def standstills_of(lines: Iterable[tuple[int, int, bool]]) -> list[tuple[int, int]]:
