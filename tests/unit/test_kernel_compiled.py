@@ -13,6 +13,7 @@ import hashlib, sys
 sys.path.insert(0, sys.argv[1])
 from test_incidents import acks_one_failure
 from test_order import long_history
+from without_spark import tables_of
 import numba
 for history in (long_history(), acks_one_failure()):
     events = history.events()
