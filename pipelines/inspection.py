@@ -13,7 +13,7 @@ from pipelines.verdict import too_new, too_old
 from replay.evidence.versions import METADATA_VERSION, release_of_level
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pipelines.recording import Manifest
 
@@ -68,32 +68,41 @@ def in_turn(told: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
     return turns
 
 
-def versions_seen(inputs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def versions_seen(inputs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Which release each broker said that it is, and which metadata.version the cluster agreed on, from when on."""
+    return [*releases_seen(inputs), *levels_seen(inputs)]
+
+
+def releases_seen(inputs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Which release each broker said that it is, from when on."""
     stated: dict[int | None, set[tuple[int | None, str]]] = defaultdict(set)
-    agreed: set[tuple[int | None, str]] = set()
     for entry in inputs:
-        for name, value, *times in entry["notes"]:
-            if name == "version":
-                stated[entry["broker_id"]] |= {(ts, value) for ts in times}
-            elif name == METADATA_VERSION:
-                agreed |= {(ts, value) for ts in times}
+        stated[entry["broker_id"]] |= _noted(entry, "version")
     return [
-        *(
-            {"broker": broker, "version": version, "from": None if ts is None else _text(ts)}
-            for broker in sorted(stated, key=lambda broker: (broker is None, broker or 0))
-            for ts, version in in_turn(stated[broker])
-        ),
-        *(
-            {METADATA_VERSION: metadata_version_text(level), "from": None if ts is None else _text(ts)}
-            for ts, level in in_turn(agreed)
-        ),
+        {"broker": broker, "version": version, "from": None if ts is None else _text(ts)}
+        for broker in sorted(stated, key=lambda broker: (broker is None, broker or 0))
+        for ts, version in in_turn(stated[broker])
     ]
+
+
+def levels_seen(inputs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Which metadata.version the cluster agreed on, from when on."""
+    agreed = {one for entry in inputs for one in _noted(entry, METADATA_VERSION)}
+    return [
+        {METADATA_VERSION: metadata_version_text(level), "from": None if ts is None else _text(ts)}
+        for ts, level in in_turn(agreed)
+    ]
+
+
+def _noted(entry: dict[str, Any], name: str) -> set[tuple[int | None, str]]:
+    """What a file says under that name, first and last time."""
+    return {(ts, value) for noted, value, *times in entry["notes"] if noted == name for ts in times}
 
 
 def metadata_version_text(level: str) -> str:
     """A level of metadata.version, and the first release that has it."""
-    return f"{level} (Kafka {release_of_level(int(level))})" if level.isdecimal() and int(level) else level
+    release = release_of_level(level)
+    return level if release is None else f"{level} (Kafka {release})"
 
 
 def _about_clusters(clusters: dict[str, Any]) -> list[str]:
@@ -102,8 +111,7 @@ def _about_clusters(clusters: dict[str, Any]) -> list[str]:
 
 def _about_releases(inputs: list[dict[str, Any]], manifest: Manifest) -> list[str]:
     """What releases mean for what can be said: none but those that are known can be told of a loss."""
-    stated = [row["version"] for row in versions_seen(inputs) if "version" in row]
-    stated = stated or ([manifest.kafka] if manifest.kafka else [])
+    stated = [row["version"] for row in releases_seen(inputs)] or ([manifest.kafka] if manifest.kafka else [])
     told = [too_old(stated), too_new(stated)]
     return [sentence for sentence in told if sentence is not None]
 

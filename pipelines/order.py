@@ -30,11 +30,12 @@ from pipelines.workers import settle
 from replay.arrays.columns import numbers, texts
 from replay.evidence.broker_pauses import AWAKE_US, DUE_PARTS, PARTS, STANDSTILL_US
 from replay.evidence.clock_steps import steadied
+from replay.evidence.controller_view import MIN_ISR_SETTING
 from replay.evidence.coverage import SERVER_LOG
 from replay.evidence.incarnations import Lives, starts_of_brokers
 from replay.evidence.metadata_log import PART, Parts, standing
 from replay.evidence.missing_lines import MissingLines
-from replay.evidence.partition_facts import LAG_SETTING, MIN_ISR_SETTING, PartitionFacts
+from replay.evidence.partition_facts import LAG_SETTING, PartitionFacts
 from replay.evidence.rows import METADATA_TOPIC, Row, rows_of_facts
 from replay.evidence.sessions import rebuild_sessions
 from replay.evidence.tenures import micros

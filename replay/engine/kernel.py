@@ -84,7 +84,7 @@ from replay.engine.codes import (
 )
 from replay.engine.emit import N_CUT, N_HW, N_LEO, Rows, check, put
 from replay.engine.isr_checks import check_isr_request, emit_isr
-from replay.engine.log_starts import emit_starts
+from replay.engine.log_starts import emit_starts, is_of_future_log, may_raise_low_watermark
 from replay.engine.purgatory import watch
 from replay.engine.stamps import STAMP_LATE_US
 from replay.protocol.high_watermark import leader_low_watermark, note_future_log
@@ -249,8 +249,8 @@ def apply_role(s: State, p: Profile, e: Ints) -> int:
     which only the least end is known has at least that. Of a log that nothing showed to fill nobody knows the HW.
     """
     b = e[E_BROKER]
-    end = s.leo[b]
     forget_log(s, b)
+    end = s.leo[b]
     if 0 <= e[E_LEO] < s.leo[b] and leads_on(s, e):
         truncate_to(s, p, b, e[E_LEO])
         note_leo(s, b, e[E_LEO], e[E_EVIDENCE])
@@ -398,7 +398,7 @@ def apply(s: State, p: Profile, e: Ints) -> int:
     if kind == ACK:
         return apply_answer(s, e)
     if kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
-        if kind == OBSERVATION and e[E_VALUE] != UNSET:
+        if is_of_future_log(e):
             note_future_log(s, e[E_BROKER], e[E_VALUE] == FUTURE_THERE, e[E_TARGET])
         return apply_read(s, p, e)
     if kind == FETCH_APPLY:
@@ -544,7 +544,7 @@ def fold(s: State, p: Profile, events: Ints, isr_before: int, rows: Rows, g: Pur
             forget_log(s, b)
         for x in range(n):
             leo_before[x], hw_before[x], start_before[x] = s.leo[x], s.hw[x], s.log_start[x]
-        low_before = leader_low_watermark(s, b) if kind in (FETCH_UPDATE, OBSERVATION) else NONE
+        low_before = leader_low_watermark(s, b) if may_raise_low_watermark(e) else NONE
         pending_before, member_before = (s.pending[b], s.isr[b]) if b >= 0 else (0, 0)
         remote_before = s.remote_leo[b, r] if kind == FETCH_UPDATE else UNSET
         blocked = s.blocked[b, r] if b >= 0 and r >= 0 else 0

@@ -10,16 +10,28 @@ import pyarrow as pa
 from replay.arrays.columns import offsets, places, row_columns
 from replay.arrays.jit import compiled_in_place
 from replay.engine import codes as c
-from replay.engine.codes import E_BROKER, E_EVIDENCE, E_KIND, E_SEQ, E_TS, FETCH_UPDATE, OBSERVATION
+from replay.engine.codes import E_BROKER, E_EVIDENCE, E_KIND, E_SEQ, E_TS, E_VALUE, FETCH_UPDATE, OBSERVATION
 from replay.engine.emit import N_START, Rows, put
 from replay.protocol.high_watermark import leader_low_watermark
-from replay.protocol.state import NONE, ROLE_LEADER
+from replay.protocol.state import NONE, ROLE_LEADER, UNSET
 from schemas.events import EVENT_KINDS
 
 if TYPE_CHECKING:
     from replay.arrays.columns import Texts
     from replay.arrays.ints import Ints
     from replay.protocol.state import State
+
+
+@compiled_in_place
+def is_of_future_log(e: Ints) -> bool:
+    """Whether an event is a line about a future log: most observations are not."""
+    return bool(e[E_KIND] == OBSERVATION and e[E_VALUE] != UNSET)
+
+
+@compiled_in_place
+def may_raise_low_watermark(e: Ints) -> bool:
+    """Whether an event may raise the leader's low watermark though no log start of a replica moves."""
+    return bool(e[E_KIND] == FETCH_UPDATE or is_of_future_log(e))
 
 
 @compiled_in_place
@@ -34,7 +46,7 @@ def emit_starts(s: State, e: Ints, start_before: Ints, low_before: int, rows: Ro
                 e[E_SEQ], e[E_TS], b, s.epoch[b], start_before[b], s.log_start[b], e[E_KIND], low, e[E_EVIDENCE],
             ))  # fmt: skip
     b = e[E_BROKER]
-    if e[E_KIND] in (FETCH_UPDATE, OBSERVATION) and not moved and s.role[b] == ROLE_LEADER:
+    if may_raise_low_watermark(e) and not moved and s.role[b] == ROLE_LEADER:
         low = leader_low_watermark(s, b)
         if low > max(low_before, 0):
             put(rows.start, rows.filled, N_START, (

@@ -17,7 +17,7 @@ import numpy as np
 from replay.engine.codes import CONSUMER, LOG_CREATED
 from replay.evidence.broker_pauses import AWAKE_US, Interval, Standstills, between, is_unconfirmed
 from replay.evidence.clock_steps import SET_BACK
-from replay.evidence.controller_view import metadata_votes
+from replay.evidence.controller_view import MIN_ISR_SETTING, metadata_votes
 from replay.evidence.decision_causes import explain
 from replay.evidence.epochs import Leads, Place, Starts, leads_of, least_starts, stated_starts, was_accepted
 from replay.evidence.future_logs import by_tenure, parted
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from replay.arrays.ints import Flags
 
 LAG_SETTING = "replica.lag.time.max.ms"
-MIN_ISR_SETTING = "min.insync.replicas"
 REMOTE_STORAGE_SETTING = "remote.storage.enable"
 ROLE_TAKES_US = 1_000_000  # longest that a broker takes to carry out a decision, as far as its times tell
 

@@ -222,9 +222,9 @@ def told_roles(rows: list[Row], lines: list[Row]) -> list[Row]:
     restarts: list[Row] = []
     for row in rows:
         key = (row["broker_id"], row["leader_epoch"])
-        follows = row["kind"] == "leader_and_isr" and not row["error_code"]
+        is_told = row["kind"] == "leader_and_isr" and not row["error_code"]
         handled = row["connection"] is not None  # a line that only says it came does not say how long it was handled
-        if not follows or not handled or key in stated or row["ts"] is None:
+        if not is_told or not handled or key in stated or row["ts"] is None:
             continue
         at = phases(row)
         name = "leader" if row["leader_id"] == row["broker_id"] else "follower"

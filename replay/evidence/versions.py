@@ -167,9 +167,11 @@ def stated_over_time(rows: Iterable[Row]) -> Stated:
     return out
 
 
-def release_of_level(level: int) -> str:
-    """The first release that has a level of metadata.version, 1 or above; the newest known of one that is newer."""
-    return METADATA_LEVELS[bisect_right(METADATA_LEVELS, level, key=itemgetter(0)) - 1][1]
+def release_of_level(level: str | None) -> str | None:
+    """The first release that has a level of metadata.version, the newest known of a newer one; None: it is no level."""
+    number = int(level) if level is not None and level.isdecimal() else 0
+    known = bisect_right(METADATA_LEVELS, number, key=itemgetter(0))
+    return METADATA_LEVELS[known - 1][1] if known else None
 
 
 def version_told(cluster: Iterable[Row], fetches: Iterable[Row]) -> str | None:
@@ -179,7 +181,7 @@ def version_told(cluster: Iterable[Row], fetches: Iterable[Row]) -> str | None:
     if stated:
         return min((us, by_version(value)) for told in stated.values() for us, value in told)[1][1]
     levels = [r["value"] for r in rows if r["kind"] == "feature_change" and r["name"] == METADATA_VERSION]
-    told = [release_of_level(int(level)) for level in levels if (level or "").isdecimal() and int(level)]
+    told = [release for level in levels if (release := release_of_level(level)) is not None]
     sent = [row["api_version"] for row in fetches if row["api_version"] is not None]
     if sent and max(sent) in FETCH_VERSIONS:
         told.append(FETCH_VERSIONS[max(sent)][1])

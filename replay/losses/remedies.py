@@ -77,10 +77,8 @@ def against_lost_tail(found: Finding, story: Story) -> Iterator[Setting]:
             "with min.insync.replicas=2 the controller remembers who still has everything committed, and does not "
             "elect a replica that went down uncleanly (KIP-966)",
         )
-    yield Setting(
-        "log.flush.interval.messages=1",
-        f"what broker {found.old.leader} lost had not been flushed to disk; flushing each batch costs throughput",
-    )
+    reason = f"what broker {found.old.leader} lost had not been flushed to disk; flushing each batch costs throughput"
+    yield FLUSH_EACH_BATCH._replace(reason=reason)
 
 
 def against_a_cut_unseen(found: Finding, story: Story) -> Iterator[Setting]:

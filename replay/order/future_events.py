@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def future_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
-    """What brokers tell of future logs during a tenure. It moves nothing of the partition's."""
+    """What brokers tell of future logs during a tenure: of the partition it may hold back the low watermark alone."""
     out = []
     for row in facts.future_lines.get(tenure.epoch, ()):
         window = line_window(micros(row["ts"]))

@@ -26,14 +26,13 @@ from pipelines.packed import table_rows
 from pipelines.staging import stage
 from replay.engine import kernel
 from replay.tables import partition_replay
-from replay.tables.partitions import replayed
+from replay.tables.partitions import KEY, replayed
 from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from workbench import Bench
 
-KEY = replay.KEY
 MILLION = 1_000_000
 
 

@@ -11,7 +11,8 @@ from test_incidents import acks_one_failure, loss, replicated, tail, taken_over
 from test_properties import LAG_MS, clusters
 from without_spark import tables_of
 
-from replay.evidence.partition_facts import LAG_SETTING, MIN_ISR_SETTING
+from replay.evidence.controller_view import MIN_ISR_SETTING
+from replay.evidence.partition_facts import LAG_SETTING
 from replay.order.contradictions import contradictions
 
 if TYPE_CHECKING:

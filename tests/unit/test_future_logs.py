@@ -9,6 +9,9 @@ from test_incidents import COMMITTED, losses, replicated, tail, taken_over
 from test_parse_server_log import facts_of
 from without_spark import tables_of
 
+from replay.engine.codes import FUTURE_STATES
+from replay.evidence.future_logs import STEPS
+
 HERE, THERE = "/data1", "/data2"
 FOLDER = "orders-0.0123456789abcdef0123456789abcdef-future"
 
@@ -73,6 +76,10 @@ def test_the_log_start_of_a_future_log_is_not_the_partitions() -> None:
     history = begun(replicated())
     line(history, "log_start_change", 550, "leader offset increment", log_start_offset=1, log_dir=THERE)
     assert tables_of(history.events())["log_start_timeline"].num_rows == 0
+
+
+def test_the_kernel_knows_every_word_that_is_told_of_a_future_log() -> None:
+    assert set(STEPS.values()) == set(FUTURE_STATES)
 
 
 def low_watermarks(history: History) -> list[tuple[int, str]]:

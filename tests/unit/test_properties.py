@@ -20,7 +20,8 @@ from replay.engine import codes as c
 from replay.engine import kernel
 from replay.engine.encode import brokers_of, encode
 from replay.engine.events import Batch
-from replay.evidence.partition_facts import LAG_SETTING, MIN_ISR_SETTING
+from replay.evidence.controller_view import MIN_ISR_SETTING
+from replay.evidence.partition_facts import LAG_SETTING
 from replay.evidence.rows import Row
 from replay.evidence.tenures import micros
 from replay.protocol.high_watermark import bits

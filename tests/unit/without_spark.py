@@ -24,7 +24,8 @@ from pipelines.parse.collect import collect
 from pipelines.recording import discover
 from replay.arrays.columns import filled
 from replay.evidence.broker_pauses import DUE_PARTS, PARTS, STANDSTILL_US
-from replay.evidence.partition_facts import LAG_SETTING, MIN_ISR_SETTING
+from replay.evidence.controller_view import MIN_ISR_SETTING
+from replay.evidence.partition_facts import LAG_SETTING
 from replay.evidence.rows import METADATA_TOPIC, rows_of_facts
 from replay.evidence.sessions import SESSION_SCHEMA, rebuild_sessions
 from replay.evidence.tenures import micros
