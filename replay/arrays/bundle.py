@@ -2,7 +2,8 @@
 
 A rule gets its state handed over as a NamedTuple of arrays. To numba that is one argument per field of every array, and
 a reference counted for each, at every call: more than the rules themselves cost. So such tuples are made known to it as
-`Bundle`s, from which a rule takes an array where it names one. Nothing of this shows in a rule.
+`Bundle`s, from which a rule takes an array where it names one. An array is of int64, or of records (`records`).
+Nothing of this shows in a rule.
 Written against numba's extension interface (numba.extending), which is pinned with it.
 """
 
@@ -25,42 +26,51 @@ from numba.extending import (
 )
 from numba.np.arrayobj import populate_array
 
+from replay.arrays.records import type_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 T = TypeVar("T")
+Block = tuple[int, types.Type]  # dimensions, and what an element is
 
 
 class Bundle(types.Type):
-    """A NamedTuple of int64 arrays: `blocks` are handed over, `views` are arrays that lie in a block, one per row."""
+    """A NamedTuple of arrays: `blocks` are handed over, `views` are arrays that lie in a block, one per row."""
 
-    def __init__(self, name: str, blocks: tuple[tuple[str, int], ...], views: tuple[tuple[str, str, int], ...]) -> None:
-        """`blocks`: name and dimensions; `views`: name, block and row."""
+    def __init__(self, name: str, blocks: dict[str, Block], views: tuple[tuple[str, str, int], ...]) -> None:
+        """`views`: name, block and row."""
         self.blocks, self.views = blocks, views
         super().__init__(name=f"Bundle({name}, {blocks}, {views})")
 
-    def place_of(self, attribute: str) -> tuple[str, int, int] | None:
-        """Block, its dimensions, and row (-1: all of it) of an attribute."""
-        dimensions = dict(self.blocks)
-        if attribute in dimensions:
-            return attribute, dimensions[attribute], -1
+    def place_of(self, attribute: str) -> tuple[str, int] | None:
+        """Block and row (-1: all of it) of an attribute."""
+        if attribute in self.blocks:
+            return attribute, -1
         found = next((view for view in self.views if view[0] == attribute), None)
-        return None if found is None else (found[1], dimensions[found[1]], found[2])
+        return None if found is None else (found[1], found[2])
 
 
-def bundle(of: type[T], blocks: dict[str, int], views: dict[str, Sequence[str]] | None = None) -> None:
-    """Make a NamedTuple class known to numba. `blocks`: dimensions by name; `views`: by block, which field is each row.
+def bundle(of: type[T], blocks: dict[str, int | type], views: dict[str, Sequence[str]] | None = None) -> None:
+    """Make a NamedTuple class known to numba, with its arrays, C-contiguous, that live as long as the call.
 
-    Its arrays are C-contiguous int64, and live as long as the call.
+    `blocks`: by name the dimensions of an int64 array, or the class of the records in an array of one dimension;
+    `views`: by block, which field is each row.
     """
     rows = tuple((name, block, k) for block, names in (views or {}).items() for k, name in enumerate(names))
-    kind = Bundle(of.__name__, tuple(blocks.items()), rows)
+    kind = Bundle(of.__name__, {name: block_of(what) for name, what in blocks.items()}, rows)
     typeof_impl.register(of, lambda value, context: kind)  # noqa: ARG005 - as numba calls it
 
 
-def array(dimensions: int) -> types.Array:
-    """The type of a C-contiguous int64 array."""
-    return types.Array(types.int64, dimensions, "C")
+def block_of(what: int | type) -> Block:
+    """Dimensions and element of a block."""
+    return (what, types.int64) if isinstance(what, int) else (1, numba.from_dtype(type_of(what)))
+
+
+def array(block: Block, *, row: bool = False) -> types.Array:
+    """The type of a block's array, or of one row of it."""
+    dimensions, element = block
+    return types.Array(element, dimensions - row, "C")
 
 
 @register_model(Bundle)
@@ -70,8 +80,8 @@ class BundleModel(models.StructModel):
     def __init__(self, manager: Any, kind: Bundle) -> None:  # noqa: ANN401 - numba's own
         """Lay out `kind`."""
         members: list[tuple[str, types.Type]] = []
-        for name, dimensions in kind.blocks:
-            members.append((name, types.CPointer(types.int64)))
+        for name, (dimensions, element) in kind.blocks.items():
+            members.append((name, types.CPointer(element)))
             members += [(f"{name}_{k}", types.intp) for k in range(dimensions)]
         super().__init__(manager, kind, members)
 
@@ -81,16 +91,16 @@ def unbox_bundle(kind: Bundle, value: Any, c: Any) -> NativeValue:  # noqa: ANN4
     """Take the blocks' pointers; the tuple keeps the arrays alive."""
     out = cgutils.create_struct_proxy(kind)(c.context, c.builder)
     failed = cgutils.false_bit
-    for name, dimensions in kind.blocks:
+    for name, block in kind.blocks.items():
         held = c.pyapi.object_getattr_string(value, name)
-        native = c.unbox(array(dimensions), held)
-        block = c.context.make_array(array(dimensions))(c.context, c.builder, native.value)
-        setattr(out, name, block.data)
-        for k, length in enumerate(cgutils.unpack_tuple(c.builder, block.shape, dimensions)):
+        native = c.unbox(array(block), held)
+        unboxed = c.context.make_array(array(block))(c.context, c.builder, native.value)
+        setattr(out, name, unboxed.data)
+        for k, length in enumerate(cgutils.unpack_tuple(c.builder, unboxed.shape, block[0])):
             setattr(out, f"{name}_{k}", length)
         failed = c.builder.or_(failed, native.is_error)
         if c.context.enable_nrt:
-            c.context.nrt.decref(c.builder, array(dimensions), native.value)
+            c.context.nrt.decref(c.builder, array(block), native.value)
         c.pyapi.decref(held)
     return NativeValue(out._getvalue(), is_error=failed)  # noqa: SLF001 - numba's way
 
@@ -104,27 +114,28 @@ class BundleAttribute(AttributeTemplate):
     def generic_resolve(self, kind: Bundle, attribute: str) -> types.Type | None:
         """The attribute's type; None where there is none."""
         place = kind.place_of(attribute)
-        return None if place is None else array(place[1] - (place[2] >= 0))
+        return None if place is None else array(kind.blocks[place[0]], row=place[1] >= 0)
 
 
 @lower_getattr_generic(Bundle)
 def bundle_attribute(context: Any, builder: Any, kind: Bundle, value: Any, attribute: str) -> Any:  # noqa: ANN401 - numba's own
     """The block's array, or the part of it that is the view, without a reference to count."""
-    name, dimensions, row = kind.place_of(attribute) or ("", 0, 0)
+    name, row = kind.place_of(attribute) or ("", 0)
     held = cgutils.create_struct_proxy(kind)(context, builder, value=value)
     data = getattr(held, name)
-    shape = [getattr(held, f"{name}_{k}") for k in range(dimensions)]
+    shape = [getattr(held, f"{name}_{k}") for k in range(kind.blocks[name][0])]
     if row >= 0:
         shape = shape[1:]
         place = context.get_constant(types.intp, row)
         for length in shape:
             place = builder.mul(place, length)
         data = builder.gep(data, [place])
-    itemsize = context.get_constant(types.intp, 8)
+    found = array(kind.blocks[name], row=row >= 0)
+    itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(found.dtype)))
     strides = [itemsize]
     for length in reversed(shape[1:]):
         strides.insert(0, builder.mul(strides[0], length))
-    out = context.make_array(array(len(shape)))(context, builder)
+    out = context.make_array(found)(context, builder)
     populate_array(out, data=data, shape=shape, strides=strides, itemsize=itemsize, meminfo=None)
     return out._getvalue()  # noqa: SLF001 - numba's way
 

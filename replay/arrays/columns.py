@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from replay.arrays.ints import Flags, Ints
+    from replay.arrays.records import Records
 
 T = TypeVar("T")
 Texts = npt.NDArray[np.object_]
@@ -73,13 +74,8 @@ def filled(columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int, schema
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def places(rows: Ints, names: tuple[str, ...]) -> dict[str, Ints]:
-    """A kernel matrix as named columns."""
-    return {name: rows[:, k] for k, name in enumerate(names)}
-
-
-def row_columns(at: dict[str, Ints]) -> dict[str, pa.Array]:
-    """What every row of the kernel's tells: of which event, whose replica, in which epoch, and how it is known."""
+def row_columns(at: Records[Any]) -> dict[str, pa.Array]:
+    """What every row of the fold's tells: of which event, whose replica, in which epoch, and how it is known."""
     return {
         "seq": pa.array(at["seq"]),
         "ts": stamps(at["ts"]),

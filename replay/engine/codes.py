@@ -1,6 +1,5 @@
-"""The integer form of an event and of the rows that leave the kernel: columns of int64 matrices.
+"""The words that events and rows say, as the numbers that the rules see: kinds, causes, states, steps, checks.
 
-Text, sets and nulls stay outside: brokers are dense indices, sets are bit masks, a missing value is `UNSET`.
 The protocol's own numbers stand here as well, by Kafka's names.
 """
 
@@ -19,36 +18,7 @@ ROLE_CHANGE, LOG_LOAD, TRUNCATION = KIND["role_change"], KIND["log_load"], KIND[
 LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
 FETCH_LEFT_OUT, EPOCH_END_OFFSET = KIND["fetch_left_out"], KIND["epoch_end_offset"]
 
-# Columns of an event.
-(
-    E_KIND,
-    E_TS,
-    E_BROKER,  # on whose log or state it acts
-    E_REPLICA,  # the other replica, NONE: none or a consumer
-    E_EPOCH,
-    E_END,  # next_offset; of a leader's role the least that its LEO can be
-    E_END_EVIDENCE,
-    E_FETCH,  # fetch_offset
-    E_HW,  # response_hw, or hw stated
-    E_LEO,  # LEO stated
-    E_ISR,  # mask
-    E_ASSIGNED,  # mask
-    E_LEADER,
-    E_PARTITION_EPOCH,
-    E_VALUE,  # role, state of an ISR request, min ISR, fenced, acks, FUTURE_*
-    E_EXTRA,  # stopping, lag in microseconds, HW by lines, base offset, log start (a follower's in its fetch)
-    E_DIVERGING_EPOCH,
-    E_DIVERGING_END,
-    E_TARGET,  # truncate_to; of a future log its log start
-    E_CAUSE,
-    E_ERROR,
-    E_UNTIL,  # last of a run of unlisted fetches
-    E_DUPLICATE,
-    E_EVIDENCE,
-    E_SEQ,
-    E_LO,  # earliest that it can have happened
-) = range(26)
-EVENT_WIDTH = 26
+OK, MISMATCH, BROKEN = 0, 1, 2  # of an event: it went, it corrected the state, it breaks a rule and changed nothing
 
 CONSUMER = -1  # replica id of a fetch that is none of a replica's
 
@@ -106,16 +76,6 @@ STEPS = (
     STEP_OBSERVATION,
 ) = range(9)
 
-# Columns of the rows that leave the kernel, a matrix per table.
-LEO_ROW = ("seq", "ts", "broker", "observer", "epoch", "before", "leo", "step", "kind", "evidence")
-HW_ROW = ("seq", "ts", "broker", "role", "epoch", "before", "hw", "step", "kind", "cause", "evidence")
-ISR_ROW = (
-    "seq", "ts", "leader", "epoch", "partition_epoch", "isr", "isr_before", "state", "under_min", "evidence",
-)  # fmt: skip
-MOVE_ROW = ("seq", "state", "replica", "joined", "leader", "remote", "gap", "us", "blocked")
-CUT_ROW = ("seq", "ts", "broker", "epoch", "before", "after", "hw_before", "cause", "evidence")
-START_ROW = ("seq", "ts", "broker", "epoch", "before", "start", "kind", "low", "evidence")
-CHECK_ROW = ("seq", "check", "broker", "computed", "stated")
 CHECKS = (
     "response_hw",
     "role_leo",

@@ -1,24 +1,24 @@
-"""From `replication_events` rows to the kernel's integers: the one place that knows both forms."""
+"""From `replication_events` rows to records of integers: the one place that knows both forms."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from replay.arrays.columns import codes, numbers
+from replay.arrays.columns import codes
+from replay.arrays.records import blank
 from replay.engine import codes as c
+from replay.engine.event_record import EventRecord
 from replay.engine.events import known_in
 from replay.protocol.state import BOUNDED, DERIVED, NONE, OBSERVED, ROLE_FOLLOWER, ROLE_LEADER, UNKNOWN, UNSET
 from schemas.model import EVIDENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import pyarrow as pa
+    from collections.abc import Sequence
 
     from replay.arrays.ints import Ints
+    from replay.arrays.records import Records
     from replay.engine.events import Batch, Events
 
 
@@ -33,7 +33,7 @@ assert tuple(range(4)) == (OBSERVED, DERIVED, BOUNDED, UNKNOWN)  # noqa: S101 - 
 
 
 def brokers_of(events: Events) -> list[int]:
-    """Every broker that the events name, sorted: the kernel's dense indices."""
+    """Every broker that the events name, sorted: the engine's dense indices."""
     named = np.concatenate([events.numbers(name, NONE) for name in ("broker_id", "replica_id", "leader_id")])
     found = set(np.unique(named).tolist())
     for name in ("isr", "replicas"):
@@ -72,72 +72,53 @@ def masks(events: Events, name: str, brokers: Sequence[int]) -> Ints:
     return out
 
 
-def encode(events: Events, brokers: Sequence[int]) -> Ints:
-    """A partition's events -> their integer form, a row each. `seq` is taken where it is there, else 0.
+def encode(events: Events, brokers: Sequence[int]) -> Records[EventRecord]:
+    """A partition's events -> their integer form, a record each. `seq` is taken where it is there, else 0.
 
-    Brokers' indices are the partition's own; all else is encoded for the whole batch, whose matrix the rows are of.
+    Brokers' indices are the partition's own; all else is encoded for the whole batch, whose records these are.
     """
-    out = events.read(encoded)
-    ids = np.stack([events.numbers(name, NONE) for name in ("broker_id", "replica_id", "leader_id")], axis=1)
-    out[:, [c.E_BROKER, c.E_REPLICA, c.E_LEADER]] = indices(ids, brokers)
-    out[:, c.E_ISR] = masks(events, "isr", brokers)
-    out[:, c.E_ASSIGNED] = masks(events, "replicas", brokers)
+    out = events.records(encoded)
+    for field, name in (("broker", "broker_id"), ("replica", "replica_id"), ("leader", "leader_id")):
+        out[field] = indices(events.numbers(name, NONE), brokers)
+    for name in ("isr", "replicas"):
+        out[name] = masks(events, name, brokers)
     return out
 
 
-def encoded(batch: Batch) -> Ints:
+def encoded(batch: Batch) -> Records[EventRecord]:
     """All that is encoded alike for every partition of a batch: `encode` but for the brokers."""
-    out = np.full((len(batch.table), c.EVENT_WIDTH), UNSET, np.int64)
+    out = blank(len(batch.table), EventRecord, UNSET)
     column, events = batch.table.column, batch.events
-    kind = out[:, c.E_KIND] = events.kinds
-    for place, name, missing in (
-        (c.E_TS, "ts", 0),
-        (c.E_LO, "ts_lo", 0),
-        (c.E_EPOCH, "leader_epoch", UNSET),
-        (c.E_END, "next_offset", UNSET),
-        (c.E_FETCH, "fetch_offset", UNSET),
-        (c.E_LEO, "leo", UNSET),
-        (c.E_PARTITION_EPOCH, "partition_epoch", UNSET),
-        (c.E_DIVERGING_EPOCH, "diverging_epoch", UNSET),
-        (c.E_DIVERGING_END, "diverging_end_offset", UNSET),
-        (c.E_TARGET, "truncate_to", UNSET),
-        (c.E_ERROR, "error_code", 0),
-        (c.E_UNTIL, "run_until", UNSET),
-        (c.E_DUPLICATE, "duplicate", 0),
-        (c.E_SEQ, "seq", 0),
-    ):
-        out[:, place] = events.numbers(name, missing)
-    out[:, c.E_EVIDENCE] = codes(column("evidence"), EVIDENCE_CODE, UNKNOWN)
-    out[:, c.E_END_EVIDENCE] = codes(column("next_offset_evidence"), EVIDENCE_CODE, DERIVED)
-    out[:, c.E_CAUSE] = codes(column("cause"), numbered(c.CAUSES), c.CAUSE_LEADER_EPOCH)
+    kind = out["kind"] = events.kinds
+    for name in NUMBERS:
+        out[name] = events.numbers(name, UNSET)
+    out["replica_lag_us"] = events.numbers("replica_lag_time_max_us", UNSET)
+    for name in COUNTED:
+        out[name] = events.numbers(name, 0)
+    out["evidence"] = codes(column("evidence"), EVIDENCE_CODE, UNKNOWN)
+    out["next_offset_evidence"] = codes(column("next_offset_evidence"), EVIDENCE_CODE, DERIVED)
     stated = events.numbers("hw", UNSET)
-    out[:, c.E_HW] = np.where(stated != UNSET, stated, events.numbers("response_hw", UNSET))
-    for code, place, name, read in SAID_BY_KIND:
+    out["hw"] = np.where(stated != UNSET, stated, events.numbers("response_hw", UNSET))
+    out["cause"] = c.CAUSE_LEADER_EPOCH
+    for code, field, name, table, missing in WORDS:
         at = np.flatnonzero(kind == code)
         if len(at):
-            out[at, place] = read(column(name).take(at))
+            out[field][at] = codes(column(name).take(at), table, missing)
     return out
 
 
-whole = partial(numbers, missing=UNSET)
+COUNTED = ("ts", "ts_lo", "seq", "error_code", "duplicate")  # 0 where there is none
+NUMBERS = (  # UNSET where there is none
+    "leader_epoch", "partition_epoch", "base_offset", "next_offset", "fetch_offset", "leo", "hw_by_lines",
+    "log_start_offset", "follower_log_start_offset", "truncate_to", "diverging_epoch", "diverging_end_offset", "acks",
+    "min_insync_replicas", "fenced", "in_controlled_shutdown", "run_until",
+)  # fmt: skip
 
-# What only events of one kind say, and where it stands: kind, place, column, how it is read.
-SAID_BY_KIND: Final[tuple[tuple[int, int, str, Callable[[pa.ChunkedArray], Ints]], ...]] = (
-    (c.ROLE_CHANGE, c.E_VALUE, "role", partial(codes, table=ROLES, missing=UNSET)),
-    (c.LOG_LOAD, c.E_VALUE, "cause", partial(codes, table={c.LOG_CREATED: 1}, missing=UNSET)),
-    (c.ISR_REQUEST, c.E_VALUE, "cause", partial(codes, table=numbered(c.REQUEST_STATES), missing=c.ISR_COMMITTED)),
-    (c.CONFIG_CHANGE, c.E_VALUE, "min_insync_replicas", whole),
-    (c.CONFIG_CHANGE, c.E_EXTRA, "replica_lag_time_max_us", whole),
-    (c.BROKER_CHANGE, c.E_VALUE, "fenced", whole),
-    (c.BROKER_CHANGE, c.E_EXTRA, "in_controlled_shutdown", whole),
-    *((kind, c.E_VALUE, "acks", whole) for kind in (c.APPEND, c.ACK)),
-    *((kind, c.E_EXTRA, "base_offset", whole) for kind in (c.APPEND, c.ACK)),
-    (c.OBSERVATION, c.E_EXTRA, "hw_by_lines", whole),
-    (c.OBSERVATION, c.E_VALUE, "state", partial(codes, table=c.FUTURE_STATES, missing=UNSET)),
-    (c.OBSERVATION, c.E_TARGET, "log_start_offset", whole),
-    (c.FETCH_UPDATE, c.E_EXTRA, "follower_log_start_offset", whole),
-    *(
-        (kind, c.E_EXTRA, "log_start_offset", whole)
-        for kind in (c.LOG_START_CHANGE, c.FETCH_READ, c.FETCH_APPLY, c.CONSUMER_READ)
-    ),
+# Words that only events of one kind say: kind, field, column, what each word is, what stands for any other.
+WORDS: Final[tuple[tuple[int, str, str, dict[str, int], int], ...]] = (
+    (c.ROLE_CHANGE, "role", "role", ROLES, UNSET),
+    (c.LOG_LOAD, "log_created", "cause", {c.LOG_CREATED: 1}, UNSET),
+    (c.ISR_REQUEST, "isr_request", "cause", numbered(c.REQUEST_STATES), c.ISR_COMMITTED),
+    (c.OBSERVATION, "future_log", "state", c.FUTURE_STATES, UNSET),
+    (c.TRUNCATION, "cause", "cause", numbered(c.CAUSES), c.CAUSE_LEADER_EPOCH),
 )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from replay.arrays.ints import Flags, Ints
+    from replay.arrays.records import Records
 
 Of = TypeVarTuple("Of")
 T = TypeVar("T")
@@ -71,6 +72,10 @@ class Columns:
 
     def read(self, make: Callable[[Batch], Ints]) -> Ints:
         """Of what `make` makes of the whole batch, a row per event, the rows of these."""
+        return self.batch.once(make)[self.where]
+
+    def records(self, make: Callable[[Batch], Records[T]]) -> Records[T]:
+        """The same of records."""
         return self.batch.once(make)[self.where]
 
     def numbers(self, name: str, missing: int = 0) -> Ints:

@@ -7,6 +7,7 @@ from typing import Any
 STAMP_EARLY_US = 2_000  # stamps are cut to milliseconds
 TIMER_EARLY_US = 2_000  # the timer wheel's tick is 1 ms
 STAMP_LATE_US = 25_000  # how late the log thread may be; 99 % of a loaded host's lines are within it
+CLOCK_SLACK_US = STAMP_EARLY_US + STAMP_LATE_US  # between two estimates on one broker's clock
 
 
 def timed_out(local_us: Any, remote_us: Any, max_wait_us: Any) -> bool:  # noqa: ANN401 - numbers or arrays

@@ -6,11 +6,10 @@ What is told of the former is never better than `bounded`. The leader of the lat
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from replay.arrays.columns import places
 from replay.engine.codes import CONTRADICTED, LEADER_UNKNOWN
 from replay.protocol.state import BOUNDED, UNKNOWN
 from schemas.model import EVIDENCE
@@ -18,11 +17,14 @@ from schemas.model import EVIDENCE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from replay.arrays.ints import Ints
+    from replay.arrays.records import Records
     from replay.losses.findings import Finding
 
 LINES_AGREE = "lines_agree"  # the check in `conformance`
 CERTAIN = EVIDENCE[:BOUNDED]
+
+
+R = TypeVar("R")
 
 
 @dataclass(slots=True)
@@ -54,14 +56,12 @@ class Doubts:
             found.doubt()
         found.stated = found.stated and not any(epoch >= first for epoch in self.epochs)
 
-    def graded(self, rows: Ints, names: tuple[str, ...]) -> Ints:
-        """Rows of the kernel, with columns `names`: those of epochs in doubt are `bounded` at best."""
-        if not self.epochs or not len(rows):
-            return rows
-        at = places(rows, names)
-        doubted = np.isin(at["epoch"], list(self.epochs)) & (at["evidence"] < BOUNDED)
+    def graded(self, rows: Records[R]) -> Records[R]:
+        """A copy of rows that the fold left: those of epochs in doubt are `bounded` at best."""
         out = rows.copy()
-        out[doubted, names.index("evidence")] = BOUNDED
+        if self.epochs and len(rows):
+            doubted = np.isin(out["epoch"], list(self.epochs)) & (out["evidence"] < BOUNDED)
+            out["evidence"][doubted] = BOUNDED
         return out
 
     def grade(self, rows: Iterable[dict[str, Any]]) -> None:

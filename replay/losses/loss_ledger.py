@@ -20,7 +20,7 @@ from replay.engine.codes import ACK, APPEND, CONSUMER_READ
 from replay.evidence.tenures import micros
 from replay.losses.slots import Slots, add_spans, common, overlap, spans_of
 from replay.losses.story import source_of
-from replay.protocol.state import MIN_ISR, NONE, TRUE_HW, State
+from replay.protocol.state import NONE, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -363,8 +363,8 @@ def log_of(s: State, b: int, brokers: list[int], seq: int) -> Log:
         spans=spans_of(s, b),
         leo=int(s.leo[b]),
         hw=int(s.hw[b]),
-        committed=int(s.cluster[TRUE_HW]),
-        min_isr=int(s.cluster[MIN_ISR]),
+        committed=int(s.partition[0].true_hw),
+        min_isr=int(s.partition[0].min_isr),
         evidence=int(s.leo_evidence[b]),
         seq=seq,
         fetched={brokers[r]: int(s.remote_leo[b, r]) for r in range(len(s.leo)) if r != b},

@@ -26,7 +26,7 @@ from replay.evidence.rows import places_of
 from replay.evidence.tenures import micros
 from replay.order.fetch_chains import TIMING
 from replay.order.merge import OP_ACK, OP_APPEND
-from replay.order.operation_blocks import Block, chosen, drafts_at, matrix_of
+from replay.order.operation_blocks import Block, chosen, drafts_at, operations_of
 from replay.order.operations import Draft, Operation
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def produced_batches(
     events_of = drafts_at(columns, places, local, "append", said, PRODUCED).only(~repeats)
     appends = Block(
         np.array([place for place, _ in found], np.int64),
-        matrix_of(
+        operations_of(
             Window(*(times[~repeats] for times in local)),
             type=OP_APPEND,
             first=first,
@@ -243,7 +243,7 @@ def produced_batches(
     order = np.empty(len(numbers), np.int64)
     order[np.lexsort((base[later], times.est))] = numbers
     needed = np.where(waits, end, 0)[later]
-    answer = matrix_of(times, type=OP_ACK, first=numbers, count=1, hw=needed)
+    answer = operations_of(times, type=OP_ACK, first=numbers, count=1, hw=needed)
     return appends, Block(order, answer, [answers.only(later).numbered(numbers)])
 
 

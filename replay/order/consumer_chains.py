@@ -12,8 +12,8 @@ from replay.engine.codes import CONSUMER
 from replay.evidence.request_times import Window, done_window, local_window, phases, phases_at
 from replay.evidence.rows import places_of
 from replay.order.fetch_chains import ASKED, Fetches
-from replay.order.merge import O_HW, OP_READ
-from replay.order.operation_blocks import Block, chosen, matrix_of
+from replay.order.merge import OP_READ
+from replay.order.operation_blocks import Block, chosen, operations_of
 from replay.order.operations import Draft, Operation
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def answered_reads(tenure: Tenure, stored: Stored, fetches: Fetches) -> Block:
         "evidence": "observed",
     }
     block = reads(tenure, fetches, done_window(delayed, at), read)
-    block.matrix[:, O_HW] = np.where(told & ~by_follower(tenure, fetches), hw, -1)
+    block.records["hw"] = np.where(told & ~by_follower(tenure, fetches), hw, -1)
     return block
 
 
@@ -118,6 +118,6 @@ def reads(tenure: Tenure, fetches: Fetches, window: Window, told: dict[str, Any]
     numbers = np.arange(count)
     return Block(
         fetches.place,
-        matrix_of(window, type=OP_READ, first=numbers, count=1),
+        operations_of(window, type=OP_READ, first=numbers, count=1),
         [fetches.drafts("consumer_read", window, fields, ASKED, numbers)],
     )

@@ -15,14 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.arrays.columns import filled
+from replay.arrays.records import fields_of, records, together
 from replay.order.event_ids import Namer, numbered
-from replay.order.merge import OP_WIDTH
+from replay.order.merge import OperationRecord
 from replay.order.operation_blocks import EVENT_SCHEMA, Block, Drafts, said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from replay.arrays.ints import Ints
+    from replay.arrays.records import Records
     from replay.evidence.partition_facts import PartitionFacts
     from replay.order.operations import Draft, Operation, Shape
 
@@ -61,8 +63,8 @@ class EventRows:
         self.numbers += range(begin, self.count)
         self.lay_many()
 
-    def add_chain(self, chain: Iterable[Operation | Block], number: int) -> Ints:
-        """The rows of a chain; returns the merge's matrix of its operations."""
+    def add_chain(self, chain: Iterable[Operation | Block], number: int) -> Records[OperationRecord]:
+        """The rows of a chain; returns its operations as the merge sees them."""
         rows: list[tuple[int, ...]] = []
         places: list[int] = []
         blocks: list[Block] = []
@@ -80,9 +82,9 @@ class EventRows:
                 )
                 places.append(op.place)
                 self.add(op.drafts)
-        matrix = np.array(rows, np.int64).reshape(-1, OP_WIDTH)
+        single = records(np.array(rows, np.int64).reshape(-1, len(fields_of(OperationRecord))), OperationRecord)
         order = np.argsort(np.concatenate([np.array(places, np.int64), *(b.place for b in blocks)]), kind="stable")
-        return np.concatenate([matrix, *(block.matrix for block in blocks)])[order]
+        return together([single, *(block.records for block in blocks)])[order]
 
     def lay_many(self) -> None:
         """Make what waits into columns once it is much."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from replay.arrays.records import together
 from replay.engine.codes import OFFSET_OUT_OF_RANGE
 from replay.evidence.epochs import was_accepted
 from replay.evidence.leader_lines import as_recorded
@@ -28,7 +29,7 @@ from replay.evidence.served_epochs import is_told
 from replay.order.control_chain import role_operations
 from replay.order.isr_requests import Joins, with_expansions
 from replay.order.merge import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
-from replay.order.operation_blocks import EVENT_SCHEMA, Block, Drafts, chosen, drafts_at, matrix_of
+from replay.order.operation_blocks import EVENT_SCHEMA, Block, Drafts, chosen, drafts_at, operations_of
 from replay.order.operations import Draft, Operation
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def unlisted(tenure: Tenure, replica: int, runs: Fetches) -> Block:
     fields = runs.common(tenure, replica) | told
     return Block(
         runs.place,
-        matrix_of(window, type=OP_UPDATE, first=np.arange(count), count=1, offset=runs.numbers("fetch_offset")),
+        operations_of(window, type=OP_UPDATE, first=np.arange(count), count=1, offset=runs.numbers("fetch_offset")),
         [runs.drafts("fetch_update", window, fields, (*TAKEN, *ASKED), np.arange(count))],
     )
 
@@ -323,8 +324,8 @@ def answered(tenure: Tenure, replica: int, fetches: Fetches, lines: LineTimes | 
     seen = np.where(handed != 0, np.where(moved & fetches.adjoins, after, -1), offset)
     most = fetches.numbers("partition_max_bytes")
     limited = handed * 2 >= np.where(most == 0, 2**31, most)
-    parked = matrix_of(local, type=OP_UPDATE, first=first, count=1, offset=offset, exact=1)
-    answers = matrix_of(
+    parked = operations_of(local, type=OP_UPDATE, first=first, count=1, offset=offset, exact=1)
+    answers = operations_of(
         window,
         type=np.where(delayed, OP_READ, OP_FETCH),
         first=first + delayed,
@@ -334,9 +335,7 @@ def answered(tenure: Tenure, replica: int, fetches: Fetches, lines: LineTimes | 
         hw=fetches.numbers("hw", -1),
         exact=(seen >= 0) & ~limited,
     )
-    return Block(
-        np.concatenate([fetches.place[delayed], fetches.place]), np.concatenate([parked[delayed], answers]), drafts
-    )
+    return Block(np.concatenate([fetches.place[delayed], fetches.place]), together([parked[delayed], answers]), drafts)
 
 
 def refused(common: dict[str, Any], fetch: Fetch, window: Window) -> Operation:

@@ -18,7 +18,7 @@ from replay.order.control_chain import metadata_span
 from replay.order.settings_events import broker_draft
 from replay.protocol.log import truncate_to
 from replay.protocol.role_changes import make_leader
-from replay.protocol.state import ASSIGNED, MIN_ISR_UNKNOWN, NONE, State, new_state
+from replay.protocol.state import MIN_ISR_UNKNOWN, NONE, State, new_state
 from replay.protocol.stated_logs import note_hw, note_leo
 from replay.protocol.steps import leader_append, leader_commit_isr, leader_handle_fetch
 
@@ -59,7 +59,7 @@ class LeaderLines:
         )
 
     def mask(self, members: Iterable[int]) -> int:
-        """Broker ids as the kernel's bit mask."""
+        """Broker ids as a bit mask."""
         return sum(1 << self.brokers.index(b) for b in members if b in self.brokers)
 
     def follow(self, tenure: Tenure, role: Row, until: int) -> None:
@@ -74,7 +74,7 @@ class LeaderLines:
         note_leo(s, b, role["offset"], 0)
         note_hw(s, b, role["hw"], 0)
         opening = tenure.decisions[0] if tenure.decisions else None
-        s.cluster[ASSIGNED] = self.mask(opening.replicas if opening else self.brokers)
+        s.partition[0].assigned = self.mask(opening.replicas if opening else self.brokers)
         begun, ended = metadata_span(self.facts, tenure)
         self.note_brokers(min(begun, ended))
         changes = self.facts.broker_changes()
@@ -114,7 +114,7 @@ class LeaderLines:
         for row in brokers:
             self.note_broker(row)
         if decision is not None:
-            self.state.cluster[ASSIGNED] = self.mask(decision.replicas)
+            self.state.partition[0].assigned = self.mask(decision.replicas)
             leader_commit_isr(self.state, self.profile, self.leader, self.mask(decision.isr), now)
 
     def note_brokers(self, until: int) -> None:

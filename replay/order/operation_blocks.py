@@ -13,27 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from replay.arrays.records import blank
 from replay.evidence.request_times import Window
 from replay.evidence.rows import Row, values_of
-from replay.order.merge import (
-    O_CHAIN,
-    O_COUNT,
-    O_EST,
-    O_EXACT,
-    O_FIRST,
-    O_HI,
-    O_HW,
-    O_LO,
-    O_OFFSET,
-    O_SEEN,
-    O_TYPE,
-    OP_WIDTH,
-)
+from replay.order.merge import OperationRecord
 from replay.order.operations import Draft, Operation, shape_of
 from schemas.events import REPLICATION_EVENTS
 
 if TYPE_CHECKING:
     from replay.arrays.ints import Flags, Ints
+    from replay.arrays.records import Records
     from replay.evidence.rows import Columns
     from replay.order.operations import Copied, Shape
 
@@ -85,10 +74,10 @@ class Drafts:
 
 @dataclass(slots=True)
 class Block:
-    """Operations of one chain: the merge's matrix (numbers of events counted from 0), and their events."""
+    """Operations of one chain (numbers of events counted from 0), and their events."""
 
     place: Ints
-    matrix: Ints
+    records: Records[OperationRecord]
     drafts: list[Drafts]
 
     def __len__(self) -> int:
@@ -97,41 +86,36 @@ class Block:
 
     def after(self, count: int, chain: int) -> Block:
         """The same as part of that chain, behind so many events."""
-        matrix = self.matrix.copy()
-        matrix[:, O_FIRST] += count
-        matrix[:, O_CHAIN] = chain
-        return Block(self.place, matrix, [part.numbered(part.numbers + count) for part in self.drafts])
+        records = self.records.copy()
+        records["first"] += count
+        records["chain"] = chain
+        return Block(self.place, records, [part.numbered(part.numbers + count) for part in self.drafts])
 
     def operations(self) -> list[Operation]:
         """Each operation by itself: for what happens to a few of them only."""
         drafts = {int(n): part.draft(k) for part in self.drafts for k, n in enumerate(part.numbers)}
         return [
             Operation(
-                op[O_TYPE],
-                Window(*op[[O_LO, O_EST, O_HI]].tolist()),
-                [drafts[n] for n in range(op[O_FIRST], op[O_FIRST] + op[O_COUNT])],
-                offset=int(op[O_OFFSET]),
-                seen=int(op[O_SEEN]),
-                hw=int(op[O_HW]),
-                exact=bool(op[O_EXACT]),
+                int(op.type),
+                Window(int(op.lo), int(op.est), int(op.hi)),
+                [drafts[n] for n in range(op.first, op.first + op.count)],
+                offset=int(op.offset),
+                seen=int(op.seen),
+                hw=int(op.hw),
+                exact=bool(op.exact),
                 place=int(place),
             )
-            for op, place in zip(self.matrix, self.place, strict=True)
+            for op, place in ((self.records[k], place) for k, place in enumerate(self.place))
         ]
 
 
-COLUMNS = {
-    "type": O_TYPE, "first": O_FIRST, "count": O_COUNT, "offset": O_OFFSET, "seen": O_SEEN, "hw": O_HW, "exact": O_EXACT
-}  # fmt: skip
-
-
-def matrix_of(window: Window, **columns: Ints | Flags | int) -> Ints:
-    """The merge's matrix of operations, by the columns of `Operation`; `first` and `count` of their events."""
-    out = np.zeros((len(window.est), OP_WIDTH), np.int64)
-    out[:, O_LO], out[:, O_EST], out[:, O_HI] = window
-    out[:, O_SEEN] = out[:, O_HW] = -1
+def operations_of(window: Window, **columns: Ints | Flags | int) -> Records[OperationRecord]:
+    """Operations as the merge sees them, by the fields of `OperationRecord`."""
+    out = blank(len(window.est), OperationRecord)
+    out["lo"], out["est"], out["hi"] = window
+    out["seen"] = out["hw"] = -1
     for name, values in columns.items():
-        out[:, COLUMNS[name]] = values
+        out[name] = values
     return out
 
 

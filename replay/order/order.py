@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from replay.engine.codes import EVENT_WIDTH
+from replay.arrays.records import blank, together
 from replay.engine.encode import brokers_of, encode
+from replay.engine.event_record import EventRecord
 from replay.engine.events import Batch
-from replay.engine.kernel import apply
+from replay.engine.moves import new_moves
 from replay.evidence.request_times import Window
 from replay.evidence.versions import Spoken
 from replay.order.appends import append_chain, batches_of, markers_by_tenure, produces_by_tenure
@@ -28,7 +29,7 @@ from replay.order.future_events import future_chain
 from replay.order.isr_requests import expansions_of
 from replay.order.line_order import hw_by_lines
 from replay.order.log_dumps import dump_drafts
-from replay.order.merge import O_COUNT, O_FIRST, merge
+from replay.order.merge import follow, merge
 from replay.order.operations import Draft
 from replay.order.settings_events import configuration_draft, opening_broker_drafts, removal_drafts
 from replay.order.stored import Stored
@@ -41,9 +42,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from replay.arrays.ints import Ints
+    from replay.arrays.records import Records
     from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
     from replay.evidence.tenures import Tenure
+    from replay.order.merge import OperationRecord
     from replay.order.operation_blocks import Block
     from replay.order.operations import Operation
     from replay.protocol.profile import Profile
@@ -107,9 +110,9 @@ def laid(facts: PartitionFacts) -> tuple[EventRows, list[Span]]:
     return rows, spans
 
 
-def encoded(rows: EventRows, brokers: Sequence[int]) -> Ints:
-    """All events as the kernel's integers, by the numbers of their drafts."""
-    out = np.empty((len(rows), EVENT_WIDTH), np.int64)
+def encoded(rows: EventRows, brokers: Sequence[int]) -> Records[EventRecord]:
+    """All events as the rules see them, by the numbers of their drafts."""
+    out = blank(len(rows), EventRecord)
     for events, numbers in rows.slices():
         out[numbers] = encode(Batch(events).events, brokers)
     return out
@@ -119,7 +122,7 @@ class Span(NamedTuple):
     """Rows that are in order already, up to `end`, then operations that are not, chain by chain."""
 
     end: int
-    chains: list[Ints]
+    chains: list[Records[OperationRecord]]
     profile: Profile  # of the broker that leads
 
 
@@ -162,27 +165,27 @@ def version_drafts(facts: PartitionFacts, tenure: Tenure, told: dict[int, Spoken
     return drafts
 
 
-def arrange(state: State, events: Ints, spans: list[Span]) -> Ints:
+def arrange(state: State, events: Records[EventRecord], spans: list[Span]) -> Ints:
     """The order of all drafts, each tenure merged on the encoded rows."""
     order: list[Ints] = []
+    moves = new_moves()
     begin = 0
     for end, chains, profile in spans:
-        for k in range(begin, end):
-            apply(state, profile, events[k])
+        follow(state, profile, events, (begin, end - begin, 0), moves)
         order.append(np.arange(begin, end))
         begin = end
         if chains:
             ends = np.cumsum([len(chain) for chain in chains])
-            ops = np.concatenate(chains)
-            merged = rows_in_order(ops, *merge(state, profile, events, ops, np.append(0, ends[:-1]), ends))
+            ops = together(chains)
+            merged = rows_in_order(ops, *merge(state, profile, events, ops, ends, moves))
             order.append(merged)
             begin += len(merged)
     return np.concatenate(order)
 
 
-def rows_in_order(ops: Ints, sequence: Ints, swapped: Ints) -> Ints:
+def rows_in_order(ops: Records[OperationRecord], sequence: Ints, swapped: Ints) -> Ints:
     """The event rows of operations in the order of `sequence`; of those that are `swapped` the second comes first."""
-    first, count = ops[sequence, O_FIRST], ops[sequence, O_COUNT]
+    first, count = ops["first"][sequence], ops["count"][sequence]
     begins = np.cumsum(count) - count
     out: Ints = np.repeat(first - begins, count) + np.arange(count.sum())
     own = begins[swapped == 1]

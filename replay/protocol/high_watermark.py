@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from replay.arrays.jit import compiled
 from replay.protocol.isr import is_eligible
-from replay.protocol.state import ASSIGNED, LAG_US, MIN_ISR, MIN_ISR_UNKNOWN, NONE, State
+from replay.protocol.state import MIN_ISR_UNKNOWN, NONE, State
 
 if TYPE_CHECKING:
     from replay.protocol.profile import Profile
@@ -18,7 +18,7 @@ def hw_candidate(s: State, p: Profile, b: int, now: int) -> int:
 
     A member of the ISR is a replica though no source assigns it; any broker may be one while none is assigned.
     """
-    assigned = s.cluster[ASSIGNED]
+    assigned = s.partition[0].assigned
     waited = s.maximal_isr[b] if p.hw_over_maximal_isr else s.isr[b]
     candidate = s.leo[b]
     for r in range(len(s.leo)):
@@ -44,7 +44,7 @@ def is_caught_up(s: State, p: Profile, b: int, r: int, now: int) -> bool:
     """Whether r counts as caught up with leader b (Replica.isCaughtUp)."""
     if p.hw_caught_up_by_leo and s.remote_leo[b, r] == s.leo[b]:
         return True
-    return now - s.caught_up[b, r] <= s.cluster[LAG_US]
+    return now - s.caught_up[b, r] <= s.partition[0].lag_us
 
 
 @compiled
@@ -56,14 +56,14 @@ def counts_outside_isr(s: State, p: Profile, r: int) -> bool:
 @compiled
 def is_under_min_isr(s: State, b: int) -> bool:
     """Whether the committed ISR is below min.insync.replicas (at most the replica count)."""
-    return bits(s.isr[b]) < min(s.cluster[MIN_ISR], max(bits(s.cluster[ASSIGNED]), 1))
+    return bits(s.isr[b]) < min(s.partition[0].min_isr, max(bits(s.partition[0].assigned), 1))
 
 
 @compiled
 def may_be_under_min_isr(s: State, b: int) -> bool:
     """Whether min.insync.replicas is not known, and some value of it is more than the committed ISR has."""
-    assigned = s.cluster[ASSIGNED]
-    return s.cluster[MIN_ISR] == MIN_ISR_UNKNOWN and (not assigned or bits(s.isr[b]) < bits(assigned))
+    assigned = s.partition[0].assigned
+    return s.partition[0].min_isr == MIN_ISR_UNKNOWN and (not assigned or bits(s.isr[b]) < bits(assigned))
 
 
 @compiled
@@ -84,7 +84,7 @@ def leader_low_watermark(s: State, b: int) -> int:
     """
     low = s.log_start[b]
     for r in range(len(s.leo)):
-        if r != b and s.cluster[ASSIGNED] & (1 << r) and not s.fenced[r]:
+        if r != b and s.partition[0].assigned & (1 << r) and not s.fenced[r]:
             low = min(low, s.remote_start[b, r])
     return low if s.future_start[b] == NONE else min(low, s.future_start[b])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from replay.arrays.jit import compiled, compiled_in_place
-from replay.protocol.state import ASSIGNED, LAG_US, NONE, ROLE_LEADER, State
+from replay.protocol.state import NONE, ROLE_LEADER, State
 
 if TYPE_CHECKING:
     from replay.protocol.profile import Profile
@@ -43,7 +43,7 @@ def blocks_expansion(s: State, p: Profile, b: int, r: int) -> int:
         found |= BELOW_EPOCH_START
     if s.pending[b]:
         found |= IN_FLIGHT
-    if not s.cluster[ASSIGNED] & (1 << r):
+    if not s.partition[0].assigned & (1 << r):
         found |= NOT_ASSIGNED
     return found | blocks_eligibility(s, p, r)
 
@@ -70,13 +70,13 @@ def is_out_of_sync(s: State, p: Profile, b: int, r: int, now: int) -> bool:
         return False
     if p.expiry_spares_equal_leo and s.remote_leo[b, r] == s.leo[b]:
         return False
-    return bool(now - s.caught_up[b, r] > s.cluster[LAG_US])
+    return bool(now - s.caught_up[b, r] > s.partition[0].lag_us)
 
 
 @compiled
 def expiry_period(s: State, p: Profile) -> int:
     """How often the expiry task runs, microseconds (ReplicaManager.startup: isr-expiration)."""
-    return int(s.cluster[LAG_US] // 2 if p.expiry_twice_per_lag else s.cluster[LAG_US])
+    return int(s.partition[0].lag_us // 2 if p.expiry_twice_per_lag else s.partition[0].lag_us)
 
 
 @compiled_in_place

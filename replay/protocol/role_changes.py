@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from replay.arrays.jit import compiled
 from replay.protocol.isr import NEVER_FETCHED, NOTHING_PENDING
 from replay.protocol.log import epoch_assign, truncate_to
-from replay.protocol.state import EARLIER_HW, NONE, ROLE_FOLLOWER, ROLE_LEADER, TRUE_HW, State
+from replay.protocol.state import NONE, ROLE_FOLLOWER, ROLE_LEADER, State
 from replay.protocol.steps import leader_maybe_increment_hw
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def make_leader(s: State, p: Profile, b: int, epoch: int, isr: int, now: int) ->
     s.role[b], s.epoch[b], s.follows[b] = ROLE_LEADER, epoch, b
     s.acted[b], s.asked[b], s.settled[b] = now, 0, now
     s.hw_agreed[b], s.hw_apart[b], s.hw_denied[b] = s.hw[b], 0, 0
-    s.cluster[EARLIER_HW] = s.cluster[TRUE_HW]
+    s.partition[0].earlier_hw = s.partition[0].true_hw
     leader_maybe_increment_hw(s, p, b, now)
 
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from replay.arrays.bundle import bundle
+from replay.arrays.records import blank
 
 if TYPE_CHECKING:
     from replay.arrays.ints import Ints
+    from replay.arrays.records import Records
 
 NONE = -1  # no broker, no offset, no epoch
 UNSET = -2  # a field that an event does not carry (offsets and epochs may be -1 in Kafka)
@@ -21,6 +23,18 @@ UNSET = -2  # a field that an event does not carry (offsets and epochs may be -1
 ROLE_NONE, ROLE_FOLLOWER, ROLE_LEADER = 0, 1, 2
 OBSERVED, DERIVED, BOUNDED, UNKNOWN = 0, 1, 2, 3
 CACHE_CAPACITY = 512  # epochs kept per replica; beyond it the oldest half is forgotten
+
+
+class PartitionRecord:
+    """What holds for the partition as a whole."""
+
+    min_isr: int  # min.insync.replicas
+    lag_us: int  # replica.lag.time.max.ms
+    assigned: int  # a mask
+    true_hw: int  # the highest HW that is known
+    stated_hw: int  # the highest that was stated
+    earlier_hw: int  # the highest that was known as the newest leader epoch began
+    decision: int  # how the newest decision, and with it the ISR, is known
 
 
 class State(NamedTuple):
@@ -63,7 +77,7 @@ class State(NamedTuple):
     unsure_from: Ints  # [b] offsets from here
     unsure_until: Ints  # [b] to here nothing says whose records b's log holds; none where that is not larger
     gone: Ints  # [b] 1 once b is out of the assignment: it deletes its log
-    cluster: Ints  # [CLUSTER_*] what holds for the partition as a whole
+    partition: Records[PartitionRecord]  # [0] what holds for the partition as a whole
     broker: Ints  # [field, b] where the fields [b] lie (OF_BROKER)
     remote: Ints  # [field, b, r] where the fields [b, r] lie (OF_REMOTE)
     cache: Ints  # [field, b, k] where the fields [b, k] lie (OF_CACHE)
@@ -80,14 +94,10 @@ OF_REMOTE = (
 OF_CACHE = ("cache_epoch", "cache_start")
 bundle(
     State,
-    {"broker": 2, "remote": 3, "cache": 3, "cluster": 1},
+    {"broker": 2, "remote": 3, "cache": 3, "partition": PartitionRecord},
     {"broker": OF_BROKER, "remote": OF_REMOTE, "cache": OF_CACHE},
 )
 
-
-# indices into State.cluster: settings, replicas; the highest HW that is known, that was stated, that was known as the
-# newest leader epoch began; how the newest decision, and with it the ISR, is known
-MIN_ISR, LAG_US, ASSIGNED, TRUE_HW, STATED_HW, EARLIER_HW, DECISION = 0, 1, 2, 3, 4, 5, 6
 MIN_ISR_UNKNOWN = 0
 
 
@@ -97,9 +107,9 @@ def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
         np.zeros((len(OF_BROKER), brokers), np.int64),
         np.zeros((len(OF_REMOTE), brokers, brokers), np.int64),
         np.zeros((len(OF_CACHE), brokers, CACHE_CAPACITY), np.int64),
-        np.zeros(7, np.int64),
+        blank(1, PartitionRecord),
     )
-    state.cluster[MIN_ISR], state.cluster[LAG_US] = min_isr, lag_us
+    state.partition[0].min_isr, state.partition[0].lag_us = min_isr, lag_us
     for unknown in (
         state.epoch, state.follows, state.remote_leo, state.leo_at_fetch, state.out_for, state.remote_start,
         state.cache_epoch, state.future_start,
@@ -108,20 +118,20 @@ def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
     return state
 
 
-def laid_out(broker: Ints, remote: Ints, cache: Ints, cluster: Ints) -> State:
+def laid_out(broker: Ints, remote: Ints, cache: Ints, partition: Records[PartitionRecord]) -> State:
     """A state whose fields lie in these blocks."""
     fields = dict(zip((*OF_BROKER, *OF_REMOTE, *OF_CACHE), (*broker, *remote, *cache), strict=True))
-    return State(**fields, broker=broker, remote=remote, cache=cache, cluster=cluster)
+    return State(**fields, broker=broker, remote=remote, cache=cache, partition=partition)
 
 
 def copied(state: State) -> State:
     """Another state with the same values."""
-    return laid_out(state.broker.copy(), state.remote.copy(), state.cache.copy(), state.cluster.copy())
+    return laid_out(state.broker.copy(), state.remote.copy(), state.cache.copy(), state.partition.copy())
 
 
 def grown(state: State, brokers: int) -> State:
     """The same state with room for more brokers."""
     wider, n = new_state(brokers, min_isr=MIN_ISR_UNKNOWN, lag_us=0), len(state.leo)
-    wider.broker[:, :n], wider.cluster[:] = state.broker, state.cluster
+    wider.broker[:, :n], wider.partition[:] = state.broker, state.partition
     wider.remote[:, :n, :n], wider.cache[:, :n] = state.remote, state.cache
     return wider

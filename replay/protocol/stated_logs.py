@@ -9,13 +9,10 @@ from replay.protocol.isr import RACE_US
 from replay.protocol.log import copy_epochs, parted_at, take_epochs, truncate_to
 from replay.protocol.state import (
     BOUNDED,
-    EARLIER_HW,
     NONE,
     OBSERVED,
     ROLE_LEADER,
     ROLE_NONE,
-    STATED_HW,
-    TRUE_HW,
     UNSET,
     State,
 )
@@ -105,8 +102,23 @@ def note_hw(s: State, b: int, hw: int, evidence: int) -> bool:
 @compiled
 def note_committed(s: State, hw: int) -> None:
     """A leader states that everything below `hw` is committed."""
-    s.cluster[TRUE_HW] = max(s.cluster[TRUE_HW], hw)
-    s.cluster[STATED_HW] = max(s.cluster[STATED_HW], hw)
+    s.partition[0].true_hw = max(s.partition[0].true_hw, hw)
+    s.partition[0].stated_hw = max(s.partition[0].stated_hw, hw)
+
+
+@compiled
+def note_lost(s: State, offset: int) -> None:
+    """What is known to be committed ends at `offset`: nothing beyond it is so, or was ever."""
+    of = s.partition[0]
+    of.true_hw, of.stated_hw = min(of.true_hw, offset), min(of.stated_hw, offset)
+    of.earlier_hw = min(of.earlier_hw, offset)
+
+
+@compiled
+def note_found_again(s: State, offset: int) -> None:
+    """What was taken for lost is there after all: everything below `offset` is committed."""
+    of = s.partition[0]
+    of.true_hw, of.earlier_hw = max(of.true_hw, offset), max(of.earlier_hw, offset)
 
 
 @compiled
@@ -128,4 +140,4 @@ def leader_agrees(s: State, b: int, hw: int, earliest: int, now: int) -> bool:
 def leader_withdraw_hw(s: State, b: int, hw: int) -> None:
     """What b states is stronger than what was computed in this epoch: the HW, and what was committed by it."""
     s.hw[b], s.hw_evidence[b] = hw, OBSERVED
-    s.cluster[TRUE_HW] = max(s.cluster[EARLIER_HW], s.cluster[STATED_HW], hw)
+    s.partition[0].true_hw = max(s.partition[0].earlier_hw, s.partition[0].stated_hw, hw)

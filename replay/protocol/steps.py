@@ -19,7 +19,7 @@ from replay.arrays.jit import compiled, compiled_in_place
 from replay.protocol.high_watermark import hw_candidate, is_fetched, is_under_min_isr, may_be_under_min_isr
 from replay.protocol.isr import NOTHING_PENDING, PREDICTED, blocks_expansion
 from replay.protocol.log import copy_epochs, epoch_assign, move_log_start
-from replay.protocol.state import BOUNDED, DECISION, DERIVED, NONE, ROLE_LEADER, TRUE_HW, State
+from replay.protocol.state import BOUNDED, DERIVED, NONE, ROLE_LEADER, State
 from replay.protocol.stated_logs import DENIALS
 
 if TYPE_CHECKING:
@@ -105,11 +105,11 @@ def leader_maybe_increment_hw(s: State, p: Profile, b: int, now: int) -> bool:
     if candidate < s.hw[b] or (candidate == s.hw[b] and s.hw_evidence[b] < BOUNDED):
         return False
     evidence = DERIVED if candidate < s.leo[b] or is_fetched(s, b, candidate) else max(DERIVED, s.leo_evidence[b])
-    if (p.hw_needs_min_isr and may_be_under_min_isr(s, b)) or s.cluster[DECISION] >= BOUNDED:
+    if (p.hw_needs_min_isr and may_be_under_min_isr(s, b)) or s.partition[0].decision >= BOUNDED:
         evidence = max(BOUNDED, evidence)
     else:
         sure = candidate if evidence < BOUNDED else min(candidate, s.leo_sure[b])
-        s.cluster[TRUE_HW] = max(s.cluster[TRUE_HW], sure)
+        s.partition[0].true_hw = max(s.partition[0].true_hw, sure)
     if candidate == s.hw[b]:
         return False
     s.hw[b], s.hw_evidence[b] = candidate, evidence
@@ -119,15 +119,17 @@ def leader_maybe_increment_hw(s: State, p: Profile, b: int, now: int) -> bool:
 
 
 @compiled
-def leader_handle_fetch(s: State, p: Profile, b: int, r: int, fetch_offset: int, now: int) -> bool:
+def leader_handle_fetch(s: State, p: Profile, b: int, r: int, fetch_offset: int, now: int) -> tuple[bool, bool]:
     """Steps 3 to 6 as the leader runs them for one follower fetch that was read without error.
 
-    The HW is attempted after every fetch up to 2.3, from 2.4 on only where the remote LEO changed.
+    The HW is attempted after every fetch up to 2.3, from 2.4 on only where the remote LEO changed. Returns whether r
+    joined the ISR, or the leader asks that it may, and whether the HW rose.
     """
     s.hw_sent[b, r] = s.hw[b]
     changed = leader_update_follower_leo(s, p, b, r, fetch_offset, now)
-    leader_maybe_expand_isr(s, p, b, r)
-    return (changed or bool(p.hw_on_every_fetch)) and leader_maybe_increment_hw(s, p, b, now)
+    expanded = leader_maybe_expand_isr(s, p, b, r)
+    raised = (changed or bool(p.hw_on_every_fetch)) and leader_maybe_increment_hw(s, p, b, now)
+    return expanded, raised
 
 
 @compiled

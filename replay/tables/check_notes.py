@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from replay.engine.codes import CHECK_COMMIT_BEFORE_ACK, CHECK_EXPANSION, CHECK_FETCH_COMPLETION
-from replay.engine.purgatory import AT_ONCE, EARLY, IN_FULL
+from replay.engine.completions import AT_ONCE, EARLY, IN_FULL
 from replay.losses.sentences import clock
 from replay.protocol.state import NONE, UNSET
 
@@ -16,7 +16,7 @@ WAITS: Final = {AT_ONCE: "no wait", EARLY: "a wait that something ended", IN_FUL
 
 
 def in_words(code: int, value: int, brokers: Sequence[int]) -> str:
-    """A value of the kernel's check `code`; `brokers`: the ids behind its numbers of replicas."""
+    """A value of the check `code`; `brokers`: the ids behind its numbers of replicas."""
     if value in (NONE, UNSET):
         return "nothing"
     if code == CHECK_EXPANSION:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from replay.engine.codes import DUMP_DIFFERS
 from replay.evidence.tenures import micros
 from replay.losses.slots import Slots, joined, known_from, lost_slots, spans_of
-from replay.protocol.state import ASSIGNED, BOUNDED, ROLE_LEADER
+from replay.protocol.state import BOUNDED, ROLE_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -71,7 +71,7 @@ class FinalLogs:
         self, s: State, brokers: Sequence[int], led: int, elected: dict[int, Any]
     ) -> Iterator[dict[str, Any]]:
         """Rows of `replica_divergences`. `elected`: leader epoch -> when its leader was elected."""
-        place = {broker: b for b, broker in enumerate(brokers) if s.cluster[ASSIGNED] & (1 << b)}
+        place = {broker: b for b, broker in enumerate(brokers) if s.partition[0].assigned & (1 << b)}
         found = [
             (
                 (row["broker_id"], row["replica_id"]),

@@ -1,6 +1,6 @@
 """`isr_timeline` and `isr_flaps` of one partition: why each replica left and joined, and what became of each request.
 
-The kernel says that the ISR moved and how far each mover was behind as its leader knew it; what the fetches before it
+The fold says that the ISR moved and how far each mover was behind as its leader knew it; what the fetches before it
 were, what was asked for and how it ended is put to it here, on the few rows that there are.
 """
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from replay.arrays.records import fields_of
 from replay.engine import codes as c
+from replay.engine.emit import MoverRow
 from replay.protocol.isr import BELOW_EPOCH_START, BELOW_HW, FENCED, IN_FLIGHT, NEVER_FETCHED, NOT_ASSIGNED, STOPPING
 from replay.protocol.state import UNSET
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from replay.arrays.ints import Flags, Ints
+    from replay.arrays.records import Records
     from replay.engine.events import Batch, Events
 
 BLOCKS = (  # the condition that became true last: a fetch can only have moved the offsets, so these come first
@@ -123,7 +126,7 @@ class IsrRows:
         moves: list[dict[str, Any]],
         lag_us: int,
     ) -> None:
-        """Some events, of them those of `TOLD_KINDS`, and the kernel's rows: in seq order, numbers throughout."""
+        """Some events, of them those of `TOLD_KINDS`, and the fold's rows: in seq order, numbers throughout."""
         self.fetches.add(events)
         by_row: dict[tuple[int, int], list[dict[str, Any]]] = {}
         for move in moves:
@@ -296,11 +299,11 @@ def same_request(row: dict[str, Any], event: dict[str, Any]) -> bool:
     )
 
 
-def moves_of(matrix: Ints, brokers: Sequence[int]) -> list[dict[str, Any]]:
-    """The kernel's moves, with broker ids and nulls."""
+def movers_of(found: Records[MoverRow], brokers: Sequence[int]) -> list[dict[str, Any]]:
+    """Who moved, with broker ids and nulls."""
     out = []
-    for line in matrix.tolist():
-        move = dict(zip(c.MOVE_ROW, line, strict=True))
+    for k in range(len(found)):
+        move = {name: int(found[name][k]) for name in fields_of(MoverRow)}
         out.append(
             {
                 **{name: None if move[name] == UNSET else move[name] for name in ("remote", "gap", "us")},

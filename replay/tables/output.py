@@ -1,7 +1,7 @@
 """Rows on their way out: kept as the rules made them, and turned into Arrow columns together, those of many partitions.
 
-A piece is what a partition had to tell in one table at one time, beside its key. What comes from the kernel is kept as
-matrices with brokers' ids in place of their indices; the few other rows as dicts.
+A piece is what a partition had to tell in one table at one time, beside its key. What comes from the fold is kept as
+records with brokers' ids in place of their indices; the few other rows as dicts.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.arrays.columns import Names, Texts, offsets, places, row_columns, words
-from replay.arrays.ints import Ints
+from replay.arrays.columns import Names, offsets, row_columns, words
 from replay.engine import codes as c
 from replay.engine.events import Picked, joined
-from replay.engine.log_starts import start_columns
-from replay.engine.purgatory import COMMIT_ROW
 from replay.protocol.state import UNSET
+from replay.tables.log_start_rows import start_columns
 from replay.tables.rounds import commit_columns, round_columns
 from schemas.events import EVENT_KINDS
 from schemas.model import INT_LIST
@@ -29,8 +27,13 @@ from schemas.tables import TABLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from replay.arrays.records import Records
+    from replay.engine.emit import CutRow, HwRow, LeoRow
+    from replay.engine.purgatory import OpenBatch
+    from replay.tables.rounds import Answer
+
 Key = dict[str, Any]
-Part = Ints | Texts | Picked
+Part = Any  # records of one class, texts, or events (`Picked`)
 Piece = tuple[Key, tuple[Part, ...]]
 
 
@@ -77,11 +80,10 @@ class Output:
                 arrays.append(pa.array([key[field.name] for key, _ in pieces], field.type).take(of))
         return pa.Table.from_arrays(arrays, schema=schema_of(name))
 
-    def commit_columns(self, rows: Ints, answers: Ints) -> dict[str, pa.Array]:
-        """`commit_latency`; sets of brokers stand in `rows` as their codes among `sets`."""
-        at = places(rows, COMMIT_ROW)
+    def commit_columns(self, at: Records[OpenBatch], answers: Records[Answer]) -> dict[str, pa.Array]:
+        """`commit_latency`; sets of brokers stand in the rows as their codes among `sets`."""
         isr = self.sets.named(at["isr"])
-        return commit_columns(rows, answers, self.clients) | {
+        return commit_columns(at, answers, self.clients) | {
             "broker_id": offsets(at["broker"]),
             "last_replica_id": offsets(at["replica"]),
             "isr": isr,
@@ -91,7 +93,7 @@ class Output:
 
 def together(parts: Sequence[Any]) -> Part:
     """The same part of several pieces as one."""
-    return joined(parts) if isinstance(parts[0], Picked) else np.concatenate(parts)
+    return joined(parts) if isinstance(parts[0], Picked) else np.concatenate(parts).view(parts[0].dtype)
 
 
 @cache
@@ -105,15 +107,14 @@ def empty(name: str) -> pa.Table:
     return schema_of(name).empty_table()
 
 
-def moved_columns(at: dict[str, Ints]) -> dict[str, pa.Array]:
+def moved_columns(at: Records[Any]) -> dict[str, pa.Array]:
     """What the timelines of offsets tell of each row."""
     step, cause = words(at["step"], c.STEPS), words(at["kind"], EVENT_KINDS)
     return row_columns(at) | {"step": step, "cause": cause}
 
 
-def leo_columns(rows: Ints) -> dict[str, pa.Array]:
+def leo_columns(at: Records[LeoRow]) -> dict[str, pa.Array]:
     """`leo_timeline`."""
-    at = places(rows, c.LEO_ROW)
     return moved_columns(at) | {
         "observer": words(at["observer"], ("local", "leader")),
         "leo_before": pa.array(at["before"], mask=at["before"] == UNSET),
@@ -121,9 +122,8 @@ def leo_columns(rows: Ints) -> dict[str, pa.Array]:
     }
 
 
-def hw_columns(rows: Ints) -> dict[str, pa.Array]:
+def hw_columns(at: Records[HwRow]) -> dict[str, pa.Array]:
     """`hw_timeline`."""
-    at = places(rows, c.HW_ROW)
     return moved_columns(at) | {
         "role": words(at["role"], ("none", "follower", "leader")),
         "hw_before": pa.array(at["before"]),
@@ -132,9 +132,8 @@ def hw_columns(rows: Ints) -> dict[str, pa.Array]:
     }
 
 
-def cut_columns(rows: Ints) -> dict[str, pa.Array]:
+def cut_columns(at: Records[CutRow]) -> dict[str, pa.Array]:
     """`log_truncations`."""
-    at = places(rows, c.CUT_ROW)
     return row_columns(at) | {
         "leo_before": pa.array(at["before"]),
         "leo_after": pa.array(at["after"]),

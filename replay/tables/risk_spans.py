@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from replay.engine import codes as c
 from replay.evidence.tenures import micros
 from replay.losses.slots import spans_of
 from replay.protocol.state import BOUNDED, ROLE_LEADER
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from replay.arrays.ints import Ints
+    from replay.arrays.records import Records
+    from replay.engine.emit import LeoRow
     from replay.losses.story import Row
     from replay.protocol.state import State
 
@@ -146,14 +147,13 @@ class RiskSpans:
         others = [int(s.remote_leo[b, r]) for r in range(len(brokers)) if r != b]
         self.covered, self.leo = max([*(starts or [int(s.leo[b])]), *others]), int(s.leo[b])
 
-    def advance(self, moves: Ints, s: State, brokers: Sequence[int]) -> None:
-        """LEOs moved (`LEO_ROW`), to the state `s`, under one decision."""
+    def advance(self, at: Records[LeoRow], s: State, brokers: Sequence[int]) -> None:
+        """LEOs moved, to the state `s`, under one decision."""
         if not self.open or self.now.leader is None:
             return
         if self.covered is None:
             self.look(s, brokers)
             return
-        at = {name: moves[:, k] for k, name in enumerate(c.LEO_ROW)}
         mine = at["epoch"] == self.now.epoch
         own = mine & (at["observer"] == 0) & (at["broker"] == brokers.index(self.now.leader))
         told = mine & (at["observer"] == 1)

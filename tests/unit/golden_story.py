@@ -2,7 +2,7 @@
 
 A story is a text: `#` comments, events at the margin, and below each event, indented, what came of it and the state
 after it. The storyteller plays only the network (who gets which answer, when a fetch is parked, which client hears of
-its batch) and asks the engine's own rules wherever a broker decides; every move of a state is `kernel.apply`.
+its batch) and asks the engine's own rules wherever a broker decides; every move of a state is the engine's `apply`.
 
     version 2.3.1 [protocol 0.10.2]   begins a cluster; then `brokers A B C`, optionally `min isr 2`, `lag 10 s`
     A leads 0, isr A B                B follows A in 0              assigned A B C
@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING
 
 from small_partition import event
 
+from replay.engine import apply as engine
 from replay.engine import codes as c
-from replay.engine import kernel
+from replay.engine.moves import new_moves
 from replay.protocol.high_watermark import is_under_min_isr, leader_low_watermark
 from replay.protocol.log import diverges, diverging_target, end_offset_for
 from replay.protocol.profile import Profile, profile_named
-from replay.protocol.state import ASSIGNED, NONE, ROLE_FOLLOWER, ROLE_LEADER, ROLE_NONE, UNSET, State, new_state
+from replay.protocol.state import NONE, ROLE_FOLLOWER, ROLE_LEADER, ROLE_NONE, UNSET, State, new_state
 from replay.protocol.steps import answered_hw, leader_owes_hw
 
 if TYPE_CHECKING:
@@ -84,8 +85,8 @@ class Story:
 
     def apply(self, kind: int, **fields: int) -> None:
         """One event meets the engine. A story holds nothing that the engine would have to correct."""
-        verdict = kernel.apply(self.state, self.profile, event(kind, ts=self.now, **fields))
-        if verdict != kernel.OK:
+        verdict = engine.apply(self.state, self.profile, event(kind, ts=self.now, **fields), new_moves())
+        if verdict != c.OK:
             self.said.append("the engine objects: " + ("", "state corrected", "rule broken")[verdict])
         for b, log in enumerate(self.logs):
             del log[int(self.state.leo[b]) :]
@@ -102,24 +103,24 @@ class Story:
         self.assigned(names)
 
     def assigned(self, names: str) -> None:
-        self.apply(c.PARTITION_CHANGE, assigned=self.mask(names))
+        self.apply(c.PARTITION_CHANGE, replicas=self.mask(names))
 
     def minimum(self, count: str) -> None:
-        self.apply(c.CONFIG_CHANGE, value=int(count))
+        self.apply(c.CONFIG_CHANGE, min_insync_replicas=int(count))
 
     def lag(self, seconds: str) -> None:
-        self.apply(c.CONFIG_CHANGE, extra=int(seconds) * 1000 * MS)
+        self.apply(c.CONFIG_CHANGE, replica_lag_us=int(seconds) * 1000 * MS)
 
     def become_leader(self, name: str, epoch: str, isr: str) -> None:
         b = self.broker(name)
         if not self.leads(b):
             self.leave(b)
-        self.apply(c.ROLE_CHANGE, broker=b, leader=b, epoch=int(epoch), value=ROLE_LEADER, isr=self.mask(isr))
+        self.apply(c.ROLE_CHANGE, broker=b, leader=b, leader_epoch=int(epoch), role=ROLE_LEADER, isr=self.mask(isr))
 
     def become_follower(self, name: str, leader: str, epoch: str) -> None:
         b, before = self.broker(name), int(self.state.leo[self.broker(name)])
         self.leave(b)
-        self.apply(c.ROLE_CHANGE, broker=b, leader=self.broker(leader), epoch=int(epoch), value=ROLE_FOLLOWER)
+        self.apply(c.ROLE_CHANGE, broker=b, leader=self.broker(leader), leader_epoch=int(epoch), role=ROLE_FOLLOWER)
         if self.state.leo[b] < before:
             self.said.append(f"{name} cuts its log to its HW: {before} to {self.state.leo[b]}")
 
@@ -138,7 +139,7 @@ class Story:
             return
         self.logs[b] += records.split()
         epoch, end = int(s.epoch[b]), int(s.leo[b]) + len(records.split())
-        self.apply(c.APPEND, broker=b, epoch=epoch, end=end)
+        self.apply(c.APPEND, broker=b, leader_epoch=epoch, next_offset=end)
         if acks == "1":
             self.said.append(f"{records}: acknowledged")
         elif acks == "all":
@@ -156,16 +157,17 @@ class Story:
             return
         self.parked.pop(r, None)
         error = STORAGE_ERROR if mishap == "the read fails" else self.refusal(b, r)
-        place = {"broker": b, "replica": r, "epoch": int(s.epoch[b]), "fetch": offset, "extra": int(s.log_start[r])}
+        place = {"broker": b, "replica": r, "leader_epoch": int(s.epoch[b]), "fetch_offset": offset}
+        place["follower_log_start_offset"] = int(s.log_start[r])
         if error:
-            self.apply(c.FETCH_UPDATE, **place, error=error)
+            self.apply(c.FETCH_UPDATE, **place, error_code=error)
             self.said.append(f"{self.names[b]} refuses: {WHY[error]}")
             if error == OUT_OF_RANGE:
                 self.reset(r, b)
             return
         if self.logs_part(b, r):
             end = end_offset_for(s, self.profile, b, self.last_epoch(r))
-            self.apply(c.FETCH_UPDATE, **place, diverging_epoch=end[0], diverging_end=end[1])
+            self.apply(c.FETCH_UPDATE, **place, diverging_epoch=end[0], diverging_end_offset=end[1])
             self.cut(r, b, end, c.CAUSE_DIVERGING)
             return
         lost = mishap == "the answer is lost"
@@ -209,8 +211,8 @@ class Story:
             return
         self.logs[r] += sent
         self.apply(
-            c.FETCH_APPLY, broker=b, replica=r, epoch=int(s.epoch[b]), end=first + len(sent), hw=hw,
-            extra=int(s.log_start[b]),
+            c.FETCH_APPLY, broker=b, replica=r, leader_epoch=int(s.epoch[b]), next_offset=first + len(sent), hw=hw,
+            log_start_offset=int(s.log_start[b]),
         )  # fmt: skip
 
     def complete(self, r: int) -> None:
@@ -225,7 +227,7 @@ class Story:
         before = int(s.leo[r])
         if target > before:
             self.logs[r] = self.logs[b][:target]
-        self.apply(c.TRUNCATION, broker=r, epoch=int(s.epoch[r]), target=target, cause=c.CAUSE_OUT_OF_RANGE)
+        self.apply(c.TRUNCATION, broker=r, leader_epoch=int(s.epoch[r]), truncate_to=target, cause=c.CAUSE_OUT_OF_RANGE)
         what = "drops its log and starts" if target > before else "cuts its log" if target < before else "stays"
         self.said.append(f"{self.names[r]} {what} at {target}")
 
@@ -244,7 +246,12 @@ class Story:
         told = f"epoch {epoch} ends at {offset}" if self.profile.epoch_end_names_epoch else f"it ends at {offset}"
         self.said.append(f"{self.names[b]} says: {told if offset != NONE else 'unknown'}")
         self.apply(
-            c.TRUNCATION, broker=r, epoch=int(s.epoch[r]), diverging_epoch=epoch, diverging_end=offset, cause=cause
+            c.TRUNCATION,
+            broker=r,
+            leader_epoch=int(s.epoch[r]),
+            diverging_epoch=epoch,
+            diverging_end_offset=offset,
+            cause=cause,
         )
         what = f"cuts its log: {before} to {s.leo[r]}" if s.leo[r] < before else "cuts nothing"
         again = "" if done or cause == c.CAUSE_DIVERGING else ", and asks again"
@@ -261,21 +268,23 @@ class Story:
         if int(offset) > self.state.hw[b]:
             self.said.append("refused: beyond the HW")
             return
-        self.apply(c.LOG_START_CHANGE, broker=b, extra=int(offset))
+        self.apply(c.LOG_START_CHANGE, broker=b, log_start_offset=int(offset))
 
     def ask_isr(self, name: str, isr: str) -> None:
         b = self.broker(name)
         grows = self.mask(isr) & ~int(self.state.isr[b])
         value = c.ISR_PENDING_EXPAND if grows else c.ISR_PENDING_SHRINK
-        self.apply(c.ISR_REQUEST, broker=b, epoch=int(self.state.epoch[b]), isr=self.mask(isr), value=value)
+        self.apply(
+            c.ISR_REQUEST, broker=b, leader_epoch=int(self.state.epoch[b]), isr=self.mask(isr), isr_request=value
+        )
 
     def commit_isr(self, name: str, isr: str) -> None:
         b = self.broker(name)
-        fields = {"epoch": int(self.state.epoch[b]), "isr": self.mask(isr)}
-        self.apply(c.ISR_REQUEST, broker=b, value=c.ISR_COMMITTED, **fields)
+        fields = {"leader_epoch": int(self.state.epoch[b]), "isr": self.mask(isr)}
+        self.apply(c.ISR_REQUEST, broker=b, isr_request=c.ISR_COMMITTED, **fields)
 
     def register(self, name: str, what: str) -> None:
-        value = {"fenced": {"value": 1}, "unfenced": {"value": 0}, "stopping": {"extra": 1}}[what]
+        value = {"fenced": {"fenced": 1}, "unfenced": {"fenced": 0}, "stopping": {"in_controlled_shutdown": 1}}[what]
         self.apply(c.BROKER_CHANGE, broker=self.broker(name), **value)
 
     def die(self, name: str) -> None:
@@ -321,7 +330,7 @@ class Story:
             asked = int(s.maximal_isr[b]) & ~int(s.isr[b])
             pending = f"+{self.listed(asked)}" if asked else " pending" if s.pending[b] else ""
             parts.append(f"isr {self.listed(int(s.isr[b]))}{pending}")
-            others = [r for r in range(len(self.names)) if r != b and s.cluster[ASSIGNED] & (1 << r)]
+            others = [r for r in range(len(self.names)) if r != b and s.partition[0].assigned & (1 << r)]
             remote = [f"{self.names[r]} {s.remote_leo[b, r] if s.remote_leo[b, r] >= 0 else '?'}" for r in others]
             parts.append(f"[{' '.join(remote)}]" if remote else "")
             if s.log_start[b]:
@@ -334,7 +343,7 @@ class Story:
         self.acknowledge()
         lines = [f"    -> {line}" for line in self.said]
         self.said = []
-        states = [self.broker_state(b) for b in range(len(self.names)) if self.state.cluster[ASSIGNED] & (1 << b)]
+        states = [self.broker_state(b) for b in range(len(self.names)) if self.state.partition[0].assigned & (1 << b)]
         one = "    " + "   ".join(states)
         return [*lines, one] if len(one) <= WIDTH else [*lines, *(f"    {state}" for state in states)]
 

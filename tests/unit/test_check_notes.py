@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replay.engine.codes import CHECK_COMMIT_BEFORE_ACK, CHECK_EXPANSION, CHECK_FETCH_COMPLETION, CHECK_RESPONSE_HW
-from replay.engine.purgatory import AT_ONCE, IN_FULL
+from replay.engine.completions import AT_ONCE, IN_FULL
 from replay.protocol.state import NONE
 from replay.tables.check_notes import note_of
 

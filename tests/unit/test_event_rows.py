@@ -9,8 +9,8 @@ from replay.evidence.partition_facts import PartitionFacts
 from replay.evidence.request_times import Window
 from replay.order.event_ids import digest, numbered
 from replay.order.event_rows import EventRows, completed
-from replay.order.merge import O_CHAIN, O_EST, O_FIRST, OP_CONTROL
-from replay.order.operation_blocks import Block, Drafts, matrix_of, said
+from replay.order.merge import OP_CONTROL
+from replay.order.operation_blocks import Block, Drafts, operations_of, said
 from replay.order.operations import Draft, Operation
 
 
@@ -30,17 +30,17 @@ def block(times: list[int], places: list[int]) -> Block:
     window = Window(us, us, us)
     windows = np.stack(window, axis=1)
     drafts = Drafts("observation", None, numbers[:0], windows, said(len(us), broker_id=us), (), numbers)
-    return Block(np.array(places), matrix_of(window, type=OP_CONTROL, first=numbers, count=1), [drafts])
+    return Block(np.array(places), operations_of(window, type=OP_CONTROL, first=numbers, count=1), [drafts])
 
 
 def test_operations_of_a_chain_stand_by_place_those_of_one_place_as_they_came() -> None:
     rows = EventRows(no_facts())
     rows.add([Draft("observation", None, Window(0, 0, 0), {"broker_id": 0})])
-    matrix = rows.add_chain(iter([operation(3, 1), operation(4, 1), block([2, 5], [0, 1]), operation(1, 0)]), 7)
-    assert matrix[:, O_EST].tolist() == [1, 2, 3, 4, 5]
-    assert set(matrix[:, O_CHAIN].tolist()) == {7}
+    found = rows.add_chain(iter([operation(3, 1), operation(4, 1), block([2, 5], [0, 1]), operation(1, 0)]), 7)
+    assert found["est"].tolist() == [1, 2, 3, 4, 5]
+    assert set(found["chain"].tolist()) == {7}
     rows.close()
-    assert rows.take(matrix[:, O_FIRST])["broker_id"].to_pylist() == [1, 2, 3, 4, 5]
+    assert rows.take(found["first"])["broker_id"].to_pylist() == [1, 2, 3, 4, 5]
 
 
 def test_an_operation_of_a_block_by_itself_is_the_same_operation() -> None:

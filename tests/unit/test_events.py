@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from replay.arrays.columns import Names
-from replay.engine.codes import E_BROKER, E_ISR, FETCH_UPDATE, KIND
+from replay.engine.codes import FETCH_UPDATE, KIND
 from replay.engine.encode import brokers_of, encode, indices
 from replay.engine.events import Batch, joined
 from replay.protocol.state import NONE, UNSET
@@ -102,10 +102,10 @@ def test_a_batch_without_rows_has_no_partitions() -> None:
 def test_brokers_have_indices_of_their_own_in_each_partition() -> None:
     first, second = two().partitions()
     assert (brokers_of(first), brokers_of(second)) == ([1, 2], [1, 7])
-    assert encode(first, [1, 2])[:, E_BROKER].tolist() == [0, 0]
+    assert encode(first, [1, 2])["broker"].tolist() == [0, 0]
     told = encode(second, [1, 7])
-    assert told[:, E_BROKER].tolist() == [1, 1, NONE]
-    assert told[:, E_ISR].tolist() == [UNSET, UNSET, 0b11]
+    assert told["broker"].tolist() == [1, 1, NONE]
+    assert told["isr"].tolist() == [UNSET, UNSET, 0b11]
 
 
 def test_a_broker_of_a_lower_id_that_comes_later_has_the_next_index() -> None:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from facts_builder import START, History, at, of_kind
-from small_partition import ALL, LAG, LATEST, NOW, A, B, C, apply, event, led
+from small_partition import ALL, LAG, LATEST, NOW, A, B, C, apply, event, folded, led
 from small_partition import at as with_offsets
 from without_spark import tables_of
 
 from replay.engine import codes as c
-from replay.engine import kernel
-from replay.engine.emit import N_CHECK, new_rows
-from replay.engine.purgatory import new_purgatory, with_room
 from replay.engine.stamps import STAMP_LATE_US
 from replay.evidence.request_times import Window
 from replay.evidence.rows import Row
@@ -39,10 +35,11 @@ from replay.protocol.isr import (
     who_knows,
 )
 from replay.protocol.profile import Profile, profile_named, profile_of
-from replay.protocol.state import ASSIGNED, NONE, UNSET, State
+from replay.protocol.state import NONE, UNSET, State
 
 if TYPE_CHECKING:
     from replay.arrays.ints import Ints
+    from replay.engine.event_record import EventRecord
 
 ZOOKEEPER = profile_named("2.6.0", None)
 
@@ -69,7 +66,7 @@ def test_member_at_the_leaders_leo_is_in_sync_whatever_the_time_from_2_1_on(vers
 
 def test_nobody_is_out_of_sync_while_a_change_is_in_flight() -> None:
     s = behind()
-    apply(s, c.ISR_REQUEST, broker=A, isr=0b011, value=c.ISR_PENDING_SHRINK)
+    apply(s, c.ISR_REQUEST, broker=A, isr=0b011, isr_request=c.ISR_PENDING_SHRINK)
     assert not is_out_of_sync(s, LATEST, A, C, NOW + 2 * LAG)
 
 
@@ -138,23 +135,23 @@ def test_fenced_or_stopping_broker_stays_out_from_3_3_on(field: str, found: int)
 
 def test_replica_out_of_the_assignment_stays_out() -> None:
     s = with_offsets(led(isr=0b011), leo=9, remote={C: 4}, hw=4)
-    s.cluster[ASSIGNED] = 0b011
+    s.partition[0].assigned = 0b011
     assert blocks_expansion(s, LATEST, A, C) == NOT_ASSIGNED
 
 
 def test_what_kept_a_replica_out_is_remembered_until_it_fetches_again() -> None:
     s = with_offsets(led(isr=0b011), leo=9, hw=4)
     assert s.blocked[A, C] == NEVER_FETCHED
-    apply(s, c.FETCH_UPDATE, broker=A, replica=C, fetch=3)
+    apply(s, c.FETCH_UPDATE, broker=A, replica=C, fetch_offset=3)
     assert s.blocked[A, C] == BELOW_HW
-    apply(s, c.FETCH_UPDATE, broker=A, replica=C, fetch=4)
+    apply(s, c.FETCH_UPDATE, broker=A, replica=C, fetch_offset=4)
     assert s.blocked[A, C] == 0
     assert s.maximal_isr[A] == ALL
 
 
 def test_leader_notes_the_time_before_it_read_of_a_fetch_that_a_standstill_held_up() -> None:
     s = with_offsets(led(), leo=9, hw=4)
-    apply(s, c.FETCH_UPDATE, broker=A, replica=C, fetch=9, ts=NOW + LAG, lo=NOW)
+    apply(s, c.FETCH_UPDATE, broker=A, replica=C, fetch_offset=9, ts=NOW + LAG, ts_lo=NOW)
     assert s.caught_up[A, C] == NOW + STAMP_LATE_US
 
 
@@ -164,8 +161,8 @@ def test_leader_notes_the_time_before_it_read_of_a_fetch_that_a_standstill_held_
 def asked(profile: Profile = LATEST) -> State:
     """A has asked for C to join B and itself."""
     s = with_offsets(led(isr=0b011, profile=profile), leo=9, remote={B: 9}, hw=4)
-    apply(s, c.FETCH_UPDATE, profile=profile, broker=A, replica=C, fetch=9)
-    apply(s, c.ISR_REQUEST, profile=profile, broker=A, replica=C, isr=ALL, value=c.ISR_PENDING_EXPAND)
+    apply(s, c.FETCH_UPDATE, profile=profile, broker=A, replica=C, fetch_offset=9)
+    apply(s, c.ISR_REQUEST, profile=profile, broker=A, replica=C, isr=ALL, isr_request=c.ISR_PENDING_EXPAND)
     return s
 
 
@@ -188,21 +185,21 @@ def test_answer_decides_whether_a_change_is_undone_waits_or_is_tried_again(error
 
 def test_reset_goes_back_to_the_last_committed_isr_and_frees_the_way() -> None:
     s = asked()
-    apply(s, c.ISR_REQUEST, broker=A, value=c.REQUEST_RESET)
+    apply(s, c.ISR_REQUEST, broker=A, isr_request=c.REQUEST_RESET)
     assert (s.isr[A], s.maximal_isr[A], s.pending[A]) == (0b011, 0b011, 0)
 
 
 @pytest.mark.parametrize("value", [c.REQUEST_REFUSED, c.REQUEST_RETRIED])
 def test_refused_and_retried_changes_stay_pending(value: int) -> None:
     s = asked()
-    apply(s, c.ISR_REQUEST, broker=A, value=value)
+    apply(s, c.ISR_REQUEST, broker=A, isr_request=value)
     assert s.maximal_isr[A] == ALL
     assert s.pending[A]
 
 
 def test_metadata_of_the_same_partition_epoch_ends_what_is_pending() -> None:
     s = asked()
-    apply(s, c.ISR_REQUEST, broker=A, isr=0b011, value=c.ISR_COMMITTED)
+    apply(s, c.ISR_REQUEST, broker=A, isr=0b011, isr_request=c.ISR_COMMITTED)
     assert (s.isr[A], s.maximal_isr[A], s.pending[A]) == (0b011, 0b011, 0)
 
 
@@ -213,31 +210,30 @@ def test_isr_is_written_to_zookeeper_at_once_up_to_2_6() -> None:
 
 def test_conditional_update_that_loses_leaves_the_isr_as_it_was() -> None:
     s = asked(ZOOKEEPER)
-    apply(s, c.ISR_REQUEST, profile=ZOOKEEPER, broker=A, value=c.REQUEST_RESET, isr=0b011)
+    apply(s, c.ISR_REQUEST, profile=ZOOKEEPER, broker=A, isr_request=c.REQUEST_RESET, isr=0b011)
     assert (s.isr[A], s.maximal_isr[A]) == (0b011, 0b011)
 
 
 def test_the_leader_of_the_newest_epoch_knows_how_far_the_others_were() -> None:
     s = led()
     assert who_knows(s, 6) == A
-    apply(s, c.ROLE_CHANGE, broker=B, epoch=6, value=2, isr=ALL, leo=0)
+    apply(s, c.ROLE_CHANGE, broker=B, leader_epoch=6, role=2, isr=ALL, leo=0)
     assert (who_knows(s, 6), who_knows(s, 5)) == (B, A)
 
 
 # -- what was predicted against what was done
 
 
-def checks(s: State, *events: Ints, profile: Profile = LATEST) -> list[tuple[str, int, int]]:
+def checks(s: State, *events: EventRecord, profile: Profile = LATEST) -> list[tuple[str, int, int]]:
     """(check, computed, stated) of the life cycle's own checks."""
-    rows = new_rows(len(events), len(events), 3)
-    kernel.fold(s, profile, np.stack(events), ALL, rows, with_room(new_purgatory(3), 3, len(events)))
     own = (c.CHECK_SHRINK, c.CHECK_EXPANSION, c.CHECK_OVERDUE)
-    found = rows.check[: rows.filled[N_CHECK]]
-    return [(c.CHECKS[row[1]], int(row[3]), int(row[4])) for row in found if row[1] in own]
+    found = folded(s, *events, profile=profile).check
+    rows = [found[k] for k in range(len(found))]
+    return [(c.CHECKS[row.check], int(row.computed), int(row.stated)) for row in rows if row.check in own]
 
 
 LATE = NOW + LAG + 1
-SHRINKS = {"broker": A, "isr": 0b011, "value": c.ISR_PENDING_SHRINK, "ts": LATE, "leo": 9}
+SHRINKS = {"broker": A, "isr": 0b011, "isr_request": c.ISR_PENDING_SHRINK, "ts": LATE, "leo": 9}
 
 
 def of_check(found: list[tuple[str, int, int]], name: str) -> list[tuple[int, int]]:
@@ -246,7 +242,7 @@ def of_check(found: list[tuple[str, int, int]], name: str) -> list[tuple[int, in
 
 @pytest.mark.parametrize("stated", [4, 3])
 def test_predicted_shrink_compares_the_replica_and_its_leo(stated: int) -> None:
-    line = event(c.OBSERVATION, broker=A, replica=C, fetch=stated, ts=LATE)
+    line = event(c.OBSERVATION, broker=A, replica=C, fetch_offset=stated, ts=LATE)
     found = checks(behind(), line, event(c.ISR_REQUEST, **SHRINKS))
     assert of_check(found, "predicted_shrink") == [(4, stated)]
 
@@ -264,15 +260,15 @@ def test_replica_that_was_out_of_sync_and_was_kept_is_a_mismatch() -> None:
 
 
 def fetch_of_c(ts: int, lo: int) -> Ints:
-    return event(c.FETCH_UPDATE, broker=A, replica=C, fetch=9, ts=ts, lo=lo)
+    return event(c.FETCH_UPDATE, broker=A, replica=C, fetch_offset=9, ts=ts, ts_lo=lo)
 
 
 def asks_for(replica: int, isr: int, ts: int) -> Ints:
-    return event(c.ISR_REQUEST, broker=A, replica=replica, isr=isr, value=c.ISR_PENDING_EXPAND, ts=ts)
+    return event(c.ISR_REQUEST, broker=A, replica=replica, isr=isr, isr_request=c.ISR_PENDING_EXPAND, ts=ts)
 
 
 def commits(isr: int, ts: int) -> Ints:
-    return event(c.ISR_REQUEST, broker=A, isr=isr, value=c.ISR_COMMITTED, ts=ts)
+    return event(c.ISR_REQUEST, broker=A, isr=isr, isr_request=c.ISR_COMMITTED, ts=ts)
 
 
 def alone() -> State:

@@ -6,7 +6,6 @@ import pytest
 from small_partition import EPOCH, LATEST, A, B, apply, at, led
 
 from replay.engine import codes as c
-from replay.engine import kernel
 from replay.protocol.log import copy_epochs, diverging_target, end_offset_for, epoch_assign, epoch_at, truncate_to
 from replay.protocol.state import CACHE_CAPACITY, NONE
 
@@ -71,20 +70,20 @@ def test_follower_cuts_to_the_least_of_the_epochs_end_there_and_here_and_its_leo
     epoch_assign(s, B, 5, 0)
     epoch_assign(s, B, 7, 6)
     assert diverging_target(s, LATEST, B, told_epoch, told_end)[0] == target
-    assert apply(s, c.TRUNCATION, broker=B, diverging_epoch=told_epoch, diverging_end=told_end) == kernel.OK
+    assert apply(s, c.TRUNCATION, broker=B, diverging_epoch=told_epoch, diverging_end_offset=told_end) == c.OK
     assert s.leo[B] == target
 
 
 def test_stated_target_of_a_truncation_wins_over_the_computed_one() -> None:
     s = at(led(), leo=20, remote={B: 9})
-    apply(s, c.TRUNCATION, broker=B, target=2, diverging_epoch=5, diverging_end=7)
+    apply(s, c.TRUNCATION, broker=B, truncate_to=2, diverging_epoch=5, diverging_end_offset=7)
     assert s.leo[B] == 2
 
 
 def test_stated_target_beyond_the_end_that_was_told_is_a_later_state() -> None:
     s = at(led(), leo=20, remote={B: 9})
     epoch_assign(s, B, 5, 0)
-    apply(s, c.TRUNCATION, broker=B, target=8, diverging_epoch=5, diverging_end=7)
+    apply(s, c.TRUNCATION, broker=B, truncate_to=8, diverging_epoch=5, diverging_end_offset=7)
     assert s.leo[B] == 7
 
 

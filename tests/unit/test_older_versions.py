@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from small_partition import ALL, EPOCH, LAG, LATEST, NOW, A, B, C, apply, at, event, led
+from small_partition import ALL, EPOCH, LAG, LATEST, NOW, A, B, C, apply, at, event, folded, led
 
 from replay.engine import codes as c
-from replay.engine import kernel
-from replay.engine.emit import new_rows
-from replay.engine.purgatory import new_purgatory, with_room
 from replay.protocol.high_watermark import hw_candidate, leader_low_watermark
 from replay.protocol.log import diverges, diverging_target, end_offset_for, epoch_assign, move_log_start, truncate_to
 from replay.protocol.profile import profile_of
@@ -66,14 +63,14 @@ def test_new_leader_takes_the_isr_for_caught_up_from_0_10_2_on(version: Version,
 @pytest.mark.parametrize(("version", "remote"), [((2, 3, 1), NONE), ((2, 4, 0), 9)])
 def test_failed_read_sets_the_remote_leo_to_minus_one_up_to_2_3(version: Version, remote: int) -> None:
     s = at(led(), leo=9, remote={B: 9, C: 9}, hw=5)
-    apply(s, c.FETCH_UPDATE, profile=profile_of(version), broker=A, replica=B, fetch=9, error=1)
+    apply(s, c.FETCH_UPDATE, profile=profile_of(version), broker=A, replica=B, fetch_offset=9, error_code=1)
     assert s.remote_leo[A, B] == remote
 
 
 def test_hw_stalls_after_a_failed_read_until_the_next_good_fetch_up_to_2_3() -> None:
     old = profile_of((2, 3, 1))
     s = at(led(), leo=9, remote={B: 9, C: 9}, hw=9)
-    apply(s, c.FETCH_UPDATE, profile=old, broker=A, replica=B, fetch=9, error=1)
+    apply(s, c.FETCH_UPDATE, profile=old, broker=A, replica=B, fetch_offset=9, error_code=1)
     leader_append(s, old, A, 12, DERIVED, NOW)
     leader_handle_fetch(s, old, A, C, 12, NOW)
     assert s.hw[A] == 9
@@ -135,11 +132,9 @@ def test_become_follower_cuts_to_the_hw_up_to_0_10(version: Version, leo: int) -
 
 def test_cut_of_a_new_follower_to_its_hw_is_told_with_its_cause() -> None:
     s = at(led(), leo=9, hw=6)
-    rows = new_rows(1)
-    e = event(c.ROLE_CHANGE, broker=A, leader=B, epoch=EPOCH + 1, value=ROLE_FOLLOWER)
-    kernel.fold(s, profile_of((0, 10, 2)), e[None], ALL, rows, with_room(new_purgatory(3), 3, 1))
-    cut = dict(zip(c.CUT_ROW, rows.cut[0].tolist(), strict=True))
-    assert (cut["before"], cut["after"], cut["cause"]) == (9, 6, c.CAUSE_HIGH_WATERMARK)
+    e = event(c.ROLE_CHANGE, broker=A, leader=B, leader_epoch=EPOCH + 1, role=ROLE_FOLLOWER)
+    cut = folded(s, e, profile=profile_of((0, 10, 2))).cut[0]
+    assert (cut.before, cut.after, cut.cause) == (9, 6, c.CAUSE_HIGH_WATERMARK)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +162,7 @@ def test_restarted_follower_follows_anew() -> None:
     s = at(led(profile=old), leo=9, remote={B: 9})
     s.hw[B] = 6
     apply(s, c.LOG_LOAD, profile=old, broker=B, leo=9, hw=6)
-    apply(s, c.ROLE_CHANGE, profile=old, broker=B, leader=A, value=ROLE_FOLLOWER)
+    apply(s, c.ROLE_CHANGE, profile=old, broker=B, leader=A, role=ROLE_FOLLOWER)
     assert s.leo[B] == 6
 
 
@@ -231,7 +226,7 @@ def test_accepted_fetch_says_that_the_logs_match_from_2_8_on(version: Version, e
     s = at(led(), leo=9, remote={B: 6})
     epoch_assign(s, A, EPOCH + 1, 4)
     epoch_assign(s, B, EPOCH, 0)
-    apply(s, c.FETCH_UPDATE, profile=profile_of(version), broker=A, replica=B, fetch=6)
+    apply(s, c.FETCH_UPDATE, profile=profile_of(version), broker=A, replica=B, fetch_offset=6)
     assert end_offset_for(s, LATEST, B, epoch) == (epoch, 6)
     assert s.cache_len[B] == 1 + (epoch > EPOCH)
 
@@ -250,13 +245,13 @@ def test_follower_hw_is_not_below_its_log_start_from_2_4_on(version: Version, hw
 @pytest.mark.parametrize(("version", "start"), [((0, 10, 2), 0), ((0, 11, 0), 3)])
 def test_follower_takes_the_log_start_of_its_leader_from_0_11_on(version: Version, start: int) -> None:
     s = at(led(), leo=9, remote={B: 6})
-    apply(s, c.FETCH_APPLY, profile=profile_of(version), broker=A, replica=B, end=6, hw=5, extra=3)
+    apply(s, c.FETCH_APPLY, profile=profile_of(version), broker=A, replica=B, next_offset=6, hw=5, log_start_offset=3)
     assert s.log_start[B] == start
 
 
 def test_follower_does_not_take_a_log_start_above_its_hw() -> None:
     s = at(led(), leo=9, remote={B: 6})
-    apply(s, c.FETCH_APPLY, broker=A, replica=B, end=6, hw=2, extra=3)
+    apply(s, c.FETCH_APPLY, broker=A, replica=B, next_offset=6, hw=2, log_start_offset=3)
     assert s.log_start[B] == 0
 
 
@@ -278,9 +273,9 @@ def test_log_start_takes_the_epochs_that_end_below_it_and_the_one_it_lies_in_beg
 
 def test_records_are_deleted_once_every_live_replica_has_the_log_start() -> None:
     s = at(led(), leo=9, remote={B: 9, C: 9}, hw=9)
-    apply(s, c.LOG_START_CHANGE, broker=A, extra=5)
-    apply(s, c.FETCH_UPDATE, broker=A, replica=B, fetch=9, extra=5)
-    apply(s, c.FETCH_UPDATE, broker=A, replica=C, fetch=9, extra=2)
+    apply(s, c.LOG_START_CHANGE, broker=A, log_start_offset=5)
+    apply(s, c.FETCH_UPDATE, broker=A, replica=B, fetch_offset=9, follower_log_start_offset=5)
+    apply(s, c.FETCH_UPDATE, broker=A, replica=C, fetch_offset=9, follower_log_start_offset=2)
     assert leader_low_watermark(s, A) == 2
     s.fenced[C] = 1
     assert leader_low_watermark(s, A) == 5
@@ -289,7 +284,7 @@ def test_records_are_deleted_once_every_live_replica_has_the_log_start() -> None
 def test_follower_below_its_leaders_log_start_drops_its_log_and_starts_there() -> None:
     s = at(led(), leo=20, remote={B: 4})
     epoch_assign(s, B, EPOCH, 0)
-    apply(s, c.TRUNCATION, broker=B, target=12, cause=c.CAUSE_OUT_OF_RANGE)
+    apply(s, c.TRUNCATION, broker=B, truncate_to=12, cause=c.CAUSE_OUT_OF_RANGE)
     assert (s.leo[B], s.hw[B], s.log_start[B], s.cache_len[B]) == (12, 12, 12, 0)
 
 
@@ -325,5 +320,5 @@ def test_leader_that_led_before_forgets_when_those_outside_the_isr_fetched_from_
 def test_newest_version_leaves_the_state_of_a_refused_fetch_alone() -> None:
     s = at(led(), leo=9, remote={B: 9}, hw=5)
     before = copied(s)
-    apply(s, c.FETCH_UPDATE, broker=A, replica=B, fetch=9, error=76)
+    apply(s, c.FETCH_UPDATE, broker=A, replica=B, fetch_offset=9, error_code=76)
     assert all((x == y).all() for x, y in zip(before, s, strict=True))

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from without_spark import tables_of
 
 from replay.engine import codes as c
-from replay.engine import kernel
+from replay.engine.apply import apply
 from replay.engine.encode import brokers_of, encode
 from replay.engine.events import Batch
+from replay.engine.moves import new_moves
 from replay.evidence.controller_view import MIN_ISR_SETTING
 from replay.evidence.partition_facts import LAG_SETTING
 from replay.evidence.rows import Row
@@ -147,15 +148,15 @@ def test_missing_lines_may_hide_losses_and_never_make_one(
 def test_invariants_hold_after_every_event(cluster: Cluster) -> None:
     events = events_of(cluster.rows, cluster.min_isr)
     brokers = brokers_of(Batch(events).events)
-    profile = profile_named("4.1.0", None)
+    profile, moves = profile_named("4.1.0", None), new_moves()
     state = new_state(len(brokers), min_isr=cluster.min_isr, lag_us=LAG_MS * 1000)
     for event in encode(Batch(events).events, brokers):
         before = copied(state)
-        assert kernel.apply(state, profile, event) != kernel.BROKEN
+        assert apply(state, profile, event, moves) != c.BROKEN
         for b in range(len(brokers)):
             hold_of_a_replica(state, before, b)
             if state.role[b] == ROLE_LEADER and state.leo_evidence[b] < BOUNDED:
-                hold_of_a_leader(state, before, b, int(event[c.E_KIND]))
+                hold_of_a_leader(state, before, b, int(event.kind))
 
 
 def hold_of_a_replica(s: State, before: State, b: int) -> None:
@@ -183,7 +184,7 @@ def hold_of_a_leader(s: State, before: State, b: int, kind: int) -> None:
     if same and s.hw[b] > before.hw[b] and kind in (c.APPEND, c.FETCH_UPDATE, c.ISR_REQUEST):
         waited = [r for r in range(len(s.leo)) if s.maximal_isr[b] & (1 << r) and r != b]
         assert all(s.hw[b] <= s.remote_leo[b, r] for r in waited)
-        assert bits(int(s.isr[b])) >= s.cluster[0]
+        assert bits(int(s.isr[b])) >= s.partition[0].min_isr
 
 
 @given(clusters)
@@ -194,8 +195,9 @@ def test_logs_match_below_the_hw_of_the_leader_of_clean_elections(cluster: Clust
     events = events_of(cluster.rows, cluster.min_isr)
     brokers = brokers_of(Batch(events).events)
     state = new_state(len(brokers), min_isr=cluster.min_isr, lag_us=LAG_MS * 1000)
+    moves = new_moves()
     for event in encode(Batch(events).events, brokers):
-        kernel.apply(state, profile_named("4.1.0", None), event)
+        apply(state, profile_named("4.1.0", None), event, moves)
     leader = max((b for b in range(len(brokers)) if state.role[b] == ROLE_LEADER), key=lambda b: state.epoch[b])
     hw = int(state.hw[leader])
     for b in range(len(brokers)):

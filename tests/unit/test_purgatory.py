@@ -2,67 +2,73 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from facts_builder import History, at, of_kind
 from without_spark import tables_of
 
-from replay.engine import purgatory as w
+from replay.arrays.records import blank
+from replay.engine import completions as w
+from replay.engine.completions import Asked
+from replay.engine.purgatory import Held
 from replay.evidence.sessions import rebuild_sessions
 from replay.protocol.profile import profile_of
 from replay.protocol.state import NONE, UNSET
 from schemas.model import EVIDENCE
 from schemas.rounds import COMPLETIONS
 
-if TYPE_CHECKING:
-    from replay.arrays.ints import Ints
-
+R = TypeVar("R")
 LATEST, BEFORE_KAFKA_9952 = profile_of((4, 1, 0)), profile_of((2, 5, 1))
 MS = 1000
 NOW, WAIT, FULL = 10_000 * MS, 40 * MS, 500 * MS
 
 
-def fetch(**fields: int) -> Ints:
+def one(of: type[R], values: dict[str, int]) -> R:
+    """A record with these values."""
+    found = blank(1, of)
+    for name, value in values.items():
+        found[name] = value
+    return found[0]
+
+
+def fetch(**fields: int) -> Asked:
     """A follower's fetch at 100, ready to wait 500 ms for a byte, that was answered at once with nothing."""
     asked = {
-        "follower": 1, "offset": 100, "bytes": 0, "request_bytes": 0, "request_forced": 0, "max_wait": FULL,
-        "min_bytes": 1, "local": 100, "wait": 0, "throttle": 0, "error": 0, "diverging": 0, "preferred": NONE,
-        "run": UNSET, "run_timeouts": UNSET, "left_out": 0, "remote_storage": 0, "leader_throttled": 1,
+        "is_follower": 1, "offset": 100, "bytes": 0, "request_bytes": 0, "request_forced": 0, "max_wait_us": FULL,
+        "min_bytes": 1, "local_us": 100, "wait_us": 0, "throttle_us": 0, "error_code": 0,
+        "is_diverging": 0, "preferred_replica": NONE,
+        "run_count": UNSET, "run_timeouts": UNSET, "is_left_out": 0, "remote_storage": 0, "leader_throttled": 1,
         "ts": NOW, **fields,
     }  # fmt: skip
     asked["request_bytes"] = max(asked["request_bytes"], asked["bytes"])
-    out = np.zeros(w.ASKED_WIDTH, np.int64)
-    for name, value in asked.items():
-        out[getattr(w, f"A_{name.upper()}")] = value
-    return out
+    return one(Asked, asked)
 
 
-def parked(**fields: int) -> Ints:
+def parked(**fields: int) -> Asked:
     """The same, answered after 40 ms."""
-    return fetch(**{"wait": WAIT, **fields})
+    return fetch(**{"wait_us": WAIT, **fields})
 
 
-def held(**fields: int) -> Ints:
+def held(**fields: int) -> Held:
     """A leader whose log and HW end at 100, and who has told so; the follower is in the ISR."""
     saw = {"seq": 1, "leo": 100, "hw": 100, "settled_leo": 100, "told_hw": 100, "raised": 0, "in_isr": 1, **fields}
-    return np.array([saw[name] for name in w.ROUND_ROW], np.int64)
+    return one(Held, saw)
 
 
-def why(asked: Ints, saw: Ints | None = None, profile: Any = LATEST) -> str:
+def why(asked: Asked, saw: Held | None = None, profile: Any = LATEST) -> str:
     """What completed it."""
     return COMPLETIONS[w.completion(profile, asked, held() if saw is None else saw)[0]]
 
 
-def known(asked: Ints, saw: Ints | None = None, profile: Any = LATEST) -> str:
+def known(asked: Asked, saw: Held | None = None, profile: Any = LATEST) -> str:
     """How that is known."""
     return EVIDENCE[w.completion(profile, asked, held() if saw is None else saw)[1]]
 
 
 def test_fetch_that_asks_for_no_wait_is_answered_at_once() -> None:
-    assert why(fetch(max_wait=0)) == "no_wait"
+    assert why(fetch(max_wait_us=0)) == "no_wait"
 
 
 def test_fetch_with_enough_bytes_is_answered_at_once() -> None:
@@ -72,23 +78,23 @@ def test_fetch_with_enough_bytes_is_answered_at_once() -> None:
 
 
 def test_fetch_with_an_error_is_answered_at_once() -> None:
-    assert (why(fetch(error=74)), known(fetch(error=74))) == ("error", "observed")
+    assert (why(fetch(error_code=74)), known(fetch(error_code=74))) == ("error", "observed")
 
 
 def test_fetch_that_diverges_is_answered_at_once_or_as_soon_as_it_does() -> None:
-    assert why(fetch(diverging=1)) == "diverging_epoch"
-    assert why(parked(diverging=1)) == "diverging_epoch"
+    assert why(fetch(is_diverging=1)) == "diverging_epoch"
+    assert why(parked(is_diverging=1)) == "diverging_epoch"
 
 
 def test_fetch_that_should_go_to_another_replica_is_answered_at_once() -> None:
-    assert why(fetch(follower=0, preferred=3)) == "preferred_replica"
+    assert why(fetch(is_follower=0, preferred_replica=3)) == "preferred_replica"
 
 
 def test_hw_not_told_yet_answers_a_follower_at_once_in_2_4_and_2_5_only() -> None:
     news = held(hw=100, told_hw=90)
     assert why(fetch(), news, BEFORE_KAFKA_9952) == "hw_not_told"
     assert why(parked(), news, BEFORE_KAFKA_9952) == "hw_moved"
-    assert why(fetch(follower=0), news, BEFORE_KAFKA_9952) == "unknown"
+    assert why(fetch(is_follower=0), news, BEFORE_KAFKA_9952) == "unknown"
     assert why(fetch(), news, profile_of((2, 6, 0))) == "unknown"
     assert why(fetch(), news, profile_of((2, 3, 1))) == "unknown"
 
@@ -98,14 +104,14 @@ def test_append_completes_a_parked_follower() -> None:
 
 
 def test_rise_of_the_hw_completes_a_parked_consumer() -> None:
-    assert why(parked(follower=0, bytes=70), held(leo=101, hw=101, raised=NOW)) == "hw_moved"
+    assert why(parked(is_follower=0, bytes=70), held(leo=101, hw=101, raised=NOW)) == "hw_moved"
 
 
 def test_fetch_that_nothing_completes_waits_until_its_time_is_up() -> None:
-    assert why(parked(wait=FULL)) == "timeout"
-    assert why(parked(wait=FULL - 10 * MS, local=9 * MS)) == "timeout"  # the timer starts within the local time
-    assert why(parked(wait=FULL - 10 * MS)) == "unknown"
-    assert why(parked(wait=FULL, bytes=70, min_bytes=100)) == "timeout"
+    assert why(parked(wait_us=FULL)) == "timeout"
+    assert why(parked(wait_us=FULL - 10 * MS, local_us=9 * MS)) == "timeout"  # the timer starts within the local time
+    assert why(parked(wait_us=FULL - 10 * MS)) == "unknown"
+    assert why(parked(wait_us=FULL, bytes=70, min_bytes=100)) == "timeout"
 
 
 def test_segment_roll_completes_a_fetch_with_fewer_bytes_than_it_asked_for() -> None:
@@ -126,46 +132,46 @@ def test_segment_roll_completes_a_fetch_with_fewer_bytes_than_it_asked_for() -> 
     ],
 )
 def test_error_of_a_parked_fetch_says_what_completed_it(error: int, reason: str) -> None:
-    assert (why(parked(error=error)), known(parked(error=error))) == (reason, "observed")
+    assert (why(parked(error_code=error)), known(parked(error_code=error))) == (reason, "observed")
 
 
 def test_fetch_beyond_the_leaders_end_is_completed_even_as_it_is_parked() -> None:
     assert why(parked(offset=100), held(leo=90, hw=90)) == "truncated_leader"
-    assert why(fetch(follower=0, offset=100), held(leo=101, hw=99)) == "truncated_leader"
-    assert why(fetch(follower=1, offset=100), held(leo=101, hw=99)) == "unknown"
+    assert why(fetch(is_follower=0, offset=100), held(leo=101, hw=99)) == "truncated_leader"
+    assert why(fetch(is_follower=1, offset=100), held(leo=101, hw=99)) == "unknown"
 
 
 def test_records_of_a_remote_tier_make_a_consumer_wait_for_what_it_may_read() -> None:
     readable = held(leo=300, hw=300, raised=NOW - 10_000 * MS)
-    tiered = parked(follower=0, bytes=70, remote_storage=1)
+    tiered = parked(is_follower=0, bytes=70, remote_storage=1)
     assert (why(tiered, readable), known(tiered, readable)) == ("remote_storage", "bounded")
     assert why(tiered, held(leo=300, hw=300, raised=NOW - MS)) == "hw_moved"
-    assert why(parked(follower=0, bytes=70), readable) == "hw_moved"
+    assert why(parked(is_follower=0, bytes=70), readable) == "hw_moved"
 
 
 def test_client_quota_answers_with_a_throttle_time() -> None:
-    throttled = fetch(follower=0, throttle=300 * MS)
+    throttled = fetch(is_follower=0, throttle_us=300 * MS)
     assert (why(throttled), known(throttled)) == ("throttled", "observed")
 
 
 def test_leaders_quota_keeps_records_from_a_follower_outside_the_isr() -> None:
     behind = held(leo=300, settled_leo=290, in_isr=0)
-    assert (why(parked(wait=FULL), behind), known(parked(wait=FULL), behind)) == ("throttled", "bounded")
+    assert (why(parked(wait_us=FULL), behind), known(parked(wait_us=FULL), behind)) == ("throttled", "bounded")
     assert why(fetch(request_bytes=70), behind) == "throttled"
-    assert why(parked(wait=FULL, bytes=70), behind) == "throttled"  # the quota was free again once time was up
+    assert why(parked(wait_us=FULL, bytes=70), behind) == "throttled"  # the quota was free again once time was up
     assert why(fetch(bytes=70), behind) == "enough_bytes"
-    assert why(parked(wait=FULL), held(leo=300, settled_leo=290, in_isr=1)) == "timeout"
-    assert why(parked(wait=FULL, leader_throttled=0), behind) == "timeout"
-    assert why(parked(wait=FULL), held(leo=101, settled_leo=100, in_isr=0)) == "timeout"  # it came while it waited
+    assert why(parked(wait_us=FULL), held(leo=300, settled_leo=290, in_isr=1)) == "timeout"
+    assert why(parked(wait_us=FULL, leader_throttled=0), behind) == "timeout"
+    assert why(parked(wait_us=FULL), held(leo=101, settled_leo=100, in_isr=0)) == "timeout"  # it came while it waited
 
 
 def test_followers_quota_leaves_the_partition_out_of_the_request() -> None:
-    assert why(parked(left_out=1, run=5)) == "throttled"
-    assert known(parked(left_out=1, run=5)) == "bounded"
+    assert why(parked(is_left_out=1, run_count=5)) == "throttled"
+    assert known(parked(is_left_out=1, run_count=5)) == "bounded"
 
 
 def test_follower_with_nothing_to_ask_for_is_answered_at_once() -> None:
-    assert why(fetch(left_out=1, run=1)) == "no_partitions"
+    assert why(fetch(is_left_out=1, run_count=1)) == "no_partitions"
 
 
 def test_another_partition_of_the_request_completes_it() -> None:
@@ -176,8 +182,8 @@ def test_another_partition_of_the_request_completes_it() -> None:
 
 
 def test_run_of_unlisted_fetches_timed_out_if_each_of_them_did() -> None:
-    assert why(parked(run=4, run_timeouts=4)) == "timeout"
-    assert why(parked(run=4, run_timeouts=3)) == "other_partition"
+    assert why(parked(run_count=4, run_timeouts=4)) == "timeout"
+    assert why(parked(run_count=4, run_timeouts=3)) == "other_partition"
 
 
 def test_what_nothing_explains_is_unknown() -> None:
@@ -185,7 +191,7 @@ def test_what_nothing_explains_is_unknown() -> None:
     assert (why(fetch()), known(fetch())) == ("unknown", "unknown")
 
 
-def expected(asked: Ints, saw: Ints) -> int:
+def expected(asked: Asked, saw: Held) -> int:
     return w.expected_wait(LATEST, asked, saw)
 
 
@@ -195,8 +201,8 @@ def test_state_says_how_long_a_fetch_may_wait_whatever_it_did() -> None:
     assert expected(fetch(bytes=70), held(leo=100)) == w.EARLY
     assert expected(parked(), held()) == w.IN_FULL
     assert expected(fetch(), held()) == w.IN_FULL
-    assert expected(parked(wait=FULL, request_forced=1), held()) == w.EARLY
-    assert expected(parked(error=6), held()) == UNSET
+    assert expected(parked(wait_us=FULL, request_forced=1), held()) == w.EARLY
+    assert expected(parked(error_code=6), held()) == UNSET
 
 
 # -- histories

@@ -10,7 +10,6 @@ from test_incidents import acks_one_failure
 from without_spark import tables_of
 
 from replay.engine import codes as c
-from replay.engine import kernel
 from replay.protocol.state import NONE
 
 if TYPE_CHECKING:
@@ -42,13 +41,13 @@ def test_event_of_an_unknown_replica_changes_nothing(kind: int) -> None:
     s = at(led(), leo=9, remote={B: 9})
     before = [column.copy() for column in s]
     fields: dict[str, Any] = {"broker": A if kind in (c.FETCH_APPLY, c.FETCH_UPDATE) else NONE, "replica": NONE}
-    assert apply(s, kind, end=7, fetch=7, leo=7, target=0, **fields) == kernel.BROKEN
+    assert apply(s, kind, next_offset=7, fetch_offset=7, leo=7, truncate_to=0, **fields) == c.BROKEN
     assert all((x == y).all() for x, y in zip(before, s, strict=True))
 
 
 def test_fetch_beyond_the_leaders_leo_states_nothing_of_the_follower() -> None:
     s = at(led(), leo=9, remote={B: 9})
-    assert apply(s, c.FETCH_UPDATE, broker=A, replica=B, fetch=50) == kernel.BROKEN
+    assert apply(s, c.FETCH_UPDATE, broker=A, replica=B, fetch_offset=50) == c.BROKEN
     assert s.leo[B] == 9
 
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from small_partition import ALL, EPOCH, LAG, LATEST, NOW, A, B, C, apply, at, changed, event, led
+from small_partition import ALL, EPOCH, LAG, LATEST, NOW, A, B, C, apply, at, changed, event, folded, led
 
 from replay.engine import codes as c
-from replay.engine import kernel
-from replay.engine.emit import N_CHECK, new_rows
-from replay.engine.purgatory import new_purgatory, with_room
 from replay.protocol.high_watermark import hw_candidate, is_caught_up
 from replay.protocol.log import end_offset_for, epoch_at
 from replay.protocol.profile import Profile, parse_version, profile_named, profile_of
 from replay.protocol.role_changes import make_follower, make_leader
 from replay.protocol.state import (
-    ASSIGNED,
     DERIVED,
-    MIN_ISR,
     NONE,
     OBSERVED,
     ROLE_FOLLOWER,
@@ -55,7 +50,7 @@ def test_append_leaves_remote_leos_and_the_isr_alone() -> None:
 
 def test_append_attempts_to_raise_the_hw_which_a_lone_replica_reaches_at_once() -> None:
     s = led(isr=0b001)
-    s.cluster[ASSIGNED] = 0b001
+    s.partition[0].assigned = 0b001
     leader_append(s, LATEST, A, 3, DERIVED, NOW)
     assert s.hw[A] == 3
 
@@ -158,7 +153,7 @@ def test_member_of_the_isr_does_not_join_again() -> None:
 
 def test_follower_out_of_the_assignment_does_not_join_isr() -> None:
     s = at(led(isr=0b011), leo=9, remote={C: 9})
-    s.cluster[ASSIGNED] = 0b011
+    s.partition[0].assigned = 0b011
     assert not leader_maybe_expand_isr(s, LATEST, A, C)
 
 
@@ -211,15 +206,15 @@ def test_hw_waits_for_a_follower_that_is_pending_to_join_from_2_7_on() -> None:
 def test_hw_still_waits_for_a_follower_that_is_pending_to_leave() -> None:
     s = at(led(), leo=9, remote={B: 9, C: 4})
     s.caught_up[A, C] = -10 * LAG
-    apply(s, c.ISR_REQUEST, broker=A, isr=0b011, value=c.ISR_PENDING_SHRINK)
+    apply(s, c.ISR_REQUEST, broker=A, isr=0b011, isr_request=c.ISR_PENDING_SHRINK)
     assert hw_candidate(s, LATEST, A, NOW) == 4
 
 
 def test_hw_waits_for_the_isr_where_no_source_tells_the_assignment() -> None:
     s = at(led(), leo=9, remote={B: 9, C: 4})
     s.caught_up[A, C] = -10 * LAG
-    apply(s, c.ISR_REQUEST, broker=A, isr=0b011, value=c.ISR_PENDING_SHRINK)
-    s.cluster[ASSIGNED] = 0
+    apply(s, c.ISR_REQUEST, broker=A, isr=0b011, isr_request=c.ISR_PENDING_SHRINK)
+    s.partition[0].assigned = 0
     assert hw_candidate(s, LATEST, A, NOW) == 4
 
 
@@ -258,7 +253,7 @@ def test_hw_is_not_raised_below_min_isr_from_3_7_on() -> None:
 
 def test_min_isr_is_at_most_the_replica_count() -> None:
     s = at(led(isr=0b001, min_isr=2), leo=9)
-    s.cluster[ASSIGNED] = 0b001
+    s.partition[0].assigned = 0b001
     assert leader_maybe_increment_hw(s, LATEST, A, NOW)
 
 
@@ -275,7 +270,7 @@ def test_hw_is_attempted_after_an_isr_commit_up_to_2_6_and_from_3_1_on(version: 
 def test_fetch_tries_to_raise_the_hw_only_if_it_changed_the_remote_leo() -> None:
     s = at(led(isr=0b011), leo=9, remote={B: 9, C: 4}, hw=4)
     s.caught_up[A, C] = -10 * LAG  # no longer counted: an attempt would raise the HW
-    assert not leader_handle_fetch(s, LATEST, A, B, 9, NOW)
+    assert leader_handle_fetch(s, LATEST, A, B, 9, NOW) == (False, False)
     assert s.hw[A] == 4
 
 
@@ -319,7 +314,7 @@ def test_follower_hw_is_never_below_its_log_start() -> None:
 
 def test_answer_moves_leo_and_hw_of_the_follower() -> None:
     s = at(led(), leo=9)
-    assert apply(s, c.FETCH_APPLY, broker=A, replica=B, end=6, hw=3) == kernel.OK
+    assert apply(s, c.FETCH_APPLY, broker=A, replica=B, next_offset=6, hw=3) == c.OK
     assert (s.leo[B], s.hw[B]) == (6, 3)
 
 
@@ -375,13 +370,13 @@ def test_become_follower_leaves_log_and_hw_alone() -> None:
 
 def test_role_line_wins_over_what_was_computed() -> None:
     s = at(led(), leo=9, hw=7)
-    apply(s, c.ROLE_CHANGE, broker=A, epoch=EPOCH + 1, value=ROLE_FOLLOWER, leo=8, hw=5)
+    apply(s, c.ROLE_CHANGE, broker=A, leader_epoch=EPOCH + 1, role=ROLE_FOLLOWER, leo=8, hw=5)
     assert (s.leo[A], s.hw[A]) == (8, 5)
 
 
 def test_role_without_a_stated_hw_keeps_the_one_it_had() -> None:
     s = at(led(), leo=9, hw=7)
-    apply(s, c.ROLE_CHANGE, broker=A, epoch=EPOCH + 1, value=ROLE_FOLLOWER, leo=9)
+    apply(s, c.ROLE_CHANGE, broker=A, leader_epoch=EPOCH + 1, role=ROLE_FOLLOWER, leo=9)
     assert s.hw[A] == 7
 
 
@@ -394,10 +389,10 @@ def test_started_broker_has_no_role_and_what_its_files_say() -> None:
 def test_replica_taken_out_of_the_assignment_starts_empty_when_it_is_back() -> None:
     s = at(led(), leo=9, remote={C: 9})
     s.hw[C] = 7
-    apply(s, c.PARTITION_CHANGE, assigned=0b011, isr=0b011)
+    apply(s, c.PARTITION_CHANGE, replicas=0b011, isr=0b011)
     assert (s.gone[C], s.leo[C]) == (1, 9)  # it deletes its log when it is told
-    apply(s, c.PARTITION_CHANGE, assigned=ALL, isr=0b011)
-    apply(s, c.ROLE_CHANGE, broker=C, epoch=EPOCH, value=ROLE_FOLLOWER)
+    apply(s, c.PARTITION_CHANGE, replicas=ALL, isr=0b011)
+    apply(s, c.ROLE_CHANGE, broker=C, leader_epoch=EPOCH, role=ROLE_FOLLOWER)
     assert (s.leo[C], s.hw[C], s.cache_len[C], s.gone[C]) == (0, 0, 0, 0)
 
 
@@ -407,22 +402,22 @@ def test_replica_taken_out_of_the_assignment_starts_empty_when_it_is_back() -> N
 def test_zombie_leader_ignores_commits_of_other_epochs() -> None:
     s = led()
     before = copied(s)
-    assert apply(s, c.ISR_REQUEST, broker=A, epoch=EPOCH + 1, isr=0b011, value=c.ISR_COMMITTED) == kernel.OK
+    assert apply(s, c.ISR_REQUEST, broker=A, leader_epoch=EPOCH + 1, isr=0b011, isr_request=c.ISR_COMMITTED) == c.OK
     assert not changed(before, s)
 
 
 def test_zombie_leader_goes_on_appending_under_its_own_epoch() -> None:
     s = at(led(), leo=9)
     make_leader(s, LATEST, B, EPOCH + 1, 0b110, NOW)
-    assert apply(s, c.APPEND, broker=A, epoch=EPOCH, end=10) == kernel.OK
+    assert apply(s, c.APPEND, broker=A, leader_epoch=EPOCH, next_offset=10) == c.OK
     assert s.leo[A] == 10
 
 
 BROKEN: dict[str, tuple[int, dict[str, int]]] = {
-    "append below the LEO": (c.APPEND, {"broker": A, "end": 5}),
-    "append on a follower": (c.APPEND, {"broker": B, "end": 20}),
-    "append under another epoch": (c.APPEND, {"broker": A, "end": 20, "epoch": EPOCH + 1}),
-    "answer applied by a leader": (c.FETCH_APPLY, {"broker": B, "replica": A, "end": 20, "hw": 3}),
+    "append below the LEO": (c.APPEND, {"broker": A, "next_offset": 5}),
+    "append on a follower": (c.APPEND, {"broker": B, "next_offset": 20}),
+    "append under another epoch": (c.APPEND, {"broker": A, "next_offset": 20, "leader_epoch": EPOCH + 1}),
+    "answer applied by a leader": (c.FETCH_APPLY, {"broker": B, "replica": A, "next_offset": 20, "hw": 3}),
     "HW beyond the LEO": (c.FETCH_READ, {"broker": A, "replica": B, "hw": 12}),
 }
 
@@ -432,29 +427,28 @@ def test_broken_event_changes_nothing_and_is_reported(name: str) -> None:
     kind, fields = BROKEN[name]
     s = at(led(), leo=9, remote={B: 9, C: 9}, hw=9)
     before = copied(s)
-    rows = new_rows(1)
-    kernel.fold(s, LATEST, event(kind, **fields)[None], ALL, rows, with_room(new_purgatory(3), 3, 1))
+    told = folded(s, event(kind, **fields))
     assert not changed(before, s)
-    assert rows.check[: rows.filled[N_CHECK], c.CHECK_ROW.index("check")].tolist()[-1] == c.CHECK_RULE
+    assert told.check["check"][-1] == c.CHECK_RULE
 
 
 def test_fetch_beyond_the_leo_is_reported_and_moves_nothing_of_the_leader() -> None:
     s = at(led(), leo=9, remote={B: 9, C: 9}, hw=9)
     before = copied(s)
-    assert apply(s, c.FETCH_UPDATE, broker=A, replica=B, fetch=12) == kernel.BROKEN
+    assert apply(s, c.FETCH_UPDATE, broker=A, replica=B, fetch_offset=12) == c.BROKEN
     assert not changed(before, s) & {"remote_leo", "caught_up", "hw", "isr", "maximal_isr"}
 
 
 def test_duplicate_append_changes_nothing() -> None:
     s = at(led(), leo=9)
     before = copied(s)
-    assert apply(s, c.APPEND, broker=A, end=20, duplicate=1) == kernel.OK
+    assert apply(s, c.APPEND, broker=A, next_offset=20, duplicate=1) == c.OK
     assert not changed(before, s)
 
 
 def test_refused_fetch_states_the_followers_leo_and_moves_nothing_of_the_leader() -> None:
     s = at(led(), leo=9, remote={B: 9}, hw=3)
-    assert apply(s, c.FETCH_UPDATE, broker=A, replica=B, fetch=5, error=6) == kernel.MISMATCH
+    assert apply(s, c.FETCH_UPDATE, broker=A, replica=B, fetch_offset=5, error_code=6) == c.MISMATCH
     assert (s.leo[B], s.remote_leo[A, B]) == (5, 9)
 
 
@@ -462,32 +456,39 @@ def test_refused_fetch_states_the_followers_leo_and_moves_nothing_of_the_leader(
 def test_diverging_fetch_moves_the_remote_leo_up_to_2_8_0_only(version: tuple[int, int, int], remote: int) -> None:
     s = at(led(), leo=9, remote={B: 9}, hw=3)
     apply(
-        s, c.FETCH_UPDATE, profile=profile_of(version), broker=A, replica=B, fetch=5, diverging_epoch=4, diverging_end=3
+        s,
+        c.FETCH_UPDATE,
+        profile=profile_of(version),
+        broker=A,
+        replica=B,
+        fetch_offset=5,
+        diverging_epoch=4,
+        diverging_end_offset=3,
     )
     assert s.remote_leo[A, B] == remote
 
 
 def test_run_of_unlisted_fetches_counts_at_its_first_and_at_its_last() -> None:
     s = at(led(), leo=9, remote={B: 9})
-    apply(s, c.FETCH_UPDATE, broker=A, replica=B, fetch=9, ts=NOW + 5, until=NOW + 500)
+    apply(s, c.FETCH_UPDATE, broker=A, replica=B, fetch_offset=9, ts=NOW + 5, run_until=NOW + 500)
     assert (s.caught_up[A, B], s.fetched[A, B]) == (NOW + 500, NOW + 500)
 
 
 def test_hw_that_an_answer_carries_wins_where_it_is_ahead_and_never_lowers() -> None:
     s = at(led(), leo=9, remote={B: 5, C: 5}, hw=5)
-    assert apply(s, c.CONSUMER_READ, broker=A, hw=7) == kernel.MISMATCH
+    assert apply(s, c.CONSUMER_READ, broker=A, hw=7) == c.MISMATCH
     assert (s.hw[A], s.hw_evidence[A]) == (7, OBSERVED)
-    assert apply(s, c.CONSUMER_READ, broker=A, hw=6) == kernel.MISMATCH
+    assert apply(s, c.CONSUMER_READ, broker=A, hw=6) == c.MISMATCH
     assert s.hw[A] == 7
 
 
 def test_configuration_and_registrations_change_what_they_name_only() -> None:
     s = led()
     before = copied(s)
-    apply(s, c.CONFIG_CHANGE, value=2)
-    apply(s, c.BROKER_CHANGE, broker=C, value=1, extra=1)
-    assert (s.cluster[MIN_ISR], s.fenced[C], s.stopping[C]) == (2, 1, 1)
-    assert changed(before, s) == {"cluster", "fenced", "stopping"}
+    apply(s, c.CONFIG_CHANGE, min_insync_replicas=2)
+    apply(s, c.BROKER_CHANGE, broker=C, fenced=1, in_controlled_shutdown=1)
+    assert (s.partition[0].min_isr, s.fenced[C], s.stopping[C]) == (2, 1, 1)
+    assert changed(before, s) == {"partition", "fenced", "stopping"}
 
 
 # -- versions

@@ -1,0 +1,95 @@
+"""What was computed beside what an event states: compared before the event corrects the state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from replay.arrays.jit import compiled, compiled_in_place
+from replay.engine.apply_requests import acts_in_its_epoch
+from replay.engine.codes import (
+    CHECK_EXPANSION,
+    CHECK_FETCH_IS_LEO,
+    CHECK_HW_BY_LINES,
+    CHECK_HW_LINE,
+    CHECK_OVERDUE,
+    CHECK_RESPONSE_HW,
+    CHECK_ROLE_HW,
+    CHECK_ROLE_LEO,
+    CHECK_SHRINK,
+    CONSUMER_READ,
+    FETCH_READ,
+    FETCH_UPDATE,
+    ISR_COMMITTED,
+    ISR_PENDING_EXPAND,
+    ISR_PENDING_SHRINK,
+    ISR_REQUEST,
+    OBSERVATION,
+    ROLE_CHANGE,
+)
+from replay.engine.emit import Rows, check
+from replay.protocol.isr import IN_FLIGHT, PREDICTED, blocks_expansion, is_doubtful, is_out_of_sync
+from replay.protocol.state import NONE, OBSERVED, ROLE_FOLLOWER, UNSET, State
+
+if TYPE_CHECKING:
+    from replay.engine.event_record import EventRecord
+    from replay.protocol.profile import Profile
+
+
+@compiled_in_place
+def check_before(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
+    """Compare the state with what the event states, before the event corrects it."""
+    kind, b, r = e.kind, e.broker, e.replica
+    if kind == ISR_REQUEST:
+        check_isr_request(s, p, e, rows)
+    elif kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
+        if kind == OBSERVATION and r >= 0 and acts_in_its_epoch(s, e):
+            if is_out_of_sync(s, p, b, r, e.ts):
+                check(rows, e, CHECK_SHRINK, r, s.remote_leo[b, r], e.fetch_offset)
+        elif e.hw >= 0 and acts_in_its_epoch(s, e):
+            check(rows, e, CHECK_HW_LINE if kind == OBSERVATION else CHECK_RESPONSE_HW, b, s.hw[b], e.hw)
+        if kind == OBSERVATION and e.hw_by_lines != UNSET:
+            check(rows, e, CHECK_HW_BY_LINES, b, e.hw_by_lines, e.hw)
+    elif kind == FETCH_UPDATE and s.role[e.replica] == ROLE_FOLLOWER:
+        check(rows, e, CHECK_FETCH_IS_LEO, e.replica, s.leo[e.replica], e.fetch_offset)
+    elif kind == ROLE_CHANGE and s.epoch[b] != NONE and e.evidence == OBSERVED:
+        if e.leo >= 0:
+            check(rows, e, CHECK_ROLE_LEO, b, s.leo[b], e.leo)
+        if e.hw >= 0:
+            untaken = s.role[b] == ROLE_FOLLOWER and s.hw_untaken[b] == e.hw  # the role came before the last answer
+            check(rows, e, CHECK_ROLE_HW, b, e.hw if untaken else s.hw[b], e.hw)
+
+
+@compiled
+def check_isr_request(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
+    """What the leader asks for, or is granted, against what the engine says it had to ask for.
+
+    A prediction that may have come too early (`DOUBTFUL`) counts where it came true, not where it did not.
+    An expansion is compared once: with the request where a source has it, else with the commit. A replica that the
+    engine expands and the next decision leaves out was predicted and never came. Of a replica whose fetches no line
+    told the leader's log could predict nothing: nothing is compared.
+    """
+    b, asked = e.broker, e.isr_request
+    if asked == ISR_PENDING_SHRINK:
+        check(rows, e, CHECK_OVERDUE, b, 0, 0)
+    if not acts_in_its_epoch(s, e):
+        return
+    doubted = is_doubtful(s, b, e.ts)
+    for r in range(len(s.leo)):
+        bit = 1 << r
+        expected = bool(s.maximal_isr[b] & bit)
+        seen = expected or s.remote_leo[b, r] >= 0
+        if asked == ISR_PENDING_EXPAND and r == e.replica and seen:
+            fresh = expected and (s.pending[b] == PREDICTED or doubted or not p.isr_change_pending)
+            if doubted and not expected:  # the doubtful one was wrong: without it, this one?
+                fresh = blocks_expansion(s, p, b, r) in (0, IN_FLIGHT)
+            check(rows, e, CHECK_EXPANSION, r, r if fresh else NONE, r)
+        elif asked == ISR_COMMITTED and p.isr_change_pending:
+            joins = seen and bool(e.isr & ~s.isr[b] & ~s.asked[b] & bit)
+            if joins or (s.pending[b] == PREDICTED and expected and not e.isr & bit):
+                check(rows, e, CHECK_EXPANSION, r, r if expected else NONE, r if joins else NONE)
+        elif asked == ISR_PENDING_SHRINK and s.isr[b] & bit and r != b:
+            out, named = is_out_of_sync(s, p, b, r, e.ts), not e.isr & bit
+            if out != named or (named and e.leo == UNSET):
+                check(
+                    rows, e, CHECK_SHRINK, r, s.remote_leo[b, r] if out else NONE, s.remote_leo[b, r] if named else NONE
+                )

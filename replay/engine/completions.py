@@ -1,0 +1,280 @@
+"""What completed each fetch: decided from what it asked for, what its answer says, and what the leader held.
+
+`completion` says what let a fetch be answered (kafka.server.ReplicaManager.fetchMessages, DelayedFetch);
+`expected_wait` says how long the rules let it wait, whatever its line says it did.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from replay.arrays.jit import compiled
+from replay.engine import stamps
+from replay.engine.codes import (
+    FENCED_LEADER_EPOCH,
+    INCONSISTENT_TOPIC_ID,
+    KAFKA_STORAGE_ERROR,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    REPLICA_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from replay.engine.stamps import CLOCK_SLACK_US
+from replay.protocol.state import BOUNDED, DERIVED, NONE, OBSERVED, UNKNOWN, UNSET
+from schemas.rounds import COMPLETIONS
+
+if TYPE_CHECKING:
+    from replay.arrays.records import Records
+    from replay.engine.purgatory import Held
+    from replay.protocol.profile import Profile
+
+(
+    NO_WAIT,
+    NO_PARTITIONS,
+    ENOUGH_BYTES,
+    ERROR,
+    HW_NOT_TOLD,
+    DIVERGING_EPOCH,
+    PREFERRED_REPLICA,
+    BYTES,
+    HW_MOVED,
+    TIMEOUT,
+    SEGMENT_ROLL,
+    NOT_LEADER,
+    TRUNCATED_LEADER,
+    FENCED_EPOCH,
+    REPLICA_REMOVED,
+    LOG_DIR_OFFLINE,
+    REMOTE_STORAGE,
+    THROTTLED,
+    OTHER_PARTITION,
+    NOT_KNOWN,
+) = range(len(COMPLETIONS))
+
+
+class Asked:
+    """What a fetch asked and was answered."""
+
+    is_follower: int
+    offset: int
+    bytes: int
+    request_bytes: int  # UNSET: not known
+    request_forced: int
+    max_wait_us: int
+    min_bytes: int
+    local_us: int
+    wait_us: int
+    throttle_us: int
+    error_code: int
+    is_diverging: int
+    preferred_replica: int
+    run_count: int  # UNSET: one fetch
+    run_timeouts: int
+    is_left_out: int
+    remote_storage: int
+    leader_throttled: int
+    ts: int  # when it was answered
+
+
+class Completed:
+    """What completed a fetch, and how long it waited."""
+
+    completed_by: int  # COMPLETIONS
+    evidence: int  # how that is known
+    expected_wait: int  # as the rules let it: AT_ONCE, EARLY, IN_FULL; UNSET: no telling
+    measured_wait: int  # as its line says
+
+
+timed_out = compiled(stamps.timed_out)
+
+
+@compiled
+def waited_out(asked: Asked) -> bool:
+    """Whether it waited until its time was up."""
+    return timed_out(asked.local_us, asked.wait_us, asked.max_wait_us)
+
+
+@compiled
+def request_bytes(asked: Asked) -> int:
+    """Bytes of the whole answer; where only this partition's are known, those."""
+    return int(max(asked.request_bytes, asked.bytes, 0))
+
+
+@compiled
+def leader_throttles(asked: Asked, saw: Held) -> bool:
+    """Whether the leader's replication quota kept records from a follower outside the ISR (KIP-73).
+
+    The partition is listed for it; they were there when the fetch came, and yet it was parked, or sent off with none.
+    """
+    if not asked.leader_throttled or not asked.is_follower or saw.in_isr:
+        return False
+    if saw.settled_leo <= asked.offset or asked.min_bytes > 1:
+        return False
+    return bool(asked.wait_us > 0 or asked.bytes <= 0)
+
+
+@compiled
+def hw_is_news(p: Profile, asked: Asked, saw: Held) -> bool:
+    """Whether the follower has not been told the HW, which in 2.4 and 2.5 alone completes its fetch (KAFKA-8443)."""
+    return bool(p.hw_told_at_once) and asked.is_follower == 1 and saw.hw > saw.told_hw
+
+
+@compiled
+def may_be_news_elsewhere(p: Profile, asked: Asked) -> bool:
+    """Whether another partition's HW may have completed the fetch: it leaves no trace in this one (KAFKA-8443)."""
+    return bool(p.hw_told_at_once) and asked.is_follower == 1
+
+
+@compiled
+def is_beyond_end(asked: Asked, saw: Held) -> bool:
+    """Whether the fetch offset lies beyond what the fetcher may read: the leader cut, or has yet to raise its HW.
+
+    Such a fetch is completed as it is parked, so that its line has no wait.
+    """
+    return bool(asked.offset > (saw.leo if asked.is_follower else saw.hw))
+
+
+@compiled
+def after_error(error: int) -> int:
+    """What freed a parked fetch that was then refused (cases A to E of DelayedFetch.tryComplete)."""
+    if error == NOT_LEADER_OR_FOLLOWER:
+        return NOT_LEADER
+    if error == FENCED_LEADER_EPOCH:
+        return FENCED_EPOCH
+    if error == KAFKA_STORAGE_ERROR:
+        return LOG_DIR_OFFLINE
+    if error in (UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID):
+        return REPLICA_REMOVED
+    return TRUNCATED_LEADER if error == OFFSET_OUT_OF_RANGE else ERROR
+
+
+@compiled
+def completion_at_once(p: Profile, asked: Asked, saw: Held) -> tuple[int, int]:
+    """Why a fetch was not parked (ReplicaManager.fetchMessages), and how that is known."""
+    if asked.error_code > 0:
+        return ERROR, OBSERVED
+    if asked.is_diverging:
+        return DIVERGING_EPOCH, OBSERVED
+    if asked.preferred_replica >= 0:
+        return PREFERRED_REPLICA, OBSERVED
+    if asked.max_wait_us <= 0:
+        return NO_WAIT, OBSERVED
+    if leader_throttles(asked, saw):
+        return THROTTLED, BOUNDED
+    if request_bytes(asked) >= asked.min_bytes:
+        here = asked.bytes > 0 or asked.min_bytes <= 0
+        return (ENOUGH_BYTES if here else OTHER_PARTITION), DERIVED
+    if hw_is_news(p, asked, saw):
+        return HW_NOT_TOLD, DERIVED
+    if is_beyond_end(asked, saw):
+        return TRUNCATED_LEADER, DERIVED
+    if asked.request_forced == 1:
+        return OTHER_PARTITION, DERIVED
+    return (OTHER_PARTITION, BOUNDED) if may_be_news_elsewhere(p, asked) else (NOT_KNOWN, UNKNOWN)
+
+
+@compiled
+def completion_of_enough(asked: Asked, saw: Held) -> tuple[int, int]:
+    """What freed a parked fetch whose answer has as much as it asked for (case G of DelayedFetch.tryComplete)."""
+    if asked.bytes <= 0:
+        return OTHER_PARTITION, DERIVED
+    if asked.is_follower:
+        return BYTES, DERIVED
+    parked = asked.ts - asked.wait_us
+    if asked.remote_storage == 1 and saw.raised < parked - CLOCK_SLACK_US:
+        return REMOTE_STORAGE, BOUNDED
+    return HW_MOVED, DERIVED
+
+
+@compiled
+def completion_of_parked(p: Profile, asked: Asked, saw: Held) -> tuple[int, int]:
+    """What completed a parked fetch (DelayedFetch.tryComplete), and how that is known."""
+    if asked.error_code > 0:
+        return after_error(asked.error_code), OBSERVED
+    if asked.is_diverging:
+        return DIVERGING_EPOCH, OBSERVED
+    if leader_throttles(asked, saw):
+        return THROTTLED, BOUNDED
+    if request_bytes(asked) >= max(asked.min_bytes, 1):
+        return completion_of_enough(asked, saw)
+    if waited_out(asked):
+        return TIMEOUT, DERIVED
+    if hw_is_news(p, asked, saw):
+        return HW_MOVED, DERIVED
+    if is_beyond_end(asked, saw):
+        return TRUNCATED_LEADER, DERIVED
+    if asked.request_forced == 1:
+        return OTHER_PARTITION, DERIVED
+    if asked.bytes > 0:
+        return SEGMENT_ROLL, BOUNDED
+    return (OTHER_PARTITION, BOUNDED) if may_be_news_elsewhere(p, asked) else (NOT_KNOWN, UNKNOWN)
+
+
+@compiled
+def completion(p: Profile, asked: Asked, saw: Held) -> tuple[int, int]:
+    """What completed a fetch, and how that is known.
+
+    `asked` is what it asked and was answered (`Asked`), `saw` what the leader held (`Held`).
+    """
+    if asked.is_left_out:
+        return (THROTTLED, BOUNDED) if asked.wait_us > 0 or asked.request_bytes > 0 else (NO_PARTITIONS, BOUNDED)
+    if asked.throttle_us > 0:
+        return THROTTLED, OBSERVED
+    if asked.run_count != UNSET:
+        all_timed_out = asked.run_timeouts == asked.run_count
+        return (TIMEOUT, DERIVED) if all_timed_out else (OTHER_PARTITION, DERIVED)
+    if asked.wait_us > 0:
+        return completion_of_parked(p, asked, saw)
+    return completion_at_once(p, asked, saw)
+
+
+AT_ONCE, EARLY, IN_FULL = 0, 1, 2  # how long a fetch waited
+
+
+@compiled
+def measured_wait(asked: Asked) -> int:
+    """How long it waited, as its line says."""
+    if asked.wait_us <= 0:
+        return AT_ONCE
+    return IN_FULL if waited_out(asked) else EARLY
+
+
+@compiled
+def expected_wait(p: Profile, asked: Asked, saw: Held) -> int:
+    """How long the replayed state lets it wait; `measured_wait` where that is among several, UNSET: no telling.
+
+    Nothing in here reads how long it did wait, but to tell which moment of the leader's state was its beginning.
+    """
+    measured = measured_wait(asked)
+    failed = asked.error_code > 0 or asked.is_diverging or asked.preferred_replica >= 0 or asked.throttle_us > 0
+    if failed or asked.is_left_out or asked.run_count != UNSET or leader_throttles(asked, saw):
+        return UNSET
+    if asked.max_wait_us <= 0 or asked.min_bytes <= 0:
+        return AT_ONCE
+    if asked.request_bytes == UNSET or asked.min_bytes > 1:
+        return UNSET
+    if asked.is_follower:
+        there = saw.settled_leo if measured != AT_ONCE else saw.leo
+    elif measured == AT_ONCE or saw.raised < asked.ts - asked.wait_us - CLOCK_SLACK_US:
+        there = saw.hw
+    else:
+        there = NONE  # the HW rose while it waited: it was lower before
+    if there > asked.offset:
+        return AT_ONCE
+    if hw_is_news(p, asked, saw) or asked.request_forced == 1 or is_beyond_end(asked, saw):
+        return min(measured, EARLY)
+    if request_bytes(asked) <= 0:
+        return measured if may_be_news_elsewhere(p, asked) else IN_FULL
+    if measured == AT_ONCE and asked.request_bytes == asked.bytes:
+        return EARLY
+    return measured  # also in full: what came with the last tick, or while the broker stood still
+
+
+@compiled
+def completions(p: Profile, asked: Records[Asked], saw: Records[Held], found: Records[Completed]) -> None:
+    """Of each fetch what completed it, and how long it waited, into `found`."""
+    for k in range(len(asked)):
+        out = found[k]
+        out.completed_by, out.evidence = completion(p, asked[k], saw[k])
+        out.expected_wait, out.measured_wait = expected_wait(p, asked[k], saw[k]), measured_wait(asked[k])

@@ -1,0 +1,54 @@
+"""The rare events of a batch: all but requests and what brokers state of their offsets, few whatever the batch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replay.engine import codes as c
+from replay.evidence.future_logs import FUTURE_LOG
+from replay.protocol.state_machines import FOUND, STATED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from replay.arrays.ints import Flags
+    from replay.engine.events import Batch, Event, Events
+
+    Rare = dict[str, list[Event]]  # by kind
+
+FREQUENT_KINDS = (
+    c.APPEND, c.ACK, c.FETCH_UPDATE, c.FETCH_READ, c.FETCH_APPLY, c.CONSUMER_READ, c.FETCH_LEFT_OUT, c.OBSERVATION
+)  # fmt: skip
+TELLING = (  # causes of rare observations
+    STATED, FOUND, c.STORAGE_FAILED, c.CONTRADICTED, c.LEADER_UNKNOWN, FUTURE_LOG
+)  # fmt: skip
+
+
+def is_rare(batch: Batch) -> Flags:
+    """All but requests and what brokers state of their offsets: few, whatever the batch."""
+    kinds = batch.events.kinds
+    told = ~np.isin(kinds, FREQUENT_KINDS)
+    stated = np.flatnonzero(kinds == c.OBSERVATION)
+    if len(stated):
+        telling = pc.is_in(batch.table.column("cause").take(stated), pa.array(TELLING))
+        told[stated] = telling.to_numpy()
+    return told
+
+
+def rare_events(events: Events) -> Rare:
+    """The rare events, by kind."""
+    out: Rare = defaultdict(list)
+    for row in events.among(is_rare).rows:
+        out[row["kind"]].append(row)
+    return out
+
+
+def in_turn(rare: Rare, kinds: Iterable[str]) -> list[dict[str, Any]]:
+    """The rare events of some kinds, in replay order."""
+    return sorted((row for kind in kinds for row in rare[kind]), key=lambda row: row["seq"])
