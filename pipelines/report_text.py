@@ -85,10 +85,8 @@ def terminal(findings: dict[str, Any], *, colour: bool) -> str:
     headline = paint(BOLD + VERDICT_COLOURS[findings["verdict"]], findings["headline"])
     lines = [f"{printable(findings['recording_id'])}: {headline}", *map(printable, _notes(findings))]
     for incident in incidents[:SHOWN_INCIDENTS]:
-        title, *details = _incident_lines(incident)
-        lines += ["", paint(BOLD, printable(title)), *(f"  {printable(detail)}" for detail in details)]
-        for heading, story in _story_lines(incident):
-            lines += [f"  {heading}:", *(f"    {printable(line)}" for line in story)]
+        title, *told = incident_text(incident)
+        lines += ["", paint(BOLD, title), *told]
     if len(incidents) > SHOWN_INCIDENTS:
         lines += ["", f"... and {len(incidents) - SHOWN_INCIDENTS} more in data_loss_incidents"]
     for title, section in _sections(findings):
@@ -97,6 +95,15 @@ def terminal(findings: dict[str, Any], *, colour: bool) -> str:
     for query in findings["look_at"]["queries"]:
         lines += [f"  {query['question']}  ({query['tool']})", *(f"    {line}" for line in query["text"].splitlines())]
     return "\n".join(lines)
+
+
+def incident_text(incident: dict[str, Any]) -> list[str]:
+    """One incident for a terminal: its title, and indented below it the details, what led to it, what prevents it."""
+    title, *details = _incident_lines(incident)
+    lines = [printable(title), *(f"  {printable(detail)}" for detail in details)]
+    for heading, story in _story_lines(incident):
+        lines += [f"  {heading}:", *(f"    {printable(line)}" for line in story)]
+    return lines
 
 
 def markdown(findings: dict[str, Any]) -> str:

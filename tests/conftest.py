@@ -34,7 +34,7 @@ settings.load_profile("steady")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--rewrite-golden", action="store_true", help="write the stories of tests/testdata anew")
+    parser.addoption("--rewrite-golden", action="store_true", help="write what tests/testdata tells anew")
 
 
 @pytest.fixture(scope="session")
