@@ -86,7 +86,7 @@ class Purgatory(NamedTuple):
     """What is waiting, as leader b remembers it, and the rows that left."""
 
     settled_leo: Ints  # [b, r] LEO that b had for sure when it took r's last fetch
-    told_hw: Ints  # [b, r] HW that b last sent to r
+    told_hw: Ints  # [b, r] HW that b read for r's last fetch as it came, and takes r to know (lastSentHighWatermark)
     raised: Ints  # [b] when b's HW last rose
     marks: Records[Mark]  # [b]
     open: Records[OpenBatch]  # acks=all batches that are not yet committed and answered
@@ -283,7 +283,7 @@ def watch(g: Purgatory, s: State, e: EventRecord, moves: Moves) -> None:
         if e.error_code > 0 or e.diverging_epoch != UNSET or e.run_until != UNSET:
             note_round(g, s, e)
         g.settled_leo[b, r] = settled(g, b, e.ts)
+        if e.error_code <= 0:  # of a run of fetches, what was read for the last one
+            g.told_hw[b, r] = before_of(moves, HW, b, s.hw[b]) if e.run_until == UNSET else s.hw[b]
     elif kind in (FETCH_READ, CONSUMER_READ, FETCH_LEFT_OUT):
         note_round(g, s, e)
-        if kind == FETCH_READ and r >= 0 and e.hw >= 0:
-            g.told_hw[b, r] = e.hw

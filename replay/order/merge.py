@@ -17,7 +17,7 @@ import numpy as np
 from replay.arrays.jit import compiled
 from replay.engine.apply import apply
 from replay.protocol.high_watermark import hw_candidate
-from replay.protocol.steps import leader_update_follower_leo
+from replay.protocol.steps import answered_hw, leader_update_follower_leo
 
 if TYPE_CHECKING:
     from replay.arrays.ints import Ints
@@ -52,7 +52,7 @@ OP_APPEND, OP_UPDATE, OP_FETCH, OP_READ, OP_ACK, OP_CONTROL, OP_WITNESS = range(
     RANK_FITS,
     RANK_DUE,
     RANK_SAFE,
-    RANK_READ_AGAIN,  # parked and completed by the HW that its own update raised (2.4, 2.5), so read after it
+    RANK_READ_AGAIN,  # read after its own update: completed by the HW that it raised (2.4, 2.5), or always (1.0, 1.1)
     RANK_APPEND,
     RANK_NEEDED,
     RANK_STRANDS,
@@ -144,11 +144,13 @@ def rank_of(  # noqa: PLR0913, PLR0917 - compiled
     if leo < op.offset or not (passed or leo_fits(op, leo)):
         return RANK_LATE
     hw_next = hw_after_update(s, p, b, e.replica, op.offset, op.est)
-    if kind == OP_FETCH and op.hw >= 0 and hw != op.hw:
-        if hw_next != op.hw:
+    told = answered_hw(p, hw, hw_next)
+    if kind == OP_FETCH and op.hw >= 0 and (op.hw != told or told != hw):
+        if op.hw != hw_next:
             return RANK_LATE
         strands = strands_another(ops, heads, c, deadline, (hw, hw_next))
-        return RANK_READ_AGAIN if p.hw_told_at_once and not strands else RANK_AFTER_OWN
+        is_the_rule = p.hw_told_at_once or op.hw == told
+        return RANK_READ_AGAIN if is_the_rule and not strands else RANK_AFTER_OWN
     if hw_next > hw and strands_another(ops, heads, c, deadline, (hw, hw_next)):
         return RANK_STRANDS
     # A fetch that is parked though there is more (a quota) fits nowhere better later: its time decides.

@@ -183,17 +183,6 @@ def parted_at(s: State, leader: int, follower: int, end: int) -> int:
 
 
 @compiled
-def diverges(s: State, p: Profile, leader: int, epoch: int, offset: int) -> bool:
-    """Whether a follower's log that ends at `offset` with a record of `epoch` left the leader's.
-
-    (Partition.readRecords.) 2.7+, where the fetch names its last epoch: the leader lacks that epoch, or it ends there
-    before the offset.
-    """
-    known, end = end_offset_for(s, p, leader, epoch)
-    return known < epoch or end < offset
-
-
-@compiled
 def diverging_target(s: State, p: Profile, follower: int, epoch: int, end: int) -> tuple[int, bool]:
     """Where a follower cuts that was told: the leader's largest epoch up to mine is `epoch`, and ends at `end`.
 

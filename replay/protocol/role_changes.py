@@ -44,7 +44,7 @@ def reset_follower(s: State, p: Profile, b: int, r: int, led: bool, in_isr: bool
     as caught up now, others never (0.10.2+).
     """
     if not led:
-        s.remote_leo[b, r], s.remote_start[b, r], s.hw_sent[b, r] = NONE, NONE, 0
+        s.remote_leo[b, r], s.remote_start[b, r] = NONE, NONE
     s.blocked[b, r], s.out_for[b, r] = NEVER_FETCHED, NONE
     s.leo_at_fetch[b, r] = s.leo[b] if led else NONE
     s.fetched[b, r] = now if led and (in_isr or not p.leader_reset_by_epoch) else 0

@@ -66,7 +66,6 @@ class State(NamedTuple):
     hw_denied: Ints  # [b] how many statements in a row say that it is not
     acted: Ints  # [b] when b last did something as leader; 0 never
     remote_start: Ints  # [b, r] leader's record of r's log start; -1 none
-    hw_sent: Ints  # [b, r] the leader's HW at r's previous fetch; the leader assumes that r knows it
     asked: Ints  # [b] who b has asked to join and has not got yet, a mask
     settled: Ints  # [b] when b's last ISR change ended; 0 never
     cache_epoch: Ints  # [b, k] leader epoch cache: epochs, rising
@@ -88,9 +87,7 @@ OF_BROKER = (
     "pending", "leo_evidence", "leo_sure", "hw_evidence", "hw_untaken", "hw_agreed", "hw_apart", "hw_denied", "acted",
     "asked", "settled", "cache_len", "fenced", "stopping", "unsure_from", "unsure_until", "gone",
 )  # fmt: skip
-OF_REMOTE = (
-    "remote_leo", "caught_up", "leo_at_fetch", "fetched", "blocked", "out_for", "remote_start", "hw_sent",
-)  # fmt: skip
+OF_REMOTE = ("remote_leo", "caught_up", "leo_at_fetch", "fetched", "blocked", "out_for", "remote_start")
 OF_CACHE = ("cache_epoch", "cache_start")
 bundle(
     State,

@@ -125,7 +125,6 @@ def leader_handle_fetch(s: State, p: Profile, b: int, r: int, fetch_offset: int,
     The HW is attempted after every fetch up to 2.3, from 2.4 on only where the remote LEO changed. Returns whether r
     joined the ISR, or the leader asks that it may, and whether the HW rose.
     """
-    s.hw_sent[b, r] = s.hw[b]
     changed = leader_update_follower_leo(s, p, b, r, fetch_offset, now)
     expanded = leader_maybe_expand_isr(s, p, b, r)
     raised = (changed or bool(p.hw_on_every_fetch)) and leader_maybe_increment_hw(s, p, b, now)
@@ -134,14 +133,12 @@ def leader_handle_fetch(s: State, p: Profile, b: int, r: int, fetch_offset: int,
 
 @compiled
 def answered_hw(p: Profile, hw_read: int, hw_after: int) -> int:
-    """Step 7: the HW in an answer given at once, of before this fetch's own steps 4 to 6; of after in 1.0.0-1.1.0."""
+    """Step 7: the HW in an answer given at once, of before this fetch's own steps 4 to 6; of after in 1.0.0-1.1.0.
+
+    An answer to a fetch that waited is read anew and carries the HW of then. By which of the two HWs an answer carries
+    the merge of a tenure (`replay.order.merge`) finds the fetch's place.
+    """
     return hw_after if p.answer_after_update else hw_read
-
-
-@compiled
-def leader_owes_hw(s: State, p: Profile, b: int, r: int) -> bool:
-    """Whether r's fetch is answered without waiting: the HW has moved since r was told (KAFKA-8443, 2.4-2.5)."""
-    return bool(p.hw_told_at_once) and s.hw[b] > s.hw_sent[b, r]
 
 
 @compiled_in_place

@@ -1,8 +1,9 @@
 """Short stories of the protocol, told in a small language and carried out by the engine: `render` adds the state.
 
 A story is a text: `#` comments, events at the margin, and below each event, indented, what came of it and the state
-after it. The storyteller plays only the network (who gets which answer, when a fetch is parked, which client hears of
-its batch) and asks the engine's own rules wherever a broker decides; every move of a state is the engine's `apply`.
+after it. The storyteller plays only the network (who gets which answer, and which of them is lost) and asks the
+engine's own rules wherever a broker decides: every move of a state is `apply`; whether a fetch is parked, what
+completes it, and what commits a batch of acks=all is what the engine's purgatory says.
 
     version 2.3.1 [protocol 0.10.2]   begins a cluster; then `brokers A B C`, optionally `min isr 2`, `lag 10 s`
     A leads 0, isr A B                B follows A in 0              assigned A B C
@@ -11,8 +12,7 @@ its batch) and asks the engine's own rules wherever a broker decides; every move
     A asks for isr A B                A commits isr A B             C is fenced | unfenced | stopping
     B dies                            B starts [with leo 1] [hw 0]
 
-State of a broker: role and leader epoch, LEO, HW, log start where it is not 0, its log as `epoch: records`. A leader
-adds its ISR (`+C`: asked in and not answered) and its record of each follower's LEO (`?` unknown).
+The state after an event is shown as `replay.engine.state_words` has it, records by the names that the story gave them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,34 @@ from typing import TYPE_CHECKING
 
 from small_partition import event
 
+from replay.arrays.records import blank
 from replay.engine import apply as engine
 from replay.engine import codes as c
-from replay.engine.moves import new_moves
-from replay.protocol.high_watermark import is_under_min_isr, leader_low_watermark
-from replay.protocol.log import diverges, diverging_target, end_offset_for
+from replay.engine import completions as w
+from replay.engine.moves import Moves, new_moves
+from replay.engine.purgatory import (
+    BY_APPEND,
+    BY_FETCH,
+    BY_ISR,
+    BY_ROLE,
+    N_OPEN,
+    OpenBatch,
+    Purgatory,
+    new_purgatory,
+    note_round,
+    watch,
+    with_room,
+)
+from replay.engine.state_words import partition_in_words
+from replay.protocol.high_watermark import is_under_min_isr
+from replay.protocol.log import diverging_target, end_offset_for
 from replay.protocol.profile import Profile, profile_named
-from replay.protocol.state import NONE, ROLE_FOLLOWER, ROLE_LEADER, ROLE_NONE, UNSET, State, new_state
-from replay.protocol.steps import answered_hw, leader_owes_hw
+from replay.protocol.state import DERIVED, NONE, ROLE_FOLLOWER, ROLE_LEADER, UNSET, State, new_state
+from replay.protocol.steps import answered_hw
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 MS = 1000
 FETCH_WAIT_US = 500 * MS
@@ -46,15 +63,29 @@ WHY = {
     FENCED: "leader epoch is older than the leader's",
     UNKNOWN_EPOCH: "leader epoch is newer than the leader's",
 }
+COMPLETED = {  # what ends a wait, or makes that there is none; records that are there need no word
+    w.BYTES: "waited until there were records",
+    w.HW_MOVED: "waited until there was a hw that it had not been told",
+    w.TIMEOUT: "waited until its time was up",
+    w.TRUNCATED_LEADER: "waited until its leader's log ended before its offset",
+    w.HW_NOT_TOLD: "need not wait: there is a hw that it has not been told",
+}
+COMMITTED = {
+    BY_FETCH: "by a fetch of {}",
+    BY_APPEND: "by an append",
+    BY_ISR: "by a change of the ISR",
+    BY_ROLE: "as its leader takes up its role",
+}
 
 
 @dataclass
-class Parked:
-    """A fetch that waits for bytes."""
+class Fetch:
+    """A follower's fetch that its leader has taken."""
 
     leader: int
+    replica: int
     offset: int
-    until: int
+    taken: int
     lost: bool  # whether its answer will be
 
 
@@ -66,8 +97,10 @@ class Story:
     names: list[str] = field(default_factory=list)
     state: State = field(default_factory=lambda: new_state(0, min_isr=1, lag_us=0))
     logs: list[list[str]] = field(default_factory=list)  # every broker's records, from offset 0 on
-    parked: dict[int, Parked] = field(default_factory=dict)
-    waiting: list[tuple[int, int, str]] = field(default_factory=list)  # leader, HW needed, records (acks=all)
+    purgatory: Purgatory = field(default_factory=lambda: new_purgatory(0))
+    moves: Moves = field(default_factory=new_moves)
+    parked: dict[int, Fetch] = field(default_factory=dict)
+    waiting: list[tuple[int, int, str]] = field(default_factory=list)  # leader, end of the batch, records (acks=all)
     down: set[int] = field(default_factory=set)
     now: int = 1_000_000_000
     said: list[str] = field(default_factory=list)
@@ -80,12 +113,12 @@ class Story:
     def mask(self, names: str) -> int:
         return sum(1 << self.broker(name) for name in re.findall(r"\w+", names))
 
-    def listed(self, mask: int) -> str:
-        return ",".join(name for b, name in enumerate(self.names) if mask & (1 << b))
-
     def apply(self, kind: int, **fields: int) -> None:
         """One event meets the engine. A story holds nothing that the engine would have to correct."""
-        verdict = engine.apply(self.state, self.profile, event(kind, ts=self.now, **fields), new_moves())
+        s, e = self.state, event(kind, ts=self.now, **fields)
+        verdict = engine.apply(s, self.profile, e, self.moves)
+        self.purgatory = with_room(self.purgatory, len(self.names), 1)
+        watch(self.purgatory, s, e, self.moves)
         if verdict != c.OK:
             self.said.append("the engine objects: " + ("", "state corrected", "rule broken")[verdict])
         for b, log in enumerate(self.logs):
@@ -138,15 +171,20 @@ class Story:
             self.said.append("refused: fewer in sync than min.insync.replicas")
             return
         self.logs[b] += records.split()
-        epoch, end = int(s.epoch[b]), int(s.leo[b]) + len(records.split())
-        self.apply(c.APPEND, broker=b, leader_epoch=epoch, next_offset=end)
+        epoch, base = int(s.epoch[b]), int(s.leo[b])
+        end = base + len(records.split())
+        self.apply(
+            c.APPEND,
+            broker=b,
+            leader_epoch=epoch,
+            next_offset=end,
+            base_offset=base,
+            acks={"all": -1, "1": 1}.get(acks, 0),
+        )
         if acks == "1":
             self.said.append(f"{records}: acknowledged")
         elif acks == "all":
             self.waiting.append((b, end, records))
-        for r in sorted(self.parked):
-            if self.parked[r].leader == b:
-                self.complete(r)
 
     def fetch(self, name: str, mishap: str) -> None:
         """A follower's fetch reaches its leader: refused, answered at once, or parked."""
@@ -170,16 +208,33 @@ class Story:
             self.apply(c.FETCH_UPDATE, **place, diverging_epoch=end[0], diverging_end_offset=end[1])
             self.cut(r, b, end, c.CAUSE_DIVERGING)
             return
-        lost = mishap == "the answer is lost"
-        records, hw_read, owed = int(s.leo[b]) - offset, int(s.hw[b]), leader_owes_hw(s, self.profile, b, r)
+        fetch = Fetch(b, r, offset, self.now, lost=mishap == "the answer is lost")
+        at_once, hw_read = self.completed(fetch), int(s.hw[b])
         self.apply(c.FETCH_UPDATE, **place)
-        if records or owed:
-            self.answer(r, b, answered_hw(self.profile, hw_read, int(s.hw[b])), lost=lost)
-        elif leader_owes_hw(s, self.profile, b, r):
-            self.answer(r, b, int(s.hw[b]), lost=lost)
+        if at_once:
+            self.answer(fetch, answered_hw(self.profile, hw_read, int(s.hw[b])))
+        elif self.completed(fetch):
+            self.answer(fetch, int(s.hw[b]))
         else:
-            self.parked[r] = Parked(b, offset, self.now + FETCH_WAIT_US, lost)
+            self.parked[r] = fetch
             self.said.append(f"{name} waits: nothing beyond {offset}")
+
+    def completed(self, fetch: Fetch) -> bool:
+        """Whether the purgatory lets a fetch go by now, for anything that this partition tells for sure."""
+        s, b, r = self.state, fetch.leader, fetch.replica
+        asked = blank(1, w.Asked)[0]
+        asked.is_follower, asked.offset, asked.preferred_replica, asked.run_count = 1, fetch.offset, NONE, UNSET
+        asked.bytes = asked.request_bytes = max(int(s.leo[b]) - fetch.offset, 0)  # a byte for each record
+        asked.max_wait_us, asked.min_bytes, asked.ts = FETCH_WAIT_US, 1, self.now
+        asked.wait_us = self.now - fetch.taken
+        held = with_room(self.purgatory, len(self.names), 1)
+        note_round(held, s, event(c.FETCH_READ, broker=b, replica=r))
+        reason, known = w.completion(self.profile, asked, held.rounds[0])
+        if known > DERIVED:
+            return False
+        if reason in COMPLETED:
+            self.said.append(f"{self.names[r]} {COMPLETED[reason]}")
+        return True
 
     def refusal(self, b: int, r: int) -> int:
         """Error that leader b answers to r's fetch; 0 none."""
@@ -193,20 +248,22 @@ class Story:
         return 0 if s.log_start[b] <= s.leo[r] <= s.leo[b] else OUT_OF_RANGE
 
     def logs_part(self, b: int, r: int) -> bool:
-        """Whether r's fetch names an epoch of which its leader says that it ends earlier."""
-        last, p = self.last_epoch(r), self.profile
-        return bool(p.truncate_on_fetch) and last != NONE and diverges(self.state, p, b, last, int(self.state.leo[r]))
+        """Whether r's fetch names an epoch that its leader lacks, or of which it says that it ends earlier."""
+        s, p, last = self.state, self.profile, self.last_epoch(r)
+        epoch, end = end_offset_for(s, p, b, last)
+        return bool(p.truncate_on_fetch and last != NONE and (epoch < last or end < s.leo[r]))
 
     def last_epoch(self, b: int) -> int:
         n = int(self.state.cache_len[b])
         return int(self.state.cache_epoch[b, n - 1]) if n else NONE
 
-    def answer(self, r: int, b: int, hw: int, *, lost: bool) -> None:
-        """Steps 7 to 9: records up to b's LEO and an HW on their way to r."""
-        s, first = self.state, int(self.state.leo[r])
+    def answer(self, fetch: Fetch, hw: int) -> None:
+        """Steps 7 to 9: records up to the leader's LEO and an HW on their way to the follower."""
+        s, b, r = self.state, fetch.leader, fetch.replica
+        first = int(s.leo[r])
         sent = self.logs[b][first : int(s.leo[b])]
         self.said.append(f"{self.names[b]} answers {self.names[r]}: {' '.join(sent) or 'nothing new'}, hw {hw}")
-        if lost:
+        if fetch.lost:
             self.said.append("lost on the way")
             return
         self.logs[r] += sent
@@ -215,10 +272,12 @@ class Story:
             log_start_offset=int(s.log_start[b]),
         )  # fmt: skip
 
-    def complete(self, r: int) -> None:
-        """A parked fetch is read again and answered."""
-        parked = self.parked.pop(r)
-        self.answer(r, parked.leader, int(self.state.hw[parked.leader]), lost=parked.lost)
+    def complete(self) -> None:
+        """Parked fetches that the last event has completed are read again and answered."""
+        for r in sorted(self.parked):
+            if self.completed(self.parked[r]):
+                fetch = self.parked.pop(r)
+                self.answer(fetch, int(self.state.hw[fetch.leader]))
 
     def reset(self, r: int, b: int) -> None:
         """Out of range: the follower asks for its leader's end, then for its start."""
@@ -259,9 +318,6 @@ class Story:
 
     def pass_time(self, count: str, unit: str) -> None:
         self.now += int(count) * MS * (1000 if unit == "s" else 1)
-        for r in sorted(self.parked):
-            if self.parked[r].until <= self.now:
-                self.complete(r)
 
     def delete_records(self, name: str, offset: str) -> None:
         b = self.broker(name)
@@ -274,9 +330,8 @@ class Story:
         b = self.broker(name)
         grows = self.mask(isr) & ~int(self.state.isr[b])
         value = c.ISR_PENDING_EXPAND if grows else c.ISR_PENDING_SHRINK
-        self.apply(
-            c.ISR_REQUEST, broker=b, leader_epoch=int(self.state.epoch[b]), isr=self.mask(isr), isr_request=value
-        )
+        fields = {"leader_epoch": int(self.state.epoch[b]), "isr": self.mask(isr)}
+        self.apply(c.ISR_REQUEST, broker=b, isr_request=value, **fields)
 
     def commit_isr(self, name: str, isr: str) -> None:
         b = self.broker(name)
@@ -299,51 +354,32 @@ class Story:
     # -- the state in words
 
     def acknowledge(self) -> None:
-        """Producers with acks=all hear of it once the leader's HW has passed their records."""
+        """Producers with acks=all hear of the batches that the purgatory finds committed."""
         for waiting in list(self.waiting):
-            leader, needed, records = waiting
-            if self.state.hw[leader] >= needed:
+            leader, end, records = waiting
+            batch = self.open_batch(leader, end)
+            if batch.commit_seq != UNSET:
                 self.waiting.remove(waiting)
-                self.said.append(f"{records}: acknowledged")
+                cause = COMMITTED[int(batch.cause)].format(self.names[int(batch.replica)])
+                self.said += [f"{records}: committed {cause}", f"{records}: acknowledged"]
+                self.apply(c.ACK, broker=leader, leader_epoch=int(batch.epoch), next_offset=end, acks=-1)
 
-    def log_of(self, b: int) -> str:
-        s, spans = self.state, []
-        n = int(s.cache_len[b])
-        for k in range(n):
-            first = int(s.cache_start[b, k])
-            end = int(s.leo[b]) if k == n - 1 else int(s.cache_start[b, k + 1])
-            records = " ".join(self.logs[b][max(first, int(s.log_start[b])) : end])
-            spans.append(f"{s.cache_epoch[b, k]}: {records}" if records else "")
-        return "; ".join(span for span in spans if span)
+    def open_batch(self, leader: int, end: int) -> OpenBatch:
+        """The purgatory's row of a batch that is not answered."""
+        rows = self.purgatory.open[: int(self.purgatory.filled[N_OPEN])]
+        return rows[(rows["broker"] == leader) & (rows["end"] == end)][0]
 
-    def broker_state(self, b: int) -> str:
-        s, name = self.state, self.names[b]
-        if b in self.down:
-            role = "is down"
-        else:
-            word = {ROLE_NONE: "has no role", ROLE_FOLLOWER: "follows", ROLE_LEADER: "leads"}[int(s.role[b])]
-            role = word if s.role[b] == ROLE_NONE else f"{word} {s.epoch[b]}"
-        parts = [f"{name} {role}: leo {s.leo[b]} hw {s.hw[b]}"]
-        if s.log_start[b]:
-            parts.append(f"start {s.log_start[b]}")
-        if self.leads(b):
-            asked = int(s.maximal_isr[b]) & ~int(s.isr[b])
-            pending = f"+{self.listed(asked)}" if asked else " pending" if s.pending[b] else ""
-            parts.append(f"isr {self.listed(int(s.isr[b]))}{pending}")
-            others = [r for r in range(len(self.names)) if r != b and s.partition[0].assigned & (1 << r)]
-            remote = [f"{self.names[r]} {s.remote_leo[b, r] if s.remote_leo[b, r] >= 0 else '?'}" for r in others]
-            parts.append(f"[{' '.join(remote)}]" if remote else "")
-            if s.log_start[b]:
-                parts.append(f"low watermark {leader_low_watermark(s, b)}")
-        log = self.log_of(b)
-        return " ".join(part for part in [*parts, f"({log})" if log else ""] if part)
+    def records(self, b: int, first: int, end: int) -> str:
+        """Records of b's log by the names that the story gave them."""
+        return " ".join(self.logs[b][first:end])
 
     def told(self) -> list[str]:
         """What the last event came to, and the state after it."""
+        self.complete()
         self.acknowledge()
         lines = [f"    -> {line}" for line in self.said]
         self.said = []
-        states = [self.broker_state(b) for b in range(len(self.names)) if self.state.partition[0].assigned & (1 << b)]
+        states = partition_in_words(self.state, self.names, down=self.down, records=self.records)
         one = "    " + "   ".join(states)
         return [*lines, one] if len(one) <= WIDTH else [*lines, *(f"    {state}" for state in states)]
 

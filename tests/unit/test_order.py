@@ -103,6 +103,19 @@ def test_fetch_that_raises_the_hw_is_read_again_at_once_in_2_4_and_2_5() -> None
     assert order[2:] == [("fetch_read", 0), ("fetch_update", 1), ("fetch_read", 1), ("append", 2)]
 
 
+@pytest.mark.parametrize(("version", "order"), [("1.1.0", ["update", "read"]), ("1.1.1", ["read", "update"])])
+def test_answer_that_carries_the_hw_of_after_its_own_update_is_read_after_it(version: str, order: list[str]) -> None:
+    history = begun()
+    history.produce(100, 1, 0, acks=1)
+    history.fetch(110, 1, 2, 0, bytes=100, hw=0)
+    history.produce(200, 1, 1, acks=1)
+    history.fetch(201, 1, 2, 1, bytes=100, hw=1 if version == "1.1.0" else 0)
+    history.fetch(202, 1, 2, 2, hw=2 if version == "1.1.0" else 1)
+    events = of_kind(history.events(kafka_version=version), "fetch_read", "fetch_update")
+    for offset in (1, 2):
+        assert [r["kind"].removeprefix("fetch_") for r in events if r["fetch_offset"] == offset] == order
+
+
 def test_idempotent_retry_answered_with_an_old_base_is_a_duplicate_and_no_append() -> None:
     history = begun()
     history.produce(100, 1, 0)
