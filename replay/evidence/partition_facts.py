@@ -26,6 +26,7 @@ from replay.evidence.leader_lines import LineTimes, recorded_lines
 from replay.evidence.markers import Outcome, outcomes_of
 from replay.evidence.metadata_log import Parts
 from replay.evidence.metadata_states import states_of
+from replay.evidence.min_isr import ROLE_TAKES_US, min_isr_of
 from replay.evidence.missing_lines import MissingLines
 from replay.evidence.request_times import Phases, phases
 from replay.evidence.retries import Retries
@@ -38,7 +39,6 @@ from replay.evidence.tenures import Decision, Tenure, micros, tenures_of
 from replay.evidence.versions import Spoken, Versions, spoken_in_tenures, versions_of
 from replay.evidence.zookeeper_view import zookeeper_votes
 from replay.protocol.profile import LATEST, Profile, default_lag_ms, parse_version, profile_named
-from replay.protocol.state import MIN_ISR_UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 LAG_SETTING = "replica.lag.time.max.ms"
 REMOTE_STORAGE_SETTING = "remote.storage.enable"
-ROLE_TAKES_US = 1_000_000  # longest that a broker takes to carry out a decision, as far as its times tell
 
 
 class Fetch(NamedTuple):
@@ -189,58 +188,14 @@ class PartitionFacts:
             if any(one == "*" or one.startswith(f"{self.partition}:") for text in lists for one in text.split(",")):
                 self.throttled.add(side)
         self.lag_us = stated.get(LAG_SETTING, default_lag_ms(self.kafka_version)) * 1000
-        self.read_min_isr(rows, stated.get(MIN_ISR_SETTING))
-
-    def read_min_isr(self, rows: list[Row], own: int | None) -> None:
-        """min.insync.replicas over time, in metadata order: the topic's, else the cluster's, else the brokers' `own`.
-
-        Without metadata, what brokers state of the topic as they make its log or are told of a change, by time. Of a
-        topic that is older than what is at hand nothing tells that it has no setting of its own.
-        """
-        mine = [r for r in rows if r["kind"] == "config_change" and r["name"] == MIN_ISR_SETTING]
-        changes = [r for r in mine if r["metadata_offset"] is not None]
-        is_whole = self.was_seen_made()
-        own = own if is_whole else None
-        self.min_insync_replicas = own
-        if not changes:
-            self.take_stated_min_isr([r for r in mine if r["topic"] is not None and r["ts"] is not None])
-        topic, cluster = None, None
-        opening = self.decisions[0].place if self.decisions else None
-        for row in sorted(changes, key=lambda r: r["metadata_offset"]):
-            if row["topic"] is None and row["subject_broker_id"] is not None:
-                continue  # one broker's own
-            value = int(row["value"]) if (row["value"] or "").isdigit() else None
-            if row["topic"] is not None:
-                topic = value
-            else:
-                cluster = value
-            now = topic if topic is not None else cluster if is_whole and cluster is not None else own
-            if opening is None or row["metadata_offset"] <= opening or row["ts"] == self.decisions[0].row["ts"]:
-                self.min_insync_replicas = now
-            else:
-                self.min_isr_changes.append((row, now or MIN_ISR_UNKNOWN))
+        own = stated.get(MIN_ISR_SETTING)
+        found = min_isr_of(rows, self.decisions, own, is_whole=self.was_seen_made())
+        self.min_insync_replicas, self.min_isr_changes = found
 
     def was_seen_made(self) -> bool:
         """Whether the topic's configuration is at hand from its beginning: its own record, or a log that was made."""
         told = bool(self.decisions) and self.decisions[0].row["record_type"] == "PARTITION_RECORD"
         return told or any(row["name"] == LOG_CREATED for row in self.by_kind["log_load"])
-
-    def take_stated_min_isr(self, stated: list[Row]) -> None:
-        """What holds from when on, as brokers' lines state it; what held before the first of them nothing tells.
-
-        A log is made as its broker takes its first role up: what that line states holds from the first decision on.
-        """
-        opening = self.decisions[0].us if self.decisions else None
-        now: int | None = None
-        for row in sorted(stated, key=lambda r: (micros(r["ts"]), r["source_file"], r["source_line"])):
-            value = int(row["value"]) if (row["value"] or "").isdigit() else None
-            if value is None or value == now:
-                continue
-            if opening is None or micros(row["ts"]) <= opening + ROLE_TAKES_US:
-                self.min_insync_replicas = value
-            elif value != self.min_insync_replicas or now is not None:
-                self.min_isr_changes.append((row, value))
-            now = value
 
     def throttled_at(self, us: int) -> frozenset[int]:
         """Followers that the topic's configuration lists as throttled in this partition at `us`."""

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 from replay.engine.codes import STORAGE_FAILED
-from replay.evidence.partition_facts import ROLE_TAKES_US, PartitionFacts
+from replay.evidence.min_isr import ROLE_TAKES_US
 from replay.evidence.request_times import Window, decision_window, line_window, phases
 from replay.evidence.roles import moment
 from replay.evidence.served_epochs import is_told
@@ -20,6 +20,7 @@ from replay.order.settings_events import broker_draft, min_isr_draft
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
 
 

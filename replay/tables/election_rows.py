@@ -9,6 +9,7 @@ from replay.protocol.election_rules import NO_LEADER, NOT_KNOWN
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from replay.losses.loss_ledger import Log
 
 BALLOT_COLUMNS = ("candidates", "live", "in_sync", "rule")
 
@@ -72,4 +73,29 @@ def check(name: str, rows: list[dict[str, Any]], computed: str, stated: str, *, 
         "matched": len(rows) - len(wrong),
         "first_mismatch_seq": wrong[0]["seq"] if wrong else None,
         "note": note,
+    }
+
+
+def leadership_row(decision: dict[str, Any], epoch: int, old: Log | None) -> dict[str, Any]:
+    """A row of `leadership_timeline` for an epoch that begins.
+
+    `old`: the log of the leader before, if it had one. Where the new leader starts follows once it has its role.
+    """
+    leader = decision["leader_id"]
+    return {
+        "leader_epoch": epoch,
+        "leader_id": leader if leader is not None and leader >= 0 else None,
+        "start_ts": decision["ts"],
+        "end_ts": None,
+        "start_offset": None,
+        "hw_at_start": None,
+        "election": decision["election"] or "clean",
+        "trigger": decision["trigger"],
+        "previous_leader_id": old.leader if old else None,
+        "previous_leo": old.leo if old else None,
+        "previous_hw": old.hw if old else None,
+        "records_at_risk": None,
+        "committed_at_risk": None,
+        **ballot_columns(decision),
+        "evidence": "observed" if decision.get("evidence") == "observed" else "derived",
     }

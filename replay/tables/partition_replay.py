@@ -44,7 +44,7 @@ from replay.protocol.state_machines import MOVING_KINDS, STATED, Machines
 from replay.protocol.stated_logs import note_found_again, note_lost
 from replay.tables.conformance import Conformance
 from replay.tables.consumer_effects import ConsumerEffects
-from replay.tables.election_rows import ballot_columns, election_checks, risk_columns
+from replay.tables.election_rows import election_checks, leadership_row, risk_columns
 from replay.tables.final_logs import FinalLogs, elections
 from replay.tables.follower_states import FollowerStates
 from replay.tables.future_replicas import FutureReplicas
@@ -241,33 +241,9 @@ class PartitionReplay:
             "leader_id": self.brokers[leader] if leader >= 0 else None,
             "leader_epoch": self.epoch,
         }
-        self.add_leadership()
-
-    def add_leadership(self) -> None:
-        """A row for the epoch that begins; its start offset follows once the leader has taken up its role."""
-        decision, old = self.election or {}, self.log
         if self.leaderships:
-            self.leaderships[-1]["end_ts"] = decision["ts"]
-        leader = decision["leader_id"]
-        self.leaderships.append(
-            {
-                "leader_epoch": self.epoch,
-                "leader_id": leader if leader is not None and leader >= 0 else None,
-                "start_ts": decision["ts"],
-                "end_ts": None,
-                "start_offset": None,
-                "hw_at_start": None,
-                "election": decision["election"] or "clean",
-                "trigger": decision["trigger"],
-                "previous_leader_id": old.leader if old else None,
-                "previous_leo": old.leo if old else None,
-                "previous_hw": old.hw if old else None,
-                "records_at_risk": None,
-                "committed_at_risk": None,
-                **ballot_columns(decision),
-                "evidence": "observed" if decision.get("evidence") == "observed" else "derived",
-            }
-        )
+            self.leaderships[-1]["end_ts"] = self.election["ts"]
+        self.leaderships.append(leadership_row(self.election, self.epoch, self.log))
 
     def after(self, events: Records[EventRecord]) -> None:
         """Events were folded: if the last one made a leader, compare its log with the one before."""
