@@ -63,11 +63,11 @@ OP_APPEND, OP_UPDATE, OP_FETCH, OP_READ, OP_ACK, OP_CONTROL, OP_WITNESS = range(
 
 @compiled
 def hw_after_update(s: State, p: Profile, b: int, r: int, offset: int, now: int) -> int:
-    """The HW of leader b if follower r's fetch at `offset` came now. Leaves the state as it was."""
-    leo, caught, previous, fetched = s.remote_leo[b, r], s.caught_up[b, r], s.leo_at_fetch[b, r], s.fetched[b, r]
+    """The HW of leader b if follower r's fetch at `offset` came now: steps 4 and 6 run ahead, and are taken back."""
+    known = s.remote[:, b, r].copy()
     leader_update_follower_leo(s, p, b, r, offset, now)
     candidate = max(hw_candidate(s, p, b, now), s.hw[b])
-    s.remote_leo[b, r], s.caught_up[b, r], s.leo_at_fetch[b, r], s.fetched[b, r] = leo, caught, previous, fetched
+    s.remote[:, b, r] = known
     return candidate
 
 
