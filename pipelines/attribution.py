@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pipelines.parse.files import Content
+from pipelines.parse.content import Content
 from pipelines.parse.writers import Shared, Ties
 from schemas.errors import InputError
 

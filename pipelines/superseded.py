@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from pipelines.parse.files import Content
+from pipelines.parse.content import Content
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,9 +17,9 @@ from pipelines.parse.reading import LONGEST_LINE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pipelines.parse.files import LogLines
+    from pipelines.parse.log_lines import LogLines
     from pipelines.parse.rows import FactSink
-    from pipelines.parse.writers import SharedLines, Survey
+    from pipelines.parse.shared_lines import SharedLines, Survey
 
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
 _COLOUR = r"(?:\x1b\[[\d;]{0,20}m){0,3}+"

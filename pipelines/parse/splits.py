@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipelines.parse.clock import ZoneClock
-from pipelines.parse.files import Content, content_of, lines_of
+from pipelines.parse.content import Content, content_of, lines_of
 from pipelines.parse.prefix import taken_off
 from pipelines.parse.reading import Outcome, is_packed, read_lines, tail
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pipelines.parse.clock import ZoneClock
-from pipelines.parse.files import LogLines
 from pipelines.parse.layout import LAYOUTS
+from pipelines.parse.log_lines import LogLines
 from pipelines.parse.rows import FactSink
 
 LINES = [

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pipelines.parse.clock import ZoneClock
-from pipelines.parse.files import LogLines
 from pipelines.parse.layout import LAYOUTS, last_part
+from pipelines.parse.log_lines import LogLines
 from pipelines.parse.rows import FactSink
 from pipelines.parse.rule import CLASSES, Rule
 from pipelines.parse.server_log import integers, prefix_length
