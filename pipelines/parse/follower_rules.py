@@ -12,6 +12,86 @@ _ADDED = (
 )
 _THREAD = "ReplicaFetcherThread"
 
+FETCHER_RULES = (
+    Rule(
+        "ReplicaFetcherThread: Follower",
+        "1.0-",
+        "leo_update follower",
+        rf"Follower has replica log end offset (?P<offset>-?\d+) for partition {TP}\. Received (?P<bytes>\d+) "
+        r"(?:bytes of )?messages and leader hw (?P<hw>-?\d+)",
+    ),
+    Rule(
+        "ReplicaFetcherThread: Follower",
+        "1.0-",
+        "leo_update follower_appended",
+        r"Follower has replica log end offset (?P<offset>-?\d+) after appending (?P<bytes>\d+) bytes of messages for "
+        rf"partition {TP}",
+    ),
+    Rule(
+        "ReplicaFetcherThread: Follower",
+        "3.0-",
+        "hw_update follower",
+        r"Follower received high watermark (?P<offset>-?\d+) from the leader and updated replica high watermark to "
+        rf"(?P<hw>-?\d+) for partition {TP}",
+    ),
+    Rule(
+        "ReplicaFetcherThread: Follower",
+        "3.0-",
+        "hw_update follower_unchanged",
+        r"Follower received high watermark (?P<offset>-?\d+) from the leader but did not update replica high watermark "
+        rf"for partition {TP}",
+    ),
+    Rule(
+        "ReplicaFetcherThread: Follower",
+        "1.0-2.8",
+        "hw_update follower",
+        rf"Follower set replica high watermark for partition {TP} to (?P<hw>-?\d+)",
+    ),
+    Rule(
+        "ReplicaFetcherThread: Truncating",
+        "2.4-",
+        "truncation leader_epoch",
+        rf"Truncating partition {TP} (?:with|to) TruncationState\(offset=(?P<offset>-?\d+), completed=\w+\) due to "
+        r"leader epoch and offset EpochEndOffset\(.*?leaderEpoch=(?P<diverging_epoch>-?\d+), "
+        r"endOffset=(?P<diverging_end_offset>-?\d+)\)",
+    ),
+    Rule(
+        "ReplicaFetcherThread: Truncating",
+        "3.1-",
+        "truncation high_watermark",
+        rf"Truncating partition {TP} with TruncationState\(offset=(?P<offset>-?\d+), completed=\w+\) due to local "
+        r"high watermark (?P<hw>-?\d+)",
+    ),
+    Rule(
+        "ReplicaFetcherThread: Truncating",
+        "2.0-3.0",
+        "truncation high_watermark",
+        rf"Truncating partition {TP} to local high watermark (?P<offset>-?\d+)",
+    ),
+    Rule(
+        "ReplicaFetcherThread: Truncating",
+        "2.0-",
+        "truncation below_high_watermark",
+        rf"Truncating {TP} to offset (?P<offset>-?\d+) below high watermark (?P<hw>-?\d+)",
+    ),
+    Rule(
+        "ReplicaFetcherThread: Reset",
+        "1.0-",
+        "truncation reset",
+        rf"Reset fetch offset for partition {TP} from (?P<fetch_offset>-?\d+) to (?:the )?current leader's "
+        r"(?:start|latest) offset (?P<offset>-?\d+).*",
+        keep_text=True,
+    ),
+    Rule(
+        "ReplicaFetcherThread: Truncate",
+        "2.0-",
+        "truncation reset_full",
+        rf"Truncate fully and reset fetch offset for partition {TP} from (?P<fetch_offset>-?\d+) to (?:the )?current "
+        r"leader's start offset (?P<offset>-?\d+).*",
+        keep_text=True,
+    ),
+)
+
 FOLLOWER_RULES = (
     Rule(
         "ReplicaFetcherManager: Added",
