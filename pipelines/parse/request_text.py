@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from pipelines.parse import request_shapes as shapes
+from pipelines.parse import transaction_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,8 +151,8 @@ _epoch_request = msgspec.json.Decoder(shapes.EpochRequest)
 _epoch_response = msgspec.json.Decoder(shapes.EpochResponse)
 _isr_request = msgspec.json.Decoder(shapes.IsrRequest)
 _isr_response = msgspec.json.Decoder(shapes.IsrResponse)
-_markers_request = msgspec.json.Decoder(shapes.MarkersRequest)
-_markers_response = msgspec.json.Decoder(shapes.MarkersResponse)
+_markers_request = msgspec.json.Decoder(transaction_shapes.MarkersRequest)
+_markers_response = msgspec.json.Decoder(transaction_shapes.MarkersResponse)
 
 _Bodies = tuple[Any, Any]
 
