@@ -18,7 +18,8 @@ from pipelines.narrowing import Narrowing, of_last_replay
 from pipelines.verdict import Seen, acknowledged, too_new, verdict
 from replay.evidence.coverage import REQUEST_LOG
 from replay.evidence.versions import METADATA_VERSION
-from schemas.tables import DATA_LOSS_INCIDENTS, REPLAY_TABLES
+from schemas.incidents import DATA_LOSS_INCIDENTS
+from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from pipelines.delta_io import Warehouse
 from pipelines.narrowing import Narrowing
 from schemas.errors import InputError, TableContractError
-from schemas.tables import LOG_TRUNCATIONS, TABLES
+from schemas.tables import TABLES
+from schemas.timelines import LOG_TRUNCATIONS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import pytest
 from without_spark import events_of, tables_of
 
 from pipelines.report_text import incident_text
-from schemas.tables import MECHANISMS
+from schemas.incidents import MECHANISMS
 
 HERE = Path(__file__).parent
 GOLDENS = sorted((HERE.parent / "testdata" / "incidents").glob("*.txt"))

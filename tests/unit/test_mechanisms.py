@@ -12,7 +12,7 @@ from replay.losses import mechanisms
 from replay.losses.mechanisms import OTHER, RULES, WORDS, Mechanism
 from replay.losses.remedies import Setting, always
 from replay.losses.sentences import them
-from schemas.tables import MECHANISMS
+from schemas.incidents import MECHANISMS
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "mechanisms.md"
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pipelines.narrowing import Narrowing
 from pipelines.report import _narrowed
-from schemas.tables import CONFORMANCE, DATA_LOSS_INCIDENTS, HW_TIMELINE, PARTITION_RISK
+from schemas.consequences import PARTITION_RISK
+from schemas.incidents import CONFORMANCE, DATA_LOSS_INCIDENTS
+from schemas.timelines import HW_TIMELINE
 
 FROM, TO = "2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"
 

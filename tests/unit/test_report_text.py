@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.report_text import EFFECT_WORDS, ENDS, STATE_WORDS, markdown, terminal
 from schemas.consequences import CONSUMER_EFFECTS, PARTITION_RISK
-from schemas.tables import DATA_LOSS_INCIDENTS
+from schemas.incidents import DATA_LOSS_INCIDENTS
 
 START = datetime(2024, 5, 1, 3, 0, tzinfo=UTC)
 PLACE = {"topic": "orders", "incarnation": 0, "partition": 0}

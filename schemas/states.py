@@ -1,0 +1,103 @@
+"""States and their moves: the controller's state machines, and how each follower fetches."""
+
+from __future__ import annotations
+
+from schemas.model import (
+    BOOL,
+    EVIDENCE_COLUMN,
+    INT32,
+    PARTITION_KEY,
+    SEQ,
+    STRING,
+    TS,
+    Column,
+    Table,
+    required,
+)
+
+MACHINE_STATES: tuple[str, ...] = (
+    "NonExistent",
+    "New",
+    "Online",
+    "Offline",
+    "DeletionStarted",
+    "DeletionSuccessful",
+    "DeletionIneligible",
+)
+
+IS_FUTURE = Column(
+    "is_future",
+    BOOL,
+    "Whether it is the future replica that the broker fills in another log directory, to move the partition there.",
+)
+
+STATE_TRANSITIONS = Table(
+    "state_transitions",
+    "Every move of the partition's and its replicas' state machines; in KRaft derived, for its controller has none.",
+    (
+        *PARTITION_KEY,
+        SEQ,
+        required("place", INT32, "Order of the moves that one event brings, from 0."),
+        TS,
+        required("machine", STRING, "Whose state it is.", values=("partition", "replica")),
+        Column("broker_id", INT32, "Broker of the replica; null for the partition."),
+        IS_FUTURE,
+        required("state_before", STRING, "State before.", values=MACHINE_STATES),
+        required("state", STRING, "State after.", values=MACHINE_STATES),
+        required(
+            "reason",
+            STRING,
+            "Why: created, kind of the election, fenced, controlled_shutdown, log_directory, broker_away, broker_back, "
+            "joined_isr, leader_away, reassignment, topic_deleted, controller_started (ZooKeeper: it found it so); "
+            "of a future replica future_created, future_loaded, future_caught_up, future_replaced (it is the replica "
+            "from then on), future_deleted.",
+        ),
+        Column("leader_epoch", INT32, "Leader epoch in force."),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "place"),
+)
+
+FETCH_STATES = ("truncating", "fetching", "delayed", "failed", "throttled")
+
+FOLLOWER_STATES = Table(
+    "follower_states",
+    "What each follower's fetcher does with the partition, and what error or event moved it there.",
+    (
+        *PARTITION_KEY,
+        SEQ,
+        TS,
+        required("broker_id", INT32, "The follower."),
+        IS_FUTURE,
+        Column("leader_epoch", INT32, "Leader epoch of the event."),
+        Column(
+            "state_before", STRING, "State before; null: its fetcher did not hold the partition.", values=FETCH_STATES
+        ),
+        Column("state", STRING, "State after; null: its fetcher holds the partition no longer.", values=FETCH_STATES),
+        required(
+            "cause",
+            STRING,
+            "What moved it.",
+            values=(
+                "became_follower",
+                "became_leader",
+                "started",
+                "fetched",
+                "cut",
+                "epoch_asked",
+                "diverging_fetch",
+                "out_of_range",
+                "fenced_leader_epoch",
+                "storage_error",
+                "error",
+                "quota",
+                "future_added",
+                "future_replaced",
+                "future_deleted",
+            ),
+        ),
+        Column("error_code", INT32, "Error that the leader answered; null: none."),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "broker_id"),
+)
