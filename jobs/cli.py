@@ -22,8 +22,8 @@ from schemas.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pipelines.recording import Recording
-    from pipelines.run import Run
+    from pipelines.recording.recording import Recording
+    from pipelines.stages.run import Run
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -144,7 +144,7 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
 
 def recordings(args: argparse.Namespace) -> list[Callable[[], Recording]]:
     """What the flags name, each to be looked up when it is its turn: one that is missing does not stop the others."""
-    from pipelines.recording import discover, from_paths
+    from pipelines.recording.recording import discover, from_paths
 
     told: dict[str, Any] = {
         "time_zones": dict(args.time_zone) or None,
@@ -253,8 +253,8 @@ def run_stages(args: argparse.Namespace, job: str, stages: Sequence[str]) -> int
     if not wanted and "ingest" in stages:
         message = f"name what to read: --recording DIR, or --logs BROKER=PATH; see ./spark-submit.sh {job} --help"
         raise InputError(message)
-    from pipelines.run import execute, recorded_ids
-    from pipelines.session import spark_session
+    from pipelines.spark.session import spark_session
+    from pipelines.stages.run import execute, recorded_ids
 
     spark = spark_session(f"tidemark {job}")
     named: list[Callable[[], tuple[str, Recording | None]]] = [
@@ -326,7 +326,7 @@ def _counted(count: int, noun: str) -> str:
 
 def _warnings(run: Run) -> list[str]:
     """What the inputs show to be wrong with what was said of them."""
-    from pipelines.clocks import sentences
+    from pipelines.intake.clocks import sentences
 
     return sentences(run.inputs)
 
@@ -345,7 +345,7 @@ def _verdict(run: Run) -> dict[str, Any]:
     """What the report says, or would."""
     if run.report is not None:
         return run.report.findings
-    from pipelines.report import verdict_of
+    from pipelines.stages.report import verdict_of
 
     return verdict_of(run.warehouse, run.recording_id, run.settings.get("kafka_version"))
 

@@ -29,8 +29,8 @@ def main() -> int:
     if not wanted:
         message = "name what to look at: --recording DIR, or --logs BROKER=PATH"
         raise InputError(message)
-    from pipelines.ingest import inspect
-    from pipelines.session import spark_session
+    from pipelines.spark.session import spark_session
+    from pipelines.stages.ingest import inspect
 
     spark = spark_session("tidemark inspect")
     codes, findings = [cli.DONE], []

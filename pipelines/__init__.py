@@ -1,1 +1,1 @@
-"""Recordings in, Delta tables out: parse, order, replay, validate, report."""
+"""Recordings in, Delta tables out, in nine rooms (CONTRIBUTING.md): each imports only from those before it."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pipelines.run import Run
+    from pipelines.stages.run import Run
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -49,7 +49,7 @@ def recordings() -> Path:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from pipelines.session import spark_session  # noqa: PLC0415 - tests without Spark do not pay for it
+    from pipelines.spark.session import spark_session  # noqa: PLC0415 - tests without Spark do not pay for it
 
     session = spark_session(
         "tidemark tests",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from great_expectations.core import ExpectationSuiteValidationResult
 
-    from pipelines.delta_io import Warehouse
+    from pipelines.warehouse.delta_io import Warehouse
 
 # What fetches, runs or reports something, and what does nothing without its script.
 _FOREIGN: Final = re.compile(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipelines.delta_io import sql_string
 from pipelines.expectations.rules import Rule, Severity
+from pipelines.warehouse.delta_io import sql_string
 
 # A row and what came at or before it: `turn` orders what stands at the same seq.
 _SO_FAR: Final = "ORDER BY seq, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"

@@ -30,7 +30,7 @@ from run_case import case_run
 from start_cases import case_start
 from workbench import Bench
 
-from pipelines.session import spark_session
+from pipelines.spark.session import spark_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,10 +10,10 @@ from measure import side_by_side
 from pyspark.sql import functions as F
 from workbench import ID, Line, against
 
-from pipelines import ingest, order
-from pipelines.delta_io import Warehouse
-from pipelines.recording import discover
-from pipelines.spark_schemas import spark_schema
+from pipelines.recording.recording import discover
+from pipelines.spark.spark_schemas import spark_schema
+from pipelines.stages import ingest, order
+from pipelines.warehouse.delta_io import Warehouse
 from schemas.events import REPLICATION_EVENTS
 
 if TYPE_CHECKING:

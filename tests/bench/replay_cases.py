@@ -20,10 +20,10 @@ from made_shape import Shape
 from measure import Cost, cost_of, side_by_side
 from workbench import ID, Line, against, folder_mb, shuffled_mb
 
-from pipelines import replay
-from pipelines.delta_io import Warehouse
-from pipelines.packed import table_rows
-from pipelines.staging import stage
+from pipelines.spark.packed import table_rows
+from pipelines.spark.staging import stage
+from pipelines.stages import replay
+from pipelines.warehouse.delta_io import Warehouse
 from replay.engine import kernel
 from replay.tables import partition_replay
 from replay.tables.partitions import KEY, replayed

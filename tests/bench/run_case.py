@@ -8,9 +8,9 @@ from made_shape import Shape
 from measure import Meter
 from workbench import ID, Line
 
-from pipelines.delta_io import Warehouse
-from pipelines.recording import discover
-from pipelines.run import execute
+from pipelines.recording.recording import discover
+from pipelines.stages.run import execute
+from pipelines.warehouse.delta_io import Warehouse
 
 if TYPE_CHECKING:
     from measure import Cost

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from workbench import Bench
 
 ROOT = Path(__file__).parents[2]
-SESSION = "from pipelines.session import spark_session; s = spark_session('start'); s.range(1).count(); s.stop()"
+SESSION = "from pipelines.spark.session import spark_session; s = spark_session('start'); s.range(1).count(); s.stop()"
 FOLD = "import replay_cases as r, pyarrow.parquet as q; r.fold_alone(q.read_table({place!r}))"
 
 
@@ -46,7 +46,7 @@ def case_start(bench: Bench, events: int) -> list[Line]:
     fold = [python, "-c", FOLD.format(place=kept)]
     steps = {
         "interpreter": lambda: run([python, "-c", "pass"]),
-        "interpreter and our packages": lambda: run([python, "-c", "import pipelines.run"]),
+        "interpreter and our packages": lambda: run([python, "-c", "import pipelines.stages.run"]),
         "the same, a JVM and a session's first job": lambda: run([python, "-c", SESSION]),
         "a first replay, compiled before": lambda: run(fold),
         "demo, second start": lambda: run([str(ROOT / "spark-submit.sh"), "demo"]),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from made_history import SCHEMA, History
 from made_recording import MadeCluster
 
-from pipelines.spark_schemas import spark_ddl
+from pipelines.spark.spark_schemas import spark_ddl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

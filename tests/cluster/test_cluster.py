@@ -20,13 +20,13 @@ import pytest
 from standalone import Standalone
 from whole_run import DERIVED, NAME, STAGES, rows, without
 
-from pipelines.delta_io import Warehouse
+from pipelines.warehouse.delta_io import Warehouse
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipelines.run import Run
+    from pipelines.stages.run import Run
 
 pytestmark = pytest.mark.spark
 

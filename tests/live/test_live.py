@@ -21,8 +21,8 @@ from jars import UnreachableError, class_path
 from recorder import record
 from without_spark import events_of, tables_of
 
-from pipelines.recording import discover
-from pipelines.run import execute
+from pipelines.recording.recording import discover
+from pipelines.stages.run import execute
 
 if TYPE_CHECKING:
     from cluster import Client, Producer

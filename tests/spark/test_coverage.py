@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.types import StructField, StructType
 
-from pipelines.coverage import COVERAGE_COLUMNS, HOLES, coverage_of
-from pipelines.spark_schemas import spark_schema
+from pipelines.overview.coverage import COVERAGE_COLUMNS, HOLES, coverage_of
+from pipelines.spark.spark_schemas import spark_schema
 from schemas.facts import FACTS
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from pipelines.delta_io import Warehouse
-from pipelines.narrowing import Narrowing
+from pipelines.warehouse.delta_io import Warehouse
+from pipelines.warehouse.narrowing import Narrowing
 from schemas.errors import InputError, TableContractError
 from schemas.tables import TABLES
 from schemas.timelines import LOG_TRUNCATIONS

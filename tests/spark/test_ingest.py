@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines import ingest
-from pipelines.parse.collect import collect
-from pipelines.recording import discover
+from pipelines.intake.collect import collect
+from pipelines.recording.recording import discover
+from pipelines.stages import ingest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from pipelines.recording import Recording
+    from pipelines.recording.recording import Recording
 
 ORDER = [("source_file", "ascending"), ("source_line", "ascending"), ("fact_id", "ascending")]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from without_spark import standstills_of
 
-from pipelines.deposed import records_set_aside
-from pipelines.order import collected, connection_ends, standstills_of_brokers
+from pipelines.overview.deposed import records_set_aside
+from pipelines.stages.order import collected, connection_ends, standstills_of_brokers
 from replay.evidence.broker_pauses import AWAKE_US, STANDSTILL_US
 from replay.evidence.metadata_log import LOG_PART, PART
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import recorded_tables as recorded
 
-from pipelines import report
+from pipelines.stages import report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,14 +16,14 @@ from pyspark.sql import functions as F
 from whole_run import DERIVED, NAME, STAGES, rows, run, without
 from without_spark import events_of, tables_of
 
-from pipelines.recording import discover
+from pipelines.recording.recording import discover
 from schemas.errors import InputError
 from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipelines.run import Run
+    from pipelines.stages.run import Run
 
 pytestmark = pytest.mark.spark
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipelines.spark_schemas import spark_schema, spark_type
+from pipelines.spark.spark_schemas import spark_schema, spark_type
 from schemas.queries import QUERIES
 from schemas.tables import TABLES
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipelines.recording import discover
-from pipelines.run import execute
+from pipelines.recording.recording import discover
+from pipelines.stages.run import execute
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import recorded_tables as recorded
 
 from pipelines.expectations.data_docs import escaped, publish_docs
 from pipelines.expectations.invariants import CONFORMANCE_TIES, DECIDED_BY_TIME, invariants
-from pipelines.validate import check
+from pipelines.stages.validate import check
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from pipelines.recording import discover
-from pipelines.run import execute
+from pipelines.recording.recording import discover
+from pipelines.stages.run import execute
 from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pipelines.delta_io import Warehouse
-    from pipelines.run import Run
+    from pipelines.stages.run import Run
+    from pipelines.warehouse.delta_io import Warehouse
 
 NAME = "last-replica"
 STAGES = ("ingest", "replay", "validate", "report")

@@ -142,7 +142,7 @@ class History:
 
 
 def gaps_in(facts: Iterable[Row]) -> MissingLines:
-    """Facts of request lines of a whole recording -> what is missing among them, as `pipelines.coverage` finds it."""
+    """Facts of request lines of a whole recording -> what is missing among them, as the stage of order finds it."""
     clients: dict[str, list[dict[str, Any]]] = defaultdict(list)
     users: dict[tuple[int, str], set[str]] = defaultdict(set)
     for row in facts:

@@ -18,16 +18,16 @@ import zstandard
 from pyspark.sql.types import TimestampType
 
 from jobs import cli, inspect_recording
-from pipelines.daemon import quiet, without_gone
-from pipelines.inputs import refuse_unreadable
-from pipelines.listing import files_below
-from pipelines.parse.collect import Collected, collect
-from pipelines.parse.files import BATCH_ROWS, parse_file
-from pipelines.parse.reading import Outcome, read_chunks
-from pipelines.parse.splits import may_split
-from pipelines.recording import Manifest, Recording, Source, discover, from_paths
-from pipelines.report import Report
-from pipelines.run import with_recording
+from pipelines.intake.collect import Collected, collect
+from pipelines.intake.inputs import refuse_unreadable
+from pipelines.parse.files.file_parser import BATCH_ROWS, parse_file
+from pipelines.parse.files.splits import may_split
+from pipelines.recording.listing import files_below
+from pipelines.recording.reading import Outcome, read_chunks
+from pipelines.recording.recording import Manifest, Recording, Source, discover, from_paths
+from pipelines.spark.daemon import quiet, without_gone
+from pipelines.stages.report import Report
+from pipelines.stages.run import with_recording
 from schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def test_a_folder_that_cannot_be_read_is_bad_input(tmp_path: Path, monkeypatch: 
         raise PermissionError(13, "Permission denied", str(path))
 
     recorded(tmp_path, "logs/node-1/server.log", CUT)
-    monkeypatch.setattr("pipelines.listing.os.scandir", refuse)
+    monkeypatch.setattr("pipelines.recording.listing.os.scandir", refuse)
     with pytest.raises(InputError, match="cannot be read: Permission denied"):
         discover(tmp_path)
 
@@ -188,8 +188,8 @@ def test_files_none_of_which_can_be_read_are_bad_input() -> None:
 
 def test_times_are_utc_whatever_the_zone_of_this_machine() -> None:
     program = (
-        "from pipelines.session import in_utc; in_utc(); from pyspark.sql.types import TimestampType;"
-        "from pipelines.report_text import _time; print(_time(TimestampType().fromInternal(1740823200123000)))"
+        "from pipelines.spark.session import in_utc; in_utc(); from pyspark.sql.types import TimestampType;"
+        "from pipelines.stages.report_text import _time; print(_time(TimestampType().fromInternal(1740823200123000)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipelines.clocks import Turns, clocks_off, offset_between, sentences, together, turns_of
-from pipelines.inputs import inputs_of
-from pipelines.parse.files import parse_file
-from pipelines.recording import discover
+from pipelines.intake.clocks import Turns, clocks_off, offset_between, sentences, together, turns_of
+from pipelines.intake.inputs import inputs_of
+from pipelines.parse.files.file_parser import parse_file
+from pipelines.recording.recording import discover
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -32,7 +32,7 @@ def test_the_rooms_keep_the_import_rule(repository: Path) -> None:
         ("replay.protocol", "import time"),
         ("replay.order", "import random"),
         ("replay.tables", "import pyspark.sql"),
-        ("replay.tables", "from pipelines import run"),
+        ("replay.tables", "from pipelines.stages import run"),
         ("replay.arrays", "from replay.protocol import state"),
         ("replay.protocol", "from replay.engine import codes"),
         ("replay.engine", "from replay.evidence import rows"),
@@ -40,6 +40,19 @@ def test_the_rooms_keep_the_import_rule(repository: Path) -> None:
         ("replay.order", "from replay.losses import slots"),
         ("replay.losses", "from replay.tables import output"),
         ("replay", "from schemas import model"),  # a module in none of the rooms
+        ("pipelines.lines", "from pipelines.recording import names"),
+        ("pipelines.recording", "from pipelines.parse.files import content"),
+        ("pipelines.parse.wordings", "from pipelines.parse.requests import request_log"),
+        ("pipelines.parse.dumps", "from pipelines.parse.files import content"),
+        ("pipelines.parse", "from pipelines.lines import rows"),  # in none of its rooms
+        ("pipelines.parse.files", "from pipelines.intake import inputs"),
+        ("pipelines.intake", "from pipelines.spark import packed"),
+        ("pipelines.intake", "from pyspark.sql import functions"),
+        ("pipelines.spark", "from pipelines.warehouse import delta_io"),
+        ("pipelines.warehouse", "from pipelines.overview import coverage"),
+        ("pipelines.overview", "from pipelines.expectations import rules"),
+        ("pipelines.expectations", "from pipelines.stages import validate"),
+        ("pipelines", "from schemas import model"),  # a module in none of the rooms
         ("pipelines", "from jobs import cli"),
         ("jobs", "from pyspark.sql import functions"),
     ],
@@ -52,6 +65,22 @@ def test_a_planted_import_breaks_the_rule(repository: Path, tmp_path: Path, room
     result = lint_imports(tmp_path)
     assert result.returncode == 1, result.stdout
     assert f"{room}.planted" in result.stdout
+
+
+@pytest.mark.parametrize("module", ["pipelines.parse.files.prefix", "schemas.model", "jobs.cli"])
+def test_a_planted_circle_breaks_the_rule_though_it_is_for_types_only(
+    repository: Path, tmp_path: Path, module: str
+) -> None:
+    for name in ROOMS:
+        shutil.copytree(repository / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(repository / "pyproject.toml", tmp_path)
+    room, name = module.rsplit(".", 1)
+    (tmp_path / room.replace(".", "/") / "planted.py").write_text(f"from {room} import {name}\n")
+    with (tmp_path / f"{module.replace('.', '/')}.py").open("a") as source:
+        source.write(f"\nif TYPE_CHECKING:\n    from {room} import planted\n")
+    result = lint_imports(tmp_path)
+    assert result.returncode == 1, result.stdout
+    assert "not even for types" in result.stdout
 
 
 @pytest.mark.parametrize("room", ["schemas", "replay"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from without_spark import events_of, tables_of
 
-from pipelines.report_text import incident_text
+from pipelines.stages.report_text import incident_text
 from schemas.incidents import MECHANISMS
 
 HERE = Path(__file__).parent

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.inputs import inputs_of
-from pipelines.inspection import findings, silences
-from pipelines.recording import Manifest
+from pipelines.intake.inputs import inputs_of
+from pipelines.intake.inspection import findings, silences
+from pipelines.recording.recording import Manifest
 
 SECOND = 1_000_000
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipelines.parse.collect import Collected, collect
-from pipelines.parse.files import Range, parse_file
-from pipelines.parse.layout import LAYOUTS, Form, detect, last_part
-from pipelines.parse.prefix import taken_off
-from pipelines.parse.reading import newlines
-from pipelines.parse.splits import may_split
-from pipelines.recording import discover
+from pipelines.intake.collect import Collected, collect
+from pipelines.lines.layout import LAYOUTS, Form, detect, last_part
+from pipelines.parse.files.file_parser import Range, parse_file
+from pipelines.parse.files.prefix import taken_off
+from pipelines.parse.files.splits import may_split
+from pipelines.recording.reading import newlines
+from pipelines.recording.recording import discover
 from schemas.errors import InputError
 
 if TYPE_CHECKING:

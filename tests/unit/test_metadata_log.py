@@ -11,10 +11,10 @@ from facts_builder import History, at
 from test_incidents import COMMITTED, acks_one_failure, losses, replicated, slots, tail
 from without_spark import tables_of
 
-from pipelines.deposed import sentences, topics_named
-from pipelines.order import cluster_rows, incarnations
-from pipelines.parse.collect import Collected, collect
-from pipelines.recording import discover
+from pipelines.intake.collect import Collected, collect
+from pipelines.overview.deposed import sentences, topics_named
+from pipelines.recording.recording import discover
+from pipelines.stages.order import cluster_rows, incarnations
 from replay.evidence.metadata_log import PART
 from replay.evidence.rows import Row, rows_of_facts
 from replay.evidence.sessions import SESSION_SCHEMA

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines.delta_io import Warehouse
-from pipelines.names import inside, recording_name
-from pipelines.recording import discover, from_paths
-from pipelines.run import execute
+from pipelines.recording.names import inside, recording_name
+from pipelines.recording.recording import discover, from_paths
+from pipelines.stages.run import execute
+from pipelines.warehouse.delta_io import Warehouse
 from schemas.errors import InputError
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.narrowing import Narrowing
-from pipelines.report import _narrowed
+from pipelines.stages.report import _narrowed
+from pipelines.warehouse.narrowing import Narrowing
 from schemas.consequences import PARTITION_RISK
 from schemas.incidents import CONFORMANCE, DATA_LOSS_INCIDENTS
 from schemas.timelines import HW_TIMELINE

@@ -7,9 +7,9 @@ import pyarrow.compute as pc
 import pytest
 from facts_builder import TOPIC, History
 
-from pipelines import order
-from pipelines.buckets import BUCKET_ROWS, MOST_BUCKETS, bucket_count, bucket_of, divided
-from pipelines.order import Cluster, by_session, order_partitions, order_pieces, rebuilding
+from pipelines.spark.buckets import BUCKET_ROWS, MOST_BUCKETS, bucket_count, bucket_of, divided
+from pipelines.stages import order
+from pipelines.stages.order import Cluster, by_session, order_partitions, order_pieces, rebuilding
 from replay.arrays.columns import numbers
 from replay.evidence.rows import METADATA_LOG
 from replay.evidence.sessions import rebuild_sessions

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 import zstandard
 
-from pipelines.parse.clock import ZoneClock
-from pipelines.parse.collect import Collected, collect
-from pipelines.parse.files import Range, parse_file
-from pipelines.parse.layout import LAYOUTS, StampReader
-from pipelines.parse.reading import Outcome, newlines, read_lines
-from pipelines.parse.splits import may_split
-from pipelines.recording import discover, from_paths
+from pipelines.intake.collect import Collected, collect
+from pipelines.lines.clock import ZoneClock
+from pipelines.lines.layout import LAYOUTS, StampReader
+from pipelines.parse.files.file_parser import Range, parse_file
+from pipelines.parse.files.splits import may_split
+from pipelines.recording.reading import Outcome, newlines, read_lines
+from pipelines.recording.recording import discover, from_paths
 from schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def test_ranges_of_a_file_hold_each_line_once_with_its_number(tmp_path: Path, si
 
 
 def test_lines_across_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.parse.reading.CHUNK", 5)
+    monkeypatch.setattr("pipelines.recording.reading.CHUNK", 5)
     path = tmp_path / "f"
     path.write_bytes(b"one\r\ntwo is long\n\nlast")
     assert [line for block in read_lines(str(path), Outcome()) for line in block] == ["one", "two is long", "", "last"]

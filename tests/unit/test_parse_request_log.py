@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.parse.clock import ZoneClock
-from pipelines.parse.layout import LAYOUTS
-from pipelines.parse.log_lines import LogLines
-from pipelines.parse.rows import FactSink
+from pipelines.lines.clock import ZoneClock
+from pipelines.lines.layout import LAYOUTS
+from pipelines.lines.rows import FactSink
+from pipelines.parse.files.log_lines import LogLines
 
 TIMES = {
     "connection": "127.0.0.1:19091-127.0.0.1:39930-2-0",

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.parse.clock import ZoneClock
-from pipelines.parse.layout import LAYOUTS
-from pipelines.parse.log_lines import LogLines
-from pipelines.parse.rows import FactSink
+from pipelines.lines.clock import ZoneClock
+from pipelines.lines.layout import LAYOUTS
+from pipelines.lines.rows import FactSink
+from pipelines.parse.files.log_lines import LogLines
 
 LINES = [
     json.loads(line)

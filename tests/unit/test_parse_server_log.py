@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.parse.clock import ZoneClock
-from pipelines.parse.layout import LAYOUTS, last_part
-from pipelines.parse.log_lines import LogLines
-from pipelines.parse.rows import FactSink
-from pipelines.parse.rule import CLASSES, Rule
-from pipelines.parse.server_log import integers, prefix_length
-from pipelines.parse.server_rules import RULES
+from pipelines.lines.clock import ZoneClock
+from pipelines.lines.layout import LAYOUTS, last_part
+from pipelines.lines.rows import FactSink
+from pipelines.parse.files.log_lines import LogLines
+from pipelines.parse.wordings.rule import CLASSES, Rule
+from pipelines.parse.wordings.server_log import integers, prefix_length
+from pipelines.parse.wordings.server_rules import RULES
 
 LINES = [
     json.loads(line)

@@ -9,8 +9,8 @@ import pytest
 from test_incidents import acks_one_failure
 from without_spark import tables_of
 
-from pipelines.packed import packed, unpacked
-from pipelines.replay import UNREAD, replay_partitions
+from pipelines.spark.packed import packed, unpacked
+from pipelines.stages.replay import UNREAD, replay_partitions
 from schemas.tables import REPLAY_TABLES, TABLES
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.report_text import EFFECT_WORDS, ENDS, STATE_WORDS, markdown, terminal
+from pipelines.stages.report_text import EFFECT_WORDS, ENDS, STATE_WORDS, markdown, terminal
 from schemas.consequences import CONSUMER_EFFECTS, PARTITION_RISK
 from schemas.incidents import DATA_LOSS_INCIDENTS
 

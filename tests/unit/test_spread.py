@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.spread import placed, rooms
+from pipelines.spark.spread import placed, rooms
 
 SIZES = st.lists(st.integers(1, 10**6), min_size=1, max_size=60)
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.inspection import in_turn, versions_seen
-from pipelines.verdict import Seen, too_new, verdict
+from pipelines.intake.inspection import in_turn, versions_seen
+from pipelines.intake.releases import too_new
+from pipelines.stages.verdict import Seen, verdict
 
 ENOUGH: dict[str, Any] = {
     "kinds": frozenset({"produce", "role_change"}),

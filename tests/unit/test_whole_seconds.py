@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines.parse.whole_seconds import SECOND, Bounds, Waiting, Written
+from pipelines.lines.whole_seconds import SECOND, Bounds, Waiting, Written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines import workers
+from pipelines.spark import workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

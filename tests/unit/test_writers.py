@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 import pytest
 
-from pipelines.attribution import by_their_writers, sentences
-from pipelines.inputs import inputs_of
-from pipelines.parse import collect as collecting
-from pipelines.parse.collect import Collected, collect
-from pipelines.parse.files import NOBODYS
-from pipelines.parse.writers import Ties, named_in, settings_in
-from pipelines.recording import discover
+from pipelines.intake import collect as collecting
+from pipelines.intake.attribution import by_their_writers, sentences
+from pipelines.intake.collect import Collected, collect
+from pipelines.intake.inputs import inputs_of
+from pipelines.lines.writers import Ties, named_in, settings_in
+from pipelines.parse.files.file_parser import NOBODYS
+from pipelines.recording.recording import discover
 from schemas.errors import InputError
 
 if TYPE_CHECKING:

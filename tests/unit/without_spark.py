@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from facts_builder import KEY, gaps_in
 
-from pipelines.coverage import ANSWERED_KINDS
-from pipelines.deposed import topics_named
-from pipelines.order import (
+from pipelines.intake.collect import collect
+from pipelines.overview.coverage import ANSWERED_KINDS
+from pipelines.overview.deposed import topics_named
+from pipelines.recording.recording import discover
+from pipelines.stages.order import (
     CLUSTER_KINDS,
     NAMING_KINDS,
     UNORDERED_KINDS,
@@ -20,8 +22,6 @@ from pipelines.order import (
     incarnations,
     order_pieces,
 )
-from pipelines.parse.collect import collect
-from pipelines.recording import discover
 from replay.arrays.columns import filled
 from replay.evidence.broker_pauses import DUE_PARTS, PARTS, STANDSTILL_US
 from replay.evidence.controller_view import MIN_ISR_SETTING

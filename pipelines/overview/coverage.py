@@ -1,0 +1,203 @@
+"""What the logs do not cover: lines that are missing from them, brokers and times of which there are none.
+
+Two small aggregations over the facts: each client's requests, for the gaps in its correlation ids; and how many lines
+each broker wrote second by second, with what others tell of it meanwhile. Both come down to a few rows per broker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from pipelines.spark.spark_schemas import spark_ddl, spark_schema
+from replay.evidence.coverage import (
+    BY_ITSELF,
+    BY_OTHERS,
+    MEMBER,
+    METADATA,
+    REQUEST_LOG,
+    SERVER_LOG,
+    Heard,
+    windows_of,
+    with_windows,
+)
+from replay.evidence.missing_lines import (
+    FETCH,
+    GAP_SCHEMA,
+    REQUEST_SCHEMA,
+    MissingLines,
+    client_gaps,
+    is_of_quorum,
+    missing_lines,
+)
+from replay.evidence.rows import Row
+from replay.evidence.zookeeper_view import VIEW_LINES
+from schemas.model import INT64, TIMESTAMP
+from schemas.runs import COVERAGE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+ANSWERED_KINDS: Final = ("topic_change", "broker_lifecycle")  # a metadata answer states these, too
+# Which facts come from which source, first that fits.
+SOURCE_TESTS: Final = {
+    METADATA: "metadata_offset IS NOT NULL",
+    REQUEST_LOG: "connection IS NOT NULL",
+    "segments": "kind = 'segment_batch'",
+    "checkpoints": "kind = 'checkpoint'",
+    SERVER_LOG: f"kind NOT IN {ANSWERED_KINDS}",
+}
+COVERAGE_COLUMNS: Final = (  # of the facts, that it is told from
+    "kind", "name", "broker_id", "source_file", "source_line", "ts", "connection", "correlation_id", "client_id",
+    "total_us", "queue_us", "metadata_offset", "replica_id", "replicas", "isr",
+)  # fmt: skip
+HOLES: Final = ("missing", "lossy")  # states that say that something was there and is not in the logs
+WRITTEN: Final = (METADATA, REQUEST_LOG, SERVER_LOG)  # sources whose lines are counted
+FETCHED: Final = "kind = 'fetch' AND replica_id >= 0"
+SERVED: Final = "kind = 'remote_leo_update'"  # a leader's line about a fetch that it took
+# What is only told where ZooKeeper keeps the cluster's state: there is no metadata log then that could be missing.
+BY_ZOOKEEPER: Final = (
+    "kind = 'leader_and_isr' OR (kind = 'isr_update' AND name IN ('zookeeper_write', 'zookeeper_conflict')) "
+    f"OR (kind = 'broker_lifecycle' AND name IN {VIEW_LINES})"
+)
+WINDOW_SCHEMA: Final = pa.schema(  # times as microseconds: Python's own would lose the zone on their way
+    [
+        pa.field(field.name, INT64 if field.type == TIMESTAMP else field.type)
+        for field in COVERAGE.arrow_schema
+        if field.name != "recording_id"
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What is covered, and what is missing."""
+
+    rows: list[dict[str, Any]]  # of the table `coverage`, without its recording
+    missing: MissingLines
+
+    def table(self, spark: SparkSession, recording_id: str) -> DataFrame:
+        """As the table."""
+        named = [{**row, "recording_id": recording_id} for row in self.rows]
+        told = pa.Table.from_pylist(named, schema=COVERAGE.arrow_schema).to_pylist()
+        return spark.createDataFrame(told, spark_schema(COVERAGE))
+
+
+def coverage_of(facts: DataFrame) -> Coverage:
+    """Facts of one recording -> what they cover."""
+    missing = missing_requests(facts)
+    span, by_zookeeper = span_of(facts)
+    if span is None:
+        return Coverage([], missing)
+    brokers = heard(facts).groupBy("broker_id")
+    schema = spark_ddl(WINDOW_SCHEMA)
+    found = brokers.applyInArrow(lambda key, table: windows_of_group(key, table, missing, span), schema)
+    rows = [row.asDict() for row in found.collect()]
+    if not by_zookeeper and all(row["broker_id"] is not None for row in rows):
+        rows += windows_of(None, [], missing, span)
+    rows.sort(key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0, row["source"], row["start_ts"]))
+    return Coverage(rows, with_windows(missing, rows))
+
+
+def not_covered(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows of `coverage`, times in microseconds, in words: what of it is not covered, a line each."""
+    return [in_words(row) for row in rows if row["state"] in HOLES]
+
+
+def in_words(row: dict[str, Any]) -> str:
+    """One stretch of one log."""
+    who = "the cluster" if row["broker_id"] is None else f"broker {row['broker_id']}"
+    begin, end = (
+        f"{datetime.fromtimestamp(row[name] // 1000 / 1000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+        for name in ("start_ts", "end_ts")
+    )
+    many = f" (at least {row['lines_missing']:,})" if row["lines_missing"] else ""
+    return f"{who}, {row['source'].replace('_', ' ')}, {begin} to {end}: {row['reason']}{many}"
+
+
+def span_of(facts: DataFrame) -> tuple[tuple[int, int] | None, bool]:
+    """First and last stamp of the brokers' logs, else of the metadata log, in microseconds; None: no times at all.
+
+    And whether anything tells that ZooKeeper kept the cluster's state.
+    """
+    stamp = F.unix_micros("ts")
+    own = F.when(F.col("broker_id").isNotNull(), stamp)
+    told = facts.agg(F.min(own), F.max(own), F.min(stamp), F.max(stamp), F.max(F.expr(BY_ZOOKEEPER))).head()
+    if told is None:
+        return None, False
+    span = next(((first, last) for first, last in (told[:2], told[2:4]) if first is not None), None)
+    return span, bool(told[4])
+
+
+def source_of_fact() -> Column:
+    """Which source a fact comes from, of `SOURCE_TESTS`; null where two might state it."""
+    return F.coalesce(*(F.when(F.expr(test), F.lit(name)) for name, test in SOURCE_TESTS.items()))
+
+
+def heard(facts: DataFrame) -> DataFrame:
+    """Second by second, what each broker wrote and what tells that it was at work; broker null: the metadata log.
+
+    One pass: a fact is a line of its source, and may be a sign of others.
+    """
+    stamp = F.unix_micros("ts")
+    own = F.when(source_of_fact().isin(*WRITTEN), told(source_of_fact(), F.col("broker_id")))
+    fetched = F.when(F.expr(FETCHED), told(F.lit(BY_OTHERS), F.col("replica_id")))
+    served = F.when(F.expr(SERVED), told(F.lit(BY_ITSELF), F.col("broker_id")))
+    named = F.array_union(F.coalesce("replicas", F.array()), F.coalesce("isr", F.array()))
+    members = F.transform(named, lambda broker: told(F.lit(MEMBER), broker))
+    everything = F.inline(F.concat(F.array_compact(F.array(own, fetched, served)), members))
+    when = (stamp.alias("us"), F.floor(stamp / 1_000_000).alias("second"))
+    rows = facts.where(F.col("ts").isNotNull()).select(everything, *when, "source_file", "source_line")
+    # By their hashes, for every name and number of a line would be shuffled; signs are not counted.
+    line = F.when(F.col("source").isin(*WRITTEN), F.xxhash64("source_file", "source_line"))
+    return rows.groupBy("broker_id", "source", "second").agg(
+        F.min("us").alias("first"), F.max("us").alias("last"), F.count_distinct(line).alias("lines")
+    )
+
+
+def told(source: Column, broker: Column) -> Column:
+    """That a source tells of a broker."""
+    return F.struct(source.alias("source"), broker.alias("broker_id"))
+
+
+def windows_of_group(key: tuple[Any, ...], table: pa.Table, missing: MissingLines, span: tuple[int, int]) -> pa.Table:
+    """One broker's seconds -> its rows of `coverage`."""
+    seconds = [Heard(**row) for row in table.select(Heard._fields).to_pylist()]
+    return pa.Table.from_pylist(windows_of(key[0].as_py(), seconds, missing, span), schema=WINDOW_SCHEMA)
+
+
+def missing_requests(facts: DataFrame) -> MissingLines:
+    """Where the request logs of a recording's facts miss lines, by the correlation ids of their clients."""
+    taken = F.unix_micros("ts") - F.coalesce("total_us", F.lit(0)) + F.coalesce("queue_us", F.lit(0))
+    requests = facts.where(F.col("connection").isNotNull() & F.col("ts").isNotNull()).select(
+        F.coalesce("client_id", F.lit("")).alias("client_id"),
+        "broker_id",
+        "connection",
+        "correlation_id",
+        taken.alias("taken_us"),
+        (F.col("kind") == FETCH).alias("fetches"),
+    )
+    place = ["broker_id", "connection"]
+    users = requests.groupBy(*place).agg(F.min("client_id").alias("one"), F.max("client_id").alias("other"))
+    forwarding = users.where("one <> other")
+    own = requests.join(F.broadcast(forwarding), on=place, how="left_anti")
+    gaps = own.distinct().groupBy("client_id").applyInArrow(gaps_of_group, spark_ddl(GAP_SCHEMA)).persist()
+    try:
+        found = gaps.where("lines > 0").toArrow().to_pylist()
+        # Every connection ends, and where nothing is missing its end tells nothing.
+        lossy = sorted({row["broker_id"] for row in found if row["broker_id"] is not None})
+        ends = gaps.where((F.col("lines") == 0) & ~F.col("fetches") & F.col("broker_id").isin(lossy)) if lossy else None
+        return missing_lines(map(Row, (*found, *(ends.toArrow().to_pylist() if ends is not None else ()))))
+    finally:
+        gaps.unpersist()
+
+
+def gaps_of_group(table: pa.Table) -> pa.Table:
+    """One client's requests -> its gaps and ends."""
+    if is_of_quorum(table["client_id"][0].as_py()):
+        return GAP_SCHEMA.empty_table()
+    return client_gaps(table.select(REQUEST_SCHEMA.names).cast(REQUEST_SCHEMA))

@@ -1,0 +1,236 @@
+"""One file of a recording to facts and rejected lines: what it is, is told by what its lines say.
+
+Only checkpoints go by their names. A log's lines are request lines or server lines, mixed or apart.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import pyarrow.compute as pc
+
+from pipelines.lines.clock import ZoneClock
+from pipelines.lines.rows import FactSink, FileCounts, identity, row_id
+from pipelines.lines.writers import Ties
+from pipelines.parse.dumps.checkpoints import Checkpoint, Properties, checkpoint_name
+from pipelines.parse.dumps.metadata_dump import MetadataDump
+from pipelines.parse.dumps.segment_dump import SegmentDump
+from pipelines.parse.files.content import Content, Lines, content_of, lines_of
+from pipelines.parse.files.log_lines import LogLines
+from pipelines.parse.files.prefix import PrefixedLines
+from pipelines.parse.files.shared_lines import SharedLines, Survey, registered_in
+from pipelines.recording.reading import Outcome, read_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from pipelines.recording.recording import Recording, Source
+
+BATCH_ROWS = 50_000
+NOBODYS = "names no broker, in a file that several wrote"
+_MOST_OF_NOBODY = 1000  # are shown, the others counted
+_FOLDER = re.compile(r"(?:^|/)([^/]+)-(\d+)(?:\.[0-9a-f]{32}-(?:delete|stray|future))?/[^/]+$")
+# the JVM's own: unified logging (`[2026-03-01T10:00:00.123+0000][gc] Using G1`), or the head that Java 8 prints
+_JVM = re.compile(r"\[[^\]]{1,80}\]\[[^\]]{1,80}\]|(?:OpenJDK|Java HotSpot\S{0,10}) .{0,40}VM")
+_DUMP_BEGINS = 4  # lines; the first names the file that was dumped
+_HOUR = 3_600_000_000
+
+
+class Range(NamedTuple):
+    """A byte range of a large plain file; `first_line` is the number of the first line that begins in it."""
+
+    start: int
+    end: int
+    first_line: int
+
+
+class Batch(NamedTuple):
+    """Some of a file's facts and rejected lines; `counts` comes with the last batch."""
+
+    facts: pa.RecordBatch | None
+    rejected: pa.RecordBatch | None
+    counts: FileCounts | None
+
+
+class _Lines(Protocol):
+    def parse(self, text: str, line: int) -> None: ...
+
+
+def parse_file(recording: Recording, source: Source, part: Range | None = None) -> Iterator[Batch]:
+    """Facts and rejected lines of one file (or one byte range of it), in batches."""
+    sink = FactSink(recording.recording_id, source.name, source.broker_id)
+    outcome = Outcome()
+    blocks = _blocks(source, outcome, part, sink)
+    first = next(blocks, [])
+    head = _head_of(source) if part and part.start else first
+    reason = source.set_aside
+    parser = _parser(recording, source, sink, head, part) if reason is None else _Refused(sink, reason, head)
+    number = part.first_line if part else 1
+    for block in chain([first], blocks):
+        for text in block:
+            parser.parse(text, number)
+            number += 1
+        if sink.waiting >= BATCH_ROWS:
+            yield Batch(_taken(sink, source), sink.take_rejected(), None)
+    if isinstance(parser, LogLines | SharedLines | PrefixedLines):
+        parser.finish(cut=outcome.unended)
+    elif isinstance(parser, MetadataDump):
+        parser.finish()
+    counts = sink.counts
+    if source.shared is None:
+        counts.lines = number - (part.first_line if part else 1)
+    if source.shared is None or source.broker_id is None:  # of several sources of one file, one speaks for the file
+        counts.bytes = outcome.bytes or (part.end - part.start if part else 0)
+        if outcome.broken:
+            sink.reject(number, outcome.broken, None)
+    counts.fingerprint = fingerprint(counts.content, first, outcome) if not (part and part.start) else None
+    facts = _taken(sink, source)  # may still reject lines
+    yield Batch(facts, sink.take_rejected(), counts)
+
+
+def _taken(sink: FactSink, source: Source) -> pa.RecordBatch | None:
+    """The facts gathered since the last call. Lines of a shared file that nobody can be said to have written give none.
+
+    All but the cluster's id, which is the same whoever tells it.
+    """
+    facts = sink.take_facts()
+    if facts is None or source.shared is None or source.broker_id is not None:
+        return facts
+    of_all = pc.fill_null(pc.equal(facts["name"], "cluster_id"), fill_value=False)
+    for line in pc.unique(facts.filter(pc.invert(of_all))["source_line"]).to_pylist():
+        if sink.counts.rejected < _MOST_OF_NOBODY:
+            sink.reject(line, NOBODYS, None)
+        else:
+            sink.counts.rejected += 1
+    kept = facts.filter(of_all)
+    sink.counts.facts -= len(facts) - len(kept)
+    sink.counts.kinds.clear()
+    return kept
+
+
+def survey_file(recording: Recording, source: Source) -> Ties:
+    """What a log, or a metadata dump, says that ties directories and addresses to brokers."""
+    outcome = Outcome()
+    try:
+        first = _head_of(source)
+    except OSError:
+        return Ties()
+    content, lines = content_of(source, first), lines_of(recording, first)
+    blocks = read_lines(source.path, outcome)
+    if content is Content.METADATA_DUMP:
+        return Ties(endpoints=set(registered_in(chain.from_iterable(blocks))))
+    if content is not Content.LOG or isinstance(lines, str):
+        return Ties()
+    survey = Survey(lines.layout)
+    parser = PrefixedLines(FactSink("", "", None), survey, lines.container) if lines.prefixed else survey
+    for number, text in enumerate(chain.from_iterable(blocks), 1):
+        parser.parse(text, number)
+    parser.finish()
+    return survey.ties
+
+
+def fingerprint(content: str, first: list[str], outcome: Outcome) -> str | None:
+    """What tells a file's content apart: of what grows, the lines that it begins with; of all else every byte."""
+    if content in {Content.LOG.value, Content.METADATA_DUMP.value}:
+        return row_id(identity("\n".join(first[: 1 if content == Content.LOG.value else _DUMP_BEGINS]))).hex()
+    return f"{outcome.crc:08x}" if outcome.bytes else None
+
+
+def _blocks(source: Source, outcome: Outcome, part: Range | None, sink: FactSink) -> Iterator[list[str]]:
+    start, end = (part.start, part.end) if part else (0, None)
+    try:
+        yield from read_lines(source.path, outcome, start, end)
+    except OSError as error:
+        sink.reject(0, f"the file cannot be read: {error}", None)
+
+
+def _head_of(source: Source) -> list[str]:
+    return next(read_lines(source.path, Outcome()), [])
+
+
+class _Refused:
+    """A file that is nothing known: said once, its lines are only counted."""
+
+    def __init__(self, sink: FactSink, reason: str, first: list[str]) -> None:
+        """Reject the file as a whole, showing its first line."""
+        sink.counts.content = Content.UNKNOWN.value
+        sink.reject(0, reason, first[0] if first else None)
+        self._sink = sink
+
+    def parse(self, text: str, line: int) -> None:
+        """Count the line."""
+        del text, line
+        self._sink.counts.no_interest["", "unknown file"] += 1
+
+
+class _Passed:
+    """A file that every broker has and that says nothing of replication: its lines are only counted."""
+
+    def __init__(self, sink: FactSink, content: Content) -> None:
+        """Note what the file is."""
+        sink.counts.content = content.value
+        self._sink = sink
+
+    def parse(self, text: str, line: int) -> None:
+        """Count the line."""
+        del text, line
+        self._sink.counts.no_interest["", self._sink.counts.content] += 1
+
+
+class _Nothing:
+    """An empty file: there is no line."""
+
+    def parse(self, text: str, line: int) -> None:
+        """Do nothing."""
+
+
+def _place_of(source: Source) -> tuple[str, int] | None:
+    """Topic and partition of the file's folder, if it is named so."""
+    folder = _FOLDER.search("/" + source.name)
+    return (folder[1], int(folder[2])) if folder and folder[1] != "node" else None
+
+
+def _parser(recording: Recording, source: Source, sink: FactSink, first: list[str], part: Range | None) -> _Lines:
+    """What parses the file's lines."""
+    content = content_of(source, first)
+    sink.counts.content = content.value
+    if content is Content.CHECKPOINT:
+        return Checkpoint(sink, checkpoint_name(source.name) or "", _place_of(source))
+    if content in {Content.METADATA_DUMP, Content.PROPERTIES}:
+        return MetadataDump(sink, source.name) if content is Content.METADATA_DUMP else Properties(sink)
+    if content is Content.SEGMENT_DUMP:
+        return SegmentDump(sink, _place_of(source))
+    if content is Content.NOTHING:
+        return _Nothing()
+    lines = lines_of(recording, first)
+    if isinstance(lines, str):
+        return _Passed(sink, Content.JVM) if _JVM.match(first[0]) else _Refused(sink, lines, first)
+    sink.counts.layout = f"{lines.layout.name}, prefixed" if lines.prefixed else lines.layout.name
+    name = recording.manifest.time_zone(source.broker_id)
+    within = part is not None and part.start > 0
+    second_pass = not within and starts_in_second_pass(source, lines, name)
+    log = LogLines(sink, lines.layout, ZoneClock(name, second_pass=second_pass), within=within)
+    shared = source.shared
+    mine = log if shared is None else SharedLines(log, lines.layout, shared, source.broker_id, sink.counts)
+    return PrefixedLines(sink, mine, lines.container) if lines.prefixed else mine
+
+
+def starts_in_second_pass(source: Source, lines: Lines, zone_name: str) -> bool:
+    """Whether the file begins in the second pass of an hour that came twice.
+
+    It does where its lines leave that hour without ever going back in it, and without an hour's silence.
+    """
+    clock, last = ZoneClock(zone_name), None
+    if clock.is_utc:
+        return False
+    for local in lines.stamps(chain.from_iterable(read_lines(source.path, Outcome()))):
+        if not clock.is_repeated(local):
+            return last is not None and 0 < local - last < _HOUR
+        if last is not None and local < last - _HOUR // 3:
+            return False
+        last = local
+    return False

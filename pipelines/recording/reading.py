@@ -1,0 +1,176 @@
+"""Files as streams of lines: plain, gzip or zstd, by their first bytes; what is readable of a broken stream counts."""
+
+from __future__ import annotations
+
+import zlib
+from codecs import BOM_UTF8
+from dataclasses import dataclass
+from os import SEEK_END
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import zstandard
+
+from pipelines.recording.listing import opened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+CHUNK = 1 << 20
+PIECE = (
+    1 << 9
+)  # of a packed file, which may grow two hundred thousandfold (zstd's runs of one byte); logs do twelvefold
+MOST_GROWTH = 2000  # more than gzip can: what grows more, once it is large, is no log
+LARGE = 1 << 28
+GZIP_MAGIC = b"\x1f\x8b"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+LONGEST_LINE = 32 << 20  # no line of a log is so long: what is, is cut
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How the reading ended: `broken` says why a stream stopped early, `unended` that the last line has no end."""
+
+    broken: str | None = None
+    unended: bool = False
+    bytes: int = 0
+    crc: int = 0  # of the bytes as they lie there
+
+
+def _chunks(stream: BinaryIO | pa.NativeFile) -> Iterator[bytes]:
+    while chunk := stream.read(CHUNK):
+        yield bytes(chunk)
+
+
+def _inflated(chunks: Iterator[bytes], kind: str, make: Callable[[], Any], outcome: Outcome) -> Iterator[bytes]:
+    """Decompress all members or frames, a chunk at a time; stop at the first byte that cannot be read."""
+    inflate, begun = make(), False
+    taken = given = 0
+    waiting: list[bytes] = []
+    size = 0
+    for piece in (chunk[start : start + PIECE] for chunk in chunks for start in range(0, len(chunk), PIECE)):
+        rest = piece
+        taken += len(piece)
+        while rest:
+            try:
+                out = inflate.decompress(rest)
+            except (zlib.error, zstandard.ZstdError) as error:
+                outcome.broken = f"the {kind} stream is damaged from here on: {error}"
+                yield from waiting
+                return
+            begun = True
+            if out:
+                waiting.append(out)
+                size += len(out)
+            if not inflate.eof:
+                break
+            rest = inflate.unused_data.lstrip(b"\0")
+            inflate, begun = make(), False
+        if size >= CHUNK:
+            yield b"".join(waiting)
+            given, size, waiting = given + size, 0, []
+        if given > LARGE and given > MOST_GROWTH * taken:
+            outcome.broken = f"the {kind} stream grows more than {MOST_GROWTH} times, which no log does: not read on"
+            return
+    yield from waiting
+    if begun:
+        outcome.broken = f"the {kind} stream is cut off here"
+
+
+def read_chunks(path: str, outcome: Outcome, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """The file's bytes, decompressed; `start` and `end` choose a range of a plain file."""
+    with opened(path) as stream:
+        if start or end is not None:
+            stream.seek(start)
+            yield from _chunks(stream)
+            return
+        chunks = _chunks(stream)
+        first = next(chunks, b"")
+        outcome.bytes, outcome.crc = len(first), zlib.crc32(first)
+
+        def counted() -> Iterator[bytes]:
+            yield first
+            for chunk in chunks:
+                outcome.bytes += len(chunk)
+                outcome.crc = zlib.crc32(chunk, outcome.crc)
+                yield chunk
+
+        if first.startswith(GZIP_MAGIC):
+            yield from _inflated(counted(), "gzip", lambda: zlib.decompressobj(wbits=31), outcome)
+        elif first.startswith(ZSTD_MAGIC):
+            yield from _inflated(counted(), "zstd", zstandard.ZstdDecompressor().decompressobj, outcome)
+        else:
+            yield from counted()
+
+
+def read_lines(path: str, outcome: Outcome, start: int = 0, end: int | None = None) -> Iterator[list[str]]:
+    """The file's lines, in lists of many; bytes that are no UTF-8 become U+FFFD.
+
+    Of a range, the lines that begin in it: the line across its start belongs to the range before.
+    """
+    carry: list[bytes] = []
+    skip = start > 0
+    place = start - 1 if skip else 0
+    for chunk in read_chunks(path, outcome, place, end):
+        data = chunk
+        if skip:
+            cut = data.find(b"\n") + 1
+            place += cut or len(data)
+            if not cut:
+                continue
+            skip, data = False, data[cut:]
+        cut = data.rfind(b"\n") + 1
+        if not cut:
+            carry.append(data)
+            if end is None and sum(map(len, carry)) > LONGEST_LINE:
+                yield _split(b"".join((*carry, b"\n")))
+                carry = []
+            continue
+        block = b"".join((*carry, data[:cut]))
+        carry = [data[cut:]]
+        if end is None:
+            yield _split(block)
+            continue
+        if place + len(block) >= end:
+            last = block.find(b"\n", max(end - place - 1, 0)) + 1 if end > place else 0
+            if last:
+                yield _split(block[:last])
+            return
+        place += len(block)
+        yield _split(block)
+    rest = b"".join(carry)
+    if rest and not skip and (end is None or place < end):
+        outcome.unended = True
+        yield _split(rest + b"\n")
+
+
+def _split(block: bytes) -> list[str]:
+    """Lines of whole lines' bytes, without their ends, and without the mark with which some tools begin a file."""
+    lines = block.removeprefix(BOM_UTF8).decode("utf-8", "replace").split("\n")
+    lines.pop()
+    return [line.removesuffix("\r") for line in lines] if b"\r" in block else lines
+
+
+def is_packed(path: str) -> bool:
+    """Whether the file is compressed, by its first bytes."""
+    with opened(path) as stream:
+        return bytes(stream.read(4)).startswith((GZIP_MAGIC, ZSTD_MAGIC))
+
+
+def newlines(path: str, start: int, end: int) -> int:
+    """How many lines end within a byte range of a plain file."""
+    with opened(path) as file:
+        file.seek(start)
+        left, found = end - start, 0
+        while left > 0 and (chunk := bytes(file.read(min(CHUNK, left)))):
+            found += chunk.count(b"\n")
+            left -= len(chunk)
+        return found
+
+
+def tail(path: str, length: int = 1 << 16) -> list[str]:
+    """The last lines of a plain file, the first of them perhaps cut."""
+    with opened(path) as file:
+        file.seek(max(file.seek(0, SEEK_END) - length, 0))
+        return _split(bytes(file.read()) + b"\n")

@@ -1,0 +1,73 @@
+"""Rows of many tables in one frame of Spark's, as bytes: `output` names the table, `rows` is an Arrow stream of them.
+
+Apart from the engine, for the workers that unpack need nothing of it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from pipelines.spark.spark_schemas import spark_ddl
+from replay.arrays.columns import filled
+from replay.evidence.rows import used_columns
+from schemas.tables import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator
+
+    from pyspark.sql import DataFrame
+
+STREAM: Final = pa.schema([pa.field("output", pa.string()), pa.field("rows", pa.binary())])
+COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+def packed(kept: dict[str, list[pa.Table]]) -> Iterator[pa.RecordBatch]:
+    """What was kept of each table, as one row with a stream of its rows; nothing is kept then."""
+    for name in sorted(kept):
+        rows = stream_of(pa.concat_tables(kept.pop(name)))
+        yield pa.RecordBatch.from_pydict({"output": [name], "rows": [rows]}, schema=STREAM)
+
+
+def stream_of(rows: pa.Table) -> bytes:
+    """Rows as one Arrow stream, without the columns that none of them fills."""
+    rows = used_columns(rows)
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, rows.schema, options=COMPRESSED) as stream:
+        stream.write_table(rows.combine_chunks())
+    found: bytes = out.getvalue().to_pybytes()
+    return found
+
+
+def rows_of_stream(stream: pa.Scalar, wanted: Container[str] | None = None) -> pa.Table:
+    """The rows of one stream; of its columns those that are wanted are unpacked, or all."""
+    source, options = stream.as_buffer(), pa.ipc.IpcReadOptions()
+    if wanted is not None:
+        names = pa.ipc.read_schema(source).names
+        options.included_fields = [place for place, name in enumerate(names) if name in wanted]
+    with pa.ipc.open_stream(source, options=options) as rows:
+        return rows.read_all()
+
+
+def rows_of(frame: DataFrame, output: str, schema: pa.Schema) -> DataFrame:
+    """The rows of one kind out of the stream of all, with these columns: null where a stream has no such."""
+    mine = frame.where(F.col("output") == output).select("rows")
+    return mine.mapInArrow(partial(unpacked, schema=schema), spark_ddl(schema))
+
+
+def table_rows(frame: DataFrame, table_name: str) -> DataFrame:
+    """The rows of one table out of the stream of all."""
+    return rows_of(frame, table_name, TABLES[table_name].arrow_schema)
+
+
+def unpacked(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+    """Streams -> their rows, with these columns."""
+    wanted = set(schema.names)
+    for batch in batches:
+        for stream in batch.column("rows"):
+            rows = rows_of_stream(stream, wanted)
+            columns = dict(zip(rows.column_names, rows.columns, strict=True))
+            yield from filled(columns, len(rows), schema).to_batches()

@@ -1,0 +1,71 @@
+"""The Spark session: what Tidemark needs of it, whoever started it (spark-submit, a notebook, a test)."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import SparkSession
+
+from schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERSION: Final = "0.1.0"  # of Tidemark
+
+# What the results depend on; everything else may be configured as one likes.
+_NEEDED: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.executorEnv.TZ": "UTC",
+    "spark.python.daemon.module": "pipelines.spark.daemon",
+}
+
+
+def in_utc() -> None:
+    """Let this process' local time be UTC: PySpark hands out timestamps in local time, without saying so."""
+    os.environ["TZ"] = "UTC"
+    if hasattr(time, "tzset"):
+        time.tzset()
+
+
+@cache
+def _nowhere() -> str:
+    """A folder for Spark's own tables, of which there are none: it would make one in the working directory."""
+    folder = tempfile.mkdtemp(prefix="tidemark-spark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder).as_uri()
+
+
+def spark_session(app_name: str, configuration: Mapping[str, str] | None = None) -> SparkSession:
+    """The session of that name with Delta in it; InputError if Delta's jars are not there.
+
+    `configuration` is for settings of Spark that must stand before its JVM starts: tests use it.
+    """
+    in_utc()
+    # Spark would start its workers with the PATH's python3, which need not have our packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in {**_NEEDED, "spark.sql.warehouse.dir": _nowhere(), **(configuration or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - no public way to ask for a class
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    if loader.getResource("io/delta/sql/DeltaSparkSessionExtension.class") is None:
+        message = (
+            "Delta's jars are not there: start with ./spark-submit.sh, or give spark-submit "
+            "--properties-file conf/spark-defaults.conf"
+        )
+        raise InputError(message)
+    return spark

@@ -1,0 +1,355 @@
+"""Report: what was lost, how it is known, and where to look; read back from the Delta tables of one recording."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+
+from pipelines.intake import attribution
+from pipelines.intake.inspection import in_turn, metadata_version_text
+from pipelines.intake.releases import too_new
+from pipelines.overview import deposed
+from pipelines.overview.coverage import HOLES, SOURCE_TESTS, not_covered, source_of_fact
+from pipelines.stages import report_text
+from pipelines.stages.verdict import Seen, acknowledged, verdict
+from pipelines.warehouse.delta_io import sql_string
+from pipelines.warehouse.narrowing import Narrowing, of_last_replay
+from replay.evidence.coverage import REQUEST_LOG
+from replay.evidence.versions import METADATA_VERSION
+from schemas.incidents import DATA_LOSS_INCIDENTS
+from schemas.tables import REPLAY_TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, Row
+
+    from pipelines.warehouse.delta_io import Warehouse
+
+REASONS: Final = 5  # of rejected lines, told one by one
+NEARLY: Final = 10  # spans of near losses, and differences of replicas, told one by one
+SEVERITY_ORDER: Final = ("S0", "S1", "S2", "S3")
+
+VERSION_TOLD: Final = "kind = 'broker_lifecycle' AND name = 'version' AND value IS NOT NULL"
+LEVEL_TOLD: Final = f"kind = 'feature_change' AND name = '{METADATA_VERSION}' AND value IS NOT NULL"
+
+# The kinds of logs, as an operator knows them.
+SOURCES: Final = dict(
+    zip(SOURCE_TESTS, ("metadata dump", "request log", "segment dumps", "checkpoints", "server log"), strict=True)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The findings on one recording, as plain values with stable names; three ways to show them."""
+
+    findings: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For machines: JSON's types only."""
+        plain: dict[str, Any] = json.loads(json.dumps(self.findings, default=_as_json))
+        return plain
+
+    def terminal(self, colour: bool = False) -> str:  # noqa: FBT001, FBT002 - callers name it
+        """For whoever was woken up; `colour` puts ANSI in."""
+        return report_text.terminal(self.findings, colour=colour)
+
+    def markdown(self) -> str:
+        """The same for a ticket."""
+        return report_text.markdown(self.findings)
+
+
+def build(
+    warehouse: Warehouse,
+    recording_id: str,
+    run_id: str | None = None,
+    inputs: Sequence[dict[str, Any]] = (),
+    kafka_version: str | None = None,
+    looked_at: Narrowing | None = None,
+) -> Report:
+    """Gather the findings; `run_id` names the run whose expectations and rejected lines count, else the last one's.
+
+    `inputs`: the files that this run read; none: those that the last run with files did. `kafka_version`: as the
+    manifest or the user says, for brokers whose start nothing tells of. `looked_at`: what this run has replayed; None:
+    nothing, it tells of the tables as they stand.
+    """
+    narrowed = of_last_replay(warehouse, recording_id) if looked_at is None else looked_at
+    incidents = _incidents(warehouse, recording_id, narrowed)
+    coverage = _coverage(warehouse, recording_id)
+    tables = _table_rows(warehouse, recording_id)
+    holes = _holes(warehouse, recording_id)
+    seen = _seen(warehouse, recording_id, coverage, kafka_version, complete=not holes)
+    findings = {
+        "recording_id": recording_id,
+        **_narrowed(verdict(incidents, seen), narrowed),
+        "too_new": too_new(seen.versions),
+        "attribution": [
+            *attribution.sentences(inputs or _inputs(warehouse, recording_id)),
+            *deposed.sentences(deposed.records_set_aside(warehouse.read("facts", recording_id))),
+        ],
+        "incidents": incidents,
+        **_consequences(warehouse, recording_id),
+        "tables": tables,
+        "conformance": _conformance(warehouse, recording_id),
+        "rejected_lines": _rejected(warehouse, recording_id, run_id),
+        "expectations": _expectations(warehouse, recording_id, run_id),
+        "coverage": coverage,
+        "not_covered": not_covered(holes),
+        "look_at": _look_at(warehouse, recording_id),
+    }
+    return Report(findings)
+
+
+def _as_json(value: object) -> str:
+    if isinstance(value, datetime):  # PySpark's, in UTC (`session.in_utc`)
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+    return str(value)
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    return dict(row.asDict(recursive=True))
+
+
+def _narrowed(verdict: dict[str, Any], narrowed: Narrowing) -> dict[str, Any]:
+    """The verdict, and first of all that it is one on a part, if it is."""
+    if not narrowed:
+        return {**verdict, "looked_at": None}
+    return {**verdict, "headline": f"Of {narrowed.words} only: {verdict['headline']}", "looked_at": narrowed.words}
+
+
+def _incidents(warehouse: Warehouse, recording_id: str, narrowed: Narrowing) -> list[dict[str, Any]]:
+    """Worst first: by severity, then by how many acknowledged records are gone."""
+    found = warehouse.read("data_loss_incidents", recording_id)
+    within = narrowed.condition(DATA_LOSS_INCIDENTS)
+    rows = [_plain(row) for row in (found if within is None else found.where(within)).collect()]
+
+    def badness(row: dict[str, Any]) -> tuple[Any, ...]:
+        sure, possible = acknowledged(row)
+        place = (row["topic"], row["incarnation"], row["partition"], row["first_offset"])
+        return (SEVERITY_ORDER.index(row["severity"]), -(sure or 0), -(possible or 0), *place)
+
+    return sorted(rows, key=badness)
+
+
+def verdict_of(warehouse: Warehouse, recording_id: str, kafka_version: str | None = None) -> dict[str, Any]:
+    """The report's one sentence and what it is made of, alone."""
+    incidents, coverage = _incidents(warehouse, recording_id, Narrowing()), _coverage(warehouse, recording_id)
+    complete = not _holes(warehouse, recording_id)
+    return verdict(incidents, _seen(warehouse, recording_id, coverage, kafka_version, complete=complete))
+
+
+def _seen(
+    warehouse: Warehouse,
+    recording_id: str,
+    coverage: list[dict[str, Any]],
+    kafka_version: str | None,
+    *,
+    complete: bool,
+) -> Seen:
+    """What the logs could show."""
+    stated = sorted({version for row in coverage for version in row["kafka_versions"]})
+    facts = warehouse.read("facts", recording_id)
+    leaders = warehouse.read("leadership_timeline", recording_id).select("leader_id").distinct().collect()
+    return Seen(
+        kinds=frozenset(row.kind for row in facts.select("kind").distinct().collect()),
+        events=len(warehouse.read("replication_events", recording_id).select("seq").head(1)),
+        leaders=frozenset(row.leader_id for row in leaders if row.leader_id is not None and row.leader_id >= 0),
+        with_requests=frozenset(row["broker_id"] for row in coverage if SOURCES[REQUEST_LOG] in row["sources"]),
+        versions=stated or ([kafka_version] if kafka_version else []),
+        complete=complete,
+    )
+
+
+def _inputs(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
+    """The files of the last run that read some."""
+    runs = warehouse.read("runs", recording_id).where(F.array_contains("stages", "ingest"))
+    last = runs.orderBy(F.desc("finished"), F.desc("run_id")).select("inputs").head(1)
+    read: list[dict[str, Any]] = json.loads(last[0].inputs or "[]") if last else []
+    return read
+
+
+def _table_rows(warehouse: Warehouse, recording_id: str) -> dict[str, int]:
+    """Rows of the recording in each table that a query may start from, counted in one job."""
+    names = (
+        "facts",
+        "replication_events",
+        *(table.name for table in REPLAY_TABLES),
+        "coverage",
+        "rejected_lines",
+        "set_aside",
+    )
+
+    def count(name: str) -> DataFrame:
+        return warehouse.read(name, recording_id).agg(F.lit(name).alias("name"), F.count("*").alias("rows"))
+
+    counted = reduce(lambda one, other: one.unionAll(other), map(count, names)).collect()
+    rows = {row["name"]: row["rows"] for row in counted}
+    return {name: rows[name] for name in names}
+
+
+def _consequences(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
+    """Beside the losses: how long partitions were at risk, what was nearly lost, what consumers saw, what differs."""
+    risk = warehouse.read("partition_risk", recording_id)
+    spent = risk.groupBy("state").agg(
+        F.count("*").alias("spans"),
+        F.count_distinct("topic", "incarnation", "partition").alias("partitions"),
+        F.sum("seconds").alias("seconds"),
+        F.count_if(F.col("end_seq").isNull()).alias("still_open"),
+    )
+    nearly = risk.where((F.col("state") == "isr_one") & (F.col("records_at_risk") > 0) & F.col("incident_id").isNull())
+    worst = nearly.orderBy(F.desc_nulls_first("seconds"), "topic", "incarnation", "partition", "seq").limit(NEARLY)
+    effects = (
+        warehouse.read("consumer_effects", recording_id)
+        .groupBy("client_id", "effect")
+        .agg(
+            F.count_distinct("topic", "incarnation", "partition").alias("partitions"),
+            F.sum("records").alias("records"),
+            F.sum("fetches").alias("fetches"),
+            F.min("first_ts").alias("first_ts"),
+        )
+    )
+    differing = warehouse.read("replica_divergences", recording_id)
+    places = differing.orderBy("topic", "incarnation", "partition", "first_offset", "broker_a", "broker_b")
+    return {
+        "at_risk": sorted((_plain(row) for row in spent.collect()), key=lambda row: row["state"]),
+        "nearly_lost": [_plain(row) for row in worst.collect()],
+        "consumer_effects": sorted(
+            (_plain(row) for row in effects.collect()), key=lambda row: (row["effect"], row["client_id"])
+        ),
+        "divergences": [_plain(row) for row in places.limit(NEARLY).collect()],
+    }
+
+
+def _conformance(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
+    """Per check over all partitions, worst first, with the note of one partition that differs."""
+    rows = (
+        warehouse.read("conformance", recording_id)
+        .groupBy("check")
+        .agg(
+            F.sum("compared").alias("compared"),
+            F.sum("matched").alias("matched"),
+            F.count_if(F.col("matched") < F.col("compared")).alias("partitions_differing"),
+            F.min(
+                F.when(
+                    F.col("matched") < F.col("compared"), F.struct("topic", "partition", "first_mismatch_seq", "note")
+                )
+            ).alias("first"),
+        )
+        .collect()
+    )
+    checks = [{**_plain(row), "ratio": row["matched"] / row["compared"] if row["compared"] else None} for row in rows]
+    return sorted(checks, key=lambda check: (check["ratio"] is None, check["ratio"] or 0.0, check["check"]))
+
+
+def _rejected(warehouse: Warehouse, recording_id: str, run_id: str | None) -> dict[str, Any]:
+    """How many lines of the last run that read files said nothing for certain, and why, the commonest reasons first."""
+    lines = warehouse.read("rejected_lines", recording_id)
+    run = _run_with_rows(warehouse, recording_id, run_id, "ingest")
+    if run is not None:
+        lines = lines.where(F.col("run_id") == run)
+    reasons = (
+        lines.groupBy("reason")
+        .agg(F.count("*").alias("lines"), F.min(F.struct("source_file", "source_line", "text")).alias("first"))
+        .collect()
+    )
+    told = sorted((_plain(row) for row in reasons), key=lambda row: (-row["lines"], row["reason"]))
+    return {"lines": sum(row["lines"] for row in told), "reasons": told[:REASONS]}
+
+
+def _expectations(warehouse: Warehouse, recording_id: str, run_id: str | None) -> dict[str, Any]:
+    """What did not hold, errors first; `checked` is null where no run has validated the recording."""
+    run = _run_with_rows(warehouse, recording_id, run_id, "validate")
+    if run is None:
+        return {"checked": None, "failed": []}
+    rows = warehouse.read("expectation_results", recording_id).where(F.col("run_id") == run).collect()
+    failed = sorted(
+        (_plain(row) for row in rows if not row["success"]),
+        key=lambda row: (row["severity"], row["table"], row["expectation"]),
+    )
+    shown = ("table", "expectation", "meaning", "severity", "rows_checked", "rows_failed", "example")
+    return {"checked": len(rows) or None, "failed": [{name: row[name] for name in shown} for row in failed]}
+
+
+def _run_with_rows(warehouse: Warehouse, recording_id: str, run_id: str | None, stage: str) -> str | None:
+    """The given run if it left rows of that stage (its own row in `runs` comes last), else the last that ran it."""
+    table = {"ingest": "rejected_lines", "validate": "expectation_results"}[stage]
+    if run_id is not None and warehouse.read(table, recording_id).where(F.col("run_id") == run_id).head(1):
+        return run_id
+    runs = warehouse.read("runs", recording_id).where(
+        F.array_contains("stages", stage) & (F.col("run_id") != (run_id or ""))
+    )
+    last = runs.orderBy(F.desc("finished"), F.desc("run_id")).select("run_id").head(1)
+    return str(last[0]["run_id"]) if last else run_id
+
+
+def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
+    """Per broker: which sources spoke, from when to when, of which releases. Null: of none (the metadata dump)."""
+    rows = (
+        warehouse.read("facts", recording_id)
+        .groupBy("broker_id")
+        .agg(
+            F.collect_set(source_of_fact()).alias("sources"),
+            F.min("ts").alias("first_ts"),
+            F.max("ts").alias("last_ts"),
+            F.count("*").alias("facts"),
+            F.collect_set(F.when(F.expr(VERSION_TOLD), F.struct("ts", "value"))).alias("kafka_versions"),
+            F.collect_set(F.when(F.expr(LEVEL_TOLD), F.struct("ts", "value"))).alias("metadata_versions"),
+        )
+        .collect()
+    )
+    told = [
+        {
+            **_plain(row),
+            "sources": sorted(SOURCES[name] for name in row.sources),
+            "kafka_versions": [version for _, version in in_turn(row.kafka_versions)],
+            "metadata_versions": [metadata_version_text(level) for _, level in in_turn(row.metadata_versions)],
+        }
+        for row in rows
+    ]
+    return sorted(told, key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0))
+
+
+def _holes(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
+    """What the logs do not cover, though something was there: rows of `coverage`, times in microseconds."""
+    times = {name: F.unix_micros(name) for name in ("start_ts", "end_ts")}
+    rows = warehouse.read("coverage", recording_id).where(F.col("state").isin(*HOLES)).withColumns(times).collect()
+    named = (row.asDict() for row in rows)
+    return sorted(
+        named, key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0, row["start_ts"], row["source"])
+    )
+
+
+def _look_at(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
+    """Where the tables lie, and queries to paste."""
+    this = sql_string(recording_id)
+    loss, hw, isr = (warehouse.table_path(name) for name in ("data_loss_incidents", "hw_timeline", "isr_timeline"))
+    return {
+        "warehouse": warehouse.path,
+        "queries": [
+            {
+                "question": "What was lost, where, and by which mechanism?",
+                "tool": "spark-sql",
+                "text": "SELECT topic, partition, first_offset, last_offset, acked_all, acked_one, mechanism, lost_ts\n"
+                f"FROM delta.`{loss}` WHERE recording_id = {this} ORDER BY severity, lost_ts",
+            },
+            {
+                "question": "Who left or joined the ISR, and when?",
+                "tool": "spark-sql",
+                "text": "SELECT topic, partition, seq, ts, leader_id, isr_before, isr, change, under_min_isr\n"
+                f"FROM delta.`{isr}` WHERE recording_id = {this} AND state = 'committed'\n"
+                "ORDER BY topic, partition, seq",
+            },
+            {
+                "question": "How did the high watermarks move? (no Spark needed)",
+                "tool": "python",
+                "text": "from deltalake import DeltaTable\n"
+                f"hw = DeltaTable({hw!r}).to_pandas(partitions=[('recording_id', '=', {recording_id!r})])\n"
+                "print(hw.sort_values(['topic', 'partition', 'seq']).to_string())",
+            },
+        ],
+    }

@@ -1,0 +1,210 @@
+"""Validate: Great Expectations over the tables of one recording, results as rows, Data Docs as pages.
+
+Every rule is first asked for yes or no only; rows are shown only for rules that do not hold. Nothing is sent anywhere:
+the context is in memory, its analytics are off, and the pages refer to nothing outside themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read when Great Expectations is imported
+
+import great_expectations as gx
+from great_expectations.data_context.types.base import ProgressBarsConfig
+from pyspark.sql import functions as F
+
+from pipelines.expectations.data_docs import escaped, publish_docs
+from pipelines.expectations.invariants import CONFORMANCE_TIES, invariants
+from pipelines.expectations.rules import Rule, table_rules
+from pipelines.warehouse.delta_io import estimated_bytes
+from schemas.events import REPLICATION_EVENTS
+from schemas.facts import FACTS
+from schemas.runs import COVERAGE, REJECTED_LINES, SET_ASIDE
+from schemas.tables import REPLAY_TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipelines.warehouse.delta_io import Warehouse
+
+VALIDATED: Final = (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, COVERAGE, REJECTED_LINES, SET_ASIDE)
+KEPT_BYTES: Final = 8 << 20  # up to here a table is kept, in one task; of a larger one each pass reads what it needs
+EXAMPLES: Final = 3
+VIEW_PREFIX: Final = "tidemark_validated_"
+INVARIANTS_SUITE: Final = "invariants"
+ALIKE: Final = "keys that may stand twice"
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What the expectations said: rows of `expectation_results`, how many did not hold, where the pages are."""
+
+    results: list[dict[str, Any]]
+    errors: int
+    warnings: int
+    docs_path: str
+
+
+def validate(
+    spark: SparkSession, warehouse: Warehouse, recording_id: str, run_id: str, ties: int | None = None
+) -> Validation:
+    """Check every table of the recording and publish the pages; the caller writes the results.
+
+    `ties`: the setting `conformance_ties`.
+    """
+    frames = {table.name: warehouse.read(table.name, recording_id) for table in VALIDATED}
+    results, suites = check(spark, frames, recording_id, run_id, CONFORMANCE_TIES if ties is None else ties)
+    docs_path = publish_docs(suites, warehouse, recording_id)
+    failed = [row["severity"] for row in results if not row["success"]]
+    return Validation(results, failed.count("error"), failed.count("warning"), docs_path)
+
+
+def check(
+    spark: SparkSession,
+    frames: Mapping[str, DataFrame],
+    recording_id: str,
+    run_id: str,
+    ties: int = CONFORMANCE_TIES,
+) -> tuple[list[dict[str, Any]], list[ExpectationSuiteValidationResult]]:
+    """Run every rule over these frames: rows of `expectation_results`, and what Great Expectations made of them."""
+    rules = all_rules(ties)
+    views = {name: f"{VIEW_PREFIX}{name}" for name in frames}
+    kept = {name: _kept(frame) for name, frame in frames.items()}
+    for name, frame in kept.items():
+        frame.createOrReplaceTempView(views[name])
+    try:
+        counts = _counts(spark, [rule for rule in rules if rule.native is None], views)
+        suites = _run_suites(spark, kept, rules, counts, run_id)
+        outcomes = {_rule_id(outcome): outcome for suite in suites for outcome in suite.results}
+        results = [
+            {
+                "recording_id": recording_id,
+                "run_id": run_id,
+                **_result_row(spark, rule, outcomes[rule.id], views, counts),
+            }
+            for rule in rules
+        ]
+    finally:
+        for view in views.values():
+            spark.catalog.dropTempView(view)
+        for frame in kept.values():
+            frame.unpersist()
+    return results, suites
+
+
+def _rule_id(outcome: ExpectationValidationResult) -> str:
+    """The id of the rule that the expectation was made from."""
+    meta = outcome.expectation_config.meta if outcome.expectation_config else None
+    return str((meta or {})["rule"])
+
+
+def all_rules(ties: int = CONFORMANCE_TIES) -> list[Rule]:
+    """Every rule of every validated table, then the invariants across tables."""
+    return [*(rule for table in VALIDATED for rule in table_rules(table)), *invariants(ties)]
+
+
+def _kept(frame: DataFrame) -> DataFrame:
+    return frame.coalesce(1).persist() if estimated_bytes(frame) <= KEPT_BYTES else frame
+
+
+def _counts(spark: SparkSession, rules: list[Rule], views: Mapping[str, str]) -> dict[str, int]:
+    """By table its rows, by id of a rule the rows that break it: all of it in one job, as few queries as it takes.
+
+    What Spark makes of a query and compiles costs more, up to some millions of rows, than to run it.
+    """
+    keyed = [rule for rule in rules if rule.key]
+    alone = (rule for rule in rules if rule.condition is None and rule.key is None)
+    asked = [_passed_once(name, view, rules) for name, view in views.items()]
+    asked += [f"SELECT '{rule.id}' AS what, count(*) AS rows FROM ({rule.sql(views)})" for rule in alone]
+    asked += [f"SELECT '{ALIKE}' AS what, count(*) AS rows FROM ({_alike(keyed, views)})"]
+    counts = {row["what"]: row["rows"] for row in spark.sql(" UNION ALL ".join(asked)).collect()}
+    return counts | {rule.id: spark.sql(rule.sql(views)).count() if counts[ALIKE] else 0 for rule in keyed}
+
+
+def _passed_once(name: str, view: str, rules: list[Rule]) -> str:
+    """A query for the rows of a table, and for those that do not meet its conditions."""
+    each = ((rule.id, rule.condition) for rule in rules if rule.table == name and rule.condition)
+    broken = (f", '{rule}', count_if(NOT ({condition}))" for rule, condition in each)
+    return f"SELECT explode(map('{name}', count(*){''.join(broken)})) AS (what, rows) FROM {view}"
+
+
+def _alike(keyed: list[Rule], views: Mapping[str, str]) -> str:
+    """A query for hashes of keys that stand twice: where there is none no key does, and a number is all that moved."""
+    hashes = (f"SELECT xxhash64('{rule.id}', {rule.key}) AS hashed FROM {views[rule.table]}" for rule in keyed)
+    return f"SELECT hashed FROM ({' UNION ALL '.join(hashes)}) GROUP BY hashed HAVING count(*) > 1"
+
+
+def _run_suites(
+    spark: SparkSession, frames: Mapping[str, DataFrame], rules: list[Rule], counts: Mapping[str, int], run_id: str
+) -> list[ExpectationSuiteValidationResult]:
+    """A suite per table for what its schema demands, and one for everything that takes a query to find out."""
+    counted = [rule for rule in rules if rule.native is None]
+    batches = {name: (frame, [r for r in rules if r.table == name and r.native]) for name, frame in frames.items()}
+    schema = ", ".join(f"{rule.id} BIGINT" for rule in counted)
+    batches[INVARIANTS_SUITE] = (spark.createDataFrame([tuple(counts[rule.id] for rule in counted)], schema), counted)
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
+    source = context.data_sources.add_or_update_spark("warehouse", persist=False)
+    when = gx.RunIdentifier(run_name=run_id, run_time=datetime.now(UTC))
+    results = []
+    for name, (frame, asked) in batches.items():
+        batch = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("recording")
+        suite = gx.ExpectationSuite(name, expectations=[rule.expectation() for rule in asked])
+        definition = gx.ValidationDefinition(name=name, data=batch, suite=context.suites.add(suite))
+        validation = context.validation_definitions.add(definition)
+        results.append(validation.run(batch_parameters={"dataframe": frame}, result_format="BOOLEAN_ONLY", run_id=when))
+    return results
+
+
+def _result_row(
+    spark: SparkSession,
+    rule: Rule,
+    outcome: ExpectationValidationResult,
+    views: Mapping[str, str],
+    counts: Mapping[str, int],
+) -> dict[str, Any]:
+    """The outcome as a row of `expectation_results`; of a failed one the pages get the count and examples too."""
+    failed: int | None = 0
+    example: str | None = None
+    outcome.result = {"observed_value": "no row breaks it", "unexpected_percent": 0.0}
+    if not outcome.success:
+        failed, example = _breaches(spark, rule, outcome, views)
+        told = escaped(example)
+        outcome.result = {
+            "observed_value": told if failed is None or rule.native is None else f"{failed} rows break it",
+            "partial_unexpected_list": [told],
+            "unexpected_count": failed or 0,
+            "element_count": counts[rule.table],
+            "unexpected_percent": 100.0 * (failed or 0) / max(1, counts[rule.table]),
+        }
+    return {
+        "table": ", ".join((rule.table, *rule.reads)),
+        "expectation": rule.name,
+        "meaning": rule.meaning,
+        "severity": rule.severity,
+        "success": bool(outcome.success),
+        "rows_checked": counts[rule.table],
+        "rows_failed": failed,
+        "example": example,
+    }
+
+
+def _breaches(
+    spark: SparkSession, rule: Rule, outcome: ExpectationValidationResult, views: Mapping[str, str]
+) -> tuple[int | None, str]:
+    """How many rows break the rule, and the first few as a JSON list; no count where it is not a matter of rows."""
+    rows = spark.sql(rule.sql(views))
+    as_json = rows.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row"))
+    examples = [row["row"] for row in as_json.orderBy("row").limit(EXAMPLES).collect()]
+    if examples:
+        return rows.count(), f"[{', '.join(examples)}]"
+    said = outcome.exception_info or {}
+    return None, json.dumps([said.get("exception_message") or {"columns": spark.table(views[rule.table]).columns}])
