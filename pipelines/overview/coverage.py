@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from pipelines.spark.spark_schemas import spark_ddl, spark_schema
+from replay.evidence.choices import FETCHES
 from replay.evidence.coverage import (
     BY_ITSELF,
     BY_OTHERS,
@@ -26,15 +27,16 @@ from replay.evidence.coverage import (
     with_windows,
 )
 from replay.evidence.missing_lines import (
-    FETCH,
+    CLIENT_REQUEST_SCHEMA,
+    CONNECTION,
     GAP_SCHEMA,
-    REQUEST_SCHEMA,
+    REQUESTS,
     MissingLines,
-    client_gaps,
-    is_of_quorum,
+    gaps_of_client,
     missing_lines,
 )
 from replay.evidence.rows import Row
+from replay.evidence.sources import SOURCES
 from replay.evidence.zookeeper_view import VIEW_LINES
 from schemas.model import INT64, TIMESTAMP
 from schemas.runs import COVERAGE
@@ -42,15 +44,6 @@ from schemas.runs import COVERAGE
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-ANSWERED_KINDS: Final = ("topic_change", "broker_lifecycle")  # a metadata answer states these, too
-# Which facts come from which source, first that fits.
-SOURCE_TESTS: Final = {
-    METADATA: "metadata_offset IS NOT NULL",
-    REQUEST_LOG: "connection IS NOT NULL",
-    "segments": "kind = 'segment_batch'",
-    "checkpoints": "kind = 'checkpoint'",
-    SERVER_LOG: f"kind NOT IN {ANSWERED_KINDS}",
-}
 COVERAGE_COLUMNS: Final = (  # of the facts, that it is told from
     "kind", "name", "broker_id", "source_file", "source_line", "ts", "connection", "correlation_id", "client_id",
     "total_us", "queue_us", "metadata_offset", "replica_id", "replicas", "isr",
@@ -134,8 +127,8 @@ def span_of(facts: DataFrame) -> tuple[tuple[int, int] | None, bool]:
 
 
 def source_of_fact() -> Column:
-    """Which source a fact comes from, of `SOURCE_TESTS`; null where two might state it."""
-    return F.coalesce(*(F.when(F.expr(test), F.lit(name)) for name, test in SOURCE_TESTS.items()))
+    """Which source a fact comes from, of `SOURCES`; null where two might state it."""
+    return F.coalesce(*(F.when(F.expr(choice.sql), F.lit(name)) for name, choice in SOURCES.items()))
 
 
 def heard(facts: DataFrame) -> DataFrame:
@@ -172,20 +165,14 @@ def windows_of_group(key: tuple[Any, ...], table: pa.Table, missing: MissingLine
 
 def missing_requests(facts: DataFrame) -> MissingLines:
     """Where the request logs of a recording's facts miss lines, by the correlation ids of their clients."""
-    taken = F.unix_micros("ts") - F.coalesce("total_us", F.lit(0)) + F.coalesce("queue_us", F.lit(0))
-    requests = facts.where(F.col("connection").isNotNull() & F.col("ts").isNotNull()).select(
-        F.coalesce("client_id", F.lit("")).alias("client_id"),
-        "broker_id",
-        "connection",
-        "correlation_id",
-        taken.alias("taken_us"),
-        (F.col("kind") == FETCH).alias("fetches"),
+    lines = facts.where(REQUESTS.sql).withColumns(
+        {"client_id": F.coalesce("client_id", F.lit("")), "fetches": F.expr(FETCHES.sql)}
     )
-    place = ["broker_id", "connection"]
-    users = requests.groupBy(*place).agg(F.min("client_id").alias("one"), F.max("client_id").alias("other"))
+    requests = lines.select(*CLIENT_REQUEST_SCHEMA.names)
+    users = requests.groupBy(*CONNECTION).agg(F.min("client_id").alias("one"), F.max("client_id").alias("other"))
     forwarding = users.where("one <> other")
-    own = requests.join(F.broadcast(forwarding), on=place, how="left_anti")
-    gaps = own.distinct().groupBy("client_id").applyInArrow(gaps_of_group, spark_ddl(GAP_SCHEMA)).persist()
+    own = requests.join(F.broadcast(forwarding), on=CONNECTION, how="left_anti")
+    gaps = own.distinct().groupBy("client_id").applyInArrow(gaps_of_client, spark_ddl(GAP_SCHEMA)).persist()
     try:
         found = gaps.where("lines > 0").toArrow().to_pylist()
         # Every connection ends, and where nothing is missing its end tells nothing.
@@ -194,10 +181,3 @@ def missing_requests(facts: DataFrame) -> MissingLines:
         return missing_lines(map(Row, (*found, *(ends.toArrow().to_pylist() if ends is not None else ()))))
     finally:
         gaps.unpersist()
-
-
-def gaps_of_group(table: pa.Table) -> pa.Table:
-    """One client's requests -> its gaps and ends."""
-    if is_of_quorum(table["client_id"][0].as_py()):
-        return GAP_SCHEMA.empty_table()
-    return client_gaps(table.select(REQUEST_SCHEMA.names).cast(REQUEST_SCHEMA))

@@ -14,18 +14,7 @@ from replay.evidence.metadata_log import PART, Parts
 from replay.evidence.rows import rows_of_facts
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
-
-    from replay.evidence.rows import Row
-
-
-def topics_named(facts: pa.Table) -> list[Row]:
-    """What records of the metadata log that were committed name topics: of cluster-wide facts, parts included."""
-    rows = rows_of_facts(facts)
-    parts = Parts(rows)
-    named = [row for row in rows if row["kind"] == "topic_change" and row["metadata_offset"] is not None]
-    return [row for row in named if row["topic"] and row["topic_id"] and (row["in_snapshot"] or parts.stands(row))]
 
 
 def records_set_aside(facts: DataFrame) -> int:

@@ -11,19 +11,16 @@ import gc
 from collections import defaultdict
 from collections.abc import Iterator  # noqa: TC003 - Spark reads the annotations
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from heapq import merge
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.overview.coverage import coverage_of, source_of_fact
-from pipelines.overview.deposed import topics_named
+from pipelines.overview.cluster import cluster_of
+from pipelines.overview.coverage import coverage_of
 from pipelines.spark.buckets import (
     ROWS_AT_ONCE,
     bucket_count,
@@ -37,18 +34,13 @@ from pipelines.spark.buckets import (
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.workers import settle
 from replay.arrays.columns import numbers, texts
-from replay.evidence.broker_pauses import AWAKE_US, DUE_PARTS, PARTS, STANDSTILL_US
+from replay.evidence.choices import FETCHES, Choice, any_of, any_sql
 from replay.evidence.clock_steps import steadied
-from replay.evidence.controller_view import MIN_ISR_SETTING
-from replay.evidence.coverage import SERVER_LOG
 from replay.evidence.incarnations import Lives, starts_of_brokers
-from replay.evidence.metadata_log import PART, Parts, standing
-from replay.evidence.missing_lines import MissingLines
-from replay.evidence.partition_facts import LAG_SETTING, PartitionFacts
+from replay.evidence.partition_facts import PartitionFacts
 from replay.evidence.rows import METADATA_TOPIC, Row, rows_of_facts
 from replay.evidence.sessions import rebuild_sessions
 from replay.evidence.tenures import micros
-from replay.evidence.versions import PROTOCOL_SETTING
 from replay.order.operation_blocks import EVENT_SCHEMA
 from replay.order.order import ordered
 
@@ -57,45 +49,20 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, GroupedData
 
-NAMING_KINDS = ("topic_change", "role_change", "leader_and_isr")  # facts that may state a topic's name and id
-CLUSTER_KINDS = ("broker_change", "config_change", "feature_change", "broker_lifecycle", PART)
+    from replay.evidence.cluster import Cluster
+    from replay.evidence.missing_lines import MissingLines
+
 # Columns of the facts that neither sessions nor the order read.
-MANIFEST_SETTINGS = (LAG_SETTING, MIN_ISR_SETTING, PROTOCOL_SETTING)  # what is read of a manifest's broker_config
 UNREAD = (
     "recording_id", "api_key", "api_version", "replica_epoch", "producer_epoch", "base_sequence", "is_control",
     "is_transactional",
 )  # fmt: skip
 EVENTS_AT_ONCE = 5_000  # so many events go back to Spark at once, at least: those of small partitions together
-WHOLE_SECOND_US = 1_000_000  # no stamp is off by more
-LONGEST_REQUEST_US = 3_600_000_000  # no request waits for longer, whatever its line says
-UNORDERED_KINDS = ("api", "leo_update")  # statements that neither the order nor its checks need
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """What holds for every partition of a recording."""
-
-    recording_id: str
-    rows: list[Row]
-    topics: dict[str, tuple[str, int]]  # topic id -> (topic, incarnation)
-    created: dict[str, list[tuple[int, str]]]  # topic -> (when, topic id), rising
-    standstills: dict[int, list[tuple[int, int]]]
-    begins: dict[int, int]  # broker -> its first line
-    connection_ends: dict[tuple[int, str], int]
-    own_logs: frozenset[int]  # brokers whose own log is at hand, not only their request log
-    kafka_version: str | None
-    settings: dict[str, int | None]
-    inter_broker_protocol: str | None = None
-    missing: MissingLines = field(default_factory=MissingLines)
-    facts: int = 0  # how many there are
-    about: dict[str | None, list[tuple[int, Row]]] = field(default_factory=dict, compare=False)  # rows by topic
-
-    def rows_about(self, topic: str) -> list[Row]:
-        """The rows about all topics, and those about this one, in their order."""
-        if not self.about:
-            for place, row in enumerate(self.rows):
-                self.about.setdefault(row["topic"], []).append((place, row))
-        return [row for _, row in merge(self.about.get(None, ()), self.about.get(topic, ()), key=itemgetter(0))]
+ORDERED = (  # facts that the order or its checks need: `api` and `leo_update` are statements that neither reads
+    FETCHES,
+    Choice(kinds=("hw_update",), names=("leader",), filled=("partition",)),
+    Choice(others=("fetch", "hw_update", "api", "leo_update"), filled=("partition",)),
+)
 
 
 def order(
@@ -109,15 +76,8 @@ def order(
     tasks = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     buckets = bucket_count(cluster.facts, tasks)
     tasks = min(tasks, buckets)
-    wanted = (
-        facts.drop(*UNREAD)
-        .where(~F.col("kind").isin(*UNORDERED_KINDS))
-        .where((F.col("kind") != "hw_update") | (F.col("name") == "leader"))
-    )
-    wanted = wanted.where((F.col("kind") == "fetch") | F.col("partition").isNotNull())
-    sent = wanted.withColumn("session", F.pmod(session_of_fetch(), F.lit(buckets)))
-    names = {topic_id: topic for topic_id, (topic, _) in cluster.topics.items()}
-    packed = sent.mapInArrow(partial(by_session, names=names, buckets=buckets), spark_ddl(BY_SESSION))
+    sent = facts.where(any_sql(ORDERED)).drop(*UNREAD).withColumn("session", F.pmod(session_of_fetch(), F.lit(buckets)))
+    packed = sent.mapInArrow(partial(by_session, names=cluster.names, buckets=buckets), spark_ddl(BY_SESSION))
     rebuilt = by_number(packed, "session", tasks).applyInArrow(rebuilding(buckets), spark_ddl(BY_PARTITION))
     return by_number(rebuilt, "bucket", tasks).applyInArrow(ordering(cluster), spark_ddl(WITH_RECORDING))
 
@@ -148,7 +108,17 @@ def session_of_fetch() -> Column:
     opened = F.when(F.col("session_epoch") == 0, F.coalesce("response_session_id", F.lit(0))).otherwise(F.lit(0))
     session = F.when(F.col("session_epoch") > 0, F.coalesce("session_id", F.lit(0))).otherwise(opened)
     alone = F.when(session == 0, F.col("connection")).otherwise(F.lit(""))
-    return F.when(F.col("kind") == "fetch", F.hash("broker_id", session, alone))
+    return F.when(F.expr(FETCHES.sql), F.hash("broker_id", session, alone))
+
+
+def in_one_session(facts: pa.Table) -> pa.Table:
+    """Facts of one recording as `by_session` gets them where a single task takes all: each fetch has the number 0.
+
+    They keep the columns of `UNREAD`. One of these, `api_version`, is read where nothing else tells a broker's release
+    or protocol (`replay.evidence.versions`), so there the order knows more than it does of facts that came by Spark.
+    """
+    wanted = any_of(ORDERED, facts)
+    return wanted.append_column("session", pc.if_else(FETCHES.mask(wanted), pa.scalar(0, pa.int32()), None))
 
 
 def by_session(batches: Iterable[pa.RecordBatch], names: Mapping[str, str], buckets: int) -> Iterator[pa.RecordBatch]:
@@ -187,142 +157,6 @@ def rebuilding(buckets: int) -> Callable[..., Iterator[pa.RecordBatch]]:
                     yield pa.RecordBatch.from_pydict({"bucket": [*told], "rows": [*told.values()]}, schema=BY_PARTITION)
 
     return batches_of
-
-
-def cluster_of(facts: DataFrame, settings: Mapping[str, Any], missing: MissingLines) -> Cluster:
-    """Collect what holds for the whole cluster: a few hundred rows, whatever the recording's size."""
-    recording = facts.agg(F.max("recording_id").alias("recording_id"), F.count(F.lit(1)).alias("facts")).head()
-    config: Mapping[str, Any] = settings.get("broker_config") or {}
-    silences = standstills_of_brokers(facts).persist()
-    standstills, begins = collected(silences)
-    ends = connection_ends(facts, silences.where("before IS NOT NULL")) if standstills else {}
-    silences.unpersist()
-    whole = facts.where(F.col("kind").isin(*CLUSTER_KINDS, "topic_change")).toArrow()
-    topics, created = incarnations([*names_of_topics(facts).toArrow().to_pylist(), *topics_named(whole)])
-    return Cluster(
-        recording_id=(recording.recording_id if recording else None) or "",
-        facts=recording.facts if recording else 0,
-        rows=cluster_rows(whole),
-        topics=topics,
-        created=created,
-        standstills=standstills,
-        begins=begins,
-        connection_ends=ends,
-        own_logs=own_logs(facts),
-        kafka_version=settings.get("kafka_version"),
-        settings={name: int(config[name]) for name in (LAG_SETTING, MIN_ISR_SETTING) if name in config},
-        inter_broker_protocol=config.get(PROTOCOL_SETTING),
-        missing=missing,
-    )
-
-
-def cluster_rows(facts: pa.Table) -> list[Row]:
-    """Facts of no single partition, in the metadata log's order.
-
-    By way of Arrow, like those of the partitions: times of the two are compared.
-    """
-    rows = sorted(rows_of_facts(facts), key=lambda row: row["fact_id"])
-    of_log = [row for row in rows if row["metadata_offset"] is not None and row["kind"] != PART]
-    others = [row for row in rows if row["metadata_offset"] is None or row["kind"] == PART]
-    return [
-        row
-        for row in (*others, *standing(of_log, Parts(rows)).rows)
-        if row["partition"] is None and (row["kind"] != "topic_change" or row["name"] == "remove")
-    ]
-
-
-def names_of_topics(facts: DataFrame) -> DataFrame:
-    """Every pair of topic and topic id that brokers' lines state, and when it was first stated."""
-    named = facts.where(F.col("kind").isin(*NAMING_KINDS) & F.col("topic").isNotNull() & F.col("topic_id").isNotNull())
-    named = named.where(F.col("metadata_offset").isNull())
-    return named.groupBy("topic", "topic_id").agg(F.min("ts").alias("ts"))
-
-
-def incarnations(
-    rows: Iterable[Mapping[str, Any] | Row],
-) -> tuple[dict[str, tuple[str, int]], dict[str, list[tuple[int, str]]]]:
-    """Topic ids in the order in which topics of one name were created."""
-    seen: dict[str, dict[str, int]] = defaultdict(dict)
-    for row in rows:
-        if row["topic"] and row["topic_id"] and row["ts"] is not None:
-            at = micros(row["ts"])
-            ids = seen[row["topic"]]
-            ids[row["topic_id"]] = min(ids.get(row["topic_id"], at), at)
-    created = {topic: sorted((at, one) for one, at in ids.items()) for topic, ids in seen.items()}
-    topics = {one: (topic, k) for topic, ids in created.items() for k, (_, one) in enumerate(ids)}
-    return topics, created
-
-
-def standstills_of_brokers(facts: DataFrame) -> DataFrame:
-    """Where a broker wrote no line at all for seconds, though lines were due: broker_id, before, first, after.
-
-    Where its lines begin `before` is null: nobody knows since when it had written none. Found among stretches in which
-    there is no room for it: they are few, and the lines need not be sorted.
-    """
-    lines = facts.where(
-        F.col("broker_id").isNotNull() & F.col("ts").isNotNull() & ~F.col("kind").isin("segment_batch", "checkpoint")
-    )
-    stamp = F.unix_micros("ts")
-    line = F.struct(stamp.alias("us"), (stamp + F.coalesce("ts_error_us", F.lit(0))).alias("latest"))
-    part = F.floor(F.pmod(stamp, F.lit(STANDSTILL_US)) / (STANDSTILL_US // PARTS)).cast("int")
-    answered = F.when(
-        F.col("connection").isNotNull(), F.element_at(F.array(*(F.lit(1 << k) for k in range(PARTS))), part + 1)
-    )
-    stretches = lines.groupBy("broker_id", F.floor(stamp / STANDSTILL_US).alias("stretch")).agg(
-        F.min(line).alias("line"), F.max(stamp).alias("last"), F.coalesce(F.bit_or(answered), F.lit(0)).alias("parts")
-    )
-    rising = Window.partitionBy("broker_id").orderBy("stretch")
-    before = F.when(F.lag("stretch").over(rising) == F.col("stretch") - 1, F.bit_count(F.lag("parts").over(rising)))
-    lately = F.bit_count("parts") + F.coalesce(before, F.lit(0))
-    ended = stretches.select("broker_id", "stretch", "line", "last", lately.alias("lately"))
-    silences = ended.select(
-        "broker_id", "line", F.lag("last").over(rising).alias("before"), F.lag("lately").over(rising).alias("lately")
-    )
-    return silences.where(
-        F.col("before").isNull()
-        | ((F.col("line.us") - F.col("before") >= STANDSTILL_US) & (F.col("lately") >= DUE_PARTS))
-    ).select("broker_id", "before", F.col("line.us").alias("first"), F.col("line.latest").alias("after"))
-
-
-def collected(silences: DataFrame) -> tuple[dict[int, list[tuple[int, int]]], dict[int, int]]:
-    """Standstills by broker, rising: last line before, first line after; and each broker's first line."""
-    out: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    begins: dict[int, int] = {}
-    found = silences.select("broker_id", "before", "after").toArrow()
-    for broker, before, after in zip(*(column.to_pylist() for column in found.columns), strict=True):
-        if before is None:
-            begins[broker] = after
-        else:
-            out[broker].append((before, after))
-    return {broker: sorted(spans) for broker, spans in sorted(out.items())}, begins
-
-
-def own_logs(facts: DataFrame) -> frozenset[int]:
-    """Brokers of whose own log anything was read."""
-    lines = facts.where(F.col("broker_id").isNotNull() & (source_of_fact() == SERVER_LOG))
-    return frozenset(row.broker_id for row in lines.select("broker_id").distinct().collect())
-
-
-def connection_ends(facts: DataFrame, silences: DataFrame) -> dict[tuple[int, str], int]:
-    """Last stamp on each connection that had a produce under way as a standstill ended."""
-    stamp = F.unix_micros("ts")
-    latest = F.col("after") + 10 * AWAKE_US
-    # Each standstill under the few stretches around its end, each produce under those in which it was under way.
-    stretch = F.explode(
-        F.sequence(F.floor((F.col("first") - WHOLE_SECOND_US) / STANDSTILL_US), F.floor(latest / STANDSTILL_US))
-    )
-    ends = silences.select("broker_id", "before", latest.alias("latest"), stretch.alias("stretch"))
-    earliest = stamp - F.coalesce("ts_error_us", F.lit(0))
-    arrival = earliest - F.least(F.coalesce("total_us", F.lit(0)), F.lit(LONGEST_REQUEST_US))
-    produces = facts.where((F.col("kind") == "produce") & F.col("connection").isNotNull() & F.col("ts").isNotNull())
-    asked = produces.select("broker_id", "connection", arrival.alias("arrival"), earliest.alias("earliest"))
-    under_way = F.sequence(F.floor(F.col("arrival") / STANDSTILL_US), F.floor(F.col("earliest") / STANDSTILL_US))
-    asked = asked.withColumn("stretch", F.explode(under_way))
-    woken = asked.join(ends, on=["broker_id", "stretch"]).where("arrival <= latest AND earliest >= before")
-    some = woken.select("broker_id", "connection").distinct()
-    requests = facts.where(F.col("connection").isNotNull()).join(some, on=["broker_id", "connection"], how="left_semi")
-    last = requests.groupBy("broker_id", "connection").agg(F.max(stamp).alias("last")).toArrow()
-    return {(broker, name): at for broker, name, at in zip(*(c.to_pylist() for c in last.columns), strict=True)}
 
 
 def ordering(cluster: Cluster) -> Callable[..., Iterator[pa.RecordBatch]]:

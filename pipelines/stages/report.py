@@ -14,12 +14,13 @@ from pipelines.intake import attribution
 from pipelines.intake.inspection import in_turn, metadata_version_text
 from pipelines.intake.releases import too_new
 from pipelines.overview import deposed
-from pipelines.overview.coverage import HOLES, SOURCE_TESTS, not_covered, source_of_fact
+from pipelines.overview.coverage import HOLES, not_covered, source_of_fact
 from pipelines.stages import report_text
 from pipelines.stages.verdict import Seen, acknowledged, verdict
 from pipelines.warehouse.delta_io import sql_string
 from pipelines.warehouse.narrowing import Narrowing, of_last_replay
 from replay.evidence.coverage import REQUEST_LOG
+from replay.evidence.sources import SOURCES
 from replay.evidence.versions import METADATA_VERSION
 from schemas.incidents import DATA_LOSS_INCIDENTS
 from schemas.tables import REPLAY_TABLES
@@ -39,8 +40,8 @@ VERSION_TOLD: Final = "kind = 'broker_lifecycle' AND name = 'version' AND value 
 LEVEL_TOLD: Final = f"kind = 'feature_change' AND name = '{METADATA_VERSION}' AND value IS NOT NULL"
 
 # The kinds of logs, as an operator knows them.
-SOURCES: Final = dict(
-    zip(SOURCE_TESTS, ("metadata dump", "request log", "segment dumps", "checkpoints", "server log"), strict=True)
+LOG_WORDS: Final = dict(
+    zip(SOURCES, ("metadata dump", "request log", "segment dumps", "checkpoints", "server log"), strict=True)
 )
 
 
@@ -159,7 +160,7 @@ def _seen(
         kinds=frozenset(row.kind for row in facts.select("kind").distinct().collect()),
         events=len(warehouse.read("replication_events", recording_id).select("seq").head(1)),
         leaders=frozenset(row.leader_id for row in leaders if row.leader_id is not None and row.leader_id >= 0),
-        with_requests=frozenset(row["broker_id"] for row in coverage if SOURCES[REQUEST_LOG] in row["sources"]),
+        with_requests=frozenset(row["broker_id"] for row in coverage if LOG_WORDS[REQUEST_LOG] in row["sources"]),
         versions=stated or ([kafka_version] if kafka_version else []),
         complete=complete,
     )
@@ -305,7 +306,7 @@ def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
     told = [
         {
             **_plain(row),
-            "sources": sorted(SOURCES[name] for name in row.sources),
+            "sources": sorted(LOG_WORDS[name] for name in row.sources),
             "kafka_versions": [version for _, version in in_turn(row.kafka_versions)],
             "metadata_versions": [metadata_version_text(level) for _, level in in_turn(row.metadata_versions)],
         }

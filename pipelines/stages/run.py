@@ -31,6 +31,7 @@ from pipelines.stages import ingest, order, replay, report, validate
 from pipelines.warehouse.delta_io import Warehouse
 from pipelines.warehouse.narrowing import Narrowing
 from pipelines.warehouse.superseded import superseded_facts, with_said
+from replay.evidence.cluster import MANIFEST_SETTINGS
 from schemas.errors import InputError
 from schemas.tables import REPLAY_TABLES, TABLES
 
@@ -124,7 +125,7 @@ def with_recording(
     """
     if recording is not None:
         stated = recording.manifest.broker_config
-        config = {name: stated[name] for name in order.MANIFEST_SETTINGS if name in stated}
+        config = {name: stated[name] for name in MANIFEST_SETTINGS if name in stated}
         return {**settings, "kafka_version": recording.manifest.kafka, "broker_config": config}
     of_recording = warehouse.read("runs", recording_id).where(F.array_contains("stages", "ingest"))
     latest = of_recording.orderBy(F.desc("finished")).select("configuration").head()

@@ -11,7 +11,7 @@ least, for a log without any lost nothing at random. Some numbers were never sen
 Java client counts the one with which it asks for telemetry even where the brokers have none (KIP-714), and what was
 under way to a broker that died has no line anywhere. A connection all of whose lines are lost is not seen. A connection
 that has requests of several clients brings forwarded ones to a controller (KIP-590), whose lines have their first
-senders' numbers: it appends nothing, and is left out by the callers. So are the clients of the metadata quorum, which
+senders' numbers: it appends nothing, and is left out. So are the clients of the metadata quorum, which
 give every request a number, whether it can be sent or not (`KafkaRaftClient`): while a controller is down they skip.
 """
 
@@ -24,17 +24,31 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from replay.arrays.columns import texts
+from replay.arrays.columns import numbers, texts
+from replay.evidence.choices import FETCHES, Choice
+from replay.evidence.rows import Row
 from replay.evidence.tenures import micros
-from schemas.model import BOOL, INT32, INT64, STRING
+from schemas.model import BOOL, INT32, INT64, STRING, TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from replay.arrays.ints import Flags, Ints
-    from replay.evidence.rows import Row
 
+CLIENT_REQUEST_SCHEMA = pa.schema(  # a request as its line tells it
+    [
+        pa.field("client_id", STRING),
+        pa.field("broker_id", INT32),
+        pa.field("connection", STRING),
+        pa.field("correlation_id", INT64),
+        pa.field("ts", TIMESTAMP),
+        pa.field("total_us", INT64),
+        pa.field("queue_us", INT64),
+        pa.field("fetches", BOOL),
+    ]
+)
 REQUEST_SCHEMA = pa.schema(
     [
         pa.field("broker_id", INT32),
@@ -62,8 +76,37 @@ SLACK_US = 50_000  # stamps of two brokers' logs, each late by some milliseconds
 MOST_CLIENTS = 64  # of one name on one host, told apart
 IN_FLIGHT = 5  # max.in.flight.requests.per.connection
 FIRST_NUMBERS = 16  # among which a client that has found its brokers asks for telemetry
-FETCH = "fetch"
+REQUESTS = Choice(filled=("connection", "ts"))
+CONNECTION = ["broker_id", "connection"]
 RAFT_CLIENT = "raft-client-"  # and the node's id: how Kafka names the clients of the metadata quorum
+
+
+def requests_of(facts: pa.Table) -> pa.Table:
+    """The requests that facts tell of, each once (`CLIENT_REQUEST_SCHEMA`), but for those on forwarding connections."""
+    told = REQUESTS.of(facts)
+    told = told.append_column("fetches", FETCHES.mask(told)).select(CLIENT_REQUEST_SCHEMA.names)
+    told = told.set_column(0, "client_id", pc.coalesce(told["client_id"], ""))
+    once = told.group_by(told.column_names).aggregate([])
+    users = once.group_by(CONNECTION).aggregate([("client_id", "count_distinct")])
+    own = users.filter(pc.equal(users["client_id_count_distinct"], 1)).select(CONNECTION)
+    return once.join(own, keys=CONNECTION, join_type="left semi")
+
+
+def missing_requests(facts: pa.Table) -> MissingLines:
+    """Facts of a recording in one table -> where its request logs miss lines, by the correlation ids of clients."""
+    requests = requests_of(facts)
+    clients = sorted(pc.unique(requests["client_id"]).to_pylist())
+    gaps = [gaps_of_client(requests.filter(pc.equal(requests["client_id"], one))) for one in clients]
+    return missing_lines([Row(gap) for found in gaps for gap in found.to_pylist()])
+
+
+def gaps_of_client(requests: pa.Table) -> pa.Table:
+    """One client's requests, each once (`CLIENT_REQUEST_SCHEMA`) -> its gaps and ends (`GAP_SCHEMA`)."""
+    if is_of_quorum(requests["client_id"][0].as_py()):
+        return GAP_SCHEMA.empty_table()
+    taken = numbers(requests["ts"]) - numbers(requests["total_us"]) + numbers(requests["queue_us"])
+    columns = {name: requests[name] for name in REQUEST_SCHEMA.names if name != "taken_us"}
+    return client_gaps(pa.table({**columns, "taken_us": taken}).select(REQUEST_SCHEMA.names).cast(REQUEST_SCHEMA))
 
 
 def is_of_quorum(client_id: str) -> bool:

@@ -1,35 +1,45 @@
-"""What the order stage asks of all facts at once, by Spark's aggregates: the same as by looking at line after line."""
+"""What the order stage asks of all facts at once, through Spark: the same as of facts that lie in one table."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import numpy as np
-from without_spark import standstills_of
+import pyarrow as pa
+import pytest
+from silent_lines import Line, lines_of
 
+from pipelines.intake.collect import collect
+from pipelines.overview import coverage
+from pipelines.overview.cluster import cluster_of, connection_ends, silences_of_brokers
 from pipelines.overview.deposed import records_set_aside
-from pipelines.stages.order import collected, connection_ends, standstills_of_brokers
-from replay.evidence.broker_pauses import AWAKE_US, STANDSTILL_US
+from pipelines.recording.recording import discover
+from replay.evidence import standstills
+from replay.evidence.broker_pauses import AWAKE_US
+from replay.evidence.cluster import cluster_told, collected_of
 from replay.evidence.metadata_log import LOG_PART, PART
+from replay.evidence.missing_lines import missing_requests
+from replay.evidence.standstills import by_broker, pieces_of, silences_of_all
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 COLUMNS = "broker_id int, kind string, ts timestamp, ts_error_us bigint, connection string, total_us bigint"
 BEGIN = round(START.timestamp() * 1_000_000)
-Line = tuple[int, int, bool]  # microseconds since `START`, how far it may be off, whether it is a request's
-
-
-def lines_of(seed: int) -> list[Line]:
-    """One broker's lines: steps of about the length of a standstill, and ties; often no request for long."""
-    random = np.random.default_rng(seed)
-    steps = [0, 1, STANDSTILL_US - 1, STANDSTILL_US, STANDSTILL_US + 1, 3 * STANDSTILL_US, 700_000, 300_000, 300_000]
-    at = random.integers(STANDSTILL_US) + np.cumsum(random.choice(steps, 150))
-    errors, asked = random.choice([0, 0, 999_999], 150), random.random(150) < 0.7
-    return list(zip(at.tolist(), errors.tolist(), asked.tolist(), strict=True))
+SCHEMA = pa.schema(
+    [
+        pa.field("broker_id", pa.int32()),
+        pa.field("kind", pa.string()),
+        pa.field("ts", pa.timestamp("us", "UTC")),
+        pa.field("ts_error_us", pa.int64()),
+        pa.field("connection", pa.string()),
+        pa.field("total_us", pa.int64()),
+    ]
+)
 
 
 def row(broker: int, kind: str, line: Line, connection: str = "c", total: int = 0) -> tuple[object, ...]:
@@ -37,17 +47,17 @@ def row(broker: int, kind: str, line: Line, connection: str = "c", total: int = 
     return broker, kind, START + timedelta(microseconds=at), error or None, connection if asked else None, total
 
 
-def test_standstills_are_between_neighbouring_lines_where_lines_were_due(spark: SparkSession) -> None:
-    lines = {broker: lines_of(broker) for broker in range(1, 6)}
-    rows = [row(broker, "fetch", line) for broker, found in lines.items() for line in found]
+def in_one_table(rows: list[tuple[object, ...]]) -> pa.Table:
+    names = [column.split(" ")[0] for column in COLUMNS.split(", ")]
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=SCHEMA)
+
+
+def test_standstills_are_those_of_the_lines_one_by_one(spark: SparkSession) -> None:
+    rows = [row(broker, "fetch", line) for broker in range(1, 6) for line in lines_of(broker)]
     rows += [row(1, "checkpoint", (at + 5, 0, False)) for at in range(0, 10**8, 10**6)]
-    shifted = {broker: sorted((BEGIN + at, *rest) for at, *rest in found) for broker, found in lines.items()}
-    expected = {broker: standstills_of(found) for broker, found in shifted.items()}  # type: ignore[arg-type]
-    silences = {b: sum(y[0] - x[0] >= STANDSTILL_US for x, y in pairwise(found)) for b, found in shifted.items()}
-    assert all(0 < len(expected[broker]) < silences[broker] for broker in lines)
-    found, begins = collected(standstills_of_brokers(spark.createDataFrame(rows[::-1], COLUMNS)))
-    assert found == expected
-    assert begins == {broker: lines[0][0] + lines[0][1] for broker, lines in shifted.items()}
+    found = by_broker(silences_of_brokers(spark.createDataFrame(rows[::-1], COLUMNS)))
+    assert found == by_broker(silences_of_all(pieces_of(in_one_table(rows))))
+    assert all(found[0][broker] for broker in range(1, 6))
 
 
 def test_a_connection_ends_with_its_last_line_where_a_standstill_ended_in_a_produce(spark: SparkSession) -> None:
@@ -58,16 +68,18 @@ def test_a_connection_ends_with_its_last_line_where_a_standstill_ended_in_a_prod
     rows += [row(1, "produce", (9_900_000, 999_999, True), "off")]
     rows += [row(1, "produce", (9_950_000, 0, True), "late", total=1_500_000)]  # it came before the broker went on
     facts = spark.createDataFrame(rows, COLUMNS)
-    found = connection_ends(facts, standstills_of_brokers(facts))
+    found = connection_ends(facts, silences_of_brokers(facts))
+    told = in_one_table(rows)
+    assert found == standstills.connection_ends(told, silences_of_all(pieces_of(told)))
     assert found == {(1, "woken"): BEGIN + 20_000_000, (1, "off"): BEGIN + 9_900_000, (1, "late"): BEGIN + 9_950_000}
 
 
-def test_no_plan_grows_with_the_silences(spark: SparkSession) -> None:
+def test_no_standstill_is_told_where_no_line_was_due(spark: SparkSession) -> None:
     """A request now and then: thousands of silences, in none of which a line was due."""
     rows = [row(1, "produce", (43_000_000 * k, 0, True), f"c{k}") for k in range(5_000)]
     facts = spark.createDataFrame(rows, COLUMNS)
-    silences = standstills_of_brokers(facts)
-    assert collected(silences)[0] == {}
+    silences = silences_of_brokers(facts)
+    assert by_broker(silences)[0] == {}
     assert connection_ends(facts, silences) == {}
 
 
@@ -84,3 +96,16 @@ def test_records_that_a_later_controller_overwrote_are_counted_once(spark: Spark
     rows = [(f"f{k}", *row[:2], START, *row[2:], False) for k, row in enumerate((*parts, *records))]
     assert records_set_aside(spark.createDataFrame(rows, RECORD_COLUMNS)) == len({110, 111})
     assert records_set_aside(spark.createDataFrame(rows[2:], RECORD_COLUMNS)) == 0
+
+
+@pytest.mark.parametrize("name", ["last-replica", "unclean-election"])
+def test_what_holds_for_the_cluster_is_the_same_through_spark(spark: SparkSession, recordings: Path, name: str) -> None:
+    recording = discover(str(recordings / name), recording_id=name)
+    facts = collect(recording).facts
+    stated = {"kafka_version": recording.manifest.kafka, "broker_config": recording.manifest.broker_config}
+    expected, missing = cluster_told(collected_of(facts), stated, missing_requests(facts)), missing_requests(facts)
+    frame = spark.createDataFrame(facts)
+    assert coverage.missing_requests(frame) == missing
+    found = cluster_of(frame, stated, missing)
+    assert [row["fact_id"] for row in found.rows] == [row["fact_id"] for row in expected.rows]
+    assert replace(found, rows=[]) == replace(expected, rows=[])

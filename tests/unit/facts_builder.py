@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +9,8 @@ import pyarrow as pa
 
 from replay.evidence.clock_steps import steadied
 from replay.evidence.incarnations import Lives, starts_of_brokers
-from replay.evidence.missing_lines import FETCH, REQUEST_SCHEMA, MissingLines, client_gaps, is_of_quorum, missing_lines
+from replay.evidence.missing_lines import CLIENT_REQUEST_SCHEMA, MissingLines, missing_requests
 from replay.evidence.partition_facts import PartitionFacts
-from replay.evidence.request_times import phases
 from replay.evidence.rows import Row, rows_of_facts
 from replay.evidence.sessions import SESSION_SCHEMA
 from replay.order.order import ordered
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
 
 START = datetime(2024, 5, 1, 3, 0, tzinfo=UTC)
 TOPIC, PARTITION = "orders", 0
+REQUEST_KIND = pa.field("kind", pa.string())
 KEY = {"recording_id": "small", "topic": TOPIC, "topic_id": None, "incarnation": 0, "partition": PARTITION}
 
 
@@ -142,20 +141,10 @@ class History:
 
 
 def gaps_in(facts: Iterable[Row]) -> MissingLines:
-    """Facts of request lines of a whole recording -> what is missing among them, as the stage of order finds it."""
-    clients: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    users: dict[tuple[int, str], set[str]] = defaultdict(set)
-    for row in facts:
-        if row["connection"] is not None and row["ts"] is not None:
-            names = {name: row[name] for name in ("broker_id", "connection", "correlation_id")}
-            request = {**names, "taken_us": phases(row).taken, "fetches": row["kind"] == FETCH}
-            clients[row["client_id"] or ""].append(request)
-            users[row["broker_id"], row["connection"]].add(row["client_id"] or "")
-    found: list[Row] = []
-    for one in sorted(name for name in clients if not is_of_quorum(name)):
-        own = [row for row in clients[one] if len(users[row["broker_id"], row["connection"]]) == 1]
-        found += map(Row, client_gaps(pa.Table.from_pylist(own, schema=REQUEST_SCHEMA)).to_pylist())
-    return missing_lines(found)
+    """What is missing among the request lines that these facts tell of."""
+    schema = pa.schema([REQUEST_KIND, *(field for field in CLIENT_REQUEST_SCHEMA if field.name != "fetches")])
+    rows = [{name: row[name] for name in schema.names} for row in facts]
+    return missing_requests(pa.Table.from_pylist(rows, schema=schema))
 
 
 def of_kind(events: pa.Table, *kinds: str) -> list[Row]:

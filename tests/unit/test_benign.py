@@ -9,7 +9,8 @@ from facts_builder import PARTITION, TOPIC, History
 from test_incidents import COMMITTED, losses, replicated, tail, taken_over
 from without_spark import tables_of
 
-from pipelines.stages.order import Cluster, order_pieces
+from pipelines.stages.order import order_pieces
+from replay.evidence.cluster import Cluster
 from replay.evidence.sessions import SESSION_SCHEMA
 
 

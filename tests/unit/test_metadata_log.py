@@ -12,9 +12,9 @@ from test_incidents import COMMITTED, acks_one_failure, losses, replicated, slot
 from without_spark import tables_of
 
 from pipelines.intake.collect import Collected, collect
-from pipelines.overview.deposed import sentences, topics_named
+from pipelines.overview.deposed import sentences
 from pipelines.recording.recording import discover
-from pipelines.stages.order import cluster_rows, incarnations
+from replay.evidence.cluster import cluster_rows, incarnations, topics_named
 from replay.evidence.metadata_log import PART
 from replay.evidence.rows import Row, rows_of_facts
 from replay.evidence.sessions import SESSION_SCHEMA

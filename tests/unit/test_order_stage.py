@@ -9,8 +9,9 @@ from facts_builder import TOPIC, History
 
 from pipelines.spark.buckets import BUCKET_ROWS, MOST_BUCKETS, bucket_count, bucket_of, divided
 from pipelines.stages import order
-from pipelines.stages.order import Cluster, by_session, order_partitions, order_pieces, rebuilding
+from pipelines.stages.order import by_session, order_partitions, order_pieces, rebuilding
 from replay.arrays.columns import numbers
+from replay.evidence.cluster import Cluster
 from replay.evidence.rows import METADATA_LOG
 from replay.evidence.sessions import rebuild_sessions
 

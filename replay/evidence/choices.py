@@ -1,0 +1,72 @@
+"""Which facts a question is about, said once: as a filter of an Arrow table, and as a condition in SQL.
+
+Spark chooses by the condition where the facts lie, so that few are handed over; the filter chooses the same of a table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Facts of some kinds and names, with some columns filled and others empty; what is not said does not matter."""
+
+    kinds: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()  # of no such kind
+    names: tuple[str, ...] = ()
+    filled: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ()
+
+    @property
+    def sql(self) -> str:
+        """The condition."""
+        said = [
+            *(f"{column} IS NOT NULL" for column in self.filled),
+            *(f"{column} IS NULL" for column in self.empty),
+            *([f"kind IN ({listed(self.kinds)})"] if self.kinds else []),
+            *([f"kind NOT IN ({listed(self.others)})"] if self.others else []),
+            *([f"name IN ({listed(self.names)})"] if self.names else []),
+        ]
+        return " AND ".join(said)
+
+    def mask(self, facts: pa.Table) -> pa.ChunkedArray:
+        """Which of the facts are meant."""
+        said = [
+            *(pc.is_valid(facts[column]) for column in self.filled),
+            *(pc.is_null(facts[column]) for column in self.empty),
+            *([pc.is_in(facts["kind"], pa.array(self.kinds))] if self.kinds else []),
+            *([pc.invert(pc.is_in(facts["kind"], pa.array(self.others)))] if self.others else []),
+            *([pc.is_in(facts["name"], pa.array(self.names))] if self.names else []),
+        ]
+        return reduce(pc.and_, said)
+
+    def of(self, facts: pa.Table) -> pa.Table:
+        """The facts that are meant."""
+        return facts.filter(self.mask(facts))
+
+
+FETCHES: Final = Choice(kinds=("fetch",))
+
+
+def any_of(choices: Iterable[Choice], facts: pa.Table) -> pa.Table:
+    """The facts that one of the choices means."""
+    return facts.filter(reduce(pc.or_, (one.mask(facts) for one in choices)))
+
+
+def any_sql(choices: Iterable[Choice]) -> str:
+    """The condition that a fact is one of these."""
+    return " OR ".join(f"({one.sql})" for one in choices)
+
+
+def listed(words: Iterable[str]) -> str:
+    """Words of ours as SQL lists them."""
+    return ", ".join(f"'{word}'" for word in words)

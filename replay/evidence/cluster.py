@@ -1,0 +1,159 @@
+"""What holds for every partition of a recording: registrations, configuration, topic ids, standstills, missing lines.
+
+It is small, whatever the recording's size: collected of all facts (`Collected`), and handed to every partition as it
+is. Of facts that lie in one table `collected_of` collects it; of more, Spark does (`pipelines.overview.cluster`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from heapq import merge
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow.compute as pc
+
+from replay.evidence.choices import Choice
+from replay.evidence.controller_view import MIN_ISR_SETTING
+from replay.evidence.metadata_log import PART, Parts, standing
+from replay.evidence.missing_lines import MissingLines
+from replay.evidence.partition_facts import LAG_SETTING
+from replay.evidence.rows import Row, rows_of_facts
+from replay.evidence.sources import own_logs
+from replay.evidence.standstills import by_broker, connection_ends, pieces_of, silences_of_all
+from replay.evidence.tenures import micros
+from replay.evidence.versions import PROTOCOL_SETTING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pyarrow as pa
+
+WHOLE: Final = Choice(  # facts of no single partition, and those that name topics
+    kinds=("broker_change", "config_change", "feature_change", "broker_lifecycle", PART, "topic_change")
+)
+NAMING: Final = Choice(  # brokers' lines that state a topic's name and id
+    kinds=("topic_change", "role_change", "leader_and_isr"), filled=("topic", "topic_id"), empty=("metadata_offset",)
+)
+NAMED_COLUMNS: Final = ("topic", "topic_id", "ts")
+SETTINGS: Final = (LAG_SETTING, MIN_ISR_SETTING)
+MANIFEST_SETTINGS: Final = (*SETTINGS, PROTOCOL_SETTING)  # what is read of a manifest's broker_config
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What holds for every partition of a recording."""
+
+    recording_id: str
+    rows: list[Row]
+    topics: dict[str, tuple[str, int]]  # topic id -> (topic, incarnation)
+    created: dict[str, list[tuple[int, str]]]  # topic -> (when, topic id), rising
+    standstills: dict[int, list[tuple[int, int]]]
+    begins: dict[int, int]  # broker -> its first line
+    connection_ends: dict[tuple[int, str], int]
+    own_logs: frozenset[int]  # brokers whose own log is at hand, not only their request log
+    kafka_version: str | None
+    settings: dict[str, int | None]
+    inter_broker_protocol: str | None = None
+    missing: MissingLines = field(default_factory=MissingLines)
+    facts: int = 0  # how many there are
+    about: dict[str | None, list[tuple[int, Row]]] = field(default_factory=dict, compare=False)  # rows by topic
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The topic of each topic id."""
+        return {topic_id: topic for topic_id, (topic, _) in self.topics.items()}
+
+    def rows_about(self, topic: str) -> list[Row]:
+        """The rows about all topics, and those about this one, in their order."""
+        if not self.about:
+            for place, row in enumerate(self.rows):
+                self.about.setdefault(row["topic"], []).append((place, row))
+        return [row for _, row in merge(self.about.get(None, ()), self.about.get(topic, ()), key=itemgetter(0))]
+
+
+class Collected(NamedTuple):
+    """What is collected of all facts of a recording."""
+
+    recording_id: str
+    facts: int  # how many there are
+    whole: pa.Table  # those of `WHOLE`
+    named: pa.Table  # `NAMED_COLUMNS` of those of `NAMING`; of equal pairs the first at least
+    silences: pa.Table  # `standstills.SILENCE_SCHEMA`
+    connection_ends: dict[tuple[int, str], int]
+    own_logs: frozenset[int]
+
+
+def collected_of(facts: pa.Table) -> Collected:
+    """The same of facts that lie in one table."""
+    silences = silences_of_all(pieces_of(facts))
+    return Collected(
+        recording_id=pc.max(facts["recording_id"]).as_py() or "",
+        facts=len(facts),
+        whole=WHOLE.of(facts),
+        named=NAMING.of(facts).select(NAMED_COLUMNS),
+        silences=silences,
+        connection_ends=connection_ends(facts, silences),
+        own_logs=own_logs(facts),
+    )
+
+
+def cluster_told(told: Collected, settings: Mapping[str, Any], missing: MissingLines) -> Cluster:
+    """What was collected, read; `settings` say what the recording's manifest states of its cluster."""
+    config: Mapping[str, Any] = settings.get("broker_config") or {}
+    topics, created = incarnations([*told.named.to_pylist(), *topics_named(told.whole)])
+    standstills, begins = by_broker(told.silences)
+    return Cluster(
+        recording_id=told.recording_id,
+        facts=told.facts,
+        rows=cluster_rows(told.whole),
+        topics=topics,
+        created=created,
+        standstills=standstills,
+        begins=begins,
+        connection_ends=told.connection_ends,
+        own_logs=told.own_logs,
+        kafka_version=settings.get("kafka_version"),
+        settings={name: int(config[name]) for name in SETTINGS if name in config},
+        inter_broker_protocol=config.get(PROTOCOL_SETTING),
+        missing=missing,
+    )
+
+
+def cluster_rows(facts: pa.Table) -> list[Row]:
+    """Facts of no single partition, in the metadata log's order.
+
+    By way of Arrow, like those of the partitions: times of the two are compared.
+    """
+    rows = sorted(rows_of_facts(facts), key=lambda row: row["fact_id"])
+    of_log = [row for row in rows if row["metadata_offset"] is not None and row["kind"] != PART]
+    others = [row for row in rows if row["metadata_offset"] is None or row["kind"] == PART]
+    return [
+        row
+        for row in (*others, *standing(of_log, Parts(rows)).rows)
+        if row["partition"] is None and (row["kind"] != "topic_change" or row["name"] == "remove")
+    ]
+
+
+def topics_named(facts: pa.Table) -> list[Row]:
+    """What records of the metadata log that were committed name topics: of cluster-wide facts, parts included."""
+    rows = rows_of_facts(facts)
+    parts = Parts(rows)
+    named = [row for row in rows if row["kind"] == "topic_change" and row["metadata_offset"] is not None]
+    return [row for row in named if row["topic"] and row["topic_id"] and (row["in_snapshot"] or parts.stands(row))]
+
+
+def incarnations(
+    rows: Iterable[Mapping[str, Any] | Row],
+) -> tuple[dict[str, tuple[str, int]], dict[str, list[tuple[int, str]]]]:
+    """Topic ids in the order in which topics of one name were created."""
+    seen: dict[str, dict[str, int]] = defaultdict(dict)
+    for row in rows:
+        if row["topic"] and row["topic_id"] and row["ts"] is not None:
+            at = micros(row["ts"])
+            ids = seen[row["topic"]]
+            ids[row["topic_id"]] = min(ids.get(row["topic_id"], at), at)
+    created = {topic: sorted((at, one) for one, at in ids.items()) for topic, ids in seen.items()}
+    topics = {one: (topic, k) for topic, ids in created.items() for k, (_, one) in enumerate(ids)}
+    return topics, created

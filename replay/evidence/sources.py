@@ -1,0 +1,38 @@
+"""Which log or dump a fact comes from, by what it has: the first source that fits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replay.evidence.choices import Choice
+from replay.evidence.coverage import METADATA, REQUEST_LOG, SERVER_LOG
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ANSWERED_KINDS: Final = ("topic_change", "broker_lifecycle")  # a metadata answer states these, too
+SOURCES: Final[Mapping[str, Choice]] = {
+    METADATA: Choice(filled=("metadata_offset",)),
+    REQUEST_LOG: Choice(filled=("connection",)),
+    "segments": Choice(kinds=("segment_batch",)),
+    "checkpoints": Choice(kinds=("checkpoint",)),
+    SERVER_LOG: Choice(others=ANSWERED_KINDS),
+}
+
+
+def sources_of(facts: pa.Table) -> pa.ChunkedArray:
+    """The source of each fact; null where two might state it."""
+    fitting = (
+        pc.if_else(choice.mask(facts), pa.scalar(name), pa.scalar(None, pa.string()))
+        for name, choice in SOURCES.items()
+    )
+    return pc.coalesce(*fitting)
+
+
+def own_logs(facts: pa.Table) -> frozenset[int]:
+    """Brokers of whose own log anything was read."""
+    told = facts.filter(pc.equal(sources_of(facts), SERVER_LOG))
+    return frozenset(pc.unique(told["broker_id"].drop_null()).to_pylist())

@@ -1,0 +1,146 @@
+"""Where a broker wrote no line for seconds though lines were due, and which connections it went on with.
+
+What follows from that is said in `broker_pauses`. Lines come in pieces: a line by itself, or all of a broker's lines
+within `PIECE_US`, of which the first and the last matter and whether any tells of a request. A silence is longer than a
+piece, so it makes no difference which; a broker may have written millions of lines.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replay.arrays.columns import numbers
+from replay.evidence.broker_pauses import AWAKE_US, DUE_PARTS, PARTS, STANDSTILL_US
+from replay.evidence.choices import Choice
+from schemas.model import BOOL, INT32, INT64, STRING
+
+if TYPE_CHECKING:
+    from replay.arrays.ints import Flags, Ints
+
+LINES: Final = Choice(others=("segment_batch", "checkpoint"), filled=("broker_id", "ts"))
+PRODUCES: Final = Choice(kinds=("produce",), filled=("broker_id", "connection", "ts"))
+ON_CONNECTIONS: Final = Choice(filled=("connection",))
+PIECE_US: Final = STANDSTILL_US // PARTS
+WHOLE_SECOND_US: Final = 1_000_000  # no stamp is off by more
+LONGEST_REQUEST_US: Final = 3_600_000_000  # no request waits for longer, whatever its line says
+PIECE_SCHEMA: Final = pa.schema(
+    [
+        pa.field("broker_id", INT32),
+        pa.field("first", INT64),  # its first line's stamp, microseconds
+        pa.field("latest", INT64),  # when that line was written at the latest
+        pa.field("last", INT64),
+        pa.field("asked", BOOL),  # whether any of its lines tells of a request
+    ]
+)
+SILENCE_SCHEMA: Final = pa.schema(
+    [
+        pa.field("broker_id", INT32),
+        pa.field("before", INT64),  # the last line before; null where the broker's lines begin
+        pa.field("first", INT64),  # the first line after
+        pa.field("after", INT64),  # when that line was written at the latest
+    ]
+)
+CONNECTION_SCHEMA: Final = pa.schema([pa.field("broker_id", INT32), pa.field("connection", STRING)])
+PRODUCE_COLUMNS: Final = (*CONNECTION_SCHEMA.names, "ts", "ts_error_us", "total_us")
+
+
+def pieces_of(facts: pa.Table) -> pa.Table:
+    """Each line by itself as a piece."""
+    lines = LINES.of(facts)
+    stamp = numbers(lines["ts"])
+    latest = stamp + numbers(lines["ts_error_us"])
+    columns = (lines["broker_id"], stamp, latest, stamp, pc.is_valid(lines["connection"]))
+    return pa.table(dict(zip(PIECE_SCHEMA.names, columns, strict=True)), schema=PIECE_SCHEMA)
+
+
+def silences_of(pieces: pa.Table) -> pa.Table:
+    """One broker's pieces, in any order -> its standstills, and where its lines begin: there `before` is null.
+
+    A line was due where requests had been answered in enough parts of the stretch of the last line and the one before.
+    """
+    if not len(pieces):
+        return SILENCE_SCHEMA.empty_table()
+    order = np.lexsort((numbers(pieces["latest"]), numbers(pieces["first"])))
+    first, latest, last, asked = (numbers(pieces[name])[order] for name in PIECE_SCHEMA.names[1:])
+    answered = np.unique(last[asked > 0] // PIECE_US)
+    gaps = np.flatnonzero(first[1:] - last[:-1] >= STANDSTILL_US)
+    before = last[gaps]
+    since = (before // STANDSTILL_US - 1) * PARTS
+    lately = np.searchsorted(answered, before // PIECE_US, side="right") - np.searchsorted(answered, since)
+    due = gaps[lately >= DUE_PARTS]
+    after = np.concatenate([np.zeros(1, np.int64), due + 1])
+    columns = (
+        pa.repeat(pieces["broker_id"][0], len(after)),
+        pa.array([None, *last[due].tolist()], INT64),
+        first[after],
+        latest[after],
+    )
+    return pa.table(dict(zip(SILENCE_SCHEMA.names, columns, strict=True)), schema=SILENCE_SCHEMA)
+
+
+def silences_of_all(pieces: pa.Table) -> pa.Table:
+    """The same of all brokers."""
+    brokers = pc.unique(pieces["broker_id"]).to_pylist()
+    found = [silences_of(pieces.filter(pc.equal(pieces["broker_id"], broker))) for broker in brokers]
+    return pa.concat_tables([SILENCE_SCHEMA.empty_table(), *found])
+
+
+def by_broker(silences: pa.Table) -> tuple[dict[int, list[tuple[int, int]]], dict[int, int]]:
+    """Standstills by broker, rising: last line before, first line after; and each broker's first line."""
+    out: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    begins: dict[int, int] = {}
+    columns = (silences[name].to_pylist() for name in ("broker_id", "before", "after"))
+    for broker, before, after in zip(*columns, strict=True):
+        if before is None:
+            begins[broker] = after
+        else:
+            out[broker].append((before, after))
+    return {broker: sorted(spans) for broker, spans in sorted(out.items())}, begins
+
+
+def woken(produces: pa.Table, silences: pa.Table) -> pa.Table:
+    """Connections that had a produce under way as a standstill of their broker ended, a row each.
+
+    Under way: it had arrived by shortly after the end, and was answered no earlier than in the stretch of time in which
+    the broker's next line may have been written.
+    """
+    ended = silences.filter(pc.is_valid(silences["before"]))
+    earliest = numbers(produces["ts"]) - numbers(produces["ts_error_us"])
+    arrival = earliest - np.minimum(numbers(produces["total_us"]), LONGEST_REQUEST_US)
+    broker = numbers(produces["broker_id"])
+    found = np.zeros(len(produces), np.bool_)
+    for one in np.unique(numbers(ended["broker_id"])).tolist():
+        found |= (broker == one) & is_under_way(arrival, earliest, ended.filter(pc.equal(ended["broker_id"], one)))
+    names = CONNECTION_SCHEMA.names
+    return produces.filter(pa.array(found)).select(names).group_by(names).aggregate([])
+
+
+def is_under_way(arrival: Ints, earliest: Ints, ended: pa.Table) -> Flags:
+    """Whether each produce of a broker was under way as one of these standstills of it ended."""
+    before, first, after = (np.sort(numbers(ended[name])) for name in ("before", "first", "after"))
+    until = after + 10 * AWAKE_US
+    since = np.maximum(before, (first - WHOLE_SECOND_US) // STANDSTILL_US * STANDSTILL_US)
+    place = np.searchsorted(until, arrival)  # the first that had not ended as it arrived; all later ones began later
+    known = place < len(until)
+    found: Flags = known & (since[np.where(known, place, 0)] <= earliest)
+    return found
+
+
+def connection_ends(facts: pa.Table, silences: pa.Table) -> dict[tuple[int, str], int]:
+    """Last stamp on each connection that had a produce under way as a standstill ended."""
+    some = woken(PRODUCES.of(facts), silences)
+    requests = ON_CONNECTIONS.of(facts).select([*CONNECTION_SCHEMA.names, "ts"])
+    mine = requests.join(some, keys=CONNECTION_SCHEMA.names, join_type="left semi")
+    last = mine.group_by(CONNECTION_SCHEMA.names).aggregate([("ts", "max")])
+    return ends_told(last.rename_columns([*CONNECTION_SCHEMA.names, "last"]))
+
+
+def ends_told(last: pa.Table) -> dict[tuple[int, str], int]:
+    """A row for each connection with its `last` stamp -> the stamps, microseconds."""
+    names = (last[name].to_pylist() for name in CONNECTION_SCHEMA.names)
+    return {(broker, name): us for broker, name, us in zip(*names, numbers(last["last"]).tolist(), strict=True)}
