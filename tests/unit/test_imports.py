@@ -19,6 +19,12 @@ def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def copy_of_the_rooms(repository: Path, folder: Path) -> None:
+    for name in ROOMS:
+        shutil.copytree(repository / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(repository / "pyproject.toml", folder)
+
+
 def test_the_rooms_keep_the_import_rule(repository: Path) -> None:
     result = lint_imports(repository)
     assert result.returncode == 0, result.stdout
@@ -58,9 +64,7 @@ def test_the_rooms_keep_the_import_rule(repository: Path) -> None:
     ],
 )
 def test_a_planted_import_breaks_the_rule(repository: Path, tmp_path: Path, room: str, planted: str) -> None:
-    for name in ROOMS:
-        shutil.copytree(repository / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(repository / "pyproject.toml", tmp_path)
+    copy_of_the_rooms(repository, tmp_path)
     (tmp_path / room.replace(".", "/") / "planted.py").write_text(f"{planted}\n")
     result = lint_imports(tmp_path)
     assert result.returncode == 1, result.stdout
@@ -71,9 +75,7 @@ def test_a_planted_import_breaks_the_rule(repository: Path, tmp_path: Path, room
 def test_a_planted_circle_breaks_the_rule_though_it_is_for_types_only(
     repository: Path, tmp_path: Path, module: str
 ) -> None:
-    for name in ROOMS:
-        shutil.copytree(repository / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(repository / "pyproject.toml", tmp_path)
+    copy_of_the_rooms(repository, tmp_path)
     room, name = module.rsplit(".", 1)
     (tmp_path / room.replace(".", "/") / "planted.py").write_text(f"from {room} import {name}\n")
     with (tmp_path / f"{module.replace('.', '/')}.py").open("a") as source:
