@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 # Columns of the facts that neither sessions nor the order read.
 UNREAD = (
-    "recording_id", "api_key", "api_version", "replica_epoch", "producer_epoch", "base_sequence", "is_control",
+    "recording_id", "api_key", "replica_epoch", "producer_epoch", "base_sequence", "is_control",
     "is_transactional",
 )  # fmt: skip
 EVENTS_AT_ONCE = 5_000  # so many events go back to Spark at once, at least: those of small partitions together
@@ -112,12 +112,8 @@ def session_of_fetch() -> Column:
 
 
 def in_one_session(facts: pa.Table) -> pa.Table:
-    """Facts of one recording as `by_session` gets them where a single task takes all: each fetch has the number 0.
-
-    They keep the columns of `UNREAD`. One of these, `api_version`, is read where nothing else tells a broker's release
-    or protocol (`replay.evidence.versions`), so there the order knows more than it does of facts that came by Spark.
-    """
-    wanted = any_of(ORDERED, facts)
+    """Facts of one recording as `by_session` gets them where a single task takes all: each fetch has the number 0."""
+    wanted = any_of(ORDERED, facts).drop_columns(list(UNREAD))
     return wanted.append_column("session", pc.if_else(FETCHES.mask(wanted), pa.scalar(0, pa.int32()), None))
 
 
