@@ -102,7 +102,8 @@ FACTS = Table(
         Column(
             "error_code",
             INT32,
-            "Error code for this partition, else the response's top-level one; null: no response was sent (acks=0).",
+            "Error code for this partition, else the response's top-level one; of a failed ISR update the one that its "
+            "line names; null: no response was sent (acks=0), or no error is named.",
         ),
         # -- produce
         Column("acks", INT32, "acks of the produce request: -1 (all), 0 or 1."),
@@ -189,7 +190,11 @@ FACTS = Table(
             STRING,
             "Config, feature or checkpoint file name; role ('leader', 'follower'); what a line says, in a word.",
         ),
-        Column("value", STRING, "Config value, feature level, cluster id."),
+        Column(
+            "value",
+            STRING,
+            "Config value, feature level, cluster id; of a shrink who is out of sync, as `2:40 3:38` (id:LEO).",
+        ),
         # -- server lines, segments, checkpoints
         Column("log_dir", STRING, "Log directory that a line about a partition's log names: the folder's parent."),
         Column(

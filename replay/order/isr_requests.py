@@ -8,7 +8,6 @@ is out of sync becomes an `observation` of it, so that the engine's own view is 
 from __future__ import annotations
 
 import itertools
-import re
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from replay.evidence.tenures import Tenure
 
 SAME_CHANGE_US: Final = 2_000_000  # a leader that shrinks writes two lines, on a loaded host well apart
-OUT_OF_SYNC = re.compile(r"\(brokerId: (\d+), endOffset: (-?\d+)")
-EXPANDING = re.compile(r"Expanding ISR from ([\d,]*) to")
 RESET_ERRORS: Final = frozenset({OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA})
 FINAL_ERRORS: Final = frozenset(
     {
@@ -50,19 +47,6 @@ FINAL_ERRORS: Final = frozenset(
         UNKNOWN_TOPIC_ID,
         NEW_LEADER_ELECTED,
     }
-)
-WORDINGS: Final = (  # what a line about a rejected update says -> error code
-    ("OPERATION_NOT_ATTEMPTED", OPERATION_NOT_ATTEMPTED),
-    ("INELIGIBLE_REPLICA", INELIGIBLE_REPLICA),
-    ("leader epoch is old", FENCED_LEADER_EPOCH),
-    ("old leader epoch", FENCED_LEADER_EPOCH),  # 2.7-3.1
-    ("partition epoch is invalid", INVALID_UPDATE_VERSION),
-    ("invalid version", INVALID_UPDATE_VERSION),  # 2.7-3.1
-    ("request is invalid", INVALID_REQUEST),
-    ("about this topic or partition", UNKNOWN_TOPIC_OR_PARTITION),
-    ("about this topic", UNKNOWN_TOPIC_ID),
-    ("removed from the replica set", NEW_LEADER_ELECTED),
-    ("unexpected", -1),
 )
 
 
@@ -104,18 +88,8 @@ def asked_by_line(lines: Sequence[Row]) -> list[Change]:
         second = row["name"].startswith("pending_") and before is not None and not before.row["name"].startswith("pend")
         if second and before and sorted(before.isr) == sorted(row["isr"]) and us - before.us <= SAME_CHANGE_US:
             continue
-        out.append(Change(row, us, shrinks, sorted(row["isr"]), joining_of(row), by_line=True))
+        out.append(Change(row, us, shrinks, sorted(row["isr"]), row["replica_id"], by_line=True))
     return out
-
-
-def joining_of(row: Row) -> int | None:
-    """Who is to join: named, or whom the new ISR has and the old one has not (`Expanding ISR from 2 to 2,3`)."""
-    if row["replica_id"] is not None or row["name"] != "expand":
-        replica: int | None = row["replica_id"]
-        return replica
-    listed = EXPANDING.search(row["text"] or "")
-    joining = sorted(set(row["isr"]) - {int(b) for b in listed[1].split(",") if b}) if listed else []
-    return joining[0] if len(joining) == 1 else None
 
 
 def asked_by_request(facts: PartitionFacts, tenure: Tenure) -> list[Change]:
@@ -244,10 +218,8 @@ def error_of_line(row: Row) -> int | None:
     """Error code of a line about an update that failed; None: no such line, or its answer only came late."""
     if row["name"] == "zookeeper_conflict":
         return RESET_BY_ZOOKEEPER
-    if row["name"] not in ("failed", "removed_from_replicas"):
-        return None
-    text = row["value"] or row["text"] or ""
-    return next((code for words, code in WORDINGS if words in text), None)
+    error: int | None = row["error_code"] if row["name"] in ("failed", "removed_from_replicas") else None
+    return error
 
 
 RESET_BY_ZOOKEEPER: Final = 55  # the ISR stays as it was, as where nothing was attempted
@@ -284,12 +256,12 @@ def shrink_operation(facts: PartitionFacts, tenure: Tenure, change: Change) -> O
             window,
             {
                 **common_fields(tenure),
-                "replica_id": int(broker),
-                "fetch_offset": int(end),
+                "replica_id": broker,
+                "fetch_offset": end,
                 "cause": "out_of_sync",
             },
         )
-        for broker, end in OUT_OF_SYNC.findall(row["text"] or "")
+        for broker, end in out_of_sync(row)
     ]
     states_leos = bool(drafts)
     throttled = [r for r in change_members(tenure, change) if left_out_by_quota(facts, tenure, r, change.us)]
@@ -303,6 +275,14 @@ def shrink_operation(facts: PartitionFacts, tenure: Tenure, change: Change) -> O
     }
     drafts.append(Draft("isr_request", row, window, fields))
     return Operation(OP_CONTROL, window, drafts, offset=row["offset"] or 0 if states_leos else 0)
+
+
+def out_of_sync(row: Row) -> list[tuple[int, int]]:
+    """Replicas that a leader's line calls out of sync, each with its LEO: `2:40 3:38`."""
+    if row["name"] != "shrink":
+        return []
+    pairs = (pair.split(":") for pair in (row["value"] or "").split())
+    return [(int(broker), int(end)) for broker, end in pairs]
 
 
 def stood_still(facts: PartitionFacts, broker: int, us: int) -> int | None:

@@ -10,6 +10,7 @@ from small_partition import ALL, LAG, LATEST, NOW, A, B, C, apply, event, folded
 from small_partition import at as with_offsets
 from without_spark import tables_of
 
+from pipelines.parse.wordings.isr_words import error_in, joining_in, leos_in
 from replay.engine import codes as c
 from replay.engine.stamps import STAMP_LATE_US
 from replay.evidence.request_times import Window
@@ -307,7 +308,7 @@ def test_expansion_that_never_came_does_not_count_where_a_change_may_have_been_i
 
 def test_expansion_written_to_zookeeper_at_once_is_compared_with_its_line_and_has_its_reason() -> None:
     history = returning(asked_at=None)
-    isr_line(history, 1800, "expand", [1, 2, 3], text="Expanding ISR from 1,2 to 1,2,3", leader_epoch=None)
+    isr_line(history, 1800, "expand", [1, 2, 3], replica_id=joining_in("1,2 to 1,2,3"), leader_epoch=None)
     history.decide(1805, None, [1, 2, 3])
     tables = replayed(history, kafka_version="2.6.3")
     found = [(r["compared"], r["matched"]) for r in tables["conformance"] if r["check"] == "predicted_expansion"]
@@ -346,7 +347,7 @@ def isr_line(history: History, ms: float, name: str, isr: list[int] | None, **fi
 def shrink_line(history: History, ms: float, isr: list[int], ends: dict[int, int], leo: int) -> None:
     """`Shrinking ISR from .. to ..`, with each replica's LEO."""
     text = " ".join(f"(brokerId: {b}, endOffset: {o}, lastCaughtUpTimeMs: 1)" for b, o in ends.items())
-    isr_line(history, ms, "shrink", isr, offset=leo, hw=0, text=f"Out of sync replicas: {text}.", leader_epoch=None)
+    isr_line(history, ms, "shrink", isr, offset=leo, hw=0, value=leos_in(text), leader_epoch=None)
 
 
 def replayed(history: History, **settings: Any) -> dict[str, list[dict[str, Any]]]:
@@ -500,7 +501,14 @@ def test_request_that_the_controller_refused_is_rejected_with_its_error() -> Non
 
 def test_request_that_was_not_attempted_is_rejected_and_asked_again_at_the_next_fetch() -> None:
     history = returning()
-    isr_line(history, 1820, "failed", [1, 2, 3], replica_id=3, value="since .. with OPERATION_NOT_ATTEMPTED. ..")
+    isr_line(
+        history,
+        1820,
+        "failed",
+        [1, 2, 3],
+        replica_id=3,
+        error_code=error_in("since .. with OPERATION_NOT_ATTEMPTED. .."),
+    )
     history.fetch(1840, 1, 3, 2, hw=2)
     first, second = isr_rows(history, "pending_expand")
     assert (first["outcome"], first["error_code"]) == ("rejected", 55)

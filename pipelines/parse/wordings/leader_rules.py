@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipelines.parse.wordings.isr_words import error_in
 from pipelines.parse.wordings.rule import LISTED, TP, Rule
 
 _LOGS = "Log|UnifiedLog"
@@ -44,8 +45,10 @@ ISR_RULES = (
         "3.3-",
         "isr_update removed_from_replicas",
         rf"The alter partition request successfully updated the partition state to Pending\w+\(.*?sentLeaderAndIsr="
-        rf"{_STATE}.* but this replica got removed from the replica set while completing a reassignment\. .*",
+        rf"{_STATE}.* but this replica got (?P<error_code>removed from the replica set) while completing a "
+        r"reassignment\. .*",
         keep_text=True,
+        reads=(("error_code", error_in),),
     ),
     Rule(
         f"{_MANAGERS}: Broker",

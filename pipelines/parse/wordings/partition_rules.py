@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipelines.parse.wordings.isr_words import error_in, joining_in, leos_in
 from pipelines.parse.wordings.rule import TP, Rule
 
 POINT = r"\(offset=(?P<{}>-?\d+)[^)]*\)"
@@ -12,7 +13,8 @@ _PENDING = (
 )
 _EXPAND = rf"PendingExpand\w+\((?:isr=[^)]*\), )?newInSyncReplicaId=(?P<replica_id>\d+), {_PENDING}"
 _SHRINK = rf"PendingShrink\w+\((?:isr=[^)]*\), )?outOfSyncReplicaIds=[^)\]]*[)\]], {_PENDING}"
-_WHY = r"(?:.*? (?P<value>(?:since|because|due to) .*)|.*)"
+_WHY = r"(?P<error_code>(?:.*? (?P<value>(?:since|because|due to) .*)|.*))"
+_FAILED = (("error_code", error_in),)
 _ENQUEUED = (
     r"(?:Enqueued ISR change to state|Sent `AlterIsr` request to change state to) LeaderAndIsr\("
     r"leader=(?P<leader_id>-?\d+), leaderEpoch=(?P<leader_epoch>-?\d+), "
@@ -60,15 +62,18 @@ PARTITION_RULES = (
         "0.11-",
         "isr_update shrink",
         r"Shrinking ISR from [\d,]+ to (?P<isr>[\d,]*)"
-        r"(?:\. Leader: \(highWatermark: (?P<hw>-?\d+), endOffset: (?P<offset>-?\d+)\)\. Out of sync replicas: .*)?",
+        r"(?:\. Leader: \(highWatermark: (?P<hw>-?\d+), endOffset: (?P<offset>-?\d+)\)\. "
+        r"Out of sync replicas: (?P<value>.*))?",
         keep_text=True,
+        reads=(("value", leos_in),),
     ),
     Rule(
         "Partition: Expanding",
         "0.11-2.7",
         "isr_update expand",
-        r"Expanding ISR from [\d,]* to (?P<isr>[\d,]*)",
+        r"Expanding ISR from (?P<replica_id>[\d,]* to (?P<isr>[\d,]*))",
         keep_text=True,
+        reads=(("replica_id", joining_in),),
     ),
     Rule("Partition: Submitting", "3.1-", "isr_update pending_expand", rf"Submitting ISR state change {_EXPAND}.*"),
     Rule(
@@ -103,6 +108,7 @@ PARTITION_RULES = (
         "isr_update failed",
         rf"Failed to (?:alter partition|update ISR) to (?:{_EXPAND}){_WHY}",
         keep_text=True,
+        reads=_FAILED,
     ),
     Rule(
         "Partition: Failed",
@@ -110,20 +116,23 @@ PARTITION_RULES = (
         "isr_update failed",
         rf"Failed to (?:alter partition|update ISR) to Pending(?:Shrink\w+\(.*?{_PENDING})?{_WHY}",
         keep_text=True,
+        reads=_FAILED,
     ),
     Rule(
         "Partition: Ignoring",
         "2.7-",
         "isr_update failed",
-        rf"Ignoring failed ISR update to (?:{_EXPAND}).*",
+        rf"Ignoring failed ISR update to (?:{_EXPAND})(?P<error_code>.*)",
         keep_text=True,
+        reads=_FAILED,
     ),
     Rule(
         "Partition: Ignoring",
         "2.7-",
         "isr_update failed",
-        rf"Ignoring failed ISR update to Pending(?:Shrink\w+\(.*?{_PENDING})?.*",
+        rf"Ignoring failed ISR update to Pending(?:Shrink\w+\(.*?{_PENDING})?(?P<error_code>.*)",
         keep_text=True,
+        reads=_FAILED,
     ),
     Rule(
         "Partition:",

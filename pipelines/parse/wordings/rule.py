@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # A partition as Kafka prints it: `topic-3`, in releases up to 1.0 `[topic,3]` too; a topic's name has up to 249 letters
 TP = r"(?P<tp>[^\s\[]{1,300}-\d{1,10}|\[[^\s,]{1,300},\d{1,10}\])"
@@ -69,6 +73,7 @@ class Rule:
     pattern: str
     keep_text: bool = False
     each: str | None = None  # found in the message again and again: a fact per find; one fact where nothing is found
+    reads: tuple[tuple[str, Callable[[str], Any]], ...] = ()  # of a group that is more than a number or a text
     printed_by: str | None = None  # file that prints it, where the logger is not named after that file's class
 
     @property

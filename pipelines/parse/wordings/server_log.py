@@ -79,7 +79,8 @@ class CompiledRule:
         self.each_groups = each.groups if each else 0
         self.tp = groups.index("tp") if "tp" in groups else None
         columns = [name for name in groups if name != "tp"]
-        self.converters = [_converter(name) for name in columns]
+        reads = dict(rule.reads)
+        self.converters = [reads.get(name) or _converter(name) for name in columns]
         tail = [name for name in _FROM_PREFIX if name not in columns]
         self.from_prefix = [_FROM_PREFIX.index(name) for name in tail]
         self.keep_text = rule.keep_text
