@@ -53,7 +53,7 @@ def _section(table: Table) -> str:
     lines += [_row(column) for column in table.columns]
     if table.checks:
         lines.append("\nEvery row meets: " + "; ".join(f"`{condition}`" for condition in table.checks.values()) + ".")
-    for question, sql in QUERIES[table.name]:
+    for question, sql in QUERIES.get(table.name, ()):
         lines += [f"\n{question}\n", "```sql", textwrap.dedent(sql).strip(), "```"]
     return "\n".join(lines)
 
