@@ -1,4 +1,4 @@
-"""What the lines say of a partition, a broker or the cluster before they have an order: tenures, roles, times, gaps.
+"""Evidence from log lines before they have an order: tenures, roles, times and gaps.
 
-`partition_facts` is where all of it is looked up. Imports `arrays`, `protocol`, `engine` (its codes and stamps).
+All of it is looked up through `partition_facts`. Imports `arrays`, `protocol` and `engine` (its codes and stamps).
 """

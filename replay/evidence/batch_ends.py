@@ -1,11 +1,12 @@
-"""How far a batch surely reaches: whether anything shows that no line about an append is missing after it.
+"""How far a batch certainly reaches: whether a produce line may be missing between it and the next known batch.
 
-A batch is taken to end where the next known one begins. Where a produce line is missing, the batch before it would
-swallow the lost one's records. That it does not is shown by the leader's own line about the append (TRACE), by a fetch
-whose bytes are those of the batches that the produce lines tell of, or by a request log without a gap there
-(`missing_lines`). Else only its first record is sure. Behind the last one of a tenure no number tells: a batch that was
-not answered yet when the leader died has no line, so only the first two show how far the last batch reaches. A broker
-stores a batch as it came (`compression.type=producer`); where it packs anew, sizes differ and show nothing.
+A batch is taken to end where the next known batch begins. If a produce line is missing, the batch before it would
+swallow the records of the missing one. Three things rule that out: the leader's own line about the append (TRACE); a
+fetch that returned exactly as many bytes as the known produces in it have; a request log without a gap there
+(`missing_lines`). Otherwise only the first record of the batch is certain. For the last batch of a tenure correlation
+ids prove nothing: a produce that was not answered before the leader died has no line. There only the append line and
+the fetched bytes count. Sizes can be compared because a broker stores a batch as it came (`compression.type=producer`);
+if it recompresses, sizes differ and prove nothing.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ if TYPE_CHECKING:
 
 
 class Extents:
-    """What shows that the produce lines of one tenure are all there, stretch by stretch."""
+    """Evidence, stretch by stretch, that no produce line of one tenure is missing."""
 
     def __init__(self, facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row]) -> None:
         """`placed`: the tenure's produces by base offset."""
         self.facts, self.tenure, self.placed = facts, tenure, placed
         self.bases = sorted(placed)
         fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
-        self.is_heard = bool(placed or fetches)  # else nothing says when it had what, nor how its HW moved
+        self.is_heard = bool(placed or fetches)  # otherwise neither its appends nor the moves of its HW can be timed
         self.lossy = facts.missing.any_in(tenure.leader, -OPEN_US, OPEN_US)
-        self.control: list[int] = []  # offsets of transaction markers, rising, as they are found
+        self.control: list[int] = []  # offsets of the transaction markers found so far, rising
 
     @cached_property
     def spans(self) -> tuple[list[int], list[int]]:
-        """Beginnings of the stretches that one fetch brought whole, rising, and the furthest end of all up to each."""
+        """First offsets, rising, of stretches that one fetch returned whole, and the furthest end up to each."""
         control = self.control
         spans = sorted(
             (first, end)
@@ -56,19 +57,19 @@ class Extents:
 
     @cached_property
     def shown(self) -> tuple[list[int], list[int]]:
-        """Offsets of the fetches that were accepted, rising, and the earliest fetch at each of them or beyond it."""
+        """Offsets of accepted fetches, rising, and for each the time of the earliest fetch at or beyond it."""
         fetches = self.facts.follower_fetches.get((self.tenure.leader, self.tenure.epoch), ())
         found = sorted((row["fetch_offset"], phases(row).taken) for row in fetches if was_accepted(row))
         return [offset for offset, _ in found], list(accumulate((us for _, us in reversed(found)), min))[::-1]
 
     def fetched_by(self, end: int) -> int | None:
-        """When a follower first asked for what comes from `end` on; None where none did."""
+        """When a follower first fetched from `end` or beyond; None if none did."""
         offsets, earliest = self.shown
         k = bisect_left(offsets, end)
         return earliest[k] if k < len(offsets) else None
 
     def is_whole(self, base: int, end: int) -> bool:
-        """Whether [base, end), if a produce line tells of it, is known to be one batch and nothing else."""
+        """Whether [base, end) is known to hold one batch and nothing else, provided that a produce line reports it."""
         if base not in self.placed or end - base <= 1 or self.is_brought(base, end):
             return True
         if base == self.bases[-1]:
@@ -79,13 +80,13 @@ class Extents:
         return not self.facts.missing.any_in(self.tenure.leader, since, self.known_by(end))
 
     def is_brought(self, base: int, end: int) -> bool:
-        """Whether fetches brought [base, end) in just as many bytes as the produces in it have."""
+        """Whether fetches returned [base, end) in exactly as many bytes as the known produces in it have."""
         firsts, lasts = self.spans
         k = bisect_right(firsts, base)
         return k > 0 and lasts[k - 1] >= end
 
     def known_by(self, end: int) -> int:
-        """When the leader's log surely had reached `end`, microseconds on its clock."""
+        """When the leader's log had certainly reached `end`, microseconds on its clock."""
         k = bisect_right(self.bases, end - 1)
         times = [local_window(phases(self.placed[self.bases[k]])).hi] if k < len(self.bases) else []
         fetched = self.fetched_by(end)
@@ -96,13 +97,13 @@ class Extents:
         return min(times, default=OPEN_US)
 
     def marker_counts(self) -> Iterable[tuple[int, int, int]]:
-        """Stretches that one fetch brought, and how many markers the bytes beyond the produces' are."""
+        """Stretches that one fetch returned, and how many markers the bytes beyond the produces amount to."""
         for first, end, more in self.fetched_stretches():
             if more >= 0 and more % MARKER_BYTES == 0:
                 yield first, end, more // MARKER_BYTES
 
     def fetched_stretches(self) -> Iterable[tuple[int, int, int]]:
-        """Stretches that one fetch brought, and how many bytes more than those of the produces in it."""
+        """Stretches that one fetch returned, and how many bytes it returned beyond those of the produces in them."""
         totals = list(accumulate((self.placed[base]["bytes"] or 0 for base in self.bases), initial=0))
         for fetches in self.fetchers():
             for row, after in pairwise(fetches):
@@ -113,7 +114,7 @@ class Extents:
                 yield first, end, row["bytes"] - (totals[n] - totals[k])
 
     def fetchers(self) -> Iterable[Sequence[Row]]:
-        """Fetches from this tenure's leader, each replica's and each consumer's connection in its order."""
+        """Fetches from this tenure's leader in order, one sequence per replica and per consumer connection."""
         for replica in sorted(self.facts.followers(self.tenure)):
             yield [fetch.row for fetch in self.facts.fetches_of(replica, self.tenure)]
         reads: dict[str, list[Row]] = defaultdict(list)

@@ -1,16 +1,20 @@
-"""A leader that stood still and woke: its last answers may have reached nobody.
+"""Leaders that stood still and resumed: their last answers may have reached nobody.
 
-A broker that was stopped for seconds (SIGSTOP, a long pause, a frozen host) goes on where it was, still believing to
-lead, and answers what lies in its sockets. Clients had timed out and gone elsewhere. What tells: the broker wrote no
-line at all for `STANDSTILL_US`, though lines were due; the request came before it or lay in a socket as it ended
-(`AWAKE_US` after the first line at the latest), was not done before it, and nothing came on that connection later. An
-acks=all request that was answered later than right after it had waited for followers: then the broker was no longer
-alone, and the answer counts. One that waits for nobody may be late for many reasons, none of which brings its client
-back. Lines are due where the broker had been answering requests until then: one that logs at INFO only, or is asked now
-and then, is silent for hours and stands still at no time. A leader that is cut off from other brokers but not from its
-clients never stands still. Where the broker's own log is not at hand, only the request log was silent, which a slow
-client does too: then the answer may have arrived, or not. Nor does anybody know how long a broker had stood still as
-its lines begin: of what had come before them, the same holds.
+A broker that stands still for seconds (SIGSTOP, a long pause, a frozen host) resumes where it was, still believes that
+it leads, and answers what lies in its sockets. By then its clients have timed out and gone elsewhere. It shows as
+follows: the broker wrote no line at all for `STANDSTILL_US` although lines were due; the request arrived before the
+standstill, or lay in a socket when it ended (taken up at most `AWAKE_US` after the first line), and was not done before
+it; and nothing came on that connection later.
+
+An acks=all request that was answered later than right after its wait for followers counts as answered: by then the
+broker was no longer alone. A request that waits for nobody may be late for many reasons, none of which brings its
+client back. Lines are due if the broker was answering requests until then: one that logs at INFO only, or is asked
+rarely, may be silent for hours without standing still. A leader that is cut off from other brokers but not from its
+clients never stands still.
+
+If the broker's own log is not available, only its request log was silent, which a slow client causes too; then the
+answer may or may not have arrived. The same holds for what came before a broker's first line, as nobody knows how long
+it had stood still by then.
 """
 
 from __future__ import annotations
@@ -23,18 +27,16 @@ from replay.engine.stamps import STAMP_LATE_US
 
 STANDSTILL_US = 2_000_000
 AWAKE_US = 20_000
-PARTS = (
-    4  # of a stretch as long as a standstill: a follower's fetch is answered in each, if only by running out of time
-)
-DUE_PARTS = (
-    2  # a line was due where requests were answered in so many, of the stretch of the last line and the one before
-)
+# A stretch of STANDSTILL_US has so many parts; a follower's fetch is answered in each, if only because it times out.
+PARTS = 4
+# A line is due if requests were answered in so many parts of the stretch of the last line and the stretch before it.
+DUE_PARTS = 2
 
 Standstills = Mapping[int, Sequence[tuple[int, int]]]  # broker -> (last line before, first line after), microseconds
 
 
 class Interval(NamedTuple):
-    """When a request arrived, was taken up by a handler, was done, and was stamped, microseconds."""
+    """When a request arrived, was taken up by a handler, was completed, and was stamped; microseconds."""
 
     arrival: int
     taken: int
@@ -43,7 +45,7 @@ class Interval(NamedTuple):
 
 
 def between(standstills: Sequence[tuple[int, int]], since: int, until: int) -> Sequence[tuple[int, int]]:
-    """Those, of disjoint and rising ones, that had not ended before `since` and had begun by `until`."""
+    """Standstills that end at `since` or later and begin at `until` or earlier; the input is disjoint and rising."""
     first = bisect_left(standstills, since, key=lambda one: one[1])
     return standstills[first : bisect_right(standstills, until, lo=first, key=lambda one: one[0])]
 
@@ -51,10 +53,11 @@ def between(standstills: Sequence[tuple[int, int]], since: int, until: int) -> S
 def is_unconfirmed(
     request: Interval, connection_last: int, standstills: Sequence[tuple[int, int]], *, waits: bool
 ) -> bool:
-    """Whether a request was held up by a standstill of its broker, and its connection ended with the answer.
+    """Whether a standstill of the broker held up a request whose answer was the last thing on its connection.
 
-    `connection_last`: last stamp on its connection. `waits`: for followers (acks=all). Where stamps are whole seconds,
-    `taken` and `completed` are the earliest, and a standstill ends as late as its first line may have been written.
+    `connection_last`: last stamp on its connection. `waits`: whether it waits for followers (acks=all). If stamps are
+    whole seconds, `taken` and `completed` are the earliest possible times, and a standstill ends at the latest time at
+    which its first line may have been written.
     """
     return any(
         connection_last <= max(request.stamp, after + AWAKE_US)

@@ -1,9 +1,10 @@
 """Clocks that were set back while a broker ran: its lines keep the order of their file, whatever their stamps say.
 
-A log's stamps rise, but for a line whose thread was held up between its stamp and the file. Where a clock was set back,
-by NTP or by hand, they begin again lower and climb as before: what was stamped until then is moved back by as much, so
-that one line follows the other again. A thread held up, even for seconds, leaves a few lines of before among later ones
-instead, and files put together in the wrong order jump by more than a clock is set: neither is a step.
+The stamps in a log rise, except for a line whose thread was delayed between taking the stamp and writing the line. If a
+clock was set back, by NTP or by hand, the stamps start again lower and climb as before. Everything stamped before the
+step is then moved back by the same amount, so that the lines follow each other again. Two things look similar but are
+no steps: a delayed thread, even by seconds, leaves a few older lines among later ones; files joined in the wrong order
+jump by more than a clock is ever set back.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LEAST_US, MOST_US = 500_000, 60_000_000
 
 
 def steadied(facts: pa.Table) -> pa.Table:
-    """The facts of a partition with their times on clocks that only rise, and by how much they were moved."""
+    """A partition's facts with every clock made to rise only; a new column says how far each stamp was moved."""
     if not {"ts", "broker_id", "source_file", "source_line"} <= set(facts.column_names):
         return facts
     told = np.flatnonzero(pc.and_(pc.is_valid(facts["ts"]), pc.is_valid(facts["broker_id"])).to_numpy())
@@ -46,9 +47,10 @@ def steadied(facts: pa.Table) -> pa.Table:
 
 
 def before_step(stamp: Ints, files: Ints, step: tuple[int, int, int]) -> Flags:
-    """Which lines of a broker, file by file in their order, were stamped before a step: file, place, last stamp.
+    """Which of a broker's lines, file by file in their order, were stamped before a step (file, place, last stamp).
 
-    Of another file those whose stamps had been reached, unless one before them in their file tells that they are later.
+    Lines of other files count if their stamp is not after the last one before the step, unless an earlier line of the
+    same file shows that they were written later.
     """
     file, until, last = step
     found: Flags = stamp <= last
@@ -64,7 +66,8 @@ def before_step(stamp: Ints, files: Ints, step: tuple[int, int, int]) -> Flags:
 def steps_of(stamp: Ints, files: Ints) -> list[tuple[int, int, int, int]]:
     """Where a clock was set back: file and place of the first line after it, the last stamp before, by how much.
 
-    Lines of one broker, file by file in their order. Of a step that several files show the one with most lines tells.
+    Input: the lines of one broker, file by file in their order. If several files show a step, the one with most lines
+    counts.
     """
     found: list[tuple[int, int, int, int, int]] = []
     begins = np.flatnonzero(np.diff(files, prepend=files[:1] - 1))

@@ -1,8 +1,8 @@
-"""KRaft controllers' lines about a partition's changes: at DEBUG each of them, at INFO the unclean elections.
+"""KRaft controllers' lines about changes of a partition: every change at DEBUG, unclean elections at INFO.
 
-Every controller writes them as it replays the metadata log (`PartitionRegistration.maybeLogPartitionChange`): what
-changed, from what to what, and always the partition epoch. So one that lists leader, leader epoch and ISR states two
-states whole, and any other the next state of one that is known.
+Every controller writes them as it replays the metadata log (`PartitionRegistration.maybeLogPartitionChange`): the
+fields that changed with their old and new values, and always the partition epoch. A line that lists leader, leader
+epoch and ISR therefore states two complete states; any other line gives the next state if the one before is known.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NUMBER = re.compile(r"-?\d{1,9}")
 
 
 class Change(NamedTuple):
-    """What a line says: of each field that changed, what it was and what it is."""
+    """A parsed line: old and new value of each field that changed."""
 
     row: Row
     leader: tuple[int, int] | None = None
@@ -36,7 +36,7 @@ class Change(NamedTuple):
 
 
 def change_of(row: Row) -> Change:
-    """A line as numbers."""
+    """Parse the line's text."""
     listed = {name: (before, after) for name, before, after in LISTED.findall(row["text"] or "")}
     sets = {
         name: tuple(tuple(map(int, NUMBER.findall(one))) for one in listed.get(name, ()))
@@ -58,12 +58,12 @@ def change_of(row: Row) -> Change:
 
 
 def pair_of(values: tuple[T, ...]) -> tuple[T, T] | None:
-    """Before and after, where both are said."""
+    """The old and the new value, if both are stated."""
     return (values[0], values[1]) if len(values) == 2 else None
 
 
 def with_controllers(states: list[Decision], rows: list[Row]) -> list[Decision]:
-    """States that brokers' lines tell, and those that controllers' lines add to them, by leader and partition epoch."""
+    """The states from brokers' lines, completed from controllers' lines; by leader epoch and partition epoch."""
     told: dict[int, Row] = {}
     for row in sorted((r for r in rows if (r["kind"], r["name"]) in CHANGED), key=lambda r: (r["ts"], r["fact_id"])):
         if row["partition_epoch"] is not None:
@@ -87,7 +87,7 @@ def with_controllers(states: list[Decision], rows: list[Row]) -> list[Decision]:
 
 
 def whole_before(change: Change, version: int, replicas: tuple[int, ...]) -> Decision | None:
-    """The state before a line that lists all that makes a state; it was decided at some earlier time."""
+    """The complete state before a line that lists all fields; when it was decided is unknown, so it is `bounded`."""
     if change.leader is None or change.epoch is None or change.isr is None:
         return None
     row = change.row.but(isr=list(change.isr[0]))

@@ -1,8 +1,8 @@
-"""What the controller knew at each of its decisions, read from the metadata log up to there, and what its rule says.
+"""What the controller knew at each decision, read from the metadata log up to there, and what its rule says.
 
-KRaft writes a decision beside the registration change that brought it: a broker that is fenced, unregistered,
-registered anew or loses a directory has its change after the decision, in the same batch; one that is unfenced or
-begins to shut down has it before (`ReplicationControlManager`).
+In KRaft a decision stands in the log next to the registration change that caused it. If a broker is fenced,
+unregistered, registered anew or loses a directory, its change follows the decision in the same batch; if it is unfenced
+or begins to shut down, its change comes before the decision (`ReplicationControlManager`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ ELIGIBLE_FEATURE = "eligible.leader.replicas.version"
 CLEAR_ELIGIBLE = "clear_elr"
 REGISTER = "REGISTER_BROKER_RECORD"
 ACTIVE = "active_controller"
-STARTS_US = 5_000_000  # longest between a node's first lines and the one that states its release
+STARTS_US = 5_000_000  # the longest time between a node's first lines and the one that states its release
 TOPIC, BROKER = 2, 4  # resource types of a configuration record
 
 
 class Controller:
-    """The controller's knowledge, record by record."""
+    """The controller's knowledge, updated record by record."""
 
     def __init__(self, settings: dict[str, str]) -> None:
-        """`settings`: what the brokers' files say, as text."""
+        """`settings`: the brokers' configuration, as text."""
         self.settings = settings
         self.overrides: dict[tuple[int, str], str] = {}  # (resource type, name) -> value
         self.fenced: dict[int, bool] = {}
@@ -45,12 +45,12 @@ class Controller:
         self.eligible_replicas = False
         self.eligible: tuple[int, ...] = ()
         self.last_known: tuple[int, ...] = ()
-        self.whole = True  # whether every setting was read; else one that was not may be set
-        self.from_snapshot = False  # whether every registration was
-        self.source: tuple[bool, tuple[int, int]] | None = None  # what is being read: whether a snapshot, its offsets
+        self.whole = True  # whether every setting was read; otherwise a setting that was not read may be set
+        self.from_snapshot = False  # whether every registration was read, because reading began at a snapshot
+        self.source: tuple[bool, tuple[int, int]] | None = None  # source being read: whether a snapshot; its offsets
 
     def read_on(self, row: Row, parts: Parts) -> None:
-        """The record that comes next, and what the ones between the last and it may have changed."""
+        """Move on to the next record, and forget whatever records that are missing before it may have changed."""
         offset = row["metadata_offset"]
         source = (True, (offset, offset + 1)) if row["in_snapshot"] else (False, parts.extent_at(offset))
         if source == self.source:
@@ -68,7 +68,7 @@ class Controller:
         self.source = source
 
     def take(self, row: Row) -> None:
-        """One record of the metadata log that is not about a partition."""
+        """Apply one record of the metadata log that is not about a partition."""
         if row["kind"] == "broker_change":
             self.take_registration(row)
         elif row["kind"] == "config_change" and row["name"] in (UNCLEAN_SETTING, MIN_ISR_SETTING):
@@ -83,7 +83,7 @@ class Controller:
             self.eligible, self.last_known = (), ()
 
     def take_registration(self, row: Row) -> None:
-        """A registration and each change of it."""
+        """Apply a registration or a change of one."""
         broker = row["subject_broker_id"]
         if row["record_type"] == REGISTER:
             self.stopping.discard(broker)
@@ -94,32 +94,32 @@ class Controller:
             self.stopping.add(broker)
 
     def setting(self, name: str) -> str | None:
-        """The value in force: the topic's, the cluster's default, the brokers' own; None: nobody states it."""
+        """The value in force: the topic's, else the cluster's default, else the brokers' own; None if not stated."""
         return self.overrides.get((TOPIC, name)) or self.overrides.get((BROKER, name)) or self.settings.get(name)
 
     def min_isr(self, replicas: int) -> int:
-        """min.insync.replicas in force, at most the number of replicas."""
+        """The min.insync.replicas in force, at most the number of replicas."""
         return min(int(self.setting(MIN_ISR_SETTING) or 1), replicas)
 
     def live(self, brokers: tuple[int, ...]) -> frozenset[int]:
-        """Those of them that may lead."""
+        """Which of the brokers may lead."""
         away = self.stopping | self.without_directory
         return frozenset(b for b in brokers if self.fenced.get(b) is False and b not in away)
 
     def unknown(self, brokers: tuple[int, ...]) -> frozenset[int]:
-        """Those of them that no record told of."""
+        """Which of the brokers no record has mentioned."""
         return frozenset() if self.from_snapshot else frozenset(b for b in brokers if b not in self.fenced)
 
 
 def closes(row: Row, decision: Decision, before: Decision | None, eligible: tuple[int, ...]) -> bool:
-    """Whether this registration change brought the decision that stands before it."""
+    """Whether this registration change caused the decision that stands before it."""
     if before is None or row["kind"] != "broker_change" or row["ts"] != decision.row["ts"] or row["in_snapshot"]:
         return False
     return row["subject_broker_id"] in (*before.isr, *eligible) and (bool(row["fenced"]) or loses_directory(row))
 
 
 def loses_directory(row: Row) -> bool:
-    """A change that says nothing of fencing or shutdown lists the directories that are left (KIP-858)."""
+    """Whether directories were lost: such a change states neither fencing nor shutdown, only those left (KIP-858)."""
     return row["fenced"] is None and row["in_controlled_shutdown"] is None
 
 
@@ -127,7 +127,7 @@ Settings = dict[int, dict[str, str]]  # node -> what its own configuration says,
 
 
 def stated_settings(rows: list[Row]) -> Settings:
-    """What the nodes' own configuration says, as their logs print it at the start."""
+    """The nodes' own configuration, as their logs print it at startup."""
     out: Settings = {}
     for row in rows:
         if row["kind"] == "config_change" and row["topic"] is None and row["broker_id"] is not None and row["value"]:
@@ -136,19 +136,19 @@ def stated_settings(rows: list[Row]) -> Settings:
 
 
 def settings_of(stated: Settings, controller: int | None) -> dict[str, str]:
-    """What the active controller goes by; what it does not print the other nodes do, the one with the lowest id first.
+    """The settings of the active controller, completed by the other nodes', lowest id first.
 
-    `controller`: its node; None: not known.
+    `controller`: its node id; None if unknown.
     """
     nodes = sorted(stated, key=lambda node: (node != controller, node), reverse=True)
     return {name: value for node in nodes for name, value in stated[node].items()}
 
 
 class Quorum:
-    """Which node was the active controller, of which release and with which settings."""
+    """Which node was the active controller, with its release and settings."""
 
     def __init__(self, rows: list[Row], versions: Versions) -> None:
-        """`rows`: cluster-wide facts, of which nodes' own lines count."""
+        """`rows`: cluster-wide facts; only the nodes' own lines are used."""
         self.versions = versions
         self.settings = stated_settings(rows)
         self.active = {
@@ -158,11 +158,11 @@ class Quorum:
         }
 
     def settings_in(self, epoch: int | None) -> dict[str, str]:
-        """What the active controller of an epoch goes by."""
+        """The settings of the active controller of a controller epoch."""
         return settings_of(self.settings, self.active.get(epoch, (None, 0))[0])
 
     def version_in(self, epoch: int | None) -> Version | None:
-        """Its release, which it may state a little after it has become active; None: nothing tells."""
+        """Its release, which it may state shortly after it became active; None if unknown."""
         if epoch not in self.active:
             return None
         node, since = self.active[epoch]
@@ -174,10 +174,10 @@ def metadata_votes(
 ) -> None:
     """Set `vote` of every decision of the metadata log; `rows` are all cluster-wide facts.
 
-    The active controller decides, by its own release (one that is not told of: `version`) and settings.
+    The active controller decides by its own release (`version` if that is unknown) and its own settings.
 
-    A state that only a broker's line or a snapshot tells has none, nor has a decision made from a state that is not
-    known: then nothing says who was in sync.
+    No vote is set for a state known only from a broker's line or a snapshot, nor for a decision made from a state that
+    is not known: there nothing says who was in sync.
     """
     records = [r for r in rows if r["metadata_offset"] is not None and r["kind"] != PART]
     records.sort(key=lambda r: (r["metadata_offset"], bool(r["in_snapshot"])))
@@ -228,7 +228,7 @@ def follows(decision: Decision, before: Decision) -> bool:
 def vote_of(
     controller: Controller, decision: Decision, before: Decision | None, closing: Row | None, rules: ElectionRules
 ) -> Vote:
-    """The ballot of one decision, and the rule's choice."""
+    """The ballot of one decision, and the choice that the rule makes."""
     concerned = (*decision.replicas, *(before.replicas if before else ()))
     live, unknown = controller.live(concerned), controller.unknown(concerned)
     if before is None:
@@ -251,7 +251,7 @@ def vote_of(
     )
     choice = choose(ballot, rules)
     if choice.rule == NO_CANDIDATE and decision.elects and decision.leader >= 0 and not ballot.unclean:
-        ballot = ballot._replace(unclean=True)  # ElectLeaders with UNCLEAN: nothing else makes such a leader
+        ballot = ballot._replace(unclean=True)  # ElectLeaders with UNCLEAN: nothing else elects such a leader
         return Vote(ballot, choose(ballot, rules), asked=controller.whole)
     return Vote(ballot, choice)
 
@@ -259,10 +259,10 @@ def vote_of(
 def eligible_after(
     controller: Controller, decision: Decision, before: Decision, in_sync: tuple[int, ...], closing: Row | None
 ) -> tuple[int, ...]:
-    """The eligible leader replicas that the decision leaves (`PartitionChangeBuilder.maybePopulateTargetElr`).
+    """The eligible leader replicas after the decision (`PartitionChangeBuilder.maybePopulateTargetElr`).
 
-    Below min.insync.replicas, whoever leaves the ISR stays eligible, except after a shutdown that was not clean: then
-    the new registration drops it.
+    Below min.insync.replicas, a replica that leaves the ISR stays eligible, except after an unclean shutdown: then the
+    new registration drops it.
     """
     if not controller.eligible_replicas or len(in_sync) >= controller.min_isr(len(decision.replicas)):
         return ()

@@ -1,10 +1,10 @@
-"""Of which broker and time there are logs: where a broker wrote, where lines are missing, where nothing tells.
+"""Coverage of logs by broker and time: where lines were written, where lines are missing, and where it is unknown.
 
-A request log is cut into stretches by its silences. A silence in which the broker was at work all the same is a hole in
-the recording: clients' numbers go on over it, or its own server log tells of requests that it served. Else nothing
-tells: the broker was down, stood still, or had nothing to do; that it was up at least is shown where other brokers
-received its fetches, well inside the silence, for their clocks differ. A server log may be quiet for long (INFO), so
-only where it begins and ends is told.
+A request log is divided into stretches by its silences. A silence during which the broker was nevertheless at work is a
+hole in the recording: clients' correlation ids continue across it, or the broker's own server log mentions requests
+that it served. Otherwise the reason is unknown: the broker was down, stood still, or had nothing to do. That it was up
+at least is shown if other brokers received its fetches, well inside the silence because clocks differ. A server log may
+be quiet for long (INFO), so only its beginning and its end are reported.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from replay.evidence.missing_lines import OPEN_US, Gap, Hole, MissingLines, unit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-SILENT_US = 5_000_000  # a broker that leads hears from its followers every half second
-CLOCKS_US = 5_000_000  # how far two brokers' clocks are thought to differ at most
-MOST_SILENCES = 1000  # of one log, told one by one
-RUN_LINES = 3  # lines of one connection that are not lost in a row by chance
+SILENT_US = 5_000_000  # a leader receives a fetch from its followers every half second
+CLOCKS_US = 5_000_000  # the most by which two brokers' clocks are assumed to differ
+MOST_SILENCES = 1000  # of one log, reported one by one
+RUN_LINES = 3  # so many lines of one connection are not lost in a row by chance
 OWN_SIGN_US = 1_000_000  # a request's line is written when it is answered; a fetch waits half a second
 
 REQUEST_LOG, SERVER_LOG, METADATA = "request_log", "server_log", "metadata"
-BY_OTHERS, BY_ITSELF, MEMBER = "by_others", "by_itself", "member"  # signs of life; named as a replica
+BY_OTHERS, BY_ITSELF, MEMBER = "by_others", "by_itself", "member"  # signs of life; MEMBER: named as a replica
 LOGGED, LOSSY, SILENT, MISSING = "logged", "lossy", "silent", "missing"
 NOTHING_TELLS = "no line, and nothing shows that it was up"
 
 
 class Heard(NamedTuple):
-    """Lines of one source within a second, or signs of life."""
+    """Lines of one source, or signs of life, within one second."""
 
     source: str
     first: int  # microseconds
@@ -46,7 +46,7 @@ FIRST = attrgetter("first")
 def windows_of(
     broker: int | None, lines: Iterable[Heard], missing: MissingLines, span: tuple[int, int]
 ) -> list[dict[str, Any]]:
-    """All that is known of one broker's lines, any order -> its rows of `coverage`. `span`: the whole recording."""
+    """Rows of `coverage` for one broker, from its lines in any order; `span` is the whole recording."""
     spoke: dict[str, list[Heard]] = {}
     for one in lines:
         spoke.setdefault(one.source, []).append(one)
@@ -62,14 +62,14 @@ def windows_of(
 
 
 def row(source: str, span: tuple[int, int], state: str, reason: str | None, **counts: int) -> dict[str, Any]:
-    """A row of `coverage`, its broker aside."""
+    """A row of `coverage`, without its broker."""
     evidence = "observed" if state == LOGGED else "unknown" if state == SILENT else "derived"
     told = {"source": source, "start_ts": span[0], "end_ts": span[1], "state": state, "reason": reason}
     return {"broker_id": None, **told, "lines": 0, "lines_missing": None, **counts, "evidence": evidence}
 
 
 def outer(source: str, lines: Sequence[Heard], span: tuple[int, int], absent: str) -> list[dict[str, Any]]:
-    """Where a source begins and ends."""
+    """Windows of a source of which only the beginning and the end are known."""
     if not lines:
         return [row(source, span, MISSING, absent)]
     first, last = min(one.first for one in lines), max(one.last for one in lines)
@@ -83,11 +83,11 @@ def outer(source: str, lines: Sequence[Heard], span: tuple[int, int], absent: st
 def request_windows(
     broker: int, spoke: Mapping[str, Sequence[Heard]], missing: MissingLines, span: tuple[int, int]
 ) -> list[dict[str, Any]]:
-    """A request log's stretches and silences, rising."""
+    """The stretches and silences of a request log, in time order."""
     lines = sorted(spoke[REQUEST_LOG], key=FIRST)
     signs = {source: sorted(spoke.get(source, ()), key=FIRST) for source in (BY_ITSELF, BY_OTHERS)}
     holes = missing.holes.get(broker, ())
-    open_until = list(accumulate((hole.until for hole in holes), max))  # of the holes that have begun
+    open_until = list(accumulate((hole.until for hole in holes), max))  # the latest end among the holes begun so far
     out: list[dict[str, Any]] = []
     until = span[0]
     for stretch in united([Gap(one.first, one.last + SILENT_US) for one in lines]):
@@ -103,9 +103,10 @@ def request_windows(
 
 
 def thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of one log, rising; of very many silences of which nothing tells only the longest.
+    """Rows of one log in time order; if very many silences are unexplained, only the longest remain.
 
-    A client that asks now and then makes one after the other. The others count to what is logged around them.
+    A client that sends requests rarely makes one silence after the other. Silences left out count as logged, together
+    with what surrounds them.
     """
     quiet = [one for one in rows if one["reason"] == NOTHING_TELLS]
     if len(quiet) <= MOST_SILENCES:
@@ -129,7 +130,7 @@ def thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def stretch_windows(
     broker: int, span: tuple[int, int], lines: Sequence[Heard], missing: MissingLines
 ) -> list[dict[str, Any]]:
-    """A stretch with lines, cut where lines are missing among them."""
+    """A stretch with lines, divided where lines are missing among them."""
     out: list[dict[str, Any]] = []
     since = span[0]
     lossy = missing.lossy.get(broker, ())
@@ -157,7 +158,7 @@ def stretch_windows(
 def silence(
     span: tuple[int, int], signs: Mapping[str, Sequence[Heard]], holes: Sequence[Hole], open_until: Sequence[int]
 ) -> dict[str, Any]:
-    """A stretch without lines: missing if anything shows the broker at work in it."""
+    """A stretch without lines; it is `missing` if anything shows that the broker was at work in it."""
     begun = bisect_right(holes, span[0], key=lambda hole: hole.since)
     if begun and open_until[begun - 1] > span[0]:
         spanning = [hole for hole in holes[:begun] if span[0] < hole.until and hole.lines >= RUN_LINES]
@@ -172,13 +173,13 @@ def silence(
 
 
 def shows(signs: Sequence[Heard], span: tuple[int, int], margin: int) -> bool:
-    """Whether any of the signs of life, each of one second and rising, lies well within the stretch."""
+    """Whether any sign of life (each of one second, in time order) lies well within the stretch."""
     first = bisect_left(signs, span[0] + margin, key=FIRST)
     return first < len(signs) and signs[first].last <= span[1] - margin
 
 
 def with_windows(missing: MissingLines, rows: Iterable[Mapping[str, Any]]) -> MissingLines:
-    """`missing`, and the stretches of request logs that are missing altogether."""
+    """`missing`, extended by the stretches in which the whole request log is missing."""
     gaps = {broker: list(mine) for broker, mine in missing.gaps.items()}
     lossy = {broker: list(mine) for broker, mine in missing.lossy.items()}
     for one in rows:

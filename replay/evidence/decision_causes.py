@@ -1,7 +1,7 @@
-"""Why each decision was made: what it did to the ISR, and how a leader came to lead.
+"""Why each decision was made: what it did to the ISR, and how its leader was elected.
 
-KRaft writes the partition changes that a fencing or a controlled shutdown brings in one batch with the registration
-change itself, before it (ReplicationControlManager), so the two share their time and stand next to each other.
+KRaft writes the partition changes caused by a fencing or a controlled shutdown in one batch with the registration
+change and before it (ReplicationControlManager), so they have the same time and stand next to each other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OLDER = "it led already where what is at hand begins"
 
 
 def away_after(state: str | None, row: Row) -> str | None:
-    """How a broker came to be away after a change of its registration, from how it was before; None: it is there."""
+    """Why a broker is away after a registration change, given why it was before; None: it is not away."""
     if row["in_controlled_shutdown"]:
         return "controlled_shutdown"
     if row["fenced"]:
@@ -31,19 +31,19 @@ def away_after(state: str | None, row: Row) -> str | None:
 
 
 class Going:
-    """How each broker came to go, change by change of its registration."""
+    """Why each broker went away, from the changes of its registration."""
 
     def __init__(self, changes: list[Row]) -> None:
         """`changes`: registrations and fencing, in metadata order."""
         self.rows: dict[int, list[Row]] = defaultdict(list)
-        self.states: dict[int, list[str | None]] = defaultdict(lambda: [None])  # before the first, after each
+        self.states: dict[int, list[str | None]] = defaultdict(lambda: [None])  # before the first change, after each
         for row in changes:
             states = self.states[row["subject_broker_id"]]
             states.append(away_after(states[-1], row))
             self.rows[row["subject_broker_id"]].append(row)
 
     def cause_of(self, decision: Decision, broker: int) -> str | None:
-        """'fenced' or 'controlled_shutdown' where the decision came with that change of `broker` or after it."""
+        """'fenced' or 'controlled_shutdown' if the decision came with or after that change of `broker`, else None."""
         here, rows = decision.row["metadata_offset"], self.rows.get(broker)
         if here is None or rows is None:
             return None
@@ -54,7 +54,7 @@ class Going:
 
 
 def change_of(decision: Decision, before: Decision | None, going: Going) -> str:
-    """What a decision did to the ISR, as `isr_timeline.change`."""
+    """What a decision did to the ISR, as in `isr_timeline.change`."""
     if before is None:
         return "initial" if is_creation(decision) else "other"
     if decision.replicas != before.replicas or decision.adding != before.adding or decision.removing != before.removing:
@@ -72,13 +72,13 @@ def change_of(decision: Decision, before: Decision | None, going: Going) -> str:
 
 
 def was_elected_away(decision: Decision) -> bool:
-    """Whether the last known leader was elected though it was not there (up to 4.0.0, KAFKA-19522)."""
+    """Whether the last known leader was elected although it was away (up to 4.0.0, KAFKA-19522)."""
     vote = decision.vote
     return vote is not None and vote.choice.rule == LAST_KNOWN_LEADER and decision.leader not in vote.ballot.live
 
 
 def election_of(decisions: list[Decision], place: int, going: Going) -> tuple[str, str]:
-    """How the leader of a decision that elects, the one at `place`, came to lead, and what set it off in words."""
+    """How the leader of the electing decision at `place` was elected, and what triggered it, in words."""
     decision = decisions[place]
     if not place:
         return ("initial", "the partition was created") if is_creation(decision) else ("clean", OLDER)

@@ -1,9 +1,10 @@
-"""To which leader epoch something on a broker belongs, and at which offset each leader epoch starts.
+"""Which leader epoch an event on a broker belongs to, and at which offset each leader epoch starts.
 
-What cannot lie decides first: the broker's own lines about its roles, the epochs that fetches named and were served
-under, and offsets, for an epoch's records lie from its start to the start of the next leader's. All times are of the
-one broker's clock. The controller's clock is asked only where these leave more than one epoch open, and only while no
-line of the broker contradicts it. What stays open then is said to be: nothing that hangs on it is counted as sure.
+The reliable evidence decides first: the broker's own lines about its roles, the epochs under which fetches were served,
+and offsets, since the records of an epoch lie between its start and the start of the next leader's epoch. All times are
+on that one broker's clock. The controller's clock is used only if more than one epoch remains possible, and only while
+no line of the broker contradicts it. If doubt remains after that, the result says so (`sure`), and nothing that depends
+on it counts as certain.
 """
 
 from __future__ import annotations
@@ -30,25 +31,25 @@ if TYPE_CHECKING:
 
 Starts = dict[int, tuple[int, str]]  # by leader epoch: offset, evidence
 ALWAYS, NEVER = -(1 << 62), 1 << 62
-STEP_US = 500_000  # a clock that runs back further than lines of two threads may stand in each other's place was set
+STEP_US = 500_000  # lines of two threads may be swapped by less; a larger step back: the clock was set
 
 
 class Span(NamedTuple):
-    """A leader epoch on the broker that leads it, by its clock."""
+    """A leader epoch on the broker that leads it, by that broker's clock."""
 
     epoch: int
-    earliest: int  # it cannot have begun before
-    since: int  # best known
+    earliest: int  # it cannot have begun earlier
+    since: int  # best estimate of its beginning
     surely: int  # it had begun by then
     until: int  # it had ended by then
-    told: bool  # whether the broker's own line says since when
-    decided: bool  # whether at least the controller does
+    told: bool  # whether the broker's own line states the beginning
+    decided: bool  # whether at least the controller states it
 
 
 class Place(NamedTuple):
-    """Where something belongs."""
+    """The leader epoch that something belongs to."""
 
-    epoch: int | None  # None: to none that is known
+    epoch: int | None  # None: to no known one
     sure: bool
 
 
@@ -56,15 +57,15 @@ NOWHERE = Place(None, sure=False)
 
 
 def was_accepted(row: Row) -> bool:
-    """Whether the leader took the fetch offset for a position in its log."""
+    """Whether the leader accepted the fetch offset as a position in its log."""
     return not row["error_code"] and row["diverging_epoch"] is None
 
 
 def served_times(fetches: Iterable[Row], leaders: dict[int, int]) -> dict[tuple[int, int], tuple[int, int]]:
-    """(broker, epoch) -> when it first and last took up a fetch that named the epoch it led, and was answered well.
+    """(broker, epoch) -> first and last time it took up a fetch that named the epoch it led and succeeded.
 
-    Up to 2.4 a session forgets the epoch that was named (KAFKA-9338): it may be over while fetches of the session go
-    on, so only those that stand for themselves tell the last.
+    Up to 2.4 a session does not keep the epoch that was named (KAFKA-9338), so the epoch may be over while fetches of
+    the session go on. The last time is therefore taken only from sessionless and full fetches.
     """
     out: dict[tuple[int, int], tuple[int, int]] = {}
     for row in fetches:
@@ -79,22 +80,22 @@ def served_times(fetches: Iterable[Row], leaders: dict[int, int]) -> dict[tuple[
 
 @dataclass(slots=True)
 class Leads:
-    """Which leader epochs each broker led, by its own clock, and what of offsets tells them apart."""
+    """Which leader epochs each broker led, by its own clock, and the offsets that tell these epochs apart."""
 
     spans: dict[int, list[Span]] = field(default_factory=dict)  # by broker, in the order of epochs
-    rising: dict[int, list[int]] = field(default_factory=dict)  # since when, none later than the one that follows
-    back: dict[int, int] = field(default_factory=dict)  # how far a broker's clock was set back, as far as it shows
+    rising: dict[int, list[int]] = field(default_factory=dict)  # by broker, its spans' beginnings, made to rise
+    back: dict[int, int] = field(default_factory=dict)  # how far a broker's clock was set back, as far as that shows
     off: set[int] = field(default_factory=set)  # brokers whose clock and the controller's contradict each other
-    unknown: set[int] = field(default_factory=set)  # epochs before which the same broker may have led unknown ones
+    unknown: set[int] = field(default_factory=set)  # epochs before which their leader may have led unknown epochs
     starts: Starts = field(default_factory=dict)
-    low: dict[int, int] = field(default_factory=dict)  # where an epoch starts at the least
+    low: dict[int, int] = field(default_factory=dict)  # lower bound of an epoch's start
     follows: dict[int, int] = field(default_factory=dict)  # the next epoch that has a leader
     leaders: dict[int, int] = field(default_factory=dict)
 
     def epoch_at(self, broker: int, us: int) -> int | None:
-        """Leader epoch in which `broker` served a request at `us` of its clock; None where it led none that is known.
+        """Leader epoch in which `broker` served a request at `us` of its clock; None if it led no known one.
 
-        No later epoch stands in for one that is not known.
+        A later known epoch never stands in for an unknown one.
         """
         spans = self.spans.get(broker)
         if not spans:
@@ -120,14 +121,14 @@ class Leads:
         unknown = by_clock is None and any(one.epoch in self.unknown for one in open_to or spans)
         if len(open_to) == 1 and not unknown:
             return Place(open_to[0].epoch, sure=True)
-        compared = bool(open_to) and not back and broker not in self.off  # the clocks, and nothing contradicts them
+        compared = bool(open_to) and not back and broker not in self.off  # comparable clocks: nothing contradicts them
         compared = compared and all(one.decided for one in open_to)
         if by_clock is None:
             fitting = [one for one in open_to if self.fits(one.epoch, base)]
             return Place(fitting[0].epoch, sure=not unknown) if len(fitting) == 1 else NOWHERE
-        if not self.begins_by(by_clock.epoch, base):  # appended before, or answered to a retry
+        if not self.begins_by(by_clock.epoch, base):  # appended earlier, or the answer to a retry
             others = [one for one in open_to if one.epoch < by_clock.epoch and self.begins_by(one.epoch, base)][-1:]
-        elif not compared and self.is_beyond(by_clock.epoch, base):  # a tail that was passed over, or appended later
+        elif not compared and self.is_beyond(by_clock.epoch, base):  # a tail the next leader lacked, or a later append
             others = [one for one in open_to if one.epoch > by_clock.epoch and self.fits(one.epoch, base)]
         else:
             others = []
@@ -138,12 +139,12 @@ class Leads:
         return Place(by_clock.epoch, sure=not others and (compared or (bool(open_to) and (by_clock.told or alone))))
 
     def begins_by(self, epoch: int, base: int | None) -> bool:
-        """Whether an epoch may have begun at that offset."""
+        """Whether an epoch may have begun at or below that offset."""
         start = self.starts.get(epoch)
         return base is None or base < 0 or base >= (start[0] if start is not None else self.low.get(epoch, 0))
 
     def is_beyond(self, epoch: int, base: int | None) -> bool:
-        """Whether the next leader began below that offset, as far as its start is known."""
+        """Whether the next leader began at or below that offset, as far as its start is known."""
         end = self.starts.get(self.follows.get(epoch, -1))
         return base is not None and end is not None and base >= end[0]
 
@@ -152,13 +153,13 @@ class Leads:
         return self.begins_by(epoch, base) and not self.is_beyond(epoch, base)
 
     def is_passed_on(self, epoch: int, later: int) -> bool:
-        """Whether another broker led between two epochs: what was appended unawares meanwhile is not in the later."""
+        """Whether another broker led between two epochs; the later one lacks what was appended unawares meanwhile."""
         between = range(min(epoch, later) + 1, max(epoch, later))
         return any(self.leaders.get(one, -2) not in (-1, self.leaders[later]) for one in between)
 
 
 def leads_of(tenures: Sequence[Tenure], fetches: Sequence[Row], role_lines: dict[RoleKey, Row]) -> Leads:
-    """Tenures, the fetches as they came and the brokers' role lines -> who led which epoch when."""
+    """Who led which epoch and when, from tenures, fetches as they came, and the brokers' role lines."""
     leaders = {tenure.epoch: tenure.leader for tenure in tenures}
     led: dict[int, list[Tenure]] = defaultdict(list)
     for tenure in tenures:
@@ -186,13 +187,13 @@ def leads_of(tenures: Sequence[Tenure], fetches: Sequence[Row], role_lines: dict
 
 @dataclass(slots=True)
 class Told:
-    """What tells, on one broker's clock, in which epochs it was."""
+    """Evidence of the epochs that one broker was in, on its own clock."""
 
     roles: dict[int, Row] = field(default_factory=dict)  # by epoch, its lines about roles
     served: dict[int, tuple[int, int]] = field(default_factory=dict)  # by epoch that it led, as in `served_times`
 
     def since_line(self, epoch: int) -> int | None:
-        """When it took up the lead of an epoch, as its own line says."""
+        """When its own line says that it became leader of an epoch; None without such a line."""
         line = self.roles.get(epoch)
         return moment(line) if line is not None and line["name"] == "leader" else None
 
@@ -221,16 +222,16 @@ class Told:
         return spans[::-1]
 
     def times_of(self, epochs: Sequence[int]) -> list[int]:
-        """For each of these epochs, rising, and behind the last: the latest sign of one before it."""
+        """The latest sign of an earlier epoch, for each of these rising epochs and for one behind the last."""
         lasts = [max([self.served.get(e, (0, ALWAYS))[1], *self.line_of(e)]) for e in epochs]
         return [ALWAYS, *accumulate(lasts, max)]
 
     def line_of(self, epoch: int) -> list[int]:
-        """When it took up its role in an epoch, where a line says so."""
+        """When it took up its role in an epoch: one time, or none without a line."""
         return [moment(self.roles[epoch])] if epoch in self.roles else []
 
     def is_ahead(self, led: Sequence[Tenure]) -> bool:
-        """Whether it did what the controller, by its own clock, had not decided yet."""
+        """Whether it acted on a decision before the controller, by its own clock, had made it."""
         signs = (
             (tenure.decisions[0].us, [*self.line_of(tenure.epoch), *self.served.get(tenure.epoch, ())[:1]])
             for tenure in led
@@ -239,7 +240,7 @@ class Told:
         return any(decided > min(done) + STAMP_LATE_US for decided, done in signs if done)
 
     def set_back(self) -> int:
-        """By how much its clock was set back, as far as it shows; 0: it does not.
+        """How far its clock was set back, as far as that shows; 0 if it does not.
 
         Epochs only rise: a broker serves none before it says that it leads it, and none that it has left.
         """
@@ -257,8 +258,8 @@ def stated_starts(
 ) -> Starts:
     """Start offsets of leader epochs that a source states: role lines, epoch checkpoints, segments.
 
-    What a checkpoint or a log begins with may have begun lower: retention takes records away, and the oldest epoch that
-    is left moves up to the log's start.
+    The first epoch in a checkpoint or a log may have started lower: retention deletes records, and the start of the
+    oldest remaining epoch moves up to the log start.
     """
     starts: Starts = {}
     for tenure in tenures:
@@ -277,7 +278,7 @@ def stated_starts(
 
 
 def but_the_first(told: Sequence[tuple[Row, int | None]], source: str) -> list[tuple[Row, int]]:
-    """What names an epoch and an offset, without the first epoch of each source, unless that begins at 0."""
+    """Entries with an epoch and an offset, without those of each source's first epoch unless it starts at 0."""
     known = [(row, offset) for row, offset in told if row["leader_epoch"] is not None and offset is not None]
     first: dict[Any, tuple[int, int]] = {}
     for row, offset in known:
@@ -291,12 +292,13 @@ def but_the_first(told: Sequence[tuple[Row, int | None]], source: str) -> list[t
 
 
 def least_starts(tenures: Sequence[Tenure], fetches: Iterable[Row], *, waits: bool) -> tuple[dict[int, int], Starts]:
-    """Where each leader epoch starts at the least, by what was fetched; and where it surely starts.
+    """Lower bounds of leader epochs' starts, from fetches; and the starts that are certain.
 
-    A fetch accepted at X whose last record is of an older epoch says that this epoch starts at X or later. If it
-    waited and the whole answer was empty, the leader had no more than X: the epoch starts there. An answer that an
-    older epoch ends at X says the same, where nobody led between. What a leader itself had fetched before it led, it
-    has: an answer with a lower base is one to a retry. `waits`: whether a fetch waits for nothing but records.
+    A fetch accepted at X whose last record is of an older epoch shows that the current epoch starts at X or later. If
+    it also waited and the whole answer was empty, the leader had no more than X, so the epoch starts exactly there. The
+    answer that an older epoch ends at X shows the same, provided that nobody led in between. What a leader had fetched
+    itself before it led, it has: an answer with a lower base is one to a retry. `waits`: whether a fetch waits for
+    nothing but records.
     """
     low: dict[int, int] = {}
     ends: dict[int, int] = {}
@@ -325,7 +327,7 @@ def least_starts(tenures: Sequence[Tenure], fetches: Iterable[Row], *, waits: bo
 
 
 def had_fetched(tenures: Sequence[Tenure], own: dict[tuple[int, int], tuple[int, int]]) -> dict[int, int]:
-    """By leader epoch, from where its leader had last fetched, if that was of the leader before: none cut it since."""
+    """Leader epoch -> its leader's last fetch offset, if fetched from the previous leader: nothing cut it since."""
     out: dict[int, int] = {}
     before: Tenure | None = None
     for tenure in tenures:

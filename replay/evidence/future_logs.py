@@ -1,12 +1,12 @@
-"""Future logs: replicas of their own that a broker fills beside the partition's log, to move it to another directory.
+"""Future logs: replicas that a broker fills next to the partition's log in order to move it to another directory.
 
-AlterReplicaLogDirs makes a log in a folder `...-future` of the other directory (`Partition.maybeCreateFutureReplica`);
-`ReplicaAlterLogDirsThread` copies the partition's log into it, and once it has caught up the two are swapped
-(`LogManager.replaceCurrentWithFutureLog`). A future log is in no ISR and moves no HW; where it begins holds back the
-leader's low watermark (`Partition.lowWatermarkIfLeader`), on which DeleteRecords waits. Its lines look like those of
-the partition's own log but for the directory, and some name none: those that follow the log's making or loading. What
-the model leaves out: where the copy is between the lines that tell it. Here the lines are told apart; `future_events`
-makes events of them, `future_replicas` states.
+AlterReplicaLogDirs creates a log in a folder `...-future` of the other directory
+(`Partition.maybeCreateFutureReplica`); `ReplicaAlterLogDirsThread` copies the partition's log into it, and once it has
+caught up the two are swapped (`LogManager.replaceCurrentWithFutureLog`). A future log is in no ISR and moves no HW, but
+its log start holds back the leader's low watermark (`Partition.lowWatermarkIfLeader`), for which DeleteRecords waits.
+Its lines look like those of the partition's own log except for the directory, and some name no directory: those that
+follow its creation or loading. The model leaves out how far the copy has come between the lines that report it. This
+module tells the lines apart; `future_events` turns them into events, `future_replicas` into states.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from replay.evidence.rows import Row
     from replay.evidence.tenures import Tenure
 
-OF_LOGS = ("log_load", "truncation", "log_append", "log_start_change", "log_change", "hw_update")  # of either log
+# lines that either log may have written
+OF_LOGS = ("log_load", "truncation", "log_append", "log_start_change", "log_change", "hw_update")
 CREATED, LOADED, REPLACING, REPLACED = "future_created", "future_loaded", "future_replacing", "future_replaced"
 FAILED, DELETED = "future_failed", "future_deleted"
 LOG_START = "future_log_start"
 RENAMED = "renamed_for_deletion"
-FUTURE_LOG = "future_log"  # cause of the observations about a future log
+FUTURE_LOG = "future_log"  # cause of observations about a future log
 STEPS = {  # fact -> what the observation calls it
     CREATED: "created",
     LOADED: "loaded",
@@ -45,7 +46,7 @@ STEPS = {  # fact -> what the observation calls it
 
 
 def parted(by_kind: dict[str, list[Row]]) -> list[Row]:
-    """Take the lines about future logs out of the partition's; returns those that tell of a move, in their order."""
+    """Take the lines about future logs out of the partition's; return those that report a move, in order."""
     told = [row for kind in ("log_change", "fetcher") for row in by_kind[kind] if row["name"] in (*STEPS, REPLACING)]
     brokers = {row["broker_id"] for row in told if row["ts"] is not None}
     if not brokers:
@@ -66,21 +67,21 @@ def parted(by_kind: dict[str, list[Row]]) -> list[Row]:
 
 
 def in_file_order(row: Row) -> tuple[int, int, str, int]:
-    """Lines of each broker, in the order in which it wrote them."""
+    """Sort key: by broker, in the order in which it wrote its lines."""
     return row["broker_id"], micros(row["ts"]), row["source_file"] or "", row["source_line"] or 0
 
 
 class Walk:
-    """One broker's lines about a partition's logs: which of them are of its future log."""
+    """One broker's lines about a partition's logs: which of them are about its future log."""
 
     def __init__(self, rows: list[Row]) -> None:
-        """`rows`: in their order."""
-        self.theirs: set[tuple[str, int]] = set()  # kind and place of each
-        self.told: list[Row] = []  # what else tells of it: deleted, its log start moved
+        """`rows`: the lines in order."""
+        self.theirs: set[tuple[str, int]] = set()  # kind and place of each line about the future log
+        self.told: list[Row] = []  # further lines that report on it: deleted, its log start moved
         self.swaps = [(row.place, row["log_dir"]) for row in rows if row["name"] == REPLACING]
         self.directory: str | None = None  # of the future log
-        self.is_due = False  # whether the partition has yet to take the future log up
-        self.is_own_due = False  # the same of its own log
+        self.is_due = False  # whether the partition has yet to load the future log
+        self.is_own_due = False  # the same for its own log
         for row in rows:
             if self.is_future(row):
                 self.theirs.add((row["kind"], row.place))
@@ -88,7 +89,7 @@ class Walk:
                     self.told.append(row.but(name=LOG_START))
 
     def is_future(self, row: Row) -> bool:
-        """Whether the line is of the future log."""
+        """Whether the line is about the future log."""
         name, directory = row["name"], row["log_dir"]
         if row["kind"] == "log_change":
             self.take(row)
@@ -103,15 +104,15 @@ class Walk:
 
     @property
     def next_swap(self) -> str | None:
-        """Directory of the next future log that is swapped in: until then the partition's own is in another."""
+        """Directory of the next future log to be swapped in; until then the partition's own log is in another one."""
         return self.swaps[0][1] if self.swaps else None
 
     def take(self, row: Row) -> None:
-        """A line that says what becomes of a future log."""
+        """Apply a line that says what becomes of a future log."""
         name = row["name"]
         if name in (CREATED, LOADED):
             self.directory, self.is_due = row["log_dir"], True
-            self.is_own_due = self.is_own_due or name == LOADED  # the broker starts: it takes up its own log first
+            self.is_own_due = self.is_own_due or name == LOADED  # the broker starts: it loads its own log first
         elif name == REPLACING and self.swaps:
             self.swaps.pop(0)
             self.directory = row["log_dir"]
@@ -122,7 +123,7 @@ class Walk:
             self.told.append(row.but(name=DELETED))
 
     def takes_up(self, name: str) -> bool:
-        """The partition takes up a log, with a line that names no directory: whether it is the future one."""
+        """Whether a line without a directory, about a log being loaded, is about the future log."""
         future = self.is_due and not self.is_own_due
         if name == "loaded":
             self.is_due, self.is_own_due = self.is_due and not future, False
@@ -130,12 +131,12 @@ class Walk:
 
 
 def parent(path: str) -> str:
-    """The directory that a folder lies in."""
+    """The directory that contains a folder."""
     return path[: max(path.rfind("/"), path.rfind("\\"), 0)]
 
 
 def by_tenure(rows: Iterable[Row], tenures: list[Tenure]) -> dict[int, list[Row]]:
-    """Lines of any broker by the leader epoch that had begun when they were written."""
+    """Lines of any broker, by the latest leader epoch that had begun when they were written."""
     led = [tenure for tenure in tenures if tenure.leader >= 0]
     begun = list(accumulate((tenure.decisions[0].us if tenure.decisions else 0 for tenure in led), max))
     out: dict[int, list[Row]] = {}

@@ -1,11 +1,13 @@
-"""The lives of a partition whose topic was deleted and created again, where no source states topic ids.
+"""The incarnations of a partition whose topic was deleted and created again, where no source states topic ids.
 
-ZooKeeper up to 2.7 has no topic ids: a topic that is created again has the same name, and its leader epochs begin again
-at 0. That it is another one is told by servers' own lines: a log that is made anew, or was deleted before, and meets a
-leader epoch that is no higher than the one its broker had; a controller that makes a partition which does not exist.
-A replica that was taken out of the assignment and comes back is no new life: its epoch is higher. Nor is one whose
-broker started with an empty disk under the epoch that it had.
-What the model leaves out: two lives of which one broker tells and the others' clocks are further off than they lasted.
+ZooKeeper up to 2.7 has no topic ids: a topic that is created again has the same name, and its leader epochs start again
+at 0. Servers' own lines show that it is another topic: a log that is created anew, or was deleted before, meets a
+leader epoch that is no higher than its broker's last one; or a controller creates a partition that does not exist. A
+replica that left the assignment and comes back is no new incarnation, since its epoch is higher. Nor is a broker that
+started with an empty disk under the epoch that it had.
+
+What the model leaves out: two incarnations that only one broker reports, if the other brokers' clocks are off by more
+than the incarnations lasted.
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ LEFT_OVER = re.compile(r"\.([0-9a-f]{32})-(?:delete|stray)(?:[/\\]|$)")
 
 
 class Birth(NamedTuple):
-    """A source begins to tell of the next life: at `since`, microseconds on its clock."""
+    """A source begins to report the next incarnation at `since`, microseconds on its clock."""
 
     since: int
     source: Source
 
 
 class Lives:
-    """Which life of a partition each of its facts is about, numbered from 0."""
+    """Which incarnation of a partition each of its facts belongs to, numbered from 0."""
 
     def __init__(self, rows: Sequence[Row], starts: Mapping[Source, Sequence[int]] | None = None) -> None:
         """`rows`: a partition's facts. `starts`: when each broker started, microseconds."""
@@ -55,9 +57,10 @@ class Lives:
         self.left_over = self.directories(rows) if self.count > 1 else {}
 
     def of(self, row: Row) -> int | None:
-        """The life that a fact is about: the one in force by its source's own time. None: of one that nothing names.
+        """The incarnation of a fact, by its source's own clock; None: that of a deleted log which no line names.
 
-        Files without times were read at the end: they are of the last, but for logs that wait for their deletion.
+        Files without times were read at the end, so they belong to the last incarnation, except logs that await
+        deletion.
         """
         if self.count == 1:
             return 0
@@ -67,11 +70,11 @@ class Lives:
         return self.count - 1 if row["ts"] is None else self.at(source_of(row), moment_of(row))
 
     def at(self, source: Source, us: int) -> int:
-        """The life in force for a source at a time of its clock."""
+        """The incarnation in force for a source at a time of its clock."""
         return bisect_right(self.begins.get(source) or self.begins[None], us)
 
     def directories(self, rows: Iterable[Row]) -> dict[str, int]:
-        """Logs that were renamed to be deleted, by how their directories are called: the life that they were of."""
+        """Unique part of the names of directories renamed for deletion -> incarnation that the log belonged to."""
         out = {}
         for row in rows:
             found = LEFT_OVER.search(row["value"] or "") if row["kind"] == "log_change" else None
@@ -81,18 +84,18 @@ class Lives:
 
 
 def source_of(row: Row) -> Source:
-    """Who tells a fact: a broker, or a controller about the whole partition."""
+    """Who reports a fact: a broker, or a controller for the whole partition."""
     told_by_controller = row["kind"] == "state_change" and row["name"] in CONTROLLER_LINES
     return CONTROLLERS if told_by_controller else row["broker_id"]
 
 
 def moment_of(row: Row) -> int:
-    """When a broker did what a row tells of; of a request as it was taken up."""
+    """When a broker did what a row reports; for a request, when it was taken up."""
     return phases(row).taken if row["connection"] is not None else micros(row["ts"])
 
 
 def starts_of_brokers(cluster: Iterable[Row]) -> dict[Source, list[int]]:
-    """When brokers say that they started, by the lines that each writes as it does."""
+    """When brokers started, by the lines that each writes then."""
     out: dict[Source, list[int]] = defaultdict(list)
     for row in cluster:
         if row["kind"] == "broker_lifecycle" and row["name"] in BROKER_STARTS and row["ts"] is not None:
@@ -101,7 +104,7 @@ def starts_of_brokers(cluster: Iterable[Row]) -> dict[Source, list[int]]:
 
 
 def births_of(source: Source, rows: Sequence[Row], starts: Sequence[int]) -> list[Birth]:
-    """Where one source's lines begin to tell of the next life."""
+    """Where one source's lines begin to report the next incarnation."""
     if source == CONTROLLERS:
         return [Birth(us, source) for us in made_by_controllers(rows)]
     walk = Walk(starts)
@@ -111,32 +114,32 @@ def births_of(source: Source, rows: Sequence[Row], starts: Sequence[int]) -> lis
 
 
 def made_by_controllers(rows: Sequence[Row]) -> list[int]:
-    """When controllers made the partition anew; the first time is the first life's, unless they told of it before."""
+    """When controllers created the partition anew; the first creation counts only if they reported on it before."""
     moves = sorted((micros(r["ts"]), (r["state_before"], r["state_after"])) for r in rows if r["name"] == "partition")
     made = [us for us, move in moves if move == NEW_PARTITION]
     return made if moves and made and moves[0][0] < made[0] else made[1:]
 
 
 def told_at(row: Row) -> int:
-    """Place of a row among its broker's: a request is done when it is answered, after the lines that it made."""
+    """Place of a row among its broker's; a request counts when it is answered, after the lines that it caused."""
     return phases(row).stamp if row["connection"] is not None else micros(row["ts"])
 
 
 class Walk:
-    """One broker's lines about a partition, in their order."""
+    """One broker's lines about a partition, in order."""
 
     def __init__(self, starts: Sequence[int]) -> None:
-        """Nothing is known yet; `starts`: when the broker started."""
+        """`starts`: when the broker started."""
         self.starts = starts
         self.births: list[int] = []
-        self.told: tuple[int, int] | None = None  # the highest leader epoch in this life, and the version with it
-        self.told_us = 0  # when it was told
-        self.deleted: int | None = None  # when its log was deleted since
-        self.loads: int | None = None  # when its log was first read or made since
-        self.created: int | None = None  # when it was made
+        self.told: tuple[int, int] | None = None  # highest leader epoch in this incarnation, and its partition epoch
+        self.told_us = 0  # when that was reported
+        self.deleted: int | None = None  # when its log was deleted since then
+        self.loads: int | None = None  # when its log was first read or created since then
+        self.created: int | None = None  # when it was created
 
     def take(self, row: Row) -> None:
-        """The next row."""
+        """Apply the next row."""
         us = micros(row["ts"])
         if row["kind"] == "log_load":
             self.loads = us if self.loads is None else self.loads
@@ -147,7 +150,7 @@ class Walk:
             self.role(row)
 
     def role(self, row: Row) -> None:
-        """The broker has, or is told, a role: of the next life where its epoch begins again, in a log that does too."""
+        """Apply a role; a new incarnation begins if both its epoch and its log start again."""
         version = row["partition_epoch"]
         state = (row["leader_epoch"], -1 if version is None else version)
         again = self.told is not None and state[0] <= self.told[0] and row["offset"] in (None, 0)
@@ -161,9 +164,9 @@ class Walk:
         self.deleted = self.loads = self.created = None
 
     def is_anew(self, state: tuple[int, int], us: int) -> bool:
-        """Whether the log was deleted or made since the last role, or the partition's state has its first version.
+        """Whether the log was deleted or created since the last role, or the partition's state is its first version.
 
-        A log made under the epoch that its broker had, after a start, was on a disk that is empty now.
+        A log created after a restart, under the epoch that its broker had, only means that the disk is empty now.
         """
         if self.deleted is not None:
             return True
@@ -174,16 +177,16 @@ class Walk:
 
 
 def is_deletion(row: Row) -> bool:
-    """Whether a broker says that it deletes its log: renamed, or asked to by the controller."""
+    """Whether a broker says that it deletes its log: it was renamed, or the controller asked for it."""
     if row["kind"] == "log_change":
         return bool(row["name"] == "renamed_for_deletion")
     return bool(row["kind"] == "state_change" and row["name"] == "stop_replica" and row["value"] == "true")
 
 
 def deletion_told(by_kind: Mapping[str, Sequence[Row]], decisions: Sequence[Decision]) -> Row | None:
-    """The line by which a partition's topic is deleted, where no metadata says so: its controller's, else its brokers'.
+    """The line that reports the topic's deletion where no metadata does: its controller's, else its brokers'.
 
-    One broker that deletes its log may only have left the assignment: so each of the replicas has to say so.
+    A single broker that deletes its log may only have left the assignment, so each of the replicas has to say so.
     """
     moves = [row for row in by_kind.get("state_change", ()) if row["ts"] is not None]
     gone = [row for row in moves if row["name"] == "partition" and row["state_after"] == NEW_PARTITION[0]]
@@ -197,17 +200,18 @@ def deletion_told(by_kind: Mapping[str, Sequence[Row]], decisions: Sequence[Deci
 
 
 def tells_a_role(row: Row) -> bool:
-    """Whether a row says which leader epoch the broker has: its role line, or a request that it carried out."""
+    """Whether a row states the broker's leader epoch: its role line, or a request that it carried out."""
     if row["kind"] == "leader_and_isr":
         return row["connection"] is not None and not row["error_code"]
     return bool(row["kind"] == "role_change")
 
 
 def aligned(told: Mapping[Source, list[Birth]]) -> dict[Source, list[int]]:
-    """Births of all sources -> since when each tells of the lives after the first; None: a source that tells of none.
+    """Births of all sources -> when each source begins to report each later incarnation; None: any other source.
 
-    The first births of all are of one life, and so on, where all sources tell of as many. Else by time: a life begins
-    where a source tells of a birth that told of the life before.
+    If all sources report equally many births, the first of each belong to the same incarnation, and so on. Otherwise
+    time decides: a new incarnation begins with a birth from a source that already reported one of the incarnation
+    before.
     """
     if not told:
         return {}

@@ -1,8 +1,8 @@
 """When a leader's appends and its followers' fetches took effect, where its own lines say so.
 
 A request's line is stamped when its answer was sent, and its durations leave tens of milliseconds open. `Appended
-message set` (TRACE) and `Recorded replica` (DEBUG) are written by the thread that did it, right after it did: which of
-two came first then hardly leaves a doubt, and the HW takes the values that it took.
+message set` (TRACE) and `Recorded replica` (DEBUG) are written by the acting thread right after the effect. With them
+the order of two effects is hardly in doubt, and the HW takes the values that it really took.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from replay.evidence.rows import Row
     from replay.evidence.tenures import Tenure
 
-LineTimes = tuple["Ints", "Ints"]  # offset and time of lines, rising
+LineTimes = tuple["Ints", "Ints"]  # offsets and times of lines, rising
 
 
 def append_lines(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row]) -> dict[int, Row]:
     """Base offset -> the leader's own line about the append there.
 
-    Of the tenure's produces those that fall into their time; of batches without a produce (a coordinator's records,
-    acks=0) those that stand between the lines of the batches before and after, so that no single number is believed.
+    For the tenure's produces: the lines that fall into their time. For batches without a produce (a coordinator's
+    records, acks=0): the lines that fit seamlessly between those of the batches before and after, so that no single
+    number has to be trusted.
     """
     out: dict[int, Row] = {}
     for base, row in placed.items():
@@ -43,13 +44,13 @@ def append_lines(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row]) 
 
 
 def is_within(line: Row, request: Row) -> bool:
-    """Whether a leader's line falls into the time at which it handled the request."""
+    """Whether a leader's line falls into the time in which it handled the request."""
     window = local_window(phases(request))
     return bool(window.lo <= micros(line["ts"]) <= window.hi + STAMP_LATE_US)
 
 
 def joined_lines(facts: PartitionFacts, tenure: Tenure) -> dict[int, Row]:
-    """Base offset -> lines about appends while the leader led: those that join the ones around them."""
+    """Base offset -> lines about appends while the leader led, if they fit seamlessly between their neighbours."""
     since, until = facts.led(tenure)
     lines = among(*facts.turns.append_lines.get(tenure.leader, ([], [])), since, until)
     bases = [line["base_offset"] for line in lines]
@@ -66,14 +67,14 @@ def joined_lines(facts: PartitionFacts, tenure: Tenure) -> dict[int, Row]:
 
 
 def as_told(local: Window, lines: Sequence[Row | None]) -> Window:
-    """Windows of appends: that of the leader's own line where there is one."""
+    """Windows of appends, replaced by that of the leader's own line where there is one."""
     us = np.array([NONE if line is None else micros(line["ts"]) for line in lines], np.int64)
     told = line_window(us)
     return Window(*(np.where(us < 0, ours, theirs) for ours, theirs in zip(local, told, strict=True)))
 
 
 def recorded_lines(facts: PartitionFacts, leader: int) -> dict[int, LineTimes]:
-    """By replica, `Recorded replica` lines of that leader."""
+    """Replica -> that leader's `Recorded replica` lines."""
     rows = [row for row in facts.by_kind["remote_leo_update"] if row["broker_id"] == leader and row["ts"] is not None]
     replicas = np.array([NONE if row["replica_id"] is None else row["replica_id"] for row in rows], np.int64)
     offsets = np.array([NONE if row["offset"] is None else row["offset"] for row in rows], np.int64)
@@ -87,7 +88,7 @@ def recorded_lines(facts: PartitionFacts, leader: int) -> dict[int, LineTimes]:
 
 
 def as_recorded(local: Window, offset: Ints, lines: LineTimes | None) -> Window:
-    """Windows in which fetches at these offsets moved what the leader remembers: up to its line, if there is one."""
+    """Windows in which fetches at these offsets updated the leader's follower state; they end at its line, if any."""
     if lines is None or not len(lines[0]):
         return local
     offsets, times = lines

@@ -1,9 +1,10 @@
 """Transaction markers: where they stand among a tenure's batches, and how transactions ended.
 
-A marker is a control batch of one record. The coordinator lets the leader append it (WriteTxnMarkers), and no answer
-says at which offset. So it is looked for where there is room: between a batch's first record and the next known offset,
-while the leader can have worked on it. What followers fetched counts them: bytes beyond those of the produces. Where
-only one place is left it stands there; else it may stand in each of them, and the ends of the batches there are open.
+A marker is a control batch of one record. The coordinator asks the leader to append it (WriteTxnMarkers), and no answer
+states its offset. It is therefore placed where there is room: between a batch's first record and the next known offset,
+while the leader can have been working on it. Followers' fetches tell how many there are: by the bytes beyond those of
+the produces. If only one place is left, the marker stands there; otherwise it may stand in each of them, and the ends
+of the batches there stay open.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
     from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
 
-MARKER_BYTES = 78  # EndTransactionMarker: a batch's overhead of 61, and its one record
+MARKER_BYTES = 78  # EndTransactionMarker: 61 bytes of batch overhead and one record
 MARKER_NAMES = {"marker_commit": "commit", "marker_abort": "abort"}
-ADDED = "added"  # a partition that a transaction took in
+ADDED = "added"  # a partition that was added to a transaction
 NO_END = 1 << 62
 
 
 class Outcome(NamedTuple):
-    """How a transaction ended, and when the leader of then was told."""
+    """How a transaction ended, and when the leader at that time was told."""
 
     epoch: int
     us: int
@@ -41,25 +42,25 @@ class Outcome(NamedTuple):
 
 @dataclass(slots=True)
 class Stretch:
-    """Offsets [first, end) between two known ones, when they were appended, and how many markers have room there."""
+    """Offsets [first, end) between two known ones, when they were appended, and how many markers fit there."""
 
     first: int
     end: int
     room: int
     lo: int
     hi: int
-    told: int | None = None  # how many there are for sure
+    told: int | None = None  # how many are certainly there
     sure: list[Row] = field(default_factory=list)
     maybe: int = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether no more markers can be there."""
+        """Whether no further marker fits."""
         return len(self.sure) >= (self.room if self.told is None else self.told)
 
 
 def was_marked(row: Row) -> bool:
-    """Whether the marker was appended for sure."""
+    """Whether the marker was certainly appended."""
     return not row["error_code"]
 
 
@@ -69,7 +70,7 @@ def may_be_marked(row: Row) -> bool:
 
 
 def outcomes_of(facts: PartitionFacts) -> dict[str, list[Outcome]]:
-    """By transactional id, how its transactions in this partition ended, rising."""
+    """Transactional id -> how its transactions in this partition ended, in order."""
     producers: dict[int, str] = {}
     ended: dict[int, list[Outcome]] = defaultdict(list)
     for row in facts.by_kind["transaction"]:
@@ -87,7 +88,7 @@ def outcomes_of(facts: PartitionFacts) -> dict[str, list[Outcome]]:
 
 
 def outcome_of(outcomes: dict[str, list[Outcome]], epoch: int, row: Row) -> str | None:
-    """How the transaction of a produce ended; None where it has none, or nothing tells."""
+    """How the transaction of a produce ended; None if it has none, or if that is unknown."""
     ends = outcomes.get(row["transactional_id"] or "", ())
     k = bisect_right(ends, (epoch, phases(row).local), key=lambda end: end[:2])
     return ends[k].name if k < len(ends) else None
@@ -119,18 +120,18 @@ class Markers:
             self.settle(rows)
 
     def open_all(self, first: int) -> None:
-        """No line tells of any marker of a tenure that has transactions: they may be wherever there is room."""
+        """Let markers be possible wherever there is room: a tenure has transactions, but no line reports a marker."""
         for one in self.stretches:
             if one.end > first:
                 one.maybe = one.room
 
     def at(self, first: int) -> tuple[list[Row], int]:
-        """The markers that end the stretch from `first` on, and how many more may be in it."""
+        """The markers that end the stretch beginning at `first`, and how many more may be in it."""
         one = self.by_first.get(first)
         return (one.sure, one.maybe) if one is not None else ([], 0)
 
     def count(self, extents: Extents) -> None:
-        """What followers were handed says how many markers are in some stretches together."""
+        """Count markers from the bytes that followers fetched, stretch by stretch where that is unambiguous."""
         firsts = [one.first for one in self.stretches]
         for first, end, count in extents.marker_counts():
             inside = self.stretches[bisect_left(firsts, first) : bisect_left(firsts, end)]
@@ -142,7 +143,7 @@ class Markers:
                     one.told = count if len(roomy) == 1 else min(one.room, count)
 
     def settle(self, rows: Sequence[Row]) -> None:
-        """Markers with one place left go there, until there are none; the others may be in each of theirs."""
+        """Place markers that have one place left, as long as there are any; others may be in any of their places."""
         sure = [row for row in rows if was_marked(row)]
         places = [self.places_of(row) for row in sure]
         users: dict[int, set[int]] = defaultdict(set)
@@ -166,7 +167,7 @@ class Markers:
         for s, one in enumerate(self.stretches):
             free = sorted(users[s] - taken, key=lambda k: phases(sure[k]).local)
             for k in free[: max((one.told or 0) - len(one.sure), 0)]:
-                one.sure.append(sure[k])  # so many are there; which ones changes nothing
+                one.sure.append(sure[k])  # so many are certainly there; which ones makes no difference
                 taken.add(k)
         unsettled = [found for k, found in enumerate(places) if k not in taken]
         unsettled += [self.places_of(row) for row in rows if not was_marked(row) and may_be_marked(row)]
@@ -178,7 +179,7 @@ class Markers:
             one.sure.sort(key=lambda row: phases(row).local)
 
     def places_of(self, row: Row) -> set[int]:
-        """Stretches in which a marker may stand, by when the leader can have appended it."""
+        """Indices of stretches in which a marker may stand, by when the leader can have appended it."""
         window = local_window(phases(row))
         first = bisect_left(self.stretches, window.lo, key=lambda one: one.hi)
         last = bisect_right(self.stretches, window.hi, key=lambda one: one.lo)
@@ -188,7 +189,7 @@ class Markers:
 def stretches_of(
     marks: Sequence[int], placed: dict[int, Row], stated: dict[int, int], extents: Extents
 ) -> list[Stretch]:
-    """The stretches between known offsets, and the one behind the last of them, which has no end."""
+    """The stretches between known offsets, and the open-ended one behind the last of them."""
     windows = [local_window(phases(placed[base])) if base in placed else None for base in marks]
     begun = accumulate((window.lo if window is not None else -NO_END for window in windows), max)
     ends = [*marks[1:], NO_END][: len(marks)]
@@ -204,7 +205,7 @@ def stretches_of(
 
 
 def room_in(first: int, end: int, placed: dict[int, Row], stated: dict[int, int]) -> int:
-    """How many markers may be in [first, end): none beside a batch whose end is stated, else all but its first."""
+    """How many markers fit into [first, end): none if the end of its batch is stated, else all but its first record."""
     if first in stated:
         return int(first not in placed and end - first == 1)
     return end - first - (first in placed)

@@ -1,10 +1,10 @@
-"""What dumps tell of the metadata log, whatever of it they hold: parts, snapshots, records of deposed controllers.
+"""The metadata log as dumps show it, however much they hold: parts, snapshots, records of deposed controllers.
 
-A part is a run of offsets that a dump holds without a gap, under one controller epoch. Where a higher epoch has an
-offset, what a lower one wrote from there on was never committed (Raft cuts it off). A snapshot is the state as of its
-end offset. Which state a record of a part leads to is known from what stands before it: the partition's first record, a
-snapshot; else from brokers' lines that state leader epoch and partition epoch, for each record moves them on by a rule
-(`PartitionRegistration.merge`): the one place where both agree is looked for.
+A part is a run of offsets that a dump holds without a gap, written under one controller epoch. If a higher epoch wrote
+an offset, whatever a lower one wrote from there on was never committed (Raft truncates it). A snapshot is the state as
+of its end offset. The state that a record leads to is known from what stands before it: the partition's first record or
+a snapshot. Otherwise it follows from brokers' lines that state leader epoch and partition epoch: since each record
+advances them by a rule (`PartitionRegistration.merge`), the one position is sought at which log and lines agree.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 PART = "metadata_part"
 LOG_PART, SNAPSHOT_PART = "log", "snapshot"
 END = 2**62
-NEAREST = 32  # of a run's records, by time: how many a line may stand for
-ASKED = 24  # so many lines are asked which record they stand for
-HEARD = 256  # so many lines are heard on whether that fits
+NEAREST = 32  # how many of a run's records, nearest in time, a line may stand for
+ASKED = 24  # how many lines are used to propose positions
+HEARD = 256  # how many lines are used to rate a position
 
 
 class Parts:
     """Which offsets of the metadata log are known, and which controller epochs wrote them."""
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
-        """`rows`: cluster-wide facts, of which the parts of the log count."""
+        """`rows`: cluster-wide facts; only the parts of the log are used."""
         found = [row for row in rows if row["kind"] == PART]
         log = [row for row in found if row["name"] == LOG_PART]
         self.told = bool(found)
@@ -43,14 +43,15 @@ class Parts:
             if epoch is not None:
                 begun[epoch] = min(row["metadata_offset"], begun.get(epoch, END))
         self.epochs = sorted(begun)
-        self.begin = [*accumulate((begun[e] for e in reversed(self.epochs)), min)][::-1]  # of an epoch or a later one
+        # first offset of that epoch or a later one
+        self.begin = [*accumulate((begun[e] for e in reversed(self.epochs)), min)][::-1]
         known = [row for row in log if row["controller_epoch"] is not None]
         self.known = merged((row["metadata_offset"], self.end_of(row)) for row in known)
         self.extents = merged((row["metadata_offset"], self.end_of(row)) for row in log)
         self.last_us = max((micros(row["ts"]) for row in log if row["ts"] is not None), default=None)
 
     def end_of(self, part: Row) -> int:
-        """Where a part ends: before a later controller's first record."""
+        """Where a part ends: at the latest before a later controller's first record."""
         last: int = part["last_offset"]
         return min(last + 1, self.deposed_from(part["controller_epoch"]))
 
@@ -60,26 +61,26 @@ class Parts:
         return self.begin[place] if place < len(self.begin) else END
 
     def deposed(self) -> dict[int, int]:
-        """By controller epoch, where a later one overwrote what it had not brought to a majority."""
+        """Controller epoch -> offset from which a later one overwrote what had not reached a majority."""
         ends = {epoch: self.deposed_from(epoch) for epoch in self.epochs}
         return {epoch: end for epoch, end in ends.items() if end < END}
 
     def extent_at(self, offset: int) -> tuple[int, int]:
-        """The offsets without a gap around one; all, where no part is told of."""
+        """The gapless range around an offset; everything if no part is known."""
         if not self.told:
             return 0, END
         return around(self.extents, offset) or (offset, offset + 1)
 
     def stands(self, row: Row) -> bool:
-        """Whether a record of the log was committed, as far as the dumps tell."""
+        """Whether a record of the log was committed, as far as the dumps show."""
         offset: int = row["metadata_offset"]
         epoch: int | None = row["controller_epoch"]
-        if epoch is None:  # a line without its batch: what a batch tells of that offset counts
+        if epoch is None:  # a record without its batch: the batch at that offset wins, if known
             return around(self.known, offset) is None
         return offset < self.deposed_from(epoch)
 
     def needed(self, offset: int) -> bool:
-        """Whether a snapshot as of `offset` tells what the log does not: the first after each beginning of the log."""
+        """Whether a snapshot as of `offset` adds to the log: only the first after each beginning of the log does."""
         begin = around(self.extents, offset) or around(self.extents, offset + 1)
         if begin is None:
             return True
@@ -88,13 +89,13 @@ class Parts:
 
 
 def around(extents: Sequence[tuple[int, int]], offset: int) -> tuple[int, int] | None:
-    """The extent that an offset lies in."""
+    """The extent that contains an offset."""
     place = bisect_right(extents, offset, key=lambda extent: extent[0]) - 1
     return extents[place] if place >= 0 and offset < extents[place][1] else None
 
 
 def merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Extents that overlap or meet as one."""
+    """Extents, with those that overlap or meet joined."""
     out: list[tuple[int, int]] = []
     for first, end in sorted(extents):
         if out and first <= out[-1][1]:
@@ -107,12 +108,12 @@ def merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 class Standing(NamedTuple):
     """Records of the metadata log that count, and those set aside."""
 
-    rows: list[Row]  # in the log's order, a snapshot's behind what it holds
-    aside: list[Row]  # of controllers that were deposed before anybody had them, or that contradict each other
+    rows: list[Row]  # in the log's order; those of a snapshot after what it covers
+    aside: list[Row]  # written by controllers that were deposed before they were committed, or contradicting each other
 
 
 def standing(rows: Iterable[Row], parts: Parts) -> Standing:
-    """Of one partition's records, or of all cluster-wide ones, those that were committed and are needed."""
+    """From one partition's records, or all cluster-wide ones: those that were committed and are needed."""
     kept: dict[int, list[Row]] = {}
     out: list[Row] = []
     aside: list[Row] = []
@@ -134,7 +135,7 @@ def standing(rows: Iterable[Row], parts: Parts) -> Standing:
 
 
 class Witness(NamedTuple):
-    """A state that brokers tell of."""
+    """A state that a broker's line reports."""
 
     epoch: int
     version: int | None  # partition epoch
@@ -154,10 +155,11 @@ class Run:
     """Change records of one partition without a gap between them."""
 
     def __init__(self, records: list[Row], extent: tuple[int, int]) -> None:
-        """`extent`: the offsets of the log that are known around them."""
+        """`extent`: the known offsets of the log around them."""
         self.records = records
         self.extent = extent
-        self.elected = [0, *accumulate(int(row["leader_id"] is not None) for row in records)]  # by the k first
+        # elections among the first k records
+        self.elected = [0, *accumulate(int(row["leader_id"] is not None) for row in records)]
         self.times = [micros(row["ts"]) if row["ts"] is not None else 0 for row in records]
 
     def holds(self, offset: int) -> bool:
@@ -165,11 +167,11 @@ class Run:
         return self.extent[0] - 1 <= offset < self.extent[1]
 
     def place(self, offset: int) -> int:
-        """How many of its records a state as of `offset` holds."""
+        """How many of its records are included in the state as of `offset`."""
         return bisect_right(self.records, offset, key=lambda row: row["metadata_offset"])
 
     def fits(self, k: int, told: Witness) -> bool:
-        """Whether a state may be the one after the k first records (k from 1)."""
+        """Whether a state may be the one after the first k records (k from 1)."""
         record = self.records[k - 1]
         if record["leader_id"] is not None and record["leader_id"] != told.leader:
             return False
@@ -178,7 +180,7 @@ class Run:
         return record["isr"] is None or told.isr is None or told.isr == frozenset(record["isr"])
 
     def agreement(self, base: Base, heard: Sequence[Witness]) -> tuple[float, float]:
-        """How well what brokers tell fits, records after `base`; and how near in time, in case of doubt."""
+        """How well brokers' lines fit if the run starts at `base`; and, to break ties, how near they are in time."""
         score, apart = 0.0, []
         for told in heard:
             k = self.state_of(base, told)
@@ -195,13 +197,13 @@ class Run:
         return score, -sum(apart) / max(len(apart), 1)
 
     def state_of(self, base: Base, told: Witness) -> int | None:
-        """After how many records the told state is reached; of a leader epoch alone, the record that elects."""
+        """After how many records the reported state is reached; for a leader epoch alone: its electing record."""
         if told.version is not None and base.version is not None:
             return told.version - base.version
         return bisect_left(self.elected, told.epoch - base.epoch) if told.epoch > base.epoch else None
 
     def bases(self, told: Witness) -> Iterable[Base]:
-        """From where the run may have begun for a record of it to lead to a told state."""
+        """Bases from which one of the run's records, near in time, would lead to a reported state."""
         near = bisect_left(self.times, told.us)
         for k in range(max(near - NEAREST // 2, 0) + 1, min(near + NEAREST // 2, len(self.records)) + 1):
             if self.fits(k, told):
@@ -210,7 +212,10 @@ class Run:
                     yield Base(told.epoch - self.elected[k], version)
 
     def aligned(self, heard: Sequence[Witness], unmoved: Base | None) -> tuple[Base, bool] | None:
-        """Where the run begins, and whether brokers' lines say so; `unmoved`: if nothing happened since the last."""
+        """Where the run begins, and whether brokers' lines show it; None if unknown.
+
+        `unmoved`: the base if nothing happened since the previous run.
+        """
         asked = spread(heard, ASKED)
         bases = {base for told in asked for base in self.bases(told)}
         if unmoved is not None:
@@ -226,5 +231,5 @@ class Run:
 
 
 def spread(of: Sequence[Witness], count: int) -> Sequence[Witness]:
-    """So many of them, evenly from all."""
+    """At most `count` of them, evenly spread."""
     return of if len(of) <= count else [of[k * len(of) // count] for k in range(count)]

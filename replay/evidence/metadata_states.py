@@ -1,7 +1,7 @@
-"""A partition's states from whatever is at hand: records of the metadata log, snapshots of it, brokers' lines.
+"""A partition's states from whatever is available: records of the metadata log, its snapshots, brokers' lines.
 
-Each state has its key, leader epoch and partition epoch. A record of the log tells when its state was decided and wins;
-a broker's line wins over a snapshot, which only says that it was so by its end.
+Each state has a key: leader epoch and partition epoch. A record of the log wins, because it shows when the state was
+decided; a broker's line wins over a snapshot, which only shows that the state had been reached by its end.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ FULL = "PARTITION_RECORD"
 
 
 class Aligned(NamedTuple):
-    """A run of change records whose place among the partition's states is known."""
+    """A run of change records whose position among the partition's states is known."""
 
     run: Run
     base: Base
-    known: dict[int, Decision]  # states that another source tells whole, by how many records lead to them
+    known: dict[int, Decision]  # complete states from other sources, by how many records lead to them
     sure: bool  # whether anything shows that no record is missing before it
 
     @property
@@ -40,7 +40,7 @@ class Aligned(NamedTuple):
 
     @property
     def opening(self) -> Decision | None:
-        """The state that the partition's first record tells, where the run begins with it."""
+        """The state of the partition's first record, if the run begins with it."""
         first = self.known.get(0)
         whole = first is not None and first.row["record_type"] == FULL and not first.row["in_snapshot"]
         return first if whole else None
@@ -51,7 +51,7 @@ class Aligned(NamedTuple):
         return Base(self.base.epoch + self.run.elected[k], version)
 
     def covers(self, decision: Decision) -> bool:
-        """Whether the run's records tell what was decided then, the partition's first one before them included."""
+        """Whether the run's records, or the partition's first record before them, include that decision."""
         since = 0 if self.opening is not None else 1
         if decision.partition_epoch is None or self.base.version is None:
             return self.base.epoch + since <= decision.leader_epoch <= self.last.epoch
@@ -59,9 +59,9 @@ class Aligned(NamedTuple):
 
 
 def states_of(rows: list[Row], parts: Parts, fetches: list[Row]) -> tuple[list[Decision], list[Row]]:
-    """A partition's facts -> its states in their order, and the records of the log that were set aside.
+    """A partition's facts -> its states in order, and the records of the log that were set aside.
 
-    `fetches`: those of `rows`.
+    `fetches`: those among `rows`.
     """
     told = standing((r for r in rows if r["kind"] == "partition_change" and r["metadata_offset"] is not None), parts)
     lines = with_controllers(line_decisions(rows), rows)
@@ -94,7 +94,7 @@ def states_of(rows: list[Row], parts: Parts, fetches: list[Row]) -> tuple[list[D
 def replicas_heard(
     states: Iterable[Decision], records: Iterable[Row], rows: Iterable[Row], fetches: Iterable[Row]
 ) -> tuple[int, ...]:
-    """Whoever was seen to be a replica of the partition, where no record lists them."""
+    """Every broker that was seen to be a replica of the partition, for when no record lists the replicas."""
     found = {b for state in states for b in (*state.replicas, *state.isr)}
     found |= {b for row in records for b in ints(row["isr"])}
     found |= {row["broker_id"] for row in rows if row["kind"] == "role_change" and row["broker_id"] is not None}
@@ -103,7 +103,7 @@ def replicas_heard(
 
 
 def as_begun(states: list[Decision]) -> list[Decision]:
-    """States in their order; the first that is known of a leader epoch stands for its beginning."""
+    """Mark states that begin a leader epoch, and set their places; a first known state stands in for the beginning."""
     place = -1
     epoch: int | None = None
     for decision in states:
@@ -118,14 +118,14 @@ def as_begun(states: list[Decision]) -> list[Decision]:
 
 
 def key_of(decision: Decision) -> Key:
-    """What orders a partition's states."""
+    """Sort key of a partition's states."""
     return decision.leader_epoch, -1 if decision.partition_epoch is None else decision.partition_epoch
 
 
 def may_add(line: Decision, runs: Sequence[Aligned], parts: Parts) -> bool:
-    """Whether a state that only a broker's line tells may be one that the dumps do not hold.
+    """Whether a state known only from a broker's line may be one that the dumps lack.
 
-    Behind all that they hold it is if it was told after they end.
+    A state behind all that the dumps hold counts only if it was reported after they end.
     """
     if not runs or key_of(line) <= (runs[-1].last.epoch, runs[-1].last.version or 0):
         return True
@@ -133,7 +133,7 @@ def may_add(line: Decision, runs: Sequence[Aligned], parts: Parts) -> bool:
 
 
 def fetched_epochs(fetches: list[Row]) -> list[Witness]:
-    """Leader epochs that fetches name: a broker that answers one of epoch e well leads e."""
+    """Leader epochs that fetches name: a broker that serves a fetch of epoch e without error leads e."""
     first: dict[tuple[int, int], int] = {}
     for row in fetches:
         epoch = row["current_leader_epoch"]
@@ -144,13 +144,13 @@ def fetched_epochs(fetches: list[Row]) -> list[Witness]:
 
 
 def witness_of(decision: Decision) -> Witness:
-    """What a broker's line tells, as a witness."""
+    """A state from a broker's line, as a witness."""
     isr = frozenset(ints(decision.row["isr"])) if decision.row["isr"] is not None else None
     return Witness(decision.leader_epoch, decision.partition_epoch, decision.leader, isr, decision.us)
 
 
 def runs_of(records: list[Row], parts: Parts) -> Iterable[tuple[list[Row], tuple[int, int]]]:
-    """Records in runs without a gap; the partition's first record begins a run of its own."""
+    """Gapless runs of records; the partition's first record begins a run of its own."""
     for extent, group in groupby(records, key=lambda row: parts.extent_at(row["metadata_offset"])):
         run: list[Row] = []
         for row in group:
@@ -169,7 +169,7 @@ def aligned(
     heard: Sequence[Witness],
     unmoved: Base | None,
 ) -> Aligned | None:
-    """A run with its place among the states; None where nothing tells it."""
+    """A run with its position among the states; None if unknown."""
     known: dict[int, Decision] = {}
     if records[0]["record_type"] == FULL:
         opening = opening_of(records[0])
@@ -197,7 +197,7 @@ def aligned(
 
 
 def decided(found: Aligned, heard: Sequence[Witness], spare: tuple[int, ...]) -> list[Decision]:
-    """The states that a run's records lead to. `spare`: the replicas, where no record lists them."""
+    """The states that a run's records lead to. `spare`: the replicas, if no record lists them."""
     run, known = found.run, found.known
     count = len(run.records)
     leaders = {told.epoch: told.leader for told in heard}
@@ -242,7 +242,7 @@ COLUMNS = {
 
 
 def filled(listed: list[Any], known: list[Any]) -> list[Any]:
-    """A field after each record: as listed, else as before; where that is not known, as after, if not listed then."""
+    """A field after each record: as listed, else as before; if unknown, as after, unless the next record lists it."""
     out: list[Any] = []
     for k, (value, told) in enumerate(zip(listed, known, strict=True)):
         out.append(value if value is not None else out[-1] if k and out[-1] is not None else told)

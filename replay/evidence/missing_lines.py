@@ -1,18 +1,22 @@
-"""Lines that a request log lost, as the correlation ids of its clients show.
+"""Lines that a request log lost, found by gaps in clients' correlation ids.
 
-A client numbers its requests. Some count for each connection (librdkafka, followers), some over all brokers together
-(the Java clients, `NetworkClient`), so a number that is missing on a connection is no lost line where the same client
-sent it to another broker meanwhile: on a connection that shares no number with this one, for two that do share one
+A client numbers its requests. Some clients count per connection (librdkafka, followers), others across all brokers (the
+Java clients, `NetworkClient`). A number missing on a connection is therefore no lost line if the same client sent it to
+another broker in the meantime. That other connection must share no number with this one: connections that share numbers
 have a counter each, or belong to two clients of one name. A broker handles a connection's requests one by one, so a
-lost request was handled between the two around the gap.
+lost request was handled between the two requests around the gap.
 
-What no number can show is a line lost at the end of a connection: that is thought possible only near gaps, two at
-least, for a log without any lost nothing at random. Some numbers were never sent, and tell nothing of other lines: a
-Java client counts the one with which it asks for telemetry even where the brokers have none (KIP-714), and what was
-under way to a broker that died has no line anywhere. A connection all of whose lines are lost is not seen. A connection
-that has requests of several clients brings forwarded ones to a controller (KIP-590), whose lines have their first
-senders' numbers: it appends nothing, and is left out. So are the clients of the metadata quorum, which
-give every request a number, whether it can be sent or not (`KafkaRaftClient`): while a controller is down they skip.
+What numbers cannot show:
+
+- A line lost at the end of a connection. It is considered possible only near gaps, at least two of them, because a log
+  without gaps loses nothing at random.
+- Numbers that were never sent. A Java client counts its telemetry request even if the brokers have no telemetry
+  (KIP-714), and requests under way to a broker that died have no line anywhere.
+- A connection all of whose lines are lost.
+
+Two kinds of connection are left out. One that carries requests of several clients forwards them to a controller
+(KIP-590) with their original senders' numbers, and appends nothing. Clients of the metadata quorum (`KafkaRaftClient`)
+number every request whether or not it can be sent, so they skip numbers while a controller is down.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 
     from replay.arrays.ints import Flags, Ints
 
-CLIENT_REQUEST_SCHEMA = pa.schema(  # a request as its line tells it
+CLIENT_REQUEST_SCHEMA = pa.schema(  # a request as its line states it
     [
         pa.field("client_id", STRING),
         pa.field("broker_id", INT32),
@@ -65,24 +69,24 @@ GAP_SCHEMA = pa.schema(
         pa.field("correlation_id", INT64),  # the last before the gap
         pa.field("since_us", INT64),
         pa.field("until_us", INT64),
-        pa.field("lines", INT64),  # how many are missing; 0: perhaps some, after the connection's last
-        pa.field("lost", INT64),  # of these, lines that a log must have lost: no harmless reason explains them
-        pa.field("fetches", BOOL),  # whether the connection is one that fetches: those append nothing
+        pa.field("lines", INT64),  # how many are missing; 0: possibly some, after the connection's last line
+        pa.field("lost", INT64),  # how many of these a log must have lost, because no harmless reason explains them
+        pa.field("fetches", BOOL),  # whether the connection fetches; such connections append nothing
     ]
 )
 OPEN_US = 1 << 62
-NEAR_US = 60_000_000  # how far around a gap a log is thought to lose lines
+NEAR_US = 60_000_000  # how far around a gap a log is assumed to lose lines
 SLACK_US = 50_000  # stamps of two brokers' logs, each late by some milliseconds
-MOST_CLIENTS = 64  # of one name on one host, told apart
+MOST_CLIENTS = 64  # as many of one name on one host are told apart
 IN_FLIGHT = 5  # max.in.flight.requests.per.connection
-FIRST_NUMBERS = 16  # among which a client that has found its brokers asks for telemetry
+FIRST_NUMBERS = 16  # a client that has found its brokers asks for telemetry with one of these
 REQUESTS = Choice(filled=("connection", "ts"))
 CONNECTION = ["broker_id", "connection"]
-RAFT_CLIENT = "raft-client-"  # and the node's id: how Kafka names the clients of the metadata quorum
+RAFT_CLIENT = "raft-client-"  # followed by the node's id: Kafka's names for the clients of the metadata quorum
 
 
 def requests_of(facts: pa.Table) -> pa.Table:
-    """The requests that facts tell of, each once (`CLIENT_REQUEST_SCHEMA`), but for those on forwarding connections."""
+    """Requests in facts, each once (`CLIENT_REQUEST_SCHEMA`), except those on forwarding connections."""
     told = REQUESTS.of(facts)
     told = told.append_column("fetches", FETCHES.mask(told)).select(CLIENT_REQUEST_SCHEMA.names)
     told = told.set_column(0, "client_id", pc.coalesce(told["client_id"], ""))
@@ -93,7 +97,7 @@ def requests_of(facts: pa.Table) -> pa.Table:
 
 
 def missing_requests(facts: pa.Table) -> MissingLines:
-    """Facts of a recording in one table -> where its request logs miss lines, by the correlation ids of clients."""
+    """Where a recording's request logs lack lines, by clients' correlation ids; its facts are in one table."""
     requests = requests_of(facts)
     clients = sorted(pc.unique(requests["client_id"]).to_pylist())
     gaps = [gaps_of_client(requests.filter(pc.equal(requests["client_id"], one))) for one in clients]
@@ -110,24 +114,24 @@ def gaps_of_client(requests: pa.Table) -> pa.Table:
 
 
 def is_of_quorum(client_id: str) -> bool:
-    """Whether a client is one of the metadata quorum, whose numbers tell nothing."""
+    """Whether a client belongs to the metadata quorum; such a client's numbers prove nothing."""
     return client_id.startswith(RAFT_CLIENT)
 
 
 def host_of(connection: str) -> str:
-    """The client's address without its port: `server:port-client:port-index-...`."""
+    """The client's address without its port, from `server:port-client:port-index-...`."""
     return connection.partition("-")[2].rpartition(":")[0]
 
 
 def client_gaps(requests: pa.Table) -> pa.Table:
-    """Requests of one client id (`REQUEST_SCHEMA`, a row each or more) -> its gaps and ends (`GAP_SCHEMA`)."""
+    """Requests of one client id (`REQUEST_SCHEMA`, one or more rows each) -> its gaps and ends (`GAP_SCHEMA`)."""
     hosts = np.array([host_of(one or "") for one in requests["connection"].to_pylist()], dtype=object)
     found = [host_gaps(requests.filter(pa.array(hosts == host))) for host in sorted(set(hosts.tolist()))]
     return pa.concat_tables(found) if found else GAP_SCHEMA.empty_table()
 
 
 def host_gaps(requests: pa.Table) -> pa.Table:
-    """The same of one client id on one host."""
+    """Gaps and ends of one client id on one host."""
     broker = requests["broker_id"].to_numpy().astype(np.int64)
     name, names = texts(requests["connection"])
     number = requests["correlation_id"].fill_null(0).to_numpy()
@@ -137,7 +141,7 @@ def host_gaps(requests: pa.Table) -> pa.Table:
     order = np.lexsort((number, place))
     place, number, taken, broker, name = place[order], number[order], taken[order], broker[order], name[order]
     fetches = fetches[order]
-    first = np.flatnonzero(np.diff(place, prepend=place[0] - 1))  # of each connection
+    first = np.flatnonzero(np.diff(place, prepend=place[0] - 1))  # first line of each connection
     last = np.append(first[1:], len(place)) - 1
     of = np.repeat(np.arange(len(first)), last - first + 1)
     listens = np.logical_or.reduceat(fetches, first)
@@ -167,7 +171,7 @@ def host_gaps(requests: pa.Table) -> pa.Table:
 
 
 class Lines(NamedTuple):
-    """A client's lines, connection by connection in the order of their numbers, as columns."""
+    """A client's lines, by connection and then by number, as columns."""
 
     number: Ints
     taken: Ints  # when a handler took it up, microseconds
@@ -175,7 +179,7 @@ class Lines(NamedTuple):
 
 
 def not_elsewhere(lines: Lines, before: Ints, places: Ints) -> tuple[Ints, Ints]:
-    """Numbers in the gaps at `places` that no other connection of the client has, each with its gap's place.
+    """Numbers in the gaps at `places` that no other connection of the client has, each with the place of its gap.
 
     `before`: the line before each gap.
     """
@@ -192,7 +196,7 @@ def not_elsewhere(lines: Lines, before: Ints, places: Ints) -> tuple[Ints, Ints]
     high = np.minimum(taken[before + 1][gap] - origin + SLACK_US, span - 3 * SLACK_US) + SLACK_US
     first = np.searchsorted(keys, spot * span + low)
     count = np.where(known[spot] == wanted, np.searchsorted(keys, spot * span + high, side="right") - first, 0)
-    found = count > MOST_CLIENTS  # so many clients have this name that one of them is at any number at any time
+    found = count > MOST_CLIENTS  # so many clients have this name that one of them has any number at any time
     count[found] = 0
     at = np.repeat(np.arange(len(gap)), count)
     line = order[np.repeat(first, count) + np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)]
@@ -201,7 +205,7 @@ def not_elsewhere(lines: Lines, before: Ints, places: Ints) -> tuple[Ints, Ints]
 
 
 def collide(lines: Lines, one: Ints, other: Ints) -> Flags:
-    """For each pair of connections, whether both used a number while both were open."""
+    """For each pair of connections, whether both used the same number and were open at the same time."""
     if not len(one):
         return np.zeros(0, bool)
     starts = np.flatnonzero(np.diff(lines.of, prepend=-1))
@@ -217,14 +221,14 @@ def collide(lines: Lines, one: Ints, other: Ints) -> Flags:
 
 
 def is_under_way(missing: Ints, last: Ints) -> Flags:
-    """Whether each number may have been under way where another connection ended, at one of these last numbers."""
+    """Whether each number may have been under way when another connection ended, at one of these last numbers."""
     ends = np.sort(last)
     before: Flags = np.searchsorted(ends, missing) > np.searchsorted(ends, missing - IN_FLIGHT)
     return before
 
 
 def is_skipped(missing: Ints) -> Flags:
-    """Whether each number is the one that a client counts and does not send, where brokers have no telemetry."""
+    """Whether each number is the one that a client counts but does not send when brokers have no telemetry."""
     early = missing < FIRST_NUMBERS
     return early & (len(np.unique(missing[early])) == 1)
 
@@ -249,7 +253,7 @@ class Gap(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Between two lines of one connection: so many are missing."""
+    """How many lines are missing between two lines of one connection."""
 
     since: int
     until: int
@@ -260,9 +264,10 @@ class Hole(NamedTuple):
 class MissingLines:
     """Where lines of request logs are missing, or may be."""
 
-    gaps: dict[int, list[Gap]] = field(default_factory=dict)  # broker -> of connections that may append; disjoint
+    gaps: dict[int, list[Gap]] = field(default_factory=dict)  # broker -> gaps of connections that may append; disjoint
     cuts: dict[tuple[int, str], list[int]] = field(default_factory=dict)  # connection -> numbers before a gap, rising
-    lossy: dict[int, list[Gap]] = field(default_factory=dict)  # broker -> around its gaps, on any connection; disjoint
+    # broker -> stretches around its gaps, on any connection; disjoint
+    lossy: dict[int, list[Gap]] = field(default_factory=dict)
     holes: dict[int, list[Hole]] = field(default_factory=dict)  # broker -> the gaps themselves, rising
 
     def any_in(self, broker: int, since: int, until: int) -> bool:
@@ -270,7 +275,7 @@ class MissingLines:
         return is_within(self.gaps.get(broker, ()), since, until)
 
     def any_between(self, before: Row, after: Row) -> bool:
-        """Whether a request may be missing between two that followed each other: on one connection its numbers tell."""
+        """Whether a request may be missing between two successive ones; on one connection their numbers tell."""
         if not self.cuts and not self.lossy:
             return False
         place = (before["broker_id"], before["connection"])
@@ -286,13 +291,13 @@ class MissingLines:
 
 
 def is_within(gaps: Sequence[Gap], since: int, until: int) -> bool:
-    """Whether any of the stretches, disjoint and rising, overlaps this one."""
+    """Whether any of the stretches, disjoint and rising, overlaps [since, until]."""
     k = bisect_right(gaps, until, key=lambda gap: gap.since)
     return k > 0 and gaps[k - 1].until >= since
 
 
 def missing_lines(rows: Iterable[Row]) -> MissingLines:
-    """All clients' gaps and ends -> where a broker's log may miss an append."""
+    """Where a broker's log may lack an append, from all clients' gaps and ends."""
     found = list(rows)
     near: dict[int, list[Gap]] = defaultdict(list)
     cuts: dict[tuple[int, str], list[int]] = defaultdict(list)
@@ -325,13 +330,13 @@ def missing_lines(rows: Iterable[Row]) -> MissingLines:
 def crowded(around: list[Gap], holes: list[Hole]) -> list[Gap]:
     """Stretches with at least two holes: a log that loses lines at random loses more than one.
 
-    One by itself is a request that a client never brought to an end, or sent to a broker that stood still.
+    A single hole is a request that a client never completed, or sent to a broker that stood still.
     """
     return [one for one in around if sum(one.since <= hole.since <= one.until for hole in holes) > 1]
 
 
 def united(gaps: list[Gap]) -> list[Gap]:
-    """Overlapping stretches as one, rising."""
+    """Overlapping stretches joined, rising."""
     out: list[Gap] = []
     for gap in sorted(gaps):
         if out and gap.since <= out[-1].until:

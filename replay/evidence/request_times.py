@@ -1,8 +1,9 @@
-"""When an effect of a request can have happened, from the one stamp and the durations that its line has.
+"""When an effect of a request can have happened, from the single stamp and the durations in its line.
 
-The line is stamped by the log thread after the response was sent, so every time computed from it may be late, under
-load by tens of milliseconds, and early only by the truncation to whole milliseconds. All on the broker's own clock.
-Windows of server lines and of the controller's decisions are here too; how far a stamp may be off is in `stamps`.
+The log thread stamps the line after the response was sent. Any time computed from it may therefore be late, by tens of
+milliseconds under load, and early only through truncation to whole milliseconds. All times are on the broker's own
+clock. Windows of server lines and of the controller's decisions are here too; how far a stamp may be off is in
+`stamps`.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from replay.arrays.ints import Flags, Ints
     from replay.evidence.rows import Columns, Row
 
-PHASES = "phases"  # computed column of requests
+PHASES = "phases"  # name of a computed column of requests
 
 
 class Window(NamedTuple):
-    """Earliest, best and latest time of an effect, microseconds UTC; of many effects an array each."""
+    """Earliest, best and latest time of an effect, microseconds UTC; arrays for many effects."""
 
     lo: Any
     est: Any
@@ -31,7 +32,7 @@ class Window(NamedTuple):
 class Phases(NamedTuple):
     """The phases of a request: taken up by a handler, handled locally, completed in purgatory, answered.
 
-    Microseconds UTC; of many requests an array each.
+    Microseconds UTC; arrays for many requests.
     """
 
     taken: Any
@@ -41,9 +42,9 @@ class Phases(NamedTuple):
 
 
 def phases(row: Row) -> Phases:
-    """Phases of a request's line; durations that the line does not have count as 0. Null without a stamp."""
+    """Phases of a request's line; missing durations count as 0. None without a stamp."""
     columns = row.columns
-    if PHASES not in columns:  # of all requests of the kind at once
+    if PHASES not in columns:  # computed for all requests of the kind at once
         places = np.arange(columns.length)
         lines = zip(*(part.tolist() for part in phases_at(columns, places)), columns["ts"], strict=True)
         columns[PHASES] = [None if stamp is None else Phases(*line) for *line, stamp in lines]
@@ -52,7 +53,7 @@ def phases(row: Row) -> Phases:
 
 
 def phases_at(columns: Columns, places: Ints) -> Phases:
-    """The same of the lines at some places, as arrays."""
+    """Phases of the lines at several places, as arrays."""
     stamp = columns.numbers("ts", places)
     total, queue, local, remote = (
         columns.numbers(name, places) for name in ("total_us", "queue_us", "local_us", "remote_us")
@@ -63,20 +64,20 @@ def phases_at(columns: Columns, places: Ints) -> Phases:
 
 
 def local_window(at: Phases) -> Window:
-    """While a handler worked on it: the read, the append, the update of the follower's state.
+    """While a handler worked on the request: the read, the append, the update of the follower's state.
 
-    Best as it was taken up: a stamp is only ever late, and the handler goes on to make the answer.
+    The best estimate is when it was taken up: a stamp is only ever late, and the handler still has to build the answer.
     """
     return Window(at.taken - STAMP_LATE_US, at.taken, at.local + STAMP_EARLY_US)
 
 
 def completion_window(at: Phases) -> Window:
-    """When it left purgatory: read again, or found the HW where it had to be."""
+    """When the request left purgatory: the log was read again, or the HW was where it had to be."""
     return Window(at.local - STAMP_LATE_US, at.completed, at.stamp + STAMP_EARLY_US)
 
 
 def done_window(delayed: Flags, at: Phases) -> Window:
-    """When each of many was done: where it was delayed as it left purgatory, else while its handler worked on it."""
+    """When each request was done: when it left purgatory if delayed, else while its handler worked on it."""
     parked, at_once = completion_window(at), local_window(at)
     return Window(*(np.where(delayed, a, b) for a, b in zip(parked, at_once, strict=True)))
 
@@ -87,7 +88,7 @@ def run_window(at: Phases, until: Any) -> Window:  # noqa: ANN401 - numbers or a
 
 
 def line_window(stamp: Any) -> Window:  # noqa: ANN401 - a number or an array
-    """A server line is written as the thing happens."""
+    """A server line is written as the event happens."""
     return Window(stamp - STAMP_EARLY_US, stamp, stamp + STAMP_EARLY_US)
 
 

@@ -1,12 +1,14 @@
-"""A leader that was cut off from its clients too: what it answered last they may have sent again, to the next leader.
+"""Leaders that were cut off from their clients too: clients may have sent the last batches again to the next leader.
 
-A broker that nobody reaches answers what had arrived into sockets that nobody reads, and writes of it what it writes of
-every answer. Its clients give up and send the same batches to the next leader; then nothing that they were promised is
-gone. What tells: the controller lost sight of the broker (no shutdown in order, no move, no lost directory), which went
-on without a start until it was heard of again; nothing came on the connection once the answer could have arrived; and
-the next leader first took batches of the same sizes, in the same order, from the same client. New batches may be of
-these sizes by chance: then the answers had arrived, so nothing is certain of them. The model leaves out payloads, and
-that only some of the answers within `ON_ITS_WAY_US` got through.
+A broker that nobody can reach answers the requests that had arrived into sockets that nobody reads, and logs those
+answers like any other. Its clients give up and send the same batches to the next leader; then nothing that they were
+promised is lost. It shows as follows: the controller lost sight of the broker (no controlled shutdown, no reassignment,
+no lost directory), and the broker went on without a restart until it was heard of again; nothing came on the connection
+once the answer could have arrived; and the first batches that the next leader took from the same client have the same
+sizes in the same order. New batches may have these sizes by chance, in which case the answers did arrive, so nothing is
+certain about them.
+
+The model leaves out payloads, and that only some of the answers within `ON_ITS_WAY_US` may have got through.
 """
 
 from __future__ import annotations
@@ -31,15 +33,15 @@ if TYPE_CHECKING:
     from replay.evidence.tenures import Decision, Tenure
 
 ON_ITS_WAY_US = 100_000  # an answer reaches its client sooner, or not at all
-GIVEN_UP_US = 120_000_000  # delivery.timeout.ms by default: a client sends nothing again that is older
-ON_PURPOSE = ("controlled_shutdown", "reassignment", "preferred")  # the leader that goes can be reached
+GIVEN_UP_US = 120_000_000  # default of delivery.timeout.ms: a client does not resend anything older
+ON_PURPOSE = ("controlled_shutdown", "reassignment", "preferred")  # here the leader that gives way can still be reached
 
 
 class Retries:
-    """Which answers of a partition's leaders may have reached nobody, because the next leader was asked again."""
+    """Which answers of a partition's leaders may have reached nobody, since clients asked the next leader."""
 
     def __init__(self, facts: PartitionFacts) -> None:
-        """Look nothing up yet: few leaders are ever cut off."""
+        """Look nothing up yet, since few leaders are ever cut off."""
         self.facts = facts
         self.places = {tenure.epoch: k for k, tenure in enumerate(facts.tenures)}
         self.starts = {broker: list(times) for broker, times in starts_of_brokers(facts.cluster).items()}
@@ -47,10 +49,10 @@ class Retries:
             if row["record_type"] == "REGISTER_BROKER_RECORD" and row["ts"] is not None:
                 self.starts.setdefault(row["subject_broker_id"], []).append(micros(row["ts"]))
         self.asked: dict[tuple[int, str], int] | None = None  # by connection: when its last request arrived
-        self.taken: dict[tuple[int, str], dict[str, list[Row]]] = {}  # by epoch, client and connection
+        self.taken: dict[tuple[int, str], dict[str, list[Row]]] = {}  # by epoch and client, then connection
 
     def of(self, tenure: Tenure, rows: Sequence[Row]) -> Flags:
-        """Which of the tenure's produces, each answered by its leader, the next leader may have been sent again."""
+        """Which of the tenure's answered produces may have been sent again to the next leader."""
         found = np.zeros(len(rows), bool)
         heir = self.heir_of(tenure)
         if heir is None:
@@ -66,7 +68,7 @@ class Retries:
         return found
 
     def heir_of(self, tenure: Tenure) -> Tenure | None:
-        """Who led next, where the leader was taken for dead; None where it left otherwise, or led again itself."""
+        """The next leader's tenure if the leader was taken for dead; None if it left otherwise, or led again itself."""
         later = self.facts.tenures[self.places[tenure.epoch] + 1 :]
         if not later or not later[0].decisions or not self.lost_sight_of(tenure, later[0].decisions[0]):
             return None
@@ -83,7 +85,7 @@ class Retries:
         return gone and not failed and told.isdisjoint(ON_PURPOSE)
 
     def started(self, tenure: Tenure, us: int) -> bool:
-        """Whether the tenure's leader started anew after `us`, before it was heard of again: it had died."""
+        """Whether the tenure's leader restarted after `us` and before it was heard of again, so that it had died."""
         again = self.facts.turns.role_after(tenure.leader, tenure.epoch)
         if again is not None and (tenure.leader, again) in self.facts.loads:
             return True
@@ -91,7 +93,7 @@ class Retries:
         return any(us < start <= until for start in self.starts.get(tenure.leader, ()))
 
     def look_up(self) -> None:
-        """Lay out the produces by connection, and by leader epoch and client."""
+        """Index the produces by connection, and by leader epoch and client."""
         if self.asked is not None:
             return
         self.asked = {}
@@ -106,7 +108,7 @@ class Retries:
                 rows.sort(key=lambda r: (phases(r).local, r["correlation_id"] or 0))
 
     def was_last(self, row: Row) -> bool:
-        """Whether a produce was answered well, and nothing came on its connection once the answer could be there."""
+        """Whether a produce succeeded, and nothing came on its connection once the answer could have arrived."""
         key = (row["broker_id"], row["connection"] or "")
         known = self.facts.connection_ends.get(key, 0)
         went_on = max(known, (self.asked or {}).get(key, 0)) > phases(row).stamp + ON_ITS_WAY_US
@@ -119,15 +121,15 @@ def arrival(row: Row) -> int:
 
 
 def were_sent_again(answered: Sequence[Row], taken: Sequence[Row]) -> bool:
-    """Whether the batches that were answered last are those that the next leader took first, by their sizes.
+    """Whether, by size, the batches answered last are those that the next leader took first.
 
-    One batch has no order: the next new one may well be of its size.
+    A single batch has no order and proves nothing: the next new one may well have its size.
     """
     pairs = list(zip(answered, taken, strict=False))
     return len(pairs) == len(answered) > 1 and all(is_alike(*pair) for pair in pairs)
 
 
 def is_alike(answered: Row, taken: Row) -> bool:
-    """Whether the one batch may be the other, sent again. Where a size is not known, it may."""
+    """Whether one batch may be the other, sent again; an unknown size rules nothing out."""
     sizes = {size for size in (answered["bytes"], taken["bytes"]) if size is not None}
     return len(sizes) < 2 and arrival(taken) <= phases(answered).stamp + GIVEN_UP_US

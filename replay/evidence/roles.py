@@ -1,6 +1,6 @@
-"""What brokers tell of their roles in a partition: roles taken, logs loaded, cut and lost, each with its epoch.
+"""Brokers' lines about their roles in a partition: roles taken up, logs loaded, truncated and lost, with their epochs.
 
-A broker's lines are walked in their order; a line about the log belongs to the role that the broker had then.
+A broker's lines are walked in order; a line about the log belongs to the role that the broker had at that time.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Roles:
 
 
 def moment(row: Row) -> int:
-    """When a broker did what a row tells of, microseconds on its clock."""
+    """When a broker did what a row reports, microseconds on its clock."""
     return row["taken_us"] if row["taken_us"] is not None else micros(row["ts"])
 
 
 def roles_of(rows: list[Row], signs_in: list[Row]) -> Roles:
-    """A partition's lines about roles (`KINDS`, and what the controller told) -> by role.
+    """A partition's lines about roles (`KINDS`, and what the controller sent), by role.
 
     `signs_in`: rows that show brokers in roles (`SIGN_KINDS`).
     """
@@ -67,9 +67,10 @@ def roles_of(rows: list[Row], signs_in: list[Row]) -> Roles:
 
 
 def role_signs(rows: Iterable[Row], brokers: set[int]) -> dict[int, list[tuple[int, int]]]:
-    """What shows `brokers` in a role, beside their lines about roles: (when, microseconds, leader epoch or -1), rising.
+    """Signs that `brokers` were in a role, beside role lines: (time in microseconds, leader epoch or -1), rising.
 
-    Fetches that they sent or answered well, produces that they took, what they say as leaders.
+    The signs are fetches that they sent or served without error, produces that they took, and lines that only leaders
+    write.
     """
     out: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for row in rows:
@@ -87,19 +88,19 @@ def role_signs(rows: Iterable[Row], brokers: set[int]) -> dict[int, list[tuple[i
 
 
 class Walk:
-    """One broker's lines, in their order."""
+    """One broker's lines, in order."""
 
     def __init__(self, found: Roles, broker: int, signs: list[tuple[int, int]]) -> None:
-        """Nothing is known of `broker` yet but `signs` of roles; what is found goes into `found`."""
+        """`signs`: signs of `broker`'s roles; results are added to `found`."""
         self.found, self.broker, self.signs = found, broker, signs
         self.epoch: int | None = None  # of its role
-        self.end: Row | None = None  # where its log ends, as it was read last
-        self.ends: list[int] = []  # where all logs end that were read since the last load
+        self.end: Row | None = None  # the line with the end of its log, as last read
+        self.ends: list[int] = []  # ends of all logs that were read since the last load
         self.loaded: Row | None = None  # the load that no role has followed yet
-        self.was_empty = False  # whether that log was made, and no line states an end of it
-        self.loaded_ends: list[int] = []  # where the logs end that were read before it
-        self.cause: str | None = None  # of the cut that the log's next line is about
-        self.created = False  # whether the log was made, not read, since the last load
+        self.was_empty = False  # whether that log was created, and no line states its end
+        self.loaded_ends: list[int] = []  # ends of the logs that were read before that load
+        self.cause: str | None = None  # cause of the truncation that the log's next line is about
+        self.created = False  # whether the log was created, not read, since the last load
 
     @property
     def key(self) -> RoleKey:
@@ -107,7 +108,7 @@ class Walk:
         return self.broker, -1 if self.epoch is None else self.epoch
 
     def take(self, row: Row) -> None:
-        """The next line."""
+        """Apply the next line."""
         if row["kind"] == "truncation":
             self.cut(row)
         elif row["kind"] == "storage_failure":
@@ -120,17 +121,17 @@ class Walk:
             self.role(row)
 
     def cut(self, row: Row) -> None:
-        """A follower's line says why it cuts, the log's own line that follows to where."""
+        """Apply a line about a truncation: the follower's line states the cause, the log's own next line the offset."""
         cause, self.cause = self.cause, CUT_CAUSES.get(row["name"])
         if row["name"] == "log" and self.epoch is not None:
             rejoined = len(self.found.rejoins.get(self.key, ()))
             self.found.cuts[self.key].append(row.but(cause=cause or "leader_epoch", rejoined=rejoined))
 
     def load(self, row: Row) -> None:
-        """Logs are read as a broker starts (and their ends stated again after a cut), partitions then loaded.
+        """Apply a line about reading a log (at startup, or again after a truncation) or about loading the partition.
 
-        Up to 2.5 nothing names the directory that was read: it may be one of a deleted topic of that name, which waits
-        to be removed. A log does not end below its high watermark.
+        Up to 2.5 no line names the directory that was read: it may belong to a deleted topic of that name that waits to
+        be removed. A log does not end below its high watermark.
         """
         if row["name"] == "created":
             self.created = True
@@ -151,7 +152,7 @@ class Walk:
             self.end, self.ends, self.created = None, [], False
 
     def role(self, row: Row) -> None:
-        """A role taken up; taken up again in the same epoch after a load, it is a restart within the epoch."""
+        """Apply a role that was taken up; again in the same epoch after a load means a restart within the epoch."""
         self.epoch = row["leader_epoch"]
         load, self.loaded = self.loaded, None
         if load is not None and row["offset"] in self.loaded_ends:
@@ -172,9 +173,9 @@ class Walk:
                 self.found.lines[self.key] = row.but(offset=load["offset"])
 
     def settle(self, following: Row | None) -> None:
-        """A load that no line about a role follows: it is of the role that fetches show next, if any do.
+        """Assign a load that no role line follows to the role that the next fetches show, if any.
 
-        One that it had before as well it took up again: a restart within the epoch.
+        If the broker had that role before, it took it up again: a restart within the epoch.
         """
         load, self.loaded = self.loaded, None
         if load is None:
@@ -194,8 +195,8 @@ class Walk:
     def role_between(self, load: Row, role: Row) -> int | None:
         """Epoch of a role that the broker had after `load` and before `role`, though no line states it.
 
-        -1: one that nothing names. None: nothing shows one, so the load is of `role`. A log that has more than was
-        loaded grew in a role; one that was made had nothing.
+        -1: a role whose epoch is unknown. None: nothing shows such a role, so the load belongs to `role`. A log that is
+        longer than when it was loaded grew in a role; a log that was created had nothing.
         """
         first = bisect_right(self.signs, moment(load), key=lambda sign: sign[0])
         last = bisect_left(self.signs, moment(role), key=lambda sign: sign[0])
@@ -207,11 +208,10 @@ class Walk:
 
 
 def told_roles(rows: list[Row], lines: list[Row]) -> list[Row]:
-    """Roles of which only the controller's LeaderAndIsr request tells: their lines were not copied, or never written.
+    """Roles known only from the controller's LeaderAndIsr request: their lines were not copied, or never written.
 
-    Followers up to 2.5 write none. A broker takes the role up while it handles the request, right after it has loaded
-    the log, where it had to. Told again in the same epoch, it is a restart if a log was loaded for it; else it changes
-    nothing.
+    Followers up to 2.5 write none. A broker takes up the role while it handles the request, right after loading the log
+    if it had to. The same epoch sent again is a restart if a log was loaded for it; otherwise it changes nothing.
     """
     stated = {(row["broker_id"], row["leader_epoch"]) for row in lines if row["kind"] == "role_change"}
     loads: dict[int, list[Row]] = defaultdict(list)
@@ -223,7 +223,8 @@ def told_roles(rows: list[Row], lines: list[Row]) -> list[Row]:
     for row in rows:
         key = (row["broker_id"], row["leader_epoch"])
         is_told = row["kind"] == "leader_and_isr" and not row["error_code"]
-        handled = row["connection"] is not None  # a line that only says it came does not say how long it was handled
+        # a line that only says that the request came does not say how long it was handled
+        handled = row["connection"] is not None
         if not is_told or not handled or key in stated or row["ts"] is None:
             continue
         at = phases(row)

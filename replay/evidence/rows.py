@@ -1,7 +1,7 @@
-"""Facts as rows: places in the columns of their kind, in which a column that the fact does not have reads as null.
+"""Facts as rows: places in the columns of their kind; a column that a fact does not have reads as null.
 
-A partition may have millions of facts, so no fact is an object of its own but for its place: the columns stay in Arrow
-as they came, and only those that a rule reads are laid out for it, when it first does. Times are microseconds.
+A partition may have millions of facts, so no fact is an object of its own except for its place. The columns stay in
+Arrow as they came; a column is converted when a rule first reads it. Times are microseconds.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from replay.arrays.ints import Flags, Ints
 
 METADATA_LOG = "__cluster_metadata"
-METADATA_TOPIC = (METADATA_LOG, "AAAAAAAAAAAAAAAAAAAAAQ")  # name and id: Raft replicates it, by other rules than these
+METADATA_TOPIC = (METADATA_LOG, "AAAAAAAAAAAAAAAAAAAAAQ")  # name and id; Raft replicates it, by rules other than these
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")  # coordinators append to them
-ORDER = ["kind", "ts", "fact_id"]  # in which facts are laid out
-UNIQUE = "fact_id"  # the one column of text that has as many values as rows
+ORDER = ["kind", "ts", "fact_id"]  # the order in which facts are laid out
+UNIQUE = "fact_id"  # the one text column that has as many values as rows
 
 
 class Columns(dict[str, "MutableSequence[Any]"]):
@@ -40,27 +40,27 @@ class Columns(dict[str, "MutableSequence[Any]"]):
         self.length = len(table)
 
     def __missing__(self, name: str) -> MutableSequence[Any]:
-        """Lay out a column; one that no fact of this kind fills is null throughout."""
+        """Convert a column on first use; one that no fact of this kind fills is null throughout."""
         place = self.table.schema.get_field_index(name)
         column = values_of(self.table.column(place), name) if place >= 0 else [None] * self.length
         self[name] = column
         return column
 
     def take(self, name: str, places: Ints, kind: pa.DataType) -> pa.Array:
-        """Some values of a column, as Arrow in one chunk."""
+        """The column's values at some places, as one Arrow chunk of type `kind`."""
         return self.chosen(name, places).cast(kind)
 
     def numbers(self, name: str, places: Ints, missing: int = 0) -> Ints:
-        """The same of whole numbers, truth values or times in microseconds, null as `missing`."""
+        """Values at some places as integers, from whole numbers, booleans or times (in us); null as `missing`."""
         return numbers(self.chosen(name, places), missing)
 
     def known(self, name: str, places: Ints) -> Flags:
-        """Which values of a column are not null."""
+        """Which of the column's values at some places are not null."""
         found: Flags = self.chosen(name, places).is_valid().to_numpy(zero_copy_only=False)
         return found
 
     def chosen(self, name: str, places: Ints) -> pa.Array:
-        """Some values of a column, of whatever type they are."""
+        """The column's values at some places, in their own type."""
         place = self.table.schema.get_field_index(name)
         if place < 0:
             return pa.array([self[name][k] for k in places.tolist()])
@@ -73,7 +73,7 @@ class Row:
     __slots__ = ("columns", "place")
 
     def __init__(self, fields: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **more: Any) -> None:  # noqa: ANN401
-        """A row of its own, with these values."""
+        """A standalone row with these values."""
         self.columns = Columns(NO_TABLE)
         self.columns.length = 1
         self.columns.update({name: [value] for name, value in {**dict(fields), **more}.items()})
@@ -84,9 +84,9 @@ class Row:
         return self.columns[name][self.place]
 
     def __setitem__(self, name: str, value: Any) -> None:  # noqa: ANN401
-        """Note what the fact does not say itself."""
+        """Record a value that the fact itself does not state."""
         if value is None and not isinstance(self.columns[name], list):
-            self.columns[name] = list(self.columns[name])  # until now it had numbers only
+            self.columns[name] = list(self.columns[name])  # until now the column held only numbers
         self.columns[name][self.place] = value
 
     @classmethod
@@ -97,7 +97,7 @@ class Row:
         return row
 
     def but(self, **changed: Any) -> Row:  # noqa: ANN401
-        """The same fact with some values changed."""
+        """A copy of the fact with some values changed."""
         row = Row(changed)
         of = {*self.columns, *self.columns.table.column_names} - changed.keys()
         row.columns.update({name: [self[name]] for name in of})
@@ -113,7 +113,7 @@ def rows_at(columns: Columns) -> list[Row]:
 
 
 def values_of(column: pa.ChunkedArray, name: str = "") -> MutableSequence[Any]:
-    """A column as Python values: whole numbers packed where none is null, equal text shared, times in microseconds."""
+    """A column as Python values: non-null whole numbers packed, equal text shared, times in microseconds."""
     values = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if pa.types.is_integer(values.type) or pa.types.is_timestamp(values.type):
         told = numbers(values)
@@ -132,9 +132,9 @@ def values_of(column: pa.ChunkedArray, name: str = "") -> MutableSequence[Any]:
 
 
 def columns_by_kind(facts: pa.Table) -> list[Columns]:
-    """A table of facts by kind, and within each by time and fact: in the same order whatever the table's is.
+    """Divide facts by kind, sorted by time and fact id, so the result does not depend on the input order.
 
-    By time because rules go through them so: what they read together then stands together in memory, too.
+    Sorted by time because rules read them in that order: what is read together is then adjacent in memory, too.
     """
     order = pc.sort_indices(facts.select(ORDER), [(name, "ascending") for name in ORDER])
     facts = used_columns(facts).take(order).combine_chunks()
@@ -148,12 +148,12 @@ def columns_by_kind(facts: pa.Table) -> list[Columns]:
 
 
 def used_columns(facts: pa.Table) -> pa.Table:
-    """Without the columns that are null throughout."""
+    """The table without columns that are null throughout."""
     return facts.select([name for name in facts.column_names if facts.column(name).null_count < len(facts)])
 
 
 def rows_of_facts(facts: pa.Table) -> list[Row]:
-    """A table of facts as rows, by kind, and within it by time and fact."""
+    """A table of facts as rows, by kind, and within each by time and fact id."""
     return [row for columns in columns_by_kind(facts) for row in rows_at(columns)]
 
 
@@ -164,5 +164,5 @@ def is_by_replica(fetch: Row) -> bool:
 
 
 def places_of(rows: Sequence[Row]) -> Ints:
-    """Places of rows that stand in the same columns."""
+    """Places of rows that belong to the same columns."""
     return np.fromiter((row.place for row in rows), np.int64, len(rows))

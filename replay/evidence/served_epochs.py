@@ -1,8 +1,8 @@
-"""Under which leader epoch a follower's fetch was served, where that is not the one that it names.
+"""Under which leader epoch a follower's fetch was served, where that differs from the epoch that it names.
 
-Up to version 8 (inter-broker protocol before 2.1) a fetch names none: it is the leader's then. Up to 2.4 a session
-forgets the epoch that was named, so an incremental fetch is served under its leader's, however old the one that its
-follower was told last (KAFKA-9338).
+Up to version 8 (inter-broker protocol before 2.1) a fetch names no epoch and is served under the leader's. Up to 2.4 a
+session does not keep the epoch that was named, so an incremental fetch is served under the leader's epoch, however old
+the epoch is that its follower last learned (KAFKA-9338).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def give_epochs(
     *,
     session_keeps_epoch: bool,
 ) -> None:
-    """Set `current_leader_epoch` of followers' fetches to the one that served them, `named_epoch` to what it was."""
+    """Set followers' `current_leader_epoch` to the epoch that served the fetch; `named_epoch` to the one it named."""
     for row in fetches:
         if not is_by_replica(row):
             continue
@@ -38,14 +38,15 @@ def give_epochs(
 
 
 def is_checked(row: Row, *, session_keeps_epoch: bool) -> bool:
-    """Whether the leader looked at the epoch that a fetch names."""
+    """Whether the leader checked the epoch that a fetch names."""
     return session_keeps_epoch or (row["session_epoch"] or 0) <= 0
 
 
 def served_epoch(row: Row, named: int, role_lines: Mapping[tuple[int, int], Row], by_clock: int | None) -> int:
-    """Epoch of a leader that did not look at the one that the fetch names: that one, or a later one.
+    """The epoch under which a leader served a fetch whose named epoch it did not check: that one, or a later one.
 
-    By when it was served, and by its offset: beyond where the same leader's next epoch begins, it is of that one.
+    It follows from the time of service and from the offset: a fetch beyond the start of the same leader's next epoch
+    was served under that epoch.
     """
     epoch, offset = named if by_clock is None else max(named, by_clock), row["fetch_offset"]
     while offset is not None:
@@ -57,5 +58,5 @@ def served_epoch(row: Row, named: int, role_lines: Mapping[tuple[int, int], Row]
 
 
 def is_told(row: Row) -> bool:
-    """Whether a follower that fetches so has been told the leader epoch under which it is served."""
+    """Whether the follower that sent this fetch already knew the leader epoch under which it is served."""
     return row["named_epoch"] is None or row["named_epoch"] == row["current_leader_epoch"]

@@ -1,13 +1,13 @@
-"""Fetch sessions rebuilt (KIP-227): what an incremental fetch does not say.
+"""Rebuild fetch sessions (KIP-227): complete what an incremental fetch leaves out.
 
 An incremental request lists only the partitions that changed since the last one, and the answer only those with
-records, a new HW or log start, or an error. A fetch is one of *every* partition cached in its session, so each listed
-row is completed from the session's cache, and the fetches that list a partition on neither side are folded, run-length,
-into one row between two listings. Input: the fetch facts of one broker. Rows keep their facts' columns; added are
-`hw_implied` (the HW is the one last sent: the partition is in the request and not in the answer) and the run columns.
-A session with a gap in its epochs is dirty: what its cache holds is not used until the partition is listed again.
+records, a new HW or log start, or an error. But a fetch covers *every* partition cached in its session. Each listed row
+is therefore completed from the session's cache, and the fetches that list a partition on neither side are run-length
+encoded into one row between two listings. Input: the fetch facts of one broker. Rows keep the columns of their facts;
+added are `hw_implied` (the HW is the one last sent: the partition is in the request and not in the answer) and the run
+columns. A session with a gap in its epochs is dirty: its cache is not used for a partition until that is listed again.
 
-What leaves is taken from the facts column by column: a row is the places of the facts that it is made of (`Rebuilt`).
+Output is taken from the facts column by column: a row is the places of the facts that it is made of (`Rebuilt`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RUN_COLUMNS = (
     pa.field("request_bytes", INT64),
     pa.field("request_forced", BOOL),
 )
-LEFT_OUT = "left_out"  # kind of a row for requests of a session that leave a partition of it out
+LEFT_OUT = "left_out"  # kind of a row for requests of a session that leave out one of its partitions
 SESSION_SCHEMA = pa.schema([*(f.with_nullable(nullable=True) for f in FACTS.arrow_schema), *RUN_COLUMNS])
 CACHED = ("fetch_offset", "current_leader_epoch", "last_fetched_epoch", "follower_log_start_offset")
 
@@ -69,13 +69,13 @@ class Cached(NamedTuple):
     """What a session remembers of a partition, as places of facts, and which line listed it last."""
 
     row: int
-    asked: int  # whose request's fields hold (`CACHED`)
-    hw: int  # who has the HW last sent; NOTHING: an error was
+    asked: int  # the fact whose request fields are in force (`CACHED`)
+    hw: int  # the fact with the HW last sent; NOTHING: an error was sent
     listed_at: int
 
 
 class Rebuilt(NamedTuple):
-    """The rows that leave: places of the facts that each is made of; of a run its lines too."""
+    """The output rows: places of the facts that each is made of, and for a run its lines."""
 
     row: array[int]
     line: array[int]
@@ -83,20 +83,20 @@ class Rebuilt(NamedTuple):
     hw: array[int]
     implied: array[int]
     left_out: array[int]
-    first: array[int]  # of a run its first line and its last; NOTHING: a listed row
+    first: array[int]  # first and last line of a run; NOTHING: a listed row
     last: array[int]
 
     def listed(self, row: int, asked: int, hw: int, *, implied: bool) -> None:
-        """A listed row: no run."""
+        """Add a listed row, which is no run."""
         for column, value in zip(self, (row, row, asked, hw, implied, False, NOTHING, NOTHING), strict=True):
             column.append(value)
 
 
 class Lines:
-    """The requests among one broker's fetch facts: each session's in the order of its epochs, without one by time."""
+    """The requests among one broker's fetch facts: by session and epoch; sessionless ones by time."""
 
     def __init__(self, facts: pa.Table) -> None:
-        """`facts`: by fact, in one chunk."""
+        """`facts`: by fact id, in one chunk."""
         self.facts = facts
         epoch = self.numbers("session_epoch")
         opened = np.where(self.known("session_epoch") & (epoch == 0), self.numbers("response_session_id"), 0)
@@ -113,19 +113,19 @@ class Lines:
         self.end: Ints = np.cumsum(size)
         self.begin: Ints = self.end - size
         self.rows: Ints = by_line[np.repeat(begin[order] - self.begin, size) + np.arange(len(by_line))]  # in order
-        self.head: Ints = self.rows[self.begin]  # of each line, its first fact
+        self.head: Ints = self.rows[self.begin]  # the first fact of each line
         self.session, self.epoch = session[order], epoch[order]
         self.taken: Ints = (self.numbers("ts") - self.numbers("total_us") + self.numbers("queue_us"))[self.head]
 
     def column(self, name: str) -> pa.Array:
-        """A column of the facts; null throughout where they have none of the name."""
+        """A column of the facts; null throughout if they lack it."""
         place = self.facts.schema.get_field_index(name)
         if place < 0:
             return pa.nulls(len(self.facts), SESSION_SCHEMA.field(name).type)
         return self.facts.column(place).combine_chunks()
 
     def numbers(self, name: str, missing: int = 0) -> Ints:
-        """A column of numbers, flags or times."""
+        """A column of numbers, flags or times, as integers."""
         return numbers(self.column(name), missing)
 
     def known(self, name: str) -> Flags:
@@ -133,7 +133,7 @@ class Lines:
         return np.asarray(self.column(name).is_valid().to_numpy(zero_copy_only=False), np.bool_)
 
     def ranks(self, *names: str) -> Ints:
-        """Texts as numbers in their order: of the first column that has one, "" where none does."""
+        """Texts as ranks in sorted order, from the first column with a non-empty value; "" if there is none."""
         texts = [pc.if_else(pc.equal(column, ""), None, column) for column in map(self.column, names)]
         encoded = pc.fill_null(pc.coalesce(*texts), "").dictionary_encode()
         place = np.empty(len(encoded.dictionary), np.int64)
@@ -142,7 +142,7 @@ class Lines:
         return found
 
     def partitions(self) -> Ints:
-        """The partition of each fact, as a number; NOTHING where it has none.
+        """The partition of each fact, as a number; NOTHING if it has none.
 
         Requests name it by topic id from Fetch v13 on, by name before.
         """
@@ -150,10 +150,7 @@ class Lines:
         return np.where(partition < 0, NOTHING, self.ranks("topic_id", "topic") * (1 << 32) + partition)
 
     def note_request(self) -> tuple[Ints, Flags]:
-        """What the whole answer says, for each of its facts: a fetch is completed by any of its partitions.
-
-        The bytes that it hands out, and whether any partition completes it whatever the bytes.
-        """
+        """For each fact, the bytes in its whole answer, and whether a partition completes the fetch in any case."""
         if not len(self.head):
             return self.head, self.head.astype(bool)
         size = self.end - self.begin
@@ -163,7 +160,7 @@ class Lines:
         return handed, forced
 
     def forces(self) -> Flags:
-        """Whether the partition of each fact completes the fetch whatever the bytes (DelayedFetch.tryComplete)."""
+        """Whether each fact's partition completes the fetch regardless of bytes (DelayedFetch.tryComplete)."""
         beyond = self.known("fetch_offset") & self.known("hw") & (self.numbers("fetch_offset") > self.numbers("hw"))
         sent_elsewhere = self.numbers("preferred_read_replica", NOTHING) >= 0  # broker 0 is one, -1 is none (KIP-392)
         by_consumer = self.numbers("replica_id", NOTHING) < 0
@@ -173,9 +170,9 @@ class Lines:
 
 
 def rebuild_sessions(facts: pa.Table, rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
-    """Fetch facts of one broker -> the same, completed, and run-length rows of the unlisted fetches.
+    """Completed fetch facts of one broker, and run-length rows of the fetches that did not list a partition.
 
-    They leave in tables of so many `rows`, for all of them take more room than the facts.
+    They are yielded in tables of at most `rows` rows, because together they take more memory than the facts.
     """
     lines = Lines(facts.sort_by("fact_id").combine_chunks())
     out = Rebuilt(*(array("q") for _ in Rebuilt._fields))
@@ -187,7 +184,7 @@ def rebuild_sessions(facts: pa.Table, rows: int = ROWS_AT_ONCE) -> Iterator[pa.T
 
 
 class Session:
-    """Walks sessions, one at a time, and says what rows leave."""
+    """Walk sessions one at a time and collect the output rows."""
 
     def __init__(self, lines: Lines, out: Rebuilt) -> None:
         """`out` is filled."""
@@ -202,7 +199,7 @@ class Session:
         self.diverged = lines.known("diverging_epoch").tolist()
 
     def rebuild(self, first: int, last: int) -> None:
-        """One session's lines, from `first` up to `last`."""
+        """Rebuild one session from its lines `first` up to, but not including, `last`."""
         if not self.session[first]:
             for row in self.rows[self.begin[first] : self.end[last - 1]]:
                 if self.partition[row] != NOTHING:
@@ -215,7 +212,7 @@ class Session:
             epoch = self.epoch[index]
             if epoch_before is not None and epoch not in (epoch_before + 1, 0):
                 left.clear()
-                cache.clear()  # a line is missing: nothing that is not listed again is known
+                cache.clear()  # a line is missing: a partition is unknown until it is listed again
             epoch_before = epoch
             for row in self.rows[self.begin[index] : self.end[index]]:
                 key = self.partition[row]
@@ -239,7 +236,7 @@ class Session:
             self.run_between(held, last, left_out=True)
 
     def complete(self, row: int, index: int, cache: dict[int, Cached]) -> None:
-        """Complete a listed row from the cache, and note it there; nothing where the cache does not know the offset."""
+        """Complete a listed row from the cache and update the cache; skip it if the cache does not know the offset."""
         held = cache.get(self.partition[row])
         asked = row
         if not self.in_request[row]:
@@ -254,7 +251,7 @@ class Session:
         self.out.listed(row, asked, hw, implied=implied)
 
     def run_between(self, held: Cached, index: int, *, left_out: bool = False) -> None:
-        """The fetches after the last listing and before line `index`, as one row; none where there are none."""
+        """Add the fetches after the last listing and before line `index` as one row, if there are any."""
         first, last = held.listed_at + 1, index - 1
         if last < first or self.failed[held.row]:
             return
@@ -265,7 +262,7 @@ class Session:
 
 
 def rows_of(lines: Lines, out: Rebuilt, rows: int) -> Iterator[pa.Table]:
-    """The rows that leave, so many at once."""
+    """The output rows, at most `rows` per table."""
     handed, forced = lines.note_request()
     first = np.array(out.first, np.int64)
     runs = first != NOTHING
@@ -279,7 +276,7 @@ def rows_of(lines: Lines, out: Rebuilt, rows: int) -> Iterator[pa.Table]:
 def columns_of(
     lines: Lines, some: Rebuilt, nth: Ints, told: dict[str, pa.Array], handed: Ints, forced: Flags
 ) -> pa.Table:
-    """Some of the rows that leave, column by column; `nth`: which of all runs a row is, of what is `told` of them."""
+    """Some output rows, column by column; `nth`: each row's index among all runs, into the columns in `told`."""
     row, line, asked, hw, implied, left_out, _, _ = (np.array(column, np.int64) for column in some)
     runs = nth != NOTHING
     of_runs = {name: column.take(pa.array(nth, mask=~runs)) for name, column in told.items()}
@@ -309,7 +306,7 @@ def columns_of(
 
 
 RUN_ONLY = ("run_count", "run_until", "run_gap_us", "run_timeouts")
-REPLACED = {  # what an unlisted fetch has of the columns of a listed one
+REPLACED = {  # values of an unlisted fetch that replace those of the listed one
     "in_request": False,
     "in_response": False,
     "bytes": 0,
@@ -319,9 +316,9 @@ REPLACED = {  # what an unlisted fetch has of the columns of a listed one
 
 
 def run_columns(lines: Lines, first: Ints, last: Ints, handed: Ints) -> dict[str, pa.Array]:
-    """How many fetches each run is of, until when, the largest gap between two, how many waited until time was up.
+    """Per run: number of fetches, end time, the largest gap between two, and how many waited until the timeout.
 
-    Of the time in purgatory the mean.
+    Time in purgatory is the mean.
     """
     count = last - first + 1
     local, wait, most = (lines.numbers(name)[lines.head] for name in ("local_us", "remote_us", "max_wait_ms"))
@@ -337,9 +334,9 @@ def run_columns(lines: Lines, first: Ints, last: Ints, handed: Ints) -> dict[str
 
 
 def largest_gaps(taken: Ints, first: Ints, last: Ints) -> Ints:
-    """Largest step of `taken` within each stretch of lines; 0 within one line.
+    """Largest step of `taken` within each stretch of lines; 0 for a single line.
 
-    Partitions that idle together have their stretches in common, so each stretch is looked at once.
+    Partitions that idle together share their stretches, so each distinct stretch is computed once.
     """
     spans, which = np.unique(np.stack([first, last]), axis=1, return_inverse=True)
     steps = np.append(np.diff(taken), 0)

@@ -1,7 +1,7 @@
-"""What one tenure needs to know of all the others, found by leader epoch, offset or time.
+"""What one tenure needs to know of all the others, looked up by leader epoch, offset or time.
 
-A partition may have a hundred thousand leader epochs, so no tenure goes through the facts of all of them: each list is
-made once, when it is first asked for, and is looked up by halving.
+A partition may have a hundred thousand leader epochs, so no tenure scans the facts of all of them: each list is built
+once, when first asked for, and searched by bisection.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NEVER = 2**62
-Setting = tuple["Row", int]  # the line that tells it, and its value
+Setting = tuple["Row", int]  # the line that states it, and its value
 THROTTLED_SETTING = "{}.replication.throttled.replicas"  # partition:broker,... or *, of a topic (KIP-73)
-Falling = tuple[list[int], list[int]]  # numbers, rising; for each the least value of it and of all that follow
+Falling = tuple[list[int], list[int]]  # numbers, rising; and for each the least value from it onward
 
 
 def falling(found: Iterable[tuple[int, int]]) -> Falling:
-    """Numbers and values, to be asked for the least value beyond a number (`least_after`)."""
+    """Index numbers and values, to look up the least value beyond a number (`least_after`)."""
     told = sorted(found)
     return [number for number, _ in told], list(accumulate((value for _, value in reversed(told)), min))[::-1]
 
 
 def least_after(told: Falling, number: int) -> int:
-    """The least value of the larger numbers; `NEVER` where there is none."""
+    """The least value among larger numbers; `NEVER` if there are none."""
     numbers, values = told
     place = bisect_right(numbers, number)
     return values[place] if place < len(numbers) else NEVER
 
 
 def by_broker(keys: Iterable[RoleKey]) -> dict[int, list[int]]:
-    """Roles -> their leader epochs by broker, rising."""
+    """Broker -> the leader epochs of its roles, rising."""
     found: dict[int, list[int]] = defaultdict(list)
     for broker, epoch in sorted(keys):
         found[broker].append(epoch)
@@ -56,25 +56,25 @@ class Turns:
     """The facts of one partition by leader epoch."""
 
     def __init__(self, facts: PartitionFacts) -> None:
-        """Nothing is looked up before it is asked for."""
+        """Everything is looked up on demand."""
         self.facts = facts
         self.leos: dict[int, list[tuple[int, int | None]]] = {}
         self.taken_over: dict[int, dict[int, Row]] = {}
 
     @cached_property
     def roles(self) -> dict[int, list[int]]:
-        """By broker, the leader epochs of its lines about roles, rising."""
+        """Broker -> leader epochs of its role lines, rising."""
         return by_broker(self.facts.role_lines)
 
     def role_after(self, broker: int, epoch: int) -> int | None:
-        """The next leader epoch in which the broker tells that it took up a role."""
+        """The next leader epoch in which the broker reports having taken up a role."""
         epochs = self.roles.get(broker, ())
         place = bisect_right(epochs, epoch)
         return epochs[place] if place < len(epochs) else None
 
     @cached_property
     def moments(self) -> dict[int, Falling]:
-        """By broker, its leader epochs and when it took up its roles in them."""
+        """Broker -> its leader epochs and when it took up its roles in them."""
         lines = self.facts.role_lines
         return {
             broker: falling((epoch, moment(lines[broker, epoch])) for epoch in epochs)
@@ -82,12 +82,12 @@ class Turns:
         }
 
     def left_us(self, broker: int, epoch: int) -> int:
-        """When a broker first told of a role in a later leader epoch, microseconds; `NEVER`."""
+        """When a broker first reported a role in a later leader epoch, microseconds; else `NEVER`."""
         return least_after(self.moments.get(broker, ([], [])), epoch)
 
     @cached_property
     def followers(self) -> dict[int, set[int]]:
-        """By leader epoch, who tells that it follows."""
+        """Leader epoch -> brokers that report following in it."""
         found: dict[int, set[int]] = defaultdict(set)
         for (broker, epoch), row in self.facts.role_lines.items():
             if row["name"] == "follower":
@@ -96,7 +96,7 @@ class Turns:
 
     @cached_property
     def first_moment(self) -> dict[int, int]:
-        """By leader epoch, when the first broker took up a role in it."""
+        """Leader epoch -> when the first broker took up a role in it."""
         found: dict[int, int] = {}
         for (_, epoch), row in self.facts.role_lines.items():
             found[epoch] = min(found.get(epoch, NEVER), moment(row))
@@ -104,7 +104,7 @@ class Turns:
 
     @cached_property
     def cutting(self) -> dict[int, set[int]]:
-        """By leader epoch, who cut its log."""
+        """Leader epoch -> brokers that truncated their logs in it."""
         found: dict[int, set[int]] = defaultdict(set)
         for broker, epoch in self.facts.cuts:
             found[epoch].add(broker)
@@ -112,7 +112,7 @@ class Turns:
 
     @cached_property
     def log_starts(self) -> dict[int, list[tuple[int, list[Row]]]]:
-        """By leader epoch, brokers and their lines about where their logs begin now."""
+        """Leader epoch -> brokers and their lines about new log starts."""
         found: dict[int, list[tuple[int, list[Row]]]] = defaultdict(list)
         for (broker, epoch), rows in sorted(self.facts.log_starts.items()):
             found[epoch].append((broker, rows))
@@ -120,7 +120,7 @@ class Turns:
 
     @cached_property
     def breaks(self) -> dict[int, list[int]]:
-        """By broker, leader epochs, rising, in which it cut its log, or started again and took up its role anew."""
+        """Broker -> leader epochs, rising, in which it truncated its log, or restarted and took up its role again."""
         found: dict[int, set[int]] = defaultdict(set)
         for roles in (self.facts.cuts, self.facts.rejoins):
             for (broker, epoch), rows in roles.items():
@@ -130,23 +130,23 @@ class Turns:
 
     @cached_property
     def loads(self) -> dict[int, list[int]]:
-        """By broker, leader epochs, rising, before which it loaded its log."""
+        """Broker -> leader epochs, rising, before which it loaded its log."""
         return by_broker(self.facts.loads)
 
     def was_whole(self, broker: int, since: int, until: int) -> bool:
-        """Whether nothing tells of a cut or a restart in the leader epochs [since, until), a load before them aside."""
+        """Whether no truncation or restart is known in the leader epochs [since, until), except a load before them."""
         cut, load = self.breaks.get(broker, ()), self.loads.get(broker, ())
         no_cut = bisect_left(cut, since) == bisect_left(cut, until)
         return no_cut and bisect_right(load, since) >= bisect_left(load, until)
 
     @cached_property
     def tenures(self) -> dict[int, Tenure]:
-        """By leader epoch."""
+        """Leader epoch -> tenure."""
         return {tenure.epoch: tenure for tenure in self.facts.tenures}
 
     @cached_property
     def decisions(self) -> dict[int, list[Decision]]:
-        """By leader epoch."""
+        """Leader epoch -> decisions."""
         found: dict[int, list[Decision]] = defaultdict(list)
         for decision in self.facts.decisions:
             found[decision.leader_epoch].append(decision)
@@ -164,7 +164,7 @@ class Turns:
 
     @cached_property
     def passed_on(self) -> dict[int, int]:
-        """By leader epoch, the first later one that another broker led."""
+        """Leader epoch -> the first later one that another broker led."""
         found: dict[int, int] = {}
         later: Tenure | None = None
         for tenure in reversed(self.facts.tenures):
@@ -178,7 +178,7 @@ class Turns:
         return found
 
     def isr_lines(self, leader: int) -> dict[int, Row]:
-        """Partition epoch -> the line with which that leader first said that it took that state over."""
+        """Partition epoch -> the line with which that leader first reported having taken over that state."""
         if leader not in self.taken_over:
             rows = [r for r in self.facts.by_kind["isr_update"] if r["name"] in ISR_TAKEN_OVER]
             mine = sorted((r for r in rows if r["broker_id"] == leader), key=lambda r: r["ts"], reverse=True)
@@ -187,9 +187,9 @@ class Turns:
 
     @cached_property
     def isr_updates(self) -> dict[tuple[int, int | None], list[Row]]:
-        """By broker and the leader epoch that they belong to, lines about the ISR in the order of their log.
+        """(broker, leader epoch) -> lines about the ISR in the order of their log.
 
-        A line names its leader epoch, or is of the one in force on that broker then.
+        A line belongs to the leader epoch that it names, else to the one in force on that broker at that time.
         """
         found: dict[tuple[int, int | None], list[Row]] = defaultdict(list)
         for row in self.facts.by_kind["isr_update"]:
@@ -203,7 +203,7 @@ class Turns:
 
     @cached_property
     def isr_requests(self) -> dict[tuple[int, int], list[Row]]:
-        """By leader and leader epoch, AlterPartition (AlterIsr) requests as the controller took them up."""
+        """(leader, leader epoch) -> AlterPartition (AlterIsr) requests, in the order the controller took them up."""
         found: dict[tuple[int, int], list[Row]] = defaultdict(list)
         for row in self.facts.by_kind["isr_request"]:
             found[row["replica_id"], row["leader_epoch"]].append(row)
@@ -213,21 +213,21 @@ class Turns:
 
     @cached_property
     def min_isr_offsets(self) -> tuple[list[int], list[Setting]]:
-        """Changes of min.insync.replicas with a place in the metadata log: their places, rising, and they."""
+        """Changes of min.insync.replicas with a place in the metadata log: their places, rising, and the changes."""
         told = [one for one in self.facts.min_isr_changes if one[0]["metadata_offset"] is not None]
         told.sort(key=lambda one: one[0]["metadata_offset"])
         return [row["metadata_offset"] for row, _ in told], told
 
     @cached_property
     def min_isr_times(self) -> tuple[list[int], list[Setting]]:
-        """Those without one: their times, rising, and they."""
+        """Changes of min.insync.replicas without such a place: their times, rising, and the changes."""
         told = [one for one in self.facts.min_isr_changes if one[0]["metadata_offset"] is None]
         told.sort(key=lambda one: micros(one[0]["ts"]))
         return [micros(row["ts"]) for row, _ in told], told
 
     @cached_property
     def append_lines(self) -> dict[int, tuple[list[int], list[Row]]]:
-        """By broker, when its lines about appends were written, rising, and the lines."""
+        """Broker -> times of its lines about appends, rising, and the lines."""
         found: dict[int, list[Row]] = defaultdict(list)
         for (broker, _), rows in self.facts.append_lines.items():
             found[broker] += [row for row in rows if row["last_offset"] is not None]
@@ -237,7 +237,7 @@ class Turns:
 
     @cached_property
     def fetch_times(self) -> dict[tuple[int, int], list[tuple[int, bool]]]:
-        """By replica and leader, when it fetched, rising, and whether it left the partition out."""
+        """(replica, leader) -> when it fetched, rising, and whether that fetch left the partition out."""
         found: dict[tuple[int, int], list[tuple[int, bool]]] = defaultdict(list)
         for row in self.facts.by_kind["fetch"]:
             found[row["replica_id"], row["broker_id"]].append((phases(row).taken, bool(row["forgotten"])))
@@ -247,7 +247,7 @@ class Turns:
 
     @cached_property
     def throttled(self) -> tuple[list[int], list[frozenset[int]]]:
-        """Since when, rising, the topic's configuration lists which followers of the partition as throttled."""
+        """Times, rising, and which followers of the partition the topic's configuration throttles from then on."""
         rows = [*self.facts.cluster, *self.facts.by_kind["config_change"]]
         name = THROTTLED_SETTING.format("follower")
         told: dict[int, str] = {}
@@ -263,21 +263,21 @@ class Turns:
         return sorted(told), listed
 
     def left_out_at(self, replica: int, leader: int, us: int) -> bool:
-        """Whether the replica's last fetch from that leader by then left the partition out."""
+        """Whether the replica's last fetch from that leader up to `us` left the partition out."""
         times = self.fetch_times.get((replica, leader), ())
         place = bisect_right(times, (us, True))
         return bool(place) and times[place - 1][1]
 
     @cached_property
     def ends(self) -> dict[int, int]:
-        """By broker, the end of its log as its segments were dumped at the end."""
+        """Broker -> the end of its log in the final segment dump."""
         found: dict[int, int] = {}
         for row in self.facts.by_kind["segment_batch"]:
             found[row["broker_id"]] = max(found.get(row["broker_id"], 0), row["last_offset"] + 1)
         return found
 
     def stated_leos(self, replica: int) -> list[tuple[int, int | None]]:
-        """(leader epoch, LEO) as the replica took up its role in that epoch; every epoch that it led is there."""
+        """(leader epoch, LEO) as the replica took up its role in that epoch; every epoch that it led is included."""
         if replica not in self.leos:
             lines, starts = self.facts.role_lines, self.facts.starts
             found = {e: lines[replica, e]["offset"] for e in self.roles.get(replica, ())}
@@ -289,13 +289,13 @@ class Turns:
         return self.leos[replica]
 
     def leo_after(self, replica: int, epoch: int) -> tuple[int, int | None] | None:
-        """The next of these behind a leader epoch."""
+        """The next of `stated_leos` after a leader epoch."""
         told = self.stated_leos(replica)
         place = bisect_right(told, epoch, key=lambda one: one[0])
         return told[place] if place < len(told) else None
 
     def stated_after(self, tenure: Tenure) -> int | None:
-        """The leader's LEO as it first stated it after the tenure; None where it may have followed somebody by then."""
+        """The leader's LEO as first stated after the tenure; None if it may have followed another leader by then."""
         following = self.leo_after(tenure.leader, tenure.epoch)
         if following is None or self.passed_on.get(tenure.epoch, NEVER) < following[0]:
             return None
@@ -303,5 +303,5 @@ class Turns:
 
 
 def among(numbers: Sequence[int], told: Sequence[T], first: int, end: int) -> Sequence[T]:
-    """Those whose numbers, rising, lie in [first, end)."""
+    """Items whose numbers, rising, lie in [first, end)."""
     return told[bisect_left(numbers, first) : bisect_left(numbers, end)]

@@ -1,8 +1,9 @@
 """Decisions and tenures: a state of the partition that the controller chose, and a leader epoch with its decisions.
 
-KRaft: the metadata log's offset is the order (`metadata_states`); a change record that names a leader bumps the leader
-epoch, every record bumps the partition epoch (PartitionRegistration.merge). Without metadata other lines stand in, the
-best first: LeaderAndIsr requests, the leaders' own role lines, and `ISR updated` lines for the states in between.
+In KRaft the offsets of the metadata log are the order (`metadata_states`): a change record that names a leader
+increments the leader epoch, and every record increments the partition epoch (PartitionRegistration.merge). Without
+metadata other lines stand in, the best first: LeaderAndIsr requests, the leaders' own role lines, and `ISR updated`
+lines for the states in between.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from replay.protocol.election_rules import Ballot, Choice
 
 
-Key = tuple[int, int]  # leader epoch and partition epoch of a state; -1: not told
+Key = tuple[int, int]  # leader epoch and partition epoch of a state; -1: not stated
 ISR_TAKEN_OVER = ("updated", "applied")  # leaders' lines about a committed ISR: by the answer, by the metadata
 
 
@@ -38,12 +39,12 @@ class Stamp(Protocol):
 
 
 class Vote(NamedTuple):
-    """A decision's ballot and what the rule says of it."""
+    """A decision's ballot, and what the rule says of it."""
 
     ballot: Ballot
     choice: Choice
     asked: bool = False  # whether only an operator's request explains an unclean election
-    lost_directory: int | None = None  # whose log directory failed: that brought the decision
+    lost_directory: int | None = None  # broker whose failed log directory caused the decision
 
 
 @dataclass(slots=True)
@@ -63,11 +64,11 @@ class Decision:
     elects: bool  # whether it begins a leader epoch
     evidence: str = "observed"
     change: str = "other"  # what it did to the ISR (`decision_causes`)
-    election: str | None = None  # how its leader came to lead, where it elects
+    election: str | None = None  # how its leader was elected, if it elects
     trigger: str | None = None
     vote: Vote | None = None  # what the controller knew, and what its rule says (`controller_view`)
-    in_order: bool = True  # whether `replicas` stand in the assignment's order; else they are only sorted
-    place: int = -1  # its metadata offset; where a broker's line tells of it, that of the decision before it
+    in_order: bool = True  # whether `replicas` are in the assignment's order; otherwise they are only sorted
+    place: int = -1  # its metadata offset; if a broker's line states it, that of the decision before it
 
     @property
     def us(self) -> int:
@@ -85,7 +86,7 @@ class Tenure:
 
 
 def micros(stamp: Stamp | int) -> int:
-    """A UTC time in microseconds since 1970, as which rows have it already."""
+    """A UTC time in microseconds since 1970; rows already have it in that form."""
     return stamp if isinstance(stamp, int) else int(stamp.timestamp()) * 1_000_000 + stamp.microsecond
 
 
@@ -124,7 +125,7 @@ def decision_of(  # noqa: PLR0913 - what a state is made of
     isr: Iterable[int],
     replicas: tuple[int, ...],
 ) -> Decision:
-    """The state after a record of the metadata log: what it leaves out is as `before`."""
+    """The state after a record of the metadata log; fields that it leaves out are as in `before`."""
     state = row["leader_recovery_state"]
     return Decision(
         row=row,
@@ -143,15 +144,16 @@ def decision_of(  # noqa: PLR0913 - what a state is made of
 
 
 def is_creation(decision: Decision) -> bool:
-    """Whether the first decision that is known made the partition; else it is older than what is at hand."""
+    """Whether a first known decision created the partition; otherwise the partition is older than the evidence."""
     return not decision.leader_epoch and not decision.partition_epoch and not decision.row["in_snapshot"]
 
 
 def line_decisions(facts: list[Row]) -> list[Decision]:
-    """Without metadata (ZooKeeper, or no dump): what the controller told the brokers, and what their lines repeat.
+    """Decisions without metadata (ZooKeeper, or no dump): what the controller sent, and what brokers' lines repeat.
 
-    Best first: LeaderAndIsr requests, which state all; leaders' role lines; between them, ISR changes by the leaders'
-    own `ISR updated` lines and the controller's good answers to their AlterPartition requests.
+    The best source first: LeaderAndIsr requests, which state everything; leaders' role lines; between them, ISR changes
+    from the leaders' own `ISR updated` lines and from the controller's successful answers to their AlterPartition
+    requests.
     """
     told = [r for r in facts if r["kind"] == "leader_and_isr" and r["leader_epoch"] is not None]
     leads = [r for r in facts if r["kind"] == "role_change" and r["name"] == "leader" and r["leader_epoch"] is not None]
@@ -189,9 +191,9 @@ def line_decisions(facts: list[Row]) -> list[Decision]:
 
 
 def assignments(facts: list[Row]) -> list[tuple[int, tuple[int, ...]]]:
-    """The assignments that lines state in their order, by time: the controller's when it makes the partition.
+    """The assignments that lines state in order, by time: the controller's when it creates the partition.
 
-    A new partition's ISR says it too: its first leader prints it as it was told it, the live replicas in order.
+    A new partition's ISR shows it too: its first leader prints it as received, the live replicas in order.
     """
     made = [r for r in facts if r["kind"] == "state_change" and r["name"] == "partition" and r["replicas"]]
     first = [r for r in facts if r["kind"] == "role_change" and r["leader_epoch"] == 0 and r["isr"]]
@@ -200,12 +202,12 @@ def assignments(facts: list[Row]) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def version_of(row: Row) -> int:
-    """Version of the partition's state that a line states; -1 where it states none."""
+    """Partition epoch that a line states; -1 if it states none."""
     return row["partition_epoch"] if row["partition_epoch"] is not None else -1
 
 
 def isr_changes(facts: list[Row]) -> list[tuple[int, int, Row]]:
-    """ISR changes that were committed, as (leader, version after it, row): the leaders' lines first, then requests."""
+    """Committed ISR changes as (leader, partition epoch after it, row): the leaders' lines first, then requests."""
     lines = [
         (r["broker_id"], r["partition_epoch"], r)
         for r in facts
@@ -225,15 +227,15 @@ def isr_changes(facts: list[Row]) -> list[tuple[int, int, Row]]:
 
 
 class Rising:
-    """Keys of states by a number, to be asked for the last key among those below it."""
+    """Keys of states by a number, to look up the last key among those below a number."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Start empty."""
         self.numbers: list[int] = []
-        self.last: list[Key] = []  # for each, the last key up to there
+        self.last: list[Key] = []  # for each number, the last key up to there
 
     def add(self, number: int, key: Key) -> None:
-        """One more."""
+        """Add a key."""
         place = bisect_right(self.numbers, number)
         self.numbers.insert(place, number)
         self.last.insert(place, max(key, self.last[place - 1]) if place else key)
@@ -249,12 +251,12 @@ class Rising:
 
 
 class States:
-    """Keys of states by leader: what an ISR change was made from is the last state that its leader had."""
+    """Keys of states by leader: an ISR change starts from the last state that its leader had."""
 
     def __init__(self, states: dict[Key, Decision]) -> None:
-        """Some states; others follow."""
+        """`states`: the first states; others are added later."""
         self.epochs: dict[tuple[int, int | None], Rising] = defaultdict(Rising)  # by leader and epoch, or all epochs
-        self.times: dict[tuple[int, int | None], Rising] = defaultdict(Rising)  # of those without a version
+        self.times: dict[tuple[int, int | None], Rising] = defaultdict(Rising)  # of states without a version
         for key, state in sorted(states.items(), key=lambda one: one[0]):
             if key[1] >= 0:
                 self.add(state.leader, key)
@@ -263,7 +265,7 @@ class States:
                     self.times[state.leader, epoch].add(micros(state.row["ts"]), key)
 
     def add(self, leader: int, key: Key) -> None:
-        """A state with a version."""
+        """Add a state with a version."""
         for epoch in (None, key[0]):
             self.epochs[leader, epoch].add(key[1], key)
 
@@ -294,7 +296,7 @@ def from_line(row: Row, leader: int, epoch: int, partition_epoch: int | None, re
 
 
 def followed_tenures(roles: list[Row], known: dict[int, Tenure]) -> list[Tenure]:
-    """Epochs that only followers' lines about their roles show: each names its leader."""
+    """Epochs known only from followers' lines about their roles: each names its leader."""
     out: dict[int, Tenure] = {}
     for row in roles:
         epoch, leader = row["leader_epoch"], row["leader_id"]
@@ -310,7 +312,7 @@ def followed_tenures(roles: list[Row], known: dict[int, Tenure]) -> list[Tenure]
 
 
 def fetched_tenures(fetches: list[Row], known: dict[int, Tenure]) -> list[Tenure]:
-    """Epochs that only the fetches show: a broker that serves fetches of epoch e without error leads e."""
+    """Epochs known only from fetches: a broker that serves fetches of epoch e without error leads e."""
     out: dict[int, Tenure] = {}
     for row in fetches:
         epoch = row["current_leader_epoch"]
@@ -322,7 +324,7 @@ def fetched_tenures(fetches: list[Row], known: dict[int, Tenure]) -> list[Tenure
 
 
 def tenures_of(decisions: list[Decision], fetches: list[Row], roles: list[Row]) -> list[Tenure]:
-    """Decisions, fetches and lines about roles -> tenures in epoch order."""
+    """Tenures in epoch order, from decisions, fetches and role lines."""
     tenures: dict[int, Tenure] = {}
     for decision in decisions:
         tenure = tenures.setdefault(decision.leader_epoch, Tenure(decision.leader_epoch, decision.leader))

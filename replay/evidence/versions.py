@@ -1,11 +1,11 @@
-"""Which Kafka each broker ran when: as its own starts say, else a manifest, else told by what brokers use.
+"""Which Kafka version each broker ran and when: from its own startup lines, else a manifest, else inferred from use.
 
-Brokers of one cluster may differ for as long as an upgrade takes (rolling upgrades), so a version is a broker's, from
-one of its starts to the next. Which of two lines says it never hangs on the order in which they were read.
+Brokers of one cluster may differ for as long as a rolling upgrade takes, so a version belongs to a broker, from one of
+its starts to the next. The order in which lines were read never decides which of two lines wins.
 
 A broker asks other brokers with the Fetch version of its inter.broker.protocol.version or metadata.version
 (ReplicaFetcherThread.fetchRequestVersion up to 3.2, MetadataVersion.fetchRequestVersion since), a client with the
-newest that both know. Each use is possible from some release on; among those that fit, the newest is taken.
+newest version that both know. Each version is possible from some release on; the newest release that fits is taken.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from replay.evidence.tenures import Tenure
 
 PROTOCOL_SETTING = "inter.broker.protocol.version"
-METADATA_VERSION = "metadata.version"  # the feature that takes its place in KRaft
+METADATA_VERSION = "metadata.version"  # the feature that replaces it in KRaft
 
 # Fetch version -> last protocol whose brokers send it, last release that has no newer one
 FETCH_VERSIONS = {
@@ -44,7 +44,7 @@ FETCH_VERSIONS = {
     16: ("3.8", "3.8.1"),
     17: ("4.0", "4.0.0"),
 }
-# first level of metadata.version that a release has, MetadataVersion
+# first level of metadata.version in each release, from MetadataVersion
 METADATA_LEVELS = (
     (1, "3.0"),
     (2, "3.1"),
@@ -62,24 +62,24 @@ METADATA_LEVELS = (
 
 
 class Spoken(NamedTuple):
-    """What a broker ran and spoke at a time; null: not known."""
+    """The version and protocol of a broker at some time; null if unknown."""
 
     version: str | None
     protocol: str | None
 
 
 UNTOLD = Spoken(None, None)
-Stated = dict[int, list[tuple[int, str]]]  # broker -> since when, rising, which value
+Stated = dict[int, list[tuple[int, str]]]  # broker -> (since when, value), rising
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Which Kafka each broker ran when, and which inter.broker.protocol.version it was configured with."""
+    """Which Kafka version each broker ran when, and which inter.broker.protocol.version it was configured with."""
 
     versions: Stated = field(default_factory=dict)
     protocols: Stated = field(default_factory=dict)
-    first: Spoken = UNTOLD  # what a manifest names: a recording's first version, and its protocol
-    used: Spoken = UNTOLD  # what is told by use, where nothing else tells
+    first: Spoken = UNTOLD  # from a manifest: a recording's first version, and its protocol
+    used: Spoken = UNTOLD  # inferred from use, if nothing states it
 
     def at(self, broker: int, us: int) -> Spoken:
         """What a broker ran and spoke at `us`."""
@@ -88,24 +88,24 @@ class Versions:
 
     @property
     def differ(self) -> bool:
-        """Whether brokers, or times, differ in what they ran or spoke."""
+        """Whether versions or protocols differ between brokers or over time."""
         protocols = {value for rows in self.protocols.values() for _, value in rows}
         return len(self.seen) > 1 or len(protocols | ({self.first.protocol} if self.first.protocol else set())) > 1
 
     @property
     def seen(self) -> list[str]:
-        """Every version that is stated, rising."""
+        """Every stated version, rising."""
         told = {value for rows in self.versions.values() for _, value in rows}
         return sorted(told | ({self.first.version} if self.first.version else set()), key=by_version)
 
 
 def by_version(text: str) -> tuple[tuple[int, int, int], str]:
-    """What versions are sorted by."""
+    """Sort key of versions."""
     return parse_version(text) or (0, 0, 0), text
 
 
 def in_force(stated: Stated, broker: int, us: int, first: str | None) -> str | None:
-    """What a broker's own lines said last, else a manifest, else its first line; else the other brokers' lines."""
+    """A broker's own latest line, else the manifest, else its first line; without any, the other brokers' lines."""
     own = stated.get(broker, [])
     before = [value for since, value in own if since <= us]
     if before or first or own:
@@ -116,7 +116,7 @@ def in_force(stated: Stated, broker: int, us: int, first: str | None) -> str | N
 
 
 def versions_of(cluster: Iterable[Row], fetches: Iterable[Row], first: Spoken) -> Versions:
-    """What facts of a recording state of versions and protocols; `first`: what its manifest does."""
+    """Versions and protocols from the facts of a recording; `first`: those in its manifest."""
     rows, asked = list(cluster), list(fetches)
     versions = stated_over_time(r for r in rows if r["kind"] == "broker_lifecycle" and r["name"] == "version")
     protocols = stated_over_time(
@@ -130,10 +130,11 @@ def versions_of(cluster: Iterable[Row], fetches: Iterable[Row], first: Spoken) -
 def spoken_in_tenures(
     versions: Versions, tenures: Sequence[Tenure], leads: Mapping[int, Sequence[Span]], others: set[int]
 ) -> dict[int, dict[int, Spoken]]:
-    """What each broker ran and spoke in each tenure, by leader epoch; nothing where it is the same throughout.
+    """Leader epoch -> what each broker ran and spoke in the tenure; empty if it is the same throughout.
 
-    The leader as it began to lead (`leads`: broker -> the epochs that it led), for one that starts anew leads in
-    another epoch; any other broker as the tenure ended: what it does about its log comes after it has started.
+    For the leader, as it began to lead (`leads`: broker -> the epochs that it led), since after a restart it leads in
+    another epoch. For any other broker, as the tenure ended, since what it does about its log comes after it has
+    started.
     """
     if not versions.differ:
         return {}
@@ -152,7 +153,7 @@ def spoken_in_tenures(
 
 
 def stated_over_time(rows: Iterable[Row]) -> Stated:
-    """Facts whose value a broker states of itself, by broker and in time; what it repeats is left out."""
+    """Values that brokers state about themselves, by broker and in time; repetitions are left out."""
     found: dict[int, set[tuple[int, tuple[Any, str]]]] = {}
     for row in rows:
         if row["value"] and row["ts"] is not None and parse_version(row["value"]) is not None:
@@ -168,14 +169,14 @@ def stated_over_time(rows: Iterable[Row]) -> Stated:
 
 
 def release_of_level(level: str | None) -> str | None:
-    """The first release that has a level of metadata.version, the newest known of a newer one; None: it is no level."""
+    """The first release with a metadata.version level; the newest known for higher ones; None: not a level."""
     number = int(level) if level is not None and level.isdecimal() else 0
     known = bisect_right(METADATA_LEVELS, number, key=itemgetter(0))
     return METADATA_LEVELS[known - 1][1] if known else None
 
 
 def version_told(cluster: Iterable[Row], fetches: Iterable[Row]) -> str | None:
-    """The release that wrote the evidence: the first one stated, else told by use; None where nothing tells."""
+    """The release that wrote the evidence: the first one stated, else inferred from use; None if unknown."""
     rows = list(cluster)
     stated = stated_over_time(r for r in rows if r["kind"] == "broker_lifecycle" and r["name"] == "version")
     if stated:
@@ -189,7 +190,7 @@ def version_told(cluster: Iterable[Row], fetches: Iterable[Row]) -> str | None:
 
 
 def protocol_told(fetches: Iterable[Row], version: str | None) -> str | None:
-    """The inter.broker.protocol.version that followers ask by, where it is below the brokers' own; else None."""
+    """The inter.broker.protocol.version that followers use, if it is below the brokers' own; else None."""
     sent = [row["api_version"] for row in fetches if is_by_replica(row) and row["api_version"] is not None]
     told, _ = FETCH_VERSIONS.get(max(sent, default=-1), (None, None))
     spoken, own = parse_protocol(told), parse_protocol(version)

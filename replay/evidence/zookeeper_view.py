@@ -1,9 +1,9 @@
 """Who was alive, and what the rule says, where the controller keeps its state in ZooKeeper.
 
-The active controller writes whom it sees alive, and who asked to shut down, before it elects; its decisions are known
-from the requests that it then sent to the brokers. Lines of different brokers are put beside each other by their
-stamps. A leader that no line shows alive was not chosen with that view: then the view is not the one of the decision,
-and nothing is compared.
+The active controller logs whom it considers alive, and who asked to shut down, before it elects; its decisions are
+known from the requests that it then sent to the brokers. Lines of different brokers are compared by their stamps. A
+leader that no line shows alive was not chosen with that view: then the view is not that of the decision, and nothing is
+compared.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def view_lines(cluster: list[Row]) -> list[Row]:
 
 
 class View:
-    """Whom the controller counts as alive and as shutting down, line by line."""
+    """Whom the controller counts as alive and as shutting down, updated line by line."""
 
     def __init__(self) -> None:
-        """No line yet."""
+        """Start without any line."""
         self.alive: frozenset[int] | None = None
         self.stopping: frozenset[int] = frozenset()
 
     def take(self, row: Row) -> None:
-        """The next line; a new controller knows of nobody that shuts down."""
+        """Apply the next line; a new controller knows of no broker that is shutting down."""
         if row["name"] == STOPPING_BROKER:
             self.stopping |= {row["subject_broker_id"]}
             return
@@ -51,7 +51,7 @@ class View:
 
 
 def controllers_stamps(rows: list[Row]) -> dict[int, int]:
-    """Leader epoch -> when the controller wrote of it first, microseconds: its moves, and what it sent to brokers."""
+    """Leader epoch -> when the controller first wrote of it, microseconds: transitions, or requests to brokers."""
     out: dict[int, int] = {}
     for row in rows:
         if row["kind"] == "state_change" and row["name"] in DECISION_LINES and row["leader_epoch"] is not None:
@@ -60,10 +60,10 @@ def controllers_stamps(rows: list[Row]) -> dict[int, int]:
 
 
 def decided_us(decision: Decision, wrote: dict[int, int]) -> int:
-    """When it was decided, microseconds, where the controller wrote of it; else when a broker heard of it.
+    """When it was decided, microseconds, if the controller wrote of it; else when a broker heard of it.
 
-    A controller handles one event after the other: what it writes of brokers before a decision is what it decided
-    with, and what a second broker asked for meanwhile is not.
+    A controller handles one event after the other: what it logs about brokers before a decision went into that
+    decision, and what a second broker asked for in the meantime did not.
     """
     if decision.elects and decision.leader_epoch in wrote:
         return wrote[decision.leader_epoch]
@@ -105,7 +105,7 @@ def by_time(row: Row) -> tuple[int, int]:
 
 
 def ballot_of(decision: Decision, before: Decision | None, view: View, *, unclean: bool) -> Ballot:
-    """What the controller knew, as far as its lines and the state before tell."""
+    """What the controller knew, as far as its lines and the previous state tell."""
     alive = view.alive or frozenset()
     live = alive - view.stopping
     replicas = decision.replicas
@@ -131,9 +131,9 @@ def ballot_of(decision: Decision, before: Decision | None, view: View, *, unclea
 
 
 def kind_of(decision: Decision, before: Decision, view: View) -> str:
-    """Which election the controller ran: by who led, and what had become of it.
+    """Which election the controller ran, by who led before and what had become of that leader.
 
-    An election that fails writes nothing: without a leader a partition is only by its replica going offline.
+    A failed election writes nothing: a partition only loses its leader because its replica goes offline.
     """
     if decision.leader in (before.leader, NO_LEADER):
         return "isr_change"
@@ -147,10 +147,11 @@ def kind_of(decision: Decision, before: Decision, view: View) -> str:
 
 
 def doubted(vote: Vote, decision: Decision, before: Decision | None) -> Vote:
-    """The vote, without its answer where the view cannot be the one of the decision.
+    """The vote, without its answer if the view cannot be that of the decision.
 
-    So it is where the leader is not alive in it, and where the answer differs and versions of the partition's state
-    are missing in between: then who was in sync is not known; or the assignment's order is not: it chooses among many.
+    That is the case if the leader is not alive in the view. It is also the case if the answer differs and either
+    versions of the partition's state are missing in between, so that the ISR is not known, or the assignment's order is
+    not known and there are several candidates to choose from.
     """
     alive = decision.leader == NO_LEADER or decision.leader in vote.ballot.live
     differs = vote.choice.leader != decision.leader or vote.choice.isr not in (None, decision.isr)
@@ -161,7 +162,7 @@ def doubted(vote: Vote, decision: Decision, before: Decision | None) -> Vote:
 
 
 def missed_versions(before: Decision, decision: Decision) -> bool:
-    """Whether the partition's state changed in between without a line that tells of it."""
+    """Whether the partition's state changed in between without a line about it."""
     if before.partition_epoch is None or decision.partition_epoch is None:
         return False
     return decision.partition_epoch > before.partition_epoch + 1
