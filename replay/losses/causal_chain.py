@@ -1,6 +1,7 @@
-"""What led to a loss, link by link: ISR shrink, last acknowledgement, death, election, restart, cut; with their lines.
+"""What led to a loss, link by link: ISR shrink, last acknowledgement, death, election, restart, truncation.
 
-Links that repeat are told as one; of more than `LINKS` the least telling go.
+Each link carries the line that states it. Repeated links are combined; of more than `LINKS` the least telling are left
+out.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ CUT_BECAUSE = {
 
 
 class Link(NamedTuple):
-    """One event of a chain. `place`: the event before which it is told; `weight`: the lower, the sooner left out."""
+    """One event of a chain.
+
+    `place`: the seq before which it is told. `weight`: links with low weight are left out first.
+    """
 
     ts: int
     seq: int
@@ -56,13 +60,13 @@ class Link(NamedTuple):
 
 
 def link_of(row: Row, what: str, story: Story, place: float | None = None, weight: int = 3) -> Link:
-    """A link that one event states."""
+    """A link for an event."""
     ts = row["ts"] if isinstance(row["ts"], int) else micros(row["ts"])
     return Link(ts, row["seq"], what, story.sources.get(row["seq"]), row["seq"] if place is None else place, weight)
 
 
 def shrinks_before(found: Finding, story: Story) -> list[Row]:
-    """Committed ISR rows by which it shrank to what it was at the end of the old epoch, since it last grew."""
+    """The committed ISR rows, since the ISR last grew, by which it shrank to its state at the end of the old epoch."""
     begun = story.begun(found.old.epoch)
     out: list[Row] = []
     for place in range(bisect_left(story.isr, found.old.seq, key=by_seq) - 1, -1, -1):
@@ -76,7 +80,7 @@ def shrinks_before(found: Finding, story: Story) -> list[Row]:
 
 
 def shrink_links(found: Finding, story: Story) -> Iterator[Link]:
-    """The shrinking of the ISR as one link: from what to what, who left and why."""
+    """The shrinking of the ISR as one link: its first and last state, who left and why."""
     rows = shrinks_before(found, story)
     if not rows:
         return
@@ -92,7 +96,7 @@ def shrink_links(found: Finding, story: Story) -> Iterator[Link]:
 
 
 def why_left(mover: Row | None, story: Story) -> str:
-    """Why a replica left the ISR, in words; being late explains it only where it was."""
+    """Why a replica left the ISR, in words; a lag reason is given only if the replica really was late."""
     reason = mover["reason"] if mover is not None else None
     late = mover["ms_since_caught_up"] if mover is not None else None
     if reason in BY_LAG and late is not None and late < story.lag_ms:
@@ -101,9 +105,10 @@ def why_left(mover: Row | None, story: Story) -> str:
 
 
 def ack_links(found: Finding, story: Story) -> Iterator[Link]:
-    """The last acknowledgement of a lost record; else the last answer that may have reached nobody.
+    """The last acknowledgement of a lost record; without one, the last answer that may have reached nobody.
 
-    A leader that had not heard of the next one goes on answering: told after that election, and what followed on it.
+    A leader that had not yet heard of the next one keeps answering; that is told after the election and what followed
+    it.
     """
     told = found.ledger.acknowledged(found.lost)
     doubtful = [
@@ -136,9 +141,9 @@ def heir_role(found: Finding, story: Story) -> list[Row]:
 
 
 def broker_links(found: Finding, story: Story) -> Iterator[Link]:
-    """The old leader's going: fenced, gone, shutting down, within its epoch or with the election.
+    """How the old leader went (fenced, gone, shutting down), within its epoch or with the election.
 
-    A fencing in the metadata log's batch of the election is told before it.
+    A fencing in the same metadata log batch as the election is told before the election.
     """
     begun = story.begun(found.old.epoch)
     election = deciding_election(found, story)
@@ -163,7 +168,7 @@ def broker_links(found: Finding, story: Story) -> Iterator[Link]:
 
 
 def election_links(found: Finding, story: Story) -> Iterator[Link]:
-    """Elections from the old leader's end to the new leader, and from where the new one led."""
+    """Elections from the old leader's end up to the new leader, and the offset from which the new leader led."""
     for row in elections_since(found, story):
         epoch = row["leader_epoch"]
         if row["leader_id"] is None or row["leader_id"] < 0:
@@ -179,7 +184,7 @@ def election_links(found: Finding, story: Story) -> Iterator[Link]:
 
 
 def storage_links(found: Finding, story: Story) -> Iterator[Link]:
-    """Log directories that failed, logs made anew or loaded with less."""
+    """Log directories that failed, and logs that were created anew or loaded with less."""
     for row in was_made_anew(found, story):
         what = "made its log anew, empty" if row["cause"] == LOG_CREATED else "lost the log directory of this partition"
         yield link_of(row, f"broker {row['broker_id']} {what}", story)
@@ -192,7 +197,7 @@ def storage_links(found: Finding, story: Story) -> Iterator[Link]:
 
 
 def cuts_of(found: Finding, story: Story) -> list[Row]:
-    """Cuts of lost slots: by the new leader before it led, by whoever followed it."""
+    """Truncations of lost slots: by the new leader before it led, and by brokers that followed it."""
     out = []
     for cut in story.cuts_into(found.first, found.end):
         late = cut["leader_epoch"] is None or cut["leader_epoch"] >= found.decision["leader_epoch"]
@@ -205,7 +210,7 @@ def cuts_of(found: Finding, story: Story) -> list[Row]:
 
 
 def cut_links(found: Finding, story: Story) -> Iterator[Link]:
-    """Who cut what, repeated cuts of one broker as one."""
+    """Who truncated what; repeated truncations by one broker are one link."""
     seen: dict[tuple[int, str], list[Row]] = {}
     for cut in cuts_of(found, story):
         seen.setdefault((cut["broker_id"], cut["cause"]), []).append(cut)
@@ -219,7 +224,7 @@ def cut_links(found: Finding, story: Story) -> Iterator[Link]:
 
 
 def truncated_ts(found: Finding, story: Story) -> int | None:
-    """When the old leader cut them."""
+    """When the old leader truncated the lost records."""
     mine = [cut for cut in cuts_of(found, story) if cut["broker_id"] == found.old.leader]
     if found.leader == found.old.leader:
         loaded = end_as_loaded(found, story)
@@ -246,6 +251,6 @@ def chain_of(found: Finding, story: Story) -> dict[str, Any]:
 
 
 def in_order(links: Sequence[Link]) -> list[Link]:
-    """In replay order, which no broker's clock decides; the most telling `LINKS` of them."""
+    """The most telling `LINKS` links in replay order, which does not depend on any broker's clock."""
     kept = sorted(links, key=lambda link: -link.weight)[:LINKS]
     return sorted(kept, key=lambda link: (link.place, link.seq))

@@ -1,6 +1,6 @@
-"""Leader epochs of which lines contradict each other, or of which nothing tells who led them.
+"""Leader epochs about which lines contradict each other, or whose leader is unknown.
 
-What is told of the former is never better than `bounded`. The leader of the latter may have what went before.
+Findings about the former are `bounded` at best. The leader of the latter may have had earlier records.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class Doubts:
-    """What contradicts itself in one partition."""
+    """The contradictions of one partition."""
 
     epochs: set[int] = field(default_factory=set)
-    broken: set[int] = field(default_factory=set)  # of them those in which no missing line explains it
-    unled: set[int] = field(default_factory=set)  # epochs whose leader nothing tells
-    first: dict[str, Any] | None = None  # the first such observation
+    # those of `epochs` in which no missing line explains the contradiction
+    broken: set[int] = field(default_factory=set)
+    unled: set[int] = field(default_factory=set)  # epochs whose leader is unknown
+    first: dict[str, Any] | None = None  # the first contradiction
     lines: set[tuple[str, int]] = field(default_factory=set)
 
     def take(self, observations: Iterable[dict[str, Any]]) -> None:
-        """Take in observations, in replay order; those of other things pass."""
+        """Take in observations in replay order; those about other things are skipped."""
         for row in observations:
             if row["cause"] == LEADER_UNKNOWN:
                 self.unled.add(row["leader_epoch"])
@@ -50,14 +51,14 @@ class Doubts:
                     self.broken |= {row["leader_epoch"]} if row["evidence"] == EVIDENCE[UNKNOWN] else set()
 
     def doubt(self, found: Finding) -> None:
-        """What a losing event has left of certainty. A later leader may have had the records, whatever is in doubt."""
+        """Lower the certainty of a finding. A later leader that is unknown may have had the records in any case."""
         first, last = found.epochs
         if any(first <= epoch <= last for epoch in self.broken) or any(epoch > last for epoch in self.unled):
             found.doubt()
         found.stated = found.stated and not any(epoch >= first for epoch in self.epochs)
 
     def graded(self, rows: Records[R]) -> Records[R]:
-        """A copy of rows that the fold left: those of epochs in doubt are `bounded` at best."""
+        """A copy of rows from the fold; those of epochs in doubt are `bounded` at best."""
         out = rows.copy()
         if self.epochs and len(rows):
             doubted = np.isin(out["epoch"], list(self.epochs)) & (out["evidence"] < BOUNDED)
@@ -65,13 +66,13 @@ class Doubts:
         return out
 
     def grade(self, rows: Iterable[dict[str, Any]]) -> None:
-        """The same of rows with a `leader_epoch` and an `evidence` in words."""
+        """Do the same in place for rows with a `leader_epoch` and an `evidence` in words."""
         for row in rows:
             if row["leader_epoch"] in self.epochs and row["evidence"] in CERTAIN:
                 row["evidence"] = EVIDENCE[BOUNDED]
 
     def checks(self) -> list[dict[str, Any]]:
-        """A row of `conformance`, where lines contradict each other."""
+        """A row of `conformance` if lines contradict each other."""
         if self.first is None:
             return []
         told = {"compared": len(self.lines), "matched": 0, "first_mismatch_seq": self.first["seq"]}

@@ -1,7 +1,7 @@
 """An incident in a few plain sentences, for someone who was not there.
 
-Who led and what producers had been told; what happened, and when; who read it, what is not known, and what would have
-kept the records. How they went is the mechanism's own sentence (`sentences`).
+Who led and what producers had been told; what happened and when; who read the records, what is unknown, and what would
+have prevented the loss. How the records were lost is the mechanism's own sentence (`sentences`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def what_went(found: Finding, where: str, story: Story) -> str:
 
 
 def what_is_left(found: Finding, settings: list[Setting]) -> list[str]:
-    """The last sentences: who read them, what is not known, and what would have kept them."""
+    """The last sentences: who read the records, what is unknown, and what would have prevented the loss."""
     counts, out = found.counts, []
     last = counts["last_ack_ts"]
     if last is not None and found.decision["ts"] is not None and last > micros(found.decision["ts"]):
@@ -66,7 +66,7 @@ def what_is_left(found: Finding, settings: list[Setting]) -> list[str]:
 
 
 def would_have_kept(names: list[str], lost: str) -> str:
-    """The settings in a sentence: acks=all and min.insync.replicas keep records only together."""
+    """The settings in a sentence; acks=all and min.insync.replicas prevent a loss only together."""
     both = [name for name in ("acks=all", "min.insync.replicas=2") if name in names]
     rest = [name for name in names if name not in both]
     ways = [*rest[:1], *([" with ".join(both)] if both else []), *rest[1:]]

@@ -1,4 +1,4 @@
-"""A losing event as it is found, before it is known how it came about."""
+"""A losing event as found, before its mechanism is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MATTERS = ("acked_all", "acked_one", "committed", "consumed", "acked_possible", 
 
 
 class Heir(NamedTuple):
-    """The new leader's log as it took up its role."""
+    """The new leader's log when it took up its role."""
 
     held: list[Slots]
     start: int  # its LEO then: where its epoch starts
@@ -25,24 +25,24 @@ class Heir(NamedTuple):
 
 @dataclass(slots=True)
 class Finding:
-    """A losing event: a new leader took up its epoch without slots of the leader before."""
+    """A losing event: a new leader took up its epoch without some slots of the previous leader."""
 
     old: Log
-    decision: Row  # that elected the new leader
+    decision: Row  # the decision that elected the new leader
     heir: Heir
     lost: list[Slots]
     ledger: Ledger  # about the lost slots
-    stated: bool  # whether evidence forces where both logs end
+    stated: bool  # whether the evidence leaves no doubt where both logs end
     doubted: bool = field(default=False, init=False)  # whether lines about it contradict each other
     committed: int = field(init=False)
     counts: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Account for the lost slots."""
+        """Count the lost slots."""
         self.count(self.old.committed)
 
     def give_back(self, held: list[Slots]) -> list[Slots]:
-        """A later leader's log holds `held`: what of it was taken for lost is not. Returns those slots."""
+        """Stop counting as lost what a later leader's log holds (`held`). Returns those slots."""
         back = common(self.lost, held)
         if back:
             self.lost = without(self.lost, back)
@@ -50,33 +50,33 @@ class Finding:
         return back
 
     def believe(self, stated_hw: int) -> None:
-        """Without a request log nothing tells how far followers were: only a stated HW says what was committed."""
+        """Limit what was committed to a stated HW if there is no request log: then followers' progress is unknown."""
         if not self.ledger.produced:
             self.count(min(self.old.committed, stated_hw))
 
     def doubt(self) -> None:
-        """Lines about these epochs contradict each other: nothing that is counted is forced, all of it is possible."""
+        """Treat all counts as possible and none as certain: lines about these epochs contradict each other."""
         self.doubted, self.stated = True, False
         self.count(self.old.committed)
 
     def count(self, committed: int) -> None:
-        """Account for the lost slots; those below `committed` were committed."""
+        """Count the lost slots; those below `committed` were committed."""
         self.committed = committed
         self.counts = self.account(self.lost)
 
     def account(self, lost: list[Slots]) -> dict[str, Any]:
-        """Counts over slots, of which nothing is forced where lines contradict each other."""
+        """Counts over slots; none is certain if lines contradict each other."""
         counts = self.ledger.account(lost, self.committed)
         return counts | unforced(counts) if self.doubted else counts
 
     @property
     def owed(self) -> dict[str, Any]:
-        """The same counts without records of aborted transactions: no reader was ever to have them."""
+        """The counts without records of aborted transactions, which no reader was meant to get."""
         return self.account(without(self.lost, self.ledger.aborted(self.lost)))
 
     @property
     def matters(self) -> bool:
-        """Whether anything acknowledged, committed or consumed went for good, or nothing tells."""
+        """Whether anything acknowledged, committed or consumed was lost for good, or whether that is unknown."""
         unknown = self.counts["acked_all"] is None
         return bool(self.lost) and (unknown or any(self.counts[name] for name in MATTERS))
 
@@ -92,7 +92,7 @@ class Finding:
 
     @property
     def epochs(self) -> tuple[int, int]:
-        """The first leader epoch whose records were lost, and the one that replaced them."""
+        """The first leader epoch whose records were lost, and the epoch that replaced them."""
         first = min(slots.epoch for slots in self.lost) if self.lost else self.old.epoch
         epoch = self.decision["leader_epoch"]
         return first, self.old.epoch if epoch is None else epoch
@@ -104,22 +104,22 @@ class Finding:
 
     @property
     def promised(self) -> bool:
-        """Whether any of them was committed, or acknowledged with acks=all: then every ISR member had it."""
+        """Whether any lost record was committed, or acknowledged with acks=all: then every ISR member had it."""
         return bool(self.counts["committed"] or self.counts["acked_all"])
 
     @property
     def was_counted(self) -> bool:
-        """Whether the old leader had taken the new one for having the first of them, by the offset of its fetch."""
+        """Whether, by its fetch offset, the old leader assumed that the new one had the first lost record."""
         return self.old.fetched.get(self.leader, -1) > self.first
 
     @property
     def fell_short(self) -> bool:
-        """Whether the new leader's log ended before the first of them."""
+        """Whether the new leader's log ended before the first lost record."""
         return self.heir.start <= self.first
 
 
 def unforced(counts: dict[str, Any]) -> dict[str, Any]:
-    """What becomes of counts where nothing forces them: what was surely acknowledged possibly was."""
+    """Counts if nothing is certain: what was certainly acknowledged becomes possibly acknowledged."""
     out: dict[str, Any] = {"committed": 0, "consumed": None if counts["consumed"] is None else 0}
     if counts["acked_all"] is None:
         return out

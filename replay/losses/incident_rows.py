@@ -1,4 +1,4 @@
-"""Each losing event as a row of `data_loss_incidents`: what was lost, how, what led to it, what would have kept it."""
+"""Rows of `data_loss_incidents`: what was lost and how, what led to it, and what would have prevented it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def incident(key: dict[str, Any], found: Finding, story: Story) -> dict[str, Any
 
 
 def told_by_events(mechanism: Mechanism, where: str, found: Finding, story: Story) -> dict[str, Any]:
-    """How a new leader left them behind."""
+    """Columns for a loss that a new leader caused, as events show it."""
     settings = prevention_of(mechanism, found, story)
     return {
         "new_leader_id": found.leader,
@@ -59,7 +59,7 @@ def told_by_events(mechanism: Mechanism, where: str, found: Finding, story: Stor
 
 
 def shown_by_dump(where: str, found: Finding, story: Story) -> dict[str, Any]:
-    """Only the dump of the last leader's log shows that they went: how, when and by whom nothing tells."""
+    """Columns for a loss that only the dump of the last leader's log shows: how, when and through whom is unknown."""
     return {
         "new_leader_id": None,
         "lost_ts": None,

@@ -1,10 +1,10 @@
-"""Which slots were lost, and what was in them: the accounting by slot (leader epoch, offset).
+"""Which slots were lost and what was in them: counts by slot (leader epoch, offset).
 
-At the end of each leader epoch the leader's log is what the partition held; the next leader's log is what it holds
-from then on. The slots of the first that the second does not have (`slots`) are gone, unless a later leader's log still
-has them: then they are back, and were not lost. What was acknowledged, committed or consumed among them is counted from
-the appends, answers and reads of the same slots; how they were lost is named in `mechanisms`. What the model leaves
-out: payloads, so a client's retry that brought the same record again elsewhere cannot be seen.
+At the end of each leader epoch the leader's log is what the partition held; the next leader's log is what it holds from
+then on. The slots of the first log that the second lacks (`slots`) are gone, unless a later leader's log still has
+them: then they are back, and were not lost. What was acknowledged, committed or consumed among them is counted from the
+appends, answers and reads of the same slots; how they were lost is determined in `mechanisms`. The model leaves out
+payloads, so it cannot see that a client's retry wrote the same record again elsewhere.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from replay.engine.events import Events
     from replay.losses.story import Row
 
-BATCHES_KEPT = 200_000  # at least so many, of those that every replica has
+BATCHES_KEPT = 200_000  # at least so many batches that every replica has are kept
 WRITTEN = (
     "kind", "seq", "ts", "broker_id", "leader_epoch", "base_offset", "next_offset", "next_offset_evidence", "duplicate",
     "source_file", "source_line", "acks", "error_code", "client_id", "unconfirmed", "evidence", "is_control",
@@ -40,7 +40,7 @@ READ = ("seq", "leader_epoch", "fetch_offset", "next_offset", "client_id")
 
 
 class Answer(NamedTuple):
-    """What a producer was told of a batch, and how sure it is that the answer reached it."""
+    """What a producer was told about a batch, and how certain it is that the answer reached it."""
 
     acks: int
     error: int
@@ -53,20 +53,20 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """One appended batch, as far as a loss of it would be told of."""
+    """One appended batch, with what an incident would report of it."""
 
     epoch: int
     base: int
     end: int
     sure: bool  # whether its end follows from evidence
-    known: bool  # whether a line tells of it
-    aborted: bool = False  # whether its transaction was
+    known: bool  # whether a line reports it
+    aborted: bool = False  # whether its transaction was aborted
     answer: Answer | None = None
 
 
 @dataclass(slots=True)
 class Log:
-    """A leader's log at the end of its epoch: its epochs' spans, and what the cluster thought of it."""
+    """A leader's log at the end of its epoch: its epochs' spans, and what was known of it."""
 
     leader: int
     epoch: int
@@ -76,27 +76,27 @@ class Log:
     committed: int
     min_isr: int
     evidence: int
-    seq: int  # where it was looked at
+    seq: int  # the seq at which it was looked at
     fetched: dict[int, int] = field(default_factory=dict)  # other replica -> LEO as this leader last knew it
 
 
 @dataclass(slots=True)
 class Stretch:
-    """Appends and answers between two of the controller's decisions, as they came: few of them are ever asked for."""
+    """Appends and answers between two decisions of the controller, unprocessed because few are ever asked for."""
 
     rows: pa.Table  # `WRITTEN` of `append` and `ack` events
-    held: dict[int, list[Slots]]  # by broker that answered a retry: what it surely holds of older epochs
+    held: dict[int, list[Slots]]  # broker that answered a retry -> what it certainly holds of older epochs
     appends: int
     end: int  # offset after the last append
     epoch: Ints
     base: Ints
     next: Ints
     is_append: Flags
-    epochs: set[int]  # that it tells of
-    retried: bool  # whether any of the answers is one to a retry, maybe of a batch of an older epoch
+    epochs: set[int]  # the epochs that occur in it
+    retried: bool  # whether any answer is one to a retry, possibly of a batch of an older epoch
 
     def among(self, slots: list[Slots]) -> Flags:
-        """Which appends lie among the slots, in part at least."""
+        """Which appends overlap the slots."""
         out = np.zeros(len(self.base), bool)
         for one in slots:
             out |= (self.epoch == one.epoch) & (self.base < one.end) & (self.next > one.first)
@@ -104,14 +104,14 @@ class Stretch:
 
 
 def is_written(batch: EventBatch) -> Flags:
-    """Appends and answers to them."""
+    """Which events are appends or answers to them."""
     kinds = batch.events.kinds
     found: Flags = (kinds == APPEND) | (kinds == ACK)
     return found
 
 
 def is_read(batch: EventBatch) -> Flags:
-    """Reads of consumers that were not refused."""
+    """Which events are consumers' reads that succeeded."""
     found: Flags = (batch.events.kinds == CONSUMER_READ) & (batch.events.numbers("error_code") == 0)
     return found
 
@@ -132,13 +132,13 @@ class Ledger:
 
     batches: dict[tuple[int, int], Batch] = field(default_factory=dict)  # those that were looked at
     reads: dict[tuple[int, str], list[tuple[int, int]]] = field(default_factory=dict)  # (epoch, client id) -> spans
-    produced: bool = False  # whether any produce line was seen: without one nothing is known of acknowledgements
+    produced: bool = False  # whether any produce line was seen; without one, acknowledgements are unknown
     consumed: bool = False
-    internal: bool = False  # whether coordinators alone append, of whose records nobody is told
+    internal: bool = False  # whether only coordinators append, whose records are acknowledged to nobody
     stretches: list[Stretch] = field(default_factory=list)
 
     def take(self, written: Events, read: Events, held: dict[int, list[Slots]]) -> None:
-        """Note events (`is_written`, `is_read`), in their order; `held` as in `ack`, by broker."""
+        """Note events (`is_written`, `is_read`) in order; `held` as in `ack`, by broker."""
         if len(written):
             told = (written.kinds == APPEND) & written.known("source_line") & (written.numbers("is_control") == 0)
             self.produced = self.produced or bool(told.any())
@@ -148,7 +148,7 @@ class Ledger:
             self.take_reads(read)
 
     def take_reads(self, read: Events) -> None:
-        """Note reads that handed records out."""
+        """Note reads that returned records."""
         epoch, first, end = (read.numbers(n, NONE) for n in ("leader_epoch", "fetch_offset", "next_offset"))
         who, clients = read.texts("client_id")
         known = (first >= 0) & (end >= 0)
@@ -158,7 +158,7 @@ class Ledger:
             add_spans(spans, first[mine], end[mine])
 
     def look_at(self, slots: list[Slots]) -> None:
-        """Bring the batches among the slots, and what was answered of them, into `batches`."""
+        """Add the batches among the slots, and the answers to them, to `batches`."""
         epochs = {one.epoch for one in slots}
         stretches = [one for one in self.stretches if one.retried or not one.epochs.isdisjoint(epochs)]
         found = [stretch.among(slots) for stretch in stretches]
@@ -183,10 +183,11 @@ class Ledger:
             self.batches[key] = Batch(*key, row["next_offset"], sure, known, row["transaction"] == "abort")
 
     def ack(self, row: Row, held: list[Slots]) -> None:
-        """Note an `ack` event. A retry answered well from the producer's state acknowledges its batch, once.
+        """Note an `ack` event. A retry answered successfully from the producer's state acknowledges its batch, once.
 
-        `held`: what the answering leader's log surely holds of older epochs; empty where nothing states from where it
-        led, for one off would claim a loss that was not. A retry of a batch among it speaks of that batch.
+        `held`: what the answering leader's log certainly holds of older epochs. It is empty if no source states where
+        that leader's epoch starts: an error of one offset would claim a loss that did not happen. A retry of a batch
+        within `held` counts for that batch.
         """
         batch = self.batches.get((row["leader_epoch"], row["base_offset"]))
         if batch is None and row["duplicate"]:
@@ -203,7 +204,7 @@ class Ledger:
         batch.answer = Answer(row["acks"], row["error_code"], client, at, row["seq"], source_of(row), reached)
 
     def prune(self, floor: int) -> None:
-        """Drop the oldest stretches, as far as every assigned replica has them, and enough younger ones are kept."""
+        """Drop the oldest stretches that every assigned replica has, as long as enough younger ones are kept."""
         kept = sum(stretch.appends for stretch in self.stretches)
         while self.stretches and self.stretches[0].end <= floor:
             kept -= self.stretches[0].appends
@@ -212,7 +213,7 @@ class Ledger:
             self.stretches.pop(0)
 
     def within(self, slots: list[Slots]) -> Iterator[tuple[Batch, int]]:
-        """Batches with offsets among the slots, and how many."""
+        """Batches with offsets among the slots, and how many of their offsets."""
         self.look_at(slots)
         for batch in self.batches.values():
             here = sum(overlap(batch.base, batch.end, one) for one in slots if one.epoch == batch.epoch)
@@ -220,7 +221,7 @@ class Ledger:
                 yield batch, here
 
     def about(self, slots: list[Slots]) -> Ledger:
-        """What is noted of the slots: enough to account for them again when this ledger has forgotten them."""
+        """A ledger with what is noted of the slots, enough to count them again when this ledger has forgotten them."""
         first = min(one.first for one in slots)
         return Ledger(
             {(batch.epoch, batch.base): batch for batch, _ in self.within(slots)},
@@ -231,7 +232,7 @@ class Ledger:
         )
 
     def take_back(self, old: Ledger, back: list[Slots]) -> None:
-        """Slots that `old` is about are in the partition's log again: they may be lost once more."""
+        """Note again slots from `old` that are back in the partition's log: they may be lost once more."""
         self.batches |= old.about(back).batches
         for (epoch, client), spans in old.reads.items():
             reads = [Slots(epoch, *span) for span in spans]
@@ -240,7 +241,7 @@ class Ledger:
                 mine += [(read.first, read.end) for read in common([one._replace(epoch=epoch)], reads)]
 
     def aborted(self, lost: list[Slots]) -> list[Slots]:
-        """The slots of batches and markers of aborted transactions, as far as it is sure that they reach."""
+        """The slots of batches and markers of aborted transactions, as far as they certainly reach."""
         mine = [batch for batch, _ in self.within(lost) if batch.aborted]
         return common(lost, [Slots(b.epoch, b.base, b.end if b.sure else b.base + 1) for b in mine])
 
@@ -249,13 +250,13 @@ class Ledger:
         return all(batch.sure for batch, _ in self.within(lost))
 
     def acknowledged(self, lost: list[Slots]) -> list[tuple[Batch, int]]:
-        """Batches among the slots whose answer said well and surely reached its client, and how many offsets."""
+        """Batches among the slots whose successful answer certainly reached its client, and how many offsets each."""
         return [(batch, here) for batch, here in self.within(lost) if kind_of(batch) in SURELY_ACKED]
 
     def account(self, lost: list[Slots], committed: int) -> dict[str, Any]:
-        """Counts over the lost slots, each a lower bound that the evidence forces. They add up to `records`.
+        """Counts over the lost slots, each a lower bound that the evidence proves. They add up to `records`.
 
-        Of a slot that no line tells of anything may be true: it was never acknowledged, or at either level. What
+        Of a slot that no line reports anything may be true: it was never acknowledged, or at either level. What
         coordinators append to their own topics is never acknowledged to anybody.
         """
         count = dict.fromkeys(ANSWERS, 0)
@@ -266,7 +267,7 @@ class Ledger:
             sure = here if batch.sure else first
             count[kind] += sure
             aborted += sure if batch.aborted and kind in SURELY_ACKED else 0
-            count["unseen"] += here - sure  # another's records may lie behind its first one
+            count["unseen"] += here - sure  # records of another batch may lie behind its first one
         records = sum(slots.end - slots.first for slots in lost)
         unseen = 0 if self.internal else records - sum(count.values()) + count["unseen"]
         possible = unseen + count["all_unsure"] + count["one_unsure"]
@@ -296,7 +297,7 @@ class Ledger:
         }
 
     def consumed_by(self, lost: list[Slots]) -> list[str]:
-        """Client ids of the consumers that were handed lost offsets."""
+        """Client ids of the consumers that received lost offsets."""
         return sorted(
             {
                 client
@@ -307,7 +308,7 @@ class Ledger:
         )
 
     def count_consumed(self, lost: list[Slots]) -> int:
-        """Lost offsets that some consumer was handed under an epoch that could still serve them."""
+        """How many lost offsets some consumer received under an epoch that could still serve them."""
         total = 0
         for slots in lost:
             edges = [
@@ -324,7 +325,7 @@ class Ledger:
         return total
 
     def forget(self, lost: list[Slots]) -> None:
-        """What is lost is told of once; reads of replaced offsets do not stand for the new ones."""
+        """Forget reads at or beyond the first lost offset: they do not apply to the records that replace them."""
         first = min(slots.first for slots in lost)
         for who, spans in self.reads.items():
             self.reads[who] = [(a, min(b, first)) for a, b in spans if a < first]
@@ -335,7 +336,7 @@ ANSWERS = ("acked_all", "acked_one", "unconfirmed", "all_unsure", "one_unsure", 
 
 
 def kind_of(batch: Batch) -> str:
-    """How a batch was answered, of `ANSWERS`."""
+    """How a batch was answered, one of `ANSWERS`."""
     if not batch.known:
         return "unseen"
     answer = batch.answer
@@ -350,13 +351,13 @@ def kind_of(batch: Batch) -> str:
 
 
 def floor_of(s: State, assigned: int) -> int:
-    """Least LEO of the assigned replicas: what lies below it every one of them has."""
+    """Least LEO of the assigned replicas: all of them have what lies below it."""
     members = [int(s.leo[b]) for b in range(len(s.leo)) if assigned & (1 << b)]
     return min(members, default=NONE)
 
 
 def log_of(s: State, b: int, brokers: list[int], seq: int) -> Log:
-    """Leader b's log as it stands at `seq`; `brokers` are the ids behind the indices."""
+    """Leader b's log as of `seq`; `brokers` are the ids behind the indices."""
     return Log(
         leader=brokers[b],
         epoch=int(s.epoch[b]),

@@ -1,8 +1,8 @@
-"""The mechanisms by which records are lost, one record each, in the order in which their rules are tried.
+"""The mechanisms by which records are lost, one record each, and their rules in the order in which they are tried.
 
 To add one: its record and its place in `RULES` here, its name in `schemas.tables.MECHANISMS`, a row in
-docs/mechanisms.md. What it is known by is a function of `signatures`; how the records went, one of `sentences`; what
-would have kept them, one of `remedies`.
+docs/mechanisms.md. Its rule is a function in `signatures`, the sentence on how records were lost one in `sentences`,
+and the settings that would have prevented the loss one in `remedies`.
 """
 
 from __future__ import annotations
@@ -20,22 +20,25 @@ if TYPE_CHECKING:
 
 
 class Mechanism(NamedTuple):
-    """A way in which records are lost, and all that is said of it."""
+    """A way in which records are lost, and all that is said about it."""
 
     name: str  # as in `data_loss_incidents.mechanism`
     words: str  # in the report
-    sentence: Callable[[Finding, Story], str]  # when and how they went
-    severity: str | None  # of promised records lost; null: only what the leader alone had acknowledged is ever lost so
-    is_severe_anyway: bool = False  # also where nothing is known to be promised, unless lines contradict each other
+    sentence: Callable[[Finding, Story], str]  # when and how the records were lost
+    # if promised records were lost; null: it only ever loses what the leader alone had acknowledged
+    severity: str | None
+    is_severe_anyway: bool = False  # also if nothing is known to be promised, unless lines contradict each other
     is_certain: bool = True  # whether it is known which slots the new leader lacks
     settings: Callable[[Finding, Story], Iterator[Setting]] = remedies.nothing  # named first
-    further_settings: Callable[[Finding, Story], Iterator[Setting]] = remedies.nothing  # after acks and minimum ISR
-    instead_of_acks_all: str = ""  # appended to the reason for acks=all: another way out
-    goes_from_any_isr: bool = False  # a larger ISR would not have kept acks=1 records: min.insync.replicas is no help
+    # named after acks and minimum ISR
+    further_settings: Callable[[Finding, Story], Iterator[Setting]] = remedies.nothing
+    instead_of_acks_all: str = ""  # appended to the reason for acks=all: an alternative
+    # a larger ISR would not have kept acks=1 records: min.insync.replicas does not help
+    goes_from_any_isr: bool = False
 
     @property
     def is_by_leader_alone(self) -> bool:
-        """Whether only what the leader alone had acknowledged goes so."""
+        """Whether it only ever loses what the leader alone had acknowledged."""
         return self.severity is None
 
 
@@ -126,7 +129,7 @@ ACKS_ONE_LEADER_FAILURE = Mechanism(
 )
 OTHER = Mechanism("other", "by a way that no rule names", sentences.entitled_without, "S0")
 
-# The first rule that fits wins; one that none fits is `OTHER`.
+# The first rule that fits wins; a loss that none fits is `OTHER`.
 RULES: tuple[tuple[Mechanism, Callable[[Finding, Story], object]], ...] = (
     (STORAGE_FAILURE, signatures.was_made_anew),
     (LAST_REPLICA_STANDING, signatures.led_again_with_less),
@@ -150,10 +153,10 @@ def mechanism_of(found: Finding, story: Story) -> Mechanism:
 
 
 def severity_of(mechanism: Mechanism, counts: dict[str, Any], *, doubted: bool = False) -> str:
-    """S0 lost silently, S1 as the configuration permits, S2 only acks=1, S3 seen by readers and never answered.
+    """S0 lost silently, S1 as the configuration permits, S2 only acks=1, S3 seen by readers but never acknowledged.
 
-    `counts` leave out what aborted transactions appended. Where lines about it contradict each other (`doubted`), only
-    what is promised for certain makes it S0 or S1.
+    `counts` leave out what aborted transactions appended. If lines about the loss contradict each other (`doubted`),
+    only what was certainly promised makes it S0 or S1.
     """
     if not counts["records"]:
         return "S3"

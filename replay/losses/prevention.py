@@ -1,7 +1,8 @@
-"""What would have kept lost records: settings derived by rule from what happened, each with its reason.
+"""What would have prevented a loss: settings derived by rule from what happened, each with its reason.
 
-What helps against one mechanism is in `remedies`; here is what hangs on acks, the ISR and the lag, and the order of
-all. A setting is named only where the chain shows that it would have mattered: never what was in force already.
+Settings against a particular mechanism are in `remedies`; those that depend on acks, the ISR and the lag are here, as
+is the order of all. A setting is named only if the chain shows that it would have mattered, and never one that was in
+force already.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def prevention_of(mechanism: Mechanism, found: Finding, story: Story) -> list[Setting]:
-    """The settings that would have kept the records, the most direct first."""
+    """The settings that would have prevented the loss, the most direct first."""
     out = [
         *mechanism.settings(found, story),
         *against_leader_alone(mechanism, found),
@@ -32,7 +33,7 @@ def prevention_of(mechanism: Mechanism, found: Finding, story: Story) -> list[Se
 
 
 def against_leader_alone(mechanism: Mechanism, found: Finding) -> Iterator[Setting]:
-    """Records that were answered, or may have been, by the leader alone."""
+    """acks=all, if records were acknowledged, or may have been, by the leader alone."""
     counts = found.counts
     if counts["acked_all"] is None:
         if mechanism.is_by_leader_alone:
@@ -53,14 +54,15 @@ def against_leader_alone(mechanism: Mechanism, found: Finding) -> Iterator[Setti
 
 
 def against_thin_isr(mechanism: Mechanism, found: Finding, story: Story) -> Iterator[Setting]:
-    """Records answered while the leader was alone in the ISR and that was enough."""
+    """min.insync.replicas=2, if records were acknowledged while the leader was alone in the ISR and that sufficed."""
     alone = [
         here
         for batch, here in found.ledger.acknowledged(found.lost)
         if batch.answer
         and (batch.answer.acks == -1 or not mechanism.goes_from_any_isr)
         and len(story.isr_at(batch.answer.seq) or (0, 0)) == 1
-        and (batch.answer.acks == -1 or story.min_isr_at(batch.answer.seq) == 1)  # acks=all: it was answered well
+        # acks=all: it was acknowledged successfully
+        and (batch.answer.acks == -1 or story.min_isr_at(batch.answer.seq) == 1)
     ]
     unknown = found.promised and (found.counts["acked_all"] is None or bool(found.counts["acked_possible"]))
     thin = len(story.isr_at(found.old.seq - 1) or (0, 0)) == 1 and story.min_isr_at(found.old.seq) == 1
@@ -74,7 +76,7 @@ def against_thin_isr(mechanism: Mechanism, found: Finding, story: Story) -> Iter
 
 
 def against_lag(found: Finding, story: Story) -> Iterator[Setting]:
-    """A follower that was put out of the ISR while it was catching up, where that opened the door."""
+    """A longer replica.lag.time.max.ms, if a follower that was catching up was removed from the ISR before the loss."""
     if not found.promised:
         return
     for row in shrinks_before(found, story):

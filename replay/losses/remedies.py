@@ -1,4 +1,4 @@
-"""What would have kept the records that went by one mechanism or another."""
+"""Settings that would have prevented losses by a particular mechanism."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BY_ELIGIBILITY = ("first_eligible", "last_known_leader")
 
 
 class Setting(NamedTuple):
-    """A setting and why it would have kept the records."""
+    """A setting, and why it would have prevented the loss."""
 
     name: str
     reason: str
@@ -51,7 +51,7 @@ TRUNCATE_ON_FETCH = Setting(
 
 
 def against_unclean(found: Finding, story: Story) -> Iterator[Setting]:
-    """Unclean elections, by setting or by request."""
+    """Against unclean elections, by setting or by request."""
     row = unclean_election(found, story)
     old = found.old.leader
     if (row["trigger"] or "").startswith("an operator"):
@@ -67,7 +67,7 @@ def against_unclean(found: Finding, story: Story) -> Iterator[Setting]:
 
 
 def against_lost_tail(found: Finding, story: Story) -> Iterator[Setting]:
-    """A last replica that lost the end of its log."""
+    """Against a last replica that lost the end of its log."""
     version = parse_version(story.spoken_at(found.old.leader, found.old.seq)[0]) or LATEST
     on = any(row["rule"] in BY_ELIGIBILITY or (row["elr"] or ()) for row in story.decisions)
     if story.is_kraft and not on:
@@ -82,20 +82,23 @@ def against_lost_tail(found: Finding, story: Story) -> Iterator[Setting]:
 
 
 def against_a_cut_unseen(found: Finding, story: Story) -> Iterator[Setting]:
-    """Where no request log tells: under an old protocol the new leader may have had the records and cut them."""
+    """Against a truncation that no log shows: under an old protocol the new leader may have had the records.
+
+    It is named only if no request log tells what was acknowledged.
+    """
     if found.counts["acked_all"] is None and rules_of(found, story).truncate_to_hw:
         reason = f"broker {found.leader} may have had them and cut them: {TRUNCATE_BY_EPOCH.reason}"
         yield TRUNCATE_BY_EPOCH._replace(reason=reason)
 
 
 def against_out_of_range(found: Finding, story: Story) -> Iterator[Setting]:
-    """A follower that was told that its end is out of range, by rules that do not ask where the logs part."""
+    """Against an out-of-range reset, if the follower did not first ask where the logs diverge."""
     if not rules_of(found, story).truncate_on_fetch:
         yield TRUNCATE_ON_FETCH
 
 
 def nothing(_found: Finding, _story: Story) -> Iterator[Setting]:
-    """No setting of the mechanism's own."""
+    """No setting specific to the mechanism."""
     return iter(())
 
 

@@ -1,4 +1,4 @@
-"""How the records went, in a sentence for each mechanism, and the words that sentences are made of."""
+"""One sentence per mechanism on how the records were lost, and the words that sentences are made of."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ US_PER_DAY = 86_400_000_000
 
 
 def clock(us: int) -> str:
-    """`03:49:33.030` of a time in microseconds since 1970, UTC."""
+    """`03:49:33.030` for a time in microseconds since 1970, UTC."""
     ms = us % US_PER_DAY // 1000
     seconds = ms // 1000
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{ms % 1000:03}"
 
 
 def moment(ts: Stamp | None) -> str:
-    """`At 2024-05-01 03:49:33.030 UTC`; of a time that nothing tells, `Then`."""
+    """`At 2024-05-01 03:49:33.030 UTC`; `Then` if the time is unknown."""
     return "Then" if ts is None else f"At {ts:%Y-%m-%d %H:%M:%S}.{ts.microsecond // 1000:03d} UTC"
 
 
 def listed(names: list[str]) -> str:
-    """At most `NAMES_SHOWN` of the names, and how many more."""
+    """At most `NAMES_SHOWN` of the names, and how many more there are."""
     shown = ", ".join(name or "without a name" for name in names[:NAMES_SHOWN])
     return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more"
 
@@ -52,7 +52,7 @@ def offsets_of(found: Finding) -> str:
 
 
 def them(found: Finding) -> str:
-    """How a sentence names the lost records."""
+    """How a sentence refers to the lost records."""
     return "that record" if found.counts["records"] == 1 else "them"
 
 
@@ -63,13 +63,13 @@ def taken_over(found: Finding) -> str:
 
 
 def then(found: Finding) -> str:
-    """The same in the middle of a sentence."""
+    """`taken_over` in the middle of a sentence."""
     told = taken_over(found)
     return f"{told[0].lower()}{told[1:]}"
 
 
 def why(found: Finding, story: Story) -> str:
-    """What set the election off."""
+    """What triggered the election."""
     gone, _ = gone_or_stopping(found, story)
     trigger = deciding_election(found, story)["trigger"]
     if gone is not None and not (trigger or "").startswith(f"broker {found.old.leader}"):
@@ -78,7 +78,7 @@ def why(found: Finding, story: Story) -> str:
 
 
 def came_back(found: Finding, story: Story) -> str:
-    """The last replica of the ISR, back with less."""
+    """The last replica of the ISR came back with less."""
     loaded = end_as_loaded(found, story)
     end = found.heir.start if loaded is None else end_of(loaded)
     return (
@@ -89,7 +89,7 @@ def came_back(found: Finding, story: Story) -> str:
 
 
 def elected_unclean(found: Finding, story: Story) -> str:
-    """A leader from outside the ISR, which may have handed over since."""
+    """A leader from outside the ISR was elected; it may have handed over since."""
     election = unclean_election(found, story)
     isr = story.isr_at(found.old.seq - 1)
     outside = f"which was outside the ISR {isr}," if isr else f"which had never had {them(found)},"
@@ -106,50 +106,50 @@ def lost_directory(found: Finding, _story: Story) -> str:
 
 
 def eligible_without(found: Finding, _story: Story) -> str:
-    """A leader from the ELR."""
+    """A leader from the ELR was elected."""
     elr = "the controller took it for an eligible leader replica (ELR)"
     return f"{taken_over(found)}; {elr}, and it lacked {them(found)}."
 
 
 def cut_to_its_hw(found: Finding, _story: Story) -> str:
-    """A leader that had cut its own log (KIP-101)."""
+    """The new leader had truncated its own log to its HW (KIP-101)."""
     lost = them(found)
     return f"Broker {found.leader} had fetched {lost} and then cut its log to its own high watermark; {then(found)}."
 
 
 def held_an_unknown_epoch(found: Finding, _story: Story) -> str:
-    """Logs that parted in two elections in a row (KIP-279)."""
+    """Logs diverged in two elections in a row (KIP-279)."""
     other = f"Broker {found.leader} held other records at these offsets, of an epoch unknown to its leader"
     return f"{other}; {then(found)}."
 
 
 def counted_all_the_same(found: Finding, _story: Story) -> str:
-    """Fetches of another epoch (KIP-320)."""
+    """Fetches of another epoch were counted (KIP-320)."""
     return f"Broker {found.leader} held other records at these offsets, and its fetches counted; {then(found)}."
 
 
 def member_without(found: Finding, _story: Story) -> str:
-    """A member of the ISR that had lost them."""
+    """A member of the ISR had lost the records."""
     return f"{taken_over(found)}; it was in the ISR without {them(found)}."
 
 
 def dropped_out_of_range(found: Finding, _story: Story) -> str:
-    """A log dropped for an answer that its end is out of range."""
+    """A log was dropped after an out-of-range answer."""
     return f"Broker {found.leader} had dropped {them(found)} for an out-of-range answer; {then(found)}."
 
 
 def moved_too_early(found: Finding, story: Story) -> str:
-    """Leadership moved on purpose."""
+    """Leadership was moved on purpose."""
     planned = f"the move was planned ({why(found, story)})"
     return f"{taken_over(found)}, before it had fetched {them(found)}; {planned}."
 
 
 def took_over_too_early(found: Finding, story: Story) -> str:
-    """A leader that failed before anybody had fetched them."""
+    """The leader failed before anybody had fetched the records."""
     return f"{taken_over(found)}, before it had fetched {them(found)} ({why(found, story)})."
 
 
 def entitled_without(found: Finding, story: Story) -> str:
-    """No rule tells how."""
+    """No rule explains the loss."""
     entitled = "though it was entitled to lead"
     return f"{taken_over(found)}, without {them(found)}, {entitled} ({why(found, story)})."

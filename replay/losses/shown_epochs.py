@@ -1,9 +1,9 @@
-"""What leaders' answers show of their logs: whose records stand below an offset.
+"""What leaders' answers show of their logs: under which epoch the records below an offset were written.
 
-From 2.7 on a leader compares the epoch of a follower's last record with its own log before it answers (KIP-595). A
-fetch at offset X after a record of epoch e that it takes shows that its log holds epoch e up to X; one that it
-answers with a diverging epoch shows where that epoch ends in its log. Records that are in a later leader's log so were
-not lost, whatever the lines that are left make of the leaders between.
+From 2.7 on a leader compares the epoch of a follower's last record with its own log before it answers (KIP-595). If it
+accepts a fetch at offset X after a record of epoch e, its log holds epoch e up to X; if it answers with a diverging
+epoch, it shows where that epoch ends in its log. Records shown in this way to be in a later leader's log were not lost,
+whatever the remaining lines suggest about the leaders in between.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ShownEpochs:
-    """How far leaders' logs surely held each leader epoch."""
+    """How far leaders' logs certainly held each leader epoch."""
 
-    ends: dict[int, dict[int, int]] = field(default_factory=dict)  # epoch in a log -> leader's epoch -> offset after
+    ends: dict[int, dict[int, int]] = field(default_factory=dict)  # epoch in a log -> leader's epoch -> end offset
 
     def take(self, events: Events) -> None:
         """Take in followers' fetches."""
@@ -58,7 +58,7 @@ class ShownEpochs:
             ends[leader_epoch] = max(until, ends.get(leader_epoch, 0))
 
     def give_back(self, found: Finding) -> None:
-        """Records that a leader from the one that was found to lack them on is shown to have are not lost."""
+        """Return records that the new leader, or a later one, is shown to have; they are not lost."""
         since = found.decision["leader_epoch"]
         if since is not None:
             epochs = {slots.epoch for slots in found.lost}

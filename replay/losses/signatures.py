@@ -1,7 +1,7 @@
-"""By what each mechanism is known: a function over the finding and the partition's story, for each rule.
+"""The rules by which mechanisms are recognized: functions of a finding and the partition's story.
 
-What was lost is counted as it happens (`loss_ledger`); how, is told at the end of the partition, when it is known what
-became of the logs. Which rule comes first, and what else there is to a mechanism, is in `mechanisms`.
+What was lost is counted as it happens (`loss_ledger`). How it was lost is decided at the end of the partition, when it
+is known what became of the logs. The order of the rules, and the rest of each mechanism, is in `mechanisms`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ PLANNED = ("preferred", "reassignment", "controlled_shutdown")
 
 
 def rules_of(found: Finding, story: Story) -> Profile:
-    """The rules that the new leader followed as it took over."""
+    """The rules that the new leader followed when it took over."""
     return story.profile_at(found.leader, found.heir.seq)
 
 
 def was_made_anew(found: Finding, story: Story) -> list[Row]:
-    """What tells that the old leader's log directory was lost: its log made anew at the next load, or never loaded."""
+    """Evidence that the old leader's log directory was lost: its log created anew at the next load, or never loaded."""
     loads = story.within("log_load", found.old.leader, found.old.seq + 1, NEVER)
     failures = storage_failures(found, story)
     if loads and loads[0]["cause"] == LOG_CREATED:
@@ -36,28 +36,28 @@ def was_made_anew(found: Finding, story: Story) -> list[Row]:
 
 
 def storage_failures(found: Finding, story: Story) -> list[Row]:
-    """What tells that a log directory of the old leader failed in its epoch."""
+    """Evidence that a log directory of the old leader failed in its epoch."""
     told = story.of.get(("observation", found.old.leader), ())
     return [row for row in told if row["leader_epoch"] == found.old.epoch]
 
 
 def was_taken_out(found: Finding, story: Story, until: int) -> bool:
-    """Whether the old leader was out of the assignment for a while before `until`: it deleted its log in order."""
+    """Whether the old leader left the assignment for a while before `until`, and thus deleted its log in order."""
     begin = bisect_left(story.decisions, found.old.seq, key=by_seq)
     decided = story.decisions[begin : bisect_left(story.decisions, until, key=by_seq)]
     return any(row["replicas"] and found.old.leader not in row["replicas"] for row in decided)
 
 
 def elections_since(found: Finding, story: Story) -> list[Row]:
-    """Elections after the old leader's, up to the new leader's."""
+    """Elections after the old leader's, up to and including the new leader's."""
     decided = story.decided(found.old.epoch + 1, found.decision["leader_epoch"])
     return [row for row in decided if row["election"] is not None]
 
 
 def deciding_election(found: Finding, story: Story) -> Row:
-    """The election that left the lost slots behind: the first one of another leader, else the new leader's own.
+    """The election that left the lost slots behind: the first of another leader, else the new leader's own.
 
-    A leader elected between the two that no source shows at work is followed all the same.
+    A leader elected in between counts even if no source shows it at work, since replicas followed it all the same.
     """
     others = [
         row
@@ -68,7 +68,7 @@ def deciding_election(found: Finding, story: Story) -> Row:
 
 
 def end_as_loaded(found: Finding, story: Story) -> Row | None:
-    """The old leader's log as it was loaded after its epoch with less than it had; null where no load shows it."""
+    """The old leader's log as loaded after its epoch with less than before; None if no load shows that."""
     for row in story.within("log_load", found.old.leader, found.old.seq, found.heir.seq):
         if row["leo"] is not None and row["leo"] < found.end:
             return row
@@ -79,12 +79,12 @@ def end_as_loaded(found: Finding, story: Story) -> Row | None:
 
 
 def end_of(loaded: Row) -> int:
-    """Where a log ended as it was loaded: of `end_as_loaded`, which finds a load or a cut."""
+    """Where a log ended when it was loaded; `loaded` is a load or a truncation, from `end_as_loaded`."""
     return int(loaded["leo"] if "leo" in loaded else loaded["leo_after"])
 
 
 def led_again_with_less(found: Finding, story: Story) -> bool:
-    """Whether the new leader is the old one, and its log lost its end while nobody else led (KIP-966)."""
+    """Whether the old leader led again, having lost the end of its log while nobody else led (KIP-966)."""
     if found.leader != found.old.leader:
         return False
     return end_as_loaded(found, story) is not None or is_last_election(found, deciding_election(found, story))
@@ -96,9 +96,9 @@ def is_last_election(found: Finding, election: Row) -> bool:
 
 
 def was_elected_unclean(found: Finding, story: Story) -> bool:
-    """Whether a leader from outside the ISR and the ELR was elected, and left them behind.
+    """Whether a leader from outside the ISR and the ELR was elected and left the slots behind.
 
-    One that followed a clean election lost only what was promised: the rest had gone with the first.
+    An unclean election after a clean one explains only promised records: the rest was already gone with the first.
     """
     if deciding_election(found, story)["election"] == "unclean":
         return True
@@ -106,15 +106,15 @@ def was_elected_unclean(found: Finding, story: Story) -> bool:
 
 
 def unclean_election(found: Finding, story: Story) -> Row:
-    """The election by which a leader from outside came in; where no source calls one unclean, the new leader's."""
+    """The election that brought in a leader from outside the ISR; the new leader's if no source calls one unclean."""
     return next((row for row in elections_since(found, story) if row["election"] == "unclean"), found.decision)
 
 
 def must_have_been_unclean(found: Finding, story: Story) -> bool:
-    """Whether the new leader cannot have been in the ISR, though no source says that it was not.
+    """Whether the new leader cannot have been in the ISR, although no source says that it was not.
 
-    Where states of the partition are missing, the ISR is known in part only. Yet acks=all is not answered before every
-    member has the record: a leader that never had it was no member.
+    If states of the partition are missing, the ISR is only partly known. But acks=all is not answered before every
+    member has the record, so a leader that never had it was no member.
     """
     if not found.counts["acked_all"] or (is_in_last_isr(found, story) and knows_every_isr(found, story)):
         return False
@@ -130,7 +130,7 @@ def knows_every_isr(found: Finding, story: Story) -> bool:
 
 
 def was_eligible_only(found: Finding, story: Story) -> bool:
-    """Whether the new leader came from the eligible leader replicas, not from the ISR, and lacked what was promised."""
+    """Whether the new leader came from the eligible leader replicas, not the ISR, and lacked promised records."""
     last = story.decision_before(found.decision["seq"])
     if last is None or not found.promised:
         return False
@@ -138,7 +138,7 @@ def was_eligible_only(found: Finding, story: Story) -> bool:
 
 
 def cut_of_heir(found: Finding, story: Story, cause: str) -> Row | None:
-    """The cut by which the new leader gave up the first of the lost slots, before it led."""
+    """The truncation by which the new leader gave up the first lost slot before it led."""
     for cut in story.cuts_into(found.first, found.first + 1):
         if cut["cause"] == cause and cut["broker_id"] == found.leader and cut["seq"] < found.heir.seq:
             return cut
@@ -146,9 +146,9 @@ def cut_of_heir(found: Finding, story: Story, cause: str) -> Row | None:
 
 
 def was_cut_to_hw(found: Finding, story: Story) -> bool:
-    """Whether the new leader had cut its log to its own high watermark (KIP-101).
+    """Whether the new leader had truncated its log to its own high watermark (KIP-101).
 
-    A protocol before 0.11 knows no other way to cut: there, a leader that lacks what it had fetched did so.
+    Protocols before 0.11 have no other way to truncate, so a leader that lacks what it had fetched must have done so.
     """
     if cut_of_heir(found, story, "high_watermark") is not None:
         return True
@@ -165,7 +165,7 @@ def is_in_last_isr(found: Finding, story: Story) -> bool:
 
 
 def holds_other_records(found: Finding) -> bool:
-    """Whether the new leader, taken for having the first lost slot, held a record of another epoch there."""
+    """Whether the new leader, assumed to have the first lost slot, held a record of another epoch there."""
     epoch = next(slots.epoch for slots in found.lost if slots.first == found.first)
     other = any(span.first <= found.first < span.end and span.epoch != epoch for span in found.heir.held)
     return other and found.was_counted
@@ -174,8 +174,8 @@ def holds_other_records(found: Finding) -> bool:
 def diverged_in_fast_failover(found: Finding, story: Story) -> bool:
     """Whether the new leader kept records of an epoch that the old leader had never heard of (KIP-279).
 
-    Before protocol 2.0 the answer to where an epoch ends does not name the epoch it is about; for an unknown epoch it
-    is the end of another.
+    Before protocol 2.0 the answer to the question where an epoch ends does not name its epoch; for an unknown epoch it
+    is the end of another one.
     """
     if rules_of(found, story).epoch_end_names_epoch or not holds_other_records(found):
         return False
@@ -184,15 +184,15 @@ def diverged_in_fast_failover(found: Finding, story: Story) -> bool:
 
 
 def was_fetched_in_another_epoch(found: Finding, story: Story) -> bool:
-    """Whether the old leader counted fetches of a follower that was in another epoch, and had not cut (KIP-320)."""
+    """Whether the old leader counted fetches of a follower in another epoch that had not truncated (KIP-320)."""
     return not rules_of(found, story).fetch_names_epoch and holds_other_records(found)
 
 
 def rejoined_stale(found: Finding, story: Story) -> bool:
-    """Whether the new leader was in the ISR without what was promised.
+    """Whether the new leader was in the ISR without the promised records.
 
-    Its broker had started again with less than it had fetched, and was still, or again, a member (KIP-903); or it was
-    taken in below the high watermark or the start of the epoch (KAFKA-7128).
+    Either its broker had restarted with less than it had fetched, and was still, or again, a member (KIP-903); or it
+    was added below the high watermark or the start of the epoch (KAFKA-7128).
     """
     if not found.promised or not found.fell_short or not is_in_last_isr(found, story):
         return False
@@ -202,7 +202,7 @@ def rejoined_stale(found: Finding, story: Story) -> bool:
 
 
 def started_again(found: Finding, story: Story) -> Row | None:
-    """The new leader's start within the old leader's epoch: its log loaded with less, or a new registration."""
+    """The new leader's restart within the old leader's epoch: its log loaded with less, or a new registration."""
     begun = story.begun(found.old.epoch)
     for row in story.within("log_load", found.leader, begun + 1, found.heir.seq):
         if row["leo"] is not None and row["leo"] <= found.first:
@@ -215,7 +215,7 @@ def started_again(found: Finding, story: Story) -> Row | None:
 
 
 def taken_in_short(found: Finding, story: Story) -> Row | None:
-    """The ISR change of the old epoch that took the new leader in below the first of the lost slots."""
+    """The ISR change of the old epoch that added the new leader below the first lost slot."""
     for row in story.moved.get(found.old.epoch, ()):
         for mover in row["movers"] if row["seq"] <= found.old.seq else ():
             short = mover["remote_leo"] is not None and mover["remote_leo"] <= found.first
@@ -225,14 +225,14 @@ def taken_in_short(found: Finding, story: Story) -> Row | None:
 
 
 def was_reset_out_of_range(found: Finding, story: Story) -> bool:
-    """Whether the new leader had dropped them for an out-of-range answer, without asking where the logs part."""
+    """Whether the new leader had dropped the records after an out-of-range answer, without asking where logs part."""
     return found.promised and cut_of_heir(found, story, "out_of_range") is not None
 
 
 def gone_or_stopping(found: Finding, story: Story) -> tuple[Row | None, Row | None]:
-    """Whether the old leader was gone as another was elected, or shutting down in order: the rows that say so.
+    """The rows showing that the old leader was gone, or was shutting down in order, when another was elected.
 
-    A fencing in the same batch of the metadata log comes behind the election that it brings.
+    A fencing in the same batch of the metadata log follows the election that it causes.
     """
     election = deciding_election(found, story)
     gone: Row | None = None
@@ -252,11 +252,7 @@ def gone_or_stopping(found: Finding, story: Story) -> tuple[Row | None, Row | No
 
 
 def was_planned(found: Finding, story: Story) -> bool:
-    """Whether leadership was moved on purpose, with the old leader alive: not dead, fenced, cut off or without disk.
-
-    Evidence of the broker comes first, then the controller's reason; where none is at hand, a leader that stays in the
-    ISR was alive.
-    """
+    """Whether leadership was moved on purpose while the old leader was alive: not dead, fenced, cut off or diskless."""
     election = deciding_election(found, story)
     gone, stopping = gone_or_stopping(found, story)
     if gone is not None:
@@ -270,10 +266,10 @@ def was_planned(found: Finding, story: Story) -> bool:
 
 
 def answered_by_leader_alone(found: Finding, _story: Story) -> bool:
-    """Whether only acks=1 was answered, if anything; where no answers are known, whether nothing was committed."""
+    """Whether at most acks=1 was answered; if no answers are known, whether nothing was committed."""
     return not (found.counts["committed"] if found.counts["acked_all"] is None else found.counts["acked_all"])
 
 
 def left_in_planned_move(found: Finding, story: Story) -> bool:
-    """Whether only acks=1 was answered, if anything, and leadership was moved on purpose."""
+    """Whether at most acks=1 was answered, and leadership was moved on purpose."""
     return answered_by_leader_alone(found, story) and was_planned(found, story)

@@ -1,4 +1,4 @@
-"""The algebra of slots: what logs hold is told by leader epoch and offset, in runs; what is lost is what one lacks."""
+"""The algebra of slots: what logs hold, as runs of offsets by leader epoch; what is lost is what one log lacks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Slots(NamedTuple):
 
 
 def spans_of(s: State, b: int) -> list[Slots]:
-    """The epoch cache of b as spans."""
+    """The epoch cache of replica b as spans."""
     n = int(s.cache_len[b])
     starts = s.cache_start[b, :n].tolist()
     ends = [*starts[1:], int(s.leo[b])][:n]
@@ -31,12 +31,12 @@ def spans_of(s: State, b: int) -> list[Slots]:
 
 
 def known_from(s: State, b: int) -> int:
-    """Offset from which b's epoch cache tells of its log; what lies below is taken for held."""
+    """Offset from which b's epoch cache describes its log; everything below is assumed to be held."""
     return int(s.cache_start[b, 0]) if s.cache_len[b] else int(s.leo[b])
 
 
 def doubtful(s: State, b: int, slots: list[Slots]) -> list[Slots]:
-    """What of the slots b may hold or not: nothing says whose records its log has there."""
+    """The part of the slots that b may or may not hold, because the epochs of its records there are unknown."""
     first, end = int(s.unsure_from[b]), int(s.unsure_until[b])
     return [Slots(one.epoch, first, end) for one in slots] if first < end else []
 
@@ -47,7 +47,7 @@ def is_doubtful(s: State, b: int) -> bool:
 
 
 def lost_slots(old: list[Slots], new: list[Slots], floor: int) -> list[Slots]:
-    """Slots of `old` at `floor` or above that `new` does not hold: for each epoch, what lies beyond its end there."""
+    """Slots of `old` from `floor` on that `new` lacks: for each epoch, whatever lies beyond its end in `new`."""
     kept = {span.epoch: span.end for span in new}
     out = []
     for span in old:
@@ -58,7 +58,7 @@ def lost_slots(old: list[Slots], new: list[Slots], floor: int) -> list[Slots]:
 
 
 def without(lost: list[Slots], told: list[Slots]) -> list[Slots]:
-    """Slots of `lost` that are not among those told of before: each stands in one incident."""
+    """Slots of `lost` that are not in `told`, so that each slot appears in one incident."""
     out = lost
     for old in told:
         rest = []
@@ -83,12 +83,12 @@ def common(lost: list[Slots], held: list[Slots]) -> list[Slots]:
 
 
 def overlap(batch_first: int, batch_end: int, slots: Slots) -> int:
-    """How many offsets of [first, end) are among the slots."""
+    """How many offsets of [batch_first, batch_end) are among the slots."""
     return max(0, min(batch_end, slots.end) - max(batch_first, slots.first))
 
 
 def joined(slots: Iterable[Slots]) -> list[Slots]:
-    """Slots in order, neighbours of one epoch as one."""
+    """Slots in order, with neighbours of one epoch joined."""
     out: list[Slots] = []
     for one in sorted(slots):
         if out and out[-1].epoch == one.epoch and out[-1].end == one.first:
@@ -99,7 +99,7 @@ def joined(slots: Iterable[Slots]) -> list[Slots]:
 
 
 def add_spans(spans: list[tuple[int, int]], first: Ints, end: Ints) -> None:
-    """Add [first, end) to the spans, one after the other: where it goes on with the last one, that one is longer."""
+    """Add spans [first, end) one after the other; one that continues the last span extends it."""
     if spans:
         since, reached = spans[-1]
         until = np.maximum.accumulate(np.concatenate(([reached], end)))

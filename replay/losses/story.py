@@ -1,7 +1,7 @@
-"""What a partition's events tell beside its offsets: decisions, brokers that came and went, restarts, cuts, settings.
+"""A partition's story: decisions, brokers that came and went, restarts, truncations and settings, beside its offsets.
 
-Kept from the event stream as it passes, a few rows for each leader epoch, so that at the end each loss can be told as a
-story: who led, who had left, who died, who was elected, who cut.
+It is kept from the event stream as it passes, a few rows per leader epoch, so that at the end each loss can be
+explained: who led, who had left, who died, who was elected, who truncated.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ KINDS = ("partition_change", "broker_change", "role_change", "log_load", "trunca
 
 
 def source_of(row: Row) -> str | None:
-    """`file:line` that states an event; null where it was inferred."""
+    """`file:line` that states an event; None if it was inferred."""
     return None if row["source_line"] is None else intern(f"{row['source_file']}:{row['source_line']}")
 
 
 def by_seq(row: Row) -> int:
-    """What rows are in order of."""
+    """Sort key of rows."""
     seq: int = row["seq"]
     return seq
 
@@ -48,13 +48,13 @@ def hw_of(row: Row) -> int:
 
 
 def is_in_batch_of(election: Row, row: Row) -> bool:
-    """Whether a broker's change stands in the metadata log's batch of an election: one that brings it comes behind."""
+    """Whether a broker's change is in the metadata log batch of an election; one that causes it stands after it."""
     return row["metadata_offset"] is not None and bool(row["ts"] == election["ts"])
 
 
 @dataclass(slots=True)
 class Story:
-    """The rows that losses are explained by, in replay order."""
+    """The rows by which losses are explained, in replay order."""
 
     decisions: list[Row] = field(default_factory=list)
     brokers: list[Row] = field(default_factory=list)  # registrations, fencing, shutdowns
@@ -64,19 +64,20 @@ class Story:
     min_isr: list[tuple[int, int | None]] = field(default_factory=list)  # (seq, min.insync.replicas from there on)
     sources: dict[int, str | None] = field(default_factory=dict)  # seq -> the line that states it
     cuts: list[Row] = field(default_factory=list)  # rows of `log_truncations`
-    cut_bounds: Ints = field(default_factory=lambda: np.zeros((0, 2), np.int64))  # of each cut, LEO before and after
-    isr: list[Row] = field(default_factory=list)  # committed rows of `isr_timeline`, of which the ISR before is known
+    # of each truncation, LEO before and after
+    cut_bounds: Ints = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    isr: list[Row] = field(default_factory=list)  # committed rows of `isr_timeline` whose previous ISR is known
     moved: dict[int | None, list[Row]] = field(default_factory=dict)  # its rows that name who moved, by leader epoch
     of: dict[tuple[str, int | None], list[Row]] = field(default_factory=lambda: defaultdict(list))
-    # what is kept of a broker, by kind of event, cuts as `CUT`
+    # rows by kind of event and broker; truncations as `CUT`
     heard: list[int] = field(default_factory=list)  # seqs at which brokers state HWs
-    highest: list[int] = field(default_factory=list)  # the highest that was stated up to each
+    highest: list[int] = field(default_factory=list)  # the highest HW stated up to each of them
     lag_ms: int = 0  # replica.lag.time.max.ms
     spoken: list[tuple[int, int | None, str | None, str | None]] = field(default_factory=list)
-    # (seq, broker or all of them, version, protocol) from there on
+    # (seq, broker or None for all, version, protocol) from there on
 
     def take_all(self, rows: Iterable[Row]) -> None:
-        """Take in events of `KINDS`, in their order; of observations those of a failed log directory count."""
+        """Take in events of `KINDS`, in order; among observations, only those of a failed log directory."""
         places = {
             "partition_change": self.decisions,
             "broker_change": self.brokers,
@@ -95,13 +96,13 @@ class Story:
                 self.take_settings(row)
 
     def take_cuts(self, rows: Iterable[Row]) -> None:
-        """Take in rows of `log_truncations`, in their order."""
+        """Take in rows of `log_truncations`, in order."""
         for row in rows:
             self.cuts.append(row)
             self.of[CUT, row["broker_id"]].append(row)
 
     def close(self, isr: list[Row]) -> None:
-        """All is known. `isr`: rows of `isr_timeline`, in seq order."""
+        """Finish once everything is known. `isr`: rows of `isr_timeline`, in seq order."""
         for row in isr:
             if row["state"] == "committed" and row["isr_before"]:
                 self.isr.append(row)
@@ -114,12 +115,12 @@ class Story:
         self.cut_bounds = np.array(bounds, np.int64).reshape(-1, 2)
 
     def within(self, kind: str, broker: int, since: int, until: int) -> list[Row]:
-        """Rows of one kind of a broker from seq `since` on, before `until`."""
+        """Rows of one kind and broker, from seq `since` up to but not including `until`."""
         rows = self.of.get((kind, broker), [])
         return rows[bisect_left(rows, since, key=by_seq) : bisect_left(rows, until, key=by_seq)]
 
     def changes_until(self, broker: int, election: Row) -> list[Row]:
-        """A broker's registrations and fencing up to an election, and those of its batch in the metadata log."""
+        """A broker's registrations and fencing up to an election, including those of its metadata log batch."""
         rows = self.of.get(("broker_change", broker), [])
         place = bisect_right(rows, election["seq"], key=by_seq)
         behind = place
@@ -128,12 +129,12 @@ class Story:
         return rows[:behind]
 
     def cuts_into(self, first: int, end: int) -> list[Row]:
-        """Cuts that took any of the offsets [first, end)."""
+        """Truncations that removed any of the offsets [first, end)."""
         before, after = self.cut_bounds.T
         return [self.cuts[k] for k in np.flatnonzero((after < end) & (before > first)).tolist()]
 
     def take_settings(self, row: Row) -> None:
-        """Settings that a prevention hangs on."""
+        """Note settings that a prevention depends on."""
         if row["min_insync_replicas"] is not None:
             self.min_isr.append((row["seq"], row["min_insync_replicas"] or None))
         if row["replica_lag_time_max_us"] is not None:
@@ -143,7 +144,7 @@ class Story:
             self.spoken.append(told)
 
     def spoken_at(self, broker: int | None, seq: int) -> tuple[str | None, str | None]:
-        """Version and protocol of a broker at `seq`; of None, or of one that none tells of: the partition's first."""
+        """Version and protocol of a broker at `seq`; for None or a broker without its own, those of the partition."""
         told = [(v, p) for at, b, v, p in self.spoken if at <= seq and b in (None, broker)]
         return told[-1] if told else (None, None)
 
@@ -157,16 +158,16 @@ class Story:
 
     @property
     def is_kraft(self) -> bool:
-        """Whether the metadata log of a KRaft controller is at hand."""
+        """Whether the metadata log of a KRaft controller is available."""
         return any(row["metadata_offset"] is not None for row in self.decisions)
 
     def begun(self, epoch: int) -> int:
-        """Seq at which a leader epoch began; 0 where no decision of it is known."""
+        """Seq at which a leader epoch began; 0 if no decision of it is known."""
         found = self.decided(epoch, epoch)
         return found[0]["seq"] if found else 0
 
     def decided(self, first: int, last: int) -> list[Row]:
-        """Decisions of the leader epochs from the first to the last; they stand in the order of their epochs."""
+        """Decisions of the leader epochs from `first` to `last`, in the order of their epochs."""
         begin = bisect_left(self.decisions, first, key=lambda row: row["leader_epoch"])
         return self.decisions[begin : bisect_right(self.decisions, last, key=lambda row: row["leader_epoch"])]
 
@@ -176,18 +177,18 @@ class Story:
         return self.decisions[place - 1] if place else None
 
     def isr_at(self, seq: int) -> list[int] | None:
-        """The committed ISR in force at `seq`; null where no source tells."""
+        """The committed ISR in force at `seq`; None if unknown."""
         place = bisect_right(self.decisions, seq, key=lambda row: row["seq"])
         return self.decisions[place - 1]["isr"] if place else None
 
     def stated_hw(self, leader: int, seq: int) -> int:
-        """Highest HW that a broker stated up to `seq`, or `leader` when next heard of; the true one is no lower."""
+        """Highest HW stated by a broker up to `seq`, or by `leader` right afterwards; the true HW is no lower."""
         place = bisect_right(self.heard, seq)
         later = [self.within(kind, leader, seq + 1, NEVER)[:1] for kind in ("role_change", "log_load")]
         following = min((row for rows in later for row in rows), key=by_seq, default=None)
         return max([0, *self.highest[max(place - 1, 0) : place], *([hw_of(following)] if following else [])])
 
     def min_isr_at(self, seq: int) -> int | None:
-        """min.insync.replicas in force at `seq`; null where no source tells."""
+        """min.insync.replicas in force at `seq`; None if unknown."""
         place = bisect_right(self.min_isr, seq, key=lambda one: one[0])
         return self.min_isr[place - 1][1] if place else None

@@ -1,1 +1,1 @@
-"""Partitions replayed into the rows of every table; `partitions.replayed` is the door. Imports all other rooms."""
+"""Partitions replayed into the rows of every table; start at `partitions.replayed`. Imports all other rooms."""

@@ -1,4 +1,4 @@
-"""What was computed and what is stated, in the note of a check that differs: as whoever reads a report knows it."""
+"""Notes on checks that differ: what was computed and what is stated, in words that a report's reader understands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WAITS: Final = {AT_ONCE: "no wait", EARLY: "a wait that something ended", IN_FUL
 
 
 def in_words(code: int, value: int, brokers: Sequence[int]) -> str:
-    """A value of the check `code`; `brokers`: the ids behind its numbers of replicas."""
+    """A value of the check `code` in words; `brokers`: the ids behind its replica indices."""
     if value in (NONE, UNSET):
         return "nothing"
     if code == CHECK_EXPANSION:
@@ -29,7 +29,7 @@ def in_words(code: int, value: int, brokers: Sequence[int]) -> str:
 
 
 def note_of(code: int, place: int, values: tuple[int, int], brokers: Sequence[int]) -> str:
-    """The note: of which broker (its number `place`), what was computed, what is stated."""
+    """The note: which broker (by its index `place`), what was computed, and what is stated."""
     broker = brokers[place] if place >= 0 else "unknown"
     computed, stated = (in_words(code, value, brokers) for value in values)
     return f"broker {broker}: computed {computed}, stated {stated}"

@@ -1,4 +1,4 @@
-"""Rows of `conformance`: what was computed, summed up beside what sources state of the same."""
+"""Rows of `conformance`: computed values compared with those that sources state, summed up by check."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from replay.engine.emit import CheckRow, HwRow
     from replay.engine.event_record import EventRecord
 
-EVENTS_NEAR = 200  # how many events around a line may have been dealt with at the same time
-HW_MOVES_KEPT = 1000  # how many moves of its HW a broker may be behind with its line about one
+EVENTS_NEAR = 200  # how many events around a line may have been handled at the same time
+HW_MOVES_KEPT = 1000  # how many moves of its HW a broker's line about one may lag behind
 
 
 class Conformance:
     """The checks of one partition, as they come."""
 
     def __init__(self) -> None:
-        """Nothing was compared."""
+        """Start with nothing compared."""
         self.checks: dict[str, dict[str, Any]] = {}
         self.taken = np.zeros((0, 3), np.int64)  # the last HWs that leaders took: broker, seq, HW
 
     def add(self, rows: Records[CheckRow], brokers: Sequence[int]) -> None:
-        """Fold what was computed against what was stated. `brokers`: the ids behind their numbers."""
+        """Compare computed with stated values. `brokers`: the ids behind their indices."""
         for code in np.unique(rows["check"]).tolist():
             name = c.CHECKS[code]
             here = rows["check"] == code
@@ -48,21 +48,17 @@ class Conformance:
                 entry["note"] = note_of(code, int(first.broker), (int(first.computed), int(first.stated)), brokers)
 
     def put(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Checks that were summed up elsewhere."""
+        """Add checks that were summed up elsewhere."""
         self.checks.update({row["check"]: row for row in rows})
 
     def rows(self) -> list[dict[str, Any]]:
-        """All of them, by name."""
+        """All checks, by name."""
         return [self.checks[name] for name in sorted(self.checks)]
 
     def passed_through(
         self, rows: Records[CheckRow], moves: Records[HwRow], events: Records[EventRecord]
     ) -> Records[CheckRow]:
-        """Checks, those of HW lines equal where the engine's HW took that value by itself, then or a little before.
-
-        A handler thread writes its line while others go on, so the engine may be further by the time of the line; or
-        not as far yet, where a request that gives the value was under way at the time of the line (`was_under_way`).
-        """
+        """The checks, with HW lines made equal if the engine's HW took that value by itself, then or just before."""
         own = (moves["role"] == ROLE_LEADER) & (moves["step"] != c.STEP_OBSERVATION)
         taken = np.stack([moves["broker"][own], moves["seq"][own], moves["hw"][own]], axis=1)
         out = rows.copy()
@@ -84,10 +80,11 @@ class Conformance:
 
 
 def was_under_way(events: Records[EventRecord], seq: int, leader: int, hw: int) -> bool:
-    """Whether the HW of a leader's line is one that the engine's would take were a request near it dealt with then.
+    """Whether the HW in a leader's line is what the engine would have if a nearby request had been handled by then.
 
-    A fetch that stands after the line had begun by then, and brings the HW there; or an append that stands before it,
-    the HW gone past where it begins, may as well have come after it. One of the two orders is as good as the other.
+    Two cases count: a fetch after the line that had begun by then and raises the HW to the value; and an append before
+    the line at whose base offset the stated HW stands, which may as well have come after it. Either order is as likely
+    as the other.
     """
     place = int(np.searchsorted(events["seq"], seq))
     if place >= len(events) or events["seq"][place] != seq:

@@ -1,9 +1,10 @@
 """What consumers saw of a loss: rows of `consumer_effects`.
 
-An answer with records hands out the offsets from the fetch on; how far is told by where the consumer fetches next, and
-bounded by the answer's high watermark. Reads are kept as runs per client id, broker and leader epoch; of very many the
-time of each read is kept only as long as a replica lacks what was read: nothing else is likely to be lost. What the
-model leaves out: groups (no fetch names one), and consumers of one client id in one partition, which are told as one.
+An answer with records returns the offsets from the fetch on. How far it reaches follows from where the consumer fetches
+next, limited by the answer's high watermark. Reads are kept as runs per client id, broker and leader epoch. If there
+are very many, the time of each read is kept only while some replica lacks what was read, since hardly anything else can
+be lost. The model leaves out groups (no fetch names one), and treats consumers that share a client id in one partition
+as one.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from replay.engine.events import Batch, Event, Events, Picked
     from replay.losses.findings import Finding
 
-ROW = ("seq", "ts", "broker_id", "leader_epoch", "client_id", "run_count")  # of an event that is told of
+ROW = ("seq", "ts", "broker_id", "leader_epoch", "client_id", "run_count")  # columns of an event that is reported
 QUESTION = (*ROW, "error_code", "diverging_end_offset")
 
 
 class Reader(NamedTuple):
-    """Who read, from whom, under which leader epoch."""
+    """Who read, from which broker, and under which leader epoch."""
 
     client: str
     broker: int
@@ -41,18 +42,18 @@ class Reader(NamedTuple):
 
 @dataclass(slots=True)
 class Run:
-    """Offsets [first, end) that a reader was handed one after another, and the reads that brought it forward."""
+    """Offsets [first, end) that a reader received one after another, and the reads that extended the run."""
 
     first: int
     end: int
-    ends: list[int] = field(default_factory=list)  # of each read: the offset up to which it brought the run
+    ends: list[int] = field(default_factory=list)  # of each read: the offset up to which it extended the run
     times: list[int] = field(default_factory=list)
     seqs: list[int] = field(default_factory=list)
     sure: bool = True  # whether each read's end follows from the next fetch
-    known_from: int = 0  # below it the reads are gone
+    known_from: int = 0  # the reads below this offset are forgotten
 
     def extend(self, reads: Reads) -> None:
-        """Reads that go on where the run is: those that bring it forward are kept."""
+        """Append reads that continue the run; only those that extend it are kept."""
         before = np.maximum.accumulate(np.concatenate(([self.end], reads.end[:-1])))
         forward = reads.end > before
         if forward.any():
@@ -71,7 +72,7 @@ class Run:
                 del kept[: gone - 1]
 
     def reads_of(self, first: int, end: int) -> list[tuple[int, int]]:
-        """(seq, time) of the reads that handed out [first, end), where they are still known."""
+        """(seq, time) of the reads that returned [first, end), if they are still known."""
         if first < self.known_from:
             return []
         reads = slice(bisect_right(self.ends, first), bisect_right(self.ends, end - 1) + 1)
@@ -79,7 +80,10 @@ class Run:
 
 
 class Reads(NamedTuple):
-    """Answers to consumers' fetches as columns, by seq; `end`: after what each handed out, its offset if nothing."""
+    """Answers to consumers' fetches as columns, by seq.
+
+    `end`: the offset after what each returned; its fetch offset if it returned nothing.
+    """
 
     seq: Ints
     ts: Ints  # microseconds
@@ -91,7 +95,7 @@ class Reads(NamedTuple):
     sure: Flags  # the end follows from the next fetch
 
     def of(self, which: Flags | slice) -> Reads:
-        """Some of them."""
+        """Some of the reads."""
         columns: tuple[Any, ...] = self
         return Reads(*(column[which] for column in columns))
 
@@ -111,7 +115,7 @@ def reads_in(fetches: Picked, clients: Ints) -> Reads:
 
 
 def clients_of(events: Picked) -> tuple[Ints, list[str]]:
-    """Client ids: each event's place among them, in the order in which they are met."""
+    """Each event's index into the client ids, and the client ids in order of first appearance."""
     named, names = events.texts("client_id")
     met, first, place = np.unique(named, return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -119,7 +123,7 @@ def clients_of(events: Picked) -> tuple[Ints, list[str]]:
 
 
 def is_question(batch: Batch) -> Flags:
-    """Questions of consumers for the end of an epoch."""
+    """Which events are consumers' requests for the end of an epoch."""
     events = batch.events
     found: Flags = (events.kinds == EPOCH_END_OFFSET) & (events.numbers("replica_id", UNSET) == CONSUMER)
     return found
@@ -136,7 +140,7 @@ class ConsumerEffects:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def take_all(self, events: Events, fetches: Picked, leo: Ints) -> None:
-        """Events, the fetches among them, and the LEO of who answered each, -1 unknown."""
+        """Take events, the fetches among them, and the LEO of the broker that answered each fetch (-1: unknown)."""
         mine = np.flatnonzero(fetches.known("fetch_offset") & (fetches.numbers("replica_id", UNSET) == CONSUMER))
         mine = mine[np.argsort(fetches.numbers("seq", NONE)[mine], kind="stable")]
         answers = fetches.at(mine)
@@ -155,7 +159,7 @@ class ConsumerEffects:
             self.tell("read_from_follower", row_of(well, k), offset, end=end, evidence="observed")
 
     def take_reads(self, reads: Reads, clients: list[str], handed: Flags) -> None:
-        """Where each client resumed and is now, and what each reader was handed."""
+        """Note where each client resumed and stands now, and what each reader received."""
         for k, client in enumerate(clients):
             mine = reads.of(reads.client == k)
             self.positions[client] = int(mine.end[-1])
@@ -170,7 +174,7 @@ class ConsumerEffects:
             self.hand_out(self.runs.setdefault(Reader(clients[client], broker, epoch), []), mine)
 
     def prune(self, epoch: int, floor: int) -> None:
-        """What lies below `floor` every replica has, as the leader of `epoch` has it."""
+        """Forget when readers of `epoch` read below `floor`: every replica has that part as its leader does."""
         if sum(len(run.ends) for runs in self.runs.values() for run in runs) <= BATCHES_KEPT:
             return
         for reader, runs in self.runs.items():
@@ -178,7 +182,7 @@ class ConsumerEffects:
                 runs[-1].prune(floor)
 
     def ask_all(self, events: Events, reads: Reads, clients: list[str]) -> None:
-        """Consumers were told where the epoch of their position ends."""
+        """Report consumers that were told that the epoch of their position ends below it."""
         for question in map(in_micros, events.among(is_question, QUESTION).rows):
             end, client = question["diverging_end_offset"], question["client_id"] or ""
             position = self.positions.get(client)
@@ -189,7 +193,7 @@ class ConsumerEffects:
                 self.tell("truncation_detected", question, position, end=end, evidence="derived")
 
     def hand_out(self, runs: list[Run], reads: Reads) -> None:
-        """One reader's reads go on with its last run, or begin another where an offset lies outside of it."""
+        """Continue a reader's last run with its reads, or begin another if an offset lies outside of it."""
         while len(reads.seq):
             if runs:
                 run = runs[-1]
@@ -203,7 +207,10 @@ class ConsumerEffects:
                 runs.append(Run(first, first, known_from=first))
 
     def tell(self, effect: str, event: Event, offset: int, *, evidence: str, end: int | None = None) -> None:
-        """A row, or one more fetch in the last row of this effect and client; `end`: of a read, else of the log."""
+        """Add a row, or count one more fetch in the last row of this effect and client.
+
+        `end`: of the read, for a read from a follower; else of the log.
+        """
         client, reads = event["client_id"] or "", effect == "read_from_follower"
         count = event["run_count"] or 1
         row = self.last.get((effect, client))
@@ -248,7 +255,7 @@ class ConsumerEffects:
         return out
 
     def lost_reads(self, finding: Finding, incident: str | None, now: Sequence[Slots]) -> Iterator[dict[str, Any]]:
-        """Runs of one reader among the lost slots: read under an epoch that had them, before another replaced them."""
+        """Rows for runs among the lost slots that were read under an epoch that had them, before they were replaced."""
         new = finding.decision["leader_epoch"]
         for reader, runs in self.runs.items():
             slots = [one for one in finding.lost if one.epoch <= reader.epoch < new]
@@ -284,13 +291,13 @@ def in_micros(event: Event) -> Event:
 
 
 def row_of(events: Picked, place: int) -> Event:
-    """What is told of one event."""
+    """The reported columns of one event."""
     (row,) = events.at(np.array([place])).table(ROW).to_pylist()
     return in_micros(row)
 
 
 def incident_behind(row: dict[str, Any], found: Iterable[tuple[Finding, str | None]]) -> str | None:
-    """The last loss before a reset that took what lay at the position or before."""
+    """The last loss before a reset that took records at or below the position."""
     before = [
         (finding.decision["leader_epoch"], incident)
         for finding, incident in found

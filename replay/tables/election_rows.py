@@ -1,4 +1,4 @@
-"""Elections on their way into the tables: columns of `leadership_timeline`, what was at risk, the checks."""
+"""Elections in the tables: columns of `leadership_timeline`, offsets at risk, and checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ballot_columns(decision: dict[str, Any]) -> dict[str, Any]:
 
 
 def at_risk(previous: int | None, start: int | None) -> int | None:
-    """Offsets that the leader before held (its LEO) or showed (its HW) and the new leader's log does not reach."""
+    """Offsets that the previous leader held (by LEO) or exposed (by HW) and that the new leader's log lacks."""
     return None if previous is None or start is None else max(previous - start, 0)
 
 
@@ -35,10 +35,10 @@ def risk_columns(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def election_checks(decisions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of `conformance`: the rule's leader and ISR against the chosen ones, for elections and for the rest.
+    """Rows of `conformance`: the leader and ISR that the rule predicts against those chosen.
 
-    `election_choice`: decisions that begin a leader epoch. `leader_stays`: the others, where the rule must find
-    nothing to elect. `election_isr`: the ISR that goes with the leader.
+    `election_choice`: decisions that begin a leader epoch. `leader_stays`: all others, where the rule must find nothing
+    to elect. `election_isr`: the ISR that goes with the leader.
     """
     rows = [row for row in decisions if row.get("rule") is not None]
     known = [row for row in rows if row["rule"] != NOT_KNOWN]

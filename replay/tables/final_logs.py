@@ -1,9 +1,9 @@
-"""Logs at the end of the recording: which replicas hold other batches at one offset, and what survived after all.
+"""Logs at the end of the recording: which replicas hold different batches at one offset, and what survived after all.
 
-Where segments were dumped, they decide: what the last leader's log holds is not lost, and what it holds instead of an
-acknowledged record that the replay has still there is a loss that no log line tells of. Without dumps, only the log of
-a broker that died and was not seen again is compared with the leader's: who fetches from a leader is cut where the
-two part (KIP-101, KIP-595), and may have been so by a fetch that no line tells of.
+Dumped segments decide: what the last leader's log holds is not lost, and what it holds in place of an acknowledged
+record that the replay still has is a loss that no log line reports. Without dumps, only the log of a broker that died
+and was not seen again is compared with the leader's: the log of any replica that fetches from a leader is truncated to
+where the two diverge (KIP-101, KIP-595), possibly by a fetch that no line reports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class FinalLogs:
-    """What tells of the logs at the end, by broker id."""
+    """Evidence about the logs at the end, by broker id."""
 
     held: dict[int, list[Slots]] = field(default_factory=dict)  # as dumped, rising
     whole: dict[int, bool] = field(default_factory=dict)  # whether the dump has no holes
@@ -36,7 +36,7 @@ class FinalLogs:
     took_role: dict[int, int] = field(default_factory=dict)  # seq of the last role
 
     def take(self, row: Row) -> None:
-        """A `log_dump`, `broker_change` or `role_change` event, in replay order."""
+        """Take in a `log_dump`, `broker_change` or `role_change` event, in replay order."""
         broker = row["broker_id"]
         if row["kind"] == "broker_change":
             if row["fenced"] is False:
@@ -52,15 +52,15 @@ class FinalLogs:
                 self.stated_hw[broker] = row["hw"]
 
     def epoch_at(self, broker: int, offset: int) -> int | None:
-        """Leader epoch of the record that the broker's dumped log holds at the offset; None where it has none."""
+        """Leader epoch of the record at an offset in the broker's dumped log; None if it has none there."""
         return next((span.epoch for span in self.held.get(broker, ()) if span.first <= offset < span.end), None)
 
     def is_current(self, s: State, b: int, broker: int) -> bool:
-        """Whether the broker's dump, if there is one, was not made before its log grew to what the replay has."""
+        """Whether the broker has no dump, or one that reaches at least as far as its log in the replay."""
         return broker not in self.held or self.held[broker][-1].end >= s.leo[b]
 
     def survivors(self, s: State, b: int, broker: int) -> list[Slots]:
-        """What the broker's log holds at the end as its dump tells; nothing where that is older."""
+        """What the broker's log holds at the end according to its dump; empty if the dump is outdated."""
         return self.held.get(broker, []) if self.is_current(s, b, broker) else []
 
     def hw(self, s: State, b: int, broker: int) -> int:
@@ -109,7 +109,7 @@ class FinalLogs:
             }
 
     def left_behind(self, s: State, brokers: Sequence[int], led: int) -> Iterator[tuple[Any, Any, Any]]:
-        """Where the log of a broker that is gone since an older epoch differs from the leader's, both surely known."""
+        """Divergences between the leader's log and that of a broker gone since an older epoch, both certainly known."""
         if led < 0 or s.role[led] != ROLE_LEADER:
             return
         leader = brokers[led]
@@ -128,9 +128,9 @@ class FinalLogs:
                         yield pair, (Slots(one, first, end), two), (None, None, "derived")
 
     def stayed_away(self, s: State, b: int, broker: int, led: int) -> bool:
-        """Whether the broker's log is surely as its last role left it: fenced, and never back without a role.
+        """Whether the broker's log is certainly as its last role left it: fenced, and never back without a role.
 
-        Of a leader at least what it surely appended is known.
+        For a former leader it suffices that what it certainly appended is known.
         """
         ends = s.leo_evidence[b] < BOUNDED or s.role[b] == ROLE_LEADER
         known = ends and s.unsure_from[b] >= s.unsure_until[b] and not s.gone[b]
@@ -138,10 +138,10 @@ class FinalLogs:
         return bool(known and older and s.fenced[b]) and self.took_role.get(broker, -1) > self.came_back.get(broker, -1)
 
     def replaced(self, s: State, led: int, leader: int, ledger: Ledger) -> list[Slots]:
-        """Answered batches that the replay has in the last leader's log, where its dump holds other epochs' records.
+        """Answered batches that the replay has in the last leader's log, but whose offsets its dump fills otherwise.
 
-        Only whole batches of which a line tells: a span of the epoch cache alone may be one record off. A hole in the
-        dump is none of another epoch.
+        The dump holds records of other epochs there. Only whole batches with a line count: a span of the epoch cache
+        alone may be off by one record. A hole in the dump does not count as another epoch.
         """
         held = self.held.get(leader, [])
         if not held or not self.whole[leader] or s.leo_evidence[led] >= BOUNDED:
@@ -149,7 +149,7 @@ class FinalLogs:
         believed = [Slots(*span) for span in lost_slots(spans_of(s, led), held, known_from(s, led))]
         out = []
         for batch, _ in ledger.within(believed):
-            # Where an older epoch's records stand, the dump is older than the batch.
+            # If an older epoch's records are there, the dump is older than the batch.
             newer = [span for span in held if span.epoch > batch.epoch]
             covered = any(span.first <= batch.base and batch.end <= span.end for span in newer)
             if covered and is_answered(batch):
@@ -158,10 +158,10 @@ class FinalLogs:
 
 
 def is_answered(batch: Batch) -> bool:
-    """Whether a line tells that the batch was answered without error, and evidence where it ends."""
+    """Whether a line says that the batch was answered without error, and its end follows from evidence."""
     return batch.known and batch.sure and batch.answer is not None and batch.answer.error == 0
 
 
 def elections(leaderships: Iterable[dict[str, Any]]) -> dict[int, Any]:
-    """Leader epoch -> when it began, of rows of `leadership_timeline`."""
+    """Leader epoch -> when it began, from rows of `leadership_timeline`."""
     return {row["leader_epoch"]: None if row["start_ts"] is None else micros(row["start_ts"]) for row in leaderships}

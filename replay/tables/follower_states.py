@@ -1,10 +1,11 @@
 """A follower's fetch state: whether its fetcher truncates, fetches, waits after an error, or has given up.
 
-A fetcher thread (`AbstractFetcherThread`) holds each of its partitions in a state: Truncating until it has asked where
-its log leaves the leader's, and cut there; then Fetching; Delayed for one backoff after any error; Failed, out of the
-thread, after a storage error or where the leader knows a newer leader epoch; Throttled only for the requests that a
-quota leaves the partition out of, which shows when it goes on as if nothing was. The leader's answers and the
-follower's own events say which; a fetch that is answered ends whatever was before it.
+A fetcher thread (`AbstractFetcherThread`) holds each of its partitions in a state. Truncating: until it has asked where
+its log and the leader's diverge, and truncated there. Fetching: after that. Delayed: for one backoff after any error.
+Failed: removed from the thread, after a storage error or if the leader knows a newer leader epoch. Throttled: only for
+the requests from which a quota excludes the partition, which shows once the fetcher continues as if nothing had
+happened. The leader's answers and the follower's own events tell which; an answered fetch ends whatever state was
+before.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ STATE_CODES, ANSWER_CODES = [KIND[name] for name in STATE_KINDS], [KIND[name] fo
 
 
 def may_move(batch: Batch) -> Flags:
-    """Which events may move a state: all but a fetch answered well right after another one of the same follower."""
+    """Which events may change a state: all but a successful fetch right after another one by the same follower."""
     events = batch.events
     mine = np.flatnonzero(np.isin(events.kinds, STATE_CODES))
     kinds, replica, broker, error, diverging = (
@@ -59,17 +60,17 @@ def may_move(batch: Batch) -> Flags:
 
 
 class FollowerStates:
-    """The fetch states of one partition's followers, moved by the partition's events in their order."""
+    """The fetch states of one partition's followers, updated by the partition's events in order."""
 
     def __init__(self) -> None:
-        """Nobody fetches."""
+        """Start with no follower fetching."""
         self.states: dict[int, str] = {}  # by broker; absent: its fetcher does not hold the partition
         self.epochs: dict[int, int] = {}  # leader epoch of the last role that each broker took
-        self.left_out: dict[int, Event] = {}  # the first request without the partition since the last fetch of it
+        self.left_out: dict[int, Event] = {}  # first request without the partition since its last fetch
         self.moves: list[dict[str, Any]] = []  # rows of follower_states
 
     def take_all(self, events: Events, truncate_on_fetch: Callable[[int, int], bool]) -> None:
-        """Events of any kinds: those of `STATE_KINDS` are taken.
+        """Take events of any kind; only those of `STATE_KINDS` are used.
 
         `truncate_on_fetch`: whether fetches find out where logs diverge (2.8+, KIP-595), by broker and seq.
         """
@@ -79,7 +80,7 @@ class FollowerStates:
             self.take(event, truncate_on_fetch=told)
 
     def take(self, event: Event, *, truncate_on_fetch: bool) -> None:
-        """One event. `truncate_on_fetch`: fetches find out where logs diverge (2.8+, KIP-595)."""
+        """Take one event. `truncate_on_fetch`: fetches find out where logs diverge (2.8+, KIP-595)."""
         kind = event["kind"]
         if kind in ANSWER_KINDS:
             if event["replica_id"] is not None and event["replica_id"] >= 0:
@@ -96,14 +97,14 @@ class FollowerStates:
             self.move(event["broker_id"], FAILED, "storage_error", event)
 
     def take_answer(self, event: Event) -> None:
-        """What the leader answered a follower's fetch or question for the end of an epoch."""
+        """Take the leader's answer to a follower's fetch or request for the end of an epoch."""
         follower, error = event["replica_id"], event["error_code"] or 0
         if event["kind"] == "fetch_left_out":
             if self.states.get(follower) == FETCHING:
                 self.left_out.setdefault(follower, event)
         elif error == FENCED_LEADER_EPOCH:
             if (event["leader_epoch"] or 0) >= self.epochs.get(follower, -1):  # an answer to its older role is void
-                # it asks again where it has meanwhile heard of the new epoch (2.5+), which no event says for certain
+                # if it has meanwhile heard of the new epoch it asks again (2.5+), which no event shows for certain
                 self.move(follower, FAILED, "fenced_leader_epoch", {**event, "evidence": "bounded"})
         elif error == OFFSET_OUT_OF_RANGE and event["kind"] == "fetch_update":
             self.move(follower, TRUNCATING, "out_of_range", event)
@@ -119,7 +120,7 @@ class FollowerStates:
             self.move(follower, FETCHING, "fetched", event)
 
     def move(self, broker: int, state: str | None, cause: str, event: Event) -> None:
-        """Set the state; a row where it changes, or where an error renews the wait."""
+        """Set the state; add a row if it changes, or if an error renews the wait."""
         before = self.states.get(broker)
         self.left_out.pop(broker, None)
         if state == before and not event["error_code"]:

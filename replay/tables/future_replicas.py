@@ -1,4 +1,4 @@
-"""Future replicas as their states: rows of `state_transitions` and `follower_states`."""
+"""States of future replicas: rows of `state_transitions` and `follower_states`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from replay.evidence.future_logs import FUTURE_LOG
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-REPLICA_MOVES = {  # what is told -> state of the future replica, and why
+REPLICA_MOVES = {  # reported step -> state of the future replica, and why
     "created": ("New", "future_created"),
     "loaded": ("New", "future_loaded"),
     "fetching": ("New", "future_created"),
@@ -20,7 +20,7 @@ REPLICA_MOVES = {  # what is told -> state of the future replica, and why
     "failed": ("Offline", "log_directory"),
     "deleted": ("NonExistent", "future_deleted"),
 }
-FETCH_MOVES = {  # the same of its fetcher
+FETCH_MOVES = {  # the same for its fetcher
     "fetching": ("fetching", "future_added"),
     "cut": ("fetching", "cut"),
     "failed": ("failed", "storage_error"),
@@ -32,7 +32,7 @@ FETCH_MOVES = {  # the same of its fetcher
 
 @dataclass(slots=True)
 class FutureReplicas:
-    """The future replicas of one partition, as its events tell of them."""
+    """The future replicas of one partition, as its events report them."""
 
     replicas: dict[int, str] = field(default_factory=dict)  # by broker
     fetchers: dict[int, str] = field(default_factory=dict)
@@ -40,13 +40,13 @@ class FutureReplicas:
     states: list[dict[str, Any]] = field(default_factory=list)  # rows of follower_states
 
     def take_all(self, observations: Iterable[dict[str, Any]]) -> None:
-        """Observations in their order; those of other things are passed over."""
+        """Take in observations in order; those about other things are skipped."""
         for event in observations:
             if event["cause"] == FUTURE_LOG:
                 self.take(event)
 
     def take(self, event: dict[str, Any]) -> None:
-        """One line about a future log; one that only moves its log start changes no state."""
+        """Take in one line about a future log; a mere change of its log start changes no state."""
         broker = event["broker_id"]
         common = {name: event[name] for name in ("seq", "ts", "leader_epoch", "evidence")}
         common |= {"broker_id": broker, "is_future": True}

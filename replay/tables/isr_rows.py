@@ -1,7 +1,7 @@
-"""`isr_timeline` and `isr_flaps` of one partition: why each replica left and joined, and what became of each request.
+"""`isr_timeline` and `isr_flaps` of one partition: why each replica left and joined, and how each request ended.
 
-The fold says that the ISR moved and how far each mover was behind as its leader knew it; what the fetches before it
-were, what was asked for and how it ended is put to it here, on the few rows that there are.
+The fold reports that the ISR changed and how far each mover was behind, as its leader knew it. This module adds, for
+those few rows, the preceding fetches, what was requested and how that ended.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ FETCH_COLUMNS = ("seq", "ts", "broker_id", "replica_id", "error_code", "run_coun
 
 
 def is_follower_fetch(batch: Batch) -> Flags:
-    """Fetches of followers."""
+    """Which events are followers' fetches."""
     found: Flags = batch.events.kinds == c.FETCH_UPDATE
     return found
 
 
 class Fetches:
-    """Follower fetches of the last lag time: what a leader saw of each replica before the ISR moved."""
+    """Follower fetches within the last lag time: what a leader saw of each replica before the ISR changed."""
 
     def __init__(self) -> None:
-        """Nothing seen yet."""
-        self.batches: list[dict[str, Ints]] = []  # a column per name each, in the order in which they came
-        self.last: dict[tuple[int, int], int] = {}  # of what was dropped: time of each replica's last fetch
+        """Start empty."""
+        self.batches: list[dict[str, Ints]] = []  # one column per name, in the order in which they came
+        self.last: dict[tuple[int, int], int] = {}  # of dropped batches: time of each replica's last fetch
 
     def add(self, events: Events) -> None:
         """Take in the fetches among events."""
@@ -60,7 +60,7 @@ class Fetches:
             self.batches.append(seen)
 
     def forget(self, lag_us: int) -> None:
-        """Drop batches that lie further back than any later row can ask for, but each replica's last fetch."""
+        """Drop batches too old for any later row to ask for, but keep each replica's last fetch."""
         newest = max((int(seen["end"].max()) for seen in self.batches), default=0)
         kept = []
         for seen in self.batches:
@@ -86,9 +86,9 @@ class Fetches:
         }
 
     def before(self, seq: int, ts: int, pair: tuple[int, int], lag_us: int) -> tuple[int, int, int | None]:
-        """(fetches, of them refused, time of the last) of (leader, replica) in the lag time before row `seq` at `ts`.
+        """(fetches, refused ones, time of the last) of (leader, replica) in the lag time before row `seq` at `ts`.
 
-        A run of unlisted fetches counts by the part of it that lies in the lag time.
+        A run of unlisted fetches counts with the part of it that lies in the lag time.
         """
         seen = self.of(pair, seq, ts)
         begin = seen["ts"]
@@ -104,19 +104,19 @@ class Fetches:
 
 
 class IsrRows:
-    """The rows of one partition's ISR, as they come, finished at the end."""
+    """The rows of one partition's ISR, added as they come and completed later."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Start empty."""
         self.fetches = Fetches()
         self.rows: list[dict[str, Any]] = []
         self.pending: dict[str, Any] | None = None  # the request in flight
-        self.asked: dict[str, Any] | None = None  # the last one, whatever became of it
+        self.asked: dict[str, Any] | None = None  # the last request, whatever became of it
         self.flaps: list[dict[str, Any]] = []
         self.left: dict[int, dict[str, Any]] = {}
         self.times: dict[int, int] = {}
-        self.away: dict[int, str] = {}  # brokers that are not alive, or about to go, and the reason of it
-        self.live: frozenset[int] | None = None  # who could lead at the last decision; None: not known
+        self.away: dict[int, str] = {}  # brokers that are not alive, or about to go, and why
+        self.live: frozenset[int] | None = None  # who could lead at the last decision; None: unknown
 
     def add(
         self,
@@ -126,7 +126,7 @@ class IsrRows:
         moves: list[dict[str, Any]],
         lag_us: int,
     ) -> None:
-        """Some events, of them those of `TOLD_KINDS`, and the fold's rows: in seq order, numbers throughout."""
+        """Take in events, those of `TOLD_KINDS` among them, and the fold's rows: in seq order, numbers throughout."""
         self.fetches.add(events)
         by_row: dict[tuple[int, int], list[dict[str, Any]]] = {}
         for move in moves:
@@ -142,7 +142,7 @@ class IsrRows:
         self.fetches.forget(lag_us)
 
     def note_who_is_away(self, event: dict[str, Any]) -> None:
-        """A broker that goes or comes back; a decision of a KRaft controller shows whose log directory is lost."""
+        """Note a broker that goes or comes back; a KRaft controller's decision shows whose log directory is lost."""
         broker = event["broker_id"]
         if event["kind"] == "partition_change":
             known = event["live"] is not None and event["metadata_offset"] is not None
@@ -155,7 +155,7 @@ class IsrRows:
             self.away.pop(broker, None)
 
     def note_request(self, event: dict[str, Any]) -> None:
-        """What the leader asked, or learned of a request, as a source tells it."""
+        """Note what the leader requested, or learned about a request, according to a source."""
         held = self.pending
         if event["cause"].startswith("pending_"):
             self.throttled, self.stood_still_us = event["throttled"] or [], event["stood_still_us"] or 0
@@ -171,7 +171,7 @@ class IsrRows:
     stood_still_us: int = 0
 
     def add_row(self, row: dict[str, Any], moves: list[dict[str, Any]], lag_us: int) -> None:
-        """One row: whom it moved and why; and the request that it begins or ends."""
+        """Complete one row: whom it moved and why, and which request it begins or ends."""
         committed = row["state"] == "committed"
         self.settle(row)
         movers = [self.mover(row, move, lag_us) for move in moves] if row["isr_before"] else []
@@ -189,7 +189,7 @@ class IsrRows:
         self.rows.append(row)
 
     def settle(self, row: dict[str, Any]) -> None:
-        """What came of the request in flight, now that another row follows it."""
+        """Set the outcome of the request in flight, now that another row follows it."""
         held = self.pending
         if held is None:
             return
@@ -202,7 +202,7 @@ class IsrRows:
         self.pending = None
 
     def mover(self, row: dict[str, Any], move: dict[str, Any], lag_us: int) -> dict[str, Any]:
-        """One replica that joined or left: how far behind, what it had fetched, and why."""
+        """One replica that joined or left: how far it was behind, what it had fetched, and why it moved."""
         replica, leader = move["replica"], move["leader"]
         count, refused, last = 0, 0, None
         if leader is not None and leader != replica:
@@ -220,16 +220,17 @@ class IsrRows:
         }
 
     def asked_before(self, row: dict[str, Any], replica: int) -> dict[str, Any] | None:
-        """What was said of this replica in the request that a committed row grants."""
+        """The replica's entry in the request that a committed row grants; None if there is none."""
         held = self.asked
         if held is None or held["leader_epoch"] != row["leader_epoch"] or held["isr"] != row["isr"]:
             return None
         return next((mover for mover in held["movers"] or () if mover["broker_id"] == replica), None)
 
     def why_left(self, row: dict[str, Any], move: dict[str, Any], fetched: tuple[int, int] | None, lag_us: int) -> str:
-        """Reason of a removal, of the closed list in `schemas.tables`.
+        """Reason of a removal, from the closed list in `schemas.tables`.
 
-        A leader that stood still finds everybody late: that is the reason where they were not without it.
+        A leader that stood still finds every replica late; that is the reason if they would not have been late
+        otherwise.
         """
         replica = move["replica"]
         if row["state"] == "committed":
@@ -262,7 +263,7 @@ class IsrRows:
         return next((word for bit, word in BLOCKS if move["blocked"] & bit), "asked_again")
 
     def note_flap(self, row: dict[str, Any], mover: dict[str, Any]) -> None:
-        """A replica that left and came back is one flap."""
+        """Note a removal, or complete it to a flap when the replica is back."""
         replica = mover["broker_id"]
         if not mover["joined"]:
             self.left[replica] = {"row": row, "mover": mover}
@@ -291,7 +292,7 @@ class IsrRows:
 
 
 def same_request(row: dict[str, Any], event: dict[str, Any]) -> bool:
-    """Whether a pending row is what an event of the leader asks for."""
+    """Whether a pending row is what an event of the leader requests."""
     return (
         row["state"] == event["cause"]
         and row["leader_epoch"] == event["leader_epoch"]
@@ -300,7 +301,7 @@ def same_request(row: dict[str, Any], event: dict[str, Any]) -> bool:
 
 
 def movers_of(found: Records[MoverRow], brokers: Sequence[int]) -> list[dict[str, Any]]:
-    """Who moved, with broker ids and nulls."""
+    """The moved replicas, with broker ids and nulls."""
     out = []
     for k in range(len(found)):
         move = {name: int(found[name][k]) for name in fields_of(MoverRow)}

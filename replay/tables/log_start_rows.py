@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def causes_of(rows: Records[StartRow], reasons: dict[int, str]) -> Texts:
-    """Why each row's log start moved. `reasons`: seq -> what the line says."""
+    """Why each row's log start moved. `reasons`: seq -> the reason that a line states."""
     kinds = [EVENT_KINDS[kind] for kind in rows["kind"].tolist()]
     told = zip(rows["seq"].tolist(), kinds, strict=True)
     return np.array([reasons.get(seq) or CAUSES.get(kind, kind) for seq, kind in told], object)
 
 
 def start_columns(rows: Records[StartRow], causes: Texts) -> dict[str, Any]:
-    """Rows with brokers' ids as columns of `log_start_timeline`; `causes`: of each, why."""
+    """Rows with broker ids as columns of `log_start_timeline`; `causes`: why each moved."""
     return row_columns(rows) | {
         "log_start_before": pa.array(rows["before"]),
         "log_start_offset": pa.array(rows["start"]),

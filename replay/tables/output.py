@@ -1,7 +1,7 @@
-"""Rows on their way out: kept as the rules made them, and turned into Arrow columns together, those of many partitions.
+"""Rows on their way out, kept as the rules made them; those of many partitions become Arrow columns together.
 
-A piece is what a partition had to tell in one table at one time, beside its key. What comes from the fold is kept as
-records with brokers' ids in place of their indices; the few other rows as dicts.
+A piece is what a partition has for one table at one time, without its key. Rows from the fold are kept as records with
+broker ids in place of indices; the few other rows as dicts.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Piece = tuple[Key, tuple[Part, ...]]
 
 
 class Output:
-    """The rows of replay tables that were not yet handed out."""
+    """The rows of replay tables that were not handed out yet."""
 
     def __init__(self) -> None:
-        """Nothing was added."""
+        """Start empty."""
         self.rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         self.pieces: defaultdict[str, list[Piece]] = defaultdict(list)
         self.clients: Names[str] = Names(pa.string())
@@ -49,17 +49,17 @@ class Output:
         self.made = MADE | {"commit_latency": self.commit_columns}
 
     def add_rows(self, name: str, key: Key, rows: list[dict[str, Any]]) -> None:
-        """Rows of a table as dicts, without the partition's key."""
+        """Add rows of a table as dicts, without the partition's key."""
         if rows:
             self.rows[name] += [{**key, **row} for row in rows]
 
     def add(self, name: str, key: Key, *piece: Part) -> None:
-        """Rows of a table as what its columns are made from (`made`): the parts of a piece are equally long."""
+        """Add rows of a table as the equally long parts that its columns are made from (`made`)."""
         if len(piece[0]):
             self.pieces[name].append((key, piece))
 
     def tables(self) -> Iterator[tuple[str, pa.Table]]:
-        """Hand out the rows that are waiting, as Arrow tables. Call it before the next batch is fed."""
+        """Hand out the pending rows as Arrow tables. Call before feeding the next batch."""
         for name, rows in self.rows.items():
             yield name, pa.Table.from_pylist(rows, schema=schema_of(name))
         for name, pieces in self.pieces.items():
@@ -68,7 +68,7 @@ class Output:
         self.pieces.clear()
 
     def table_of(self, name: str, pieces: Sequence[Piece]) -> pa.Table:
-        """Pieces as a table of the schema, the keys filled in."""
+        """Pieces as a table of the schema, with the keys filled in."""
         parts = zip(*(piece for _, piece in pieces), strict=True)
         columns = self.made[name](*map(together, parts))
         of = pa.array(np.repeat(np.arange(len(pieces)), [len(piece[0]) for _, piece in pieces]))
@@ -81,7 +81,7 @@ class Output:
         return pa.Table.from_arrays(arrays, schema=schema_of(name))
 
     def commit_columns(self, at: Records[OpenBatch], answers: Records[Answer]) -> dict[str, pa.Array]:
-        """`commit_latency`; sets of brokers stand in the rows as their codes among `sets`."""
+        """Columns of `commit_latency`; the rows refer to sets of brokers by their codes among `sets`."""
         isr = self.sets.named(at["isr"])
         return commit_columns(at, answers, self.clients) | {
             "broker_id": offsets(at["broker"]),
@@ -92,7 +92,7 @@ class Output:
 
 
 def together(parts: Sequence[Any]) -> Part:
-    """The same part of several pieces as one."""
+    """The same part of several pieces, joined."""
     return joined(parts) if isinstance(parts[0], Picked) else np.concatenate(parts).view(parts[0].dtype)
 
 
@@ -103,18 +103,18 @@ def schema_of(name: str) -> pa.Schema:
 
 
 def empty(name: str) -> pa.Table:
-    """No rows of a table."""
+    """A table without rows."""
     return schema_of(name).empty_table()
 
 
 def moved_columns(at: Records[Any]) -> dict[str, pa.Array]:
-    """What the timelines of offsets tell of each row."""
+    """Columns that all timelines of offsets share."""
     step, cause = words(at["step"], c.STEPS), words(at["kind"], EVENT_KINDS)
     return row_columns(at) | {"step": step, "cause": cause}
 
 
 def leo_columns(at: Records[LeoRow]) -> dict[str, pa.Array]:
-    """`leo_timeline`."""
+    """Columns of `leo_timeline`."""
     return moved_columns(at) | {
         "observer": words(at["observer"], ("local", "leader")),
         "leo_before": pa.array(at["before"], mask=at["before"] == UNSET),
@@ -123,7 +123,7 @@ def leo_columns(at: Records[LeoRow]) -> dict[str, pa.Array]:
 
 
 def hw_columns(at: Records[HwRow]) -> dict[str, pa.Array]:
-    """`hw_timeline`."""
+    """Columns of `hw_timeline`."""
     return moved_columns(at) | {
         "role": words(at["role"], ("none", "follower", "leader")),
         "hw_before": pa.array(at["before"]),
@@ -133,7 +133,7 @@ def hw_columns(at: Records[HwRow]) -> dict[str, pa.Array]:
 
 
 def cut_columns(at: Records[CutRow]) -> dict[str, pa.Array]:
-    """`log_truncations`."""
+    """Columns of `log_truncations`."""
     return row_columns(at) | {
         "leo_before": pa.array(at["before"]),
         "leo_after": pa.array(at["after"]),

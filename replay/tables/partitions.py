@@ -1,4 +1,4 @@
-"""Whole partitions replayed, one after the other, whatever batches their events come in: the engine's one driver."""
+"""Replay whole partitions one after the other, however their events are batched: the engine's only driver."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ OUT_OF_ORDER: Final = "events did not arrive in seq order"
 def replayed(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
     """`replication_events` of whole partitions, each in seq order -> (table, its rows), batch by batch.
 
-    Rows of all partitions in a batch come together; a table without rows does not come. Raises `RuntimeError` where the
-    events are not in order: Spark keeps a sort by habit of its planner, not by promise.
+    Rows of all partitions in a batch come together; tables without rows are omitted. Raises `RuntimeError` if the
+    events are not in order: Spark's planner happens to preserve a sort but does not promise to.
     """
     out = Output()
     ended: set[tuple[Any, ...]] = set()

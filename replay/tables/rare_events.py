@@ -1,4 +1,4 @@
-"""The rare events of a batch: all but requests and what brokers state of their offsets, few whatever the batch."""
+"""The rare events of a batch: all but requests and brokers' statements of their offsets, so few in any batch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TELLING = (  # causes of rare observations
 
 
 def is_rare(batch: Batch) -> Flags:
-    """All but requests and what brokers state of their offsets: few, whatever the batch."""
+    """Which events are rare: all but requests and brokers' statements of their offsets."""
     kinds = batch.events.kinds
     told = ~np.isin(kinds, FREQUENT_KINDS)
     stated = np.flatnonzero(kinds == c.OBSERVATION)

@@ -1,9 +1,10 @@
 """Spans in which a partition was one failure away from a loss: rows of `partition_risk`.
 
-The controller's decisions and min.insync.replicas begin and end a span; what was acknowledged meanwhile is counted
-from the answers; how much only the leader had is its LEO less the furthest offset from which a follower has fetched in
-its epoch (what the leader began with, others may have). A topic with one replica is at risk by choice: no span. For as
-long as nobody told anything of a partition, its brokers may have been off: that is no time at risk.
+The controller's decisions and min.insync.replicas begin and end a span. What was acknowledged during it is counted from
+the answers. What only the leader had is its LEO minus the furthest offset from which a follower has fetched in its
+epoch, or minus its own start offset in that epoch, which others may have reached. A topic with one replica is at risk
+by choice and has no spans. As long as nothing is known of a partition, its brokers may have been off; such silences do
+not count as time at risk.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LEADERLESS, ISR_ONE, UNDER_MIN_ISR, BY_ONE = "leaderless", "isr_one", "under_min
 
 @dataclass(slots=True)
 class Decided:
-    """What holds of the partition: the controller's last word, and the setting in force."""
+    """The state of the partition: the controller's last decision, and the setting in force."""
 
     leader: int | None = None
     epoch: int = -1
@@ -43,11 +44,11 @@ class Decided:
 
     @property
     def needed(self) -> int | None:
-        """min.insync.replicas, at most the number of replicas; null where no source tells."""
+        """min.insync.replicas, at most the number of replicas; None if unknown."""
         return None if self.min_isr is None else min(self.min_isr, len(self.replicas))
 
     def states(self) -> list[str]:
-        """Which risks there are now."""
+        """Which risks exist now."""
         if self.deleted or self.epoch < 0:
             return []
         if self.leader is None:
@@ -57,24 +58,25 @@ class Decided:
 
 
 INTERNAL = ("first_alone", "next_epoch", "silent_us")
-SILENT_US = 600_000_000  # longer nobody told anything of the partition: its brokers may have been off
+SILENT_US = 600_000_000  # after a longer silence about the partition, its brokers may have been off
 
 
 class RiskSpans:
     """The spans of one partition, as its events come."""
 
     def __init__(self) -> None:
-        """Nothing is at risk, nothing is decided."""
+        """Start with nothing at risk and nothing decided."""
         self.now = Decided()
         self.open: dict[str, dict[str, Any]] = {}
         self.rows: list[dict[str, Any]] = []
         self.appended = False  # whether any append is known
-        self.covered: int | None = None  # the furthest that a follower has, or the leader began with; not yet known
-        self.leo = 0  # the leader's
-        self.told_us = 0  # when anything was told last
+        # the furthest offset that a follower has, or the leader began with; None: unknown
+        self.covered: int | None = None
+        self.leo = 0  # the leader's LEO
+        self.told_us = 0  # when anything was last reported
 
     def pass_time(self, stamps: Ints) -> None:
-        """Something was told at each of these times, microseconds; silences in between are no time at risk."""
+        """Note that something was reported at each of these times (microseconds); long silences are no time at risk."""
         told = np.maximum.accumulate(np.concatenate([[self.told_us], stamps]))
         if self.open:
             for place in np.flatnonzero(np.diff(told) > SILENT_US).tolist():
@@ -83,7 +85,7 @@ class RiskSpans:
         self.told_us = int(told[-1])
 
     def decide(self, event: Row, s: State, brokers: Sequence[int]) -> None:
-        """A decision, a setting, the topic's removal; the state is that of before it."""
+        """Apply a decision, a setting or the topic's removal; `s` is the state before it."""
         self.pass_time(np.array([micros(event["ts"])]))
         before = self.now
         now = Decided(before.leader, before.epoch, before.isr, before.replicas, before.min_isr)
@@ -110,7 +112,7 @@ class RiskSpans:
                 self.begin(state, event)
 
     def begin(self, state: str, event: Row) -> None:
-        """A span begins; what is already only with the leader counts from its start."""
+        """Begin a span; what only the leader has already counts from the start."""
         ahead = 0 if self.covered is None else max(self.leo - self.covered, 0)
         self.open[state] = {
             "seq": event["seq"],
@@ -134,7 +136,7 @@ class RiskSpans:
         }
 
     def look(self, s: State, brokers: Sequence[int]) -> None:
-        """What the leader holds, and what it knows its followers to have, once it has taken up the epoch."""
+        """Note the leader's LEO and what it knows its followers to have, once it has taken up the epoch."""
         self.covered = None
         if self.now.leader not in brokers:
             return
@@ -143,12 +145,12 @@ class RiskSpans:
             return
         starts = [span.first for span in spans_of(s, b) if span.epoch == self.now.epoch]
         if not starts and s.leo_evidence[b] >= BOUNDED:
-            return  # nothing tells where its log ends: its first append will
+            return  # where its log ends is unknown until its first append
         others = [int(s.remote_leo[b, r]) for r in range(len(brokers)) if r != b]
         self.covered, self.leo = max([*(starts or [int(s.leo[b])]), *others]), int(s.leo[b])
 
     def advance(self, at: Records[LeoRow], s: State, brokers: Sequence[int]) -> None:
-        """LEOs moved, to the state `s`, under one decision."""
+        """Apply LEO moves up to the state `s`, all under one decision."""
         if not self.open or self.now.leader is None:
             return
         if self.covered is None:
@@ -167,7 +169,7 @@ class RiskSpans:
         self.leo, self.covered = max(self.leo, int(leo[-1])), max(self.covered, int(covered[-1]))
 
     def ack(self, row: Row) -> None:
-        """An `ack` event: answered well by the leader of the epoch, it counts in the spans that are open."""
+        """Count an `ack` event in the open spans if the epoch's leader answered without error."""
         if not self.open or row["error_code"] != 0 or row["duplicate"] or row["leader_epoch"] != self.now.epoch:
             return
         if row["acks"] not in (-1, 1) or row["next_offset"] is None:
@@ -180,7 +182,7 @@ class RiskSpans:
             alone["first_alone"] = (row["seq"], micros(row["ts"]), row["evidence"])
 
     def close(self, state: str, event: Row, how: str) -> None:
-        """A span ends."""
+        """End a span."""
         span = self.open.pop(state)
         end = max(micros(event["ts"]), span["start_ts"])
         weaker = max(span["evidence"], event["evidence"], key=EVIDENCE.index)
@@ -188,7 +190,7 @@ class RiskSpans:
         self.add({**span, **ended, "evidence": weaker})
 
     def add(self, span: dict[str, Any]) -> None:
-        """A span as rows: itself, and from the first record on that one replica alone acknowledged to all."""
+        """Add rows for a span: itself, and the part since one replica first acknowledged an acks=all batch alone."""
         spans = [span]
         if span["first_alone"] is not None:
             seq, ts, evidence = span["first_alone"]
@@ -223,7 +225,7 @@ class RiskSpans:
 
 
 def ending(before: Decided, now: Decided, event: Row) -> str:
-    """What ended a span that held before the event."""
+    """What ended a span that existed before the event."""
     if now.deleted:
         return "topic_deleted"
     if event["kind"] == "config_change":

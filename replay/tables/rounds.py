@@ -1,4 +1,4 @@
-"""Rows of `fetch_rounds` and `commit_latency`: what left the purgatories, beside what the events themselves tell."""
+"""Rows of `fetch_rounds` and `commit_latency`: what left the purgatories, with what the events themselves state."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from replay.engine.purgatory import Held, OpenBatch
     from replay.protocol.profile import Profile
 
-FOREVER_US = 1 << 40  # a wait that no line tells
-ANSWERED = ("seq", "ts", "error_code", *TIMING, "client_id")  # of the event that answers a batch
+FOREVER_US = 1 << 40  # a wait that no line states
+ANSWERED = ("seq", "ts", "error_code", *TIMING, "client_id")  # columns of the event that answers a batch
 SAME = (  # columns of fetch_rounds that are the event's own
     "ts", "broker_id", "replica_id", "leader_epoch", "client_id", "fetch_offset", "request_bytes", "max_wait_ms",
     "min_bytes", "run_count", "run_timeouts", "error_code",
@@ -41,7 +41,7 @@ ISOLATION = ("read_uncommitted", "read_committed")
 
 
 class Answer:
-    """The answer to a produce: its phases in microseconds, NONE where its line does not tell."""
+    """The answer to a produce: its phases in microseconds, NONE if its line does not state them."""
 
     seq: int
     ts: int  # UNSET: no answer is known
@@ -63,12 +63,12 @@ class Topic(NamedTuple):
 
 
 def fetches_in(events: Events, saw: Records[Held]) -> Picked:
-    """The fetch events that `saw` tells of, in their order."""
+    """The fetch events behind `saw`, in order."""
     return events.at(np.searchsorted(events.numbers("seq"), saw["seq"]))
 
 
 def asked_of(fetches: Picked, topic: Topic) -> Records[Asked]:
-    """Fetch events -> what each asked and was answered."""
+    """Fetch events -> what each asked for and was answered."""
     of = fetches.numbers
     out = blank(len(fetches), Asked)
     wait, least = of("max_wait_ms", UNSET), of("min_bytes", UNSET)
@@ -102,7 +102,7 @@ def rounds_of(fetches: Picked, saw: Records[Held], profile: Profile, topic: Topi
 
 
 def round_columns(fetches: Picked, saw: Records[Held], found: Records[Completed]) -> dict[str, pa.Array]:
-    """`fetch_rounds`: fetch events, what the leader held, and what `rounds_of` found."""
+    """Columns of `fetch_rounds`, from fetch events, what the leader held, and the results of `rounds_of`."""
     of, told = fetches.numbers, fetches.table(SAME)
     left_out = fetches.kinds == c.FETCH_LEFT_OUT
     completed = found["completed_by"]
@@ -132,14 +132,14 @@ def round_columns(fetches: Picked, saw: Records[Held], found: Records[Completed]
 
 
 def evidence_in(batch: Batch) -> Ints:
-    """How each event is known, as codes."""
+    """Evidence of each event, as codes."""
     return codes(batch.table.column("evidence"), EVIDENCE_CODE, BOUNDED)
 
 
 def round_checks(
     fetches: Picked, saw: Records[Held], found: Records[Completed], brokers: Sequence[int]
 ) -> Records[CheckRow]:
-    """Whether each fetch waited as the replayed state lets it; what a follower served is not compared."""
+    """Whether each fetch waited as the replayed state implies; fetches served by a follower are not compared."""
     compared: Flags = (found["expected_wait"] != UNSET) & (fetches.numbers("leader_id", NONE) == NONE)
     rows = blank(len(saw), CheckRow, c.CHECK_FETCH_COMPLETION)
     rows["seq"], rows["broker"] = saw["seq"], indices(fetches.numbers("broker_id", NONE), brokers)
@@ -148,12 +148,12 @@ def round_checks(
 
 
 def phase_columns(phases: dict[str, Ints]) -> dict[str, pa.Array]:
-    """Where the time of each request went; `phases`: the columns `TIMING`, -1 where it is not known."""
+    """Phases of each request in milliseconds; `phases`: the columns `TIMING`, -1 if unknown."""
     return {f"{name.removesuffix('_us')}_ms": milliseconds(found) for name, found in phases.items()}
 
 
 def is_answer_to_all(batch: Batch) -> Flags:
-    """Answers to acks=all batches."""
+    """Which events are answers to acks=all batches."""
     found: Flags = (batch.events.kinds == c.ACK) & (batch.events.numbers("acks") == -1)
     return found
 
@@ -171,14 +171,14 @@ def answers_in(events: Events, clients: Names[str]) -> Records[Answer]:
 
 
 def clients_in(batch: Batch, clients: Names[str]) -> Ints:
-    """The codes of the events' client ids among `clients`, NONE where there is none."""
+    """The codes of the events' client ids among `clients`; NONE if there is no client id."""
     each, found = batch.once(texts_in, "client_id")
     place = np.array([clients.code_of(name) for name in found], np.int64)
     return np.where(known_in(batch, "client_id"), place[each], NONE) if len(each) else each
 
 
 def answers_to(ack_seq: Ints, answers: Records[Answer]) -> Records[Answer]:
-    """The answer to each batch, with nothing known in it where there is none."""
+    """The answer to each batch; if there is none, an answer with all fields unknown."""
     none = blank(1, Answer, NONE)
     none["ts"] = none["error_code"] = UNSET
     known = together([answers, none])
@@ -187,9 +187,10 @@ def answers_to(ack_seq: Ints, answers: Records[Answer]) -> Records[Answer]:
 
 
 def commit_columns(at: Records[OpenBatch], told: Records[Answer], clients: Names[str]) -> dict[str, pa.Array]:
-    """`commit_latency` but for the brokers: batches that left beside their answers.
+    """Columns of `commit_latency` except the brokers, from completed batches and their answers.
 
-    A commit's time is an estimate; the append came before it, and an answer without error was ready after it.
+    The time of a commit is an estimate; it is limited by the append before it and, without an error, by when the answer
+    was ready.
     """
     acked, error = told["ts"], told["error_code"]
     committed = at["commit_seq"] != UNSET
@@ -224,9 +225,10 @@ def ready_at(answer: Records[Answer]) -> Ints:
 
 
 def commit_checks(at: Records[OpenBatch], told: Records[Answer]) -> Records[CheckRow]:
-    """Whether each batch answered without error was committed between its append and its answer.
+    """Whether each successfully answered batch was committed between its append and its answer.
 
-    What committed it has an interval of its own; the time stated is the nearest to it that lies between the two.
+    The event that committed it has an interval of its own; the stated time is the nearest to it that lies between the
+    two.
     """
     good: Flags = told["error_code"] == 0
     first, last = at["ts"] - STAMP_LATE_US, ready_at(told) + STAMP_LATE_US + STAMP_EARLY_US

@@ -1,7 +1,8 @@
-"""Derived moves against those that ZooKeeper's controllers wrote down (TRACE `Changed partition`, `Changed state of`).
+"""Derived transitions compared with those that ZooKeeper controllers logged (TRACE `Changed partition/state of`).
 
-A controller begins its machines anew: what it then finds is no move, and a replica that it finds dead is for a moment
-DeletionIneligible. So what is compared are the states that each machine went through, without repetitions.
+A new controller initializes its state machines: what it finds then is no transition, and a replica that it finds dead
+is briefly DeletionIneligible. The comparison is therefore between the states that each machine went through, without
+repetitions.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Move = dict[str, Any]
 
 
 def stated_moves(observations: list[dict[str, Any]]) -> list[Move]:
-    """Observations -> moves as the machines name them, in the controllers' order."""
+    """Transitions from observations, named as in the state machines, in the controllers' order."""
     out = []
     for row in sorted(observations, key=lambda r: (r["ts"], r["seq"])):
         if row["cause"] == STATED:
@@ -29,7 +30,7 @@ def stated_moves(observations: list[dict[str, Any]]) -> list[Move]:
 
 
 def path(moves: list[Move]) -> list[tuple[str, int]]:
-    """The states that one machine went through, each with the seq of the move that led there."""
+    """The states that one machine went through, each with the seq of the transition into it."""
     states: list[tuple[str, int]] = []
     for move in moves:
         for state in (move["state_before"], move["state"]):
@@ -40,7 +41,7 @@ def path(moves: list[Move]) -> list[tuple[str, int]]:
 
 
 def stated_checks(derived: list[Move], observations: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of `conformance`: `partition_state` and `replica_state`; none where no controller wrote anything."""
+    """Rows of `conformance`: `partition_state` and `replica_state`; none if no controller logged anything."""
     stated = stated_moves(observations)
     out = []
     for machine in (PARTITION, REPLICA):
