@@ -1,5 +1,5 @@
-"""From facts to events in one deterministic order: chains that Kafka keeps in order, merged by what answers allow.
+"""From facts to events in one deterministic order: chains that Kafka keeps in order, merged as the answers allow.
 
-`order` is the door. Imports `arrays`, `protocol`, `engine`, `evidence`: the merge asks the rules themselves what may
+Start at `order`. Imports `arrays`, `protocol`, `engine` and `evidence`: the merge asks the rules themselves what may
 happen next.
 """

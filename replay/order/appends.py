@@ -1,10 +1,10 @@
-"""A tenure's batches: which produces were appended, and from where to where.
+"""A tenure's batches: which produces were appended, and at which offsets.
 
-A produce line has no record count, and its answer only the base offset: a batch ends where the next one begins. The
-end is taken from the best evidence there is: segment dumps, the next base offset, offsets from which followers fetched
-(batches are fetched whole), the leader's LEO as it is next stated. A batch that evidence shows and no line tells of is
-inserted. Transaction markers have no base offset at all (`markers`). Whether a batch surely reaches its end is asked of
-`batch_ends`: behind the last one of which a line tells there may be others, whose lines died with the broker.
+A produce line has no record count, and its answer states only the base offset: a batch ends where the next one begins.
+Its end is taken from the best evidence available: segment dumps, the next base offset, offsets from which followers
+fetched (they fetch whole batches), the leader's LEO when next stated. A batch that evidence shows but no line reports
+is inserted. Transaction markers have no base offset at all (`markers`). `batch_ends` decides whether a batch certainly
+reaches its end: behind the last batch with a line there may be others whose lines were lost with the broker.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from replay.evidence.rows import Row
     from replay.evidence.tenures import Tenure
 
-PRODUCED = ("bytes", "acks", "error_code", "client_id")  # what an append and its answer repeat of the produce
+PRODUCED = ("bytes", "acks", "error_code", "client_id")  # copied from the produce to its append and its answer
 
 
 @dataclass(slots=True)
 class Batch:
-    """One appended batch [base, end) and the produce that brought it, or its marker; neither: inserted."""
+    """One appended batch [base, end), with its produce or its marker; with neither, it was inserted."""
 
     base: int
     end: int
@@ -49,7 +49,7 @@ class Batch:
 
     @property
     def bytes(self) -> int | None:
-        """Its size; None: not known."""
+        """Its size; None if unknown."""
         if self.marker is not None:
             return MARKER_BYTES
         size: int | None = None if self.row is None else self.row["bytes"]
@@ -57,9 +57,9 @@ class Batch:
 
 
 def was_appended(row: Row) -> bool:
-    """Whether the produce reached the log: answered well, unanswered (acks=0), or failed only after waiting.
+    """Whether the produce reached the log: it succeeded, had no answer (acks=0), or failed only after waiting.
 
-    An answer names a base offset only of what was appended, whatever became of it afterwards.
+    An answer states a base offset only if the batch was appended, whatever became of it afterwards.
     """
     error, base = row["error_code"], row["base_offset"]
     if error in (None, 0) or (base is not None and base >= 0):
@@ -69,7 +69,7 @@ def was_appended(row: Row) -> bool:
 
 
 def produces_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
-    """Every produce that was appended or answered, under the leader epoch that its broker had, where that is sure."""
+    """Every produce that was appended or answered, by the leader epoch of its broker, if that is certain."""
     out: dict[int, list[Row]] = defaultdict(list)
     for row, (epoch, sure) in zip(facts.by_kind["produce"], facts.places, strict=True):
         if epoch is not None and sure and was_appended(row):
@@ -78,7 +78,7 @@ def produces_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
 
 
 def markers_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
-    """Every transaction marker that was or may have been appended, under the leader epoch that its broker had."""
+    """Every transaction marker that was or may have been appended, by the leader epoch of its broker."""
     out: dict[int, list[Row]] = defaultdict(list)
     for row in facts.by_kind["transaction"]:
         epoch = facts.epoch_at(row["broker_id"], phases(row).local) if row["name"] in MARKER_NAMES else None
@@ -88,17 +88,17 @@ def markers_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
 
 
 def in_order(rows: list[Row]) -> list[Row]:
-    """Requests by when they were handled."""
+    """Requests in the order in which they were handled."""
     return sorted(rows, key=lambda r: (phases(r).local, r["connection"] or "", r["correlation_id"] or 0))
 
 
 class Appended(NamedTuple):
-    """A tenure's batches in offset order, produces that appended nothing anew, and what shows that none is missing."""
+    """A tenure's batches in offset order, produces that appended nothing new, and evidence that none is missing."""
 
     batches: list[Batch]
     duplicates: list[Batch]
     extents: Extents
-    lines: dict[int, Row]  # the leader's own, by base offset
+    lines: dict[int, Row]  # the leader's own lines, by base offset
 
 
 def batches_of(facts: PartitionFacts, tenure: Tenure, produces: list[Row], marked: list[Row]) -> Appended:
@@ -143,9 +143,9 @@ def append_chain(
 def inserted_batches(
     tenure: Tenure, batches: list[Batch], extents: Extents, lines: dict[int, Row]
 ) -> list[Operation | Block]:
-    """Markers, and batches that no produce tells of: such a one may have come any time up to the fetch that shows it.
+    """Markers, and batches without a produce, which may have come at any time up to the fetch that shows them.
 
-    `lines`: the leader's own, by base offset; they say when.
+    `lines`: the leader's own lines by base offset; they state the time.
     """
     out: list[Operation | Block] = []
     before: Window | None = None
@@ -168,7 +168,7 @@ def inserted_batches(
         before = Window(min(earliest, latest), latest, latest)
         if batch.base in lines:
             before = line_window(micros(lines[batch.base]["ts"]))
-        is_timed = shown is not None or batch.base in lines  # else nobody knows which ISR it met
+        is_timed = shown is not None or batch.base in lines  # otherwise it is unknown which ISR it met
         fields = append_fields(tenure, batch.base, batch.end, batch.evidence)
         fields["evidence"] = "derived" if is_timed else "bounded"
         draft = Draft("append", None, before, fields)
@@ -177,7 +177,7 @@ def inserted_batches(
 
 
 def append_fields(tenure: Tenure, base: Any, end: Any, evidence: Any) -> dict[str, Any]:  # noqa: ANN401 - one, or columns
-    """What an append says of its batch [base, end); an answer to its produce says it too."""
+    """The fields of an append of [base, end), shared by the answer to its produce."""
     return {
         "broker_id": tenure.leader,
         "leader_epoch": tenure.epoch,
@@ -192,10 +192,10 @@ def append_fields(tenure: Tenure, base: Any, end: Any, evidence: Any) -> dict[st
 def produced_batches(
     facts: PartitionFacts, tenure: Tenure, appended: tuple[list[Batch], list[Batch]], lines: dict[int, Row]
 ) -> tuple[Block, Block]:
-    """What produces appended, and their answers. acks=all is answered once the HW has passed the batch.
+    """Appends by produces, and the answers to them.
 
-    acks=1 is answered as soon as it is appended. A retry waits for the HW as well. `appended`: batches, and retries of
-    some; `lines`: the leader's own, by base offset.
+    acks=all is answered once the HW has passed the batch, acks=1 as soon as it is appended; a retry waits for the HW,
+    too. `appended`: batches, and retries of some of them; `lines`: the leader's own lines, by base offset.
     """
     batches, duplicates = appended
     found = [(place, batch) for place, batch in enumerate(batches) if batch.row is not None]
@@ -248,7 +248,7 @@ def produced_batches(
 
 
 def known_edges(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row], stated: dict[int, int]) -> list[int]:
-    """Offsets at which a batch of this tenure is known to end or begin, rising. `stated`: base -> end of batches."""
+    """Offsets at which a batch of this tenure is known to begin or end, rising. `stated`: base -> end of batches."""
     start = facts.starts.get(tenure.epoch)
     edges = set(facts.edges.get(tenure.epoch, ()))
     if start is not None:
@@ -257,7 +257,7 @@ def known_edges(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row], s
         edges |= {base, end}
     leo = facts.turns.stated_after(tenure)
     if leo is not None and leo >= max(edges, default=0):
-        edges.add(leo)  # lower: its log was cut before it said so
+        edges.add(leo)  # if lower, its log was truncated before it stated this
     reached = max([*edges, *placed], default=0)
     opened = facts.open_bases
     edges |= {*opened[bisect_right(opened, min(edges, default=reached)) : bisect_left(opened, reached)]}
@@ -272,7 +272,7 @@ def lay_out(
     told: tuple[dict[int, int], dict[int, Row]],
     extents: Extents,
 ) -> list[Batch]:
-    """Base offsets and edges -> batches without holes from the tenure's start to its last known end.
+    """Base offsets and edges -> batches without holes, from the tenure's start to its last known end.
 
     `lines`: produces with a base offset, those without, and markers; `told`: ends that sources state, and the leader's
     own lines, by base offset.
@@ -323,7 +323,7 @@ def control_batches(base: int, markers: list[Row]) -> list[Batch]:
 
 
 def next_times(placed: dict[int, Row], marks: list[int]) -> list[int]:
-    """For each mark, when the next produce whose base is known was handled."""
+    """For each mark, when the next produce with a known base was handled."""
     out = [2**62] * len(marks)
     for place in range(len(marks) - 2, -1, -1):
         after = placed.get(marks[place + 1])
@@ -332,14 +332,14 @@ def next_times(placed: dict[int, Row], marks: list[int]) -> list[int]:
 
 
 def next_floating(waiting: deque[Row], until: int) -> Row | None:
-    """The unplaced produce (acks=0, or failed after appending) that fits a hole, by time; None where none does."""
+    """The next unplaced produce (acks=0, or failed after appending) if its time fits a hole; else None."""
     if waiting and phases(waiting[0]).local <= until:
         return waiting.popleft()
     return None
 
 
 def floating_at(waiting: deque[Row], line: Row) -> Row | None:
-    """The unplaced produce that the leader's line about an append is of, by time; those before it have no place."""
+    """The unplaced produce, by time, that the leader's line about an append belongs to; else None."""
     found = next((k for k, row in enumerate(waiting) if is_within(line, row)), None)
     if found is None:
         return None
@@ -349,7 +349,7 @@ def floating_at(waiting: deque[Row], line: Row) -> Row | None:
 
 
 def split(base: int, after: int, row: Row | None, waiting: deque[Row], *, until: int) -> list[Batch]:
-    """[base, after) as one batch, or as several where unplaced produces fall into it."""
+    """[base, after) as one batch, or as several if unplaced produces fall into it."""
     inside: list[Row] = []
     while waiting and phases(waiting[0]).local < until and len(inside) < after - base - 1:
         inside.append(waiting.popleft())

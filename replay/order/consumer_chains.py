@@ -1,4 +1,4 @@
-"""What consumers did in one tenure, in their own order: reads, of the leader or a follower, and questions."""
+"""What consumers did in one tenure, in their own order: reads, from the leader or a follower, and epoch requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def consumer_chains(facts: PartitionFacts, tenure: Tenure, stored: Stored) -> Iterator[Iterable[Operation | Block]]:
-    """Consumers' reads, a chain per connection. They change nothing, and show the HW. `stored`: what is there."""
+    """Consumers' reads, a chain per connection. They change nothing but show the HW. `stored`: what the log holds."""
     chains: dict[str, list[Row]] = defaultdict(list)
     for row in facts.consumer_fetches.get(tenure.epoch, ()):
         chains[row["connection"] or ""].append(row)
@@ -38,7 +38,7 @@ def consumer_chains(facts: PartitionFacts, tenure: Tenure, stored: Stored) -> It
 
 
 def consumer_reads(tenure: Tenure, stored: Stored, rows: list[Row]) -> Iterator[Block]:
-    """The fetches of one connection in its order; a read went at most to where it fetched next."""
+    """The fetches of one connection in order; a read reached at most to where the next fetch begins."""
     count = len(rows)
     columns, places = rows[0].columns, places_of(rows)
     offset = columns.numbers("fetch_offset", places)
@@ -52,7 +52,7 @@ def consumer_reads(tenure: Tenure, stored: Stored, rows: list[Row]) -> Iterator[
 
 
 def consumer_question(tenure: Tenure, row: Row) -> Operation:
-    """A consumer asks where the epoch of its position ends (KIP-320): if before the position, that was cut away."""
+    """A consumer asks where the epoch of its position ends (KIP-320); an end before the position means truncation."""
     window = local_window(phases(row))
     fields = {
         "broker_id": tenure.leader,
@@ -74,7 +74,7 @@ def runs_of_reads(tenure: Tenure, runs: Fetches) -> Block:
 
 
 def answered_reads(tenure: Tenure, stored: Stored, fetches: Fetches) -> Block:
-    """Fetches that were answered: each handed out what its bytes show, and no more than its consumer went on by."""
+    """Answered fetches: each returned what its bytes show, and no more than up to the consumer's next fetch."""
     at = phases_at(fetches.columns, fetches.rows)
     delayed = fetches.numbers("remote_us") != 0
     handed, after = fetches.numbers("bytes"), fetches.after
@@ -98,13 +98,13 @@ def answered_reads(tenure: Tenure, stored: Stored, fetches: Fetches) -> Block:
 
 
 def by_follower(tenure: Tenure, fetches: Fetches) -> Flags:
-    """Which fetches another broker than the leader answered (KIP-392)."""
+    """Which fetches a broker other than the leader answered (KIP-392)."""
     found: Flags = fetches.numbers("broker_id") != tenure.leader
     return found
 
 
 def reads(tenure: Tenure, fetches: Fetches, window: Window, told: dict[str, Any]) -> Block:
-    """What reads and runs of them have in common."""
+    """A block of reads or of runs of reads, with the fields that both have."""
     count = len(fetches.place)
     leader = pa.array(np.full(count, tenure.leader), mask=~by_follower(tenure, fetches))
     fields = {

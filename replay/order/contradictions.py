@@ -1,11 +1,11 @@
-"""Lines of one partition that cannot all be true: a digit was altered, a file is another broker's, a clock ran wild.
+"""Lines of one partition that cannot all be true: an altered digit, another broker's file, a clock that ran wild.
 
-Each law here holds in every Kafka version that is read, whatever order threads and log lines took: times are compared
-only where one request was answered before the other came, on one broker's clock and in one file's order. Lines that
-break a law are not mended and not dropped, for nothing says which of them is wrong. What is said of the leader epochs
-in which they stand is `bounded` at best (`doubts`), and `conformance` counts them (`lines_agree`).
+Each law here holds in every supported Kafka version, whatever the order of threads and log lines: times are compared
+only if one request was answered before the other arrived, on one broker's clock and in one file's order. Lines that
+break a law are neither corrected nor dropped, because nothing says which of them is wrong. Findings about the leader
+epochs of such lines are `bounded` at best (`doubts`), and `conformance` counts the lines (`lines_agree`).
 
-What the model leaves out: offsets that rise too fast for the bytes handed out, for compaction leaves holes.
+What the model leaves out: offsets that rise too fast for the bytes returned, because compaction leaves holes.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ if TYPE_CHECKING:
     from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
 
-# Errors with which a produce that was appended may be answered all the same (DelayedProduce).
+# Errors with which a produce may be answered although it was appended (DelayedProduce).
 FAILED_AFTER_APPEND = (0, *ENDS_OF_A_WAIT)
-APART_US = 4 * STAMP_LATE_US  # so far apart are two requests whose order the log thread cannot have turned round
-HEARD_US = 10_000_000  # so much later everybody has heard of a decision, whatever the clocks
-MOST_RECORDS_A_BYTE = 150  # gzip packs a thousand bytes into one, and a record has seven at least
-Reached = tuple[list["Row"], "Ints", "Ints"]  # lines, when each was answered, the offset that each states
+APART_US = 4 * STAMP_LATE_US  # requests so far apart cannot have been swapped by the log thread
+HEARD_US = 10_000_000  # by so much later everybody has heard of a decision, whatever the clocks
+MOST_RECORDS_A_BYTE = 150  # gzip compresses a thousand bytes into one, and a record has at least seven
+Reached = tuple[list["Row"], "Ints", "Ints"]  # lines, when each was answered, and the offset that each states
 Appended = dict[tuple[int, int], Reached]  # by leader and leader epoch
 
 
 class Contradiction(NamedTuple):
-    """A line that another one denies, and why."""
+    """A line that another one contradicts, and why."""
 
     row: Row
     epochs: tuple[int, ...]  # leader epochs that it may be about
     text: str
-    lines_may_lack: bool = False  # whether a line that nobody has would explain both: a restart's, a cut's
+    lines_may_lack: bool = False  # whether a missing line, of a restart or a truncation, would explain both
 
 
 class Fetches:
     """The followers' fetches of a partition as columns, in the order of their connections."""
 
     def __init__(self, rows: list[Row]) -> None:
-        """`rows`: fetches of replicas, in the same columns."""
+        """`rows`: fetches by replicas, in the same columns."""
         columns, places = rows[0].columns, places_of(rows)
         connection = np.unique([r["connection"] or "" for r in rows], return_inverse=True)[1]
         number = columns.numbers("correlation_id", places)
@@ -76,7 +76,7 @@ class Fetches:
         self.runs: Flags = columns.known("run_count", places)[order]
 
     def then(self) -> tuple[Ints, Ints]:
-        """Pairs of fetches, by place: one that was accepted, and the next that its sender sent in the same epoch."""
+        """Pairs of fetches, by place: an accepted one, and the next one that its sender sent in the same epoch."""
         a = np.arange(len(self.rows) - 1)
         b = a + 1
         follows = (
@@ -111,7 +111,7 @@ def contradictions(facts: PartitionFacts) -> list[Contradiction]:
 
 
 def leaders_differ(facts: PartitionFacts) -> Iterator[Contradiction]:
-    """An epoch has one leader: the one that was decided, that says so itself, and that serves its fetches."""
+    """An epoch has one leader: the one decided on, which says so itself and serves the epoch's fetches."""
     decided = {d.leader_epoch: d.leader for d in facts.decisions if d.elects and d.row["kind"] != "role_change"}
     by_version = {d.partition_epoch: d.leader_epoch for d in facts.decisions if d.partition_epoch is not None}
     claims: dict[int, dict[int, Row]] = defaultdict(dict)
@@ -139,7 +139,7 @@ def leaders_differ(facts: PartitionFacts) -> Iterator[Contradiction]:
 
 
 def epochs_ahead(facts: PartitionFacts, claims: dict[int, dict[int, Row]]) -> Iterator[Contradiction]:
-    """Nobody acts in an epoch before it is decided: no older one is decided, or taken up by that broker, long after."""
+    """Nobody acts in an epoch before it is decided: long after, no older epoch is the newest decided or taken up."""
     decided = Since((d.us, d.leader_epoch) for d in facts.decisions if d.row["kind"] != "role_change")
     times: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for line in facts.role_lines.values():
@@ -156,20 +156,20 @@ def epochs_ahead(facts: PartitionFacts, claims: dict[int, dict[int, Row]]) -> It
 
 
 class Since:
-    """Leader epochs by when they were told."""
+    """Leader epochs by when they were reported."""
 
     def __init__(self, told: Iterable[tuple[int, int]]) -> None:
-        """`told`: when, microseconds, and which."""
+        """`told`: (time in microseconds, leader epoch)."""
         self.told = sorted(told)
         self.most = list(accumulate((epoch for _, epoch in reversed(self.told)), max))[::-1]
 
     def newest(self, us: int) -> int:
-        """The newest of those told after `us`; -1: none was."""
+        """The highest epoch reported after `us`; -1 if there is none."""
         place = bisect_right(self.told, us, key=lambda one: one[0])
         return self.most[place] if place < len(self.most) else -1
 
     def epochs(self, us: int) -> list[int]:
-        """Those told after `us`."""
+        """The epochs reported after `us`."""
         return [epoch for _, epoch in self.told[bisect_right(self.told, us, key=lambda one: one[0]) :]]
 
 
@@ -192,7 +192,7 @@ def roles_fall(facts: PartitionFacts) -> Iterator[Contradiction]:
 
 
 def answers_break(facts: PartitionFacts) -> Iterator[Contradiction]:
-    """An error hands out no records, and only some errors follow an append; an answer without one has an offset."""
+    """An error returns no records, and only some errors follow an append; an answer without error has an offset."""
     for row in facts.by_kind["produce"]:
         error, base = row["error_code"], row["base_offset"]
         if error is None or base is None:
@@ -207,7 +207,7 @@ def answers_break(facts: PartitionFacts) -> Iterator[Contradiction]:
 
 
 def epochs_fall(told: Fetches) -> Iterator[Contradiction]:
-    """A follower asks in rising leader epochs."""
+    """A follower fetches in rising leader epochs."""
     same = (np.diff(told.connection) == 0) & (np.diff(told.broker) == 0) & (np.diff(told.replica) == 0)
     fell = same & (told.epoch[:-1] >= 0) & (told.epoch[1:] >= 0) & (np.diff(told.epoch) < 0)
     for k in np.flatnonzero(fell).tolist():
@@ -217,7 +217,7 @@ def epochs_fall(told: Fetches) -> Iterator[Contradiction]:
 
 
 def batches_swell(facts: PartitionFacts, appended: Appended) -> Iterator[Contradiction]:
-    """A batch reaches up to the next one, and holds no more records than its bytes can, however well packed."""
+    """A batch reaches up to the next one, and holds no more records than its bytes can, however well compressed."""
     for (broker, epoch), (rows, _, _) in appended.items():
         for one, other in pairwise(sorted(rows, key=lambda r: (r["base_offset"], r["source_line"]))):
             count = other["base_offset"] - one["base_offset"]
@@ -230,7 +230,7 @@ def batches_swell(facts: PartitionFacts, appended: Appended) -> Iterator[Contrad
 
 
 def positions_jump(facts: PartitionFacts, told: Fetches) -> Iterator[Contradiction]:
-    """A follower asks for what comes after its log: not for less than before, nor for more than it was handed."""
+    """A follower fetches from the end of its log: never from below, nor from further on than it received."""
     before, after = told.then()
     fell = told.offset[after] < told.offset[before]
     rose = (told.offset[after] > told.offset[before]) & (told.bytes[before] == 0)
@@ -245,7 +245,7 @@ def positions_jump(facts: PartitionFacts, told: Fetches) -> Iterator[Contradicti
 
 
 def hws_fall(told: Fetches) -> Iterator[Contradiction]:
-    """A leader's HW never falls in its epoch: what it answered before, it answers later, or more."""
+    """A leader's HW never falls within its epoch: later answers state at least what earlier ones did."""
     for group in groups_of(told, told.accepted & (told.hw >= 0) & (told.epoch >= 0)):
         rows = [told.rows[k] for k in group.tolist()]
         for a, b in overtaken((rows, told.stamp[group], told.hw[group]), told, group, told.hw[group]):
@@ -254,7 +254,7 @@ def hws_fall(told: Fetches) -> Iterator[Contradiction]:
 
 
 def logs_shrink(facts: PartitionFacts, told: Fetches, appended: Appended) -> Iterator[Contradiction]:
-    """A leader's log does not shrink: where a fetch waited for nothing at its end, it never had more before."""
+    """A leader's log does not shrink: if a fetch waited in vain at its end, the log never was longer before."""
     for group in groups_of(told, told.accepted & (told.offset >= 0) & (told.epoch >= 0)):
         ends = group[told.waited[group] & ~told.runs[group] & (not facts.throttled)]
         key = (int(told.broker[group[0]]), int(told.epoch[group[0]]))
@@ -300,9 +300,9 @@ def groups_of(told: Fetches, which: Flags) -> list[Ints]:
 
 
 def overtaken(earlier: Reached, told: Fetches, group: Ints, numbers: Ints) -> Iterator[tuple[Row, Row]]:
-    """A line, answered before a fetch of the `group` came, that states more than the fetch's own of the `numbers`.
+    """A line answered before a fetch of `group` arrived that states more than the fetch's entry in `numbers`.
 
-    At most one of them: it is enough to doubt the epoch.
+    At most one such pair is returned: it suffices to doubt the epoch.
     """
     rows, stamp, stated = earlier
     order = np.argsort(stamp, kind="stable")
@@ -319,7 +319,7 @@ def overtaken(earlier: Reached, told: Fetches, group: Ints, numbers: Ints) -> It
 
 
 def roles_deny_fetches(facts: PartitionFacts, appended: Appended) -> Iterator[Contradiction]:
-    """A broker that takes up a role has the log that it had, unless it was cut or restarted; its HW lies within it."""
+    """A broker that takes up a role has the log that it had, unless truncated or restarted; its HW lies within it."""
     reached: dict[int, dict[int, int]] = defaultdict(dict)
     for (broker, epoch), (_, _, ends) in sorted(appended.items(), key=lambda one: one[0]):
         reached[broker][epoch] = int(ends.max())
@@ -347,11 +347,11 @@ def roles_deny_fetches(facts: PartitionFacts, appended: Appended) -> Iterator[Co
 
 
 def last_position(facts: PartitionFacts, line: Row, appended: tuple[int, int]) -> tuple[int, int]:
-    """The end of a broker's log as its last role before a role's `line` tells it, and that role's epoch.
+    """The end of a broker's log in its last role before a role's `line`, and that role's epoch; -1 if unknown.
 
-    -1 where nothing does. A broker that begins to follow writes its line while an answer of its last leader may still
-    be on its way into the log, so its last fetch of all may be later than the line. `appended`: the last epoch before
-    in which it led and appended, and how far; -1: none.
+    A broker that begins to follow writes its line while an answer of its last leader may still be about to be appended,
+    so its very last fetch may be later than the line. `appended`: the last earlier epoch in which it led and appended,
+    and how far; -1: none.
     """
     broker, epoch = line["broker_id"], line["leader_epoch"]
     fetches, (led, reached) = facts.sequence_of(broker), appended
@@ -379,7 +379,7 @@ def epochs_around(facts: PartitionFacts, row: Row) -> tuple[int, ...]:
 
 
 def contradiction_drafts(facts: PartitionFacts) -> list[Draft]:
-    """An observation for each contradiction and epoch, before anything of the partition is replayed."""
+    """An observation per contradiction and epoch, placed before anything of the partition is replayed."""
     drafts = []
     for found in sorted(contradictions(facts), key=lambda one: (one.row["fact_id"], one.text)):
         at = moment(found.row)
@@ -397,7 +397,7 @@ def contradiction_drafts(facts: PartitionFacts) -> list[Draft]:
 
 
 def unled_drafts(facts: PartitionFacts) -> list[Draft]:
-    """An observation for the last epoch of which brokers' lines tell, where nothing tells who led it."""
+    """An observation for the last epoch in brokers' lines if its leader is unknown."""
     last = max((tenure.epoch for tenure in facts.tenures), default=-1)
     beyond = [row for (_, epoch), row in facts.role_lines.items() if epoch > last]
     if not beyond:

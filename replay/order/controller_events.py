@@ -1,4 +1,4 @@
-"""What ZooKeeper's controllers wrote of brokers and of their state machines, as events."""
+"""What ZooKeeper controllers wrote about brokers and about their state machines, as events."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ FOUND_LINES = ("partition_found", "replica_found")
 
 
 def broker_changes(lines: list[Row]) -> list[tuple[int, Draft]]:
-    """Each broker's coming, going and shutting down as an event, with its time in microseconds.
+    """Each broker that comes, goes or shuts down as an event, with its time in microseconds.
 
-    Who goes is as good as fenced: ZooKeeper's controller has no word for it.
+    A broker that goes counts as fenced, as ZooKeeper's controller has no such state.
     """
     out: list[tuple[int, Draft]] = []
     view = View()
@@ -32,7 +32,8 @@ def broker_changes(lines: list[Row]) -> list[tuple[int, Draft]]:
         view.take(row)
         alive = view.alive or frozenset()
         at = micros(row["ts"])
-        back = (alive - before) | ((stopping - view.stopping) & alive)  # a new controller knows of nobody that stops
+        # a new controller knows of no broker that is shutting down
+        back = (alive - before) | ((stopping - view.stopping) & alive)
         changes = [
             *((broker, {"fenced": True}) for broker in sorted(before - alive)),
             *((broker, {"fenced": False, "in_controlled_shutdown": False}) for broker in sorted(back)),
@@ -45,7 +46,7 @@ def broker_changes(lines: list[Row]) -> list[tuple[int, Draft]]:
 
 
 def stated_states(rows: list[Row]) -> list[tuple[int, Draft]]:
-    """The controllers' lines about moves of their state machines, to be compared, and about what they began with."""
+    """The controllers' lines about transitions of their state machines, for comparison, and about initial states."""
     out = []
     for row in rows:
         if row["kind"] == "state_change" and row["name"] in (PARTITION, REPLICA, *FOUND_LINES) and row["state_after"]:
@@ -62,9 +63,9 @@ def stated_states(rows: list[Row]) -> list[tuple[int, Draft]]:
 
 
 def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
-    """What the controllers wrote of brokers and state machines: before the first decision, then tenure by tenure.
+    """What controllers wrote about brokers and state machines: before the first decision, then tenure by tenure.
 
-    Nothing where metadata decides (KRaft). Lines about brokers after the topic's deletion are left out.
+    Empty if metadata decides (KRaft). Lines about brokers after the topic's deletion are left out.
     """
     mine = {b for d in facts.decisions for b in (*d.replicas, *d.isr)}
     wrote = controllers_stamps(facts.rows)
@@ -82,5 +83,5 @@ def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
 
 
 def controller_chain(drafts: list[Draft]) -> list[Operation]:
-    """What the controllers wrote in one tenure, in its order."""
+    """What the controllers wrote in one tenure, in order."""
     return [Operation(OP_CONTROL, decision_window(d.window.est), [d]) for d in drafts]

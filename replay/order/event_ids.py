@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FACT = "fact_id"
 BETWEEN = "\x1f"
-ACTORS = ("broker_id", "replica_id")  # what names an event beside its fact
+ACTORS = ("broker_id", "replica_id")  # what identifies an event beside its fact
 INSERTED = (
     "broker_id",
     "replica_id",
@@ -27,11 +27,11 @@ INSERTED = (
     "next_offset",
     "fetch_offset",
     "partition_epoch",
-)  # what names an event that no fact tells
+)  # what identifies an event without a fact
 
 
 def text_of(part: object) -> str:
-    """A part of what is hashed."""
+    """A part of the hashed text."""
     return "" if part is None else str(part)
 
 
@@ -46,10 +46,10 @@ def digest(*parts: object) -> str:
 
 
 class Namer:
-    """Names one partition's events by hashes: of fact, kind and partition; of an inserted one what it does."""
+    """Names one partition's events by hashes: of fact, kind and partition, or of an inserted event's content."""
 
     def __init__(self, facts: PartitionFacts) -> None:
-        """`facts`: of the partition."""
+        """`facts`: those of the partition."""
         self.where = (facts.topic, facts.incarnation, facts.partition)
 
     def ids(self, drafts: Drafts) -> pa.Array:
@@ -71,7 +71,7 @@ class Namer:
 
 
 def numbered(names: pa.ChunkedArray, order: npt.NDArray[np.int64]) -> pa.ChunkedArray:
-    """Several events of one name numbered in their `order`. `names`: hashes, in chunks as they were made."""
+    """Number events that share a name, in their `order`. `names`: hashes, in chunks as they were made."""
     shorts = np.concatenate([short(chunk) for chunk in names.chunks])
     _, codes, counts = np.unique(shorts, return_inverse=True, return_counts=True)
     again = np.flatnonzero(counts[codes] > 1)
@@ -91,7 +91,7 @@ def numbered(names: pa.ChunkedArray, order: npt.NDArray[np.int64]) -> pa.Chunked
 
 
 def short(names: pa.Array) -> npt.NDArray[np.uint64]:
-    """Hashes as numbers, equal where they are equal, and hardly ever else."""
+    """Hashes as numbers: equal for equal hashes, and hardly ever otherwise."""
     eights = np.frombuffer(names.buffers()[2], np.uint64, 3 * len(names))
     found: npt.NDArray[np.uint64] = eights.reshape(-1, 3).sum(axis=1, dtype=np.uint64)
     return found

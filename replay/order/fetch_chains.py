@@ -1,6 +1,6 @@
-"""Followers' fetches of one tenure: each follower's own order, as operations for the merge.
+"""Followers' fetches of one tenure, each follower's in its own order, as operations for the merge.
 
-Those that were answered well, and runs of unlisted ones, are by far the most: they are made as columns (`Block`).
+Successful fetches and runs of unlisted ones are by far the most frequent, so they are made as columns (`Block`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ ASKED = (
 TAKEN = ("last_fetched_epoch", "follower_log_start_offset", "error_code")  # what the leader notes of a follower
 
 APPLIED = ("log_start_offset",)  # what a follower takes over from the answer
-RUN = ("run_count", "run_until", "run_gap_us", "run_timeouts")  # how many fetches a run is of, and until when
+RUN = ("run_count", "run_until", "run_gap_us", "run_timeouts")  # how many fetches are in a run, and until when
 
 
 class Fetches(NamedTuple):
@@ -69,13 +69,13 @@ class Fetches(NamedTuple):
 
     place: Ints  # in its chain
     columns: Columns
-    rows: Ints  # places there
-    after: Ints  # the LEO that is known next
-    known: Flags  # whether one is
-    adjoins: Flags  # by the very next fetch
+    rows: Ints  # places in these columns
+    after: Ints  # the next known LEO
+    known: Flags  # whether one is known
+    adjoins: Flags  # whether the very next fetch states it
 
     def only(self, which: Flags | Ints) -> Fetches:
-        """Some of them."""
+        """Some of the fetches."""
         return Fetches(
             self.place[which],
             self.columns,
@@ -90,20 +90,20 @@ class Fetches(NamedTuple):
         return self.columns.numbers(name, self.rows, missing)
 
     def repeated(self, name: str, column: str) -> pa.Array:
-        """A column of the facts as one of events."""
+        """A column of the facts, in the type of an event's column."""
         return self.columns.take(name, self.rows, EVENT_SCHEMA.field(column).type)
 
     def drafts(self, kind: str, window: Window, fields: dict[str, Any], copied: Copied, numbers: Ints) -> Drafts:
-        """An event of each."""
+        """One event per fetch."""
         return drafts_at(self.columns, self.rows, window, kind, fields, copied).numbered(numbers)
 
     def as_runs(self) -> tuple[Window, dict[str, Any]]:
-        """Runs of unlisted fetches: when, and how many fetches each is of; its HW is the one last sent."""
+        """The windows of runs of unlisted fetches, and the fields of their events; the HW is the one last sent."""
         window = run_window(phases_at(self.columns, self.rows), self.numbers("run_until"))
         return window, {**{name: self.repeated(name, name) for name in RUN}, "implied": True, "evidence": "derived"}
 
     def common(self, tenure: Tenure, replica: int) -> dict[str, Any]:
-        """What their events say in common."""
+        """Fields that their events have in common."""
         return common_fields(tenure, replica, self.repeated("fetch_offset", "fetch_offset"))
 
 
@@ -120,7 +120,7 @@ def columns_of(fetches: list[Fetch]) -> Fetches:
 
 
 def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> Iterator[Iterator[Operation | Block]]:
-    """Each follower's fetches from this leader, in its order, and what its own lines tell between them."""
+    """Each follower's fetches from this leader in order, with what its own lines report in between."""
     followers = facts.followers(tenure)
     silent = facts.turns.cutting.get(tenure.epoch, set()) - followers
     for replica in sorted(followers | silent):
@@ -130,7 +130,7 @@ def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> Iter
 def follower_chain(
     facts: PartitionFacts, tenure: Tenure, replica: int, joins: dict[int, list[Change]]
 ) -> Iterator[Operation | Block]:
-    """One follower's chain. `joins`: by place of its fetch, what the leader asked for then."""
+    """One follower's chain. `joins`: place of a fetch -> the ISR changes that the leader requested then."""
     fetches = facts.fetches_of(replica, tenure)
     waiting = role_operations(facts, tenure, replica)
     for place, operation in zip(places_among([fetch.row for fetch in fetches], waiting), waiting, strict=True):
@@ -161,23 +161,24 @@ def follower_chain(
 
 
 def at_place(operations: Iterable[Operation], place: int) -> Iterator[Operation]:
-    """Operations that stand there in their chain."""
+    """The operations, with their place in the chain set."""
     for operation in operations:
         operation.place = place
         yield operation
 
 
 def untold_cut(facts: PartitionFacts, tenure: Tenure, fetch: Fetch) -> list[Operation]:
-    """Up to 2.7 a follower has cut its log before it first fetches from a new leader: to where that fetch begins.
+    """The truncation by which a follower up to 2.7 cut its log before its first fetch from a new leader.
 
-    Only where its own log is not at hand, whose lines would tell. A log that was no longer is not cut by it.
+    It truncates to that fetch's offset. Only made up if the follower's own log is not available, whose lines would
+    report it. A log that was no longer than that is not changed by it.
     """
     row, before = fetch.row, fetch.before
     profile = facts.profile_in(tenure.epoch, row["replica_id"])
     if profile.truncate_on_fetch or facts.has_own_log(row["replica_id"]) or row["error_code"]:
         return []
     if before is not None and before["fetch_offset"] > row["fetch_offset"]:
-        return []  # told by the two fetches
+        return []  # the two fetches show it
     cut = {
         "broker_id": row["replica_id"],
         "replica_id": tenure.leader,
@@ -192,11 +193,11 @@ def untold_cut(facts: PartitionFacts, tenure: Tenure, fetch: Fetch) -> list[Oper
 
 
 def places_among(fetches: list[Row], waiting: list[Operation]) -> list[int]:
-    """Before which of its fetches a follower's own lines stand, rising.
+    """Before which of its fetches each of a follower's own lines stands, rising.
 
-    Its clock is not the leader's: so a restart stands where it fetches on a new connection, from the end that it stated
-    if that line is there, a role told late where it first names its epoch, and a cut before the first fetch under a new
-    leader, whatever the times. By time where nothing else tells.
+    Its clock is not the leader's, so evidence goes before time: a restart stands where the follower fetches on a new
+    connection, from the end that it stated if there is such a line; a late role stands where a fetch first names its
+    epoch; a truncation stands before the first fetch under a new leader. Without such evidence, time decides.
     """
     taken = [phases(row).taken for row in fetches]
     begins = [k for k, row in enumerate(fetches) if not k or row["connection"] != fetches[k - 1]["connection"]]
@@ -223,7 +224,7 @@ def places_among(fetches: list[Row], waiting: list[Operation]) -> list[int]:
 
 
 def common_fields(tenure: Tenure, replica: int, offset: Any) -> dict[str, Any]:  # noqa: ANN401 - one or a column
-    """What every event of a fetch says."""
+    """Fields of every event of a fetch."""
     return {
         "broker_id": tenure.leader,
         "leader_epoch": tenure.epoch,
@@ -234,14 +235,14 @@ def common_fields(tenure: Tenure, replica: int, offset: Any) -> dict[str, Any]: 
 
 
 def refused_operations(tenure: Tenure, fetch: Fetch) -> list[Operation]:
-    """A fetch that was refused; one that waited before had been taken."""
+    """A fetch that was refused; if it waited before, it had been accepted."""
     row = fetch.row
     common = common_fields(tenure, row["replica_id"], row["fetch_offset"])
     at = phases(row)
     local = local_window(at)
     if not (row["error_code"] and row["remote_us"]):
         return [refused(common, fetch, local)]
-    # read well and parked, then the role was lost, or the epoch fenced
+    # read and parked, then the role was lost, or the epoch fenced
     parked = Draft("fetch_update", row, local, {**common, "error_code": 0}, TAKEN)
     taken = Operation(OP_UPDATE, local, [parked], offset=row["fetch_offset"], exact=True)
     return [taken, refused(common, fetch, completion_window(at))]
@@ -260,11 +261,11 @@ def unlisted(tenure: Tenure, replica: int, runs: Fetches) -> Block:
 
 
 def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
-    """Requests in which a follower left the partition out though it went on fetching it: its replication quota.
+    """Requests in which a follower left the partition out but went on fetching it: its replication quota.
 
-    Known only where the topic lists throttled replicas. A follower that has nothing else to ask for sends no request at
-    all. An error, a divergence or a new leader also take a partition out of a session; then the follower does not go on
-    where it was.
+    Known only if the topic lists throttled replicas. A follower that has nothing else to fetch sends no request at all.
+    An error, a divergence or a new leader also removes a partition from a session, but then the follower does not
+    continue where it was.
     """
     chain: list[Operation] = []
     if "follower" not in facts.throttled:
@@ -294,7 +295,7 @@ def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
 def answered(tenure: Tenure, replica: int, fetches: Fetches, lines: LineTimes | None) -> Block:
     """Fetches answered without error: at once (read, then update), or parked first and read again on completion.
 
-    `lines`: what the leader itself says of when it took them.
+    `lines`: the leader's own lines about when it handled them.
     """
     at = phases_at(fetches.columns, fetches.rows)
     local = as_recorded(local_window(at), fetches.numbers("fetch_offset"), lines)
@@ -303,7 +304,7 @@ def answered(tenure: Tenure, replica: int, fetches: Fetches, lines: LineTimes | 
     window = Window(*(np.where(delayed, a, b) for a, b in zip(completion_window(at), local, strict=True)))
     moved = (handed != 0) & fetches.known & (after > offset)
     applies = (fetches.numbers("in_response") != 0) & ~((handed != 0) & fetches.known & (after == offset))
-    # drafts: the read, the update (before it where it was parked), what the follower does with it
+    # drafts: the read, the update (before the read if it was parked), what the follower does with the answer
     first = np.cumsum(2 + applies) - (2 + applies)
     common = fetches.common(tenure, replica)
     shape = {"bytes": handed, "response_hw": fetches.repeated("hw", "response_hw")}
@@ -339,7 +340,7 @@ def answered(tenure: Tenure, replica: int, fetches: Fetches, lines: LineTimes | 
 
 
 def refused(common: dict[str, Any], fetch: Fetch, window: Window) -> Operation:
-    """A fetch answered with an error or a diverging epoch: no state of the leader moves; the follower may cut."""
+    """A fetch answered with an error or a diverging epoch: the leader is unchanged; the follower may truncate."""
     row, after = fetch.row, fetch.after
     epoch, end = row["diverging_epoch"], row["diverging_end_offset"]
     diverging = {"diverging_epoch": epoch, "diverging_end_offset": end}
@@ -361,9 +362,9 @@ def refused(common: dict[str, Any], fetch: Fetch, window: Window) -> Operation:
 
 
 def cut_before(tenure: Tenure, fetch: Fetch) -> list[Operation]:
-    """A follower that fetches below where it fetched before has cut its log without a diverging answer.
+    """A follower that fetches from below its previous fetch has truncated its log without a diverging answer.
 
-    Within one epoch, or down to nothing, it may rather have come back with less, or with a log made anew.
+    Within one epoch, or down to offset 0, it may instead have come back with less, or with a log created anew.
     """
     row, before = fetch.row, fetch.before
     if before is None or before["diverging_epoch"] is not None:

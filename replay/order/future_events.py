@@ -1,4 +1,4 @@
-"""What brokers tell of future logs, as events."""
+"""What brokers report of future logs, as events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def future_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
-    """What brokers tell of future logs during a tenure: of the partition it may hold back the low watermark alone."""
+    """Events for a tenure's lines about future logs; they affect the partition only through the low watermark."""
     out = []
     for row in facts.future_lines.get(tenure.epoch, ()):
         window = line_window(micros(row["ts"]))

@@ -1,8 +1,8 @@
-"""The engine ordered by the leaders' own lines, to compare it with them: the rules without the doubt about the order.
+"""Run the engine in the order of the leaders' own lines, to compare: the rules without doubt about the order.
 
-Where a broker wrote TRACE, its log has every append, every `Recorded replica` and every `High watermark updated`, in
-the order of the file. A handler thread that moves a remote LEO writes its line only after the HW attempt, and two may
-race; so a remote LEO is applied at the first line that shows it: its own, or the HW line that needs it.
+A broker that logs at TRACE writes every append, every `Recorded replica` and every `High watermark updated`, in the
+order of its file. A handler thread that moves a remote LEO writes its line only after the HW attempt, and two threads
+may race. A remote LEO is therefore applied at the first line that shows it: its own, or the HW line that requires it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from replay.evidence.tenures import Tenure
 
 LINE_KINDS = ("log_append", "remote_leo_update", "hw_update")
-AHEAD_US = 1_000_000  # how much later than the HW that it moved a replica's line may stand
+AHEAD_US = 1_000_000  # how much later than the resulting HW line a replica's line may stand
 
 
 class LeaderLines:
     """One broker's lines while it leads, and the engine run along them."""
 
     def __init__(self, facts: PartitionFacts, broker: int) -> None:
-        """Lines of `broker` in the order of its log."""
+        """Collect the lines of `broker` in the order of its log."""
         self.facts, self.profile = facts, facts.profile_in(NONE, broker)
         members = {b for d in facts.decisions for b in (*d.replicas, *d.isr)} | {broker}
         rows = [
@@ -52,8 +52,8 @@ class LeaderLines:
         self.computed: dict[str, int] = {}
 
     def empty(self) -> State:
-        """Nobody has a role, and nobody is fenced."""
-        self.noted = 0  # changes of brokers that the state knows
+        """A state in which nobody has a role and nobody is fenced."""
+        self.noted = 0  # how many changes of brokers the state includes
         return new_state(
             len(self.brokers), min_isr=self.facts.min_insync_replicas or MIN_ISR_UNKNOWN, lag_us=self.facts.lag_us
         )
@@ -68,7 +68,7 @@ class LeaderLines:
         self.profile = self.facts.profile_in(tenure.epoch, tenure.leader)
         first, last = bisect_left(self.times, since), bisect_left(self.times, until)
         if all(row["kind"] != "log_append" for row in self.lines[first:last]):
-            return  # without TRACE nothing says what the leader's own LEO was
+            return  # without TRACE the leader's own LEO is unknown
         if s.leo[b] > role["offset"]:
             truncate_to(s, self.profile, b, role["offset"])
         note_leo(s, b, role["offset"], 0)
@@ -87,7 +87,7 @@ class LeaderLines:
             self.line(k)
 
     def line(self, k: int) -> None:
-        """One line in its place."""
+        """Apply one line in its place."""
         row, now = self.lines[k], self.times[k]
         while self.changes and self.changes[0][0] <= now:
             self.commit(now)
@@ -101,7 +101,7 @@ class LeaderLines:
             note_hw(self.state, self.leader, row["hw"], 0)
 
     def record(self, k: int) -> None:
-        """A `Recorded replica` line, once."""
+        """Apply a `Recorded replica` line, once."""
         row = self.lines[k]
         if k not in self.taken and row["offset"] >= 0:
             self.taken.add(k)
@@ -109,7 +109,7 @@ class LeaderLines:
             leader_handle_fetch(self.state, self.profile, self.leader, replica, row["offset"], self.times[k])
 
     def commit(self, now: int) -> None:
-        """The leader takes over what the controller published next."""
+        """Apply the next of the controller's publications to the leader."""
         _, decision, brokers = self.changes.popleft()
         for row in brokers:
             self.note_broker(row)
@@ -118,14 +118,14 @@ class LeaderLines:
             leader_commit_isr(self.state, self.profile, self.leader, self.mask(decision.isr), now)
 
     def note_brokers(self, until: int) -> None:
-        """Who is fenced or shutting down by a place in the metadata log: each change is noted once."""
+        """Note who is fenced or shutting down by a place in the metadata log; each change is noted once."""
         changes = self.facts.broker_changes()
         while self.noted < len(changes) and changes[self.noted]["metadata_offset"] < until:
             self.note_broker(changes[self.noted])
             self.noted += 1
 
     def note_broker(self, row: Row) -> None:
-        """Who is fenced or shutting down."""
+        """Note whether a broker is fenced or shutting down."""
         place, fields = self.brokers.index(row["subject_broker_id"]), broker_draft(row).fields
         if fields["fenced"] is not None:
             self.state.fenced[place] = fields["fenced"]
@@ -133,7 +133,7 @@ class LeaderLines:
             self.state.stopping[place] = fields["in_controlled_shutdown"]
 
     def reach(self, k: int, hw: int) -> None:
-        """Apply what an HW line shows to have happened: fetches whose line is still to come, then an ISR change."""
+        """Apply what an HW line proves: fetches whose lines follow later, then ISR changes."""
         s, now, place = self.state, self.times[k], k
         while s.hw[self.leader] < hw and place + 1 < len(self.lines) and self.times[place + 1] <= now + AHEAD_US:
             place += 1
@@ -153,9 +153,9 @@ Publication = tuple[int, Decision | None, list["Row"]]
 
 
 def publications(decisions: list[Decision], brokers: list[Row], told: dict[int, Row]) -> list[Publication]:
-    """What the leader took over at once: decisions, with the registration changes that the controller wrote with them.
+    """What the leader took over at once: decisions, with registration changes that the controller wrote with them.
 
-    When: the leader's own line about it, else a little after the controller wrote it.
+    The time is that of the leader's own line about it, else shortly after the controller wrote it.
     """
     out: list[Publication] = []
     waiting = deque(brokers)
@@ -173,7 +173,7 @@ def publications(decisions: list[Decision], brokers: list[Row], told: dict[int, 
 
 
 def latest_roles(facts: PartitionFacts, broker: int) -> dict[int, str | None]:
-    """For each leader epoch in which a broker tells of its role: the one that it had told of last, of older epochs."""
+    """Leader epoch of a broker's role -> the role of lower epochs that it had reported last."""
     out: dict[int, str | None] = {}
     last: tuple[int, int, str | None] = (-1, -1, None)
     for epoch in facts.turns.roles.get(broker, ()):
@@ -184,7 +184,7 @@ def latest_roles(facts: PartitionFacts, broker: int) -> dict[int, str | None]:
 
 
 def hw_by_lines(facts: PartitionFacts) -> dict[str, int]:
-    """For each HW line of a leader, by its fact: the HW that the engine has there, ordered by the leader's lines."""
+    """For each HW line of a leader, by fact id: the engine's HW there, in the order of the leader's lines."""
     if not facts.by_kind["log_append"]:
         return {}
     tenures: dict[int, list[Tenure]] = defaultdict(list)

@@ -1,10 +1,10 @@
 """Segment dumps as events: what each replica's log held at the end, and where the logs of two replicas differ.
 
-A log is told in runs of one leader epoch, so that a million batches are a few events. Two logs are compared batch by
-batch where both have one: retention, an early dump or a lagging replica leave no common range, and are no difference.
-Followers append their leader's batches as they are, byte by byte, so of one epoch extent and crc must be equal, but
-for what the log cleaner has been at (LogCleaner rewrites batches on each replica by itself): there only the epochs are.
-What the model leaves out: formats before 0.11, whose dumps have no batches.
+A log is reported in runs of one leader epoch, so that a million batches become a few events. Two logs are compared
+batch by batch where both have one: retention, an early dump or a lagging replica leaves no common range, which is no
+difference. Followers append their leader's batches byte by byte, so within one epoch extent and crc must be equal. The
+exception is the log cleaner, which rewrites batches on each replica separately (LogCleaner): there only epochs are
+compared. The model leaves out formats before 0.11, whose dumps have no batches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INTERNAL = "__"  # Kafka's own topics, most of them compacted
 
 
 class Run(NamedTuple):
-    """Offsets [first, end) of one leader epoch in one log; `whole`: with no hole in between."""
+    """Offsets [first, end) of one leader epoch in one log; `whole`: without a hole."""
 
     row: Row  # its first batch
     first: int
@@ -39,7 +39,7 @@ class Run(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Offsets [first, end) at which two logs hold other batches; the first of each."""
+    """Offsets [first, end) at which two logs hold different batches, with the first batch of each."""
 
     mine: Row
     other: Row
@@ -48,7 +48,7 @@ class Difference(NamedTuple):
 
 
 def dumps_of(facts: PartitionFacts) -> dict[int, list[Row]]:
-    """Each broker's batches by offset. A dump in which batches overlap is of more than one log: left out."""
+    """Each broker's batches by offset. A dump with overlapping batches is of several logs, and left out."""
     found: dict[int, list[Row]] = defaultdict(list)
     for row in facts.by_kind["segment_batch"]:
         if row["broker_id"] is not None and not LEFT_OVER.search(row["source_file"]):
@@ -69,7 +69,7 @@ def has_holes(rows: list[Row]) -> bool:
 
 
 def may_be_cleaned(facts: PartitionFacts, dumps: dict[int, list[Row]]) -> bool:
-    """Whether the log cleaner may have rewritten batches: by the topic's settings, or by the holes that it leaves."""
+    """Whether the log cleaner may have rewritten batches, by the topic's settings or by the holes that it leaves."""
     settings = [
         r["value"] or "" for r in (*facts.cluster, *facts.by_kind["config_change"]) if r["name"] in CLEANUP_SETTINGS
     ]
@@ -94,14 +94,14 @@ def runs_of(rows: list[Row]) -> Iterator[Run]:
 
 
 def differ(mine: Row, other: Row, *, cleaned: bool) -> bool:
-    """Whether two batches at one offset are not the same batch."""
+    """Whether two batches at one offset are different batches."""
     if mine["leader_epoch"] != other["leader_epoch"]:
         return True
     return not cleaned and any(mine[name] != other[name] for name in ("base_offset", "last_offset", "crc"))
 
 
 def differences(mine: list[Row], other: list[Row], *, cleaned: bool) -> Iterator[Difference]:
-    """Where two logs hold other batches, by offset, as long runs as the epochs allow."""
+    """Where two logs hold different batches, by offset, in runs as long as the epochs allow."""
     open_: Difference | None = None
     i = k = 0
     while i < len(mine) and k < len(other):
@@ -126,11 +126,11 @@ def epochs(mine: Row, other: Row) -> tuple[int, int]:
 
 
 def dump_drafts(facts: PartitionFacts, at: int) -> list[Draft]:
-    """The dumps as the last events of the partition, at `at` (microseconds): no line tells when they were made."""
+    """The dumps as the partition's last events, at `at` (microseconds), because no line says when they were made."""
     dumps = dumps_of(facts)
     stated: dict[int, int] = {}
     for r in facts.by_kind["checkpoint"]:
-        if r["hw"] is not None:  # of several, none of which says when it was written, the cautious one
+        if r["hw"] is not None:  # of several checkpoints without times, the lowest HW is the safe one
             stated[r["broker_id"]] = min(r["hw"], stated.get(r["broker_id"], r["hw"]))
     out = []
     for broker, rows in dumps.items():

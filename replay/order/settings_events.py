@@ -1,4 +1,4 @@
-"""What holds for a partition as a whole, as events: settings, brokers that come and go, the topic's end."""
+"""Events for a partition as a whole: settings, brokers that come and go, the topic's deletion."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def configuration_draft(facts: PartitionFacts) -> Draft:
 
 
 def removal_drafts(facts: PartitionFacts) -> list[Draft]:
-    """The topic was deleted: nothing comes after it."""
+    """The topic's deletion as the last event, if there was one."""
     row = facts.deletion()
     fields = {"cause": "remove", "evidence": "observed"}
     return [Draft("topic_change", row, line_window(micros(row["ts"])), fields)] if row is not None else []
 
 
 def opening_broker_drafts(facts: PartitionFacts) -> list[Draft]:
-    """Who was fenced when the partition was made: each broker's last change before."""
+    """Who was fenced when the partition was created: each broker's last change before."""
     if not facts.decisions:
         return []
     last: dict[int, Row] = {}
@@ -78,6 +78,6 @@ def broker_draft(row: Row) -> Draft:
 
 
 def registered(row: Row) -> bool | None:
-    """Whether the broker is shutting down in order after this row; a new registration ends it. None: not said."""
+    """Whether a controlled shutdown is under way after this row; a new registration ends it. None: not stated."""
     stopping: bool | None = row["in_controlled_shutdown"]
     return False if stopping is None and row["record_type"] == "REGISTER_BROKER_RECORD" else stopping

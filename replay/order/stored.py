@@ -1,7 +1,7 @@
-"""What a leader's log holds, as sizes: up to where an answer of so many bytes surely handed records out.
+"""Sizes of the batches in a leader's log: up to where an answer of so many bytes certainly returned records.
 
-A fetch names only where it begins. That its consumer next fetches further on may as well be a seek, so what it was
-handed is shown by the answer's bytes: whole batches, one after another, as the produce lines tell their sizes.
+A fetch states only where it begins. That its consumer fetches further on next may as well be a seek. What it received
+is therefore inferred from the answer's bytes: whole batches, one after another, with the sizes from the produce lines.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ UNKNOWN = 1 << 40  # a size that no answer reaches
 
 @dataclass(slots=True)
 class Stored:
-    """The batches of the partition's log, tenure after tenure: each leader goes on from where its own log ended."""
+    """The batches of the partition's log, tenure after tenure; each leader continues where its own log ended."""
 
     bases: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=lambda: [0])  # of all before each, and of all
-    open: list[int] = field(default_factory=list)  # places of batches whose end is not known for certain
+    sizes: list[int] = field(default_factory=lambda: [0])  # of all batches before each, and of all together
+    open: list[int] = field(default_factory=list)  # places of batches whose end is not certain
 
     def take(self, batches: Sequence[Batch], start: int | None) -> None:
-        """A tenure's batches, rising; what older ones left from `start` on is not in this leader's log."""
+        """Add a tenure's batches, rising; older batches from `start` on are not in this leader's log."""
         if start is None:
             start = batches[0].base if batches else None
         if start is not None:
@@ -41,7 +41,7 @@ class Stored:
             self.sizes.append(self.sizes[-1] + (UNKNOWN if batch.bytes is None else batch.bytes))
 
     def cut(self, offset: int) -> None:
-        """Forget the batches from `offset` on, and how far one reaches that goes beyond it."""
+        """Forget the batches from `offset` on, and shorten one that reaches beyond it."""
         kept = bisect_left(self.bases, offset)
         del self.bases[kept:], self.ends[kept:], self.sizes[kept + 1 :]
         del self.open[bisect_left(self.open, kept) :]
@@ -49,7 +49,7 @@ class Stored:
             self.ends[-1] = offset
 
     def handed_until(self, offset: int, size: int, after: int) -> int:
-        """Up to where an answer of `size` bytes from `offset` on surely handed records out, at most to `after`."""
+        """Offset up to which an answer of `size` bytes from `offset` on certainly returned records, at most `after`."""
         first = bisect_right(self.bases, offset) - 1
         least = min(offset + 1, after)
         if first < 0 or self.ends[first] <= offset:
