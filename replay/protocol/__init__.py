@@ -1,4 +1,4 @@
-"""Kafka's rules, a function each: the nine steps, ISR, epochs and truncation, elections, what versions change.
+"""Kafka's rules, a function each: the nine steps, ISR, epochs and truncation, elections, version differences.
 
-State in, state changed in place; no rule knows where an event was read. Imports `arrays`.
+Each takes the state and changes it in place; no rule knows where an event was read. Imports `arrays`.
 """

@@ -1,9 +1,9 @@
-"""Which leader the controller's rule chooses, and which ISR, given what the controller knew.
+"""Which leader and which ISR the controller's rule chooses, given what the controller knew.
 
 KRaft: `PartitionChangeBuilder` (2.8: `ReplicationControlManager.bestLeader`). ZooKeeper: `Election` and
-`PartitionLeaderElectionAlgorithms`. Both look through groups of replicas, one after the other, and take the first
-replica of the first group that has one that may lead. Who is alive is not always known: where the answer hangs on
-such a broker, there is no answer.
+`PartitionLeaderElectionAlgorithms`. Both go through groups of replicas in order, and take the first replica that may
+lead from the first group that has one. It is not always known who is alive: if the answer depends on a broker for which
+that is unknown, there is no answer.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class ElectionRules(NamedTuple):
     """Switches between the controllers of different versions, 1 on and 0 off."""
 
     zookeeper: int  # the controller that keeps its state in ZooKeeper, whatever the version
-    in_sync_needs_live: int  # 3.0+: 2.8's bestLeader takes a member of the ISR without asking whether it is alive
-    kept_needs_live: int  # 3.2+: before, a leader in the ISR stays without that question
-    unclean_by_setting: int  # ZooKeeper; KRaft 3.9+: before, only an operator's request makes an unclean election
-    last_known_needs_live: int  # 4.0.1+: before, the last known leader is elected though it is away (KAFKA-19522)
+    in_sync_needs_live: int  # 3.0+: 2.8's bestLeader takes an ISR member without checking that it is alive
+    kept_needs_live: int  # 3.2+: before, a leader in the ISR stays without that check
+    unclean_by_setting: int  # ZooKeeper; KRaft 3.9+: before, only an operator's request makes an election unclean
+    last_known_needs_live: int  # 4.0.1+: before, the last known leader is elected although it is away (KAFKA-19522)
     isr_may_be_empty: int  # 4.0+ with eligible leader replicas (KIP-966): before, the last member stays in the ISR
 
 
@@ -50,26 +50,26 @@ def election_rules_of(version: Version, *, zookeeper: bool, eligible_replicas: b
 
 
 class Ballot(NamedTuple):
-    """What the controller knew when it decided. Sets of brokers as tuples, the assignment in its order."""
+    """What the controller knew when it decided. Sets of brokers are tuples; the assignment is in order."""
 
     kind: str  # 'initial', 'any', 'preferred'; ZooKeeper: 'offline', 'reassignment', 'controlled_shutdown' for 'any'
-    assignment: tuple[int, ...]  # as it is after the decision
-    in_sync: tuple[int, ...]  # ISR without those that the decision removes
+    assignment: tuple[int, ...]  # after the decision
+    in_sync: tuple[int, ...]  # the ISR without members that the decision removes
     live: frozenset[int]  # who may be asked to lead: registered, not fenced, not shutting down, directory online
-    unknown: frozenset[int] = frozenset()  # of whom nothing says whether they are alive
+    unknown: frozenset[int] = frozenset()  # brokers of which it is unknown whether they are alive
     leader: int = NO_LEADER  # before the decision
     isr_before: tuple[int, ...] = ()
-    eligible: tuple[int, ...] = ()  # ELR without those that the decision removes (KIP-966)
+    eligible: tuple[int, ...] = ()  # the ELR without members that the decision removes (KIP-966)
     last_known: tuple[int, ...] = ()  # last known ELR before the decision: the last leader (KIP-966)
     unclean: bool = False  # unclean.leader.election.enable for the topic, or an operator's request
 
 
 class Choice(NamedTuple):
-    """What the rule says. `candidates` are those it may take, in its order: the first one is the leader."""
+    """What the rule says. `candidates` are those it may choose, in its order: the first is the leader."""
 
-    rule: str  # of schemas.events.ELECTION_RULES
-    leader: int | None  # NO_LEADER: nobody; None: not known
-    isr: tuple[int, ...] | None  # None: not known
+    rule: str  # one of schemas.events.ELECTION_RULES
+    leader: int | None  # NO_LEADER: nobody; None: unknown
+    isr: tuple[int, ...] | None  # None: unknown
     candidates: tuple[int, ...]
 
 
@@ -91,14 +91,14 @@ def choose(ballot: Ballot, rules: ElectionRules) -> Choice:
 
 
 def groups_of(ballot: Ballot, rules: ElectionRules) -> Groups:
-    """Who is asked in which order, for a partition that exists."""
+    """Who is asked in which order, for an existing partition."""
     if rules.zookeeper:
         return zookeeper_groups(ballot)
     return preferred_groups(ballot) if ballot.kind == "preferred" else any_groups(ballot)
 
 
 def initial_groups(ballot: Ballot) -> Groups:
-    """A new partition: the first live replica leads, all live ones are the ISR.
+    """A new partition: the first live replica leads, and all live ones form the ISR.
 
     `ReplicationControlManager.createTopic`, `ZkPartitionStateMachine.initializeLeaderAndIsrForPartitions`.
     """
@@ -106,7 +106,7 @@ def initial_groups(ballot: Ballot) -> Groups:
 
 
 def any_groups(ballot: Ballot) -> Groups:
-    """`PartitionChangeBuilder.electAnyLeader`: a leader that still may lead stays, whatever the assignment prefers."""
+    """`PartitionChangeBuilder.electAnyLeader`: a leader that may still lead stays, whatever the assignment prefers."""
     valid = valid_leaders(ballot)
     return [
         (LEADER_KEPT, tuple(b for b in (ballot.leader,) if b in valid)),
@@ -117,7 +117,7 @@ def any_groups(ballot: Ballot) -> Groups:
 
 
 def preferred_groups(ballot: Ballot) -> Groups:
-    """`PartitionChangeBuilder.electPreferredLeader`: the assignment's first, else as ever, but never unclean."""
+    """`PartitionChangeBuilder.electPreferredLeader`: the assignment's first, else as usual, but never unclean."""
     valid = valid_leaders(ballot)
     return [
         (PREFERRED_IN_SYNC, tuple(b for b in ballot.assignment[:1] if b in valid)),
@@ -128,24 +128,24 @@ def preferred_groups(ballot: Ballot) -> Groups:
 
 
 def valid_leaders(ballot: Ballot) -> tuple[int, ...]:
-    """Members of the ISR; of the eligible leader replicas where the ISR is empty (`isValidNewLeader`)."""
+    """Members of the ISR, or of the eligible leader replicas if the ISR is empty (`isValidNewLeader`)."""
     return ballot.in_sync or ballot.eligible
 
 
 def in_order(ballot: Ballot, valid: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    """Those of the assignment that may lead, in its order."""
+    """The assigned replicas that may lead, in the assignment's order."""
     rule = FIRST_IN_SYNC if ballot.in_sync else FIRST_ELIGIBLE
     return rule, tuple(b for b in ballot.assignment if b in valid)
 
 
 def last_known_leader(ballot: Ballot) -> tuple[int, ...]:
-    """The leader that went last, where nobody is in sync or eligible and it is the only one remembered (KIP-966)."""
+    """The last leader, if it is the only one remembered and no replica is in sync or eligible (KIP-966)."""
     alone = len(ballot.last_known) == 1 and not ballot.in_sync and not ballot.eligible
     return ballot.last_known if alone else ()
 
 
 def zookeeper_groups(ballot: Ballot) -> Groups:
-    """`Election`: each kind has its own algorithm; ballots already leave out who is stopping or being removed."""
+    """`Election`: each kind has its own algorithm; ballots already exclude brokers that stop or are removed."""
     in_sync = tuple(b for b in ballot.assignment if b in ballot.in_sync)
     if ballot.kind == "preferred":
         return [(PREFERRED_IN_SYNC, tuple(b for b in ballot.assignment[:1] if b in ballot.in_sync))]
@@ -157,7 +157,7 @@ def zookeeper_groups(ballot: Ballot) -> Groups:
 
 
 def asks_whether_live(rule: str, rules: ElectionRules) -> bool:
-    """Whether the rule asks if a replica is alive."""
+    """Whether the rule checks that a replica is alive."""
     if rule == LEADER_KEPT:
         return bool(rules.kept_needs_live)
     if rule == LAST_KNOWN_LEADER:
@@ -171,7 +171,7 @@ def isr_of(rule: str, leader: int, ballot: Ballot) -> tuple[int, ...] | None:
         return (leader,)
     if rule == FIRST_LIVE:
         return None if ballot.unknown else tuple(b for b in ballot.assignment if b in ballot.live)
-    if ballot.kind == "offline":  # ZooKeeper: of the ISR, those that are alive
+    if ballot.kind == "offline":  # ZooKeeper: the live members of the ISR
         return None if ballot.unknown.intersection(ballot.in_sync) else alive(ballot)
     return ballot.in_sync
 
@@ -182,5 +182,5 @@ def alive(ballot: Ballot) -> tuple[int, ...]:
 
 
 def isr_without_leader(ballot: Ballot, rules: ElectionRules) -> tuple[int, ...]:
-    """Without a leader, the ISR's last member stays in it, unless eligible leader replicas remember it."""
+    """The ISR if nobody leads: its last member stays, unless eligible leader replicas remember it."""
     return ballot.in_sync if ballot.in_sync or rules.isr_may_be_empty else ballot.isr_before

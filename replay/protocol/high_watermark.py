@@ -1,4 +1,4 @@
-"""What the high watermark waits for, and the low watermark beside it."""
+"""What the high watermark waits for; also the low watermark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def hw_candidate(s: State, p: Profile, b: int, now: int) -> int:
     """Least LEO of the leader and of every replica that the HW waits for.
 
-    A member of the ISR is a replica though no source assigns it; any broker may be one while none is assigned.
+    A member of the ISR counts as a replica even if no source assigns it; while no assignment is known, any broker may
+    be a replica.
     """
     assigned = s.partition[0].assigned
     waited = s.maximal_isr[b] if p.hw_over_maximal_isr else s.isr[b]
@@ -49,7 +50,7 @@ def is_caught_up(s: State, p: Profile, b: int, r: int, now: int) -> bool:
 
 @compiled
 def counts_outside_isr(s: State, p: Profile, r: int) -> bool:
-    """Whether the HW waits for r, caught up and outside the ISR: from 3.6 on only if it may join (KAFKA-15021)."""
+    """Whether the HW waits for r, which is caught up but not in the ISR; 3.6+ only if it may join (KAFKA-15021)."""
     return not p.hw_caught_up_eligible or is_eligible(s, p, r)
 
 
@@ -61,7 +62,7 @@ def is_under_min_isr(s: State, b: int) -> bool:
 
 @compiled
 def may_be_under_min_isr(s: State, b: int) -> bool:
-    """Whether min.insync.replicas is not known, and some value of it is more than the committed ISR has."""
+    """Whether min.insync.replicas is unknown and may be larger than the committed ISR."""
     assigned = s.partition[0].assigned
     return s.partition[0].min_isr == MIN_ISR_UNKNOWN and (not assigned or bits(s.isr[b]) < bits(assigned))
 
@@ -80,7 +81,7 @@ def bits(mask: int) -> int:
 def leader_low_watermark(s: State, b: int) -> int:
     """Least log start of the leader, its live followers and its future log, if it has one.
 
-    There a DeleteRecords is done (Partition.lowWatermarkIfLeader).
+    A DeleteRecords request is complete once it reaches the requested offset (Partition.lowWatermarkIfLeader).
     """
     low = s.log_start[b]
     for r in range(len(s.leo)):
@@ -91,7 +92,10 @@ def leader_low_watermark(s: State, b: int) -> int:
 
 @compiled
 def note_future_log(s: State, b: int, is_there: int, log_start: int) -> None:
-    """A line tells of b's future log. A new one begins where the log does that it copies; UNSET: it states no start."""
+    """Apply a line about b's future log; a new one starts where b's log does.
+
+    UNSET in `log_start`: the line states no start.
+    """
     if not is_there:
         s.future_start[b] = NONE
         return

@@ -1,7 +1,7 @@
-"""Who is in the ISR, who may join, who should leave: the leader's conditions, as the engine predicts them (compiled).
+"""Who is in the ISR, who may join and who should leave: the leader's conditions, as the engine predicts them.
 
 Names are apache/kafka's (kafka.cluster.Partition, ReplicaManager.maybeShrinkIsr) in snake case. `b` leads, `r` is a
-follower; times in microseconds. Nothing here orders, reads a clock, or builds a row.
+follower; times in microseconds. Nothing here orders events, reads a clock, or builds a row.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from replay.protocol.state import NONE, ROLE_LEADER, State
 if TYPE_CHECKING:
     from replay.protocol.profile import Profile
 
-# What keeps a replica out of the ISR, as it was last looked at; a mask.
+# What kept a replica out of the ISR when last checked; a mask.
 BELOW_HW, BELOW_EPOCH_START, FENCED, STOPPING, IN_FLIGHT, NOT_ASSIGNED, NEVER_FETCHED = 1, 2, 4, 8, 16, 32, 64
 
 NOTHING_PENDING, PREDICTED, ASKED, DOUBTFUL = 0, 1, 2, 3
-# State.pending: by the engine's own rule; as a source tells; by a fetch that may have come before the last change ended
+# State.pending: predicted by the engine's rule; requested according to a source; predicted, but by a fetch that may
+# have come before the last change ended.
 
-RACE_US = 27_000  # two requests this near each other may have been handled in either order (`request_times`)
-AWAKE_US = 1_000_000  # a leader that writes nothing for longer may have stood still; its expiry task stood still too
+RACE_US = 27_000  # requests as near as this may have been handled in either order (`request_times`)
+AWAKE_US = 1_000_000  # a leader silent for longer may have stood still, and its expiry task with it
 OVERDUE_SLACK_US = 1_000_000
 
 
 @compiled
 def blocks_eligibility(s: State, p: Profile, r: int) -> int:
-    """What the brokers' registrations say against r in any ISR, FENCED and STOPPING; 0 nothing (KIP-841)."""
+    """What brokers' registrations hold against r in any ISR: FENCED, STOPPING; 0: nothing (KIP-841)."""
     if not p.expand_needs_unfenced:
         return 0
     return (FENCED if s.fenced[r] else 0) | (STOPPING if s.stopping[r] else 0)
@@ -35,7 +36,7 @@ def blocks_eligibility(s: State, p: Profile, r: int) -> int:
 
 @compiled
 def blocks_expansion(s: State, p: Profile, b: int, r: int) -> int:
-    """What keeps r out of b's ISR: a mask, 0 nothing (Partition.needsExpandIsr, canAddReplicaToIsr; KAFKA-7128)."""
+    """What keeps r out of b's ISR, a mask; 0: nothing (Partition.needsExpandIsr, canAddReplicaToIsr; KAFKA-7128)."""
     found = 0
     if s.remote_leo[b, r] < s.hw[b]:
         found |= BELOW_HW
@@ -50,7 +51,7 @@ def blocks_expansion(s: State, p: Profile, b: int, r: int) -> int:
 
 @compiled
 def is_doubtful(s: State, b: int, now: int) -> bool:
-    """Whether the expansion that the engine holds pending at `now` may be of a fetch that came later than it stands."""
+    """Whether the pending expansion at `now` may belong to a fetch that really came later than it is placed."""
     if s.pending[b] != PREDICTED:
         return bool(s.pending[b] == DOUBTFUL)
     newest = 0
@@ -62,9 +63,9 @@ def is_doubtful(s: State, b: int, now: int) -> bool:
 
 @compiled
 def is_out_of_sync(s: State, p: Profile, b: int, r: int, now: int) -> bool:
-    """Whether the expiry task would take r out (Partition.isFollowerOutOfSync): not caught up for longer than the lag.
+    """Whether the expiry task would remove r (Partition.isFollowerOutOfSync): not caught up for longer than the lag.
 
-    2.1+ (KAFKA-7152): not while it has the leader's LEO. None is out while a change is in flight (KIP-497).
+    2.1+ (KAFKA-7152): not while r has the leader's LEO. Nobody is removed while a change is in flight (KIP-497).
     """
     if r == b or not s.isr[b] & (1 << r) or s.pending[b]:
         return False
@@ -75,16 +76,16 @@ def is_out_of_sync(s: State, p: Profile, b: int, r: int, now: int) -> bool:
 
 @compiled
 def expiry_period(s: State, p: Profile) -> int:
-    """How often the expiry task runs, microseconds (ReplicaManager.startup: isr-expiration)."""
+    """How often the expiry task runs, in microseconds (ReplicaManager.startup: isr-expiration)."""
     return int(s.partition[0].lag_us // 2 if p.expiry_twice_per_lag else s.partition[0].lag_us)
 
 
 @compiled_in_place
 def note_expiry(s: State, p: Profile, b: int, now: int) -> int:
-    """Leader b acts at `now`: count on how long each member has been out of sync while b was awake.
+    """Leader b acts at `now`: update how long each member has been out of sync while b was awake.
 
-    Returns a mask (0: none) of the members that have just become overdue: out for longer than the task's period and
-    the slack, so that a run of the task must have seen them. A standstill of the leader counts for `AWAKE_US` at most.
+    Returns a mask (0: none) of members that have just become overdue: out of sync for longer than the task's period
+    plus slack, so that a run of the task must have noticed. A standstill of the leader counts as at most `AWAKE_US`.
     """
     if s.role[b] != ROLE_LEADER:
         return 0
@@ -105,7 +106,7 @@ def note_expiry(s: State, p: Profile, b: int, now: int) -> int:
 
 @compiled
 def who_knows(s: State, epoch: int) -> int:
-    """The broker that led last, up to `epoch`: its record says how far the others were. NONE: nobody led yet."""
+    """The broker that led last, up to `epoch`: its record shows how far the others were; NONE: nobody led yet."""
     found = NONE
     for b in range(len(s.leo)):
         if s.role[b] == ROLE_LEADER and s.epoch[b] <= epoch and (found == NONE or s.epoch[b] > s.epoch[found]):
@@ -115,5 +116,5 @@ def who_knows(s: State, epoch: int) -> int:
 
 @compiled
 def is_eligible(s: State, p: Profile, r: int) -> bool:
-    """Whether r may join the ISR as the brokers know it (KIP-841)."""
+    """Whether r may join the ISR, by the brokers' registrations (KIP-841)."""
     return blocks_eligibility(s, p, r) == 0

@@ -1,7 +1,7 @@
-"""A replica's log as its epochs see it: the leader epoch cache and what follows from it (KIP-101, KIP-279).
+"""A replica's log in terms of its epochs: the leader epoch cache and what follows from it (KIP-101, KIP-279).
 
 A log is a row of the epoch cache plus its LEO: entry k says that the records from `cache_start[k]` up to the next
-entry's start were appended by the leader of `cache_epoch[k]`. What the model leaves out: batches' bytes.
+entry's start were appended by the leader of `cache_epoch[k]`. The model leaves out the bytes of batches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def epoch_assign(s: State, b: int, epoch: int, start: int) -> None:
     """Note that `epoch` starts at `start` in b's log (LeaderEpochFileCache.assign).
 
-    An entry of the same start and an older epoch is replaced: that epoch has no records. A known epoch is kept.
+    An entry with the same start and an older epoch is replaced, since that epoch has no records. A known epoch is kept.
     Leaves unchanged: LEO, HW.
     """
     n = s.cache_len[b]
@@ -40,7 +40,7 @@ def epoch_assign(s: State, b: int, epoch: int, start: int) -> None:
 
 @compiled
 def forget_epoch(s: State, b: int, epoch: int) -> None:
-    """Take `epoch` out of b's cache where it is the last and has no record: nothing says where it begins, if it did."""
+    """Remove `epoch` from b's cache if it is the last one and has no records: where it starts is unknown, if it did."""
     n = s.cache_len[b]
     if n > 0 and s.cache_epoch[b, n - 1] == epoch and s.cache_start[b, n - 1] >= s.leo[b]:
         s.cache_len[b] = n - 1
@@ -48,7 +48,7 @@ def forget_epoch(s: State, b: int, epoch: int) -> None:
 
 @compiled
 def epoch_at(s: State, b: int, offset: int) -> int:
-    """Epoch of the record at `offset` in b's log; -1 where the cache does not reach back to it."""
+    """Epoch of the record at `offset` in b's log; -1 if the cache does not reach back to it."""
     for k in range(s.cache_len[b] - 1, -1, -1):
         if s.cache_start[b, k] <= offset:
             return s.cache_epoch[b, k]
@@ -59,8 +59,9 @@ def epoch_at(s: State, b: int, offset: int) -> int:
 def end_offset_for(s: State, p: Profile, b: int, epoch: int) -> tuple[int, int]:
     """Largest epoch <= `epoch` in b's log and where it ends (LeaderEpochFileCache.endOffsetFor).
 
-    An epoch below all, 2.0+: ends where the first one begins, if the cache reaches back to the log's start (ours may
-    reach back only to where the recording begins). (-1, -1) unknown: else, and an epoch beyond the last one.
+    An epoch below all others ends where the first one begins (2.0+), provided that the cache reaches back to the log
+    start (ours may begin only where the recording does). (-1, -1), unknown: any other epoch below all, and epochs
+    beyond the last one.
     """
     n = s.cache_len[b]
     if n == 0 or epoch > s.cache_epoch[b, n - 1]:
@@ -76,11 +77,11 @@ def end_offset_for(s: State, p: Profile, b: int, epoch: int) -> tuple[int, int]:
 
 @compiled
 def truncate_to(s: State, p: Profile, b: int, offset: int) -> int:
-    """Cut b's log to end at `offset` (UnifiedLog.truncateTo): the LEO comes down to it, epochs that begin above go.
+    """Truncate b's log to end at `offset` (UnifiedLog.truncateTo), removing epochs that start there or above.
 
-    The HW comes down too, 2.4+; before it stays and may exceed the LEO until the next answer. Where nothing is cut, an
-    epoch without records at the end goes all the same, 2.6.1+ (KAFKA-10706). Returns how many offsets went. The LEO is
-    never raised.
+    The HW is lowered with it from 2.4 on; before, it stays and may exceed the LEO until the next answer. Even if
+    nothing is removed, an epoch without records at the end is dropped from 2.6.1 on (KAFKA-10706). Returns how many
+    offsets were removed. Never raises the LEO.
     """
     removed = max(s.leo[b] - offset, 0)
     if removed == 0 and not p.truncation_cleans_epochs:
@@ -95,7 +96,7 @@ def truncate_to(s: State, p: Profile, b: int, offset: int) -> int:
 
 @compiled
 def forget_empty_epochs(s: State, b: int) -> None:
-    """Epochs that begin at or beyond b's LEO go (LeaderEpochFileCache.truncateFromEnd)."""
+    """Remove epochs that start at or beyond b's LEO (LeaderEpochFileCache.truncateFromEnd)."""
     n = s.cache_len[b]
     while n > 0 and s.cache_start[b, n - 1] >= s.leo[b]:
         n -= 1
@@ -104,7 +105,7 @@ def forget_empty_epochs(s: State, b: int) -> None:
 
 @compiled
 def restart_at(s: State, p: Profile, b: int, offset: int) -> None:
-    """Drop b's whole log and go on at `offset` (UnifiedLog.truncateFullyAndStartAt): its leader holds nothing lower."""
+    """Drop b's whole log and continue at `offset` (UnifiedLog.truncateFullyAndStartAt): its leader starts there."""
     s.leo[b], s.log_start[b], s.cache_len[b], s.unsure_until[b] = offset, offset, 0, 0
     if p.truncation_lowers_hw:
         s.hw[b] = offset
@@ -112,10 +113,10 @@ def restart_at(s: State, p: Profile, b: int, offset: int) -> None:
 
 @compiled
 def move_log_start(s: State, b: int, offset: int) -> bool:
-    """The log of b begins at `offset` from now on: retention, DeleteRecords, or its leader's log start (0.11+).
+    """Move b's log start up to `offset`: retention, DeleteRecords, or its leader's log start (0.11+).
 
-    The HW is never below it; epochs that end at or below it go, the one that spans it begins there
-    (LeaderEpochFileCache.truncateFromStart). Never goes back. Leaves unchanged: the LEO.
+    The HW is never below it. Epochs that end at or below it are removed; the one that spans it then starts there
+    (LeaderEpochFileCache.truncateFromStart). Never moves it back. Leaves unchanged: the LEO.
     """
     if offset <= s.log_start[b]:
         return False
@@ -133,7 +134,7 @@ def move_log_start(s: State, b: int, offset: int) -> bool:
 
 @compiled
 def copy_epochs(s: State, leader: int, follower: int, first: int, end: int) -> None:
-    """The follower's appended batches [first, end) carry the leader's epochs into its cache."""
+    """Copy the leader's epochs of the batches [first, end) that the follower appended into its cache."""
     for k in range(s.cache_len[leader]):
         start = s.cache_start[leader, k]
         stop = s.leo[leader] if k == s.cache_len[leader] - 1 else s.cache_start[leader, k + 1]
@@ -144,9 +145,9 @@ def copy_epochs(s: State, leader: int, follower: int, first: int, end: int) -> N
 
 @compiled
 def match_epochs(s: State, p: Profile, leader: int, follower: int, offset: int) -> None:
-    """A fetch that was accepted says that the logs match up to its offset (log matching, where fetches name epochs).
+    """Correct the follower's epochs: an accepted fetch shows that both logs match up to its offset.
 
-    Corrects the follower's epochs where the fetches that would have told of a cut are missing.
+    That holds where fetches name epochs (log matching). It matters if the fetches that showed a truncation are missing.
     """
     s.unsure_from[follower], s.unsure_until[follower] = s.unsure_from[leader], min(s.unsure_until[leader], offset)
     if not p.truncate_on_fetch or offset <= 0:
@@ -159,7 +160,7 @@ def match_epochs(s: State, p: Profile, leader: int, follower: int, offset: int) 
 
 @compiled
 def take_epochs(s: State, leader: int, follower: int, offset: int) -> None:
-    """The follower's log is the leader's up to `offset`: so are its epochs."""
+    """Copy the leader's epochs up to `offset`, up to which the follower's log is the leader's."""
     n = 0
     while n < s.cache_len[leader] and s.cache_start[leader, n] < offset:
         s.cache_epoch[follower, n], s.cache_start[follower, n] = s.cache_epoch[leader, n], s.cache_start[leader, n]
@@ -169,7 +170,7 @@ def take_epochs(s: State, leader: int, follower: int, offset: int) -> None:
 
 @compiled
 def parted_at(s: State, leader: int, follower: int, end: int) -> int:
-    """First offset below `end` at which the two logs hold records of different epochs; NONE where there is none."""
+    """First offset below `end` at which the two logs hold records of different epochs; NONE if there is none."""
     found = NONE
     for b in (leader, follower):
         for k in range(s.cache_len[b]):
@@ -184,12 +185,16 @@ def parted_at(s: State, leader: int, follower: int, end: int) -> int:
 
 @compiled
 def diverging_target(s: State, p: Profile, follower: int, epoch: int, end: int) -> tuple[int, bool]:
-    """Where a follower cuts that was told: the leader's largest epoch up to mine is `epoch`, and ends at `end`.
+    """Where a follower truncates when told that the leader's largest epoch up to its own is `epoch` and ends at `end`.
 
-    (AbstractFetcherThread.getOffsetTruncationState.) `end` unknown: its own HW. Answers without an epoch (KIP-101,
-    before KIP-279): the end, at most its LEO. It has the epoch: the least of the end there, the end here and its LEO.
-    It lacks the epoch: where its next lower epoch ends, and that is not yet the place (False): it asks again, or, where
-    fetches tell (2.8+), it fetches and may diverge again.
+    Source: AbstractFetcherThread.getOffsetTruncationState. The cases:
+
+    - `end` is unknown: to its own HW.
+    - The answer has no epoch (KIP-101, before KIP-279), or one that the follower's cache does not cover: to `end`, at
+      most its LEO.
+    - The follower has the epoch: to the least of that epoch's end there, its end here, and the LEO.
+    - The follower lacks the epoch: to where its next lower epoch ends, which is not final (False). It asks again or,
+      where fetches reveal divergence (2.8+), fetches and may diverge again.
     """
     leo = s.leo[follower]
     if end == NONE:

@@ -1,7 +1,7 @@
 """What differs between Kafka versions, as a table of switches in one place.
 
-A rule never asks for a version: it asks for a switch. `profile_of` turns a version into switches; the source of each
-is named beside it. A broker has a profile of its own, from one of its starts to the next. What the model leaves out:
+A rule never asks for a version: it asks for a switch. `profile_of` turns a version into switches; the source of each is
+named beside it. A broker has its own profile, from one of its starts to the next. The model leaves out
 replica.lag.max.messages of 0.8.
 """
 
@@ -24,46 +24,49 @@ class Profile(NamedTuple):
     hw_caught_up_by_leo: int  # 3.3+: a replica at the leader's LEO counts as caught up, whatever the time
     hw_caught_up_eligible: int  # 3.6+ (KAFKA-15021): outside the ISR it counts only if it may join
     hw_needs_min_isr: int  # 3.7+ (KAFKA-15583): no raise while the committed ISR is below min.insync.replicas
-    hw_on_every_fetch: int  # <=2.3: each follower fetch attempts a raise; later only one that changed the remote LEO
+    hw_on_every_fetch: int  # <=2.3: each follower fetch attempts a raise; later only if the remote LEO changed
     hw_after_isr_commit: int  # synchronous commits, and 3.1+ (KAFKA-13091): one attempt after each ISR commit
-    isr_change_pending: int  # 2.7 with AlterIsr (KIP-497), 2.8+: an ISR change is pending till answered, one in flight
-    expiry_twice_per_lag: int  # 0.10.2+: the expiry task runs each replica.lag.time.max.ms / 2, before each lag
-    expiry_spares_equal_leo: int  # 2.1+ (KAFKA-7152): at the leader's LEO nobody is out of sync
-    expand_needs_epoch_start: int  # 2.0.1+ (KAFKA-7128): a replica joins only with the start of the leader's epoch
+    isr_change_pending: int  # 2.7 with AlterIsr (KIP-497), 2.8+: an ISR change is pending until answered; one in flight
+    expiry_twice_per_lag: int  # 0.10.2+: the expiry task runs every replica.lag.time.max.ms / 2; before, every lag time
+    expiry_spares_equal_leo: int  # 2.1+ (KAFKA-7152): no replica at the leader's LEO is out of sync
+    # 2.0.1+ (KAFKA-7128): a replica joins only once it has the start of the leader's epoch
+    expand_needs_epoch_start: int
     expand_needs_unfenced: int  # 3.3+ (KIP-841)
     # What a leader remembers of its followers
-    caught_up_at_previous: int  # 0.10.2+: at the LEO of the previous fetch counts as caught up then
-    caught_up_at_start: int  # 0.10.2+: a new leader takes the ISR for caught up now, the others for never
+    caught_up_at_previous: int  # 0.10.2+: reaching the LEO of the previous fetch counts as caught up at that time
+    caught_up_at_start: int  # 0.10.2+: a new leader considers the ISR caught up now, other replicas never
     remembered_leo_max: int  # 3.3+: the LEO at the previous fetch never falls
-    leader_reset_by_epoch: int  # 3.3+: only a new leader epoch resets it, not the same one told again
+    leader_reset_by_epoch: int  # 3.3+: only a new leader epoch resets it, not the same epoch sent again
     failed_read_resets: int  # <=2.3: a fetch that could not be read sets the remote LEO to -1
     update_on_diverging: int  # <=2.8.0 (KAFKA-13141): a diverging fetch still moves the remote LEO
     # What an answer carries
-    answer_after_update: int  # 1.0.0, 1.0.1, 1.1.0 (KAFKA-7104): an answer at once has the HW of after the fetch
-    hw_told_at_once: int  # 2.4, 2.5 (KAFKA-8443, KAFKA-9952): an HW not yet told answers a fetch without waiting
+    answer_after_update: int  # 1.0.0, 1.0.1, 1.1.0 (KAFKA-7104): an immediate answer has the HW after the fetch
+    hw_told_at_once: int  # 2.4, 2.5 (KAFKA-8443, KAFKA-9952): an unsent HW completes a fetch at once
     # Followers' logs
     hw_from_log_start: int  # 2.4+: a follower's HW is never below its log start
-    log_start_follows: int  # 0.11+ (KIP-107): a follower takes its leader's log start
-    truncation_lowers_hw: int  # 2.4+: the HW comes down with the LEO
-    truncation_cleans_epochs: int  # 2.6.1+ (KAFKA-10706): a cut of nothing still drops an epoch without records
-    truncate_to_hw: int  # <=0.10: becoming follower cuts the log to the own HW
-    epoch_end_names_epoch: int  # 2.0+ (KIP-279): the end of an epoch comes with the epoch that ends there
-    fetch_names_epoch: int  # 2.1-IV2+ (KIP-320): a leader refuses the fetch of a follower of another epoch
-    session_keeps_epoch: int  # 2.5+ (KAFKA-9338): an incremental one too; before, a session forgot the epoch named
+    log_start_follows: int  # 0.11+ (KIP-107): a follower adopts its leader's log start
+    truncation_lowers_hw: int  # 2.4+: truncation lowers the HW with the LEO
+    truncation_cleans_epochs: int  # 2.6.1+ (KAFKA-10706): truncation drops an empty epoch even if it removes nothing
+    truncate_to_hw: int  # <=0.10: becoming follower truncates the log to its own HW
+    epoch_end_names_epoch: int  # 2.0+ (KIP-279): an epoch end offset comes with the epoch that ends there
+    fetch_names_epoch: int  # 2.1-IV2+ (KIP-320): a leader refuses a follower's fetch of another epoch
+    # 2.5+ (KAFKA-9338): also for incremental fetches; before, sessions dropped the named epoch
+    session_keeps_epoch: int
     truncate_on_fetch: int  # 2.7-IV1+ (KIP-595, KAFKA-10554): fetches name the last epoch, answers where logs diverge
-    refollow_on_missed_epoch: int  # 2.0: a new epoch of the same leader restarts the fetcher if one was missed between
-    refollow_on_new_epoch: int  # 2.1+: any new epoch does
-    epoch_cached_at_start: int  # 2.0.1+ (KAFKA-7415): an epoch begins as it is taken up, before with its first batch
+    refollow_on_missed_epoch: int  # 2.0: a new epoch of the same leader restarts the fetcher only if one was skipped
+    refollow_on_new_epoch: int  # 2.1+: any new epoch restarts it
+    epoch_cached_at_start: int  # 2.0.1+ (KAFKA-7415): an epoch is cached when taken up; before, with its first batch
 
 
 LATEST: Version = (4, 1, 0)
-KIP_101: Protocol = (0, 11, 2)  # 0.11.0-IV2: below it nobody asks where an epoch ends
+KIP_101: Protocol = (0, 11, 2)  # 0.11.0-IV2: below it no follower asks where an epoch ends
 KIP_279: Protocol = (2, 0, 0)  # 2.0-IV0
 KIP_320: Protocol = (2, 1, 2)  # 2.1-IV2: fetches of version 9 and later
 TRUNCATE_ON_FETCH: Protocol = (2, 7, 1)  # 2.7-IV1
-ALTER_ISR: Protocol = (2, 7, 2)  # 2.7-IV2, ApiVersion.isAlterIsrSupported: below it the leader writes to ZooKeeper,
-# itself up to 2.7, through ZkIsrManager from 2.8 on: answered at once, and pending where the update lost
-LAST_IV = 99  # a protocol version named without IV stands for its last one
+ALTER_ISR: Protocol = (2, 7, 2)  # 2.7-IV2, ApiVersion.isAlterIsrSupported
+# Below ALTER_ISR the leader writes to ZooKeeper: itself up to 2.7, through ZkIsrManager from 2.8 on, which answers at
+# once and leaves the change pending if the update lost.
+LAST_IV = 99  # a protocol version named without IV means its last one
 
 
 # Major release of Confluent's platform -> the Kafka release of its first minor one; the others follow one by one.
@@ -71,7 +74,7 @@ CONFLUENT = {4: (1, 0), 5: (2, 0), 6: (2, 6), 7: (3, 0), 8: (4, 0)}
 
 
 def parse_version(text: str | None) -> Version | None:
-    """`4.1.0`, `3.9.1-IV0`, `2.8` -> a triple; None: no version. Confluent's `7.5.0-ccs` is Kafka's 3.5.0."""
+    """`4.1.0`, `3.9.1-IV0`, `2.8` -> a triple; None: not a version. Confluent's `7.5.0-ccs` is Kafka's 3.5.0."""
     match = re.match(r"\s*v?(\d+)\.(\d+)(?:\.(\d+))?(-cc|-ce)?", text or "")
     if not match:
         return None
@@ -83,7 +86,7 @@ def parse_version(text: str | None) -> Version | None:
 
 
 def parse_protocol(text: str | None) -> Protocol | None:
-    """`2.7-IV2`, `2.8`, `0.10.2` -> major, minor, IV (a name without one is its last); None where it is no version."""
+    """`2.7-IV2`, `2.8`, `0.10.2` -> major, minor, IV (the last IV if none is named); None if not a version."""
     match = re.match(r"\s*(\d+)\.(\d+)(?:\.\d+)?(?:-IV(\d+))?", text or "")
     if not match:
         return None
@@ -93,8 +96,8 @@ def parse_protocol(text: str | None) -> Protocol | None:
 def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
     """The switches of that version of apache/kafka (kafka.cluster.Partition, kafka.cluster.Replica).
 
-    `protocol` is inter.broker.protocol.version, which what brokers say to each other follows; None: the version's own,
-    as is the default.
+    `protocol`: inter.broker.protocol.version, which governs what brokers send each other; None: the version's own,
+    which is Kafka's default.
     """
     spoken = protocol or (version[0], version[1], LAST_IV)
     requests = version >= (2, 7, 0) and spoken >= ALTER_ISR
@@ -135,11 +138,11 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
 
 
 def default_lag_ms(version: str | None) -> int:
-    """replica.lag.time.max.ms where nothing states it: 10 s, from 2.5 on 30 s (KIP-537)."""
+    """replica.lag.time.max.ms if nothing states it: 10 s, from 2.5 on 30 s (KIP-537)."""
     return 30_000 if (parse_version(version) or LATEST) >= (2, 5, 0) else 10_000
 
 
 @cache
 def profile_named(version: str | None, protocol: str | None) -> Profile:
-    """The switches as a recording names them; the newest version's where it names none."""
+    """The switches for the version and protocol that a recording names; the newest version's if it names none."""
     return profile_of(parse_version(version) or LATEST, parse_protocol(protocol))

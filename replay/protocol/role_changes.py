@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def make_leader(s: State, p: Profile, b: int, epoch: int, isr: int, now: int) -> None:
     """Become leader (Partition.makeLeader), step by step.
 
-    The ISR is as told and nothing is pending. For a new epoch (before 3.3 for any): it starts at the own LEO, and what
-    b knows of its followers is reset. Then one HW attempt.
+    The ISR is the one received, and nothing is pending. For a new epoch (before 3.3 for any), the epoch starts at the
+    own LEO, and the record of followers is reset. One HW attempt follows.
     """
     led, newer = s.role[b] == ROLE_LEADER, epoch > s.epoch[b]
     s.isr[b], s.maximal_isr[b], s.pending[b] = isr, isr, NOTHING_PENDING
@@ -38,10 +38,10 @@ def make_leader(s: State, p: Profile, b: int, epoch: int, isr: int, now: int) ->
 
 @compiled
 def reset_follower(s: State, p: Profile, b: int, r: int, led: bool, in_isr: bool, now: int) -> None:  # noqa: PLR0913, PLR0917, FBT001 - compiled
-    """A leader's record of r as its epoch begins (Replica.resetReplicaState).
+    """A leader's record of r when its epoch begins (Replica.resetReplicaState).
 
-    Where b led before the remote LEO is kept, else unknown, so that the HW holds until r has fetched. ISR members count
-    as caught up now, others never (0.10.2+).
+    If b led before, the remote LEO is kept; otherwise it is unknown, so that the HW stays until r has fetched. ISR
+    members count as caught up now, other replicas as never caught up (0.10.2+).
     """
     if not led:
         s.remote_leo[b, r], s.remote_start[b, r] = NONE, NONE
@@ -54,9 +54,9 @@ def reset_follower(s: State, p: Profile, b: int, r: int, led: bool, in_isr: bool
 
 @compiled
 def follows_anew(s: State, p: Profile, b: int, leader: int, epoch: int) -> bool:
-    """Whether becoming follower of `leader` restarts b's fetcher (ReplicaManager.makeFollowers skips the others).
+    """Whether following `leader` restarts b's fetcher (ReplicaManager.makeFollowers skips other cases).
 
-    Another leader does, and by version a new epoch of the same one.
+    Another leader always does; a new epoch of the same leader does in some versions.
     """
     if leader == NONE or s.follows[b] != leader or s.role[b] != ROLE_FOLLOWER:
         return True
@@ -69,7 +69,7 @@ def follows_anew(s: State, p: Profile, b: int, leader: int, epoch: int) -> bool:
 def make_follower(s: State, p: Profile, b: int, leader: int, epoch: int) -> None:
     """Become follower of `leader` (Partition.makeFollower, ReplicaManager.makeFollowers).
 
-    Before 0.11 the log is cut to the own HW. Since then log and HW stay; the fetcher finds out where to cut.
+    Before 0.11 the log is truncated to its own HW. Since then log and HW stay; the fetcher finds out where to truncate.
     """
     anew = follows_anew(s, p, b, leader, epoch)
     s.role[b], s.epoch[b], s.follows[b] = ROLE_FOLLOWER, epoch, leader

@@ -1,7 +1,7 @@
 """The state of one partition: what every broker holds of it, and what leaders remember of their followers.
 
-Brokers are dense indices 0..n-1; sets of brokers are bit masks. All values are int64, times in microseconds.
-State is a record per replica and an epoch cache per replica, so it does not grow with the events.
+Brokers are dense indices 0..n-1; sets of brokers are bit masks. All values are int64, times in microseconds. The state
+is one record and one epoch cache per replica, so it does not grow with the events.
 """
 
 from __future__ import annotations
@@ -22,64 +22,64 @@ UNSET = -2  # a field that an event does not carry (offsets and epochs may be -1
 
 ROLE_NONE, ROLE_FOLLOWER, ROLE_LEADER = 0, 1, 2
 OBSERVED, DERIVED, BOUNDED, UNKNOWN = 0, 1, 2, 3
-CACHE_CAPACITY = 512  # epochs kept per replica; beyond it the oldest half is forgotten
+CACHE_CAPACITY = 512  # epochs kept per replica; when full, the oldest half is dropped
 
 
 class PartitionRecord:
-    """What holds for the partition as a whole."""
+    """State of the partition as a whole."""
 
     min_isr: int  # min.insync.replicas
     lag_us: int  # replica.lag.time.max.ms
     assigned: int  # a mask
-    true_hw: int  # the highest HW that is known
-    stated_hw: int  # the highest that was stated
-    earlier_hw: int  # the highest that was known as the newest leader epoch began
-    decision: int  # how the newest decision, and with it the ISR, is known
+    true_hw: int  # the highest known HW
+    stated_hw: int  # the highest stated HW
+    earlier_hw: int  # the highest HW known when the newest leader epoch began
+    decision: int  # evidence of the newest decision, and thus of the ISR
 
 
 class State(NamedTuple):
-    """One partition. `[b]`: held by broker b; `[b, r]`: held by leader b of replica r. Made by `new_state`."""
+    """One partition. `[b]`: held by broker b; `[b, r]`: held by leader b about replica r. Made by `new_state`."""
 
     leo: Ints  # [b] log end offset of b's own log
     hw: Ints  # [b] high watermark of b
     log_start: Ints  # [b] log start offset of b
-    future_start: Ints  # [b] log start offset of b's future log; -1 it has none
+    future_start: Ints  # [b] log start offset of b's future log; -1: it has none
     role: Ints  # [b] ROLE_*
-    epoch: Ints  # [b] leader epoch that b acts under; -1 none yet
+    epoch: Ints  # [b] leader epoch that b acts under; -1: none yet
     epoch_start: Ints  # [b] LEO when b became leader of that epoch
-    follows: Ints  # [b] broker that b took for the leader last, itself when it leads; -1 none since it started
+    follows: Ints  # [b] the leader b followed last, itself when it leads; -1: none since it started
     isr: Ints  # [b] committed ISR as leader b knows it, a mask
     maximal_isr: Ints  # [b] ISR with pending expansions, a mask
     pending: Ints  # [b] not 0 while an ISR change of b is in flight: predicted or asked for (`isr`)
-    leo_evidence: Ints  # [b] how leo is known
-    leo_sure: Ints  # [b] where leader b's log ends at the least, while leo is bounded
-    hw_evidence: Ints  # [b] how hw is known
-    hw_untaken: Ints  # [b] HW of follower b before the last answer to it, which may not have reached it
-    remote_leo: Ints  # [b, r] leader's record of r's LEO; -1 none
+    leo_evidence: Ints  # [b] evidence of leo
+    leo_sure: Ints  # [b] lower bound of leader b's log end while leo is bounded
+    hw_evidence: Ints  # [b] evidence of hw
+    hw_untaken: Ints  # [b] HW of follower b before the last answer, which may not have reached it
+    remote_leo: Ints  # [b, r] leader's record of r's LEO; -1: none
     caught_up: Ints  # [b, r] when r was last caught up
-    leo_at_fetch: Ints  # [b, r] leader's LEO at r's previous fetch; -1 none
-    fetched: Ints  # [b, r] time of r's previous fetch; 0 none
+    leo_at_fetch: Ints  # [b, r] leader's LEO at r's previous fetch; -1: none
+    fetched: Ints  # [b, r] time of r's previous fetch; 0: none
     blocked: Ints  # [b, r] what kept r out of the ISR at its previous fetch, a mask (`isr`)
-    out_for: Ints  # [b, r] for how long r has been out of sync while b was awake; -1 it is not
-    hw_agreed: Ints  # [b] HW of leader b up to which computing and statements agreed last
-    hw_apart: Ints  # [b] since when it is computed to be beyond that; 0 it is not
-    hw_denied: Ints  # [b] how many statements in a row say that it is not
-    acted: Ints  # [b] when b last did something as leader; 0 never
-    remote_start: Ints  # [b, r] leader's record of r's log start; -1 none
-    asked: Ints  # [b] who b has asked to join and has not got yet, a mask
-    settled: Ints  # [b] when b's last ISR change ended; 0 never
+    out_for: Ints  # [b, r] how long r has been out of sync while b was awake; -1: it is in sync
+    hw_agreed: Ints  # [b] HW of leader b at which computed and stated values last agreed
+    hw_apart: Ints  # [b] since when the computed HW is higher than that; 0: it is not
+    hw_denied: Ints  # [b] how many statements in a row deny the higher HW
+    acted: Ints  # [b] when b last acted as leader; 0: never
+    remote_start: Ints  # [b, r] leader's record of r's log start; -1: none
+    asked: Ints  # [b] replicas that b asked to add and that were not added yet, a mask
+    settled: Ints  # [b] when b's last ISR change ended; 0: never
     cache_epoch: Ints  # [b, k] leader epoch cache: epochs, rising
     cache_start: Ints  # [b, k] their start offsets
     cache_len: Ints  # [b]
-    fenced: Ints  # [b] 1 while the controller has b fenced or unregistered
+    fenced: Ints  # [b] 1 while the controller considers b fenced or unregistered
     stopping: Ints  # [b] 1 while b is in controlled shutdown
-    unsure_from: Ints  # [b] offsets from here
-    unsure_until: Ints  # [b] to here nothing says whose records b's log holds; none where that is not larger
-    gone: Ints  # [b] 1 once b is out of the assignment: it deletes its log
-    partition: Records[PartitionRecord]  # [0] what holds for the partition as a whole
-    broker: Ints  # [field, b] where the fields [b] lie (OF_BROKER)
-    remote: Ints  # [field, b, r] where the fields [b, r] lie (OF_REMOTE)
-    cache: Ints  # [field, b, k] where the fields [b, k] lie (OF_CACHE)
+    unsure_from: Ints  # [b] from this offset
+    unsure_until: Ints  # [b] up to this one, the epochs of b's records are unknown; an empty range: none
+    gone: Ints  # [b] 1 once b has left the assignment: it deletes its log
+    partition: Records[PartitionRecord]  # [0] state of the partition as a whole
+    broker: Ints  # [field, b] storage of the fields [b] (OF_BROKER)
+    remote: Ints  # [field, b, r] storage of the fields [b, r] (OF_REMOTE)
+    cache: Ints  # [field, b, k] storage of the fields [b, k] (OF_CACHE)
 
 
 OF_BROKER = (
@@ -116,13 +116,13 @@ def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
 
 
 def laid_out(broker: Ints, remote: Ints, cache: Ints, partition: Records[PartitionRecord]) -> State:
-    """A state whose fields lie in these blocks."""
+    """A state whose fields are stored in these blocks."""
     fields = dict(zip((*OF_BROKER, *OF_REMOTE, *OF_CACHE), (*broker, *remote, *cache), strict=True))
     return State(**fields, broker=broker, remote=remote, cache=cache, partition=partition)
 
 
 def copied(state: State) -> State:
-    """Another state with the same values."""
+    """A copy of the state."""
     return laid_out(state.broker.copy(), state.remote.copy(), state.cache.copy(), state.partition.copy())
 
 

@@ -1,9 +1,9 @@
-"""Partition and replica state machines: in which state each is, and why it moved.
+"""Partition and replica state machines: the state that each is in, and why it changed.
 
-ZooKeeper's controller keeps them (`ZkPartitionStateMachine`, `ZkReplicaStateMachine`) and writes a TRACE line for each
-move. KRaft's controller has none; its decisions and registration changes imply the same states, which are derived
-here. Where ZooKeeper passes through Offline to elect (a leader that died), KRaft names the next leader in the same
-record: Online to Online.
+ZooKeeper's controller keeps them (`ZkPartitionStateMachine`, `ZkReplicaStateMachine`) and logs each transition at
+TRACE. KRaft's controller has none; its decisions and registration changes imply the same states, which are derived
+here. Where ZooKeeper passes through Offline for an election (after the leader died), KRaft names the next leader in the
+same record: Online to Online.
 """
 
 from __future__ import annotations
@@ -42,40 +42,40 @@ MOVES: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 DELETION = (OFFLINE, DELETION_STARTED, DELETION_SUCCESSFUL, NON_EXISTENT)
-STARTED = "controller_started"  # reason for a state that a controller found, which no move led to
+STARTED = "controller_started"  # reason for a state that a controller found, without a transition to it
 WHY_AWAY = ("fenced", "controlled_shutdown")
 
-FOUND = "state_found"  # cause of the observations that say in which state a controller that starts found a machine
-STATED = "state_change"  # cause of the observations that hold such a line
+FOUND = "state_found"  # cause of observations that state how a starting controller found a machine
+STATED = "state_change"  # cause of observations that hold a controller's line about a transition
 MOVING_KINDS = ("partition_change", "broker_change", "topic_change", "observation")
 Event = dict[str, Any]
 
 
 def is_valid(machine: str, before: str, after: str) -> bool:
-    """Whether the state may follow the other."""
+    """Whether `after` may follow `before`."""
     return before in MOVES[machine][after]
 
 
 class Machines:
-    """The states of one partition and of its replicas, moved by the partition's events in their order."""
+    """The states of one partition and its replicas, updated by the partition's events in order."""
 
     def __init__(self) -> None:
-        """Nothing exists."""
+        """Start with nothing existing."""
         self.partition = NON_EXISTENT
         self.replicas: dict[int, str] = {}
         self.leader = -1
         self.leader_epoch: int | None = None
-        self.why_away: dict[int, str] = {}  # brokers that are fenced or shutting down, and which of it
+        self.why_away: dict[int, str] = {}  # brokers that are fenced or shutting down, and which of the two
         self.moves: list[dict[str, Any]] = []  # rows of state_transitions
-        self.refused: list[dict[str, Any]] = []  # moves that the machine does not have
+        self.refused: list[dict[str, Any]] = []  # transitions that the machine does not allow
 
     def take_all(self, events: Iterable[Event]) -> None:
-        """Events in their order."""
+        """Take events in order."""
         for event in events:
             self.take(event)
 
     def take(self, event: Event) -> None:
-        """One event; kinds that move no machine are passed over."""
+        """Take one event; kinds that change no machine are skipped."""
         if event["kind"] == "partition_change":
             self.take_decision(event)
         elif event["kind"] == "broker_change":
@@ -86,7 +86,7 @@ class Machines:
             self.begin(event)
 
     def begin(self, event: Event) -> None:
-        """A ZooKeeper controller starts: its machines begin with what it found, whatever the ones before had."""
+        """Start a ZooKeeper controller: its machines begin with what it found, whatever earlier controllers had."""
         broker = event["replica_id"]
         suffix = (PARTITION if broker is None else REPLICA).capitalize()
         state = event["state"].removesuffix(suffix)
@@ -96,7 +96,7 @@ class Machines:
             self.move(event, broker, state, STARTED, evidence="observed")
 
     def take_decision(self, event: Event) -> None:
-        """A decision of the controller: creation, election, reassignment, and who is away."""
+        """Apply a decision of the controller: creation, election, reassignment, and who is away."""
         self.leader_epoch = event["leader_epoch"]
         replicas = list(event["replicas"] or [])
         if self.partition == NON_EXISTENT:
@@ -113,7 +113,7 @@ class Machines:
                 self.delete(event, broker, "reassignment")
 
     def create(self, event: Event, replicas: list[int]) -> None:
-        """A new partition: it and its replicas are New, then Online once it has a leader."""
+        """Create a partition: it and its replicas are New, then Online once it has a leader."""
         self.move(event, None, NEW, "created")
         for broker in replicas:
             self.move(event, broker, NEW, "created")
@@ -125,9 +125,9 @@ class Machines:
             self.move(event, broker, OFFLINE if away else ONLINE, self.reason(event, broker) if away else "created")
 
     def move_partition(self, event: Event) -> None:
-        """An election, or the loss of the last leader."""
+        """Apply an election, or the loss of the last leader."""
         if event["election"] is None or (event["metadata_offset"] is None and event["rule"] == LEADER_KEPT):
-            return  # ZooKeeper's controller also makes an epoch when it takes a replica out of the ISR: no election
+            return  # ZooKeeper's controller also starts an epoch when it removes a replica from the ISR: no election
         leader, before = event["leader_id"], self.leader
         self.leader = leader
         if leader < 0:
@@ -140,7 +140,7 @@ class Machines:
         self.move(event, None, ONLINE, event["election"])
 
     def place(self, event: Event, broker: int) -> None:
-        """One replica of the assignment after a decision: away, back, or caught up for the first time."""
+        """Update one assigned replica after a decision: away, back, or caught up for the first time."""
         state = self.state_of(broker)
         if self.is_away(event, broker):
             if state in (NEW, ONLINE):
@@ -151,13 +151,14 @@ class Machines:
             self.move(event, broker, ONLINE, "joined_isr")
 
     def take_registration(self, event: Event) -> None:
-        """A broker that goes or comes back takes its replica along."""
+        """Apply a registration change: a broker that goes or comes back takes its replica along."""
         broker = event["broker_id"]
         zookeeper = event["metadata_offset"] is None
         if event["fenced"]:
             self.why_away[broker] = "broker_away" if zookeeper else "fenced"
         elif event["in_controlled_shutdown"]:
-            if not zookeeper or broker != self.leader:  # ZooKeeper: of what it leads, its replica stays Online
+            # ZooKeeper: the replica of a partition that it leads stays Online
+            if not zookeeper or broker != self.leader:
                 self.why_away[broker] = "controlled_shutdown"
         elif event["fenced"] is False:
             self.why_away.pop(broker, None)
@@ -168,7 +169,7 @@ class Machines:
             self.move(event, broker, ONLINE, "broker_back")
 
     def take_deletion(self, event: Event) -> None:
-        """The topic is deleted; a replica whose broker is away cannot be deleted before that comes back."""
+        """Delete the topic; a replica whose broker is away cannot be deleted before the broker is back."""
         for broker in sorted(self.replicas):
             if self.state_of(broker) == OFFLINE and broker in self.why_away:
                 self.move(event, broker, DELETION_INELIGIBLE, "topic_deleted")
@@ -180,19 +181,19 @@ class Machines:
             self.move(event, None, NON_EXISTENT, "topic_deleted")
 
     def delete(self, event: Event, broker: int, reason: str) -> None:
-        """A replica that is not wanted any more; that its log is gone by then nobody states."""
+        """Delete a replica that is no longer wanted; no source states that its log is gone by then."""
         for state in DELETION:
             if state != self.state_of(broker):
                 self.move(event, broker, state, reason, evidence="bounded")
 
     def is_away(self, event: Event, broker: int) -> bool:
-        """Whether the replica is away: KRaft has it with the decision, ZooKeeper's controller told it before."""
+        """Whether the replica is away: KRaft states it with the decision, ZooKeeper's controller before it."""
         if event["live"] is None or event["metadata_offset"] is None:
             return broker in self.why_away
         return broker not in event["live"]
 
     def reason(self, event: Event, broker: int) -> str:
-        """Why a replica is away: its broker, as told before or with the decision, else its log directory."""
+        """Why a replica is away: its broker, as reported before or with the decision, else its log directory."""
         if broker in self.why_away:
             return self.why_away[broker]
         return str(event["change"]) if event["change"] in WHY_AWAY else "log_directory"
@@ -202,7 +203,7 @@ class Machines:
         return self.replicas.get(broker, NON_EXISTENT)
 
     def move(self, event: Event, broker: int | None, state: str, reason: str, evidence: str | None = None) -> None:
-        """Move the partition (`broker` None) or a replica; a move that the machine does not have is refused."""
+        """Move the partition (`broker` None) or a replica; a transition that the machine does not allow is refused."""
         machine = PARTITION if broker is None else REPLICA
         before = self.partition if broker is None else self.state_of(broker)
         places = [row["place"] for row in self.moves[-1:] if row["seq"] == event["seq"]]
@@ -229,7 +230,7 @@ class Machines:
             self.replicas[broker] = state
 
     def checks(self) -> list[dict[str, Any]]:
-        """The row of `conformance` about moves that no machine has; none where nothing moved."""
+        """The row of `conformance` about refused transitions; none if nothing changed."""
         compared = len(self.moves) + len(self.refused)
         if not compared:
             return []

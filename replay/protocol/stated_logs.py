@@ -1,4 +1,4 @@
-"""What sources state of a replica's log and HW wins over what was computed of it."""
+"""Corrections of computed logs and HWs by what sources state about them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DENIALS = 2  # so many statements in a row withdraw a computed HW
 
 @compiled
 def forget_log(s: State, b: int) -> None:
-    """A replica taken out of the assignment deletes its log: back again, it starts empty. That is no truncation."""
+    """Empty the log of a replica that was removed from the assignment and thus deleted it. That is no truncation."""
     if s.gone[b]:
         s.leo[b], s.hw[b], s.log_start[b], s.cache_len[b] = 0, 0, 0, 0
         s.role[b], s.epoch[b], s.gone[b], s.unsure_until[b] = ROLE_NONE, NONE, 0, 0
@@ -34,7 +34,7 @@ def forget_log(s: State, b: int) -> None:
 
 @compiled
 def take_stated_leo(s: State, p: Profile, b: int, leader: int, leo: int, evidence: int) -> None:
-    """A source states b's LEO: below what was computed, its log was cut; above, it had the rest from its leader."""
+    """Take a LEO of b that a source states: a lower one means truncation, a higher one fetches from its leader."""
     if leo < s.leo[b]:
         truncate_to(s, p, b, leo)
     elif leader not in (NONE, b):
@@ -44,11 +44,12 @@ def take_stated_leo(s: State, p: Profile, b: int, leader: int, leo: int, evidenc
 
 @compiled
 def take_own_leo(s: State, p: Profile, b: int, leo: int, evidence: int) -> None:
-    """A broker's own line states its LEO, not what its log holds.
+    """Take b's LEO from its own line, which does not say what its log holds.
 
-    One that is not the last leader, and whose LEO is not the computed one, was cut or fetched, though no line tells
-    how, or of whom. Where its log had parted from its leader's, it may hold the leader's records by now, or still its
-    own: its epochs are taken for the leader's, and unsure from there on, until a fetch that the leader accepts.
+    If b is not the last leader and its LEO is not the computed one, it truncated or fetched, though no line says how or
+    from whom. If its log had diverged from its leader's, it may by now hold the leader's records, or still its own: its
+    epochs are assumed to be the leader's, and are marked unsure from the divergence on until the leader accepts a
+    fetch.
     """
     leader, before, parted = last_leader(s, BOUNDED), s.leo[b], NONE
     follows = leader != b and leo != before
@@ -65,7 +66,7 @@ def take_own_leo(s: State, p: Profile, b: int, leo: int, evidence: int) -> None:
 
 @compiled
 def last_leader(s: State, evidence: int) -> int:
-    """The broker that leads the newest epoch, of those whose LEO is known as well as that; NONE where there is none."""
+    """The broker that leads the newest epoch, among those with evidence for their LEO at least this good; else NONE."""
     found = NONE
     for b in range(len(s.leo)):
         if s.role[b] != ROLE_LEADER or s.leo_evidence[b] > evidence:
@@ -77,7 +78,7 @@ def last_leader(s: State, evidence: int) -> int:
 
 @compiled
 def note_leo(s: State, b: int, leo: int, evidence: int) -> bool:
-    """A source states b's LEO: it wins over what was computed. Returns whether that was different."""
+    """Set b's LEO to a stated one, which overrides the computed one. Returns whether they differed."""
     if leo == UNSET or leo < 0:
         return False
     different = s.leo[b] != leo
@@ -88,7 +89,7 @@ def note_leo(s: State, b: int, leo: int, evidence: int) -> bool:
 
 @compiled
 def note_hw(s: State, b: int, hw: int, evidence: int) -> bool:
-    """A source states b's HW: it wins over what was computed. Returns whether that was different."""
+    """Set b's HW to a stated one, which overrides the computed one. Returns whether they differed."""
     if hw == UNSET or hw < 0:
         return False
     different = s.hw[b] != hw
@@ -101,14 +102,14 @@ def note_hw(s: State, b: int, hw: int, evidence: int) -> bool:
 
 @compiled
 def note_committed(s: State, hw: int) -> None:
-    """A leader states that everything below `hw` is committed."""
+    """Note that a leader states everything below `hw` to be committed."""
     s.partition[0].true_hw = max(s.partition[0].true_hw, hw)
     s.partition[0].stated_hw = max(s.partition[0].stated_hw, hw)
 
 
 @compiled
 def note_lost(s: State, offset: int) -> None:
-    """What is known to be committed ends at `offset`: nothing beyond it is so, or was ever."""
+    """Note that nothing from `offset` on is committed, or ever was."""
     of = s.partition[0]
     of.true_hw, of.stated_hw = min(of.true_hw, offset), min(of.stated_hw, offset)
     of.earlier_hw = min(of.earlier_hw, offset)
@@ -116,17 +117,17 @@ def note_lost(s: State, offset: int) -> None:
 
 @compiled
 def note_found_again(s: State, offset: int) -> None:
-    """What was taken for lost is there after all: everything below `offset` is committed."""
+    """Note that everything below `offset` is committed: records assumed lost are there after all."""
     of = s.partition[0]
     of.true_hw, of.earlier_hw = max(of.true_hw, offset), max(of.earlier_hw, offset)
 
 
 @compiled
 def leader_agrees(s: State, b: int, hw: int, earliest: int, now: int) -> bool:
-    """Leader b states its HW, at `earliest` at the earliest: whether what was computed may stand beside it.
+    """Whether the computed HW may stand beside the one that leader b states, at `earliest` or later.
 
-    An answer may have been read before the move that it does not show; so one that is lower counts only if it was
-    surely read after the HW was computed to be beyond the last one that both agreed on, and only the second in a row.
+    An answer may have been read before a raise that it does not show. A lower statement therefore counts only if it was
+    certainly read after the computed HW rose beyond the last value agreed on, and only if it is the second in a row.
     """
     if hw > s.hw_agreed[b] or hw == s.hw[b]:
         s.hw_agreed[b], s.hw_denied[b] = hw, 0
@@ -138,6 +139,6 @@ def leader_agrees(s: State, b: int, hw: int, earliest: int, now: int) -> bool:
 
 @compiled
 def leader_withdraw_hw(s: State, b: int, hw: int) -> None:
-    """What b states is stronger than what was computed in this epoch: the HW, and what was committed by it."""
+    """Replace what was computed in this epoch, the HW and what it committed, by b's own statement."""
     s.hw[b], s.hw_evidence[b] = hw, OBSERVED
     s.partition[0].true_hw = max(s.partition[0].earlier_hw, s.partition[0].stated_hw, hw)

@@ -1,14 +1,14 @@
 """The nine steps of the fetch protocol, from top to bottom as a record passes through them.
 
 The leader appends a batch (1) and moves its LEO (2). A follower fetches from its own LEO (3); the leader records that
-as the follower's LEO (4), maybe takes it into the ISR (5), maybe raises the HW (6), and answers with records and with
-the HW that it had read before (7). The follower appends them, moves its LEO (8), and its HW follows the leader's (9).
+as the follower's LEO (4), maybe adds it to the ISR (5), maybe raises the HW (6), and answers with records and the HW
+that it read before (7). The follower appends them, moves its LEO (8), and its HW follows the leader's (9).
 
 `leader_handle_fetch` and `follower_handle_answer` are the two halves of a round. What the HW waits for is in
 `high_watermark`, who may join and leave the ISR in `isr`, how roles begin in `role_changes`.
 
-Names are apache/kafka's (Partition, Replica, AbstractFetcherThread) in snake case. `b` leads, `r` follows.
-Each function says its guard, its effect, and what it leaves unchanged; a `maybe_` returns whether it changed anything.
+Names are apache/kafka's (Partition, Replica, AbstractFetcherThread) in snake case. `b` leads, `r` follows. Each
+function states its guard, its effect, and what it leaves unchanged; a `maybe_` returns whether it changed anything.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 def leader_append(s: State, p: Profile, b: int, end: int, evidence: int, now: int) -> bool:
     """Steps 1 and 2: the leader appends a batch, its LEO moves to `end`, and one HW attempt follows.
 
-    Guard: `end` beyond the LEO. The first batch of an epoch is where it begins in the epoch cache, unless taking up the
-    role has noted that already (2.0.1+). Leaves unchanged: remote LEOs, ISR.
+    Guard: `end` is beyond the LEO. The first batch of an epoch sets its start in the epoch cache, unless that was set
+    when the role was taken up (2.0.1+). Leaves unchanged: remote LEOs, ISR.
     """
     if end <= s.leo[b]:
         return False
@@ -44,10 +44,11 @@ def leader_append(s: State, p: Profile, b: int, end: int, evidence: int, now: in
 
 @compiled
 def leader_update_follower_leo(s: State, p: Profile, b: int, r: int, fetch_offset: int, now: int) -> bool:
-    """Steps 3 and 4: the fetch offset is the follower's LEO; the leader records it, and when r was last caught up.
+    """Steps 3 and 4: the leader records the fetch offset as r's LEO, and when r was last caught up.
 
-    An assignment, it may fall. Caught up now if it reaches the leader's LEO; at the previous fetch if it reaches the
-    LEO of then (0.10.2+). Leaves unchanged: the leader's own LEO and HW. Returns whether the remote LEO changed.
+    It is an assignment, so the LEO may fall. r is caught up now if it reaches the leader's LEO, or at its previous
+    fetch if it reaches the LEO of that time (0.10.2+). Leaves unchanged: the leader's own LEO and HW. Returns whether
+    the remote LEO changed.
     """
     leo = s.leo[b]
     if fetch_offset >= leo:
@@ -63,18 +64,17 @@ def leader_update_follower_leo(s: State, p: Profile, b: int, r: int, fetch_offse
 
 @compiled
 def leader_forget_follower_leo(s: State, b: int, r: int) -> None:
-    """Kafka <= 2.3: a failed read resets the remote LEO to -1, which blocks the HW until the next good fetch."""
+    """Kafka <= 2.3: a failed read resets the remote LEO to -1, which blocks the HW until the next successful fetch."""
     s.remote_leo[b, r], s.remote_start[b, r] = NONE, NONE
     s.leo_at_fetch[b, r], s.fetched[b, r] = NONE, 0
 
 
 @compiled
 def leader_maybe_expand_isr(s: State, p: Profile, b: int, r: int) -> bool:
-    """Step 5: r joins the ISR (or asks to, 2.7+) once it has the HW and the start of the leader's epoch.
+    """Step 5: r joins the ISR (2.7+: asks to join) once it has reached the HW and the start of the leader's epoch.
 
     Guard: assigned, not in the ISR, remote LEO >= HW and >= epoch start (2.0.1+, KAFKA-7128), nothing in flight,
-    eligible.
-    Leaves unchanged: offsets; 2.7+ the committed ISR, until the controller answers.
+    eligible. Leaves unchanged: offsets; in 2.7+ also the committed ISR, until the controller answers.
     """
     bit = 1 << r
     if s.isr[b] & bit or s.maximal_isr[b] & bit:
@@ -94,10 +94,10 @@ def leader_maybe_expand_isr(s: State, p: Profile, b: int, r: int) -> bool:
 def leader_maybe_increment_hw(s: State, p: Profile, b: int, now: int) -> bool:
     """Step 6: the HW moves up to the candidate; never down. Leaves unchanged: everything else.
 
-    Where b's own statements denied what was computed in this epoch, they alone move it. The move is bounded, and
-    commits nothing, where an unknown min.insync.replicas may forbid it, or where the ISR is a guess (the logs begin
-    after the decision that told it). Where it reaches b's own end, and that is known within bounds only, what b surely
-    has is committed.
+    If b's own statements denied the HW computed in this epoch, only statements move it. The move is `bounded`, and
+    commits nothing, if an unknown min.insync.replicas may forbid it, or if the ISR is a guess (the logs begin after the
+    decision that set it). If the move reaches b's own end and that is only known within bounds, what b certainly has is
+    committed.
     """
     if (p.hw_needs_min_isr and is_under_min_isr(s, b)) or s.hw_denied[b] >= DENIALS:
         return False
@@ -122,8 +122,8 @@ def leader_maybe_increment_hw(s: State, p: Profile, b: int, now: int) -> bool:
 def leader_handle_fetch(s: State, p: Profile, b: int, r: int, fetch_offset: int, now: int) -> tuple[bool, bool]:
     """Steps 3 to 6 as the leader runs them for one follower fetch that was read without error.
 
-    The HW is attempted after every fetch up to 2.3, from 2.4 on only where the remote LEO changed. Returns whether r
-    joined the ISR, or the leader asks that it may, and whether the HW rose.
+    Up to 2.3 the HW is attempted after every fetch, from 2.4 on only if the remote LEO changed. Returns whether r
+    joined the ISR (or the leader requested it), and whether the HW rose.
     """
     changed = leader_update_follower_leo(s, p, b, r, fetch_offset, now)
     expanded = leader_maybe_expand_isr(s, p, b, r)
@@ -133,19 +133,19 @@ def leader_handle_fetch(s: State, p: Profile, b: int, r: int, fetch_offset: int,
 
 @compiled
 def answered_hw(p: Profile, hw_read: int, hw_after: int) -> int:
-    """Step 7: the HW in an answer given at once, of before this fetch's own steps 4 to 6; of after in 1.0.0-1.1.0.
+    """Step 7: the HW in an immediate answer, from before this fetch's own steps 4 to 6; in 1.0.0-1.1.0 from after.
 
-    An answer to a fetch that waited is read anew and carries the HW of then. By which of the two HWs an answer carries
-    the merge of a tenure (`replay.order.merge`) finds the fetch's place.
+    If the fetch waited, its data is read again and the answer carries the HW of that time. The merge of a tenure
+    (`replay.order.merge`) uses the HW in an answer to find the fetch's place.
     """
     return hw_after if p.answer_after_update else hw_read
 
 
 @compiled_in_place
 def follower_append(s: State, b: int, r: int, end: int, evidence: int) -> bool:
-    """Step 8: the follower appends what leader b sent, its LEO moves to `end`, the epochs come along.
+    """Step 8: the follower appends what leader b sent, its LEO moves to `end`, and the epochs are copied.
 
-    What b sent beyond its known LEO is of its own epoch: an answer may be told before the append that it shows.
+    What b sent beyond its known LEO belongs to its own epoch: an answer may come before the append that it shows.
     """
     first = s.leo[r]
     if end <= first:
@@ -160,7 +160,7 @@ def follower_append(s: State, b: int, r: int, end: int, evidence: int) -> bool:
 
 @compiled
 def follower_advance_hw(s: State, p: Profile, r: int, leader_hw: int) -> bool:
-    """Step 9: min of its own LEO and the HW that the answer carries, 2.4+ not below its log start; it may go down."""
+    """Step 9: the lesser of its own LEO and the answer's HW, 2.4+ at least its log start; the HW may go down."""
     hw = min(s.leo[r], leader_hw)
     if p.hw_from_log_start:
         hw = max(hw, s.log_start[r])
@@ -174,16 +174,16 @@ def follower_advance_hw(s: State, p: Profile, r: int, leader_hw: int) -> bool:
 
 @compiled
 def follower_take_log_start(s: State, r: int, leader_start: int) -> bool:
-    """After step 9 the follower's log begins where its leader's does, if that is not above its HW (0.11+)."""
+    """After step 9 the follower's log start becomes its leader's, unless that is above its HW (0.11+)."""
     return leader_start <= s.hw[r] and move_log_start(s, r, leader_start)
 
 
 @compiled_in_place
 def follower_handle_answer(s: State, p: Profile, b: int, r: int, answer: tuple[int, int, int, int]) -> None:
-    """Steps 8 and 9 as follower r runs them for one answer of leader b.
+    """Steps 8 and 9 as follower r runs them for one answer from leader b.
 
-    `answer`: r's LEO after it and how that is known, the HW and the log start that it carries; what is negative is not
-    known, or not in it.
+    `answer`: r's LEO after the answer and the evidence for it, the HW and the log start in the answer; negative values
+    are unknown or absent.
     """
     end, evidence, hw, log_start = answer
     if end >= 0:
@@ -196,6 +196,6 @@ def follower_handle_answer(s: State, p: Profile, b: int, r: int, answer: tuple[i
 
 @compiled
 def leader_commit_isr(s: State, p: Profile, b: int, isr: int, now: int) -> bool:
-    """The leader takes over a committed ISR: nothing is pending any more; one HW attempt where the version makes it."""
+    """Apply a committed ISR: nothing is pending any more; one HW attempt if the version makes it."""
     s.isr[b], s.maximal_isr[b], s.pending[b] = isr, isr, NOTHING_PENDING
     return bool(p.hw_after_isr_commit) and leader_maybe_increment_hw(s, p, b, now)
