@@ -1,4 +1,4 @@
-"""One partition's events meet the rules, one by one, and leave rows: the fold, its codes, the purgatories.
+"""One partition's events meet the rules one by one and leave rows: the fold, its codes, the purgatories.
 
-Imports `arrays`, `protocol`.
+Imports `arrays` and `protocol`.
 """

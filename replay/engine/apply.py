@@ -1,7 +1,7 @@
-"""Where an event meets the rules: what each kind of event does to the state, step by step.
+"""Apply an event to the rules: what each kind of event does to the state, step by step.
 
-`apply` is the only such place. The order stage runs it ahead to see which interleaving the answers allow, and the fold
-runs it to replay: a driver is the order of the events, nothing else. What moved is noted in `moves`, by the step that
+`apply` is the only place that does so. The order stage runs it ahead to see which interleavings the answers allow, the
+fold runs it to replay: callers differ only in the order of events. What moved is noted in `moves`, with the step that
 moved it. An event that breaks a rule changes nothing, and is reported.
 """
 
@@ -91,9 +91,9 @@ if TYPE_CHECKING:
 
 @compiled_in_place
 def leads_on(s: State, e: EventRecord) -> bool:
-    """Whether a leader is told its role anew without having stopped: its very next epoch, and no log loaded.
+    """Whether a leader gets its role again without having stopped: its very next epoch, and no log loaded.
 
-    ZooKeeper's controller does so as it takes a replica out of the ISR, KRaft's up to 3.5 as well.
+    ZooKeeper's controller does this when it removes a replica from the ISR, and KRaft's up to 3.5 as well.
     """
     b = e.broker
     return s.role[b] == ROLE_LEADER and e.role == ROLE_LEADER and e.leader_epoch == s.epoch[b] + 1
@@ -101,7 +101,7 @@ def leads_on(s: State, e: EventRecord) -> bool:
 
 @compiled
 def apply_role(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
-    """A broker takes up a role, with the LEO and HW that its line states; a leader attempts to raise its HW at once."""
+    """A broker takes up a role with the LEO and HW of its line; a leader attempts to raise its HW at once."""
     b = e.broker
     forget_log(s, b)
     known = UNSET if leads_on(s, e) else s.leo_evidence[b]
@@ -125,10 +125,11 @@ def apply_role(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
 
 @compiled
 def take_role_offsets(s: State, p: Profile, e: EventRecord) -> None:
-    """Where the line of a role states LEO and HW, they win over what was computed.
+    """Let the LEO and HW in a role's line override the computed ones.
 
-    A leader never cuts its own log: where one that leads on has less than was computed, too much was counted. One of
-    which only the least end is known has at least that. Of a log that nothing showed to fill nobody knows the HW.
+    A leader never truncates its own log: if a leader that leads on has less than computed, too much was counted. If
+    only the lower bound of its end is known, it has at least that. The HW of a log whose filling was not observed is
+    unknown.
     """
     b = e.broker
     end = s.leo[b]
@@ -148,10 +149,10 @@ def take_role_offsets(s: State, p: Profile, e: EventRecord) -> None:
 
 @compiled
 def apply_load(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
-    """A broker started and loaded its log: no role, LEO and HW as its files say. A log made anew starts empty.
+    """A broker started and loaded its log: it has no role, and LEO and HW as its files say. A new log is empty.
 
-    Epochs without a record are forgotten (LogLoader: LeaderEpochFileCache.truncateFromEnd). A log made anew lost its
-    records with the directory: that is no cut.
+    Epochs without records are forgotten (LogLoader: LeaderEpochFileCache.truncateFromEnd). A log that was created anew
+    lost its records with the directory, which is no truncation.
     """
     b, is_new = e.broker, e.log_created == 1
     forget_log(s, b)
@@ -161,7 +162,7 @@ def apply_load(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
         s.gone[b] = 1
         forget_log(s, b)
     if e.leo >= 0:
-        if s.role[b] == ROLE_LEADER:  # as it stopped: only its disk may have cut it
+        if s.role[b] == ROLE_LEADER:  # as it stopped: only its disk may have truncated it
             take_stated_leo(s, p, b, last_leader(s, DERIVED), e.leo, e.evidence)
         else:
             take_own_leo(s, p, b, e.leo, e.evidence)
@@ -178,14 +179,14 @@ def apply_load(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
 
 @compiled
 def apply_isr_request(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
-    """The leader takes over a committed ISR, asks for another one, or has its request rejected.
+    """The leader applies a committed ISR, requests another one, or has its request rejected.
 
-    Reset (OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA; a conditional update that lost): back to the last committed.
-    Refused (fenced, invalid, a new leader): pending until metadata comes. Retried: pending.
+    Reset (OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA; a conditional update that lost): back to the last committed ISR.
+    Refused (fenced, invalid, a new leader): pending until metadata arrives. Retried: pending.
     """
     b = e.broker
     if not acts_in_its_epoch(s, e):
-        return OK  # a zombie, or a broker that has moved on: the decision does not act on it
+        return OK  # a zombie, or a broker that has moved on: the decision does not affect it
     if e.isr_request == ISR_COMMITTED:
         s.asked[b] &= ~e.isr
         s.settled[b] = max(s.settled[b], e.ts)
@@ -204,9 +205,9 @@ def apply_isr_request(s: State, p: Profile, e: EventRecord, moves: Moves) -> int
 
 @compiled_in_place
 def leader_asks(s: State, p: Profile, e: EventRecord, moves: Moves) -> None:
-    """A leader asks for another ISR: pending until it is answered, or before KIP-497 written at once.
+    """A leader requests another ISR: pending until answered; before KIP-497 written at once.
 
-    Written at once a shrink's commit follows, or the line that it failed.
+    In the latter case the commit of a shrink follows, or a line that it failed.
     """
     b, r, free = e.broker, e.replica, s.pending[e.broker] == NOTHING_PENDING
     if e.isr_request == ISR_PENDING_EXPAND:
@@ -222,11 +223,12 @@ def leader_asks(s: State, p: Profile, e: EventRecord, moves: Moves) -> None:
 
 @compiled
 def apply_truncation(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
-    """A replica cuts its log: to the target stated, else to where the leader's answer and its own epochs say.
+    """Truncate a replica's log to the stated target, else to where the leader's answer and its own epochs say.
 
-    A stated one is where it next fetched, or stood: where it knows the epoch that it was told of, it was cut to where
-    that ends at most, by the answer and by its own log, and had more since. Out of its leader's range below the log
-    start there, it drops its log and starts there.
+    A stated target is where the replica next fetched, or where its log ended when next stated. If the replica's log has
+    the epoch that the answer names, it was truncated at most to where that epoch ends, by the answer and by its own
+    log, and has grown to the target since. If its fetch was out of the leader's range because it lies below the log
+    start there, it drops its log and restarts at that log start.
     """
     b, target = e.broker, e.truncate_to
     leo, hw, start, known = s.leo[b], s.hw[b], s.log_start[b], s.leo_evidence[b]
@@ -247,7 +249,7 @@ def apply_truncation(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
 
 @compiled
 def apply_log_start(s: State, e: EventRecord, moves: Moves) -> int:
-    """A log begins later: the HW is never below it."""
+    """A log start moves up; the HW is never below it."""
     b = e.broker
     hw, start = s.hw[b], s.log_start[b]
     move_log_start(s, b, e.log_start_offset)
@@ -258,7 +260,7 @@ def apply_log_start(s: State, e: EventRecord, moves: Moves) -> int:
 
 @compiled
 def apply_cluster(s: State, e: EventRecord) -> int:
-    """What holds for the partition as a whole: assignment, configuration, which brokers are fenced."""
+    """Apply what holds for the partition as a whole: assignment, configuration, which brokers are fenced."""
     of = s.partition[0]
     if e.kind == PARTITION_CHANGE:
         of.decision = e.evidence
@@ -282,7 +284,7 @@ def apply_cluster(s: State, e: EventRecord) -> int:
 
 @compiled_in_place
 def names_who_acts(e: EventRecord) -> bool:
-    """Whether the event names the brokers that its kind is about."""
+    """Whether the event names the brokers that its kind requires."""
     kind = e.kind
     if kind in (FETCH_UPDATE, FETCH_APPLY):
         return e.broker >= 0 and e.replica >= 0
@@ -291,7 +293,7 @@ def names_who_acts(e: EventRecord) -> bool:
 
 @compiled_in_place
 def apply(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
-    """One event meets the rules. Returns OK, MISMATCH (a source corrected the state) or BROKEN (nothing changed)."""
+    """Apply one event. Returns OK, MISMATCH (a source corrected the state) or BROKEN (nothing changed)."""
     kind = e.kind
     moves.filled[0] = 0
     if not names_who_acts(e):

@@ -1,6 +1,6 @@
 """What requests do to the state: a produce and its answer, a fetch's round, an answer that is read or handled.
 
-Of each: what its steps moved is noted in `moves`. What else happens to a partition is in `apply`.
+What the steps of each moved is noted in `moves`. All other events are in `apply`.
 """
 
 from __future__ import annotations
@@ -61,21 +61,22 @@ ACKS_ALL = -1
 
 @compiled_in_place
 def acts_in_its_epoch(s: State, e: EventRecord) -> bool:
-    """Whether the event's broker leads, in the leader epoch that the event names."""
+    """Whether the event's broker leads in the leader epoch that the event names."""
     return bool(s.role[e.broker] == ROLE_LEADER and s.epoch[e.broker] == e.leader_epoch)
 
 
 @compiled_in_place
 def is_of_future_log(e: EventRecord) -> bool:
-    """Whether an event is a line about a future log: most observations are not."""
+    """Whether an event is a line about a future log; most observations are not."""
     return bool(e.kind == OBSERVATION and e.future_log != UNSET)
 
 
 @compiled_in_place
 def apply_append(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
-    """A leader appends a batch. Of one that ends nobody knows where, the first record is sure all the same.
+    """A leader appends a batch. If the end of the batch is unknown, its first record is still certain.
 
-    What its log has below the batch and beyond what was computed, it had from somebody, or appended, unseen.
+    If its log reaches beyond the computed LEO up to the batch, it fetched or appended those records unobserved; their
+    epochs are unsure.
     """
     b, known = e.broker, max(e.next_offset_evidence, e.evidence)
     if e.duplicate or e.next_offset < 0:
@@ -97,7 +98,7 @@ def apply_append(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
 
 @compiled_in_place
 def apply_answer(s: State, e: EventRecord) -> int:
-    """A producer is answered. One that asked for acks=all is told by a good answer that its batch was committed."""
+    """A producer is answered; a successful acks=all answer says that the batch was committed."""
     waited = e.acks == ACKS_ALL and not e.error_code and not e.duplicate
     if waited and e.next_offset >= 0 and acts_in_its_epoch(s, e):
         note_committed(s, e.next_offset if e.next_offset_evidence < BOUNDED else e.base_offset + 1)
@@ -106,13 +107,13 @@ def apply_answer(s: State, e: EventRecord) -> int:
 
 @compiled
 def fetch_time(e: EventRecord) -> int:
-    """The time that the leader notes of a fetch: of before it reads, seconds earlier if it stood still meanwhile."""
+    """The time that the leader records for a fetch: taken before the read, so earlier by any standstill in between."""
     return int(min(e.ts, e.ts_lo + STAMP_LATE_US) if e.ts_lo > 0 else e.ts)
 
 
 @compiled_in_place
 def apply_fetch_update(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
-    """A follower's fetch reaches the leader. Its offset states the follower's LEO, even where the leader refuses it."""
+    """A follower's fetch reaches the leader. Its offset states the follower's LEO even if the leader refuses it."""
     b, r, offset = e.broker, e.replica, e.fetch_offset
     refused = e.error_code > 0 or (e.diverging_epoch != UNSET and not p.update_on_diverging)
     leads = acts_in_its_epoch(s, e)
@@ -130,7 +131,7 @@ def apply_fetch_update(s: State, p: Profile, e: EventRecord, moves: Moves) -> in
 
 @compiled_in_place
 def follower_states_leo(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
-    """The offset of a fetch wins over the LEO that was computed of the follower. MISMATCH: they differ."""
+    """Let a fetch offset override the computed LEO of the follower. MISMATCH: they differ."""
     r, offset, verdict = e.replica, e.fetch_offset, OK
     leo, hw, start = s.leo[r], s.hw[r], s.log_start[r]
     forget_log(s, r)
@@ -145,7 +146,7 @@ def follower_states_leo(s: State, p: Profile, e: EventRecord, moves: Moves) -> i
 
 @compiled_in_place
 def leader_takes_fetch(s: State, p: Profile, e: EventRecord, moves: Moves) -> None:
-    """The leader's half of a round for a fetch that it does not refuse, and for the run of unlisted ones behind it."""
+    """The leader's half of a round, for an accepted fetch and for the run of unlisted ones behind it."""
     b, r, offset = e.broker, e.replica, e.fetch_offset
     match_epochs(s, p, b, r, offset)
     if e.follower_log_start_offset >= 0 and e.follower_log_start_offset != s.remote_start[b, r]:
@@ -165,7 +166,7 @@ def leader_takes_fetch(s: State, p: Profile, e: EventRecord, moves: Moves) -> No
 
 @compiled_in_place
 def apply_read(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
-    """An answer is read on the leader: the HW and log start it carries are that moment's, so they win where ahead."""
+    """An answer is read on the leader: its HW and log start are those of that moment, so they win if they are ahead."""
     b, hw = e.broker, e.hw
     start, hw_before = s.log_start[b], s.hw[b]
     if e.kind != OBSERVATION and e.log_start_offset > 0 and acts_in_its_epoch(s, e):
@@ -178,7 +179,10 @@ def apply_read(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
 
 @compiled_in_place
 def leader_states_hw(s: State, p: Profile, e: EventRecord) -> int:
-    """A leader's own HW, in a line or in an answer, beside the computed one. MISMATCH: it won. BROKEN: it cannot be."""
+    """Compare a leader's stated HW, from a line or an answer, with the computed one.
+
+    MISMATCH: the stated one won. BROKEN: it is impossible.
+    """
     b, hw = e.broker, e.hw
     if hw > s.leo[b] and p.truncation_lowers_hw:
         return BROKEN
@@ -195,7 +199,7 @@ def leader_states_hw(s: State, p: Profile, e: EventRecord) -> int:
 
 @compiled_in_place
 def apply_observation(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
-    """A broker's own line states something. What it tells of a future log may raise the low watermark."""
+    """A broker's own line states something. What it says of a future log may raise the low watermark."""
     b = e.broker
     if is_of_future_log(e):
         low = leader_low_watermark(s, b)

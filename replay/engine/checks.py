@@ -1,4 +1,4 @@
-"""What was computed beside what an event states: compared before the event corrects the state."""
+"""Checks of computed against stated values, made before the event corrects the state."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def check_before(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
 
 @compiled
 def check_isr_request(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
-    """What the leader asks for, or is granted, against what the engine says it had to ask for.
+    """Compare what the leader requests, or is granted, with what the engine predicts that it must request.
 
-    A prediction that may have come too early (`DOUBTFUL`) counts where it came true, not where it did not.
-    An expansion is compared once: with the request where a source has it, else with the commit. A replica that the
-    engine expands and the next decision leaves out was predicted and never came. Of a replica whose fetches no line
-    told the leader's log could predict nothing: nothing is compared.
+    A prediction that may have come too early (`DOUBTFUL`) counts if it came true, but not if it did not. An expansion
+    is compared once: with the request if a source has it, else with the commit. A replica that the engine adds and the
+    next decision leaves out was predicted but never came. If no line reports a replica's fetches, the leader's log
+    could predict nothing, and nothing is compared.
     """
     b, asked = e.broker, e.isr_request
     if asked == ISR_PENDING_SHRINK:
@@ -80,7 +80,7 @@ def check_isr_request(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
         seen = expected or s.remote_leo[b, r] >= 0
         if asked == ISR_PENDING_EXPAND and r == e.replica and seen:
             fresh = expected and (s.pending[b] == PREDICTED or doubted or not p.isr_change_pending)
-            if doubted and not expected:  # the doubtful one was wrong: without it, this one?
+            if doubted and not expected:  # the doubtful one was wrong: would this one be predicted without it?
                 fresh = blocks_expansion(s, p, b, r) in (0, IN_FLIGHT)
             check(rows, e, CHECK_EXPANSION, r, r if fresh else NONE, r)
         elif asked == ISR_COMMITTED and p.isr_change_pending:

@@ -1,6 +1,6 @@
-"""The words that events and rows say, as the numbers that the rules see: kinds, causes, states, steps, checks.
+"""The words in events and rows as the numbers that the rules see: kinds, causes, states, steps, checks.
 
-The protocol's own numbers stand here as well, by Kafka's names.
+The protocol's own numbers are here as well, under Kafka's names.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ ROLE_CHANGE, LOG_LOAD, TRUNCATION = KIND["role_change"], KIND["log_load"], KIND[
 LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
 FETCH_LEFT_OUT, EPOCH_END_OFFSET = KIND["fetch_left_out"], KIND["epoch_end_offset"]
 
-OK, MISMATCH, BROKEN = 0, 1, 2  # of an event: it went, it corrected the state, it breaks a rule and changed nothing
+# of an event: it was applied, it corrected the state, it broke a rule and changed nothing
+OK, MISMATCH, BROKEN = 0, 1, 2
 
-CONSUMER = -1  # replica id of a fetch that is none of a replica's
+CONSUMER = -1  # replica id of a fetch that is not a replica's
 
-# Errors of answers (org.apache.kafka.common.protocol.Errors).
+# Error codes of answers (org.apache.kafka.common.protocol.Errors).
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT = 1, 3, 6, 7
 REPLICA_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS_AFTER_APPEND, INVALID_REQUEST, OPERATION_NOT_ATTEMPTED = 9, 20, 42, 55
 KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, UNKNOWN_TOPIC_ID = 56, 74, 95, 100
 INCONSISTENT_TOPIC_ID, INELIGIBLE_REPLICA, NEW_LEADER_ELECTED = 103, 107, 108
-ENDS_OF_A_WAIT = (  # with which a produce or a marker fails that waited for the HW (DelayedProduce)
+ENDS_OF_A_WAIT = (  # errors of a produce or a marker that waited for the HW and failed (DelayedProduce)
     UNKNOWN_TOPIC_OR_PARTITION,
     NOT_LEADER_OR_FOLLOWER,
     REQUEST_TIMED_OUT,
@@ -35,10 +36,10 @@ ENDS_OF_A_WAIT = (  # with which a produce or a marker fails that waited for the
     KAFKA_STORAGE_ERROR,
 )
 
-LOG_CREATED = "created"  # log_load: made anew where the broker had one
+LOG_CREATED = "created"  # log_load: created anew although the broker had one
 STORAGE_FAILED = "storage_failure"  # observation: the log directory failed
 CONTRADICTED = "contradicted"  # observation: lines that cannot all be true
-LEADER_UNKNOWN = "leader_unknown"  # observation: a later epoch, and nothing tells who led it
+LEADER_UNKNOWN = "leader_unknown"  # observation: a later epoch whose leader is unknown
 DUMP_HOLDS, DUMP_DIFFERS = "holds", "differs"  # log_dump: what a log holds at the end; where two replicas differ
 ISR_STATES = ("committed", "pending_expand", "pending_shrink")
 ISR_COMMITTED, ISR_PENDING_EXPAND, ISR_PENDING_SHRINK = range(3)

@@ -1,7 +1,7 @@
-"""What completed each fetch: decided from what it asked for, what its answer says, and what the leader held.
+"""What completed each fetch, from what it asked for, what its answer says, and what the leader held.
 
-`completion` says what let a fetch be answered (kafka.server.ReplicaManager.fetchMessages, DelayedFetch);
-`expected_wait` says how long the rules let it wait, whatever its line says it did.
+`completion` says what caused a fetch to be answered (kafka.server.ReplicaManager.fetchMessages, DelayedFetch);
+`expected_wait` says how long the rules make it wait, regardless of what its line says.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 
 
 class Asked:
-    """What a fetch asked and was answered."""
+    """What a fetch asked for, and what it was answered."""
 
     is_follower: int
     offset: int
     bytes: int
-    request_bytes: int  # UNSET: not known
+    request_bytes: int  # UNSET: unknown
     request_forced: int
     max_wait_us: int
     min_bytes: int
@@ -81,9 +81,9 @@ class Completed:
     """What completed a fetch, and how long it waited."""
 
     completed_by: int  # COMPLETIONS
-    evidence: int  # how that is known
-    expected_wait: int  # as the rules let it: AT_ONCE, EARLY, IN_FULL; UNSET: no telling
-    measured_wait: int  # as its line says
+    evidence: int  # the evidence for that
+    expected_wait: int  # by the rules: AT_ONCE, EARLY, IN_FULL; UNSET: unknown
+    measured_wait: int  # according to its line
 
 
 timed_out = compiled(stamps.timed_out)
@@ -91,21 +91,22 @@ timed_out = compiled(stamps.timed_out)
 
 @compiled
 def waited_out(asked: Asked) -> bool:
-    """Whether it waited until its time was up."""
+    """Whether it waited until it timed out."""
     return timed_out(asked.local_us, asked.wait_us, asked.max_wait_us)
 
 
 @compiled
 def request_bytes(asked: Asked) -> int:
-    """Bytes of the whole answer; where only this partition's are known, those."""
+    """Bytes of the whole answer; if unknown, those of this partition."""
     return int(max(asked.request_bytes, asked.bytes, 0))
 
 
 @compiled
 def leader_throttles(asked: Asked, saw: Held) -> bool:
-    """Whether the leader's replication quota kept records from a follower outside the ISR (KIP-73).
+    """Whether the leader's replication quota withheld records from a follower outside the ISR (KIP-73).
 
-    The partition is listed for it; they were there when the fetch came, and yet it was parked, or sent off with none.
+    That is so if the partition is listed as throttled there, and records were available when the fetch came, and yet it
+    was parked, or answered without any.
     """
     if not asked.leader_throttled or not asked.is_follower or saw.in_isr:
         return False
@@ -116,28 +117,28 @@ def leader_throttles(asked: Asked, saw: Held) -> bool:
 
 @compiled
 def hw_is_news(p: Profile, asked: Asked, saw: Held) -> bool:
-    """Whether the follower has not been told the HW, which in 2.4 and 2.5 alone completes its fetch (KAFKA-8443)."""
+    """Whether the HW is new to the follower, which in 2.4 and 2.5 alone completes its fetch (KAFKA-8443)."""
     return bool(p.hw_told_at_once) and asked.is_follower == 1 and saw.hw > saw.told_hw
 
 
 @compiled
 def may_be_news_elsewhere(p: Profile, asked: Asked) -> bool:
-    """Whether another partition's HW may have completed the fetch: it leaves no trace in this one (KAFKA-8443)."""
+    """Whether another partition's HW may have completed the fetch, which leaves no trace in this one (KAFKA-8443)."""
     return bool(p.hw_told_at_once) and asked.is_follower == 1
 
 
 @compiled
 def is_beyond_end(asked: Asked, saw: Held) -> bool:
-    """Whether the fetch offset lies beyond what the fetcher may read: the leader cut, or has yet to raise its HW.
+    """Whether the fetch offset is beyond what may be read: the leader truncated, or has yet to raise its HW.
 
-    Such a fetch is completed as it is parked, so that its line has no wait.
+    Such a fetch is completed as soon as it is parked, so its line has no wait.
     """
     return bool(asked.offset > (saw.leo if asked.is_follower else saw.hw))
 
 
 @compiled
 def after_error(error: int) -> int:
-    """What freed a parked fetch that was then refused (cases A to E of DelayedFetch.tryComplete)."""
+    """What completed a parked fetch that was then refused (cases A to E of DelayedFetch.tryComplete)."""
     if error == NOT_LEADER_OR_FOLLOWER:
         return NOT_LEADER
     if error == FENCED_LEADER_EPOCH:
@@ -151,7 +152,7 @@ def after_error(error: int) -> int:
 
 @compiled
 def completion_at_once(p: Profile, asked: Asked, saw: Held) -> tuple[int, int]:
-    """Why a fetch was not parked (ReplicaManager.fetchMessages), and how that is known."""
+    """Why a fetch was not parked (ReplicaManager.fetchMessages), and the evidence for that."""
     if asked.error_code > 0:
         return ERROR, OBSERVED
     if asked.is_diverging:
@@ -176,7 +177,7 @@ def completion_at_once(p: Profile, asked: Asked, saw: Held) -> tuple[int, int]:
 
 @compiled
 def completion_of_enough(asked: Asked, saw: Held) -> tuple[int, int]:
-    """What freed a parked fetch whose answer has as much as it asked for (case G of DelayedFetch.tryComplete)."""
+    """What completed a parked fetch whose answer has as much as it asked for (case G of DelayedFetch.tryComplete)."""
     if asked.bytes <= 0:
         return OTHER_PARTITION, DERIVED
     if asked.is_follower:
@@ -189,7 +190,7 @@ def completion_of_enough(asked: Asked, saw: Held) -> tuple[int, int]:
 
 @compiled
 def completion_of_parked(p: Profile, asked: Asked, saw: Held) -> tuple[int, int]:
-    """What completed a parked fetch (DelayedFetch.tryComplete), and how that is known."""
+    """What completed a parked fetch (DelayedFetch.tryComplete), and the evidence for that."""
     if asked.error_code > 0:
         return after_error(asked.error_code), OBSERVED
     if asked.is_diverging:
@@ -213,9 +214,9 @@ def completion_of_parked(p: Profile, asked: Asked, saw: Held) -> tuple[int, int]
 
 @compiled
 def completion(p: Profile, asked: Asked, saw: Held) -> tuple[int, int]:
-    """What completed a fetch, and how that is known.
+    """What completed a fetch, and the evidence for that.
 
-    `asked` is what it asked and was answered (`Asked`), `saw` what the leader held (`Held`).
+    `asked` is what it asked for and was answered (`Asked`), `saw` what the leader held (`Held`).
     """
     if asked.is_left_out:
         return (THROTTLED, BOUNDED) if asked.wait_us > 0 or asked.request_bytes > 0 else (NO_PARTITIONS, BOUNDED)
@@ -234,7 +235,7 @@ AT_ONCE, EARLY, IN_FULL = 0, 1, 2  # how long a fetch waited
 
 @compiled
 def measured_wait(asked: Asked) -> int:
-    """How long it waited, as its line says."""
+    """How long it waited, according to its line."""
     if asked.wait_us <= 0:
         return AT_ONCE
     return IN_FULL if waited_out(asked) else EARLY
@@ -242,9 +243,10 @@ def measured_wait(asked: Asked) -> int:
 
 @compiled
 def expected_wait(p: Profile, asked: Asked, saw: Held) -> int:
-    """How long the replayed state lets it wait; `measured_wait` where that is among several, UNSET: no telling.
+    """How long the replayed state makes a fetch wait; UNSET if unknown.
 
-    Nothing in here reads how long it did wait, but to tell which moment of the leader's state was its beginning.
+    If the state allows several outcomes, `measured_wait` is returned. The measured wait is used for nothing else,
+    except to tell which moment of the leader's state was the beginning of the wait.
     """
     measured = measured_wait(asked)
     failed = asked.error_code > 0 or asked.is_diverging or asked.preferred_replica >= 0 or asked.throttle_us > 0
@@ -259,7 +261,7 @@ def expected_wait(p: Profile, asked: Asked, saw: Held) -> int:
     elif measured == AT_ONCE or saw.raised < asked.ts - asked.wait_us - CLOCK_SLACK_US:
         there = saw.hw
     else:
-        there = NONE  # the HW rose while it waited: it was lower before
+        there = NONE  # the HW rose while it waited, so it was lower before
     if there > asked.offset:
         return AT_ONCE
     if hw_is_news(p, asked, saw) or asked.request_forced == 1 or is_beyond_end(asked, saw):
@@ -268,12 +270,12 @@ def expected_wait(p: Profile, asked: Asked, saw: Held) -> int:
         return measured if may_be_news_elsewhere(p, asked) else IN_FULL
     if measured == AT_ONCE and asked.request_bytes == asked.bytes:
         return EARLY
-    return measured  # also in full: what came with the last tick, or while the broker stood still
+    return measured  # also IN_FULL: data that came with the last tick, or while the broker stood still
 
 
 @compiled
 def completions(p: Profile, asked: Records[Asked], saw: Records[Held], found: Records[Completed]) -> None:
-    """Of each fetch what completed it, and how long it waited, into `found`."""
+    """Write into `found` what completed each fetch, and how long it waited."""
     for k in range(len(asked)):
         out = found[k]
         out.completed_by, out.evidence = completion(p, asked[k], saw[k])

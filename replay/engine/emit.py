@@ -1,6 +1,6 @@
-"""What the fold tells: rows of integers, a matrix for each table, made of an event and of what it moved.
+"""Rows that the fold emits: records of integers in one matrix per table, from an event and what it moved.
 
-A row is written as the record that it is, field by name; brokers are indices, sets masks, words codes.
+Fields are written by name; brokers are indices, sets are masks, words are codes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LeoRow(NamedTuple):
     seq: int
     ts: int
     broker: int
-    observer: int  # 0 the broker itself, 1 the leader
+    observer: int  # 0: the broker itself; 1: the leader
     epoch: int
     before: int
     leo: int
@@ -76,12 +76,12 @@ class HwRow(NamedTuple):
     hw: int
     step: int
     kind: int
-    cause: int  # the replica whose fetch or answer it was
+    cause: int  # the replica whose fetch or answer moved it
     evidence: int
 
 
 class IsrRow(NamedTuple):
-    """`isr_timeline`: an ISR was decided, or asked for."""
+    """`isr_timeline`: an ISR was decided or requested."""
 
     seq: int
     ts: int
@@ -96,7 +96,7 @@ class IsrRow(NamedTuple):
 
 
 class MoverRow(NamedTuple):
-    """Of a row of the ISR, one broker that joined or left, and how far behind it was as the leader knew."""
+    """A broker that joined or left in an ISR row, and how far behind it was as its leader knew it."""
 
     seq: int
     state: int
@@ -138,7 +138,7 @@ class StartRow(NamedTuple):
 
 
 class CheckRow(NamedTuple):
-    """What was computed beside what a source states: `conformance` sums them up."""
+    """A computed and a stated value; `conformance` sums these up."""
 
     seq: int
     check: int  # codes.CHECKS
@@ -148,7 +148,7 @@ class CheckRow(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Where the fold puts rows: a matrix per table, and how many rows of each are filled (`filled`)."""
+    """Where the fold puts rows: a matrix per table, and how many rows of each are used (`filled`)."""
 
     leo: Ints
     hw: Ints
@@ -166,7 +166,7 @@ N_LEO, N_HW, N_ISR, N_CUT, N_CHECK, N_MOVER, N_START = range(7)
 
 
 def new_rows(events: int, decisions: int = 0, brokers: int = 0) -> Rows:
-    """Room for what `events` events can give at most, `decisions` of them about the ISR of at most `brokers`."""
+    """Room for the rows of at most `events` events, `decisions` of them about an ISR of at most `brokers`."""
 
     def room(per_event: int, row: type) -> Ints:
         return np.zeros((events * per_event + decisions * brokers + 8, len(fields_of(row))), np.int64)
@@ -184,7 +184,7 @@ def new_rows(events: int, decisions: int = 0, brokers: int = 0) -> Rows:
 
 
 class Told(NamedTuple):
-    """The rows that were put, as records."""
+    """The emitted rows, as records."""
 
     leo: Records[LeoRow]
     hw: Records[HwRow]
@@ -196,7 +196,7 @@ class Told(NamedTuple):
 
 
 def rows_of(rows: Rows) -> Told:
-    """What was put into `rows`."""
+    """The rows that were put into `rows`."""
     count = rows.filled
     return Told(
         records(rows.leo[: count[N_LEO]], LeoRow),
@@ -220,13 +220,13 @@ def put(matrix: Ints, counts: Ints, table: int, row: tuple[int, ...]) -> None:
 
 @compiled_in_place
 def check(rows: Rows, e: EventRecord, what: int, b: int, computed: int, stated: int) -> None:
-    """Note what was computed beside what a source states."""
+    """Note a computed and a stated value."""
     put(rows.check, rows.filled, N_CHECK, CheckRow(seq=e.seq, check=what, broker=b, computed=computed, stated=stated))
 
 
 @compiled_in_place
 def emit(s: State, p: Profile, e: EventRecord, moves: Moves, rows: Rows) -> None:
-    """A row for each move of an event that has just been applied; those of the ISR are `emit_expansion`'s."""
+    """Emit a row for each move of the event just applied, except ISR moves (see `emit_expansion`)."""
     started = False
     for k in range(moves.filled[0]):
         move = moves.noted[k]
@@ -242,7 +242,7 @@ def emit(s: State, p: Profile, e: EventRecord, moves: Moves, rows: Rows) -> None
             started = True
             low = leader_low_watermark(s, move.replica) if s.role[move.replica] == ROLE_LEADER else NONE
             emit_start(s, e, move.replica, (move.before, move.after, low), rows)
-    for k in range(moves.filled[0]):  # a low watermark has a row of its own where no log start moved
+    for k in range(moves.filled[0]):  # a low watermark has its own row if no log start moved
         move = moves.noted[k]
         rose = move.what == LOW_WATERMARK and move.after > max(move.before, 0)
         if rose and not started and s.role[move.replica] == ROLE_LEADER:
@@ -252,7 +252,7 @@ def emit(s: State, p: Profile, e: EventRecord, moves: Moves, rows: Rows) -> None
 
 @compiled_in_place
 def emit_leo(s: State, e: EventRecord, move: Move, rows: Rows) -> None:
-    """A broker's own LEO."""
+    """Emit a broker's own LEO."""
     b = move.replica
     put(rows.leo, rows.filled, N_LEO, LeoRow(
         seq=e.seq, ts=e.ts, broker=b, observer=0, epoch=s.epoch[b], before=move.before, leo=move.after, step=move.step,
@@ -262,7 +262,7 @@ def emit_leo(s: State, e: EventRecord, move: Move, rows: Rows) -> None:
 
 @compiled_in_place
 def emit_remote_leo(s: State, e: EventRecord, move: Move, rows: Rows) -> None:
-    """What the leader knows of a follower's LEO."""
+    """Emit the leader's record of a follower's LEO."""
     put(rows.leo, rows.filled, N_LEO, LeoRow(
         seq=e.seq, ts=e.ts, broker=move.replica, observer=1, epoch=s.epoch[e.broker], before=move.before,
         leo=move.after, step=move.step, kind=e.kind, evidence=OBSERVED,
@@ -271,7 +271,7 @@ def emit_remote_leo(s: State, e: EventRecord, move: Move, rows: Rows) -> None:
 
 @compiled_in_place
 def emit_hw(s: State, e: EventRecord, move: Move, rows: Rows) -> None:
-    """An HW; where its role's line does not state it, it is known no better than that line."""
+    """Emit an HW; if its role's line does not state it, its evidence is no better than that line's."""
     b = move.replica
     evidence = s.hw_evidence[b]
     if e.kind == ROLE_CHANGE and e.hw < 0:
@@ -285,9 +285,9 @@ def emit_hw(s: State, e: EventRecord, move: Move, rows: Rows) -> None:
 
 @compiled
 def emit_cut(s: State, p: Profile, e: EventRecord, move: Move, hw_before: int, rows: Rows) -> None:
-    """A log that became shorter.
+    """Emit a log that became shorter.
 
-    A load that states an empty log may be of one made anew all the same: the line that says so may be missing.
+    A load that states an empty log may belong to a log created anew, whose line may be missing; hence `bounded`.
     """
     b, known = move.replica, move.detail
     if e.kind == LOG_LOAD and s.leo[b] == 0:
@@ -304,7 +304,7 @@ def emit_cut(s: State, p: Profile, e: EventRecord, move: Move, hw_before: int, r
 
 @compiled_in_place
 def emit_start(s: State, e: EventRecord, b: int, start: tuple[int, int, int], rows: Rows) -> None:
-    """Where b's log starts: before, now, and the low watermark that goes with it."""
+    """Emit b's log start: (before, now, the low watermark at that time)."""
     put(rows.start, rows.filled, N_START, StartRow(
         seq=e.seq, ts=e.ts, broker=b, epoch=s.epoch[b], before=start[0], start=start[1], kind=e.kind, low=start[2],
         evidence=e.evidence,
@@ -313,7 +313,7 @@ def emit_start(s: State, e: EventRecord, b: int, start: tuple[int, int, int], ro
 
 @compiled
 def emit_isr(s: State, e: EventRecord, change: tuple[int, int, int], blocked: int, rows: Rows) -> None:
-    """An ISR row, and for each broker that moved how far it was behind as the leader of that moment knew it.
+    """Emit an ISR row, and for each broker that moved how far behind it was as the leader at that time knew it.
 
     `change`: (state, ISR, ISR before); `blocked`: what had kept a joining replica out until now.
     """
@@ -344,7 +344,7 @@ def emit_isr(s: State, e: EventRecord, change: tuple[int, int, int], blocked: in
 
 @compiled_in_place
 def emit_expansion(s: State, e: EventRecord, moves: Moves, rows: Rows) -> bool:
-    """An ISR that a leader expanded, or asked for with a replica more. Returns whether it did."""
+    """Emit the ISR that a leader expanded or requested to expand. Returns whether there was one."""
     for k in range(moves.filled[0]):
         move = moves.noted[k]
         if move.what == ISR:

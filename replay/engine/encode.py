@@ -1,4 +1,4 @@
-"""From `replication_events` rows to records of integers: the one place that knows both forms."""
+"""From `replication_events` rows to records of integers: the only place that knows both forms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def numbered(names: Sequence[str]) -> dict[str, int]:
-    """Words as codes: each one's place."""
+    """Words as codes: the index of each."""
     return {name: code for code, name in enumerate(names)}
 
 
@@ -42,14 +42,14 @@ def brokers_of(events: Events) -> list[int]:
 
 
 def sets_of(events: Events, name: str) -> list[tuple[int, tuple[int, ...]]]:
-    """A column of lists where it is not null, for only decisions name replicas: place among the events, and list."""
+    """The non-null lists of a column, with their places among the events; only decisions name replicas."""
     places, found = events.batch.once(sets_in, name)
     first, stop = np.searchsorted(places, (events.first, events.stop)).tolist()
     return list(zip((places[first:stop] - events.first).tolist(), found[first:stop], strict=True))
 
 
 def sets_in(batch: Batch, name: str) -> tuple[Ints, list[tuple[int, ...]]]:
-    """Places where a column of lists is not null, and what it holds there."""
+    """Places where a column of lists is not null, and the lists there."""
     places = np.flatnonzero(known_in(batch, name))
     return places, [tuple(members) for members in batch.table.column(name).take(places).to_pylist()]
 
@@ -73,9 +73,10 @@ def masks(events: Events, name: str, brokers: Sequence[int]) -> Ints:
 
 
 def encode(events: Events, brokers: Sequence[int]) -> Records[EventRecord]:
-    """A partition's events -> their integer form, a record each. `seq` is taken where it is there, else 0.
+    """A partition's events as records of integers. `seq` is taken if present, else 0.
 
-    Brokers' indices are the partition's own; all else is encoded for the whole batch, whose records these are.
+    Broker indices are specific to the partition; everything else is encoded once for the whole batch, whose records
+    these are.
     """
     out = events.records(encoded)
     for field, name in (("broker", "broker_id"), ("replica", "replica_id"), ("leader", "leader_id")):
@@ -86,7 +87,7 @@ def encode(events: Events, brokers: Sequence[int]) -> Records[EventRecord]:
 
 
 def encoded(batch: Batch) -> Records[EventRecord]:
-    """All that is encoded alike for every partition of a batch: `encode` but for the brokers."""
+    """Encode what is the same for every partition of a batch: everything but the brokers."""
     out = blank(len(batch.table), EventRecord, UNSET)
     column, events = batch.table.column, batch.events
     kind = out["kind"] = events.kinds
@@ -107,14 +108,14 @@ def encoded(batch: Batch) -> Records[EventRecord]:
     return out
 
 
-COUNTED = ("ts", "ts_lo", "seq", "error_code", "duplicate")  # 0 where there is none
-NUMBERS = (  # UNSET where there is none
+COUNTED = ("ts", "ts_lo", "seq", "error_code", "duplicate")  # 0 if missing
+NUMBERS = (  # UNSET if missing
     "leader_epoch", "partition_epoch", "base_offset", "next_offset", "fetch_offset", "leo", "hw_by_lines",
     "log_start_offset", "follower_log_start_offset", "truncate_to", "diverging_epoch", "diverging_end_offset", "acks",
     "min_insync_replicas", "fenced", "in_controlled_shutdown", "run_until",
 )  # fmt: skip
 
-# Words that only events of one kind say: kind, field, column, what each word is, what stands for any other.
+# Words in events of one kind only: kind, field, column, the code of each word, the code for any other word.
 WORDS: Final[tuple[tuple[int, str, str, dict[str, int], int], ...]] = (
     (c.ROLE_CHANGE, "role", "role", ROLES, UNSET),
     (c.LOG_LOAD, "log_created", "cause", {c.LOG_CREATED: 1}, UNSET),

@@ -1,20 +1,20 @@
 """An event as the rules see it: a record of integers (`encode` makes it from a row of `replication_events`).
 
-Text, sets and nulls stay outside: brokers are dense indices, sets of brokers bit masks, words codes of `codes`, and a
-field that the event does not carry is `UNSET`. Times are microseconds.
+Text, sets and nulls stay outside: brokers are dense indices, sets of brokers bit masks, words are `codes`, and a field
+that the event does not have is `UNSET`. Times are microseconds.
 """
 
 from __future__ import annotations
 
 
 class EventRecord:
-    """One event of a partition. Named like the columns of `replication_events` but for what is a code or an index."""
+    """One event of a partition. Fields are named like the columns of `replication_events`, except codes and indices."""
 
     kind: int  # codes.KIND
     ts: int
-    ts_lo: int  # earliest that it can have happened
-    broker: int  # on whose log or state it acts
-    replica: int  # the other replica, NONE: none or a consumer
+    ts_lo: int  # the earliest that it can have happened
+    broker: int  # the one on whose log or state it acts
+    replica: int  # the other replica; NONE: none or a consumer
     leader: int
     leader_epoch: int
     partition_epoch: int
@@ -22,27 +22,27 @@ class EventRecord:
     seq: int
     # offsets
     base_offset: int  # of append and ack: the batch's first record
-    next_offset: int  # behind the last record; of a leader's role the least that its LEO can be
+    next_offset: int  # after the last record; of a leader's role the lower bound of its LEO
     next_offset_evidence: int
     fetch_offset: int
-    hw: int  # stated by a line, or carried by an answer
-    hw_by_lines: int  # of observation: the HW that the lines before it tell
+    hw: int  # stated by a line, or contained in an answer
+    hw_by_lines: int  # of observation: the HW that follows from the lines before it
     leo: int  # stated
     log_start_offset: int
     follower_log_start_offset: int  # of fetch_update
     truncate_to: int
     diverging_epoch: int
     diverging_end_offset: int
-    # what events of one kind say
+    # fields of one kind of event
     acks: int  # append, ack
-    duplicate: int  # append, ack: the batch was in the log already
+    duplicate: int  # append, ack: the batch was already in the log
     error_code: int  # ack and fetches
     run_until: int  # fetch_update: the last of a run of unlisted fetches
     role: int  # role_change: ROLE_*
-    log_created: int  # log_load: 1 where the log was made anew where the broker had one
+    log_created: int  # log_load: 1 if the log was created anew although the broker had one
     isr: int  # partition_change, role_change, isr_request: a mask
     isr_request: int  # isr_request: what became of it, REQUEST_STATES
-    replicas: int  # partition_change: who is assigned, a mask
+    replicas: int  # partition_change: the assigned replicas, a mask
     min_insync_replicas: int  # config_change
     replica_lag_us: int  # config_change: replica.lag.time.max.ms
     fenced: int  # broker_change

@@ -1,7 +1,7 @@
-"""Events as columns: an Arrow batch with those of one partition or of many, and the parts of it.
+"""Events as columns: an Arrow batch with the events of one or many partitions, and parts of it.
 
-Most partitions are short, and a column of forty values costs as much to read as one of thousands. So whatever is read
-of a batch is read once, for all of its partitions; each is handed its part of what was read.
+Most partitions are short, and reading a column of forty values costs as much as reading one of thousands. So whatever
+is read from a batch is read once for all of its partitions, and each partition gets its part.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Events in an Arrow table, whole partitions or pieces of them one after the other, each in seq order."""
+    """Events in an Arrow table: whole partitions or pieces of them one after the other, each in seq order."""
 
     table: pa.Table
     begins: Sequence[int] = (0,)  # where each partition begins
     made: dict[Any, Any] = field(default_factory=dict)  # what was read so far
 
     def once(self, make: Callable[[Batch, *Of], T], *of: *Of) -> T:
-        """What `make` makes of the batch, made at the first call."""
+        """The result of `make` on the batch, computed at the first call."""
         key = (make, *of)
         if key not in self.made:
             self.made[key] = make(self, *of)
@@ -47,7 +47,7 @@ class Batch:
 
     @property
     def events(self) -> Events:
-        """All of them."""
+        """All events of the batch."""
         return Events(self, 0, len(self.table))
 
     def partitions(self) -> Iterator[Events]:
@@ -56,7 +56,7 @@ class Batch:
             yield Events(self, first, stop)
 
     def partition_numbers(self) -> Ints:
-        """The partition of each event, by its place among those of the batch."""
+        """The partition of each event, as an index among those of the batch."""
         found: Ints = np.repeat(np.arange(len(self.begins)), np.diff([*self.begins, len(self.table)]))
         return found
 
@@ -67,15 +67,15 @@ class Columns:
     __slots__ = ("batch", "where")
 
     def __init__(self, batch: Batch, where: slice | Ints) -> None:
-        """`where` in the batch they are."""
+        """`where`: the events' places in the batch."""
         self.batch, self.where = batch, where
 
     def read(self, make: Callable[[Batch], Ints]) -> Ints:
-        """Of what `make` makes of the whole batch, a row per event, the rows of these."""
+        """The result of `make` on the whole batch (a row per event), restricted to these events."""
         return self.batch.once(make)[self.where]
 
     def records(self, make: Callable[[Batch], Records[T]]) -> Records[T]:
-        """The same of records."""
+        """The same for records."""
         return self.batch.once(make)[self.where]
 
     def numbers(self, name: str, missing: int = 0) -> Ints:
@@ -83,7 +83,7 @@ class Columns:
         return self.batch.once(numbers_in, name, missing)[self.where]
 
     def texts(self, name: str) -> tuple[Ints, list[str]]:
-        """A text column: for each event its place among the batch's different texts, and these; nulls are empty."""
+        """A text column: each event's index into the batch's distinct texts, and these texts; nulls are empty."""
         places, found = self.batch.once(texts_in, name)
         return places[self.where], found
 
@@ -103,7 +103,7 @@ class Picked(Columns):
     __slots__ = ("places",)
 
     def __init__(self, batch: Batch, places: Ints) -> None:
-        """`places`: theirs in the batch."""
+        """`places`: their places in the batch."""
         super().__init__(batch, places)
         self.places = places
 
@@ -112,21 +112,21 @@ class Picked(Columns):
         return len(self.places)
 
     def at(self, which: Ints | Flags) -> Picked:
-        """Some of them, flagged or by their places among them."""
+        """Some of them, selected by flags or by their places among them."""
         return Picked(self.batch, self.places[which])
 
     def table(self, names: tuple[str, ...] = ()) -> pa.Table:
-        """Them as Arrow has them, with the columns `names`, or all."""
+        """The events as an Arrow table, with the columns `names`, or all."""
         return self.batch.table.select(names or self.batch.table.column_names).take(self.places)
 
 
 class Events(Columns):
-    """Events of a batch that follow each other: those of one partition, or some of them."""
+    """Consecutive events of a batch: those of one partition, or some of them."""
 
     __slots__ = ("first", "stop")
 
     def __init__(self, batch: Batch, first: int, stop: int) -> None:
-        """The events from one place in the batch up to another."""
+        """The events from `first` up to, not including, `stop` in the batch."""
         super().__init__(batch, slice(first, stop))
         self.first, self.stop = first, stop
 
@@ -135,35 +135,35 @@ class Events(Columns):
         return self.stop - self.first
 
     def part(self, first: int, stop: int) -> Events:
-        """Those from one place among them up to another."""
+        """The events from `first` up to, not including, `stop` among these."""
         return Events(self.batch, self.first + first, self.first + stop)
 
     def at(self, which: Ints | Flags) -> Picked:
-        """Some of them, flagged or by their places among them."""
+        """Some of them, selected by flags or by their places among them."""
         return Picked(self.batch, self.first + (np.flatnonzero(which) if which.dtype == bool else which))
 
     def among(self, which: Callable[[Batch], Flags], names: tuple[str, ...] = ()) -> Events:
-        """Those that `which` flags, as part of a batch that has no others, and of columns only `names`, if any."""
+        """The events that `which` flags, as part of a batch that has no others; only the columns `names`, if any."""
         places, batch = self.batch.once(chosen, which, names)
         first, stop = np.searchsorted(places, (self.first, self.stop)).tolist()
         return Events(batch, first, stop)
 
     def places_of(self, which: Callable[[Batch], Flags]) -> Ints:
-        """Places among them of those that `which` flags."""
+        """Places among these events of those that `which` flags."""
         return np.flatnonzero(self.batch.once(which)[self.where])
 
     def table(self) -> pa.Table:
-        """Them as Arrow has them."""
+        """The events as an Arrow table."""
         return self.batch.table.slice(self.first, len(self))
 
     @property
     def rows(self) -> list[Event]:
-        """Them as dicts, made once for the batch: not to be changed."""
+        """The events as dicts, made once for the batch; do not change them."""
         return self.batch.once(rows_in)[self.first : self.stop]
 
 
 def joined(parts: Sequence[Picked]) -> Picked:
-    """Single events of one batch, those of several parts together. ValueError: they are of several batches."""
+    """Single events of one batch, joined from several parts. ValueError: they belong to several batches."""
     (batch,) = {part.batch for part in parts}
     return Picked(batch, np.concatenate([part.places for part in parts]))
 
@@ -175,27 +175,27 @@ def chosen(batch: Batch, which: Callable[[Batch], Flags], names: tuple[str, ...]
 
 
 def numbers_in(batch: Batch, name: str, missing: int) -> Ints:
-    """`Events.numbers` of a whole batch."""
+    """`Events.numbers` for a whole batch."""
     return numbers(batch.table.column(name), missing)
 
 
 def texts_in(batch: Batch, name: str) -> tuple[Ints, list[str]]:
-    """`Events.texts` of a whole batch."""
+    """`Events.texts` for a whole batch."""
     return texts(batch.table.column(name))
 
 
 def known_in(batch: Batch, name: str) -> Flags:
-    """`Events.known` of a whole batch."""
+    """`Events.known` for a whole batch."""
     found: Flags = batch.table.column(name).is_valid().to_numpy()
     return found
 
 
 def kinds_in(batch: Batch) -> Ints:
-    """`Events.kinds` of a whole batch."""
+    """`Events.kinds` for a whole batch."""
     return codes(batch.table.column("kind"), c.KIND, UNSET)
 
 
 def rows_in(batch: Batch) -> list[Event]:
-    """`Events.rows` of a whole batch."""
+    """`Events.rows` for a whole batch."""
     found: list[Event] = batch.table.to_pylist()
     return found

@@ -1,7 +1,7 @@
 """The fold: one partition's ordered events in, rows of the timelines out, compiled.
 
-Of each event: what it states is compared with the state (`checks`), it meets the rules (`apply`), what it moved
-becomes rows (`emit`), and the purgatories follow it (`purgatory`).
+For each event: what it states is compared with the state (`checks`), it is applied to the rules (`apply`), what it
+moved becomes rows (`emit`), and the purgatories follow it (`purgatory`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 def fold(  # noqa: PLR0913, PLR0917 - compiled
     s: State, p: Profile, events: Records[EventRecord], isr_before: int, moves: Moves, rows: Rows, g: Purgatory
 ) -> int:
-    """Replay `events` in their order into `rows`, watched by `g`. Returns the committed ISR mask to carry on with."""
+    """Replay `events` in order into `rows`, updating `g`. Returns the committed ISR mask to continue with."""
     held = borrowed(events)
     for k in range(len(events)):
         e = held[k]

@@ -1,10 +1,9 @@
 """Purgatories: what is parked on each leader, and whose fetch committed each acks=all produce.
 
 A fetch is answered at once or parked until something completes it (kafka.server.DelayedFetch); an acks=all produce is
-parked until the high watermark has passed its batch (DelayedProduce). `watch` follows the fold, event by event, and
-keeps the little that a decision needs: what the leader held when a follower's fetch was taken, the HW it told each
-follower last, when its HW last rose, and the batches that are open. `completions` decides from that what completed
-each fetch.
+parked until the high watermark has passed its batch (DelayedProduce). `watch` follows the fold event by event and keeps
+the little that a decision needs: what the leader held when it took up a follower's fetch, the HW that it last sent each
+follower, when its HW last rose, and the open batches. From that, `completions` decides what completed each fetch.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ class Held:
     seq: int
     leo: int
     hw: int
-    settled_leo: int  # LEO that it had for sure when it took the fetch
-    told_hw: int  # HW that it had told the follower last
+    settled_leo: int  # the LEO that it certainly had when it took up the fetch
+    told_hw: int  # the HW that it had last sent to the follower
     raised: int  # when its HW last rose
     in_isr: int  # whether the follower was in the ISR
 
 
 class OpenBatch:
-    """An acks=all batch until it is committed and answered, and the row of it once it leaves. UNSET: not yet."""
+    """An acks=all batch until it is committed and answered, then its row. UNSET: not yet."""
 
     seq: int
     broker: int
@@ -74,7 +73,7 @@ class OpenBatch:
 
 
 class Mark:
-    """A leader's LEO at two earlier moments, 2 CLOCK_SLACK_US apart at least."""
+    """A leader's LEO at two earlier times, at least 2 CLOCK_SLACK_US apart."""
 
     leo: int
     ts: int
@@ -83,16 +82,16 @@ class Mark:
 
 
 class Purgatory(NamedTuple):
-    """What is waiting, as leader b remembers it, and the rows that left."""
+    """What is waiting, as leader b remembers it, and the rows that are complete."""
 
-    settled_leo: Ints  # [b, r] LEO that b had for sure when it took r's last fetch
-    told_hw: Ints  # [b, r] HW that b read for r's last fetch as it came, and takes r to know (lastSentHighWatermark)
+    settled_leo: Ints  # [b, r] LEO that b certainly had when it took up r's last fetch
+    told_hw: Ints  # [b, r] b's HW when r's last fetch arrived; b assumes that r knows it (lastSentHighWatermark)
     raised: Ints  # [b] when b's HW last rose
     marks: Records[Mark]  # [b]
     open: Records[OpenBatch]  # acks=all batches that are not yet committed and answered
     rounds: Records[Held]  # fetches that were answered
-    commits: Records[OpenBatch]  # batches that left
-    filled: Ints  # rows in open, rounds, commits
+    commits: Records[OpenBatch]  # completed batches
+    filled: Ints  # number of rows in open, rounds, commits
 
 
 bundle(
@@ -113,7 +112,7 @@ N_OPEN, N_ROUND, N_COMMIT = range(3)
 
 
 def new_purgatory(brokers: int) -> Purgatory:
-    """Nothing waits, and there is no room yet: see `with_room`."""
+    """An empty purgatory without room; see `with_room`."""
     return Purgatory(
         settled_leo=np.full((brokers, brokers), NONE, np.int64),
         told_hw=np.zeros((brokers, brokers), np.int64),
@@ -127,7 +126,7 @@ def new_purgatory(brokers: int) -> Purgatory:
 
 
 def with_room(g: Purgatory, brokers: int, events: int) -> Purgatory:
-    """The same purgatory with room for so many brokers and events; rows that left are gone."""
+    """The same purgatory with room for more brokers and events; completed rows are dropped."""
     n, still = len(g.raised), int(g.filled[N_OPEN])
     wider = new_purgatory(brokers)
     for old, new in ((g.settled_leo, wider.settled_leo), (g.told_hw, wider.told_hw)):
@@ -142,7 +141,7 @@ def with_room(g: Purgatory, brokers: int, events: int) -> Purgatory:
 
 @compiled
 def release(g: Purgatory, place: int) -> None:
-    """An open batch leaves as a row; the last one takes its place."""
+    """Move an open batch to the completed rows; the last open one takes its place."""
     last = g.filled[N_OPEN] - 1
     g.commits[g.filled[N_COMMIT]] = g.open[place]
     g.filled[N_COMMIT] += 1
@@ -152,7 +151,7 @@ def release(g: Purgatory, place: int) -> None:
 
 @compiled
 def release_all(g: Purgatory, b: int) -> None:
-    """Whatever is open on broker b leaves as it stands: b leads no more. NONE: on every broker."""
+    """Release all open batches of broker b as they are, since b leads no longer. NONE: of every broker."""
     for k in range(g.filled[N_OPEN] - 1, -1, -1):
         if b in (NONE, g.open[k].broker):
             release(g, k)
@@ -160,7 +159,7 @@ def release_all(g: Purgatory, b: int) -> None:
 
 @compiled
 def open_batch(g: Purgatory, e: EventRecord) -> None:
-    """An acks=all batch was appended: it waits for the HW, and its producer for the answer."""
+    """Open an acks=all batch that was appended: it waits for the HW, and its producer for the answer."""
     row = g.open[g.filled[N_OPEN]]
     row.seq, row.broker, row.epoch, row.ts = e.seq, e.broker, e.leader_epoch, e.ts
     row.base, row.end, row.evidence = e.base_offset, e.next_offset, max(e.evidence, e.next_offset_evidence)
@@ -171,7 +170,7 @@ def open_batch(g: Purgatory, e: EventRecord) -> None:
 
 @compiled
 def commit_batches(g: Purgatory, s: State, e: EventRecord, b: int) -> None:
-    """The HW of leader b rose: the open batches below it are committed, by what raised it (DelayedProduce)."""
+    """Commit the open batches below leader b's HW, which just rose, with the cause of the rise (DelayedProduce)."""
     kind = e.kind
     cause = BY_STATEMENT
     if kind == FETCH_UPDATE:
@@ -199,9 +198,9 @@ def commit_batches(g: Purgatory, s: State, e: EventRecord, b: int) -> None:
 
 @compiled
 def only_one_behind(s: State, b: int, end: int) -> int:
-    """The one replica of the ISR that leader b has not seen at `end`; NONE where there are none, or several.
+    """The only replica of the ISR that leader b has not seen at `end`; NONE if there are none or several.
 
-    Where a source states that the HW has passed `end`, its fetch had come by then.
+    If a source states that the HW has passed `end`, that replica's fetch had come by then.
     """
     found = NONE
     for r in range(len(s.leo)):
@@ -214,9 +213,10 @@ def only_one_behind(s: State, b: int, end: int) -> int:
 
 @compiled
 def answer_batch(g: Purgatory, e: EventRecord) -> None:
-    """The producer is answered: the batch leaves if it is committed, else once it is.
+    """Answer a batch's producer: the batch is released if it is committed, else once it is.
 
-    Without error it was committed by then; two of the leader's threads raced, and the order shows the other one first.
+    An answer without error means that it was committed by then. If it is not, two threads of the leader raced and the
+    order shows the other one first.
     """
     for k in range(g.filled[N_OPEN]):
         row = g.open[k]
@@ -229,16 +229,16 @@ def answer_batch(g: Purgatory, e: EventRecord) -> None:
 
 @compiled
 def mark_leo(g: Purgatory, s: State, b: int, now: int) -> None:
-    """Leader b appended: what its LEO was is remembered for as long as estimates of time may be apart."""
+    """Leader b appended: remember its LEO for as long as estimated times may differ."""
     mark = g.marks[b]
-    if now - mark.next_ts > 2 * CLOCK_SLACK_US:  # a fetch that comes a little before has a mark all the same
+    if now - mark.next_ts > 2 * CLOCK_SLACK_US:  # a fetch that comes shortly before still has a mark
         mark.leo, mark.ts = mark.next_leo, mark.next_ts
         mark.next_leo, mark.next_ts = s.leo[b], now
 
 
 @compiled
 def settled(g: Purgatory, b: int, now: int) -> int:
-    """An LEO that leader b had reached by then whatever the slack of its times; NONE where none is sure."""
+    """An LEO that leader b had certainly reached by `now`, allowing for clock slack; NONE if none is certain."""
     mark = g.marks[b]
     if now - mark.next_ts > CLOCK_SLACK_US:
         return int(mark.next_leo)
@@ -247,7 +247,7 @@ def settled(g: Purgatory, b: int, now: int) -> int:
 
 @compiled
 def note_round(g: Purgatory, s: State, e: EventRecord) -> None:
-    """A fetch was answered: what the leader held then, and when the fetch was taken."""
+    """A fetch was answered: note what the leader held then, and when it took up the fetch."""
     b, r = e.broker, e.replica
     row = g.rounds[g.filled[N_ROUND]]
     row.seq, row.leo, row.hw, row.raised = e.seq, s.leo[b], s.hw[b], g.raised[b]
@@ -283,7 +283,7 @@ def watch(g: Purgatory, s: State, e: EventRecord, moves: Moves) -> None:
         if e.error_code > 0 or e.diverging_epoch != UNSET or e.run_until != UNSET:
             note_round(g, s, e)
         g.settled_leo[b, r] = settled(g, b, e.ts)
-        if e.error_code <= 0:  # of a run of fetches, what was read for the last one
+        if e.error_code <= 0:  # for a run of fetches: what was read for the last one
             g.told_hw[b, r] = before_of(moves, HW, b, s.hw[b]) if e.run_until == UNSET else s.hw[b]
     elif kind in (FETCH_READ, CONSUMER_READ, FETCH_LEFT_OUT):
         note_round(g, s, e)

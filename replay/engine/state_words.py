@@ -1,11 +1,12 @@
-"""A partition's state in words, a line a broker: what a story shows after an event, and what a debugger asks for.
+"""A partition's state in words, one line per broker: what a story shows after an event, and a debugging aid.
 
     A leads 1: leo 3 hw 2 isr A,B [B 2 C ?] (0: 0-1; 1: 2)
     B follows 1: leo 2 hw 2 (0: 0-1)
 
-First a broker's role and leader epoch, its LEO and HW, and its log start where that is not 0. A leader adds its ISR
-(`+C`: asked to join and not answered; `pending`: another change is), its record of each follower's LEO (`?`: unknown),
-and, where its log no longer begins at 0, its low watermark. In parentheses stands what the log holds of each epoch.
+A line starts with the broker's role and leader epoch, LEO and HW, and its log start unless that is 0. A leader adds its
+ISR (`+C`: requested to join and not answered yet; `pending`: another change is), its record of each follower's LEO
+(`?`: unknown), and its low watermark if its log no longer starts at 0. The offsets that the log holds of each epoch are
+in parentheses.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ROLE_WORDS = {ROLE_NONE: "has no role", ROLE_FOLLOWER: "follows", ROLE_LEADER: "
 
 
 def as_offsets(_b: int, first: int, end: int) -> str:
-    """`3-7`, `3`; nothing where there are none."""
+    """`3-7`, `3`; empty if there are none."""
     if first >= end:
         return ""
     return str(first) if first == end - 1 else f"{first}-{end - 1}"
@@ -33,9 +34,9 @@ def as_offsets(_b: int, first: int, end: int) -> str:
 def partition_in_words(
     s: State, names: Sequence[object], *, down: Collection[int] = (), records: Records = as_offsets
 ) -> list[str]:
-    """Each assigned broker's state, in the order of `names`: of whatever brokers where no assignment is known.
+    """The state of each assigned broker, in the order of `names`; of all brokers if no assignment is known.
 
-    `down`: brokers that do not run, which the state does not tell. `records`: how a log's records are shown.
+    `down`: brokers that do not run, which the state does not show. `records`: how a log's records are shown.
     """
     assigned = int(s.partition[0].assigned)
     shown = [b for b in range(len(names)) if not assigned or assigned & (1 << b)]
@@ -64,7 +65,7 @@ def role_in_words(s: State, b: int, *, is_down: bool = False) -> str:
 
 
 def leadership_in_words(s: State, b: int, names: Sequence[object]) -> list[str]:
-    """What leader b alone has: its ISR, its record of the followers' LEOs, its low watermark."""
+    """What only leader b has: its ISR, its record of the followers' LEOs, its low watermark."""
     asked = int(s.maximal_isr[b]) & ~int(s.isr[b])
     pending = f"+{listed(asked, names)}" if asked else " pending" if s.pending[b] else ""
     parts = [f"isr {listed(int(s.isr[b]), names)}{pending}"]
@@ -78,7 +79,7 @@ def leadership_in_words(s: State, b: int, names: Sequence[object]) -> list[str]:
 
 
 def log_in_words(s: State, b: int, records: Records = as_offsets) -> str:
-    """What b's log holds of each leader epoch, as far as its epoch cache goes: `0: 0-1; 1: 2-6`."""
+    """What b's log holds of each leader epoch, as far as its epoch cache reaches: `0: 0-1; 1: 2-6`."""
     spans = []
     n = int(s.cache_len[b])
     for k in range(n):

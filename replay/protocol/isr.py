@@ -106,7 +106,7 @@ def note_expiry(s: State, p: Profile, b: int, now: int) -> int:
 
 @compiled
 def who_knows(s: State, epoch: int) -> int:
-    """The broker that led last, up to `epoch`: its record shows how far the others were; NONE: nobody led yet."""
+    """The broker that led last, up to `epoch`; its record shows how far others were. NONE: nobody led yet."""
     found = NONE
     for b in range(len(s.leo)):
         if s.role[b] == ROLE_LEADER and s.epoch[b] <= epoch and (found == NONE or s.epoch[b] > s.epoch[found]):
