@@ -57,7 +57,7 @@ def job_parser(job: str, description: str, examples: Sequence[str]) -> argparse.
 
 
 def add_input_flags(parser: argparse.ArgumentParser) -> None:
-    """What to read."""
+    """Flags that say what to read."""
     group = parser.add_argument_group("what to read")
     group.add_argument(
         "--recording", nargs="+", action="extend", default=[], metavar="DIR", help="folders of recordings"
@@ -97,14 +97,14 @@ def add_input_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def only_recording(root: str) -> argparse.Namespace:
-    """What the input flags would give for one folder: for a job that has none of them."""
+    """Values of the input flags for one folder, for a job without these flags."""
     parser = argparse.ArgumentParser()
     add_input_flags(parser)
     return parser.parse_args(["--recording", root])
 
 
 def add_warehouse_flags(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    """Where the tables are, and how to work on them."""
+    """Flags that say where the tables are, and how to work on them."""
     group = parser.add_argument_group("where the tables are")
     group.add_argument(
         "--warehouse", metavar="DIR", default=default, required=default is None,
@@ -133,7 +133,7 @@ def add_warehouse_flags(parser: argparse.ArgumentParser, default: str | None = N
 
 
 def add_output_flags(parser: argparse.ArgumentParser) -> None:
-    """What to print."""
+    """Flags that say what to print."""
     group = parser.add_argument_group("what to print")
     group.add_argument("--json", action="store_true", help="one JSON object on standard output instead of text")
     group.add_argument(
@@ -143,7 +143,7 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def recordings(args: argparse.Namespace) -> list[Callable[[], Recording]]:
-    """What the flags name, each to be looked up when it is its turn: one that is missing does not stop the others."""
+    """Finders of the recordings that the flags name, called in turn: one that is missing does not stop the others."""
     from pipelines.recording.recording import discover, from_paths
 
     told: dict[str, Any] = {
@@ -167,7 +167,7 @@ def recordings(args: argparse.Namespace) -> list[Callable[[], Recording]]:
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings file, and what the flags narrow; InputError for what is not a setting."""
+    """Settings from the file, and limits from the flags. Raises InputError for an unknown or invalid setting."""
     path = args.settings or SETTINGS_FILE
     found: dict[str, Any] = {}
     if args.settings or path.exists():  # a job that was shipped to a cluster alone has no conf/
@@ -188,7 +188,7 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def guarded(main: Callable[[], int]) -> int:
-    """Run a job; whatever happens, its last word is one sentence and not a stack trace."""
+    """Run a job; whatever happens, it ends with one sentence and not with a stack trace."""
     try:
         return main()
     except KeyboardInterrupt:
@@ -202,9 +202,9 @@ def guarded(main: Callable[[], int]) -> int:
 
 
 def tell(error: Exception, *, as_json: bool = False) -> int:
-    """Say what went wrong in one line, and give the exit code for it."""
+    """Print what went wrong in one line, and return the exit code for it."""
     code, message = explained(error)
-    if as_json:  # alone: spark-submit hands out both streams as one
+    if as_json:  # nothing else: spark-submit merges both streams
         print(json.dumps({"recordings": [], "error": message, "exit_code": code}, indent=2))
     else:
         print(f"tidemark: {message}", file=sys.stderr)
@@ -212,7 +212,7 @@ def tell(error: Exception, *, as_json: bool = False) -> int:
 
 
 def explained(error: Exception) -> tuple[int, str]:
-    """The exit code of an error and what it says in one line. A bug's trace goes to a file."""
+    """The exit code of an error and its message in one line. The stack trace of a bug goes to a file."""
     if isinstance(error, InputError):
         return BAD_INPUT, str(error)
     handle, path = tempfile.mkstemp(prefix="tidemark-error-", suffix=".txt", text=True)
@@ -222,19 +222,19 @@ def explained(error: Exception) -> tuple[int, str]:
 
 
 def worst(codes: Sequence[int]) -> int:
-    """The code that tells of the worst end."""
+    """The exit code of the worst outcome."""
     return max(codes, key=_BEST_TO_WORST.index, default=DONE)
 
 
 class Progress:
-    """Steps and their seconds on standard error: overwritten in place on a terminal, one line a step elsewhere."""
+    """Steps and their seconds on standard error: overwritten in place on a terminal, one line per step elsewhere."""
 
     def __init__(self, *, quiet: bool) -> None:
-        """Say nothing at all if quiet."""
+        """Print nothing at all if quiet."""
         self.quiet = quiet
 
     def __call__(self, step: str, seconds: float | None) -> None:
-        """A step starts (no seconds), or is over."""
+        """Report that a step starts (no seconds) or is over."""
         terminal = sys.stderr.isatty()
         if self.quiet or (seconds is None and not terminal):
             return
@@ -246,7 +246,7 @@ class Progress:
 
 
 def run_stages(args: argparse.Namespace, job: str, stages: Sequence[str]) -> int:
-    """Run the stages on each recording that the flags name, or on all that stand in the warehouse."""
+    """Run the stages on each recording that the flags name, or on all recordings in the warehouse."""
     configuration, wanted = settings(args), recordings(args)
     if args.dry_run:
         return _dry_run(args, wanted, stages)
@@ -264,7 +264,7 @@ def run_stages(args: argparse.Namespace, job: str, stages: Sequence[str]) -> int
     if not wanted:
         ids = [args.recording_id] if args.recording_id else recorded_ids(spark, args.warehouse)
         named = [lambda name=name: (name, None) for name in ids]  # type: ignore[misc]
-    quiet = args.quiet or args.json  # spark-submit hands out both streams as one: what is for machines stands alone
+    quiet = args.quiet or args.json  # spark-submit merges both streams, so JSON output must stand alone
     progress = Progress(quiet=quiet)
     codes: list[int] = []
     reports: list[dict[str, Any]] = []
@@ -292,7 +292,7 @@ def run_stages(args: argparse.Namespace, job: str, stages: Sequence[str]) -> int
 
 
 def _summary(run: Run) -> dict[str, Any]:
-    """A run for machines."""
+    """A run's outcome for machines."""
     validation = run.validation
     return {
         "recording_id": run.recording_id,
@@ -306,7 +306,7 @@ def _summary(run: Run) -> dict[str, Any]:
 
 
 def _print_outcome(run: Run) -> None:
-    """A run for people: what was found, and where to look."""
+    """Print a run's outcome for people: what was found, and where to look."""
     if run.report is not None:
         print(run.report.terminal(sys.stdout.isatty() and "NO_COLOR" not in os.environ))
     for sentence in _warnings(run):
@@ -325,7 +325,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _warnings(run: Run) -> list[str]:
-    """What the inputs show to be wrong with what was said of them."""
+    """One warning for each broker whose clock is off."""
     from pipelines.intake.clocks import sentences
 
     return sentences(run.inputs)
@@ -342,7 +342,7 @@ def _exit_code(run: Run, *, fail_on_loss: bool) -> int:
 
 
 def _verdict(run: Run) -> dict[str, Any]:
-    """What the report says, or would."""
+    """The report's findings, or what they would be."""
     if run.report is not None:
         return run.report.findings
     from pipelines.stages.report import verdict_of
@@ -438,7 +438,7 @@ def _time(text: str) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    """What an error says: its first line, or the last one where a worker's trace stands before it."""
+    """An error's message: its first line, or the last error line if a worker's traceback comes first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any(line.startswith("Traceback") for line in lines):
         told = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]

@@ -1,4 +1,4 @@
-"""What is in a recording, and so what it can answer. Reads files, writes no table.
+"""What a recording contains, and what it can therefore answer. Reads files, writes no table.
 
 How to start it:
 
