@@ -1,6 +1,7 @@
-"""Which facts a question is about, said once: as a filter of an Arrow table, and as a condition in SQL.
+"""Which facts a question is about, defined once: as a filter of an Arrow table, and as a condition in SQL.
 
-Spark chooses by the condition where the facts lie, so that few are handed over; the filter chooses the same of a table.
+Spark applies the condition where the facts are stored, so that few are transferred; the filter does the same for a
+table.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Facts of some kinds and names, with some columns filled and others empty; what is not said does not matter."""
+    """Facts of some kinds and names, with some columns filled and others empty; anything unspecified is ignored."""
 
     kinds: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()  # of no such kind
+    others: tuple[str, ...] = ()  # none of these kinds
     names: tuple[str, ...] = ()
     filled: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
 
     @property
     def sql(self) -> str:
-        """The condition."""
+        """The SQL condition."""
         said = [
             *(f"{column} IS NOT NULL" for column in self.filled),
             *(f"{column} IS NULL" for column in self.empty),
@@ -39,7 +40,7 @@ class Choice:
         return " AND ".join(said)
 
     def mask(self, facts: pa.Table) -> pa.ChunkedArray:
-        """Which of the facts are meant."""
+        """Which of the facts are chosen."""
         said = [
             *(pc.is_valid(facts[column]) for column in self.filled),
             *(pc.is_null(facts[column]) for column in self.empty),
@@ -50,7 +51,7 @@ class Choice:
         return reduce(pc.and_, said)
 
     def of(self, facts: pa.Table) -> pa.Table:
-        """The facts that are meant."""
+        """The facts that are chosen."""
         return facts.filter(self.mask(facts))
 
 
@@ -58,15 +59,15 @@ FETCHES: Final = Choice(kinds=("fetch",))
 
 
 def any_of(choices: Iterable[Choice], facts: pa.Table) -> pa.Table:
-    """The facts that one of the choices means."""
+    """The facts that at least one of the choices selects."""
     return facts.filter(reduce(pc.or_, (one.mask(facts) for one in choices)))
 
 
 def any_sql(choices: Iterable[Choice]) -> str:
-    """The condition that a fact is one of these."""
+    """The SQL condition that at least one of the choices selects a fact."""
     return " OR ".join(f"({one.sql})" for one in choices)
 
 
 def listed(words: Iterable[str]) -> str:
-    """Words of ours as SQL lists them."""
+    """Our own words as an SQL list."""
     return ", ".join(f"'{word}'" for word in words)

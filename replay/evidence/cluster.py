@@ -1,7 +1,8 @@
 """What holds for every partition of a recording: registrations, configuration, topic ids, standstills, missing lines.
 
-It is small, whatever the recording's size: collected of all facts (`Collected`), and handed to every partition as it
-is. Of facts that lie in one table `collected_of` collects it; of more, Spark does (`pipelines.overview.cluster`).
+It is small, whatever the recording's size: collected from all facts (`Collected`), and passed to every partition
+unchanged. `collected_of` collects it from facts in one table; for more facts, Spark does
+(`pipelines.overview.cluster`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-WHOLE: Final = Choice(  # facts of no single partition, and those that name topics
+WHOLE: Final = Choice(  # facts about no single partition, and facts that name topics
     kinds=("broker_change", "config_change", "feature_change", "broker_lifecycle", PART, "topic_change")
 )
 NAMING: Final = Choice(  # brokers' lines that state a topic's name and id
@@ -38,7 +39,7 @@ NAMING: Final = Choice(  # brokers' lines that state a topic's name and id
 )
 NAMED_COLUMNS: Final = ("topic", "topic_id", "ts")
 SETTINGS: Final = (LAG_SETTING, MIN_ISR_SETTING)
-MANIFEST_SETTINGS: Final = (*SETTINGS, PROTOCOL_SETTING)  # what is read of a manifest's broker_config
+MANIFEST_SETTINGS: Final = (*SETTINGS, PROTOCOL_SETTING)  # what is read from a manifest's broker_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,12 @@ class Cluster:
     standstills: dict[int, list[tuple[int, int]]]
     begins: dict[int, int]  # broker -> its first line
     connection_ends: dict[tuple[int, str], int]
-    own_logs: frozenset[int]  # brokers whose own log is at hand, not only their request log
+    own_logs: frozenset[int]  # brokers whose own log is available, not only their request log
     kafka_version: str | None
     settings: dict[str, int | None]
     inter_broker_protocol: str | None = None
     missing: MissingLines = field(default_factory=MissingLines)
-    facts: int = 0  # how many there are
+    facts: int = 0  # number of facts
     about: dict[str | None, list[tuple[int, Row]]] = field(default_factory=dict, compare=False)  # rows by topic
 
     @property
@@ -66,7 +67,7 @@ class Cluster:
         return {topic_id: topic for topic_id, (topic, _) in self.topics.items()}
 
     def rows_about(self, topic: str) -> list[Row]:
-        """The rows about all topics, and those about this one, in their order."""
+        """The rows about all topics and those about this one, in order."""
         if not self.about:
             for place, row in enumerate(self.rows):
                 self.about.setdefault(row["topic"], []).append((place, row))
@@ -74,19 +75,19 @@ class Cluster:
 
 
 class Collected(NamedTuple):
-    """What is collected of all facts of a recording."""
+    """What is collected from all facts of a recording."""
 
     recording_id: str
-    facts: int  # how many there are
-    whole: pa.Table  # those of `WHOLE`
-    named: pa.Table  # `NAMED_COLUMNS` of those of `NAMING`; of equal pairs the first at least
+    facts: int  # number of facts
+    whole: pa.Table  # those selected by `WHOLE`
+    named: pa.Table  # `NAMED_COLUMNS` of those selected by `NAMING`; at least the first of equal pairs
     silences: pa.Table  # `standstills.SILENCE_SCHEMA`
     connection_ends: dict[tuple[int, str], int]
     own_logs: frozenset[int]
 
 
 def collected_of(facts: pa.Table) -> Collected:
-    """The same of facts that lie in one table."""
+    """Collect it from facts in one table."""
     silences = silences_of_all(pieces_of(facts))
     return Collected(
         recording_id=pc.max(facts["recording_id"]).as_py() or "",
@@ -100,7 +101,7 @@ def collected_of(facts: pa.Table) -> Collected:
 
 
 def cluster_told(told: Collected, settings: Mapping[str, Any], missing: MissingLines) -> Cluster:
-    """What was collected, read; `settings` say what the recording's manifest states of its cluster."""
+    """The collected facts, parsed; `settings` are what the recording's manifest states about its cluster."""
     config: Mapping[str, Any] = settings.get("broker_config") or {}
     topics, created = incarnations([*told.named.to_pylist(), *topics_named(told.whole)])
     standstills, begins = by_broker(told.silences)
@@ -122,9 +123,9 @@ def cluster_told(told: Collected, settings: Mapping[str, Any], missing: MissingL
 
 
 def cluster_rows(facts: pa.Table) -> list[Row]:
-    """Facts of no single partition, in the metadata log's order.
+    """Facts about no single partition, in the metadata log's order.
 
-    By way of Arrow, like those of the partitions: times of the two are compared.
+    They go through Arrow like those of partitions, because times of the two are compared.
     """
     rows = sorted(rows_of_facts(facts), key=lambda row: row["fact_id"])
     of_log = [row for row in rows if row["metadata_offset"] is not None and row["kind"] != PART]
@@ -137,7 +138,7 @@ def cluster_rows(facts: pa.Table) -> list[Row]:
 
 
 def topics_named(facts: pa.Table) -> list[Row]:
-    """What records of the metadata log that were committed name topics: of cluster-wide facts, parts included."""
+    """Committed metadata records that name topics, from cluster-wide facts including the log's parts."""
     rows = rows_of_facts(facts)
     parts = Parts(rows)
     named = [row for row in rows if row["kind"] == "topic_change" and row["metadata_offset"] is not None]

@@ -14,21 +14,22 @@ if TYPE_CHECKING:
     from replay.evidence.rows import Row
     from replay.evidence.tenures import Decision
 
-ROLE_TAKES_US = 1_000_000  # longest that a broker takes to carry out a decision, as far as its times tell
+ROLE_TAKES_US = 1_000_000  # the longest time that a broker takes to carry out a decision, as far as its times show
 
 
 class MinIsr(NamedTuple):
-    """What holds as the first decision is made (None: no source tells), and each change after it."""
+    """The value when the first decision is made (None: unknown), and each change after it."""
 
     opening: int | None
     changes: list[tuple[Row, int]]
 
 
 def min_isr_of(rows: Iterable[Row], decisions: Sequence[Decision], own: int | None, *, is_whole: bool) -> MinIsr:
-    """min.insync.replicas in metadata order. `own`: what the brokers have as their default.
+    """min.insync.replicas in metadata order. `own`: the brokers' default.
 
-    Without metadata, what brokers state of the topic as they make its log or are told of a change, by time. Unless the
-    topic's configuration is at hand from its beginning (`is_whole`), it may have a setting that nothing tells.
+    Without metadata, the values that brokers state for the topic when they create its log or learn of a change, by
+    time. If the topic's configuration is not available from its beginning (`is_whole`), it may have a setting that no
+    source states.
     """
     mine = [r for r in rows if r["kind"] == "config_change" and r["name"] == MIN_ISR_SETTING]
     told = sorted((r for r in mine if r["metadata_offset"] is not None), key=lambda r: r["metadata_offset"])
@@ -53,9 +54,10 @@ def min_isr_of(rows: Iterable[Row], decisions: Sequence[Decision], own: int | No
 
 
 def stated_min_isr(stated: Iterable[Row], decisions: Sequence[Decision], own: int | None) -> MinIsr:
-    """What holds from when on, as brokers' lines state it; nothing tells what held before the first of them.
+    """Values and when they begin, as brokers' lines state them; what held before the first line is unknown.
 
-    A log is made as its broker takes its first role up: what that line states holds from the first decision on.
+    A log is created when its broker takes up its first role, so the value in that line holds from the first decision
+    on.
     """
     opening = decisions[0].us if decisions else None
     first, changes = own, []
@@ -73,5 +75,5 @@ def stated_min_isr(stated: Iterable[Row], decisions: Sequence[Decision], own: in
 
 
 def number_in(row: Row) -> int | None:
-    """The value of a setting as a number; None: it was removed, or is none."""
+    """The value of a setting as a number; None: it was removed, or is no number."""
     return int(row["value"]) if (row["value"] or "").isdigit() else None

@@ -1,4 +1,4 @@
-"""Which log or dump a fact comes from, by what it has: the first source that fits."""
+"""Which log or dump a fact comes from, judged by its columns: the first source that fits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from replay.evidence.coverage import METADATA, REQUEST_LOG, SERVER_LOG
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ANSWERED_KINDS: Final = ("topic_change", "broker_lifecycle")  # a metadata answer states these, too
+ANSWERED_KINDS: Final = ("topic_change", "broker_lifecycle")  # also stated by metadata answers
 SOURCES: Final[Mapping[str, Choice]] = {
     METADATA: Choice(filled=("metadata_offset",)),
     REQUEST_LOG: Choice(filled=("connection",)),
@@ -24,7 +24,7 @@ SOURCES: Final[Mapping[str, Choice]] = {
 
 
 def sources_of(facts: pa.Table) -> pa.ChunkedArray:
-    """The source of each fact; null where two might state it."""
+    """The source of each fact; null if two sources might state it."""
     fitting = (
         pc.if_else(choice.mask(facts), pa.scalar(name), pa.scalar(None, pa.string()))
         for name, choice in SOURCES.items()
@@ -33,6 +33,6 @@ def sources_of(facts: pa.Table) -> pa.ChunkedArray:
 
 
 def own_logs(facts: pa.Table) -> frozenset[int]:
-    """Brokers of whose own log anything was read."""
+    """Brokers with any fact from their own log."""
     told = facts.filter(pc.equal(sources_of(facts), SERVER_LOG))
     return frozenset(pc.unique(told["broker_id"].drop_null()).to_pylist())

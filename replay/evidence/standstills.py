@@ -1,8 +1,8 @@
-"""Where a broker wrote no line for seconds though lines were due, and which connections it went on with.
+"""Where a broker wrote no line for seconds although lines were due, and which connections it continued with.
 
-What follows from that is said in `broker_pauses`. Lines come in pieces: a line by itself, or all of a broker's lines
-within `PIECE_US`, of which the first and the last matter and whether any tells of a request. A silence is longer than a
-piece, so it makes no difference which; a broker may have written millions of lines.
+What follows from that is in `broker_pauses`. Lines come in pieces: a single line, or all of a broker's lines within
+`PIECE_US`, of which only the first and last line matter and whether any is about a request. A silence is longer than a
+piece, so both give the same result; a broker may have written millions of lines.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ PRODUCES: Final = Choice(kinds=("produce",), filled=("broker_id", "connection", 
 ON_CONNECTIONS: Final = Choice(filled=("connection",))
 PIECE_US: Final = STANDSTILL_US // PARTS
 WHOLE_SECOND_US: Final = 1_000_000  # no stamp is off by more
-LONGEST_REQUEST_US: Final = 3_600_000_000  # no request waits for longer, whatever its line says
+LONGEST_REQUEST_US: Final = 3_600_000_000  # no request really waits longer, whatever its line says
 PIECE_SCHEMA: Final = pa.schema(
     [
         pa.field("broker_id", INT32),
         pa.field("first", INT64),  # its first line's stamp, microseconds
         pa.field("latest", INT64),  # when that line was written at the latest
         pa.field("last", INT64),
-        pa.field("asked", BOOL),  # whether any of its lines tells of a request
+        pa.field("asked", BOOL),  # whether any of its lines is about a request
     ]
 )
 SILENCE_SCHEMA: Final = pa.schema(
     [
         pa.field("broker_id", INT32),
-        pa.field("before", INT64),  # the last line before; null where the broker's lines begin
+        pa.field("before", INT64),  # the last line before; null at the beginning of the broker's lines
         pa.field("first", INT64),  # the first line after
         pa.field("after", INT64),  # when that line was written at the latest
     ]
@@ -50,7 +50,7 @@ PRODUCE_COLUMNS: Final = (*CONNECTION_SCHEMA.names, "ts", "ts_error_us", "total_
 
 
 def pieces_of(facts: pa.Table) -> pa.Table:
-    """Each line by itself as a piece."""
+    """A piece for each line."""
     lines = LINES.of(facts)
     stamp = numbers(lines["ts"])
     latest = stamp + numbers(lines["ts_error_us"])
@@ -59,9 +59,10 @@ def pieces_of(facts: pa.Table) -> pa.Table:
 
 
 def silences_of(pieces: pa.Table) -> pa.Table:
-    """One broker's pieces, in any order -> its standstills, and where its lines begin: there `before` is null.
+    """One broker's standstills, and where its lines begin (`before` is null), from its pieces in any order.
 
-    A line was due where requests had been answered in enough parts of the stretch of the last line and the one before.
+    A line was due if requests had been answered in enough parts of the stretch of the last line and the stretch before
+    it.
     """
     if not len(pieces):
         return SILENCE_SCHEMA.empty_table()
@@ -84,7 +85,7 @@ def silences_of(pieces: pa.Table) -> pa.Table:
 
 
 def silences_of_all(pieces: pa.Table) -> pa.Table:
-    """The same of all brokers."""
+    """Standstills and beginnings of all brokers."""
     brokers = pc.unique(pieces["broker_id"]).to_pylist()
     found = [silences_of(pieces.filter(pc.equal(pieces["broker_id"], broker))) for broker in brokers]
     return pa.concat_tables([SILENCE_SCHEMA.empty_table(), *found])
@@ -104,10 +105,10 @@ def by_broker(silences: pa.Table) -> tuple[dict[int, list[tuple[int, int]]], dic
 
 
 def woken(produces: pa.Table, silences: pa.Table) -> pa.Table:
-    """Connections that had a produce under way as a standstill of their broker ended, a row each.
+    """Connections that had a produce under way when a standstill of their broker ended, one row each.
 
-    Under way: it had arrived by shortly after the end, and was answered no earlier than in the stretch of time in which
-    the broker's next line may have been written.
+    Under way: it had arrived by shortly after the end, and was not answered before the stretch of time in which the
+    broker's next line may have been written.
     """
     ended = silences.filter(pc.is_valid(silences["before"]))
     earliest = numbers(produces["ts"]) - numbers(produces["ts_error_us"])
@@ -121,18 +122,18 @@ def woken(produces: pa.Table, silences: pa.Table) -> pa.Table:
 
 
 def is_under_way(arrival: Ints, earliest: Ints, ended: pa.Table) -> Flags:
-    """Whether each produce of a broker was under way as one of these standstills of it ended."""
+    """Whether each of a broker's produces was under way when one of these standstills ended."""
     before, first, after = (np.sort(numbers(ended[name])) for name in ("before", "first", "after"))
     until = after + 10 * AWAKE_US
     since = np.maximum(before, (first - WHOLE_SECOND_US) // STANDSTILL_US * STANDSTILL_US)
-    place = np.searchsorted(until, arrival)  # the first that had not ended as it arrived; all later ones began later
+    place = np.searchsorted(until, arrival)  # the first that had not ended when it arrived; all later ones began later
     known = place < len(until)
     found: Flags = known & (since[np.where(known, place, 0)] <= earliest)
     return found
 
 
 def connection_ends(facts: pa.Table, silences: pa.Table) -> dict[tuple[int, str], int]:
-    """Last stamp on each connection that had a produce under way as a standstill ended."""
+    """Last stamp on each connection that had a produce under way when a standstill ended."""
     some = woken(PRODUCES.of(facts), silences)
     requests = ON_CONNECTIONS.of(facts).select([*CONNECTION_SCHEMA.names, "ts"])
     mine = requests.join(some, keys=CONNECTION_SCHEMA.names, join_type="left semi")
@@ -141,6 +142,6 @@ def connection_ends(facts: pa.Table, silences: pa.Table) -> dict[tuple[int, str]
 
 
 def ends_told(last: pa.Table) -> dict[tuple[int, str], int]:
-    """A row for each connection with its `last` stamp -> the stamps, microseconds."""
+    """Last stamps in microseconds, by connection, from a row for each connection."""
     names = (last[name].to_pylist() for name in CONNECTION_SCHEMA.names)
     return {(broker, name): us for broker, name, us in zip(*names, numbers(last["last"]).tolist(), strict=True)}

@@ -58,7 +58,7 @@ class ShownEpochs:
             ends[leader_epoch] = max(until, ends.get(leader_epoch, 0))
 
     def give_back(self, found: Finding) -> None:
-        """Return records that the new leader, or a later one, is shown to have; they are not lost."""
+        """Take out of a loss what the new leader, or a later one, is shown to have."""
         since = found.decision["leader_epoch"]
         if since is not None:
             epochs = {slots.epoch for slots in found.lost}

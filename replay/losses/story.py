@@ -68,13 +68,13 @@ class Story:
     cut_bounds: Ints = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     isr: list[Row] = field(default_factory=list)  # committed rows of `isr_timeline` whose previous ISR is known
     moved: dict[int | None, list[Row]] = field(default_factory=dict)  # its rows that name who moved, by leader epoch
-    of: dict[tuple[str, int | None], list[Row]] = field(default_factory=lambda: defaultdict(list))
     # rows by kind of event and broker; truncations as `CUT`
+    of: dict[tuple[str, int | None], list[Row]] = field(default_factory=lambda: defaultdict(list))
     heard: list[int] = field(default_factory=list)  # seqs at which brokers state HWs
     highest: list[int] = field(default_factory=list)  # the highest HW stated up to each of them
     lag_ms: int = 0  # replica.lag.time.max.ms
-    spoken: list[tuple[int, int | None, str | None, str | None]] = field(default_factory=list)
     # (seq, broker or None for all, version, protocol) from there on
+    spoken: list[tuple[int, int | None, str | None, str | None]] = field(default_factory=list)
 
     def take_all(self, rows: Iterable[Row]) -> None:
         """Take in events of `KINDS`, in order; among observations, only those of a failed log directory."""

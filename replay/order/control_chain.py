@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def role_drafts(facts: PartitionFacts, tenure: Tenure) -> list[Draft]:
-    """The decision that elects, the leader taking up its role, then each follower that is known to have followed."""
+    """The electing decision, the leader taking up its role, then each follower that is known to have followed."""
     isr = list(tenure.decisions[0].isr) if tenure.decisions else sorted(facts.followers(tenure) | {tenure.leader})
     drafts = [decision_draft(d) for d in tenure.decisions[:1]] or [assumed_decision(facts, tenure, isr)]
     if tenure.leader >= 0:
@@ -44,7 +44,7 @@ def is_told_late(facts: PartitionFacts, tenure: Tenure, broker: int) -> bool:
 
 
 def assumed_decision(facts: PartitionFacts, tenure: Tenure, isr: list[int]) -> Draft:
-    """Where no source has the controller's decision: whoever fetches from the leader is taken for a member."""
+    """A decision assumed if no source has the controller's; whoever fetches from the leader counts as an ISR member."""
     at = begun_us(facts, tenure)
     outside = last_isr_without(facts, tenure)
     only = "only fetches and followers name this leader epoch"
@@ -63,9 +63,10 @@ def assumed_decision(facts: PartitionFacts, tenure: Tenure, isr: list[int]) -> D
 
 
 def last_isr_without(facts: PartitionFacts, tenure: Tenure) -> tuple[int, ...] | None:
-    """The ISR from which a leader cannot have come: the last of the epoch before, by that leader's own log.
+    """The last ISR of the previous epoch, if it rules out this leader, by the previous leader's own log; else None.
 
-    Only a leader has others taken into its ISR, and says so; None where its log is not at hand, or the leader was in.
+    Only a leader adds members to its ISR, and logs it. None if that leader's log is not available, or if the new leader
+    was in the ISR.
     """
     before = [d for d in facts.turns.decisions.get(tenure.epoch - 1, ()) if d.leader >= 0]
     if not before or not facts.has_own_log(before[-1].leader) or before[-1].row["broker_id"] != before[-1].leader:
@@ -74,7 +75,7 @@ def last_isr_without(facts: PartitionFacts, tenure: Tenure) -> tuple[int, ...] |
 
 
 def role_of(facts: PartitionFacts, tenure: Tenure, broker: int, role: str, isr: list[int] | None) -> list[Draft]:
-    """A broker takes up a role, after loading its log where it had just started."""
+    """A broker takes up a role, after loading its log if it had just started."""
     line, load = facts.role_lines.get((broker, tenure.epoch)), facts.loads.get((broker, tenure.epoch))
     if line is not None and line["name"] == role:
         drafts = line_role(tenure, broker, line, load, isr)
@@ -91,10 +92,10 @@ def role_of(facts: PartitionFacts, tenure: Tenure, broker: int, role: str, isr: 
 
 
 def leader_start(facts: PartitionFacts, tenure: Tenure) -> dict[str, Any]:
-    """Where the log of a leader ends as it begins to lead and its own line does not say: its LEO, or the least of it.
+    """Where a leader's log ends when it begins to lead and its own line does not say: its LEO, or a lower bound.
 
-    In an epoch of which no append is known, the first HW that it states before anybody fetches from it lies in the log
-    with which it began: a leader's HW is never beyond its log (UnifiedLog.maybeIncrementHighWatermark).
+    If no append of the epoch is known, the first HW that the leader states before anybody fetches from it lies within
+    the log with which it began: a leader's HW is never beyond its log (UnifiedLog.maybeIncrementHighWatermark).
     """
     if tenure.epoch in facts.starts:
         leo, evidence = facts.starts[tenure.epoch]
@@ -106,10 +107,11 @@ def leader_start(facts: PartitionFacts, tenure: Tenure) -> dict[str, Any]:
 
 
 def was_written_before_its_end(facts: PartitionFacts, tenure: Tenure, broker: int, line: Row) -> bool:
-    """Whether a follower's line about its new role states an LEO of before its last fetches under the older one.
+    """Whether a follower's line about its new role states an LEO from before its last fetches in the older role.
 
-    It is written before the fetcher is taken away (ReplicaManager.applyLocalFollowersDelta): an answer may still be
-    appended. Following does not cut a log; where the broker next states what it had reached, nothing was cut.
+    The line is written before the fetcher is removed (ReplicaManager.applyLocalFollowersDelta), so an answer may still
+    be appended. Becoming a follower does not truncate a log: if the broker next states what it had reached, nothing was
+    truncated.
     """
     sequence = facts.sequence_of(broker)
     place = bisect_left(sequence, tenure.epoch, key=lambda fetch: fetch.row["current_leader_epoch"])
@@ -124,7 +126,7 @@ def was_written_before_its_end(facts: PartitionFacts, tenure: Tenure, broker: in
         after = (facts.loads.get((broker, epoch)) or facts.role_lines[broker, epoch])["offset"]
     else:
         after = facts.turns.ends.get(broker)
-    if after is None:  # nothing states its log again
+    if after is None:  # its log is not stated again
         return bool(abs(phases(before).taken - moment(line)) <= ROLE_TAKES_US)
     return bool(after >= before["fetch_offset"])
 
@@ -135,14 +137,14 @@ def role_key(tenure: Tenure, broker: int) -> dict[str, Any]:
 
 
 def line_role(tenure: Tenure, broker: int, line: Row, load: Row | None, isr: list[int] | None) -> list[Draft]:
-    """A role as the broker's own line states it, after the load of its log where there was one."""
+    """A role as the broker's own line states it, after the load of its log if there was one."""
     fields = {"role": line["name"], "leo": line["offset"], "hw": line["hw"], "isr": isr, "evidence": "observed"}
     taken_up = Draft("role_change", line, line_window(moment(line)), {**role_key(tenure, broker), **fields})
     return [*load_drafts(broker, load), taken_up]
 
 
 def load_drafts(broker: int, load: Row | None) -> list[Draft]:
-    """The load of a broker's log, where there was one."""
+    """The load of a broker's log, if there was one."""
     if load is None:
         return []
     stated = {"leo": load["offset"], "hw": load["hw"], "cause": load["cause"]}
@@ -151,9 +153,9 @@ def load_drafts(broker: int, load: Row | None) -> list[Draft]:
 
 
 def role_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list[Operation]:
-    """What a follower's own lines tell of it within the tenure: cuts, and restarts that took the same epoch up again.
+    """Operations for a follower's own lines within the tenure: truncations, and restarts in the same epoch.
 
-    A cut under a diverging answer is left to the fetch that brought it; so are offsets that no line tells of.
+    A truncation after a diverging answer belongs to the fetch that received the answer; so do offsets without a line.
     """
     diverged = any(f.row["diverging_epoch"] is not None for f in facts.fetches_of(replica, tenure))
     cuts = [
@@ -174,19 +176,19 @@ def role_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list
 
 
 def first_fetch_us(facts: PartitionFacts, tenure: Tenure) -> int | None:
-    """When the tenure's first follower fetch was taken up; None where there is none."""
+    """When the tenure's first follower fetch was taken up; None if there is none."""
     fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
     return min((phases(row).taken for row in fetches), default=None)
 
 
 def begun_us(facts: PartitionFacts, tenure: Tenure) -> int:
-    """When a tenure begins that no decision tells of: its first fetch, else its first follower; 0 if there is none."""
+    """When a tenure without a decision begins: its first fetch, else its first role line; 0 if there is neither."""
     first = first_fetch_us(facts, tenure)
     return facts.turns.first_moment.get(tenure.epoch, 0) if first is None else first
 
 
 def decision_draft(decision: Decision) -> Draft:
-    """The controller's decision as an event; ZooKeeper and metadata times are the controller's."""
+    """The controller's decision as an event; with ZooKeeper and KRaft alike, its time is on the controller's clock."""
     return Draft(
         "partition_change",
         decision.row,
@@ -212,7 +214,7 @@ def decision_draft(decision: Decision) -> Draft:
 
 
 def ballot_fields(decision: Decision) -> dict[str, Any]:
-    """The ballot of a decision as columns of its event; nothing where nobody says who was alive."""
+    """The ballot of a decision as columns of its event; empty if it is unknown who was alive."""
     if decision.vote is None:
         return {}
     ballot, choice = decision.vote.ballot, decision.vote.choice
@@ -227,9 +229,9 @@ def ballot_fields(decision: Decision) -> dict[str, Any]:
 
 
 def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[Operation]:
-    """Later decisions of the tenure, who was fenced or stopped meanwhile, and settings, in metadata order.
+    """Later decisions of the tenure, fencing and shutdowns during it, and settings, in metadata order.
 
-    Between them what the leader asked of the ISR, by time.
+    The ISR changes that the leader requested are inserted by time.
     """
     taken_over = facts.turns.isr_lines(tenure.leader)
     items: list[tuple[int, int, Operation]] = []
@@ -262,7 +264,7 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
         settled = Operation(OP_CONTROL, decision_window(micros(row["ts"])), [min_isr_draft(row, value)])
         items.append((row["metadata_offset"], 0, settled))
     times, changed = facts.turns.min_isr_times
-    for row, value in among(times, changed, *time_span(facts, tenure)):  # behind the decisions of before
+    for row, value in among(times, changed, *time_span(facts, tenure)):  # after the decisions before it
         at = micros(row["ts"])
         place = sum(decision.us <= at for decision in tenure.decisions[1:]) - 1
         items.append((place, 2, Operation(OP_CONTROL, decision_window(at), [min_isr_draft(row, value)])))
@@ -271,18 +273,18 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
 
 
 def changes_between(facts: PartitionFacts, first: int, last: int) -> Sequence[Row]:
-    """Registrations and fencing from one metadata offset up to another, by offset; the first one's snapshot aside."""
+    """Registrations and fencing between two metadata offsets, by offset; without those in a snapshot at the first."""
     changes = facts.broker_changes()
     begin, end = (bisect_left(changes, offset, key=lambda row: row["metadata_offset"]) for offset in (first, last))
     return [row for row in changes[begin:end] if first + bool(row["in_snapshot"]) <= row["metadata_offset"]]
 
 
 def fencings_of(decisions: Sequence[Decision], changes: Sequence[Row]) -> list[list[Row]]:
-    """For each decision, fencings behind it in the same batch of the metadata log: they brought it.
+    """For each decision, the fencings that caused it: those after it in the same batch of the metadata log.
 
-    A broker takes the whole batch into its metadata cache before its partitions (BrokerMetadataPublisher): as the
-    leader learns of the smaller ISR, it knows already that who left is fenced, and its HW waits for it no more
-    (handleBrokerFenced).
+    A broker applies the whole batch to its metadata cache before its partitions (BrokerMetadataPublisher). When the
+    leader learns of the smaller ISR, it already knows that the removed replica is fenced, and its HW no longer waits
+    for it (handleBrokerFenced).
     """
     offsets = [row["metadata_offset"] for row in changes]
     out: list[list[Row]] = []
@@ -296,22 +298,22 @@ def fencings_of(decisions: Sequence[Decision], changes: Sequence[Row]) -> list[l
 
 
 def metadata_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
-    """Metadata offsets from the tenure's first decision to the next tenure's; empty where there is no metadata."""
+    """Metadata offsets from the tenure's first decision to the next tenure's; empty if there is no metadata."""
     if not tenure.decisions or facts.decisions[-1].place < 0:
         return 0, 0
     return tenure.decisions[0].place, least_after(facts.turns.places, tenure.epoch)
 
 
 def time_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
-    """From when until when the tenure was the controller's last word, microseconds; the first one from ever on."""
+    """From when until when (microseconds) the tenure was the controller's last decision; the first begins at 0."""
     since = tenure.decisions[0].us if tenure.decisions and tenure is not facts.tenures[0] else 0
     return since, least_after(facts.turns.begun, tenure.epoch)
 
 
 def witness_chain(facts: PartitionFacts, tenure: Tenure, computed: dict[str, int]) -> list[Operation]:
-    """The leader's own lines about its HW (DEBUG): each says what the HW was from then on.
+    """The leader's own lines about its HW (DEBUG): each states the HW from then on.
 
-    `computed`: the HW that the engine has at each, ordered by the leader's lines alone (`line_order`).
+    `computed`: the engine's HW at each line, in the order of the leader's lines alone (`line_order`).
     """
     rows = sorted(facts.hw_lines.get(tenure.epoch, ()), key=lambda r: (r["ts"], r["hw"]))
     return [
@@ -340,7 +342,7 @@ def witness_chain(facts: PartitionFacts, tenure: Tenure, computed: dict[str, int
 
 
 def storage_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
-    """Brokers' lines about a log directory that failed. They move no offset; a loss is explained by them."""
+    """Brokers' lines about a failed log directory. They move no offset, but explain a loss."""
     return [
         Operation(
             OP_CONTROL,
@@ -364,7 +366,7 @@ def storage_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
 
 
 def log_start_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operation]]:
-    """Brokers' lines about where their logs begin now, each broker's in its order."""
+    """Brokers' lines about new log starts, each broker's in order."""
     out = []
     for broker, rows in facts.turns.log_starts.get(tenure.epoch, ()):
         chain = []
@@ -383,7 +385,7 @@ def log_start_chains(facts: PartitionFacts, tenure: Tenure) -> list[list[Operati
 
 
 def cut_line(tenure: Tenure, broker: int, row: Row) -> Operation:
-    """A cut that the follower's own line tells of."""
+    """A truncation that the follower's own line states."""
     window = line_window(micros(row["ts"]))
     fields = {
         "broker_id": broker,

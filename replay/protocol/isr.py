@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 # What kept a replica out of the ISR when last checked; a mask.
 BELOW_HW, BELOW_EPOCH_START, FENCED, STOPPING, IN_FLIGHT, NOT_ASSIGNED, NEVER_FETCHED = 1, 2, 4, 8, 16, 32, 64
 
-NOTHING_PENDING, PREDICTED, ASKED, DOUBTFUL = 0, 1, 2, 3
 # State.pending: predicted by the engine's rule; requested according to a source; predicted, but by a fetch that may
 # have come before the last change ended.
+NOTHING_PENDING, PREDICTED, ASKED, DOUBTFUL = 0, 1, 2, 3
 
 RACE_US = 27_000  # requests as near as this may have been handled in either order (`request_times`)
 AWAKE_US = 1_000_000  # a leader silent for longer may have stood still, and its expiry task with it

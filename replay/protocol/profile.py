@@ -41,7 +41,7 @@ class Profile(NamedTuple):
     update_on_diverging: int  # <=2.8.0 (KAFKA-13141): a diverging fetch still moves the remote LEO
     # What an answer carries
     answer_after_update: int  # 1.0.0, 1.0.1, 1.1.0 (KAFKA-7104): an immediate answer has the HW after the fetch
-    hw_told_at_once: int  # 2.4, 2.5 (KAFKA-8443, KAFKA-9952): an unsent HW completes a fetch at once
+    hw_told_at_once: int  # 2.4, 2.5 (KAFKA-8443, KAFKA-9952): an HW not sent yet completes a fetch at once
     # Followers' logs
     hw_from_log_start: int  # 2.4+: a follower's HW is never below its log start
     log_start_follows: int  # 0.11+ (KIP-107): a follower adopts its leader's log start

@@ -80,7 +80,7 @@ class Conformance:
 
 
 def was_under_way(events: Records[EventRecord], seq: int, leader: int, hw: int) -> bool:
-    """Whether the HW in a leader's line is what the engine would have if a nearby request had been handled by then.
+    """Whether a leader's HW line fits the engine if a request near it stood on the other side of the line.
 
     Two cases count: a fetch after the line that had begun by then and raises the HW to the value; and an append before
     the line at whose base offset the stated HW stands, which may as well have come after it. Either order is as likely

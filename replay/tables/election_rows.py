@@ -79,7 +79,7 @@ def check(name: str, rows: list[dict[str, Any]], computed: str, stated: str, *, 
 def leadership_row(decision: dict[str, Any], epoch: int, old: Log | None) -> dict[str, Any]:
     """A row of `leadership_timeline` for an epoch that begins.
 
-    `old`: the log of the leader before, if it had one. Where the new leader starts follows once it has its role.
+    `old`: the previous leader's log, if it had one. The new leader's start offset is added once it has its role.
     """
     leader = decision["leader_id"]
     return {
