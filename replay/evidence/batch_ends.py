@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from replay.engine.stamps import STAMP_EARLY_US
 from replay.evidence.epochs import was_accepted
-from replay.evidence.markers import MARKER_BYTES
 from replay.evidence.missing_lines import OPEN_US
 from replay.evidence.request_times import local_window, phases
 from replay.evidence.roles import moment
@@ -27,15 +26,17 @@ from replay.evidence.roles import moment
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
+    from replay.evidence.tenure_index import IndexedByTenure
     from replay.evidence.tenures import Tenure
+
+MARKER_BYTES = 78  # EndTransactionMarker: 61 bytes of batch overhead and one record
 
 
 class Extents:
     """Evidence, stretch by stretch, that no produce line of one tenure is missing."""
 
-    def __init__(self, facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row]) -> None:
+    def __init__(self, facts: IndexedByTenure, tenure: Tenure, placed: dict[int, Row]) -> None:
         """`placed`: the tenure's produces by base offset."""
         self.facts, self.tenure, self.placed = facts, tenure, placed
         self.bases = sorted(placed)

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from replay.arrays.ints import Ints
-    from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
+    from replay.evidence.tenure_index import IndexedByTenure
     from replay.evidence.tenures import Tenure
 
 LineTimes = tuple["Ints", "Ints"]  # offsets and times of lines, rising
 
 
-def append_lines(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row]) -> dict[int, Row]:
+def append_lines(facts: IndexedByTenure, tenure: Tenure, placed: dict[int, Row]) -> dict[int, Row]:
     """Base offset -> the leader's own line about the append there.
 
     For the tenure's produces: the lines that fall into their time. For batches without a produce (a coordinator's
@@ -49,7 +49,7 @@ def is_within(line: Row, request: Row) -> bool:
     return bool(window.lo <= micros(line["ts"]) <= window.hi + STAMP_LATE_US)
 
 
-def joined_lines(facts: PartitionFacts, tenure: Tenure) -> dict[int, Row]:
+def joined_lines(facts: IndexedByTenure, tenure: Tenure) -> dict[int, Row]:
     """Base offset -> lines about appends while the leader led, if they fit seamlessly between their neighbours."""
     since, until = facts.led(tenure)
     lines = among(*facts.turns.append_lines.get(tenure.leader, ([], [])), since, until)
@@ -73,7 +73,7 @@ def as_told(local: Window, lines: Sequence[Row | None]) -> Window:
     return Window(*(np.where(us < 0, ours, theirs) for ours, theirs in zip(local, told, strict=True)))
 
 
-def recorded_lines(facts: PartitionFacts, leader: int) -> dict[int, LineTimes]:
+def recorded_lines(facts: IndexedByTenure, leader: int) -> dict[int, LineTimes]:
     """Replica -> that leader's `Recorded replica` lines."""
     rows = [row for row in facts.by_kind["remote_leo_update"] if row["broker_id"] == leader and row["ts"] is not None]
     replicas = np.array([NONE if row["replica_id"] is None else row["replica_id"] for row in rows], np.int64)

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from replay.evidence.batch_ends import Extents
-    from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
+    from replay.evidence.views import Indexed
 
-MARKER_BYTES = 78  # EndTransactionMarker: 61 bytes of batch overhead and one record
 MARKER_NAMES = {"marker_commit": "commit", "marker_abort": "abort"}
 ADDED = "added"  # a partition that was added to a transaction
 NO_END = 1 << 62
@@ -69,7 +68,7 @@ def may_be_marked(row: Row) -> bool:
     return was_marked(row) or (bool(row["remote_us"]) and row["error_code"] in ENDS_OF_A_WAIT)
 
 
-def outcomes_of(facts: PartitionFacts) -> dict[str, list[Outcome]]:
+def outcomes_of(facts: Indexed) -> dict[str, list[Outcome]]:
     """Transactional id -> how its transactions in this partition ended, in order."""
     producers: dict[int, str] = {}
     ended: dict[int, list[Outcome]] = defaultdict(list)

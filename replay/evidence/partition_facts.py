@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from replay.evidence.sessions import LEFT_OUT
 from replay.evidence.tenure_index import NEVER, THROTTLED_SETTING, Turns
 from replay.evidence.tenures import Decision, Tenure, micros, tenures_of
 from replay.evidence.versions import Spoken, Versions, spoken_in_tenures, versions_of
+from replay.evidence.views import Fetch
 from replay.evidence.zookeeper_view import zookeeper_votes
 from replay.protocol.profile import LATEST, Profile, default_lag_ms, parse_version, profile_named
 
@@ -47,17 +48,6 @@ if TYPE_CHECKING:
 
 LAG_SETTING = "replica.lag.time.max.ms"
 REMOTE_STORAGE_SETTING = "remote.storage.enable"
-
-
-class Fetch(NamedTuple):
-    """A follower's fetch in its order."""
-
-    row: Row
-    before: Row | None  # the replica's fetch before it
-    after: int | None  # the replica's LEO where a source next states it
-    same_tenure: bool  # whether that is the next fetch of the same tenure
-    follows: bool  # whether no fetch is missing between the one before and this
-    goes_on: bool  # nor between this and the next
 
 
 @dataclass(slots=True)

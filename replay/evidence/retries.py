@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from replay.arrays.ints import Flags
-    from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
+    from replay.evidence.tenure_index import IndexedByTenure
     from replay.evidence.tenures import Decision, Tenure
 
 ON_ITS_WAY_US = 100_000  # an answer reaches its client sooner, or not at all
@@ -40,7 +40,7 @@ ON_PURPOSE = ("controlled_shutdown", "reassignment", "preferred")  # here the le
 class Retries:
     """Which answers of a partition's leaders may have reached nobody, since clients asked the next leader."""
 
-    def __init__(self, facts: PartitionFacts) -> None:
+    def __init__(self, facts: IndexedByTenure) -> None:
         """Look nothing up yet, since few leaders are ever cut off."""
         self.facts = facts
         self.places = {tenure.epoch: k for k, tenure in enumerate(facts.tenures)}

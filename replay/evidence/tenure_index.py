@@ -10,16 +10,16 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from replay.evidence.request_times import phases
 from replay.evidence.roles import moment
 from replay.evidence.tenures import ISR_TAKEN_OVER, micros
+from replay.evidence.views import Indexed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.roles import RoleKey
     from replay.evidence.rows import Row
     from replay.evidence.tenures import Decision, Tenure
@@ -55,7 +55,7 @@ def by_broker(keys: Iterable[RoleKey]) -> dict[int, list[int]]:
 class Turns:
     """The facts of one partition by leader epoch."""
 
-    def __init__(self, facts: PartitionFacts) -> None:
+    def __init__(self, facts: Indexed) -> None:
         """Everything is looked up on demand."""
         self.facts = facts
         self.leos: dict[int, list[tuple[int, int | None]]] = {}
@@ -305,3 +305,9 @@ class Turns:
 def among(numbers: Sequence[int], told: Sequence[T], first: int, end: int) -> Sequence[T]:
     """Items whose numbers, rising, lie in [first, end)."""
     return told[bisect_left(numbers, first) : bisect_left(numbers, end)]
+
+
+class IndexedByTenure(Indexed, Protocol):
+    """The same with what one tenure needs to know of the others."""
+
+    turns: Turns

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from replay.engine.codes import ENDS_OF_A_WAIT, NOT_ENOUGH_REPLICAS_AFTER_APPEND
-from replay.evidence.batch_ends import Extents
+from replay.evidence.batch_ends import MARKER_BYTES, Extents
 from replay.evidence.leader_lines import append_lines, as_told, is_within
-from replay.evidence.markers import MARKER_BYTES, MARKER_NAMES, Markers, may_be_marked, outcome_of
+from replay.evidence.markers import MARKER_NAMES, Markers, may_be_marked, outcome_of
 from replay.evidence.request_times import Window, done_window, line_window, local_window, phases, phases_at
 from replay.evidence.rows import places_of
 from replay.evidence.tenures import micros

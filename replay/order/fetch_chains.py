@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 
     from replay.arrays.ints import Flags, Ints
     from replay.evidence.leader_lines import LineTimes
-    from replay.evidence.partition_facts import Fetch, PartitionFacts
+    from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Columns, Row
     from replay.evidence.tenures import Tenure
+    from replay.evidence.views import Fetch
     from replay.order.isr_requests import Change
     from replay.order.operations import Copied
 

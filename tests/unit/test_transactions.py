@@ -10,7 +10,7 @@ from facts_builder import History, of_kind
 from test_incidents import COMMITTED, alone, loss, losses, replicated, taken_over
 from without_spark import tables_of
 
-from replay.evidence.markers import MARKER_BYTES
+from replay.evidence.batch_ends import MARKER_BYTES
 from replay.order.stored import Stored
 
 
