@@ -1,6 +1,6 @@
 """The mechanisms by which records are lost, one record each, and their rules in the order in which they are tried.
 
-To add one: its record and its place in `RULES` here, its name in `schemas.tables.MECHANISMS`, a row in
+To add one: its record and its place in `RULES` here, its name in `schemas.incidents.MECHANISMS`, a row in
 docs/mechanisms.md. Its rule is a function in `signatures`, the sentence on how records were lost one in `sentences`,
 and the settings that would have prevented the loss one in `remedies`.
 """
