@@ -17,9 +17,9 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
+from replay.arrays.ints import NEVER
 from replay.engine.stamps import STAMP_EARLY_US
 from replay.evidence.epochs import was_accepted
-from replay.evidence.missing_lines import OPEN_US
 from replay.evidence.request_times import local_window, phases
 from replay.evidence.roles import moment
 
@@ -42,7 +42,7 @@ class Extents:
         self.bases = sorted(placed)
         fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
         self.is_heard = bool(placed or fetches)  # otherwise neither its appends nor the moves of its HW can be timed
-        self.lossy = facts.missing.any_in(tenure.leader, -OPEN_US, OPEN_US)
+        self.lossy = facts.missing.any_in(tenure.leader, -NEVER, NEVER)
         self.control: list[int] = []  # offsets of the transaction markers found so far, rising
 
     @cached_property
@@ -95,7 +95,7 @@ class Extents:
         after = self.facts.turns.role_after(self.tenure.leader, self.tenure.epoch)
         if after is not None:
             times.append(moment(self.facts.role_lines[self.tenure.leader, after]))
-        return min(times, default=OPEN_US)
+        return min(times, default=NEVER)
 
     def marker_counts(self) -> Iterable[tuple[int, int, int]]:
         """Stretches that one fetch returned, and how many markers the bytes beyond the produces amount to."""

@@ -14,7 +14,8 @@ from itertools import accumulate, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from replay.evidence.missing_lines import OPEN_US, Gap, Hole, MissingLines, united
+from replay.arrays.ints import NEVER
+from replay.evidence.missing_lines import Gap, Hole, MissingLines, united
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -135,10 +136,10 @@ def stretch_windows(
     since = span[0]
     lossy = missing.lossy.get(broker, ())
     near = lossy[bisect_left(lossy, span[0], key=lambda one: one.until) :]
-    for around in [*takewhile(lambda one: one.since <= span[1], near), Gap(OPEN_US, OPEN_US)]:
+    for around in [*takewhile(lambda one: one.since <= span[1], near), Gap(NEVER, NEVER)]:
         holes = [hole for hole in missing.holes.get(broker, ()) if around.since <= hole.since <= around.until]
-        first = max(min((hole.since for hole in holes), default=OPEN_US), span[0])
-        last = min(max((hole.until for hole in holes), default=OPEN_US), span[1])
+        first = max(min((hole.since for hole in holes), default=NEVER), span[0])
+        last = min(max((hole.until for hole in holes), default=NEVER), span[1])
         if holes and last < since:
             continue
         until = min(max(first, since), span[1])

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from replay.arrays.ints import NEVER
 from replay.engine.stamps import STAMP_EARLY_US, STAMP_LATE_US
 from replay.evidence.request_times import phases
 from replay.evidence.roles import moment
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from replay.evidence.tenures import Tenure
 
 Starts = dict[int, tuple[int, str]]  # by leader epoch: offset, evidence
-ALWAYS, NEVER = -(1 << 62), 1 << 62
+ALWAYS = -NEVER
 STEP_US = 500_000  # lines of two threads may be swapped by less; a larger step back: the clock was set
 
 

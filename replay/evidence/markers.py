@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from replay.arrays.ints import NEVER
 from replay.engine.codes import ENDS_OF_A_WAIT
 from replay.engine.stamps import STAMP_EARLY_US
 from replay.evidence.request_times import local_window, phases
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 MARKER_NAMES = {"marker_commit": "commit", "marker_abort": "abort"}
 ADDED = "added"  # a partition that was added to a transaction
-NO_END = 1 << 62
 
 
 class Outcome(NamedTuple):
@@ -190,12 +190,12 @@ def stretches_of(
 ) -> list[Stretch]:
     """The stretches between known offsets, and the open-ended one behind the last of them."""
     windows = [local_window(phases(placed[base])) if base in placed else None for base in marks]
-    begun = accumulate((window.lo if window is not None else -NO_END for window in windows), max)
-    ends = [*marks[1:], NO_END][: len(marks)]
+    begun = accumulate((window.lo if window is not None else -NEVER for window in windows), max)
+    ends = [*marks[1:], NEVER][: len(marks)]
     done = []
     for end, window in zip(ends, [*windows[1:], None], strict=False):
-        fetched = extents.fetched_by(end) if end < NO_END else None
-        done.append(min(window.hi if window else NO_END, NO_END if fetched is None else fetched + STAMP_EARLY_US))
+        fetched = extents.fetched_by(end) if end < NEVER else None
+        done.append(min(window.hi if window else NEVER, NEVER if fetched is None else fetched + STAMP_EARLY_US))
     done = list(accumulate(reversed(done), min))[::-1]
     return [
         Stretch(first, end, room_in(first, end, placed, stated), lo, hi)

@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from replay.arrays.ints import NEVER
 from replay.evidence.tenures import micros
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 PART = "metadata_part"
 LOG_PART, SNAPSHOT_PART = "log", "snapshot"
-END = 2**62
 NEAREST = 32  # how many of a run's records, nearest in time, a line may stand for
 ASKED = 24  # how many lines are used to propose positions
 HEARD = 256  # how many lines are used to rate a position
@@ -41,7 +41,7 @@ class Parts:
         for row in log:
             epoch = row["controller_epoch"]
             if epoch is not None:
-                begun[epoch] = min(row["metadata_offset"], begun.get(epoch, END))
+                begun[epoch] = min(row["metadata_offset"], begun.get(epoch, NEVER))
         self.epochs = sorted(begun)
         # first offset of that epoch or a later one
         self.begin = [*accumulate((begun[e] for e in reversed(self.epochs)), min)][::-1]
@@ -58,17 +58,17 @@ class Parts:
     def deposed_from(self, epoch: int | None) -> int:
         """First offset that a later controller epoch wrote."""
         place = bisect_right(self.epochs, epoch) if epoch is not None else len(self.epochs)
-        return self.begin[place] if place < len(self.begin) else END
+        return self.begin[place] if place < len(self.begin) else NEVER
 
     def deposed(self) -> dict[int, int]:
         """Controller epoch -> offset from which a later one overwrote what had not reached a majority."""
         ends = {epoch: self.deposed_from(epoch) for epoch in self.epochs}
-        return {epoch: end for epoch, end in ends.items() if end < END}
+        return {epoch: end for epoch, end in ends.items() if end < NEVER}
 
     def extent_at(self, offset: int) -> tuple[int, int]:
         """The gapless range around an offset; everything if no part is known."""
         if not self.told:
-            return 0, END
+            return 0, NEVER
         return around(self.extents, offset) or (offset, offset + 1)
 
     def stands(self, row: Row) -> bool:

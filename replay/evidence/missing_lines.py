@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.arrays.columns import numbers, texts
+from replay.arrays.ints import NEVER
 from replay.evidence.choices import FETCHES, Choice
 from replay.evidence.rows import Row
 from replay.evidence.tenures import micros
@@ -74,7 +75,6 @@ GAP_SCHEMA = pa.schema(
         pa.field("fetches", BOOL),  # whether the connection fetches; such connections append nothing
     ]
 )
-OPEN_US = 1 << 62
 NEAR_US = 60_000_000  # how far around a gap a log is assumed to lose lines
 SLACK_US = 50_000  # stamps of two brokers' logs, each late by some milliseconds
 MOST_CLIENTS = 64  # as many of one name on one host are told apart
@@ -236,7 +236,7 @@ def is_skipped(missing: Ints) -> Flags:
 def ends_of(broker: Ints, taken: Ints, first: Ints, last: Ints) -> Ints:
     """Until when lines may be missing after each connection's last: the client's next connection to that broker."""
     begun, ended = np.minimum.reduceat(taken, first), np.maximum.reduceat(taken, first)
-    out = np.full(len(last), OPEN_US)
+    out = np.full(len(last), NEVER)
     for one in np.unique(broker[first]):
         mine = np.flatnonzero(broker[first] == one)
         mine = mine[np.argsort(begun[mine], kind="stable")]

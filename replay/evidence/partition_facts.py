@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from replay.arrays.ints import NEVER
 from replay.engine.codes import CONSUMER, LOG_CREATED
 from replay.evidence.broker_pauses import AWAKE_US, Interval, Standstills, between, is_unconfirmed
 from replay.evidence.clock_steps import SET_BACK
@@ -34,7 +35,7 @@ from replay.evidence.roles import KINDS, SIGN_KINDS, moment, roles_of
 from replay.evidence.rows import Row, is_by_replica, places_of
 from replay.evidence.served_epochs import give_epochs, is_checked
 from replay.evidence.sessions import LEFT_OUT
-from replay.evidence.tenure_index import NEVER, THROTTLED_SETTING, Turns
+from replay.evidence.tenure_index import THROTTLED_SETTING, Turns
 from replay.evidence.tenures import Decision, Tenure, micros, tenures_of
 from replay.evidence.versions import Spoken, Versions, spoken_in_tenures, versions_of
 from replay.evidence.views import Fetch
@@ -390,7 +391,7 @@ class PartitionFacts:
             return self.changes
         mine = {b for d in self.decisions for b in (*d.replicas, *d.isr)}
         removal = self.removal()
-        end = removal["metadata_offset"] if removal is not None else 2**62
+        end = removal["metadata_offset"] if removal is not None else NEVER
         changes = [
             r
             for r in self.cluster

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from replay.arrays.ints import NEVER
 from replay.evidence.incarnations import starts_of_brokers
 from replay.evidence.request_times import phases
 from replay.evidence.roles import moment
-from replay.evidence.tenure_index import NEVER
 from replay.evidence.tenures import micros
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from replay.arrays.ints import NEVER
 from replay.evidence.request_times import phases
 from replay.evidence.roles import moment
 from replay.evidence.tenures import ISR_TAKEN_OVER, micros
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from replay.evidence.tenures import Decision, Tenure
 
 T = TypeVar("T")
-NEVER = 2**62
 Setting = tuple["Row", int]  # the line that states it, and its value
 THROTTLED_SETTING = "{}.replication.throttled.replicas"  # partition:broker,... or *, of a topic (KIP-73)
 Falling = tuple[list[int], list[int]]  # numbers, rising; and for each the least value from it onward

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from replay.arrays.ints import NEVER
 from replay.evidence.rows import Row, is_by_replica
 from replay.evidence.tenures import micros
 from replay.protocol.profile import parse_protocol, parse_version
@@ -141,7 +142,7 @@ def spoken_in_tenures(
     brokers = {b for one in tenures for d in one.decisions for b in (*d.replicas, *d.isr)} | leads.keys() | others
     began = {(b, span.epoch): span.since for b, spans in leads.items() for span in spans}
     out: dict[int, dict[int, Spoken]] = {}
-    until = 2**62
+    until = NEVER
     for tenure in reversed(tenures):
         out[tenure.epoch] = {
             b: versions.at(b, began.get((b, tenure.epoch), until) if b == tenure.leader else until)

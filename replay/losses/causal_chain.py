@@ -9,10 +9,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from replay.arrays.ints import NEVER
 from replay.engine.codes import LOG_CREATED
 from replay.evidence.tenures import micros
 from replay.losses.signatures import deciding_election, elections_since, end_as_loaded, end_of, was_made_anew
-from replay.losses.story import NEVER, by_seq, is_in_batch_of
+from replay.losses.story import by_seq, is_in_batch_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

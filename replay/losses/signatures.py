@@ -10,8 +10,9 @@ from bisect import bisect_left
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from replay.arrays.ints import NEVER
 from replay.engine.codes import LOG_CREATED
-from replay.losses.story import CUT, NEVER, by_seq
+from replay.losses.story import CUT, by_seq
 
 if TYPE_CHECKING:
     from replay.losses.findings import Finding

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from replay.arrays.ints import NEVER
 from replay.engine.codes import STORAGE_FAILED
 from replay.protocol.profile import profile_named
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 CUT = "cut"
-NEVER = 1 << 62
 KINDS = ("partition_change", "broker_change", "role_change", "log_load", "truncation", "config_change", "observation")
 
 

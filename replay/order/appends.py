@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from replay.arrays.ints import NEVER
 from replay.engine.codes import ENDS_OF_A_WAIT, NOT_ENOUGH_REPLICAS_AFTER_APPEND
 from replay.evidence.batch_ends import MARKER_BYTES, Extents
 from replay.evidence.leader_lines import append_lines, as_told, is_within
@@ -324,7 +325,7 @@ def control_batches(base: int, markers: list[Row]) -> list[Batch]:
 
 def next_times(placed: dict[int, Row], marks: list[int]) -> list[int]:
     """For each mark, when the next produce with a known base was handled."""
-    out = [2**62] * len(marks)
+    out = [NEVER] * len(marks)
     for place in range(len(marks) - 2, -1, -1):
         after = placed.get(marks[place + 1])
         out[place] = phases(after).local if after is not None else out[place + 1]

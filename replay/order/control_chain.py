@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
+from replay.arrays.ints import NEVER
 from replay.engine.codes import STORAGE_FAILED
 from replay.evidence.min_isr import ROLE_TAKES_US
 from replay.evidence.request_times import Window, decision_window, line_window, phases
 from replay.evidence.roles import moment
 from replay.evidence.served_epochs import is_told
-from replay.evidence.tenure_index import NEVER, among, least_after
+from replay.evidence.tenure_index import among, least_after
 from replay.evidence.tenures import Decision, Tenure, micros
 from replay.order.isr_requests import Joins, interleaved, learnt_awake, learnt_before, request_operations
 from replay.order.merge import OP_CONTROL, OP_WITNESS

@@ -71,7 +71,9 @@ def test_a_planted_import_breaks_the_rule(repository: Path, tmp_path: Path, room
     assert f"{room}.planted" in result.stdout
 
 
-@pytest.mark.parametrize("module", ["pipelines.parse.files.prefix", "replay.evidence.views", "schemas.model", "jobs.cli"])
+@pytest.mark.parametrize(
+    "module", ["pipelines.parse.files.prefix", "replay.evidence.views", "schemas.model", "jobs.cli"]
+)
 def test_a_planted_circle_breaks_the_rule_though_it_is_for_types_only(
     repository: Path, tmp_path: Path, module: str
 ) -> None:
