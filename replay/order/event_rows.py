@@ -1,8 +1,8 @@
 """Drafts as rows of `replication_events`, column by column.
 
-Drafts of one kind and shape that repeat facts of one kind are made together: what they repeat is taken from the facts'
-own Arrow columns, so that it never is an object; only what they say themselves is gathered from them. Drafts are made
-into columns as soon as there are some thousands, and forgotten: objects are few, however long a partition is.
+Drafts of one kind and shape, read from facts of one kind, are made into rows together: values that they copy come from
+the facts' own Arrow columns and never become Python objects; only their own values are gathered from the drafts. This
+happens whenever some thousands of drafts are waiting, so there are few objects at a time, however long a partition is.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ if TYPE_CHECKING:
     from replay.evidence.partition_facts import PartitionFacts
     from replay.order.operations import Draft, Operation, Shape
 
-SOURCE = ("source_file", "source_line", "ts_error_us")  # what every event repeats of its fact
+SOURCE = ("source_file", "source_line", "ts_error_us")  # columns that every event copies from its fact
 REQUEST = (("broker_id", pa.int32()), ("connection", pa.string()), ("correlation_id", pa.int64()))
 TIMES = ("ts_lo", "ts", "ts_hi")
 AT_ONCE = 20_000  # drafts that are made into columns together
-SHORT, TOGETHER = 1_000, 20  # parts of fewer rows are put together, so many of them
+SHORT, TOGETHER = 1_000, 20  # parts with fewer rows than SHORT are combined, TOGETHER of them at a time
 
 
 class EventRows:
-    """Rows of one partition's events, in any order."""
+    """The rows of one partition's events, in any order."""
 
     def __init__(self, facts: PartitionFacts) -> None:
-        """No rows yet."""
+        """Start without rows."""
         self.key = facts.key
         self.name = Namer(facts)
         self.waiting: list[Draft] = []
-        self.numbers: list[int] = []  # of those that wait
-        self.blocks: list[Drafts] = []  # that wait
-        self.count = 0  # how many drafts came
-        self.laid = 0  # how many of them are rows
-        self.parts: list[pa.Table] = []  # rows of one shape each, of the columns that they fill
-        self.places: list[Ints] = []  # the numbers of each part's rows
-        self.latest = 0  # latest time among them, microseconds
+        self.numbers: list[int] = []  # of the waiting drafts
+        self.blocks: list[Drafts] = []  # blocks that wait
+        self.count = 0  # how many drafts were added
+        self.laid = 0  # how many of them have been made into rows
+        self.parts: list[pa.Table] = []  # rows of one shape each, with only the columns that they fill
+        self.places: list[Ints] = []  # the draft numbers of each part's rows
+        self.latest = 0  # latest best estimate among them, microseconds
 
     def __len__(self) -> int:
-        """How many drafts came."""
+        """Return the number of drafts that were added."""
         return self.count
 
     def add(self, drafts: Iterable[Draft]) -> None:
-        """More rows."""
+        """Add drafts."""
         begin = self.count
         self.waiting += drafts
         self.count += len(self.waiting) - len(self.numbers)
@@ -64,7 +64,7 @@ class EventRows:
         self.lay_many()
 
     def add_chain(self, chain: Iterable[Operation | Block], number: int) -> Records[OperationRecord]:
-        """The rows of a chain; returns its operations as the merge sees them."""
+        """Add the drafts of chain `number`; return its operations as the merge sees them."""
         rows: list[tuple[int, ...]] = []
         places: list[int] = []
         blocks: list[Block] = []
@@ -87,12 +87,12 @@ class EventRows:
         return together([single, *(block.records for block in blocks)])[order]
 
     def lay_many(self) -> None:
-        """Make what waits into columns once it is much."""
+        """Make the waiting drafts into columns if there are many."""
         if self.count - self.laid >= AT_ONCE:
             self.lay()
 
     def lay(self) -> None:
-        """Make what waits into columns."""
+        """Make all waiting drafts into columns."""
         alike: dict[Shape, list[int]] = defaultdict(list)
         for place, draft in enumerate(self.waiting):
             alike[draft.shape].append(place)
@@ -110,11 +110,11 @@ class EventRows:
         self.laid = self.count
 
     def close(self) -> None:
-        """All rows came: events of one name are numbered, and each is found by its draft's number."""
+        """Finish the event ids and build the index from draft number to row. Call once all drafts were added."""
         self.lay()
         self.gather()
         order = np.concatenate(self.places)
-        self.found = np.empty((2, self.count), np.int64)  # of each draft its part, and the row there
+        self.found = np.empty((2, self.count), np.int64)  # for each draft number: its part, and its row there
         self.found[0, order] = np.repeat(np.arange(len(self.parts)), [len(part) for part in self.parts])
         self.found[1, order] = np.concatenate([np.arange(len(part)) for part in self.parts])
         names = numbered(pa.chunked_array([one for part in self.parts for one in part["event_id"].chunks]), order)
@@ -123,7 +123,7 @@ class EventRows:
             names = names.slice(len(part))
 
     def gather(self) -> None:
-        """Put short parts together: a table of ten rows costs as much to make and to read as one of a thousand."""
+        """Combine short parts: a table of ten rows costs as much to make and to read as one of a thousand."""
         short = [k for k, part in enumerate(self.parts) if len(part) < SHORT]
         groups = [[k] for k, part in enumerate(self.parts) if len(part) >= SHORT]
         groups += [short[k : k + TOGETHER] for k in range(0, len(short), TOGETHER)]
@@ -132,27 +132,27 @@ class EventRows:
         self.places = [np.concatenate([self.places[k] for k in group]) for group in groups]
 
     def take(self, numbers: Ints) -> pa.Table:
-        """The rows of some drafts, of the columns that any of them fills."""
+        """Return the rows of some drafts in the order of `numbers`, with the columns that any of them fills."""
         part, row = self.found[:, numbers]
         pieces = [self.parts[k].take(row[part == k]) for k in np.unique(part)]
         places = np.argsort(np.argsort(part, kind="stable"))
         return pa.concat_tables(pieces, promote_options="default").combine_chunks().take(places)
 
     def slices(self) -> Iterator[tuple[pa.Table, Ints]]:
-        """All rows, some thousands at a time with all columns, and the numbers of their drafts."""
+        """Yield all rows with all columns, at most AT_ONCE at a time, with the numbers of their drafts."""
         for part, numbers in zip(self.parts, self.places, strict=True):
             for first in range(0, len(part), AT_ONCE):
                 yield completed(part.slice(first, AT_ONCE)), numbers[first : first + AT_ONCE]
 
 
 def completed(rows: pa.Table, **same: Any) -> pa.Table:  # noqa: ANN401 - the values of a column
-    """Some rows with all columns of events: in these the same value or array, in those that nothing fills none."""
+    """Return the rows with all columns of events: those in `same` as given there, those missing null."""
     columns = dict(zip(rows.column_names, rows.columns, strict=True)) | said(len(rows), **same)
     return filled(columns, len(rows), EVENT_SCHEMA)
 
 
 def gathered(drafts: list[Draft], numbers: Ints) -> Drafts:
-    """Drafts of one shape as columns."""
+    """Turn drafts of one shape into columns."""
     first = drafts[0]
     told = zip(*(draft.fields.values() for draft in drafts), strict=True)
     return Drafts(
@@ -167,7 +167,7 @@ def gathered(drafts: list[Draft], numbers: Ints) -> Drafts:
 
 
 def joined(blocks: list[Drafts]) -> Drafts:
-    """Drafts of one shape, all together."""
+    """Concatenate blocks of one shape."""
     first = blocks[0]
     if len(blocks) == 1:
         return first
@@ -179,7 +179,7 @@ def joined(blocks: list[Drafts]) -> Drafts:
 
 
 def columns_of(drafts: Drafts) -> dict[str, pa.Array]:
-    """Columns of drafts of one shape: kind, times, source, what they repeat, what they say."""
+    """Return the columns of drafts of one shape: kind, times, source, copied values, own values."""
     lo, est, hi = drafts.windows.T
     out = said(
         len(est), kind=drafts.kind, **dict(zip(TIMES, (np.minimum(lo, est), est, np.maximum(hi, est)), strict=True))
@@ -193,6 +193,6 @@ def columns_of(drafts: Drafts) -> dict[str, pa.Array]:
 
 
 def request_ids(parts: list[pa.Array]) -> pa.Array:
-    """Broker, connection and correlation id as one text; null where a line is of no request."""
+    """Return broker, connection and correlation id as one text; null where the line belongs to no request."""
     broker, connection, number = (part.cast(pa.string()) for part in parts)
     return pc.binary_join_element_wise(pc.fill_null(broker, "None"), pc.fill_null(connection, "None"), number, "/")

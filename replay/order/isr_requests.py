@@ -1,8 +1,9 @@
-"""What a leader asked of the ISR and what came of it, as its own lines tell, or the requests that the controller got.
+"""Changes of the ISR that a leader requested and their outcome, from its own log lines or from the controller's.
 
-A change goes: the leader's line that it shrinks (2.2+ with each replica's LEO) or asks to expand, the request, the
-answer, or the line that it was rejected. Each becomes an `isr_request` event; what the line states of a replica that
-is out of sync becomes an `observation` of it, so that the engine's own view is compared with it.
+A change takes these steps: the leader logs that it shrinks the ISR (2.2+ with each replica's LEO) or asks to expand
+it, sends the request, and gets an answer or logs that the request was rejected. Each step becomes an `isr_request`
+event. What a line states of an out-of-sync replica becomes an `observation` event, which the engine's own view is
+compared with.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from replay.evidence.rows import Row
     from replay.evidence.tenures import Tenure
 
-SAME_CHANGE_US: Final = 2_000_000  # a leader that shrinks writes two lines, on a loaded host well apart
+SAME_CHANGE_US: Final = 2_000_000  # a leader that shrinks writes two lines, well apart on a loaded host
 RESET_ERRORS: Final = frozenset({OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA})
 FINAL_ERRORS: Final = frozenset(
     {
@@ -52,33 +53,33 @@ FINAL_ERRORS: Final = frozenset(
 
 @dataclass(slots=True)
 class Change:
-    """One change that a leader asked for."""
+    """One change of the ISR that a leader asked for."""
 
     row: Row
-    us: int  # when, on the leader's clock (of a request: when the controller got it)
+    us: int  # when, by the leader's clock; for a request, when the controller received it
     shrinks: bool
-    isr: list[int]  # as it should become
-    replica: int | None  # who is to join
+    isr: list[int]  # the ISR that was asked for
+    replica: int | None  # the replica that is to join
     by_line: bool
 
 
-Joins = dict[int, dict[int, list[Change]]]  # replica -> place of its fetch -> what the leader asked then
+Joins = dict[int, dict[int, list[Change]]]  # replica -> place of its fetch -> what the leader asked for because of it
 
 
 def outcome_of(error: int) -> str:
-    """What a rejection does to the pending change: Partition.handleAlterPartitionError."""
+    """Return what a rejection does to the pending change, as in Partition.handleAlterPartitionError."""
     if error in RESET_ERRORS:
         return "reset"
     return "refused" if error in FINAL_ERRORS else "retried"
 
 
 def leader_lines(facts: PartitionFacts, tenure: Tenure) -> list[Row]:
-    """The leader's own lines about its ISR in this tenure, in its order."""
+    """Return the leader's own log lines about its ISR in this tenure, in the order it wrote them."""
     return facts.turns.isr_updates.get((tenure.leader, tenure.epoch), [])
 
 
 def asked_by_line(lines: Sequence[Row]) -> list[Change]:
-    """Changes as the leader's lines tell them. Of the two lines of one change the first counts."""
+    """Return changes according to the leader's log lines. Of the two lines about one change only the first counts."""
     out: list[Change] = []
     for row in lines:
         if row["name"] not in ("shrink", "pending_shrink", "expand", "pending_expand") or row["isr"] is None:
@@ -93,7 +94,7 @@ def asked_by_line(lines: Sequence[Row]) -> list[Change]:
 
 
 def asked_by_request(facts: PartitionFacts, tenure: Tenure) -> list[Change]:
-    """Changes as the controller got them: AlterPartition requests of this tenure's leader, in their order."""
+    """Return changes according to the AlterPartition requests that the controller got from this leader, in order."""
     out: list[Change] = []
     held = {d.partition_epoch: d.isr for d in tenure.decisions}
     for row in requests_of(facts, tenure):
@@ -108,19 +109,19 @@ def asked_by_request(facts: PartitionFacts, tenure: Tenure) -> list[Change]:
 
 
 def requests_of(facts: PartitionFacts, tenure: Tenure) -> list[Row]:
-    """The AlterPartition (AlterIsr) requests of this tenure's leader, as the controller took them up."""
+    """Return the AlterPartition (AlterIsr) requests of this tenure's leader in the controller's order."""
     return facts.turns.isr_requests.get((tenure.leader, tenure.epoch), [])
 
 
 def changes_of(facts: PartitionFacts, tenure: Tenure) -> list[Change]:
-    """What the tenure's leader asked for: by its lines; of a kind that its log does not tell, by its requests."""
+    """Return the changes that the leader asked for, from its lines; shrinks from its requests if no line tells any."""
     lines = asked_by_line(leader_lines(facts, tenure))
     told = {change.shrinks for change in lines}
     return lines + [c for c in asked_by_request(facts, tenure) if c.shrinks not in told and c.shrinks]
 
 
 def learnt_awake(facts: PartitionFacts, tenure: Tenure, decided: int) -> Window:
-    """When the leader learnt of a decision: as usual, or once it was awake again where it stood still then."""
+    """Return when the leader learnt of a decision: as usual, or after its standstill if it stood still at that time."""
     usual = decision_window(decided)
     for before, after in between(facts.standstills.get(tenure.leader, ()), usual.est, usual.est):
         if before <= usual.est < after:
@@ -130,12 +131,12 @@ def learnt_awake(facts: PartitionFacts, tenure: Tenure, decided: int) -> Window:
 
 
 def learnt_before(row: Row, joins: Joins, usual: Window) -> Window:
-    """When the leader learnt that a broker is unfenced: before it first asked for it to join."""
+    """Return when the leader learnt that a broker is unfenced: before it first asked for that broker to join."""
     if row["fenced"] is not False:
         return usual
     decided = micros(row["ts"])
     asked = [
-        change.us - 2 * STAMP_LATE_US  # before any window of the fetch begins
+        change.us - 2 * STAMP_LATE_US  # before the window of the fetch begins
         for changes in joins.get(row["subject_broker_id"], {}).values()
         for change in changes
         if change.us >= decided
@@ -145,12 +146,12 @@ def learnt_before(row: Row, joins: Joins, usual: Window) -> Window:
 
 
 def common_fields(tenure: Tenure) -> dict[str, Any]:
-    """The fields that every event of the leader about its ISR has."""
+    """Return the fields that all events of the leader about its ISR share."""
     return {"broker_id": tenure.leader, "leader_epoch": tenure.epoch, "evidence": "observed"}
 
 
 def request_operations(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[Operation]:
-    """Shrinks asked for, expansions that no fetch was found for, what was rejected, and metadata that came again."""
+    """Return requested shrinks, expansions without a known fetch, rejections and repeated metadata, by time."""
     used = {id(change.row) for places in joins.values() for changes in places.values() for change in changes}
     out = [
         shrink_operation(facts, tenure, change) if change.shrinks else expand_operation(tenure, change)
@@ -170,7 +171,7 @@ def request_operations(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> l
 
 
 def commit_lines(lines: Iterable[Row]) -> dict[int | None, list[Row]]:
-    """Per partition epoch the lines with which the leader took it over: from the answer, from the metadata."""
+    """Return the lines in which the leader adopted each partition epoch: from the answer, or from the metadata."""
     out: dict[int | None, list[Row]] = {}
     for row in lines:
         if row["name"] in ISR_TAKEN_OVER and row["partition_epoch"] is not None:
@@ -179,12 +180,12 @@ def commit_lines(lines: Iterable[Row]) -> dict[int | None, list[Row]]:
 
 
 def repeated_commits(lines: Sequence[Row]) -> list[Row]:
-    """Lines that take over a partition epoch once more: the metadata comes after the answer (Partition.makeLeader)."""
+    """Return lines that adopt a partition epoch again: metadata arrives after the answer (Partition.makeLeader)."""
     return [row for rows in commit_lines(lines).values() for row in rows[1:]]
 
 
 def again(tenure: Tenure, row: Row) -> Operation:
-    """The same committed state once more: it ends whatever is pending, though nothing was decided."""
+    """Make the operation for a repeated committed state: it ends any pending change, though nothing was decided."""
     window = line_window(micros(row["ts"]))
     fields = {
         **common_fields(tenure),
@@ -196,9 +197,9 @@ def again(tenure: Tenure, row: Row) -> Operation:
 
 
 def interleaved(decided: list[Operation], told: list[Operation]) -> list[Operation]:
-    """Decisions in metadata order and the leader's own lines as one chain; each keeps its order, times decide between.
+    """Merge decisions, in metadata order, and the leader's own lines into one chain.
 
-    Of the same time the earlier line comes first.
+    Each keeps its own order; between them the time decides, and at equal times the earlier line comes first.
     """
     out: list[Operation] = []
     waiting = deque(told)
@@ -210,23 +211,23 @@ def interleaved(decided: list[Operation], told: list[Operation]) -> list[Operati
 
 
 def place_of(op: Operation) -> tuple[int, int]:
-    """When an operation of the control chain happened on the leader: best time, then line."""
+    """Return the sort key of an operation of the control chain on the leader: best time, then line."""
     return op.window.est, op.drafts[-1].line or 0
 
 
 def error_of_line(row: Row) -> int | None:
-    """Error code of a line about an update that failed; None: no such line, or its answer only came late."""
+    """Return the error code of a line about a failed update; None: no such line, or only its answer was late."""
     if row["name"] == "zookeeper_conflict":
         return RESET_BY_ZOOKEEPER
     error: int | None = row["error_code"] if row["name"] in ("failed", "removed_from_replicas") else None
     return error
 
 
-RESET_BY_ZOOKEEPER: Final = 55  # the ISR stays as it was, as where nothing was attempted
+RESET_BY_ZOOKEEPER: Final = 55  # the ISR stays as it was, as if nothing had been attempted
 
 
 def rejection(tenure: Tenure, row: Row, error: int) -> Operation:
-    """An update that was rejected, where the leader learns of it."""
+    """Make the operation for a rejected update, at the time the leader learns of it."""
     by_line = row["kind"] == "isr_update"
     window = line_window(micros(row["ts"])) if by_line else decision_window(micros(row["ts"]))
     fields = {
@@ -240,13 +241,13 @@ def rejection(tenure: Tenure, row: Row, error: int) -> Operation:
 
 
 def held_isr(tenure: Tenure, us: int) -> list[int] | None:
-    """The ISR committed last before `us`, where a lost update of ZooKeeper leaves it."""
+    """Return the ISR last committed before `us`: it stays when an update of ZooKeeper is lost to a conflict."""
     found = [d.isr for d in tenure.decisions if d.us <= us]
     return list(found[-1]) if found else None
 
 
 def shrink_operation(facts: PartitionFacts, tenure: Tenure, change: Change) -> Operation:
-    """The leader takes replicas out of the ISR: what it says of each, then what it asks for."""
+    """Make the operation for a requested shrink: what the leader states of each replica, then the request."""
     row = change.row
     window = line_window(change.us) if change.by_line else Window(change.us - DECISION_LATE_US, change.us, change.us)
     drafts = [
@@ -278,7 +279,7 @@ def shrink_operation(facts: PartitionFacts, tenure: Tenure, change: Change) -> O
 
 
 def out_of_sync(row: Row) -> list[tuple[int, int]]:
-    """Replicas that a leader's line calls out of sync, each with its LEO: `2:40 3:38`."""
+    """Return the replicas that a leader's line calls out of sync, each with its LEO; the line says `2:40 3:38`."""
     if row["name"] != "shrink":
         return []
     pairs = (pair.split(":") for pair in (row["value"] or "").split())
@@ -286,7 +287,7 @@ def out_of_sync(row: Row) -> list[tuple[int, int]]:
 
 
 def stood_still(facts: PartitionFacts, broker: int, us: int) -> int | None:
-    """How long the broker's last standstill was, if it ended within the lag time before `us`."""
+    """Return the length of the broker's last standstill if it ended within the lag time before `us`, else None."""
     spans = [
         after - before
         for before, after in between(facts.standstills.get(broker, ()), us - facts.lag_us, us + STAMP_EARLY_US)
@@ -296,23 +297,23 @@ def stood_still(facts: PartitionFacts, broker: int, us: int) -> int | None:
 
 
 def change_members(tenure: Tenure, change: Change) -> list[int]:
-    """Who is to leave: members of any ISR of this tenure that the change leaves out."""
+    """Return the replicas that are to leave: members of any ISR of this tenure that the change leaves out."""
     return sorted({b for d in tenure.decisions for b in d.isr} - set(change.isr) - {tenure.leader})
 
 
 def left_out_by_quota(facts: PartitionFacts, tenure: Tenure, replica: int, us: int) -> bool:
-    """Whether the follower itself last took the partition out of its fetches, and is on the list of the throttled."""
+    """Whether the follower is throttled and its own last word is that it left the partition out of its fetches."""
     return replica in facts.throttled_at(us) and facts.turns.left_out_at(replica, tenure.leader, us)
 
 
 def expand_operation(tenure: Tenure, change: Change) -> Operation:
-    """The leader asks for a replica to join, where its fetch is not known."""
+    """Make the operation for a requested expansion whose fetch is not known."""
     window = line_window(change.us)
     return Operation(OP_CONTROL, window, [expand_draft(tenure, change)])
 
 
 def expand_draft(tenure: Tenure, change: Change) -> Draft:
-    """The leader asks for a replica to join, as an event."""
+    """Make the event for a requested expansion."""
     fields = {
         **common_fields(tenure),
         "cause": "pending_expand",
@@ -323,7 +324,7 @@ def expand_draft(tenure: Tenure, change: Change) -> Draft:
 
 
 def expansions_of(facts: PartitionFacts, tenure: Tenure) -> Joins:
-    """Which fetches made the leader ask for their replica to join: the line is written while one is handled."""
+    """Return which fetches made the leader ask for a replica to join: it logs this while it handles such a fetch."""
     out: Joins = {}
     for change in changes_of(facts, tenure):
         if change.shrinks or change.replica is None:
@@ -339,7 +340,7 @@ def expansions_of(facts: PartitionFacts, tenure: Tenure) -> Joins:
 
 
 def distance_of(row: Row, us: int) -> int | None:
-    """How far from `us` a fetch, or a run of unlisted ones, was handled; None: it cannot have been handled then."""
+    """Return how far from `us` a fetch, or a run of unlisted ones, was handled; None: it cannot have been then."""
     at = phases(row)
     until = at.local if row["run_until"] is None else max(micros(row["run_until"]), at.local)
     if not at.taken - STAMP_LATE_US <= us <= until + STAMP_EARLY_US:
@@ -349,7 +350,7 @@ def distance_of(row: Row, us: int) -> int | None:
 
 
 def with_expansions(tenure: Tenure, operations: list[Operation], changes: Sequence[Change]) -> list[Operation]:
-    """Put the requests for a replica to join right behind the fetch that led to them; a run is split there."""
+    """Insert requested expansions right behind the fetch that led to them; a run of unlisted fetches is split there."""
     if not changes:
         return operations
     last = operations[-1].drafts[0]
@@ -366,9 +367,9 @@ def with_expansions(tenure: Tenure, operations: list[Operation], changes: Sequen
 
 
 def split_run(tenure: Tenure, run: Operation, changes: Sequence[Change]) -> list[Operation]:
-    """A run of unlisted fetches of which some led to a request: each of these fetches begins a part of its own.
+    """Split a run of unlisted fetches so that each fetch that led to a request begins a part of its own.
 
-    The leader looks at a replica only when it fetches, so its line proves a fetch at that moment.
+    The leader considers a replica only when it fetches, so the request's log line proves a fetch at that moment.
     """
     whole, fields = run.drafts[0], run.drafts[0].fields
     start, until, count = whole.window.est, fields["run_until"], fields["run_count"]
@@ -383,7 +384,7 @@ def split_run(tenure: Tenure, run: Operation, changes: Sequence[Change]) -> list
         mine = left if not parts_after else min(max(share, 1), max(left - parts_after, 1))
         left = max(left - mine, 1)
         window = Window(run.window.lo if not k else begin - STAMP_EARLY_US, begin, end + STAMP_EARLY_US)
-        # In proportion to the fetches, and never more than them.
+        # Timed-out fetches are shared out in proportion to the fetches, so no part gets more of them than fetches.
         waited = timeouts * (before + mine) // count - timeouts * before // count
         before += mine
         part = {**fields, "run_count": mine, "run_until": end, "run_timeouts": waited}

@@ -1,11 +1,11 @@
-"""One leader's tenure put in order: the chains that Kafka keeps in order, merged by what the answers let happen.
+"""Put the operations of one tenure in order by merging its chains.
 
-A tenure is a leader epoch on the broker that leads it. Its operations stand in chains, each in its true order: appends
-by base offset; each follower's fetches; each consumer connection's reads; acknowledgements; the controller's decisions.
-Between chains, two operations whose intervals do not overlap are ordered by them; the others by evidence: a read shows
-the LEO it saw (the next fetch offset) and the HW it saw, and the HW never falls within a tenure. The merge runs ahead
-with the engine's own rules (`apply`), so that at each point it knows LEO and HW, and takes of the operations
-that may come next the one that fits; where evidence is silent, the earliest estimate.
+A tenure is a leader epoch with its leader. Its operations come in chains, each in its true order: appends by base
+offset; each follower's fetches; each consumer connection's reads; acknowledgements; the controller's decisions. Two
+operations of different chains whose intervals do not overlap are ordered by these intervals. The others are ordered by
+evidence: a read shows the LEO (its next fetch offset) and the HW that it saw, and the HW never falls within a tenure.
+The merge applies the engine's own rules (`apply`) as it goes, so it knows the LEO and HW at each point, and among the
+operations that may come next it takes the one that fits them. Where there is no evidence, the earliest estimate wins.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ if TYPE_CHECKING:
 
 
 class OperationRecord:
-    """What the merge puts in order."""
+    """One operation as the merge sees it."""
 
     type: int  # OP_*
     chain: int
-    lo: int  # earliest it can have happened
+    lo: int  # earliest time at which it can have happened
     est: int  # best estimate
     hi: int  # latest
-    first: int  # its events: the records [first, first + count)
+    first: int  # its events are the records [first, first + count)
     count: int
-    offset: int  # LEO that it needs: the fetch offset; of an append its end
-    seen: int  # LEO that the read saw, -1 unknown
-    hw: int  # HW that the read saw, -1 unknown; of an acknowledgement: the HW that it needs
-    exact: int  # 1: the leader's LEO was exactly `seen` (reads) or `offset` (parked fetches), no more
+    offset: int  # the LEO that it needs: the fetch offset, or the end offset of an append
+    seen: int  # LEO that the read saw; -1: unknown
+    hw: int  # HW that the read saw, or that an acknowledgement needs; -1: unknown
+    exact: int  # 1: the leader's LEO was exactly `seen` (reads) or `offset` (parked fetches), not more
 
 
 OP_APPEND, OP_UPDATE, OP_FETCH, OP_READ, OP_ACK, OP_CONTROL, OP_WITNESS = range(7)
-# UPDATE: a fetch that is parked. READ: an answer from purgatory, or to a consumer. FETCH: read and update at once.
-# WITNESS: the broker's own line says that its HW is now `hw`.
+# UPDATE: a fetch that is parked in purgatory. READ: its answer from there, or a consumer's read. FETCH: both at once.
+# WITNESS: a log line of the broker that says its HW is now `hw`.
 
 (
     RANK_FITS,
     RANK_DUE,
     RANK_SAFE,
-    RANK_READ_AGAIN,  # read after its own update: completed by the HW that it raised (2.4, 2.5), or always (1.0, 1.1)
+    RANK_READ_AGAIN,  # read after its own update: completed by the HW it raised (2.4, 2.5), or always so (1.0, 1.1)
     RANK_APPEND,
     RANK_NEEDED,
     RANK_STRANDS,
-    RANK_AFTER_OWN,  # the same where only a race explains it
+    RANK_AFTER_OWN,  # as RANK_READ_AGAIN, but only a race explains it
     RANK_LATE,
 ) = range(9)
 
 
 @compiled
 def hw_after_update(s: State, p: Profile, b: int, r: int, offset: int, now: int) -> int:
-    """The HW of leader b if follower r's fetch at `offset` came now: steps 4 and 6 run ahead, and are taken back."""
+    """Return the HW that leader b would have after follower r fetched at `offset` now; the state is left as it was."""
     known = s.remote[:, b, r].copy()
     leader_update_follower_leo(s, p, b, r, offset, now)
     candidate = max(hw_candidate(s, p, b, now), s.hw[b])
@@ -73,11 +73,11 @@ def hw_after_update(s: State, p: Profile, b: int, r: int, offset: int, now: int)
 
 @compiled
 def leo_fits(op: OperationRecord, leo: int) -> bool:
-    """Whether the leader's LEO is what the operation saw."""
+    """Whether the leader's LEO agrees with what the operation saw."""
     if op.type == OP_UPDATE:
         return leo == op.offset if op.exact else leo >= op.offset
     if op.type == OP_READ and op.seen == op.offset and leo > op.seen:
-        return True  # nothing was read though there is more, and the LEO never falls: a quota, so only the HW tells
+        return True  # nothing was read although there is more: a quota. The LEO never falls, so only the HW tells
     if op.seen < 0:
         return leo >= op.offset
     return leo == op.seen if op.exact else leo >= op.seen
@@ -85,10 +85,11 @@ def leo_fits(op: OperationRecord, leo: int) -> bool:
 
 @compiled
 def strands_another(ops: Records[OperationRecord], heads: Ints, c: int, deadline: int, hw: tuple[int, int]) -> bool:
-    """Whether raising the HW from `hw[0]` to `hw[1]` by the head of chain c would strand the head of another chain.
+    """Whether raising the HW from `hw[0]` to `hw[1]` with the head of chain c leaves another chain's head impossible.
 
-    A read saw an HW that would be gone. The broker's own lines name every value that its HW took, in order: whatever
-    their stamps, the next raise goes to the next line's value.
+    That is so if a read saw an HW that would be passed. It is also so if a log line of the broker names another value:
+    the lines name every value that the HW took, in order, so the next raise must go to the next line's value, whatever
+    the timestamps say.
     """
     for d in range(len(heads)):
         if d == c or heads[d] < 0:
@@ -112,14 +113,14 @@ def rank_of(  # noqa: PLR0913, PLR0917 - compiled
     c: int,
     deadline: int,
 ) -> int:
-    """How well the head of chain c may come next; small is good."""
+    """Return how well the head of chain c fits as the next operation (RANK_*); smaller is better."""
     op = ops[heads[c]]
     kind = op.type
     e = events[op.first]
     b = e.broker
     if kind == OP_CONTROL:
         if op.offset > 0 and s.leo[b] < op.offset:
-            return RANK_LATE  # its line states a LEO that is not reached yet
+            return RANK_LATE  # its log line states a LEO that is not reached yet
         for d in range(len(heads)):
             if d != c and heads[d] >= 0 and ops[heads[d]].est < op.est and ops[heads[d]].lo <= deadline:
                 return RANK_NEEDED
@@ -136,7 +137,7 @@ def rank_of(  # noqa: PLR0913, PLR0917 - compiled
                 if other.lo <= deadline and other.exact and leo_fits(other, leo):
                     return RANK_STRANDS
                 if other.type == OP_CONTROL and other.hi < op.est:
-                    return RANK_STRANDS  # the broker's own line dates it earlier
+                    return RANK_STRANDS  # the broker's own log line dates it earlier
         return RANK_APPEND
     if kind == OP_READ:
         return RANK_FITS if leo_fits(op, leo) and (op.hw < 0 or hw == op.hw) else RANK_LATE
@@ -153,13 +154,16 @@ def rank_of(  # noqa: PLR0913, PLR0917 - compiled
         return RANK_READ_AGAIN if is_the_rule and not strands else RANK_AFTER_OWN
     if hw_next > hw and strands_another(ops, heads, c, deadline, (hw, hw_next)):
         return RANK_STRANDS
-    # A fetch that is parked though there is more (a quota) fits nowhere better later: its time decides.
+    # A fetch that is parked although there is more (a quota) fits nowhere better later, so its time decides.
     return RANK_SAFE if op.exact and not passed else RANK_APPEND
 
 
 @compiled
 def append_needed(s: State, events: Records[EventRecord], ops: Records[OperationRecord], heads: Ints, c: int) -> int:
-    """The chain of appends where the head of chain c is past the leader's LEO: causality wins over every stamp."""
+    """Return the chain of appends if the head of chain c needs a higher LEO than the leader has, else c.
+
+    Causality takes precedence over every timestamp.
+    """
     op = ops[heads[c]]
     if max(op.offset, op.seen) > s.leo[events[op.first].broker]:
         for d in range(len(heads)):
@@ -170,7 +174,7 @@ def append_needed(s: State, events: Records[EventRecord], ops: Records[Operation
 
 @compiled
 def follow(s: State, p: Profile, events: Records[EventRecord], which: tuple[int, int, int], moves: Moves) -> None:
-    """Events whose order is known meet the rules. `which`: the first, how many, and whether the second comes first."""
+    """Apply events whose order is known. `which`: the first, how many, and whether the first two change places."""
     first, count, swapped = which
     for k in range(count):
         apply(s, p, events[first + (1 - k if swapped and k < 2 else k)], moves)
@@ -185,10 +189,10 @@ def merge(
     ends: Ints,
     moves: Moves,
 ) -> tuple[Ints, Ints]:
-    """Order the operations of one tenure; the state ends as after all of them.
+    """Order the operations of one tenure; afterwards the state is as after all of them.
 
-    `ops` is sorted by chain; `ends` says where each chain ends. Returns the order (indices into ops) and,
-    beside each, 1 where the fetch's own update came before its read (completed inline, KAFKA purgatory).
+    `ops` is sorted by chain; `ends` holds the end of each chain. Returns the order (indices into ops) and, aligned with
+    it, 1 where a fetch's own update came before its read (the fetch was completed inline, from Kafka's purgatory).
     """
     chains = len(ends)
     heads = np.empty(chains, np.int64)

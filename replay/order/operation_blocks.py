@@ -1,8 +1,8 @@
-"""Many operations of one form at a time: what the frequent requests become, as columns.
+"""Operations of the frequent requests, many at a time, as columns.
 
-A recording has fetches and produces by the million, and nearly all of them follow one formula each. Their operations
-and events are computed with arrays, without an object for any; the rare others are an `Operation` each. A chain is of
-both: `place` says where in the chain each operation stands.
+A recording has millions of fetches and produces, and nearly all of them become operations by one formula each. These
+operations and their events are computed with arrays, without an object for each; the rare others are an `Operation`
+each. A chain may hold both: `place` says where in the chain each operation stands.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ EVENT_SCHEMA = pa.schema(
 
 @dataclass(slots=True)
 class Drafts:
-    """Events of one kind and shape, a `Draft` each, as columns."""
+    """Events of one kind and shape as columns; each of them could be a `Draft`."""
 
     kind: str
-    columns: Columns | None  # of the facts that they were read from; null: from none
-    places: Ints  # of these facts
-    windows: Ints  # [n, 3]
+    columns: Columns | None  # of the facts that they were read from; None: from no fact
+    places: Ints  # rows of these facts in `columns`
+    windows: Ints  # shape [n, 3]: earliest, best and latest time in microseconds
     fields: dict[str, pa.Array]
     copied: Copied
-    numbers: Ints  # of each among all drafts of the block, or of the partition
+    numbers: Ints  # of each draft among all drafts of its block, or of the partition
 
     @property
     def shape(self) -> Shape:
-        """What is alike of drafts that are made into columns together."""
+        """What drafts must have in common to be made into columns together."""
         return shape_of(self.kind, self.columns, self.copied, self.fields)
 
     def numbered(self, numbers: Ints) -> Drafts:
-        """The same with other numbers."""
+        """Return the same drafts with other numbers."""
         return replace(self, numbers=numbers)
 
     def only(self, which: Flags) -> Drafts:
-        """Some of them."""
+        """Return the drafts that the mask selects."""
         mask = pa.array(which)
         return Drafts(
             self.kind,
@@ -66,7 +66,7 @@ class Drafts:
         )
 
     def draft(self, k: int) -> Draft:
-        """One of them by itself."""
+        """Return one of them as an object."""
         row = None if self.columns is None else Row.at(self.columns, int(self.places[k]))
         fields = {name: values_of(pa.chunked_array([values.slice(k, 1)]))[0] for name, values in self.fields.items()}
         return Draft(self.kind, row, Window(*self.windows[k].tolist()), fields, self.copied)
@@ -74,25 +74,25 @@ class Drafts:
 
 @dataclass(slots=True)
 class Block:
-    """Operations of one chain (numbers of events counted from 0), and their events."""
+    """Operations of one chain and their events; the events are numbered from 0."""
 
     place: Ints
     records: Records[OperationRecord]
     drafts: list[Drafts]
 
     def __len__(self) -> int:
-        """How many events there are."""
+        """Return the number of events."""
         return sum(len(part.numbers) for part in self.drafts)
 
     def after(self, count: int, chain: int) -> Block:
-        """The same as part of that chain, behind so many events."""
+        """Return the block as part of chain number `chain`, its events numbered from `count` on."""
         records = self.records.copy()
         records["first"] += count
         records["chain"] = chain
         return Block(self.place, records, [part.numbered(part.numbers + count) for part in self.drafts])
 
     def operations(self) -> list[Operation]:
-        """Each operation by itself: for what happens to a few of them only."""
+        """Return each operation as an object, for callers that change a few of them."""
         drafts = {int(n): part.draft(k) for part in self.drafts for k, n in enumerate(part.numbers)}
         return [
             Operation(
@@ -110,7 +110,7 @@ class Block:
 
 
 def operations_of(window: Window, **columns: Ints | Flags | int) -> Records[OperationRecord]:
-    """Operations as the merge sees them, by the fields of `OperationRecord`."""
+    """Make operation records for the merge; `columns` are fields of `OperationRecord`."""
     out = blank(len(window.est), OperationRecord)
     out["lo"], out["est"], out["hi"] = window
     out["seen"] = out["hw"] = -1
@@ -120,12 +120,12 @@ def operations_of(window: Window, **columns: Ints | Flags | int) -> Records[Oper
 
 
 def said(count: int, **fields: Any) -> dict[str, pa.Array]:  # noqa: ANN401 - a value, or many
-    """Fields of events as columns of `replication_events`: what is one value is the same in all of them."""
+    """Turn fields of events into columns of `replication_events`; a single value is repeated `count` times."""
     return {name: column_of(name, value, count) for name, value in fields.items()}
 
 
 def column_of(name: str, value: Any, count: int) -> pa.Array:  # noqa: ANN401
-    """One of them."""
+    """Turn one field into a column of the schema's type; see `said`."""
     kind = EVENT_SCHEMA.field(name).type
     if isinstance(value, pa.Array):
         return value.cast(kind)
@@ -135,7 +135,7 @@ def column_of(name: str, value: Any, count: int) -> pa.Array:  # noqa: ANN401
 
 
 def chosen(which: Flags, yes: str, no: str, missing: Flags | None = None) -> pa.Array:
-    """One of two words; null where `missing`."""
+    """Return a column with `yes` where `which` is set and `no` elsewhere; null where `missing` is set."""
     words = pa.array([yes, no])
     return words.take(pa.array(np.where(which, 0, 1), mask=missing))
 
@@ -143,6 +143,6 @@ def chosen(which: Flags, yes: str, no: str, missing: Flags | None = None) -> pa.
 def drafts_at(
     columns: Columns, places: Ints, window: Window, kind: str, fields: dict[str, Any], copied: Copied
 ) -> Drafts:
-    """An event of each of these facts, numbered as they stand."""
+    """Make one event of each fact at `places`, numbered in that order."""
     windows, numbers = np.stack(window, axis=1), np.arange(len(places))
     return Drafts(kind, columns, places, windows, said(len(places), **fields), copied, numbers)

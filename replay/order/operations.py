@@ -1,4 +1,4 @@
-"""What the order stage works on: events before they have their place, and the operations that the merge orders."""
+"""Data types of the order stage: events before they have their place, and the operations that the merge orders."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Shape = tuple[str, int, Copied, tuple[str, ...]]
 
 
 def shape_of(kind: str, columns: Columns | None, copied: Copied, fields: Mapping[str, object]) -> Shape:
-    """Kind, the columns of the facts that the drafts were read from, what they repeat of these, what they say."""
+    """Return what drafts must share to become columns together: kind, source columns, copied columns, own fields."""
     return kind, id(columns), copied, tuple(fields)
 
 
 class Draft:
-    """An event before it has its place: kind, the fact it was read from, its interval, its fields.
+    """An event that has no place yet: its kind, the fact it was read from, its interval and its fields.
 
-    `fields` are what the event says itself; `copied` names what it repeats of its fact, by column (`event_rows`).
+    `fields` holds the event's own values; `copied` names the columns that it copies from its fact (`event_rows`).
     """
 
     __slots__ = ("copied", "fields", "kind", "row", "window")
@@ -38,18 +38,18 @@ class Draft:
 
     @property
     def shape(self) -> Shape:
-        """What is alike of drafts that are made into columns together."""
+        """What drafts must have in common to be made into columns together."""
         return shape_of(self.kind, None if self.row is None else self.row.columns, self.copied, self.fields)
 
     @property
     def line(self) -> int | None:
-        """The line that it was read from."""
+        """The number of the log line that it was read from; None if it comes from no fact."""
         return None if self.row is None else self.row["source_line"]
 
 
 @dataclass(slots=True)
 class Operation:
-    """What the merge orders: its events, its window, and what it saw."""
+    """What the merge orders: one or more events, the time in which they can have happened, and what they saw."""
 
     type: int
     window: Window
@@ -58,4 +58,4 @@ class Operation:
     seen: int = -1
     hw: int = -1
     exact: bool = False
-    place: int = 0  # in its chain, beside `Block`s; after what came before it, else
+    place: int = 0  # in its chain; only used if the chain has `Block`s too, otherwise operations keep their order

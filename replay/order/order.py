@@ -1,7 +1,7 @@
-"""All facts of one partition -> its events in one deterministic order.
+"""Turn all facts of one partition into its events, in one deterministic order.
 
-What decides, first to last: the leader epochs (`tenures`); offsets and each chain's own order; within a tenure the
-merge (`merge`), which runs the engine's rules ahead. Wall clocks of different brokers are compared only
+The order is decided by, first to last: leader epochs (`tenures`); offsets and each chain's own order; within a tenure
+the merge (`merge`), which applies the engine's rules as it goes. Wall clocks of different brokers are compared only
 where the controller's decisions meet a leader's requests.
 """
 
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
 
 def ordered(facts: PartitionFacts) -> Iterator[pa.Table]:
-    """One partition incarnation's facts -> its `replication_events` (without recording_id) in replay order.
+    """Yield the `replication_events` (without recording_id) of one incarnation of a partition, in replay order.
 
-    They come piece by piece, at least one. Facts are let go as soon as all events are made of them.
+    At least one table is yielded. The facts are released as soon as all events have been made of them.
     """
     key = facts.key
     min_isr, lag_us = facts.min_insync_replicas or MIN_ISR_UNKNOWN, facts.lag_us
@@ -72,7 +72,7 @@ def ordered(facts: PartitionFacts) -> Iterator[pa.Table]:
 
 
 def laid(facts: PartitionFacts) -> tuple[EventRows, list[Span]]:
-    """All events of a partition, and what of their order is known."""
+    """Make all events of a partition; the spans say what is known of their order."""
     rows = EventRows(facts)
     computed = hw_by_lines(facts)
     produces, markers = produces_by_tenure(facts), markers_by_tenure(facts)
@@ -111,7 +111,7 @@ def laid(facts: PartitionFacts) -> tuple[EventRows, list[Span]]:
 
 
 def encoded(rows: EventRows, brokers: Sequence[int]) -> Records[EventRecord]:
-    """All events as the rules see them, by the numbers of their drafts."""
+    """Return all events as the rules see them, indexed by draft number."""
     out = blank(len(rows), EventRecord)
     for events, numbers in rows.slices():
         out[numbers] = encode(Batch(events).events, brokers)
@@ -119,7 +119,7 @@ def encoded(rows: EventRows, brokers: Sequence[int]) -> Records[EventRecord]:
 
 
 class Span(NamedTuple):
-    """Rows that are in order already, up to `end`, then operations that are not, chain by chain."""
+    """Rows that are in order already, up to `end`, followed by operations that are not, chain by chain."""
 
     end: int
     chains: list[Records[OperationRecord]]
@@ -134,7 +134,7 @@ def chains_of(
     computed: dict[str, int],
     changes: list[Draft],
 ) -> Iterator[Iterable[Operation | Block]]:
-    """What a tenure's merge puts in order, one chain after the other. `lines`: its produces, and its markers."""
+    """Yield the chains that the merge orders in a tenure. `lines`: the tenure's produces and its markers."""
     joins = expansions_of(facts, tenure)
     appended = batches_of(facts, tenure, *lines)
     start = facts.starts.get(tenure.epoch)
@@ -152,7 +152,7 @@ def chains_of(
 
 
 def version_drafts(facts: PartitionFacts, tenure: Tenure, told: dict[int, Spoken]) -> list[Draft]:
-    """Brokers that have another version or protocol from this tenure on. `told`: what was said of each before."""
+    """Make events for brokers whose version or protocol changes with this tenure. `told`: the last known of each."""
     opening = Spoken(facts.kafka_version, facts.inter_broker_protocol)
     at = tenure.decisions[0].us if tenure.decisions else 0
     drafts = []
@@ -166,7 +166,7 @@ def version_drafts(facts: PartitionFacts, tenure: Tenure, told: dict[int, Spoken
 
 
 def arrange(state: State, events: Records[EventRecord], spans: list[Span]) -> Ints:
-    """The order of all drafts, each tenure merged on the encoded rows."""
+    """Return the order of all drafts (by number); each tenure is merged on the encoded rows."""
     order: list[Ints] = []
     moves = new_moves()
     begin = 0
@@ -184,7 +184,7 @@ def arrange(state: State, events: Records[EventRecord], spans: list[Span]) -> In
 
 
 def rows_in_order(ops: Records[OperationRecord], sequence: Ints, swapped: Ints) -> Ints:
-    """The event rows of operations in the order of `sequence`; of those that are `swapped` the second comes first."""
+    """Return the event rows of the operations in `sequence`; where `swapped`, the first two rows change places."""
     first, count = ops["first"][sequence], ops["count"][sequence]
     begins = np.cumsum(count) - count
     out: Ints = np.repeat(first - begins, count) + np.arange(count.sum())
