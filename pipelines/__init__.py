@@ -1,1 +1,1 @@
-"""Recordings in, Delta tables out, in nine rooms (CONTRIBUTING.md): each imports only from those before it."""
+"""Turns recordings into Delta tables. Nine rooms (CONTRIBUTING.md): each imports only from those before it."""

@@ -1,4 +1,4 @@
-"""What must hold of the tables: rules derived from `schemas`, cross-table invariants, and their Data Docs.
+"""What must hold for the tables: rules derived from `schemas`, invariants across tables, and their Data Docs.
 
 Imports `warehouse`.
 """

@@ -1,7 +1,7 @@
-"""Data Docs that read offline: Great Expectations' own pages, without what they would fetch from elsewhere.
+"""Data Docs that work offline: Great Expectations' own pages without anything that they would load from elsewhere.
 
-As it renders them, a page loads style sheets and scripts from five content networks and a logo that reports the
-context's id. Scripts, links and images are taken out, and one small style sheet is put in.
+As rendered by Great Expectations, a page loads style sheets and scripts from five content networks, and a logo that
+reports the context's id. We take out scripts, links and images and put in one small style sheet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pipelines.warehouse.delta_io import Warehouse
 
-# What fetches, runs or reports something, and what does nothing without its script.
+# Elements that load, run or report something, or that do nothing without their script.
 _FOREIGN: Final = re.compile(
     r"<script\b.*?</script>|<link\b[^>]*>|<img\b[^>]*>|<meta http-equiv[^>]*>"
     r'|<div class="card mb-3">\s*<div class="card-header p-2">\s*<strong>Actions</strong>.*?'
@@ -60,12 +60,12 @@ code,pre,.code-snippet{font-family:ui-monospace,monospace;font-size:.9em}
 
 
 def escaped(text: str) -> str:
-    """Text from logs as Great Expectations' templates may hold it: they escape nothing and expand dollar signs."""
+    """Escape text from logs for Great Expectations' templates: they escape nothing and expand dollar signs."""
     return html.escape(text).replace("$", "&#36;")
 
 
 def publish_docs(suites: Sequence[ExpectationSuiteValidationResult], warehouse: Warehouse, recording_id: str) -> str:
-    """Put a page per suite and an index into the warehouse, in place of the last run's; say where the index is."""
+    """Write a page per suite and an index into the warehouse, replacing the last run's; return the index's path."""
     with tempfile.TemporaryDirectory() as folder:
         for suite in suites:
             document = ValidationResultsPageRenderer(run_info_at_end=True).render(suite)
@@ -77,7 +77,7 @@ def publish_docs(suites: Sequence[ExpectationSuiteValidationResult], warehouse: 
 
 
 def self_contained(page: str) -> str:
-    """The page with our style sheet, and nothing in it that a browser would fetch or run."""
+    """Return the page with our style sheet and without anything that a browser would load or run."""
     page = _GX_STYLE.sub("", _FOREIGN.sub("", page))
     page = _HOME.sub('"index.html"', _FOREIGN_ADDRESS.sub("", page))
     return page.replace("</head>", f"{_STYLE}</head>", 1)

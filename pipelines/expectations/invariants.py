@@ -1,7 +1,7 @@
-"""What must hold across rows and tables: the replication protocol's promises, and what a report may rely on.
+"""What must hold across rows and tables: the replication protocol's guarantees, and what the report relies on.
 
-Only values that are known exactly (`observed`, `derived`) can break a promise of the protocol: a bounded value is the
-cautious end of an interval. Each SELECT names the place (topic, incarnation, partition, seq) and the values that clash.
+Only values that are known exactly (`observed`, `derived`) can break a guarantee of the protocol: a bounded value is the
+cautious end of an interval. Each SELECT returns the place (topic, incarnation, partition, seq) and the values at odds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from pipelines.expectations.rules import Rule, Severity
 from pipelines.warehouse.delta_io import sql_string
 
-# A row and what came at or before it: `turn` orders what stands at the same seq.
+# A row and all rows at or before it; `turn` orders rows of the same seq.
 _SO_FAR: Final = "ORDER BY seq, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 _BEFORE: Final = "ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 _PARTITION: Final = "topic, incarnation, partition"
@@ -31,9 +31,9 @@ _WITH_SEQ: Final = (
 )
 _EXACT: Final = "('observed', 'derived')"
 CONFORMANCE_MIN_PERCENT: Final = 99
-CONFORMANCE_TIES: Final = 2  # where no setting `conformance_ties` says otherwise
-# Checks of what a broker did at a moment. Where two threads did something in the same millisecond no line tells who was
-# first, and a clean recording may hold one or two such ties among ten comparisons. The other checks hold in any order.
+CONFORMANCE_TIES: Final = 2  # default of the setting `conformance_ties`
+# Checks that depend on when a broker did something. If two threads act in the same millisecond, no line tells which was
+# first, and a clean recording may hold one or two such ties among ten comparisons. Other checks hold in any order.
 DECIDED_BY_TIME: Final = (
     "commit_before_ack", "election_choice", "election_isr", "fetch_completion", "leader_hw_by_lines", "leader_hw_line",
     "overdue_shrink", "predicted_expansion", "predicted_shrink", "response_hw", "role_hw",
@@ -101,7 +101,7 @@ LOCAL_LEO_NOT_NEGATIVE = Rule(
     SELECT {_PARTITION}, seq, broker_id, leo FROM {{leo_timeline}} WHERE observer = 'local' AND leo < 0""",
 )
 
-# The controller's decisions and the committed ISR rows in one order: what was in force when a row was committed.
+# The controller's decisions and the committed ISR rows in one order, to know what was in force at each commit.
 _ISR_IN_FORCE: Final = f"""
     WITH decisions AS (
       SELECT {_PARTITION}, seq, 0 AS turn, replicas, coalesce(recovering, false) AS recovering,
@@ -288,7 +288,7 @@ PARTITIONS_HAVE_ISR = Rule(
 
 
 def engine_conforms(ties: int = CONFORMANCE_TIES) -> Rule:
-    """The rule about `conformance`, with the setting `conformance_ties`."""
+    """Return the rule about `conformance`; `ties`: the setting `conformance_ties`."""
     race = ", ".join(sql_string(name) for name in DECIDED_BY_TIME)
     return Rule(
         "engine_conforms",
@@ -346,5 +346,5 @@ _INVARIANTS: Final = (
 
 
 def invariants(ties: int = CONFORMANCE_TIES) -> tuple[Rule, ...]:
-    """All rules across rows and tables; `ties`: the setting `conformance_ties`."""
+    """Return all rules across rows and tables; `ties`: the setting `conformance_ties`."""
     return (*_INVARIANTS, engine_conforms(ties))

@@ -1,8 +1,8 @@
-"""A rule is a sentence, a SELECT of the rows that break it, and the Great Expectations expectation that says so.
+"""A rule is a sentence, a SELECT of the rows that break it, and the matching Great Expectations expectation.
 
-The rules of one table alone are derived from `schemas`: what a table is stands there once. Great Expectations asks the
-rules it has words for of the table itself, all in one pass. The others are asked of a frame of one row that holds, per
-rule, how many rows break it: so Spark counts them all in one job instead of several jobs for each.
+Rules about a single table are derived from `schemas`, where the table is defined. For rules that Great Expectations can
+express it queries the table itself, all in one pass. For the others it queries a frame of one row that holds the number
+of breaching rows per rule, so that Spark counts them all in one job instead of several jobs per rule.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ GX_SEVERITY: Final[dict[Severity, FailureSeverity]] = {
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One thing that must hold of `table`; `breaches` selects the rows that break it.
+    """One thing that must hold for `table`; `breaches` selects the rows that break it.
 
     In `breaches`, `{name}` stands for the view of the table of that name; `reads` lists the tables other than `table`.
-    `native` is the expectation Great Expectations itself has for it; without one, breaches are counted. What can be
-    counted together with others says more: the `condition` that each row meets by itself (one pass for all of a table),
-    or the columns of the `key` that no two rows share (one shuffle for those of all tables).
+    `native` is Great Expectations' own expectation for the rule; without one, breaches are counted. A rule that can be
+    counted together with others states one more thing: the `condition` that each row meets by itself (one pass per
+    table), or the columns of the `key` that no two rows share (one shuffle for the keys of all tables).
     """
 
     name: str
@@ -54,15 +54,15 @@ class Rule:
 
     @property
     def id(self) -> str:
-        """The rule's name among those of all tables; the column that counts its breaches."""
+        """The rule's name, unique across tables; also the column with the count of its breaches."""
         return f"{self.table}__{self.name}"
 
     def sql(self, views: Mapping[str, str]) -> str:
-        """The SELECT over these views."""
+        """Return the SELECT over these views."""
         return self.breaches.format_map(views)
 
     def expectation(self) -> Expectation:
-        """The expectation to put in a suite, marked with the rule's id."""
+        """Return the expectation to put in a suite, marked with the rule's id."""
         if self.native is not None:
             return self.native
         return ExpectColumnMaxToBeBetween(
@@ -75,7 +75,7 @@ class Rule:
 
 
 def table_rules(table: Table) -> list[Rule]:
-    """What the schema alone demands: columns, NOT NULL, closed lists of values, CHECK conditions, the key."""
+    """Return what the schema demands: columns, NOT NULL, closed lists of values, CHECK conditions, the key."""
     rules = [_columns_rule(table)]
     rules += [_not_null_rule(table, column) for column in table.columns if not column.nullable]
     rules += [_values_rule(table, column) for column in table.columns if column.values]

@@ -1,4 +1,4 @@
-"""What came in, file by file: whose each is, whether clocks agree, what it holds, and so what can be answered.
+"""What was read, file by file: which broker wrote it, whether clocks agree, and what the recording can answer.
 
 `collect` parses a whole recording in one process. Imports `lines`, `recording`, `parse`.
 """

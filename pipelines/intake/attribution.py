@@ -1,8 +1,8 @@
-"""Whose each file is: as its folder says, unless its lines say otherwise.
+"""Determines which broker each file belongs to: the one its folder names, unless its lines say otherwise.
 
-A folder is called after a broker by whoever copied the logs. Reading a file counts which brokers its lines name; only
-where they contradict the folder is anything more looked for, and the recording read again with what was found: files
-of another broker as that one's, files of several line by line. What nothing ties to a broker is set aside.
+Whoever copies logs names the folders after brokers, and may be wrong. Reading a file counts which brokers its lines
+name. Only if they contradict the folder, more is looked up and the recording is read again with the result: files of
+another broker as that broker's, files of several brokers line by line. What nothing ties to a broker is set aside.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from pipelines.recording.recording import Recording, Source
 
 _DUMPS = (Content.SEGMENT_DUMP.value, Content.CHECKPOINT.value)
-_SHOWN = 5  # clusters, named one by one
+_SHOWN = 5  # clusters that a message names one by one
 UNSURE = "whose it is cannot be told: the logs of this folder's number are another broker's"
 
 
 @dataclass(slots=True)
 class Witness:
-    """What a file says of who wrote it."""
+    """What a file says about who wrote it."""
 
     content: str = Content.NOTHING.value
     named: Counter[int] = field(default_factory=Counter)  # broker -> lines that name it as their writer
     directories: set[str] = field(default_factory=set)
-    fetched: set[tuple[str, int]] = field(default_factory=set)  # the server's own address, the follower that fetched
+    fetched: set[tuple[str, int]] = field(default_factory=set)  # own address of the server, follower that fetched
 
 
-Witnesses = dict[str, Witness]  # by the file's name
+Witnesses = dict[str, Witness]  # by file name
 
 
 def witnesses_of(counts: Iterable[Mapping[str, Any]]) -> Witnesses:
-    """What each file says, from the counts of files and parts of files."""
+    """Collect what each file says, from the counts of files and of parts of files."""
     found: Witnesses = defaultdict(Witness)
     for part in counts:
         witness = found[part["path"]]
@@ -56,9 +56,9 @@ def by_their_writers(
     counts: Iterable[Mapping[str, Any]],
     survey: Callable[[list[Source]], Iterable[Ties]],
 ) -> Recording:
-    """The recording with each file given to whom its lines name; itself where nothing contradicts the folders.
+    """Return the recording with each file given to the broker that its lines name; itself if nothing contradicts it.
 
-    `survey` reads files for what ties directories and addresses to brokers.
+    `survey` reads files for what ties directories and addresses to brokers. It is called only if it is needed.
     """
     witnesses = witnesses_of(counts)
     doubtful = _doubtful(recording, witnesses)
@@ -77,7 +77,7 @@ def _is_log(source: Source, witnesses: Witnesses) -> bool:
 
 
 def _doubtful(recording: Recording, witnesses: Witnesses) -> set[int | None]:
-    """Labels of folders in which a log names another broker, or took a fetch of the broker that it is called after."""
+    """Return folder labels under which a log names another broker, or served a fetch of the labelled broker itself."""
     found: set[int | None] = set()
     for source in recording.sources:
         witness = witnesses[source.name]
@@ -88,7 +88,7 @@ def _doubtful(recording: Recording, witnesses: Witnesses) -> set[int | None]:
 
 
 def attributed(recording: Recording, witnesses: Witnesses, ties: Ties) -> Recording:
-    """The recording, each file of a doubtful folder given to whom its lines name."""
+    """Return the recording with each file of a doubtful folder given to the broker that its lines name."""
     ties.labels |= {source.broker_id for source in recording.sources if source.broker_id is not None}
     for witness in witnesses.values():
         ties.brokers |= set(witness.named) | {replica for _, replica in witness.fetched}
@@ -115,7 +115,7 @@ def attributed(recording: Recording, witnesses: Witnesses, ties: Ties) -> Record
 
 
 def _owned(source: Source, witness: Witness, folder: set[int], whole: Shared, known: set[int]) -> list[Source]:
-    """A log of a doubtful folder as that of the one broker that wrote it, or as that of several."""
+    """Return a log of a doubtful folder as one source of its only writer, or as one source for each of several."""
     writers = set(witness.named) or folder
     by_address = {whole.at(address) for address, _ in witness.fetched}
     at_odds = any(replica in writers for _, replica in witness.fetched) or not by_address <= {None, *writers}
@@ -137,7 +137,7 @@ def _of(source: Source, broker: int | None) -> Source:
 
 
 def _homes(recording: Recording, witnesses: Witnesses) -> dict[str, set[int]]:
-    """Which brokers' own logs name each directory."""
+    """Return for each directory which brokers' own logs name it."""
     homes: dict[str, set[int]] = defaultdict(set)
     for source in recording.sources:
         if source.broker_id is not None and source.shared is None and _is_log(source, witnesses):
@@ -147,9 +147,9 @@ def _homes(recording: Recording, witnesses: Witnesses) -> dict[str, set[int]]:
 
 
 def _misplaced(recording: Recording, homes: Mapping[str, set[int]], witnesses: Witnesses) -> dict[str, set[int]]:
-    """Dumps that are of another broker than the one that they are called after: by their name -> of whom.
+    """Find dumps that belong to another broker than the one they are labelled with: file name -> owners.
 
-    A meta.properties beside them says so; else the directory, where only one other broker's logs name it.
+    A meta.properties beside them decides; otherwise their directory does if only one other broker's logs name it.
     """
     found: dict[str, set[int]] = {}
     stated = _stated(recording, witnesses)
@@ -169,7 +169,7 @@ def _misplaced(recording: Recording, homes: Mapping[str, set[int]], witnesses: W
 
 
 def _stated(recording: Recording, witnesses: Witnesses) -> dict[int | None, set[int]]:
-    """Label of a folder -> the brokers that a meta.properties in it names."""
+    """Return for each folder label which brokers a meta.properties in that folder names."""
     stated: dict[int | None, set[int]] = defaultdict(set)
     for source in recording.sources:
         if witnesses[source.name].content == Content.PROPERTIES.value and witnesses[source.name].named:
@@ -180,15 +180,15 @@ def _stated(recording: Recording, witnesses: Witnesses) -> dict[int | None, set[
 def _dumps_owned(
     before: Recording, recording: Recording, homes: Mapping[str, set[int]], witnesses: Witnesses
 ) -> list[Source]:
-    """The sources, dumps and checkpoints given to whose directories they are of.
+    """Return the sources with dumps and checkpoints given to the brokers whose directories they come from.
 
-    Where the logs under a number were another broker's, so may the dumps under it be: they stay only if their
-    directories say so.
+    If the logs under a label turned out to be another broker's, so may the dumps: they stay only if their directories
+    confirm the label.
     """
     misplaced = _misplaced(recording, homes, witnesses)
     labelled = {source.name: source.broker_id for source in before.sources}
     wholly = {source.labelled for source in recording.sources if source.is_attributed and source.shared is None}
-    kept: dict[int | None, bool] = defaultdict(bool)  # label -> whether what is under it says that it is that broker's
+    kept: dict[int | None, bool] = defaultdict(bool)  # label -> whether something under it confirms it
     kept |= {label: label in brokers for label, brokers in _stated(before, witnesses).items()}
     moved: dict[int | None, set[int]] = defaultdict(set)
     for source in recording.sources:
@@ -214,7 +214,7 @@ def _dumps_owned(
 
 
 def clusters_of(inputs: Iterable[Mapping[str, Any]]) -> dict[str, tuple[int | None, int | None, str]]:
-    """The ids of clusters that files name: from when to when, and the first such file."""
+    """Return the cluster ids that files name, each with its first and last time and the first file that names it."""
     found: dict[str, tuple[int | None, int | None, str]] = {}
     for entry in inputs:
         for name, value, *times in entry["notes"]:
@@ -226,7 +226,7 @@ def clusters_of(inputs: Iterable[Mapping[str, Any]]) -> dict[str, tuple[int | No
 
 
 def refuse_two_clusters(inputs: Iterable[Mapping[str, Any]], root: str | None) -> None:
-    """InputError where files name more than one cluster: their partitions have nothing to do with each other."""
+    """Raise InputError if files name more than one cluster: their partitions have nothing to do with each other."""
     clusters = clusters_of(inputs)
     if len(clusters) > 1:
         shown = sorted(clusters.items(), key=lambda item: (item[1][0] or 0, item[0]))
@@ -251,7 +251,7 @@ def _when(first: int | None, last: int | None) -> str:
 
 
 def sentences(inputs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What was read otherwise than its folder's name says: a sentence for each folder, not for each file."""
+    """Describe what was read otherwise than its folder's name says, in one sentence per folder, not per file."""
     whole: dict[tuple[Any, Any], list[str]] = defaultdict(list)
     shared: list[Mapping[str, Any]] = []
     aside: Counter[Any] = Counter()
@@ -273,7 +273,7 @@ def sentences(inputs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _about_shared(entries: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Files in which lines of several brokers were looked for: whose there were, and how many are nobody's."""
+    """Describe files with lines of several brokers: whose lines there were, and how many belong to nobody."""
     brokers: dict[str, set[Any]] = defaultdict(set)
     nobodys: Counter[str] = Counter()
     labels: dict[str, set[Any]] = defaultdict(set)

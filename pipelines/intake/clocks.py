@@ -1,8 +1,8 @@
-"""Whether brokers' clocks agree: by the turns of leadership that several of them tell of, each on its own clock.
+"""Checks whether brokers' clocks agree, by the leader epochs that several of them log, each by its own clock.
 
-A leader epoch begins once, and its leader and followers log it within seconds.
-A restarted broker logs old epochs again, so only turns that lie apart and are all off alike count. Nothing is moved by
-what is found: a zone is the user's to say.
+A leader epoch begins once, and its leader and followers log it within seconds. A restarted broker logs old epochs
+again, so an offset counts only if leader epochs at different times show the same one. The result changes no times:
+only the user can say what a broker's time zone is.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 _KINDS = pa.array(["partition_change", "role_change", "leader_and_isr"])
 _MOST = 500
 _SECOND = 1_000_000
-ALIKE = 10 * _SECOND  # how far turns may be apart that are off alike: a broker takes a second or two to learn of one
-APART = 30 * _SECOND  # turns that are nearer than that are one
-OFF = 60 * _SECOND  # less is skew, with which order and verdicts reckon
-_ENOUGH = 0.6  # of the turns
+ALIKE = 10 * _SECOND  # offsets nearer than this are equal: a broker takes a second or two to learn of a new leader
+APART = 30 * _SECOND  # leader epochs must span at least this much time to count
+OFF = 60 * _SECOND  # less is clock skew, which order and verdicts allow for
+_ENOUGH = 0.6  # share of the leader epochs that must show the same offset
 
-Turns = dict[str, int]  # "topic-partition@epoch" -> when it is first told of, microseconds
+Turns = dict[str, int]  # "topic-partition@epoch" -> when it is first mentioned, microseconds
 
 
 def turns_of(facts: pa.RecordBatch) -> Turns:
-    """The leader epochs that the facts tell of."""
+    """Return the leader epochs that the facts mention."""
     some = facts.filter(pc.is_in(facts.column("kind"), _KINDS))
     columns = {name: some.column(name) for name in ("topic", "topic_id", "partition", "leader_epoch")}
     found: Turns = {}
@@ -45,7 +45,7 @@ def turns_of(facts: pa.RecordBatch) -> Turns:
 
 
 def together(*several: Mapping[str, int]) -> Turns:
-    """What several files tell of, the first time of each; of very many the same ones in every file."""
+    """Merge what several files mention, with the first time of each; of very many, keep the same ones for any file."""
     found: Turns = {}
     for turns in several:
         for key, ts in turns.items():
@@ -54,7 +54,7 @@ def together(*several: Mapping[str, int]) -> Turns:
 
 
 def offset_between(one: Mapping[str, int], other: Mapping[str, int]) -> int | None:
-    """How far the clock of `one` is ahead of that of `other`, microseconds; None where the turns do not tell."""
+    """Return how far the clock of `one` is ahead of that of `other`, in microseconds; None if that is not clear."""
     offsets = {key: ts - other[key] for key, ts in one.items() if key in other}
     if not offsets:
         return None
@@ -66,10 +66,10 @@ def offset_between(one: Mapping[str, int], other: Mapping[str, int]) -> int | No
 
 
 def clocks_off(told: Iterable[tuple[int | None, Mapping[str, int]]]) -> dict[int, int]:
-    """Brokers whose clock is minutes or more off, and by how much (microseconds, ahead positive).
+    """Return the brokers whose clock is a minute or more off, and by how much (microseconds, ahead is positive).
 
-    `told`: broker (None: the metadata log) and its turns. Measured against the clock with which most agree; with two
-    that differ nobody can say which is off.
+    `told`: broker (None: the metadata log) and its leader epochs. The standard is the clock with which most others
+    agree; if there are only two and they differ, nobody can say which of them is off.
     """
     gathered: dict[int | None, list[Mapping[str, int]]] = defaultdict(list)
     for broker, turns in told:
@@ -83,7 +83,7 @@ def clocks_off(told: Iterable[tuple[int | None, Mapping[str, int]]]) -> dict[int
 
 
 def sentences(inputs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """One sentence for each broker whose clock is off, with what to do about it."""
+    """Describe each broker whose clock is off, and what to do about it, in one sentence each."""
     off = {entry["broker_id"]: entry["clock_off_us"] for entry in inputs if entry.get("clock_off_us")}
     told = []
     for broker, offset in sorted(off.items()):

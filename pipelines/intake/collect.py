@@ -1,4 +1,4 @@
-"""A whole recording parsed in one process, without Spark: for tests and for a look at small recordings."""
+"""Parses a whole recording in one process, without Spark: for tests, and to look at small recordings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Collected(NamedTuple):
-    """What a recording says: each fact once, the lines that say nothing for certain, and counts per file."""
+    """What a recording says: each fact once, rejected lines, and counts by file."""
 
     facts: pa.Table
     rejected: pa.Table
@@ -37,7 +37,7 @@ def collect(recording: Recording) -> Collected:
 
 
 def _said(recording: Recording) -> tuple[Collected, list[dict[str, Any]]]:
-    """What the files say, and what stood in each, as Spark's tasks tell it."""
+    """Return what the files say, and the counts of each file in the form in which Spark's tasks report them."""
     facts, rejected, counts, entries = [], [], {}, []
     for source in recording.sources:
         notes: Notes = {}
@@ -55,7 +55,7 @@ def _said(recording: Recording) -> tuple[Collected, list[dict[str, Any]]]:
 
 
 def distinct(facts: pa.Table) -> pa.Table:
-    """Each fact once, from the first file and line that say it, in the order of files and lines."""
+    """Return each fact once, from the first file and line that state it, in the order of files and lines."""
     keys = [("source_file", "ascending"), ("source_line", "ascending"), ("fact_id", "ascending")]
     order = pc.sort_indices(facts.select([name for name, _ in keys]), sort_keys=keys)
     ordered = facts.take(order)

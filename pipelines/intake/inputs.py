@@ -1,4 +1,4 @@
-"""What was in each file, as `runs.inputs` keeps it: told by the tasks as JSON, put together per file."""
+"""The entries of `runs.inputs`: what was in each file. Tasks report it as JSON, and it is combined per file."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from pipelines.parse.files.file_parser import Range
     from pipelines.recording.recording import Source
 
-Notes = dict[tuple[str, str], tuple[int | None, int | None]]  # (name, value) -> first and last time it was said
+Notes = dict[tuple[str, str], tuple[int | None, int | None]]  # (name, value) -> first and last time it was stated
 
 _SUMS = ("bytes", "lines", "facts", "rejected", "repeated")
 _MOST_SILENCES = 1000
-WITNESSES = ("named", "directories", "fetched")  # what tells who wrote a file
+WITNESSES = ("named", "directories", "fetched")  # fields that tell who wrote a file
 
 
 def notes_of(facts: pa.RecordBatch) -> Notes:
-    """What is said of versions and of the cluster's id, from when to when: by brokers, and by the metadata log."""
+    """Return stated versions and cluster ids, by brokers or the metadata log, each with its first and last time."""
     some = facts.filter(pc.is_in(facts.column("name"), pa.array(["version", "cluster_id", METADATA_VERSION])))
     found: Notes = {}
     stamps = some.column("ts").cast(pa.int64()).to_pylist()
@@ -41,7 +41,7 @@ def notes_of(facts: pa.RecordBatch) -> Notes:
 
 
 def widened(one: Notes, other: Notes) -> Notes:
-    """Both, from the first time to the last."""
+    """Merge both, each note from its first time to its last."""
     found = dict(one)
     for note, (first, last) in other.items():
         known = [ts for ts in (first, last, *found.get(note, ())) if ts is not None]
@@ -50,7 +50,7 @@ def widened(one: Notes, other: Notes) -> Notes:
 
 
 def told(source: Source, part: Range | None, counts: FileCounts, notes: Notes, turns: Turns) -> str:
-    """One file's counts, or one range's, as JSON."""
+    """Return the counts of a file, or of a range of it, as JSON."""
     return json.dumps(
         {
             "path": source.name,
@@ -79,7 +79,7 @@ def told(source: Source, part: Range | None, counts: FileCounts, notes: Notes, t
 
 
 def inputs_of(counts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One entry per file, by name; the ranges of a file are put together. Whose clock is off stands with each."""
+    """Combine the parts of each file; return one entry per file, by name, with how far its broker's clock is off."""
     files: dict[tuple[str, int | None], dict[str, Any]] = {}
     for part in sorted(counts, key=lambda part: (part["path"], _number(part["broker_id"]), part["first_line"])):
         key = (part["path"], part["broker_id"])
@@ -105,7 +105,7 @@ def _number(broker: int | None) -> int:
 
 
 def refuse_unreadable(inputs: Iterable[dict[str, Any]], root: str) -> None:
-    """InputError if not one byte of any file could be read, though there are some that were tried in vain."""
+    """Raise InputError if no byte of any file could be read, although reading some was tried."""
     found = list(inputs)
     closed = [entry for entry in found if not entry["bytes"] and entry["rejected"]]
     if closed and not any(entry["bytes"] for entry in found):

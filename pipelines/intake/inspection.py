@@ -1,4 +1,4 @@
-"""What a recording holds and so what it can answer, from the counts of its files."""
+"""What a recording holds, and therefore what it can answer, from the counts of its files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_GAPS = 50
 
 
 def findings(inputs: list[dict[str, Any]], manifest: Manifest) -> dict[str, Any]:
-    """Brokers, versions, time ranges, levels, gaps, and what can be answered, in plain sentences."""
+    """Return brokers, versions, time ranges, levels, gaps, and in plain sentences what can be answered."""
     by_broker: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for entry in inputs:
         if entry["content"] == "log" and entry["broker_id"] is not None:
@@ -60,7 +60,7 @@ def findings(inputs: list[dict[str, Any]], manifest: Manifest) -> dict[str, Any]
 
 
 def in_turn(told: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
-    """Versions with the times at which a broker stated them -> those that differ from the one before, in turn."""
+    """Return stated versions in order of time, without those that repeat the one before."""
     turns: list[tuple[Any, str]] = []
     for ts, version in sorted(told, key=lambda one: (one[0] is not None, one[0] or 0, one[1])):
         if not turns or turns[-1][1] != version:
@@ -69,12 +69,12 @@ def in_turn(told: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
 
 
 def versions_seen(inputs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Which release each broker said that it is, and which metadata.version the cluster agreed on, from when on."""
+    """Return which release each broker reported and which metadata.version the cluster agreed on, and since when."""
     return [*releases_seen(inputs), *levels_seen(inputs)]
 
 
 def releases_seen(inputs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Which release each broker said that it is, from when on."""
+    """Return which release each broker reported, and since when."""
     stated: dict[int | None, set[tuple[int | None, str]]] = defaultdict(set)
     for entry in inputs:
         stated[entry["broker_id"]] |= _noted(entry, "version")
@@ -86,7 +86,7 @@ def releases_seen(inputs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def levels_seen(inputs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Which metadata.version the cluster agreed on, from when on."""
+    """Return which metadata.version the cluster agreed on, and since when."""
     agreed = {one for entry in inputs for one in _noted(entry, METADATA_VERSION)}
     return [
         {METADATA_VERSION: metadata_version_text(level), "from": None if ts is None else _text(ts)}
@@ -95,12 +95,12 @@ def levels_seen(inputs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _noted(entry: dict[str, Any], name: str) -> set[tuple[int | None, str]]:
-    """What a file says under that name, first and last time."""
+    """Return what a file states under that name, at its first and at its last time."""
     return {(ts, value) for noted, value, *times in entry["notes"] if noted == name for ts in times}
 
 
 def metadata_version_text(level: str) -> str:
-    """A level of metadata.version, and the first release that has it."""
+    """Return a level of metadata.version and the first release that has it, as text."""
     release = release_of_level(level)
     return level if release is None else f"{level} (Kafka {release})"
 
@@ -110,14 +110,14 @@ def _about_clusters(clusters: dict[str, Any]) -> list[str]:
 
 
 def _about_releases(inputs: list[dict[str, Any]], manifest: Manifest) -> list[str]:
-    """What releases mean for what can be said: none but those that are known can be told of a loss."""
+    """Say which releases are outside of those whose logs are known, if any are."""
     stated = [row["version"] for row in releases_seen(inputs)] or ([manifest.kafka] if manifest.kafka else [])
     told = [too_old(stated), too_new(stated)]
     return [sentence for sentence in told if sentence is not None]
 
 
 def silences(entries: Iterable[dict[str, Any]]) -> list[tuple[int, int]]:
-    """When a broker wrote to none of its logs for more than five seconds."""
+    """Return when a broker wrote to none of its logs for more than five seconds: pairs of times, microseconds."""
     spans: list[tuple[int, int]] = []
     for entry in entries:
         begin = entry["first_ts"]
@@ -151,7 +151,7 @@ def _broker(broker_id: int, entries: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _level(entries: list[dict[str, Any]]) -> str | None:
-    """The most talkative level at which the broker's replication loggers wrote."""
+    """Return the most detailed level at which the broker's replication loggers wrote."""
     seen: set[str] = set()
     others: set[str] = set()
     for entry in entries:
@@ -176,7 +176,7 @@ def _file(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answers(brokers: list[dict[str, Any]], contents: set[str], gaps: list[Any], rejected: int) -> list[str]:
-    """What the engine can and cannot say with this, one plain sentence each."""
+    """Return what the engine can and cannot say with this recording, in plain sentences."""
     with_requests = [str(b["broker"]) for b in brokers if b["request facts"]]
     without = [str(b["broker"]) for b in brokers if not b["request facts"]]
     levels = {str(b["broker"]): b["server log"] for b in brokers}

@@ -1,4 +1,4 @@
-"""The releases of Kafka whose logs are known, and what is said of others."""
+"""The releases of Kafka whose logs are known, and sentences about others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEWEST: Final = (4, 4)
 
 
 def too_old(versions: Iterable[str]) -> str | None:
-    """A sentence about releases from before the oldest that is known."""
+    """Return a sentence about releases older than the oldest known one; None if there are none."""
     old = _outside(versions, older=True)
     if not old:
         return None
@@ -22,7 +22,7 @@ def too_old(versions: Iterable[str]) -> str | None:
 
 
 def too_new(versions: Iterable[str]) -> str | None:
-    """A sentence about releases that came after the newest that is known."""
+    """Return a sentence about releases newer than the newest known one; None if there are none."""
     new = _outside(versions, older=False)
     return (
         f"Kafka {', '.join(new)} is newer than {_text(NEWEST)}, the last release whose logs are known." if new else None

@@ -1,7 +1,7 @@
-"""The facts of one partition, indexed once for everything that asks: decisions, tenures, roles, fetches, starts.
+"""The facts of one partition, indexed once for all that need them: decisions, tenures, roles, fetches, epoch starts.
 
-A `PartitionFacts` is built from the partition's own facts, its fetches completed by `sessions`, and from the facts that
-hold for the whole cluster: broker registrations, configuration, versions. It makes no events; `order` does.
+A `PartitionFacts` is built from the partition's own facts, with its fetches completed by `sessions`, and from facts
+about the whole cluster: broker registrations, configuration, versions. It makes no events; `order` does.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ REMOTE_STORAGE_SETTING = "remote.storage.enable"
 
 @dataclass(slots=True)
 class PartitionFacts:
-    """One incarnation of one partition."""
+    """The facts of one incarnation of one partition, with their indexes."""
 
     topic: str
     topic_id: str | None
@@ -62,17 +62,17 @@ class PartitionFacts:
     rows: list[Row]
     cluster: list[Row]
     standstills: Standstills = field(default_factory=dict)
-    begins: Mapping[int, int] = field(default_factory=dict)  # broker -> its first line, microseconds
+    begins: Mapping[int, int] = field(default_factory=dict)  # broker -> time of its first line, microseconds
     missing: MissingLines = field(default_factory=MissingLines)
     connection_ends: dict[tuple[int, str], int] = field(default_factory=dict)  # last stamp on (broker, connection)
-    own_logs: frozenset[int] | None = None  # brokers whose own log is at hand; null: all of them
-    settings: dict[str, int | None] = field(default_factory=dict)  # of brokers, as the recording's manifest states
+    own_logs: frozenset[int] | None = None  # brokers whose own log is available; None: all of them
+    settings: dict[str, int | None] = field(default_factory=dict)  # of brokers, as the recording's manifest states them
     kafka_version: str | None = None
     inter_broker_protocol: str | None = None
     versions: Versions = field(default_factory=Versions)
     spoken: dict[int, dict[int, Spoken]] = field(default_factory=dict)  # by leader epoch and broker, where they differ
     lag_us: int = default_lag_ms(None) * 1000
-    min_insync_replicas: int | None = None  # null: no source tells
+    min_insync_replicas: int | None = None  # None: no source states it
     min_isr_changes: list[tuple[Row, int]] = field(default_factory=list)
     remote_storage: bool = False
     throttled: set[str] = field(default_factory=set)  # 'leader', 'follower': whose replication quota lists it
@@ -89,15 +89,15 @@ class PartitionFacts:
     leads: Leads = field(default_factory=Leads)
     starts: Starts = field(default_factory=dict)
     places: list[Place] = field(default_factory=list)  # of the produces, in their order
-    open_bases: list[int] = field(default_factory=list)  # rising, of produces whose epoch is not sure
+    open_bases: list[int] = field(default_factory=list)  # ascending, of produces whose epoch is uncertain
     follower_fetches: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     consumer_fetches: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
     consumer_questions: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
     left_out: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     hw_lines: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
-    edges: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))  # per epoch: where a batch ends
+    edges: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))  # per epoch: where batches end
     segments: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))  # per epoch: base -> end
-    # by broker and base offset
+    # by broker and base offset:
     append_lines: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     future_lines: dict[int, list[Row]] = field(default_factory=dict)  # about future logs, by leader epoch
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)  # by transactional id
@@ -109,7 +109,7 @@ class PartitionFacts:
     changes: list[Row] | None = None  # see `broker_changes`
 
     def __post_init__(self) -> None:
-        """Index the rows, read the configuration, find the tenures."""
+        """Index the rows, read the configuration and find the tenures."""
         self.turns = Turns(self)
         self.by_kind = defaultdict(list)
         for row in self.rows:
@@ -140,7 +140,7 @@ class PartitionFacts:
         self.spoken = spoken_in_tenures(self.versions, self.tenures, self.leads.spans, {b for b, _ in self.role_lines})
 
     def of_kinds(self, *kinds: str) -> list[Row]:
-        """The rows of some kinds, as they stand in `rows`."""
+        """Return the rows of some kinds: by kind, then in the order of `rows`."""
         return [row for kind in sorted(kinds) for row in self.by_kind[kind]]
 
     @property
@@ -154,7 +154,7 @@ class PartitionFacts:
         }
 
     def read_configuration(self) -> None:
-        """min.insync.replicas: the topic's, else the cluster's default, else the brokers'; the lag; the version."""
+        """Read min.insync.replicas (the topic's, else the cluster's, else the brokers'), the lag time, the versions."""
         rows = [*self.cluster, *self.by_kind["config_change"]]
         fetches = self.by_kind["fetch"]
         self.versions = versions_of(rows, fetches, Spoken(self.kafka_version, self.inter_broker_protocol))
@@ -184,18 +184,18 @@ class PartitionFacts:
         self.min_insync_replicas, self.min_isr_changes = found
 
     def was_seen_made(self) -> bool:
-        """Whether the topic's configuration is at hand from its beginning: its own record, or a log that was made."""
+        """Whether the topic's configuration is known from its start: by its own record, or by a newly created log."""
         told = bool(self.decisions) and self.decisions[0].row["record_type"] == "PARTITION_RECORD"
         return told or any(row["name"] == LOG_CREATED for row in self.by_kind["log_load"])
 
     def throttled_at(self, us: int) -> frozenset[int]:
-        """Followers that the topic's configuration lists as throttled in this partition at `us`."""
+        """Return the followers that the topic's configuration lists as throttled in this partition at `us`."""
         times, listed = self.turns.throttled
         place = bisect_right(times, us)
         return listed[place - 1] if place else frozenset()
 
     def index_tenures(self) -> None:
-        """What each tenure's chains are made of, found in one pass over the rows."""
+        """Collect what each tenure's chains are made of, in one pass over the rows."""
         leaders = {tenure.epoch: tenure.leader for tenure in self.tenures}
         for row in self.by_kind["fetch"]:
             offset, last = row["fetch_offset"], row["last_fetched_epoch"]
@@ -231,48 +231,48 @@ class PartitionFacts:
                 self.segments[row["leader_epoch"]][row["base_offset"]] = row["last_offset"] + 1
 
     def led(self, tenure: Tenure) -> tuple[int, int]:
-        """Since when and until when on its own clock the leader led, by its role lines; never where none tells."""
+        """Return from when to when the leader led, by role lines and its own clock; NEVER twice without such lines."""
         line = self.role_lines.get((tenure.leader, tenure.epoch))
         if line is None or line["name"] != "leader":
             return NEVER, NEVER
         return moment(line), self.turns.left_us(tenure.leader, tenure.epoch)
 
     def profile_in(self, epoch: int, broker: int) -> Profile:
-        """The rules that a broker followed in a leader epoch."""
+        """Return the rules that a broker followed in a leader epoch."""
         return profile_named(*self.spoken.get(epoch, {}).get(broker, (self.kafka_version, self.inter_broker_protocol)))
 
     def recorded(self, leader: int) -> dict[int, LineTimes]:
-        """By replica, what the leader's own lines say of when its fetches were taken."""
+        """Return by replica what the leader's own lines say about when its fetches were handled."""
         if leader not in self.recordings:
             self.recordings[leader] = recorded_lines(self, leader)
         return self.recordings[leader]
 
     def followers(self, tenure: Tenure) -> set[int]:
-        """Replicas whose fetches name this tenure's leader and epoch."""
+        """Return the replicas whose fetches name this tenure's leader and epoch."""
         return {row["replica_id"] for row in self.follower_fetches.get((tenure.leader, tenure.epoch), ())}
 
     def epoch_at(self, broker: int, us: int) -> int | None:
-        """Leader epoch in which `broker` served a request at `us` of its clock; None: in none that is known."""
+        """Return the leader epoch in which `broker` served a request at `us` of its clock; None: in no known one."""
         return self.leads.epoch_at(broker, us)
 
     def unconfirmed(self, rows: list[Row]) -> Flags:
-        """Which of these produces were answered so that it may have reached nobody; mostly no broker stood still."""
+        """Return for each produce whether its answer may have reached nobody; all False if no broker stood still."""
         stood_still = any(self.standstills.values())
         return np.array([stood_still and self.is_unconfirmed(row) for row in rows], np.bool_)
 
     def is_unconfirmed(self, row: Row) -> bool:
         """Whether the answer of this produce may have reached nobody (`broker_pauses`)."""
-        at = Phases(*(us + (row[SET_BACK] or 0) for us in phases(row)))  # as stamped: so are the standstills
-        early = row["ts_error_us"] or 0  # whole-second stamps: it may have been so much earlier
+        at = Phases(*(us + (row[SET_BACK] or 0) for us in phases(row)))  # as stamped, like the standstills
+        early = row["ts_error_us"] or 0  # stamps in whole seconds: the request may be earlier by this much
         request = Interval(at.stamp - (row["total_us"] or 0), at.taken - early, at.completed - early, at.stamp)
         last = self.connection_ends.get((row["broker_id"], row["connection"] or ""), at.stamp)
         silences = between(self.standstills.get(row["broker_id"], ()), request.arrival - AWAKE_US, request.completed)
         return is_unconfirmed(request, max(last, at.stamp), silences, waits=row["acks"] == -1)
 
     def arrived_unseen(self, leader: int, rows: list[Row]) -> Flags:
-        """Which came before the leader's lines begin, or lay in a socket then, on connections that speak no more.
+        """Return which produces may have waited in a socket as the leader's lines begin, on connections not seen again.
 
-        The broker may have stood still until then.
+        They came before the first line or soon after it: the broker may have stood still until then.
         """
         begin = self.begins.get(leader)
         found = np.zeros(len(rows), np.bool_)
@@ -287,22 +287,22 @@ class PartitionFacts:
         return found
 
     def sent_again(self, tenure: Tenure, rows: list[Row]) -> Flags:
-        """Which of a tenure's produces may have been sent to the next leader again, unanswered (`retries`)."""
+        """Return which of a tenure's produces, unanswered, may have been sent again to the next leader (`retries`)."""
         self.retries = self.retries or Retries(self)
         return self.retries.of(tenure, rows)
 
     def has_own_log(self, broker: int) -> bool:
-        """Whether the broker's own log is at hand: only that one tells a standstill from clients that were slow."""
+        """Whether the broker's own log is available: only this log distinguishes its standstills from slow clients."""
         return self.own_logs is None or broker in self.own_logs
 
     def epoch_of_read(self, row: Row, leaders: dict[int, int]) -> int | None:
-        """Leader epoch under which a consumer was served: a follower that serves it acts under the one it names."""
+        """Return the leader epoch under which a consumer was served; a follower serves under the one it names."""
         named = row["current_leader_epoch"]
         by_follower = not row["error_code"] and leaders.get(named, -1) not in (-1, row["broker_id"])
         return named if by_follower else self.epoch_at(row["broker_id"], phases(row).taken)
 
     def find_starts(self) -> None:
-        """Where leader epochs start, and the epoch of each produce; one finds the other."""
+        """Find where leader epochs start, and the epoch of each produce; each of the two helps to find the other."""
         leads, produces, fetches = self.leads, self.by_kind["produce"], self.by_kind["fetch"]
         self.starts = stated_starts(
             self.tenures, self.role_lines, self.by_kind["checkpoint"], self.by_kind["segment_batch"]
@@ -316,7 +316,7 @@ class PartitionFacts:
             self.starts.setdefault(epoch, (base, "derived"))
 
     def first_bases(self) -> dict[int, int]:
-        """First base offset that each leader epoch answered; one below its least start was answered to a retry."""
+        """Return the first base offset answered in each epoch; one below the least start was an answer to a retry."""
         bases: dict[int, int] = {}
         for row, (epoch, sure) in zip(self.by_kind["produce"], self.places, strict=True):
             base = row["base_offset"]
@@ -327,7 +327,7 @@ class PartitionFacts:
         return bases
 
     def sequence_of(self, replica: int) -> list[Fetch]:
-        """The replica's fetches in its own order."""
+        """Return the replica's fetches in the order it sent them."""
         if replica not in self.sequences:
             rows = in_own_order(
                 row for fetches in self.follower_fetches.values() for row in fetches if row["replica_id"] == replica
@@ -344,33 +344,33 @@ class PartitionFacts:
         return self.sequences[replica]
 
     def fetches_of(self, replica: int, tenure: Tenure) -> list[Fetch]:
-        """The replica's fetches from this tenure's leader, in its own order."""
+        """Return the replica's fetches from this tenure's leader, in the order it sent them."""
         sequence = self.sequence_of(replica)
         first = bisect_left(sequence, tenure.epoch, key=lambda fetch: fetch.row["current_leader_epoch"])
         last = bisect_right(sequence, tenure.epoch, key=lambda fetch: fetch.row["current_leader_epoch"])
         return [fetch for fetch in sequence[first:last] if fetch.row["broker_id"] == tenure.leader]
 
     def next_known(self, replica: int, row: Row, after: Row | None) -> tuple[int | None, bool]:
-        """The replica's LEO where a source next states it after `row`, and whether the same tenure does."""
+        """Return the replica's LEO as next stated after `row` (None: unknown), and whether in the same tenure."""
         epoch = row["current_leader_epoch"]
         if after is not None and after["current_leader_epoch"] == epoch and after["broker_id"] == row["broker_id"]:
             loads = [load["offset"] for load, _ in self.rejoins.get((replica, epoch), ())]
             if loads and after["connection"] != row["connection"] and after["fetch_offset"] not in loads:
-                return None, False  # it restarted in between, and what it fetched first then is missing
+                return None, False  # it restarted in between, and its first fetch after that is missing
             return after["fetch_offset"], True
         until = after["current_leader_epoch"] if after is not None else None
         stated = after["fetch_offset"] if after is not None else self.turns.ends.get(replica)
         following = self.turns.leo_after(replica, epoch)
         if following is not None and (until is None or following[0] <= until):
-            stated = following[1]  # null where it led in between and nothing says from where
+            stated = following[1]  # None if it led in between and nothing says from which offset
         promised = self.promised_to(replica, epoch) if row["bytes"] else 0
         return (promised, False) if promised > (stated or 0) and promised > row["fetch_offset"] else (stated, False)
 
     def promised_to(self, replica: int, epoch: int) -> int:
-        """LEO that the replica had for sure before the epoch ended, 0 where nothing tells.
+        """Return the LEO that the replica certainly had before the epoch ended, 0 if nothing tells.
 
-        A member of the ISR throughout has fetched what was acknowledged with acks=all: of the last batch its first
-        record.
+        A replica that was in the ISR throughout has fetched what was acknowledged with acks=all. Of the last such batch
+        only the first record is certain.
         """
         tenure = self.turns.tenures.get(epoch)
         if tenure is None or not tenure.decisions or any(replica not in one.isr for one in tenure.decisions):
@@ -381,12 +381,12 @@ class PartitionFacts:
                 if row["acks"] != -1 or row["error_code"] != 0 or row["base_offset"] is None or not sure:
                     continue
                 broker, until = row["broker_id"], phases(row).stamp + ROLE_TAKES_US
-                if self.epoch_at(broker, until) == of:  # else a smaller ISR may have let it go
+                if self.epoch_at(broker, until) == of:  # otherwise a smaller ISR may have acknowledged it
                     self.promised[of, broker] = max(self.promised[of, broker], row["base_offset"] + 1)
         return self.promised[epoch, tenure.leader]
 
     def broker_changes(self) -> list[Row]:
-        """Registrations and fencing of the brokers that this partition ever had, in metadata order."""
+        """Return registrations and fencing of all brokers that this partition ever had, in metadata order."""
         if self.changes is not None:
             return self.changes
         mine = {b for d in self.decisions for b in (*d.replicas, *d.isr)}
@@ -405,19 +405,19 @@ class PartitionFacts:
         return self.changes
 
     def removal(self) -> Row | None:
-        """The record that removes the topic."""
+        """Return the record that removes the topic, if there is one."""
         removals = (r for r in self.cluster if r["kind"] == "topic_change" and self.topic_id is not None)
         return next((r for r in removals if r["topic_id"] == self.topic_id), None)
 
     def deletion(self) -> Row | None:
-        """The record or line by which the topic was deleted."""
+        """Return the record or log line by which the topic was deleted, if there is one."""
         return self.removal() or deletion_told(self.by_kind, self.decisions)
 
 
 def in_own_order(rows: Iterable[Row]) -> list[Row]:
-    """A fetcher's rows in the order it sent them: by epoch, then connection by connection, then correlation id.
+    """Sort a fetcher's rows in the order it sent them: by epoch, then by connection, then by correlation id.
 
-    A fetcher has one request in flight, so correlation ids order a connection; connections follow each other.
+    A fetcher has one request in flight, so correlation ids order a connection's requests; connections do not overlap.
     """
     begun: dict[tuple[int, str], int] = {}
     found = list(rows)

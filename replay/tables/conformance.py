@@ -1,4 +1,4 @@
-"""Rows of `conformance`: computed values compared with those that sources state, summed up by check."""
+"""Rows of `conformance`: how often computed values equal those that sources state, summed up by check."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from replay.engine.emit import CheckRow, HwRow
     from replay.engine.event_record import EventRecord
 
-EVENTS_NEAR = 200  # how many events around a line may have been handled at the same time
-HW_MOVES_KEPT = 1000  # how many moves of its HW a broker's line about one may lag behind
+EVENTS_NEAR = 200  # how many events before or after a line may have been handled at the same time
+HW_MOVES_KEPT = 1000  # how many HW moves of a broker its line about one of them may lag behind
 
 
 class Conformance:
-    """The checks of one partition, as they come."""
+    """The checks of one partition, summed up as they come."""
 
     def __init__(self) -> None:
         """Start with nothing compared."""
         self.checks: dict[str, dict[str, Any]] = {}
-        self.taken = np.zeros((0, 3), np.int64)  # the last HWs that leaders took: broker, seq, HW
+        self.taken = np.zeros((0, 3), np.int64)  # the last HW moves of leaders: broker, seq, HW
 
     def add(self, rows: Records[CheckRow], brokers: Sequence[int]) -> None:
-        """Compare computed with stated values. `brokers`: the ids behind their indices."""
+        """Compare computed with stated values. `brokers`: the broker ids by index."""
         for code in np.unique(rows["check"]).tolist():
             name = c.CHECKS[code]
             here = rows["check"] == code
@@ -48,17 +48,20 @@ class Conformance:
                 entry["note"] = note_of(code, int(first.broker), (int(first.computed), int(first.stated)), brokers)
 
     def put(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Add checks that were summed up elsewhere."""
+        """Add checks that were summed up elsewhere; they replace those of the same name."""
         self.checks.update({row["check"]: row for row in rows})
 
     def rows(self) -> list[dict[str, Any]]:
-        """All checks, by name."""
+        """Return all checks, sorted by name."""
         return [self.checks[name] for name in sorted(self.checks)]
 
     def passed_through(
         self, rows: Records[CheckRow], moves: Records[HwRow], events: Records[EventRecord]
     ) -> Records[CheckRow]:
-        """The checks, with HW lines made equal if the engine's HW took that value by itself, then or just before."""
+        """Return the checks; an HW line counts as equal if the engine's HW had its value then or shortly before.
+
+        Values that the HW took from an observation do not count.
+        """
         own = (moves["role"] == ROLE_LEADER) & (moves["step"] != c.STEP_OBSERVATION)
         taken = np.stack([moves["broker"][own], moves["seq"][own], moves["hw"][own]], axis=1)
         out = rows.copy()
@@ -80,11 +83,11 @@ class Conformance:
 
 
 def was_under_way(events: Records[EventRecord], seq: int, leader: int, hw: int) -> bool:
-    """Whether a leader's HW line fits the engine if a request near it stood on the other side of the line.
+    """Whether a leader's HW line agrees with the engine if one request near it were on the other side of the line.
 
-    Two cases count: a fetch after the line that had begun by then and raises the HW to the value; and an append before
-    the line at whose base offset the stated HW stands, which may as well have come after it. Either order is as likely
-    as the other.
+    There are two such cases: a fetch after the line that had begun by then and raises the HW to the value; and an
+    append before the line whose base offset is the stated HW, and which may have come after it. Both orders are
+    equally likely.
     """
     place = int(np.searchsorted(events["seq"], seq))
     if place >= len(events) or events["seq"][place] != seq:

@@ -1,9 +1,9 @@
-"""One partition replayed: its ordered events in, the rows of every replay table out.
+"""Replays one partition: takes its events in replay order and produces the rows of every replay table.
 
-What surrounds the fold: events come in batches, already in order; they are folded, the state is carried
-over, and what compiled rules cannot do (text, sets, accounting of losses) is done here on its few rows. A leader epoch
-begins at the first event that names it: there the log of the leader before is looked at, and again once the new leader
-has taken up its role.
+Events come in batches. Each batch is folded by compiled rules and the state is carried over to the next; what compiled
+rules cannot do (text, sets, accounting of losses) is done here on the few rows that the fold returns. A leader epoch
+begins at the first event that names it: there the previous leader's log is recorded, and it is compared with the new
+leader's once that one has taken up its role.
 """
 
 from __future__ import annotations
@@ -83,36 +83,37 @@ FINAL_KINDS = ("broker_change", "role_change", "log_dump")
 
 
 class PartitionReplay:
-    """The replay of one partition, batch by batch."""
+    """The replay of one partition, one batch after the other."""
 
     def __init__(self, key: dict[str, Any], out: Output) -> None:
         """`key` holds the partition's key columns; its rows go to `out`."""
         self.key, self.out = key, out
         self.brokers: list[int] = []
         self.state = new_state(0, min_isr=MIN_ISR_UNKNOWN, lag_us=DEFAULT_LAG_US)
-        self.leads = NONE  # the broker that leads by now
+        self.leads = NONE  # id of the broker that leads now
         self.topic = Topic()
         self.purgatory = new_purgatory(0)
         self.moves = new_moves()
-        self.answers = blank(0, Answer)  # those to acks=all batches that are still open
+        self.answers = blank(0, Answer)  # answers to acks=all batches that are not committed yet
         self.ledger = Ledger(internal=key["topic"] in INTERNAL_TOPICS)
         self.isr = IsrRows()
         self.isr_mask = 0
         self.epoch = -1
-        self.led = -1  # the last leader that had a log, as an index
-        self.log: Log | None = None  # its log at the end of its epoch
+        self.led = -1  # index of the last leader that had a log
+        self.log: Log | None = None  # that leader's log at the end of its epoch
         self.election: dict[str, Any] | None = None
         self.conformance = Conformance()
         self.leaderships: list[dict[str, Any]] = []
         self.findings: list[Finding] = []
-        self.lost_in: dict[int, list[int]] = defaultdict(list)  # by leader epoch, places of those with records of it
+        # leader epoch -> indices of the findings that lost records of it
+        self.lost_in: dict[int, list[int]] = defaultdict(list)
         self.changes: dict[int, str] = {}
         self.machines = Machines()
         self.future = FutureReplicas()
-        self.stated: list[dict[str, Any]] = []  # moves that a controller wrote down
+        self.stated: list[dict[str, Any]] = []  # state transitions that a controller logged
         self.followers = FollowerStates()
         self.story = Story()
-        self.stated_start = False  # whether a source states from where the last leader led
+        self.stated_start = False  # whether a source states the offset at which the last leader began to lead
         self.final = FinalLogs()
         self.risk = RiskSpans()
         self.consumers = ConsumerEffects()
@@ -121,7 +122,7 @@ class PartitionReplay:
         self.last_seq = -1
 
     def feed(self, events: Events) -> None:
-        """Fold some events, that follow those before."""
+        """Fold the next batch of events; batches must come in replay order."""
         self.admit(brokers_of(events))
         encoded = encode(events, self.brokers)
         rare = rare_events(events)
@@ -166,29 +167,29 @@ class PartitionReplay:
         self.tell_waits(events)
 
     def admit(self, found: list[int]) -> None:
-        """Give new brokers an index."""
+        """Give an index to brokers that are seen for the first time."""
         new = [b for b in found if b not in self.brokers]
         if new:
             self.brokers = [*self.brokers, *new]
             self.state = grown(self.state, len(self.brokers))
 
     def set_topic(self, settings: list[dict[str, Any]]) -> None:
-        """What the topic's configuration says of how fetches wait."""
+        """Take from the topic's configuration what decides how fetches wait."""
         for row in settings:
             if row["remote_storage"] is not None:
                 self.topic = Topic(row["remote_storage"], bool(row["leader_throttled"]))
 
     def profile_of(self, events: Records[EventRecord]) -> Profile:
-        """The rules for some events in a row: those of the broker that leads, or that the only one of them is about."""
+        """Return the rules for consecutive events: the leader's, or for a single event those of its broker."""
         first = events[0]
         alone = len(events) == 1 and first.broker >= 0
         return self.story.profile_at(self.brokers[first.broker] if alone else self.leads, int(first.seq))
 
     def boundaries(self, events: Records[EventRecord], rare: Ints) -> list[int]:
-        """Where a leader epoch begins, right after its leader has taken up its role, and where anything is decided.
+        """Return where `feed` splits a batch: at new leader epochs, at decisions, and after a role change to leader.
 
-        `rare`: the places of rare events, for no other decides anything. While brokers' versions differ each of them
-        stands alone: it may be about a follower, and goes by its rules.
+        `rare`: the places of rare events; no other event decides anything. While brokers run different versions each
+        rare event is split off, since it may be about a follower and must then go by that broker's rules.
         """
         out = set()
         differ = len(self.story.spoken) > 1
@@ -205,7 +206,7 @@ class PartitionReplay:
         return sorted(k for k in out if k < len(events))
 
     def note(self, events: Events) -> None:
-        """Keep what a loss would be accounted from: appends, answers and reads since the last decision."""
+        """Keep what is needed to account for a loss: appends, answers and reads."""
         written, read = events.among(is_written, WRITTEN), events.among(is_read, READ)
         if not len(written) and not len(read):
             return
@@ -218,13 +219,13 @@ class PartitionReplay:
                 self.risk.ack(row)
 
     def held_by(self, broker: int) -> list[Slots]:
-        """Slots that the last leader, if it is `broker`, surely held as it began to lead."""
+        """Return the slots that the last leader, if it is `broker`, certainly held when it began to lead."""
         if not self.stated_start or self.led < 0 or self.brokers[self.led] != broker:
             return []
         return [one for one in spans_of(self.state, self.led) if one.epoch < int(self.state.epoch[self.led])]
 
     def at_boundary(self, event: EventRecord, decisions: dict[int, dict[str, Any]]) -> None:
-        """A leader epoch is about to begin: look at the log of the leader before it."""
+        """If a new leader epoch begins at this event, record the previous leader's log and open a leadership row."""
         if event.leader_epoch <= self.epoch or event.kind not in (c.PARTITION_CHANGE, c.ROLE_CHANGE):
             return
         if self.led >= 0 and self.log is None:
@@ -246,7 +247,7 @@ class PartitionReplay:
         self.leaderships.append(leadership_row(self.election, self.epoch, self.log))
 
     def after(self, events: Records[EventRecord]) -> None:
-        """Events were folded: if the last one made a leader, compare its log with the one before."""
+        """If the last folded event made a broker leader, compare its log with the previous leader's and find losses."""
         last = events[-1]
         if last.kind != c.ROLE_CHANGE or last.role != ROLE_LEADER:
             return
@@ -260,7 +261,7 @@ class PartitionReplay:
                 row.update(risk_columns(row))
         self.stated_start = bool(last.evidence == OBSERVED and last.leo >= 0)
         if last.evidence >= BOUNDED and last.leo < 0:
-            return  # nothing says from where it led, nothing was appended: the log before stays the measure
+            return  # nothing says from where it led, nothing was appended: keep comparing with the log before
         held = spans_of(s, b)
         if self.log is not None and self.election is not None and self.election["ts"] is not None:
             lost = [] if self.led_on(last) else lost_slots(self.log.spans, held, known_from(s, b))
@@ -282,47 +283,47 @@ class PartitionReplay:
         self.led, self.log = b, None
 
     def find(self, finding: Finding) -> None:
-        """A losing event."""
+        """Add an event that lost records."""
         for epoch in {slots.epoch for slots in finding.lost}:
             self.lost_in[epoch].append(len(self.findings))
         self.findings.append(finding)
 
     def found_in(self, slots: list[Slots]) -> list[Finding]:
-        """Losing events that took records of the same leader epochs, in their order."""
+        """Return the findings that lost records of the same leader epochs, oldest first."""
         places = {k for one in slots for k in self.lost_in.get(one.epoch, ())} if self.lost_in else ()
         return [self.findings[k] for k in sorted(places)]
 
     def led_on(self, role: EventRecord) -> bool:
-        """Whether the leader before took the next epoch up without having stopped: it has what it had."""
+        """Whether the previous leader leads the next epoch too and did not restart in between: it still has its log."""
         log = self.log
         if log is None or log.leader != self.brokers[int(role.broker)] or role.leader_epoch != log.epoch + 1:
             return False
         return not self.story.within("log_load", log.leader, log.seq + 1, int(role.seq))
 
     def tell(self, events: Events, encoded: Records[EventRecord], rare: Rare, rows: Rows) -> None:
-        """The rows of the fold. `encoded`: the events as it read them."""
+        """Output the rows of the fold. `encoded`: the events as the fold read them."""
         told = rows_of(rows)
         self.tell_cuts(told.cut)
         movers, lag_us = movers_of(told.mover, self.brokers), int(self.state.partition[0].lag_us)
         self.isr.add(events, in_turn(rare, TOLD_KINDS), self.isr_rows(told.isr), movers, lag_us)
         self.out.add("leo_timeline", self.key, self.named(told.leo, "broker"))
-        # a move of a broker without a role is told of once it has one
+        # An HW move of a broker without a role is output once the broker has a role.
         known = told.hw[told.hw["role"] != ROLE_NONE]
         self.out.add("hw_timeline", self.key, self.named(known, "broker", "cause"))
-        if len(told.start):  # why a log was shortened stands in the broker's own line
+        if len(told.start):  # the cause of a log start change stands in the broker's own line
             causes = causes_of(told.start, {row["seq"]: row["cause"] for row in rare["log_start_change"]})
             self.out.add("log_start_timeline", self.key, self.named(told.start, "broker"), causes)
         self.conformance.add(self.conformance.passed_through(told.check, told.hw, encoded), self.brokers)
 
     def tell_cuts(self, rows: Records[CutRow]) -> None:
-        """Rows of `log_truncations`: losses are explained by them as well."""
+        """Output rows of `log_truncations`, and keep them for the explanation of losses."""
         if len(rows):
             piece = self.named(rows, "broker")
             self.out.add("log_truncations", self.key, piece)
             self.story.take_cuts(self.out.table_of("log_truncations", [(self.key, (piece,))]).to_pylist())
 
     def tell_waits(self, events: Events) -> None:
-        """What left the purgatories."""
+        """Output what has left the purgatories."""
         g = self.purgatory
         saw = g.rounds[: g.filled[N_ROUND]]
         fetches = fetches_in(events, saw)
@@ -338,7 +339,7 @@ class PartitionReplay:
         self.answers = self.answers[np.isin(self.answers["seq"], still)]
 
     def tell_commits(self) -> None:
-        """Rows of `commit_latency`."""
+        """Output rows of `commit_latency`."""
         rows = self.purgatory.commits[: self.purgatory.filled[N_COMMIT]]
         if len(rows):
             answers = answers_to(rows["ack_seq"], self.answers)
@@ -348,7 +349,7 @@ class PartitionReplay:
             self.out.add("commit_latency", self.key, named, answers)
 
     def finish(self) -> None:
-        """What is known only at the end."""
+        """Output everything that is known only at the end. Call once, after the last batch."""
         self.purgatory = with_room(self.purgatory, len(self.brokers), 0)
         release_all(self.purgatory, NONE)
         self.tell_commits()
@@ -379,7 +380,7 @@ class PartitionReplay:
         self.out.add_rows("conformance", self.key, self.conformance.rows())
 
     def settle(self) -> None:
-        """The last leader's log as dumped at the end decides what survived; the replay only follows what was told."""
+        """Let the last leader's log, as dumped at the end, decide what survived: the replay only follows the logs."""
         if self.led < 0:
             return
         leader = self.brokers[self.led]
@@ -394,26 +395,26 @@ class PartitionReplay:
             self.find(Finding(log, untold, heir, lost, self.ledger.about(lost), stated=True))
 
     def named(self, rows: Records[R], *brokers: str) -> Records[R]:
-        """Rows of the fold with ids in the fields `brokers`, NONE where there is none."""
+        """Return the fold's rows with broker ids for indices in the fields `brokers`; NONE where there is none."""
         out = self.doubts.graded(rows)
-        lookup = np.array([*self.brokers, NONE, NONE], np.int64)  # NONE and UNSET are the last places
+        lookup = np.array([*self.brokers, NONE, NONE], np.int64)  # NONE and UNSET index the last places
         for name in brokers:
             out[name] = lookup[rows[name]]
         return out
 
     def sets(self, masks: Ints) -> Ints:
-        """Bit masks as codes of the output's sets of broker ids, UNSET as NONE."""
+        """Turn bit masks into codes of the output's sets of broker ids; UNSET becomes NONE."""
         each, place = np.unique(masks, return_inverse=True)
         members = [self.members(mask) for mask in each.tolist()]
         codes = [NONE if ids is None else self.out.sets.code_of(tuple(ids)) for ids in members]
         return np.array(codes, np.int64)[place]
 
     def members(self, mask: int) -> list[int] | None:
-        """The broker ids of a bit mask, sorted; UNSET as null."""
+        """Return the sorted broker ids of a bit mask; None for UNSET."""
         return None if mask == UNSET else sorted(b for k, b in enumerate(self.brokers) if mask & (1 << k))
 
     def isr_rows(self, at: Records[IsrRow]) -> list[dict[str, Any]]:
-        """Rows of the fold as `IsrRows` takes them: with broker ids, and words."""
+        """Turn the fold's rows into what `IsrRows` takes: broker ids for indices, words for codes."""
         leaders = [self.brokers[b] if b >= 0 else None for b in at["leader"].tolist()]
         isrs, befores = ([self.members(mask) for mask in at[name].tolist()] for name in ("isr", "isr_before"))
         found = []

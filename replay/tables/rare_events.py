@@ -1,4 +1,4 @@
-"""The rare events of a batch: all but requests and brokers' statements of their offsets, so few in any batch."""
+"""The rare events of a batch: all but requests and brokers' statements of their offsets, so there are always few."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 FREQUENT_KINDS = (
     c.APPEND, c.ACK, c.FETCH_UPDATE, c.FETCH_READ, c.FETCH_APPLY, c.CONSUMER_READ, c.FETCH_LEFT_OUT, c.OBSERVATION
 )  # fmt: skip
-TELLING = (  # causes of rare observations
+TELLING = (  # causes of observations that count as rare
     STATED, FOUND, c.STORAGE_FAILED, c.CONTRADICTED, c.LEADER_UNKNOWN, FUTURE_LOG
 )  # fmt: skip
 
 
 def is_rare(batch: Batch) -> Flags:
-    """Which events are rare: all but requests and brokers' statements of their offsets."""
+    """Return a mask of the rare events: all but requests and brokers' statements of their offsets."""
     kinds = batch.events.kinds
     told = ~np.isin(kinds, FREQUENT_KINDS)
     stated = np.flatnonzero(kinds == c.OBSERVATION)
@@ -42,7 +42,7 @@ def is_rare(batch: Batch) -> Flags:
 
 
 def rare_events(events: Events) -> Rare:
-    """The rare events, by kind."""
+    """Return the rare events by kind, each kind in replay order."""
     out: Rare = defaultdict(list)
     for row in events.among(is_rare).rows:
         out[row["kind"]].append(row)
@@ -50,5 +50,5 @@ def rare_events(events: Events) -> Rare:
 
 
 def in_turn(rare: Rare, kinds: Iterable[str]) -> list[dict[str, Any]]:
-    """The rare events of some kinds, in replay order."""
+    """Return the rare events of some kinds in replay order."""
     return sorted((row for kind in kinds for row in rare[kind]), key=lambda row: row["seq"])
