@@ -1,4 +1,4 @@
-"""A log line before anybody asks what it says: its layout, its time, who wrote it; and the fact rows it becomes.
+"""Log lines before their meaning is parsed: layout, time and writer; and the fact rows that lines become.
 
-Imports no other room. No Spark here, nor in `recording`, `parse` and `intake`.
+Imports no other room. Neither this room nor `recording`, `parse` and `intake` use Spark.
 """

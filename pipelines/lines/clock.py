@@ -1,4 +1,4 @@
-"""Wall clocks to UTC: a broker's stamps carry no zone, and once a year an hour comes twice."""
+"""Converts wall clocks to UTC: brokers' stamps carry no zone, and one hour a year occurs twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)  # a printed wall
 
 
 def zone(name: str) -> ZoneInfo:
-    """The zone of that name; InputError where there is none."""
+    """Return the zone of that name; InputError if there is none."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -23,21 +23,21 @@ def zone(name: str) -> ZoneInfo:
 
 
 class ZoneClock:
-    """Moves one file's wall clock to UTC.
+    """Converts one file's wall clock to UTC; call it for the lines in their order.
 
-    In the repeated hour the order of the lines decides: a file's first lines there are the first pass, and a jump back
-    of more than twenty minutes begins the second. `second_pass` says that the file starts in the second one.
+    In the repeated hour the order of the lines decides: a file's first lines there are in the first pass, and a jump
+    back of more than twenty minutes begins the second. `second_pass` says that the file starts in the second one.
     """
 
     def __init__(self, name: str, *, second_pass: bool = False) -> None:
-        """Take the zone by its name."""
+        """Use the zone of that name; InputError if there is none."""
         self._zone = None if name in {"UTC", "Etc/UTC", "Z"} else zone(name)
         self._fold = int(second_pass)
         self._last = 0
         self._minutes: dict[int, tuple[int, int]] = {}
 
     def utc(self, local: int) -> int:
-        """Microseconds in UTC of a wall clock's microseconds."""
+        """Convert microseconds of the wall clock to microseconds in UTC."""
         if self._zone is None:
             return local
         first, second = self._offsets(local // _MINUTE)
@@ -50,22 +50,22 @@ class ZoneClock:
 
     @property
     def is_utc(self) -> bool:
-        """Whether the wall clock is UTC, so that nothing is to be decided."""
+        """Whether the wall clock is UTC, so that there is no repeated hour."""
         return self._zone is None
 
     def offset(self, local: int) -> int:
-        """Microseconds ahead of UTC at that wall clock time, in the first pass."""
+        """Return the microseconds that the zone is ahead of UTC at that wall clock time, in its first pass."""
         return 0 if self._zone is None else self._offsets(local // _MINUTE)[0]
 
     def is_repeated(self, local: int) -> bool:
-        """Whether that wall clock time comes twice."""
+        """Whether that wall clock time occurs twice."""
         if self._zone is None:
             return False
         first, second = self._offsets(local // _MINUTE)
         return first > second
 
     def _offsets(self, minute: int) -> tuple[int, int]:
-        """Offsets from UTC of the first and second pass; equal except in a repeated hour (or one that never was)."""
+        """Return the offsets from UTC in the first and second pass: equal unless the time occurs twice."""
         found = self._minutes.get(minute)
         if found is None:
             wall = _EPOCH + timedelta(minutes=minute)

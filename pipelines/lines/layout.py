@@ -1,7 +1,7 @@
-"""The layout of a log line, stripped in one place: everything else sees stamp, level, logger and text.
+"""Layouts of log lines. They are handled here only; all other modules see stamp, level, logger and text.
 
-A layout is a row of `LAYOUTS`; adding one means adding a row. The logger may be only its last part, depending on the
-layout, so whoever dispatches on it uses `last_part`. What a container's runtime puts before a line is `prefix`'s.
+A layout is an entry of `LAYOUTS`; to add one, add an entry. Some layouts print only the logger's last part, so code
+that dispatches on the logger uses `last_part`. What a container runtime puts before a line is handled by `prefix`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ if TYPE_CHECKING:
 
     Split = Callable[[str], "LogLine | None"]
 
-# Every repetition in these patterns is possessive or has a bound: a line costs what its length asks for, no more.
+# Every repetition in these patterns is possessive or bounded, so the time to match grows only with a line's length.
 _STAMP = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[,.]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _SHORT_STAMP = r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d(?:[,.]\d{1,9})?"  # yy/MM/dd
 _LEVEL = r"(?P<level>[A-Z]{1,16})"
 _HEAD = rf"(?P<stamp>{_STAMP}) {_LEVEL} ++"
 _LOGGER = r"(?P<logger>[\w.$-]{1,400})"
-_CLASS = (
-    r"(?P<logger>[\w$-]{1,100}(?:\.[\w$-]{1,100}){1,20}+)"  # a name with a point in it, which no word of a text has
-)
+_CLASS = r"(?P<logger>[\w$-]{1,100}(?:\.[\w$-]{1,100}){1,20}+)"  # a name with a dot in it, unlike any word of a text
 _THREAD = r"\[[^\]]{0,200}+\]"
 _TEXT = r"(?P<text>.*)"
 _ZONE = re.compile(r"([+-])(\d\d):?(\d\d)$")
@@ -35,15 +33,15 @@ WHOLE_SECONDS = 19  # length of a stamp without a fraction
 MILLISECONDS = 23
 DETECTION_LINES = 500
 _MOST_LOGGERS = 100_000
-_LONGEST_ENDING = 700  # a logger, and a thread's name behind it
-_PARENTHESES = 5  # so many " (" from the end, the logger's may stand: a thread's name can hold some
-BEGINNING = re.compile(  # how a line of the text layouts begins
+_LONGEST_ENDING = 700  # of a logger and a thread's name after it
+_PARENTHESES = 5  # how many " (" from the end to try: a thread's name can hold some
+BEGINNING = re.compile(  # how a line of a text layout begins
     rf"\[?(?:{_STAMP}|{_SHORT_STAMP})\]?(?: {_THREAD})? {{1,6}}[A-Z]{{1,16}} ++|\[[A-Z]{{1,16}}\] {_STAMP} \["
 )
 
 
 class LogLine(NamedTuple):
-    """A line without its layout; `logger` is None where the line stops before it (cut off, or the first of many)."""
+    """The parts of a line; `logger` is None if the line stops before it (cut off, or the first of several lines)."""
 
     stamp: str
     level: str
@@ -52,16 +50,16 @@ class LogLine(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How one log4j pattern prints: `whole` takes a complete line apart, `head` one whose end is missing."""
+    """How one log4j pattern prints: `whole` splits a complete line, `head` one whose end is missing."""
 
     name: str
     pattern: str
     whole: Split
     head: Split
-    ends_with_text: bool = False  # a line that was cut within its text looks whole
+    ends_with_text: bool = False  # a line that was cut within its text looks complete
 
     def split(self, line: str) -> LogLine | None:
-        """The parts of a line; None where it does not begin as this layout's lines do."""
+        """Return the parts of a line; None if it does not begin as this layout's lines do."""
         return self.whole(line) or self.head(line)
 
 
@@ -70,12 +68,12 @@ def _as_printed(stamp: str) -> str:
 
 
 def _with_century(stamp: str) -> str:
-    """A stamp that begins as `26/03/01 ` in the form of the others; there was no Kafka before 2011."""
+    """Bring a stamp such as `26/03/01 ...` into the form of the others; Kafka did not exist before 2011."""
     return f"20{stamp[:2]}-{stamp[3:5]}-{stamp[6:]}"
 
 
 def _head(head: str, stamp_of: Callable[[str], str] = _as_printed) -> Split:
-    """What takes a line apart that stops within its text, or before its logger."""
+    """Make a function that splits a line that stops within its text, or before its logger."""
     match = re.compile(head + _TEXT, re.DOTALL).match
 
     def split_head(line: str) -> LogLine | None:
@@ -86,7 +84,7 @@ def _head(head: str, stamp_of: Callable[[str], str] = _as_printed) -> Split:
 
 
 def _text_last(name: str, pattern: str, head: str, logger: str, stamp_of: Callable[[str], str] = _as_printed) -> Layout:
-    """A text layout that ends with the text."""
+    """Make a text layout whose lines end with the text."""
     compiled = re.compile(head + logger + _TEXT, re.DOTALL)
     fullmatch, make = compiled.fullmatch, tuple.__new__
     stamp, *others = (compiled.groupindex[name] for name in LogLine._fields)
@@ -99,10 +97,10 @@ def _text_last(name: str, pattern: str, head: str, logger: str, stamp_of: Callab
 
 
 def _logger_last(name: str, pattern: str, head: str, after: str = "") -> Layout:
-    """A text layout whose text is followed by the logger in parentheses: the end is looked for from the end."""
+    """Make a text layout with the logger in parentheses after the text; it is searched from the end of the line."""
     begins, make = re.compile(head).match, tuple.__new__
     ends = re.compile(rf" \({_LOGGER}(?::\d{{1,9}})?\){after}", re.DOTALL).fullmatch
-    loggers: dict[str, str] = {}  # by the ending: there are few
+    loggers: dict[str, str] = {}  # by ending; there are few
 
     def logger_of(ending: str) -> str | None:
         logger = loggers.get(ending)
@@ -166,7 +164,7 @@ def _split_object(line: str) -> LogLine | None:
 
 
 def _no_head(line: str) -> LogLine | None:
-    """An object that is cut off says nothing."""
+    """Return None: a JSON object that is cut off cannot be read."""
     del line
     return None
 
@@ -210,7 +208,7 @@ LAYOUTS: dict[str, Layout] = {
         ),
     )
 }
-# what people call them; None: the name says what stands before the line, not how the line is laid out
+# The names people use; None: the name says what stands before the line, not how the line itself is laid out.
 LAYOUT_NAMES: dict[str, str | None] = {
     **{name: name for name in LAYOUTS},
     **dict.fromkeys(("confluent", "cp", "bitnami"), "apache"),
@@ -222,20 +220,20 @@ LAYOUT_NAMES: dict[str, str | None] = {
 
 
 class Form:
-    """How the lines of one file are laid out: mostly as `layout`, any single one as another."""
+    """The layout of one file's lines: mostly `layout`, but single lines may have another one."""
 
     def __init__(self, layout: Layout) -> None:
-        """Try `layout` first on each line."""
+        """Try `layout` first for each line."""
         self.layout = layout
         self._whole = layout.whole
         self._others = [other for other in LAYOUTS.values() if other is not layout]
 
     def split(self, line: str) -> LogLine | None:
-        """The parts of a line; None where the line does not begin as a log line does."""
+        """Return the parts of a line; None if it does not begin as a log line does."""
         return self._whole(line) or self.otherwise(line)
 
     def otherwise(self, line: str) -> LogLine | None:
-        """The parts of a line that is no whole one of the file's layout."""
+        """Return the parts of a line that is not a complete one of the file's layout."""
         if not line or line[0] not in _BEGINNINGS:
             return None
         tries: list[Split] = [other.whole for other in self._others]
@@ -244,7 +242,7 @@ class Form:
 
 
 def detect(lines: Iterable[str]) -> tuple[int, Layout | None]:
-    """The layout that most of the lines have, and how many have it; None where no line has a known one."""
+    """Return how many lines have the most frequent layout, and that layout; None if no line has a known one."""
     sample = list(lines)
     counted = [(sum(layout.whole(line) is not None for line in sample), layout) for layout in LAYOUTS.values()]
     count, best = max(counted, key=lambda pair: pair[0])
@@ -252,19 +250,19 @@ def detect(lines: Iterable[str]) -> tuple[int, Layout | None]:
 
 
 def last_part(logger: str) -> str:
-    """The logger's last part, which every layout prints."""
+    """Return the logger's last part, which every layout prints."""
     return logger.rpartition(".")[2]
 
 
 class StampReader:
-    """Turns printed stamps into microseconds of the printed wall clock; seconds repeat, so they are remembered."""
+    """Turns printed stamps into microseconds of the printed wall clock; it caches seconds, as they repeat."""
 
     def __init__(self) -> None:
-        """Start with nothing remembered."""
+        """Start with an empty cache."""
         self._seconds: dict[str, int] = {}
 
     def micros(self, stamp: str) -> int:
-        """Microseconds since 1970 on the clock that printed the stamp; ValueError for a time that cannot be."""
+        """Return microseconds since 1970 by the clock that printed the stamp; ValueError for an impossible time."""
         second = stamp[:WHOLE_SECONDS]
         base = self._seconds.get(second)
         if base is None:
@@ -279,7 +277,7 @@ class StampReader:
 
 
 def offset_of(stamp: str) -> int | None:
-    """Microseconds that the printed clock is ahead of UTC, as the stamp itself says; None where it does not."""
+    """Return the microseconds that the printed clock is ahead of UTC as the stamp says; None if it does not."""
     if stamp.endswith("Z"):
         return 0
     zone = _ZONE.search(stamp, WHOLE_SECONDS)

@@ -1,4 +1,4 @@
-"""Rows of `facts`, gathered column by column: a shape is the set of columns that one sort of line fills."""
+"""Rows of `facts`, collected column by column: a shape is the set of columns that one sort of line fills."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ REJECTED_SCHEMA: pa.Schema = pa.schema(
     ]
 )
 _DOES_NOT_FIT = (pa.ArrowException, OverflowError, ValueError, TypeError)
-# What Python and Spark both take for a time, with days to spare for what is reckoned from it.
+# The range that both Python and Spark can represent, with days to spare for what is computed from a time.
 EARLIEST = -62_135_000_000_000_000  # in the year 1
 LATEST = 253_402_000_000_000_000  # in the year 9999
 NO_TIME = "a time outside of the years 1 to 9999"
-LARGEST = 1 << 62  # of a number: no broker gets there, and what is reckoned from it still fits
+LARGEST = 1 << 62  # limit for numbers: no broker gets there, and results computed from it still fit
 TOO_LARGE = "a number too large to be true"
-_TOGETHER = 1000  # lines of a file without times that are looked through for the same one twice
-_LINE = 3  # of a line: number, ts and level, then what its rows share
-_ROW = 2  # of a row: place of its line, fact_id, then its own values
+_TOGETHER = 1000  # lines without times in which a repeated fact is noticed
+_LINE = 3  # values per line: number, ts and level, then what its rows share
+_ROW = 2  # values per row: place of its line, fact_id, then its own values
 _MOST_DISCRIMINATORS = 100_000
 _ID_BYTES = 16
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Shape:
-    """What one sort of fact fills: `columns` per row, `constants` for all rows, `shared` for all rows of one line."""
+    """The columns of one sort of fact: `columns` per row, `constants` for all rows, `shared` for all rows of a line."""
 
     kind: str
     columns: tuple[str, ...]
@@ -61,28 +61,28 @@ class FileCounts:
     lines: int = 0
     facts: int = 0
     rejected: int = 0
-    repeated: int = 0  # facts that a line of the same millisecond had said already
+    repeated: int = 0  # facts that a line of the same millisecond had stated already
     bytes: int = 0
     first_ts: int | None = None
     last_ts: int | None = None
     no_interest: Counter[tuple[str, str]] = field(default_factory=Counter)  # by level and logger
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)  # by kind and level
-    silences: list[tuple[int, int]] = field(default_factory=list)  # longer than five seconds: from, to
+    silences: list[tuple[int, int]] = field(default_factory=list)  # longer than five seconds: from, to (microseconds)
     content: str = "nothing"  # what sort of file it is
     layout: str | None = None  # how its lines are laid out, for a log
-    named: Counter[int] = field(default_factory=Counter)  # brokers, by how many lines say that they are of them
+    named: Counter[int] = field(default_factory=Counter)  # broker -> lines that name it as their writer
     directories: set[str] = field(default_factory=set)  # log directories that its lines or dumps name
-    fetched: set[tuple[str, int]] = field(default_factory=set)  # by followers: the server's own address, and who
-    fingerprint: str | None = None  # the same where the content is: a log may have grown
+    fetched: set[tuple[str, int]] = field(default_factory=set)  # by followers: own address of the server, follower
+    fingerprint: str | None = None  # equal for equal content; of a log, also once it has grown
 
     def widen(self, ts: int) -> None:
-        """Widen the time range."""
+        """Extend the time range."""
         ts = min(max(ts, EARLIEST), LATEST)
         self.first_ts = ts if self.first_ts is None else min(ts, self.first_ts)
         self.last_ts = ts if self.last_ts is None else max(ts, self.last_ts)
 
     def saw(self, ts: int) -> None:
-        """Widen the time range, and note a silence of more than five seconds."""
+        """Extend the time range by a line's time, and record a silence of more than five seconds before it."""
         ts = min(max(ts, EARLIEST), LATEST)
         last = self.last_ts
         if last is None or self.first_ts is None:
@@ -98,16 +98,16 @@ class FileCounts:
 GAP = 5_000_000
 
 
-Identity = hashlib.blake2b  # what is hashed so far
+Identity = hashlib.blake2b  # a hash that can still be extended
 
 
 def identity(text: str) -> Identity:
-    """The identity of what makes facts: for a line, broker and normalised line."""
+    """Start the identity of facts from a text; for a log line that is broker and normalised line."""
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=_ID_BYTES)
 
 
 def row_id(of: Identity, discriminators: tuple[object, ...] = ()) -> bytes:
-    """The identity of one row of several, by what tells them apart."""
+    """Return the identity of one row; the discriminators tell it apart from others of the same line."""
     if not discriminators:
         return of.digest()
     row = of.copy()
@@ -116,7 +116,7 @@ def row_id(of: Identity, discriminators: tuple[object, ...] = ()) -> bytes:
 
 
 class _Discriminators(dict[tuple[object, ...], bytes]):
-    """What is hashed of that which tells rows apart: mostly partitions, which come again and again."""
+    """Cache of discriminators as bytes to hash: they are mostly partitions, which occur again and again."""
 
     def __missing__(self, discriminators: tuple[object, ...]) -> bytes:
         if len(self) > _MOST_DISCRIMINATORS:
@@ -129,7 +129,7 @@ _DISCRIMINATORS = _Discriminators()
 
 
 def line_identity(broker_id: int | None, local: int, level: str, logger: str, text: str) -> Identity:
-    """Identity of a stamped log line; `logger`: its last part, which every layout prints.
+    """Return the identity of a stamped log line; `logger`: its last part, which every layout prints.
 
     Equal lines of one broker within one millisecond are one fact.
     """
@@ -137,7 +137,7 @@ def line_identity(broker_id: int | None, local: int, level: str, logger: str, te
 
 
 class Line(msgspec.Struct, gc=False):
-    """A line that makes facts."""
+    """A line from which facts are made."""
 
     identity: Identity
     number: int
@@ -146,34 +146,34 @@ class Line(msgspec.Struct, gc=False):
 
 
 class _Gathered(NamedTuple):
-    """The facts of one shape, value after value: no object per row, which would cost more than what it holds."""
+    """The facts of one shape as flat lists of values: an object per row would cost more than its content."""
 
     lines: list[Any]
     rows: list[Any]
 
 
 class FactSink:
-    """Gathers one file's facts and rejected lines, and hands them out as Arrow batches of the tables' schemas."""
+    """Collects one file's facts and rejected lines and returns them as Arrow batches with the tables' schemas."""
 
     def __init__(self, recording_id: str, source_file: str, broker_id: int | None) -> None:
-        """Remember what is the same in all rows of the file."""
+        """Keep what is the same in all rows of the file."""
         self.counts = FileCounts()
         self.broker_id = broker_id
         self._same = {"recording_id": recording_id, "source_file": source_file, "broker_id": broker_id}
         self._gathered: defaultdict[Shape, _Gathered] = defaultdict(lambda: _Gathered([], []))
         self._rejected: list[tuple[int, str, str | None]] = []
         self._moment: int | None = None
-        self._seen: set[bytes] = set()  # facts of this moment: a line said twice in one millisecond is one fact
-        self.ts_errors: dict[int, int] = {}  # by line: how far its time may be off, where a stamp is a whole second
+        self._seen: set[bytes] = set()  # facts of this millisecond: a line repeated within it is one fact
+        self.ts_errors: dict[int, int] = {}  # line -> how far its time may be off, for stamps in whole seconds
 
     def of_no_broker(self) -> None:
-        """What the file says is said by no single broker, whatever folder it lies in: a dump of the metadata log."""
+        """Declare that no single broker wrote the file, whatever its folder: it is a dump of the metadata log."""
         self.broker_id = self._same["broker_id"] = None
 
     def add(
         self, shape: Shape, fact_id: bytes, line: int, ts: int | None, values: Sequence[Any], level: str = ""
     ) -> None:
-        """Add one fact of a shape whose rows share nothing; `values` stand in the order of its columns."""
+        """Add one fact of a shape without shared columns; `values` are in the order of the shape's columns."""
         moment = ts if ts is not None else -(line // _TOGETHER)
         if moment != self._moment:
             self._moment = moment
@@ -190,7 +190,7 @@ class FactSink:
     def add_rows(
         self, shape: Shape, line: Line, shared: Sequence[Any], rows: Iterable[tuple[tuple[object, ...], Sequence[Any]]]
     ) -> None:
-        """Add the facts of one line: what tells each apart from the others, and its own values."""
+        """Add the facts of one line; each of `rows` is its discriminators and its own values."""
         of, ts, seen = line.identity, line.ts, self._seen
         if ts != self._moment:
             self._moment = ts
@@ -210,18 +210,18 @@ class FactSink:
 
     @property
     def waiting(self) -> int:
-        """How many facts and rejected lines nobody took yet."""
+        """The number of facts and rejected lines that have not been taken yet."""
         facts = sum(len(gathered.rows) // (_ROW + len(shape.columns)) for shape, gathered in self._gathered.items())
         return facts + len(self._rejected)
 
     def reject(self, line: int, reason: str, text: str | None) -> None:
-        """Say that a line tells nothing for certain, and why."""
+        """Record that a line states nothing for certain, and why."""
         shown = None if text is None else text[:REJECTED_TEXT_LENGTH].replace("\x00", "\ufffd")
         self._rejected.append((line, reason, shown))
         self.counts.rejected += 1
 
     def take_facts(self) -> pa.RecordBatch | None:
-        """The facts gathered since the last call, as one batch; None where there are none."""
+        """Return the facts added since the last call as one batch; None if there are none."""
         if not self._gathered:
             return None
         parts = [self._part(shape, gathered) for shape, gathered in self._gathered.items()]
@@ -249,7 +249,7 @@ class FactSink:
             return self._columns(shape, _Gathered([value for row in fitting for value in row.lines], list(numbered)))
 
     def _columns(self, shape: Shape, gathered: _Gathered) -> _Part:
-        """The columns that the rows fill."""
+        """Return the columns that the rows fill; raises one of _DOES_NOT_FIT if a value does not fit."""
         lines, rows = gathered
         of_line, of_row = _LINE + len(shape.shared), _ROW + len(shape.columns)
         places = pa.array(rows[::of_row], pa.int32())
@@ -270,7 +270,7 @@ class FactSink:
         return _Part(len(places), columns)
 
     def _fits(self, shape: Shape, row: _Gathered) -> bool:
-        """Whether the row fits its columns' types; a line with a number beyond them is rejected."""
+        """Whether the row fits its columns' types; a line with a value that does not fit is rejected."""
         try:
             self._columns(shape, row)
         except _DOES_NOT_FIT as error:
@@ -280,7 +280,7 @@ class FactSink:
         return True
 
     def take_rejected(self) -> pa.RecordBatch | None:
-        """The rejected lines gathered since the last call; None where there are none."""
+        """Return the lines rejected since the last call; None if there are none."""
         if not self._rejected:
             return None
         lines, reasons, texts = zip(*self._rejected, strict=True)
@@ -297,14 +297,14 @@ class FactSink:
 
 
 class _Part(NamedTuple):
-    """Rows of one shape: how many, and the columns that they fill."""
+    """Rows of one shape: their number, and the columns that they fill."""
 
     length: int
     columns: dict[str, pa.Array]
 
 
 def _array(name: str, values: list[Any]) -> pa.Array:
-    """A column's values, none of them a number too large to reckon with."""
+    """Make a column; OverflowError if a number is too large to compute with."""
     column = pa.array(values, _TYPES[name])
     if pa.types.is_int64(column.type):
         bounds = pc.min_max(column)
@@ -314,7 +314,7 @@ def _array(name: str, values: list[Any]) -> pa.Array:
 
 
 def _joined(parts: list[tuple[int, pa.Array | None]], item: pa.Field) -> pa.Array:
-    """One column of several parts, null where a part does not fill it."""
+    """Concatenate one column of several parts; null where a part does not fill it."""
     if all(column is None for _, column in parts):
         return _nulls(sum(length for length, _ in parts), item.type)
     filled = [_nulls(length, item.type) if column is None else column for length, column in parts]
@@ -322,14 +322,14 @@ def _joined(parts: list[tuple[int, pa.Array | None]], item: pa.Field) -> pa.Arra
 
 
 def _printed(ids: list[bytes]) -> pa.Array:
-    """Identities as texts of hexadecimal digits."""
+    """Return identities as hexadecimal text."""
     digits = 2 * _ID_BYTES
     starts = pa.py_buffer(array("i", range(0, digits * (len(ids) + 1), digits)))
     return pa.StringArray.from_buffers(len(ids), starts, pa.py_buffer(b"".join(ids).hex().encode()))
 
 
 def _nulls(length: int, type_: pa.DataType) -> pa.Array:
-    """Nulls of a type, of which there is one array: most columns of most facts are null."""
+    """Return nulls of a type, sliced from one cached array: most columns of most facts are null."""
     longest = _NULLS.get(type_)
     if longest is None or len(longest) < length:
         longest = _NULLS[type_] = pa.nulls(length, type_)
@@ -344,5 +344,5 @@ def _repeated(value: object, type_: pa.DataType, count: int) -> pa.Array:
 
 
 def cut_text(text: str) -> str:
-    """A message as `facts.text` keeps it."""
+    """Shorten a message to the length that `facts.text` keeps."""
     return text[:TEXT_LENGTH]

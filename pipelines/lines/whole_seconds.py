@@ -1,8 +1,8 @@
-"""When lines were written whose stamps are whole seconds: between which bounds, by the order that is sure.
+"""Bounds for the times of lines whose stamps are whole seconds, from the order of lines that is certain.
 
-A stamp says the second. Within it a file's order is the order of writing; and a connection's next request is taken up
-only after the line of the one before was written (SocketServer.processCompletedSends updates the metrics, which writes
-it, before it unmutes the channel), so that a request's own duration keeps its line apart from the one before.
+Within a second, a file's order is the order of writing. And a connection's next request is handled only after the line
+of the previous one was written: SocketServer.processCompletedSends updates the metrics, which writes the line, before
+it unmutes the channel. So a request's own duration separates its line from the previous one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000
 AHEAD = 3 * SECOND  # lines wait until those of the next seconds are known,
-KEPT = SECOND  # and the last of them go on waiting: longer than a fetch waits
+KEPT = SECOND  # and the last of them keep waiting, for longer than a fetch waits
 _MOST_CONNECTIONS = 100_000
 
 
 class Written(NamedTuple):
-    """What one line says of its time (microseconds), and of the request that it is the end of."""
+    """What one line says about its time (microseconds) and about the request that it ends."""
 
     earliest: int
     latest: int
@@ -30,7 +30,7 @@ class Written(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A line that waits for its time: `parts` and `local`, its printed time, where it has one."""
+    """A line that waits for its time; `parts` and `local` (its printed time) are set only if it has a stamp."""
 
     text: str
     parts: LogLine | None
@@ -39,7 +39,7 @@ class Waiting(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """A line with the bounds of its time, microseconds."""
+    """A line with the bounds of its time in microseconds."""
 
     item: Waiting
     earliest: int
@@ -47,20 +47,20 @@ class Settled(NamedTuple):
 
 
 class Bounds:
-    """Gathers lines in their file's order and hands them back with bounds: earliest and latest.
+    """Takes lines in the order of their file and returns them with bounds: earliest and latest time.
 
-    Where time goes back (a clock set back, files put together, a stamp that is nonsense) the order starts anew.
+    Where time goes back (a clock was set back, files were put together, a stamp is wrong) the order starts anew.
     """
 
     def __init__(self) -> None:
-        """Start with no line."""
+        """Start without lines."""
         self._lines: list[tuple[Waiting, Written | None]] = []
-        self._earliest: list[int] = []  # of each waiting line, by what came before it
+        self._earliest: list[int] = []  # of each waiting line, by the lines before it
         self._reached = 0
-        self._answered: dict[str, tuple[int, str]] = {}  # of each connection's last line: earliest time, text
+        self._answered: dict[str, tuple[int, str]] = {}  # per connection, of its last line: earliest time, text
 
     def add(self, item: Waiting, written: Written | None) -> Iterator[Settled]:
-        """Take one more line (None: it has no time of its own); hand out those whose bounds are settled."""
+        """Add a line (`written` is None if it has no time of its own); yield the lines whose bounds are final."""
         if written is None:
             self._lines.append((item, None))
             self._earliest.append(self._reached)
@@ -77,7 +77,7 @@ class Bounds:
             before, text = self._answered.get(connection, (-spent, ""))
             if text != item.text and before + spent <= latest:
                 reached = max(reached, before + spent)
-            else:  # the line once more, or lines out of order, or a duration that is nonsense
+            else:  # the same line again, lines out of order, or an impossible duration
                 written = written._replace(spent=0)
             if len(self._answered) > _MOST_CONNECTIONS:
                 self._answered.clear()
@@ -87,7 +87,7 @@ class Bounds:
         self._earliest.append(reached)
 
     def settle(self, until: int = 2**63 - 1) -> Iterator[Settled]:
-        """Hand out the lines that were written before `until` for sure, each with its bounds."""
+        """Yield the lines that were certainly written before `until`, each with its bounds."""
         lines, earliest = self._lines, self._earliest
         count = next((k for k, at in enumerate(earliest) if at >= until), len(lines))
         latest = latest_of(lines, earliest)
@@ -97,9 +97,9 @@ class Bounds:
 
 
 def latest_of(lines: Sequence[tuple[Waiting, Written | None]], earliest: Sequence[int]) -> list[int]:
-    """The latest time of each line, by what comes after it."""
+    """Return the latest time of each line, by the lines after it."""
     bound = 2**63 - 1
-    begun: dict[str, int] = {}  # latest time at which each connection's next request was taken up
+    begun: dict[str, int] = {}  # latest time at which each connection's next request was handled
     out = [0] * len(lines)
     for k in range(len(lines) - 1, -1, -1):
         written = lines[k][1]

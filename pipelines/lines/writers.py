@@ -1,7 +1,8 @@
-"""Who wrote a line: the broker that its words name, or that its directory or address is known to belong to.
+"""Finds out which broker wrote a line: the one that its text names, or that owns its directory or address.
 
-A folder's number is what somebody called it when the logs were copied. Nearly every line of a broker names the broker
-itself, and where several brokers wrote into one file, the others can be told by directories and listeners' addresses.
+A folder's number is only what somebody called it when the logs were copied. Nearly every line of a broker names the
+broker itself. Where several brokers wrote into one file, other lines can be assigned by directories and by listeners'
+addresses.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from pipelines.lines.layout import LogLine
 
-_SELF: Final = re.compile(  # what stands in the brackets before a message, and names the broker that writes it
+_SELF: Final = re.compile(  # what stands in the brackets before a message and names the broker that writes it
     r"\[(?:"
     r"(?:[^\]]*[ ,])?(?:broker|id|nodeId|brokerId|controllerId|replicaId|RemoteLogManager)=(\d{1,9})(?=[\], ])"
     r"|[^\]]* on (?:[bB]roker|[cC]ontroller|[nN]ode) (\d{1,9})\]"
@@ -39,28 +40,28 @@ _SETTING: Final = re.compile(
 )
 _LISTENER: Final = re.compile(r"\w+://(.*?):(\d{1,5})(?:,|$)")
 _ENOUGH_VOTES: Final = 3
-_AGREEING: Final = 0.9  # of the lines beside those of a directory
+_AGREEING: Final = 0.9  # share of the lines found beside those of a directory
 
 
 def named_in(text: str) -> int | None:
-    """The broker that a message says it is of; None where it does not say."""
+    """Return the broker that a message names as its writer; None if it names none."""
     found = (_SELF if text.startswith("[") else _ITSELF).match(text)
     return None if found is None or found.lastindex is None else int(found[found.lastindex])
 
 
 def directory_in(text: str) -> str | None:
-    """The log directory that a message's prefix names."""
+    """Return the log directory that a message's prefix names."""
     found = _DIRECTORY.match(text)
     return None if found is None else found[1].rstrip("/")
 
 
 def own_address(connection: str) -> str:
-    """The server's own end of a connection, `ip:port`."""
+    """Return the server's own end of a connection, `ip:port`."""
     return connection.partition("-")[0]
 
 
 class Settings(NamedTuple):
-    """What a broker's list of settings says of itself."""
+    """What a broker's list of settings says about the broker itself."""
 
     broker: int | None
     directories: tuple[str, ...]
@@ -68,7 +69,7 @@ class Settings(NamedTuple):
 
 
 def settings_in(text: str) -> Settings:
-    """What a `KafkaConfig values:` list says; the broker is None where it names none, or two."""
+    """Read a `KafkaConfig values:` list; the broker is None if it names none, or two."""
     found = {name: value.strip() for name, value in _SETTING.findall(text)}
     ids = {int(found[name]) for name in ("broker.id", "node.id") if found.get(name, "").isdecimal()}
     dirs = found.get("log.dirs", "null")
@@ -82,17 +83,17 @@ def settings_in(text: str) -> Settings:
 
 @dataclass(slots=True)
 class Ties:
-    """What lines say that ties directories and addresses to brokers; several files' can be put together."""
+    """What lines say that ties directories and addresses to brokers; can be merged across files."""
 
-    told: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # directory -> brokers set up with it
-    votes: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))  # whose lines stand beside it
+    told: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # directory -> brokers that use it
+    votes: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))  # likewise, by nearby lines
     endpoints: set[tuple[str, int, int]] = field(default_factory=set)  # host, port, broker
     fetched: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # own address -> who fetched there
-    brokers: set[int] = field(default_factory=set)  # that lines name
-    labels: set[int] = field(default_factory=set)  # that only folders are called after
+    brokers: set[int] = field(default_factory=set)  # brokers that lines name
+    labels: set[int] = field(default_factory=set)  # brokers that only folders are named after
 
     def add(self, other: Ties) -> None:
-        """Take in what other files say."""
+        """Merge what other files say."""
         for directory, brokers in other.told.items():
             self.told[directory] |= brokers
         for directory, votes in other.votes.items():
@@ -104,7 +105,7 @@ class Ties:
         self.labels |= other.labels
 
     def directories(self) -> dict[str, int]:
-        """Whose each directory is: as its broker's settings say, else as nearly all lines beside its lines say."""
+        """Return the owner of each directory: by brokers' settings, else by nearly all lines beside its lines."""
         found = {directory: next(iter(brokers)) for directory, brokers in self.told.items() if len(brokers) == 1}
         for directory, votes in self.votes.items():
             (broker, most), total = votes.most_common(1)[0], votes.total()
@@ -113,9 +114,9 @@ class Ties:
         return found
 
     def addresses(self) -> dict[str, int]:
-        """Whose an address is: as listeners are stated, by `host:port`, and by `:port` where ports tell brokers apart.
+        """Return the owner of each address: of stated listeners by `host:port`, and by `:port` if ports are unique.
 
-        No broker fetches from itself: an address from which all others fetched is that of the one that did not.
+        No broker fetches from itself: an address from which all others fetched belongs to the one that did not.
         """
         whole: dict[str, set[int]] = defaultdict(set)
         ports: dict[int, set[int]] = defaultdict(set)
@@ -135,14 +136,14 @@ class Ties:
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """How the lines of a file that several brokers wrote are told apart."""
+    """How to tell apart the lines of a file that several brokers wrote."""
 
     brokers: tuple[int, ...]
     directories: Mapping[str, int]
     addresses: Mapping[str, int]
 
     def writer(self, parts: LogLine, whole: str) -> int | None:
-        """Who wrote a line; `whole`: with what goes on in the lines after it. None: nothing says who."""
+        """Return who wrote a line; None if nothing says so. `whole`: its text with the lines that continue it."""
         found = self._writer(parts.text, whole)
         return found if found in self.brokers else None
 
@@ -165,11 +166,11 @@ class Shared(msgspec.Struct, frozen=True):
         return inside.pop() if len(inside) == 1 else None
 
     def at(self, address: str) -> int | None:
-        """Whose an address is."""
+        """Return the broker that owns an address; None if it is unknown."""
         return self.addresses.get(address, self.addresses.get(f":{address.rpartition(':')[2]}"))
 
 
 def _mentions(text: str, directory: str) -> bool:
-    """Whether a text names a directory, or a path in it."""
+    """Whether a text names a directory or a path below it."""
     start = text.find(directory)
     return start >= 0 and (text[start + len(directory) :][:1] in set("/])}, .;:'\"") or text.endswith(directory))

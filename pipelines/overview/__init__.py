@@ -1,4 +1,4 @@
-"""What holds for a whole recording, found by aggregates over all of its facts: what is covered, who stood still.
+"""What holds for a whole recording, aggregated over all of its facts: what is covered, which brokers stood still.
 
 Imports `spark`.
 """

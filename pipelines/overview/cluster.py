@@ -1,7 +1,7 @@
-"""What holds for the whole cluster, collected through Spark: a few hundred rows, whatever the recording's size.
+"""What holds for the whole cluster, collected with Spark: a few hundred rows, whatever the recording's size.
 
-Which facts and what they say is decided in `replay.evidence` (`cluster`, `standstills`, `sources`), where the same is
-collected of facts that lie in one table. Here Spark chooses, and puts together what need not be told one by one.
+Which facts are needed and what they mean is defined in `replay.evidence` (`cluster`, `standstills`, `sources`), which
+also collects them from facts in one table. Here Spark selects them and aggregates those not needed one by one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def cluster_of(facts: DataFrame, settings: Mapping[str, Any], missing: MissingLines) -> Cluster:
-    """Facts of one recording -> what holds for every partition of it."""
+    """Return what holds for every partition of the recording that the facts are of."""
     recording = facts.agg(F.max("recording_id").alias("recording_id"), F.count(F.lit(1)).alias("facts")).head()
     silences = silences_of_brokers(facts)
     told = Collected(
@@ -55,13 +55,13 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any], missing: MissingLi
 
 
 def names_of_topics(facts: DataFrame) -> DataFrame:
-    """Every pair of topic and topic id that brokers' lines state, and when it was first stated."""
+    """Return every pair of topic and topic id that brokers' lines state, with the time of the first statement."""
     topic, topic_id, ts = NAMED_COLUMNS
     return facts.where(NAMING.sql).groupBy(topic, topic_id).agg(F.min(ts).alias(ts))
 
 
 def silences_of_brokers(facts: DataFrame) -> pa.Table:
-    """Where each broker's lines begin, and where it stood still: its lines are put together piece by piece before."""
+    """Return where each broker's lines begin and where it stood still; lines are first summed up by pieces of time."""
     stamp = F.unix_micros("ts")
     line = F.struct(stamp.alias("us"), (stamp + F.coalesce("ts_error_us", F.lit(0))).alias("latest"))
     pieces = facts.where(LINES.sql).groupBy("broker_id", F.floor(stamp / PIECE_US).alias("piece"))
@@ -73,7 +73,7 @@ def silences_of_brokers(facts: DataFrame) -> pa.Table:
 
 
 def connection_ends(facts: DataFrame, silences: pa.Table) -> dict[tuple[int, str], int]:
-    """Last stamp on each connection that had a produce under way as a standstill ended."""
+    """Return the last stamp on each connection that had a produce under way when a standstill ended."""
     if silences["before"].null_count == len(silences):
         return {}
     produces = facts.where(PRODUCES.sql).select(*PRODUCE_COLUMNS)
@@ -84,12 +84,12 @@ def connection_ends(facts: DataFrame, silences: pa.Table) -> dict[tuple[int, str
 
 
 def woken_of_each(batches: Iterable[pa.RecordBatch], silences: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Batches of produces -> the connections of those that were under way as a standstill ended."""
+    """Yield the connections of those produces that were under way when a standstill ended."""
     for batch in batches:
         yield from woken(pa.Table.from_batches([batch]), silences).to_batches()
 
 
 def own_logs(facts: DataFrame) -> frozenset[int]:
-    """Brokers of whose own log anything was read."""
+    """Return the brokers of whose own log anything was read."""
     lines = facts.where(F.col("broker_id").isNotNull() & (source_of_fact() == SERVER_LOG))
     return frozenset(row.broker_id for row in lines.select("broker_id").distinct().collect())

@@ -1,7 +1,7 @@
-"""What the logs do not cover: lines that are missing from them, brokers and times of which there are none.
+"""What the logs do not cover: missing lines, and brokers and times without any.
 
 Two small aggregations over the facts: each client's requests, for the gaps in its correlation ids; and how many lines
-each broker wrote second by second, with what others tell of it meanwhile. Both come down to a few rows per broker.
+each broker wrote per second, with what other sources say about it meanwhile. Both result in a few rows per broker.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from schemas.runs import COVERAGE
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-COVERAGE_COLUMNS: Final = (  # of the facts, that it is told from
+COVERAGE_COLUMNS: Final = (  # columns of the facts that coverage is computed from
     "kind", "name", "broker_id", "source_file", "source_line", "ts", "connection", "correlation_id", "client_id",
     "total_us", "queue_us", "metadata_offset", "replica_id", "replicas", "isr",
 )  # fmt: skip
-HOLES: Final = ("missing", "lossy")  # states that say that something was there and is not in the logs
+HOLES: Final = ("missing", "lossy")  # states that mean that something happened and is not in the logs
 WRITTEN: Final = (METADATA, REQUEST_LOG, SERVER_LOG)  # sources whose lines are counted
 FETCHED: Final = "kind = 'fetch' AND replica_id >= 0"
-SERVED: Final = "kind = 'remote_leo_update'"  # a leader's line about a fetch that it took
-# What is only told where ZooKeeper keeps the cluster's state: there is no metadata log then that could be missing.
+SERVED: Final = "kind = 'remote_leo_update'"  # a leader's line about a fetch that it handled
+# Facts that exist only if ZooKeeper keeps the cluster's state: then there is no metadata log that could be missing.
 BY_ZOOKEEPER: Final = (
     "kind = 'leader_and_isr' OR (kind = 'isr_update' AND name IN ('zookeeper_write', 'zookeeper_conflict')) "
     f"OR (kind = 'broker_lifecycle' AND name IN {VIEW_LINES})"
 )
-WINDOW_SCHEMA: Final = pa.schema(  # times as microseconds: Python's own would lose the zone on their way
+WINDOW_SCHEMA: Final = pa.schema(  # times as microseconds: Python's own would lose their zone in between
     [
         pa.field(field.name, INT64 if field.type == TIMESTAMP else field.type)
         for field in COVERAGE.arrow_schema
@@ -68,20 +68,20 @@ WINDOW_SCHEMA: Final = pa.schema(  # times as microseconds: Python's own would l
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What is covered, and what is missing."""
+    """What the logs cover, and what is missing."""
 
-    rows: list[dict[str, Any]]  # of the table `coverage`, without its recording
+    rows: list[dict[str, Any]]  # rows of the table `coverage`, without recording_id
     missing: MissingLines
 
     def table(self, spark: SparkSession, recording_id: str) -> DataFrame:
-        """As the table."""
+        """Return the rows as a frame of the table."""
         named = [{**row, "recording_id": recording_id} for row in self.rows]
         told = pa.Table.from_pylist(named, schema=COVERAGE.arrow_schema).to_pylist()
         return spark.createDataFrame(told, spark_schema(COVERAGE))
 
 
 def coverage_of(facts: DataFrame) -> Coverage:
-    """Facts of one recording -> what they cover."""
+    """Return what the facts of one recording cover."""
     missing = missing_requests(facts)
     span, by_zookeeper = span_of(facts)
     if span is None:
@@ -97,12 +97,12 @@ def coverage_of(facts: DataFrame) -> Coverage:
 
 
 def not_covered(rows: list[dict[str, Any]]) -> list[str]:
-    """Rows of `coverage`, times in microseconds, in words: what of it is not covered, a line each."""
+    """Describe what is not covered, one line of text each; `rows` are of `coverage` with times in microseconds."""
     return [in_words(row) for row in rows if row["state"] in HOLES]
 
 
 def in_words(row: dict[str, Any]) -> str:
-    """One stretch of one log."""
+    """Describe one stretch of one log."""
     who = "the cluster" if row["broker_id"] is None else f"broker {row['broker_id']}"
     begin, end = (
         f"{datetime.fromtimestamp(row[name] // 1000 / 1000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
@@ -113,9 +113,9 @@ def in_words(row: dict[str, Any]) -> str:
 
 
 def span_of(facts: DataFrame) -> tuple[tuple[int, int] | None, bool]:
-    """First and last stamp of the brokers' logs, else of the metadata log, in microseconds; None: no times at all.
+    """Return the first and last stamp of the brokers' logs, else of the metadata log, in microseconds; None: no times.
 
-    And whether anything tells that ZooKeeper kept the cluster's state.
+    The second value says whether ZooKeeper kept the cluster's state.
     """
     stamp = F.unix_micros("ts")
     own = F.when(F.col("broker_id").isNotNull(), stamp)
@@ -127,14 +127,14 @@ def span_of(facts: DataFrame) -> tuple[tuple[int, int] | None, bool]:
 
 
 def source_of_fact() -> Column:
-    """Which source a fact comes from, of `SOURCES`; null where two might state it."""
+    """Return an expression for the source (of `SOURCES`) that a fact comes from; null if two might state it."""
     return F.coalesce(*(F.when(F.expr(choice.sql), F.lit(name)) for name, choice in SOURCES.items()))
 
 
 def heard(facts: DataFrame) -> DataFrame:
-    """Second by second, what each broker wrote and what tells that it was at work; broker null: the metadata log.
+    """Return per second what each broker wrote, and signs that it was at work; broker null: the metadata log.
 
-    One pass: a fact is a line of its source, and may be a sign of others.
+    This takes one pass: a fact is a line of its own source and may also be a sign of other brokers.
     """
     stamp = F.unix_micros("ts")
     own = F.when(source_of_fact().isin(*WRITTEN), told(source_of_fact(), F.col("broker_id")))
@@ -145,7 +145,7 @@ def heard(facts: DataFrame) -> DataFrame:
     everything = F.inline(F.concat(F.array_compact(F.array(own, fetched, served)), members))
     when = (stamp.alias("us"), F.floor(stamp / 1_000_000).alias("second"))
     rows = facts.where(F.col("ts").isNotNull()).select(everything, *when, "source_file", "source_line")
-    # By their hashes, for every name and number of a line would be shuffled; signs are not counted.
+    # Hashes, because otherwise the name and number of every line would be shuffled. Signs are not counted.
     line = F.when(F.col("source").isin(*WRITTEN), F.xxhash64("source_file", "source_line"))
     return rows.groupBy("broker_id", "source", "second").agg(
         F.min("us").alias("first"), F.max("us").alias("last"), F.count_distinct(line).alias("lines")
@@ -153,18 +153,18 @@ def heard(facts: DataFrame) -> DataFrame:
 
 
 def told(source: Column, broker: Column) -> Column:
-    """That a source tells of a broker."""
+    """Return an expression for one statement of a source about a broker."""
     return F.struct(source.alias("source"), broker.alias("broker_id"))
 
 
 def windows_of_group(key: tuple[Any, ...], table: pa.Table, missing: MissingLines, span: tuple[int, int]) -> pa.Table:
-    """One broker's seconds -> its rows of `coverage`."""
+    """Turn one broker's seconds into its rows of `coverage`."""
     seconds = [Heard(**row) for row in table.select(Heard._fields).to_pylist()]
     return pa.Table.from_pylist(windows_of(key[0].as_py(), seconds, missing, span), schema=WINDOW_SCHEMA)
 
 
 def missing_requests(facts: DataFrame) -> MissingLines:
-    """Where the request logs of a recording's facts miss lines, by the correlation ids of their clients."""
+    """Find where the request logs miss lines, by gaps in the correlation ids of their clients."""
     lines = facts.where(REQUESTS.sql).withColumns(
         {"client_id": F.coalesce("client_id", F.lit("")), "fetches": F.expr(FETCHES.sql)}
     )
@@ -175,7 +175,7 @@ def missing_requests(facts: DataFrame) -> MissingLines:
     gaps = own.distinct().groupBy("client_id").applyInArrow(gaps_of_client, spark_ddl(GAP_SCHEMA)).persist()
     try:
         found = gaps.where("lines > 0").toArrow().to_pylist()
-        # Every connection ends, and where nothing is missing its end tells nothing.
+        # Every connection ends; its end means something only for brokers whose logs miss lines.
         lossy = sorted({row["broker_id"] for row in found if row["broker_id"] is not None})
         ends = gaps.where((F.col("lines") == 0) & ~F.col("fetches") & F.col("broker_id").isin(lossy)) if lossy else None
         return missing_lines(map(Row, (*found, *(ends.toArrow().to_pylist() if ends is not None else ()))))

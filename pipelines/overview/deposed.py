@@ -1,7 +1,7 @@
-"""Records of the metadata log that never counted, over all facts of a recording: how many, and which topics stay.
+"""Counts the records of the metadata log, over all facts of a recording, that never took effect.
 
-A controller that is cut off goes on writing to its own log until it hears of its successor, which has other records at
-those offsets (`replay.evidence.metadata_log`). Which they are is known from the few facts about the dumps' parts.
+A controller that is cut off keeps writing to its own log until it hears of its successor, which has other records at
+the same offsets (`replay.evidence.metadata_log`). The few facts about the dumps' parts tell which records these are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def records_set_aside(facts: DataFrame) -> int:
-    """How many records of the metadata log a deposed controller wrote that nobody else had."""
+    """Return how many records of the metadata log a deposed controller wrote that never reached anybody else."""
     told = facts.where(F.col("kind") == PART).select("kind", "fact_id", "name", "ts", *_OF_PARTS)
     deposed = Parts(rows_of_facts(told.toArrow())).deposed()
     if not deposed:
@@ -37,7 +37,7 @@ _OF_PARTS = ("metadata_offset", "last_offset", "controller_epoch", "in_snapshot"
 
 
 def sentences(records: int) -> list[str]:
-    """What a reader is told of them."""
+    """Describe these records for the report."""
     if not records:
         return []
     some = "1 record" if records == 1 else f"{records:,} records"
