@@ -1,4 +1,4 @@
-"""A recording as a folder: which files there are, whose they are, what its manifest says, and their lines as streams.
+"""A recording as a folder: its files, the brokers they belong to, its manifest, and its lines as streams.
 
 Imports `lines`: a manifest names layouts and time zones.
 """

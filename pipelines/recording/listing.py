@@ -1,4 +1,4 @@
-"""Files under a folder, on this machine or elsewhere: their paths, sizes, and what to call them."""
+"""Lists files below a folder, on this machine or elsewhere: paths, sizes, and the names that tables use for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class File(NamedTuple):
-    """A file: `path` opens it, `name` is what it is called below the folder, or its whole path where it was named."""
+    """A file. `path` opens it; `name` is its path below the folder, or the whole path if it was given by itself."""
 
     path: str
     name: str
@@ -28,12 +28,12 @@ class File(NamedTuple):
 
 
 def is_local(path: str) -> bool:
-    """Whether it is a path of this machine, not a URI."""
+    """Whether it is a path on this machine, not a URI."""
     return "://" not in path
 
 
 def filesystem(path: str) -> tuple[fs.FileSystem, str]:
-    """The file system that a path or URI lies on, and the path there."""
+    """Return the file system of a path or URI, and the path within it."""
     if not is_local(path):
         found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path)
         return found
@@ -42,7 +42,7 @@ def filesystem(path: str) -> tuple[fs.FileSystem, str]:
 
 @contextmanager
 def opened(path: str) -> Iterator[BinaryIO | NativeFile]:
-    """A file's bytes; on this machine by Python itself, for names need not be UTF-8."""
+    """Open a file for reading bytes; local files by Python itself, because names need not be UTF-8."""
     if is_local(path):
         with Path(path).open("rb") as file:
             yield file
@@ -53,7 +53,7 @@ def opened(path: str) -> Iterator[BinaryIO | NativeFile]:
 
 
 def is_folder(path: str) -> bool | None:
-    """Whether a folder is there, or a file; None: neither. InputError where that cannot be found out."""
+    """Return True for a folder, False for a file, None if there is neither; InputError if that cannot be found out."""
     try:
         if is_local(path):
             mode = Path(path).stat().st_mode
@@ -62,13 +62,13 @@ def is_folder(path: str) -> bool | None:
         kind = system.get_file_info(base).type
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:  # Arrow's own are among them
+    except (OSError, ValueError) as error:  # includes Arrow's own errors
         raise InputError(_words(error), source=_shown(path)) from error
     return None if kind == fs.FileType.NotFound else bool(kind == fs.FileType.Directory)
 
 
 def files_below(folder: str) -> Iterator[File]:
-    """Every file below a folder, by name; InputError for what cannot be looked into."""
+    """Yield every file below a folder, by name; InputError for what cannot be listed."""
     if is_local(folder):
         root = Path(folder).absolute()
         yield from sorted(_local(root, root, frozenset()))
@@ -85,7 +85,7 @@ def files_below(folder: str) -> Iterator[File]:
 
 
 def file_at(path: str) -> File:
-    """The file of that path or URI, called by it."""
+    """Return the file at that path or URI; the path is its name."""
     if is_local(path):
         place = Path(path).absolute()
         return File(str(place), _shown(str(place)), place.stat().st_size)
@@ -94,7 +94,7 @@ def file_at(path: str) -> File:
 
 
 def _local(root: Path, folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[File]:
-    """Files of a folder and those below it; a link that leads back up is not followed."""
+    """Yield the files of a folder and of those below it; a link that leads back up is not followed."""
     try:
         own = folder.stat()
         entries = list(os.scandir(folder))
@@ -106,7 +106,7 @@ def _local(root: Path, folder: Path, above: frozenset[tuple[int, int]]) -> Itera
     for entry in entries:
         try:
             found = entry.stat()
-        except OSError:  # a link that leads nowhere
+        except OSError:  # a broken link
             continue
         path = Path(entry.path)
         if stat.S_ISDIR(found.st_mode):
@@ -116,7 +116,7 @@ def _local(root: Path, folder: Path, above: frozenset[tuple[int, int]]) -> Itera
 
 
 def _around(folder: str, base: str) -> tuple[str, str]:
-    """What stands before and after the path in a URI: `s3://`, and `?region=...`."""
+    """Return what stands before and after the path in a URI: `s3://`, and `?region=...`."""
     head, mark, query = folder.partition("?")
     head = head.rstrip("/")
     for written in (base.rstrip("/"), quote(base.rstrip("/"))):
@@ -128,7 +128,7 @@ def _around(folder: str, base: str) -> tuple[str, str]:
 
 
 def _shown(path: str) -> str:
-    """A name as tables may hold it: bytes of it that are no UTF-8 become U+FFFD."""
+    """Return a name that tables can hold: bytes that are not UTF-8 become U+FFFD."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 

@@ -1,4 +1,4 @@
-"""Names that become parts of paths: what a recording may be called, and what may lie inside a warehouse."""
+"""Names that become parts of paths: which names a recording may have, and what may lie inside a warehouse."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from urllib.parse import quote, unquote
 
 from schemas.errors import InputError
 
-# It begins with a letter or digit, so that it is neither "..", nor hidden, nor taken for a flag.
+# Begins with a letter or digit, so that it is neither "..", nor hidden, nor taken for a flag.
 _NAME: Final = re.compile(r"[^\W_][\w .,+=@()-]*")
-_LONGEST: Final = 200  # in an address, where what is not plain takes three characters a byte; file systems end at 255
+_LONGEST: Final = 200  # in its quoted form, where other characters take three per byte; file systems end at 255
 
 
 def recording_name(name: str) -> str:
-    """The name, if a recording may be called so; else InputError. Files and folders are called after it."""
+    """Return the name if a recording may have it, else raise InputError. Files and folders are named after it."""
     if not _NAME.fullmatch(name) or len(quote(name, safe="")) > _LONGEST:
         message = (
             f"{name[:_LONGEST]!r} cannot name a recording: give it a name with --recording-id, of letters, digits, "
@@ -26,7 +26,7 @@ def recording_name(name: str) -> str:
 
 
 def folder_name(path: str) -> str:
-    """What the folder at a path or URI is called, also where a path ends in '..'."""
+    """Return the name of the folder at a path or URI, even if the path ends in '..'."""
     if "://" in path:
         return unquote(path.partition("?")[0].rstrip("/").rpartition("/")[2])
     found = Path(path)
@@ -34,7 +34,7 @@ def folder_name(path: str) -> str:
 
 
 def inside(root: str, name: str) -> str:
-    """The path of `name` below `root`; InputError if it were not below it: nothing else is written or deleted."""
+    """Return the path of `name` below `root`; InputError if it is not below, as nothing else is written or deleted."""
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts) or "\\" in name or "\0" in name:
         message = f"{name!r} does not lie inside the warehouse"

@@ -1,4 +1,4 @@
-"""Files as streams of lines: plain, gzip or zstd, by their first bytes; what is readable of a broken stream counts."""
+"""Reads files as streams of lines: plain, gzip or zstd by their first bytes; of a broken stream, what is readable."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ CHUNK = 1 << 20
 PIECE = (
     1 << 9
 )  # of a packed file, which may grow two hundred thousandfold (zstd's runs of one byte); logs do twelvefold
-MOST_GROWTH = 2000  # more than gzip can: what grows more, once it is large, is no log
+MOST_GROWTH = 2000  # more than gzip can reach: a large file that grows more is no log
 LARGE = 1 << 28
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-LONGEST_LINE = 32 << 20  # no line of a log is so long: what is, is cut
+LONGEST_LINE = 32 << 20  # no line of a log is longer; a longer one is cut
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Outcome:
     broken: str | None = None
     unended: bool = False
     bytes: int = 0
-    crc: int = 0  # of the bytes as they lie there
+    crc: int = 0  # of the bytes as stored
 
 
 def _chunks(stream: BinaryIO | pa.NativeFile) -> Iterator[bytes]:
@@ -44,7 +44,7 @@ def _chunks(stream: BinaryIO | pa.NativeFile) -> Iterator[bytes]:
 
 
 def _inflated(chunks: Iterator[bytes], kind: str, make: Callable[[], Any], outcome: Outcome) -> Iterator[bytes]:
-    """Decompress all members or frames, a chunk at a time; stop at the first byte that cannot be read."""
+    """Decompress all members or frames chunk by chunk; stop at the first byte that cannot be read."""
     inflate, begun = make(), False
     taken = given = 0
     waiting: list[bytes] = []
@@ -79,7 +79,7 @@ def _inflated(chunks: Iterator[bytes], kind: str, make: Callable[[], Any], outco
 
 
 def read_chunks(path: str, outcome: Outcome, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """The file's bytes, decompressed; `start` and `end` choose a range of a plain file."""
+    """Yield the file's bytes, decompressed; `start` and `end` select a range of a plain file."""
     with opened(path) as stream:
         if start or end is not None:
             stream.seek(start)
@@ -105,9 +105,9 @@ def read_chunks(path: str, outcome: Outcome, start: int = 0, end: int | None = N
 
 
 def read_lines(path: str, outcome: Outcome, start: int = 0, end: int | None = None) -> Iterator[list[str]]:
-    """The file's lines, in lists of many; bytes that are no UTF-8 become U+FFFD.
+    """Yield the file's lines, many per list; bytes that are not UTF-8 become U+FFFD.
 
-    Of a range, the lines that begin in it: the line across its start belongs to the range before.
+    Of a range, yield the lines that begin in it: a line across its start belongs to the previous range.
     """
     carry: list[bytes] = []
     skip = start > 0
@@ -146,7 +146,7 @@ def read_lines(path: str, outcome: Outcome, start: int = 0, end: int | None = No
 
 
 def _split(block: bytes) -> list[str]:
-    """Lines of whole lines' bytes, without their ends, and without the mark with which some tools begin a file."""
+    """Split bytes of whole lines; line ends, and a byte order mark at the beginning, are removed."""
     lines = block.removeprefix(BOM_UTF8).decode("utf-8", "replace").split("\n")
     lines.pop()
     return [line.removesuffix("\r") for line in lines] if b"\r" in block else lines
@@ -159,7 +159,7 @@ def is_packed(path: str) -> bool:
 
 
 def newlines(path: str, start: int, end: int) -> int:
-    """How many lines end within a byte range of a plain file."""
+    """Return how many lines end within a byte range of a plain file."""
     with opened(path) as file:
         file.seek(start)
         left, found = end - start, 0
@@ -170,7 +170,7 @@ def newlines(path: str, start: int, end: int) -> int:
 
 
 def tail(path: str, length: int = 1 << 16) -> list[str]:
-    """The last lines of a plain file, the first of them perhaps cut."""
+    """Return the last lines of a plain file; the first of them may be cut."""
     with opened(path) as file:
         file.seek(max(file.seek(0, SEEK_END) - length, 0))
         return _split(bytes(file.read()) + b"\n")

@@ -1,4 +1,4 @@
-"""A recording: which files there are, whose they are, and what its manifest says."""
+"""A recording: its files, the brokers they belong to, and its manifest."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ _HIDDEN = re.compile(r"(?:^|/)[._][^/]*$")
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What MANIFEST.json says, and what the command line says instead."""
+    """What MANIFEST.json says, overridden by what the command line says."""
 
     kafka: str | None = None
     brokers: int | None = None
-    time_zones: Mapping[int | None, str] = field(default_factory=dict)  # None: all brokers without their own
+    time_zones: Mapping[int | None, str] = field(default_factory=dict)  # key None: all other brokers
     broker_config: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, int] = field(default_factory=dict)
     log_layout: str | None = None
 
     def time_zone(self, broker_id: int | None) -> str:
-        """The zone of a broker's clock; UTC where nobody says."""
+        """Return the zone of a broker's clock; UTC if none is stated."""
         return self.time_zones.get(broker_id) or self.time_zones.get(None) or "UTC"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file: `path` opens it (a local path or a URI), `name` is what tables call it.
+    """One file: `path` opens it (a local path or a URI), `name` is its name in tables.
 
-    `broker_id`: whose file it is, by its folder, or by what its lines say where they say otherwise. A file that several
-    brokers wrote is a source of each, `shared` tells their lines apart, and one more source, of nobody, has the rest.
+    `broker_id`: the broker it belongs to, by its folder, or by its lines if they say otherwise. A file that several
+    brokers wrote is one source per broker, with `shared` to tell their lines apart, and one of no broker for the rest.
     """
 
     path: str
@@ -61,8 +61,8 @@ class Source:
     broker_id: int | None
     size: int
     shared: Shared | None = None
-    set_aside: str | None = None  # why nothing of it is taken
-    labelled: int | None = None  # whose its folder says it is, where it was found to be another's
+    set_aside: str | None = None  # why none of it is used
+    labelled: int | None = None  # the broker its folder names, if it belongs to another one
     is_attributed: bool = False  # its lines, not its folder, say whose it is
 
 
@@ -84,7 +84,7 @@ def discover(
     kafka_version: str | None = None,
     log_layout: str | None = None,
 ) -> Recording:
-    """Find the files of a recording's folder. What the caller says wins over the manifest."""
+    """Find the files of a recording's folder. Arguments override the manifest; InputError if it is no folder."""
     if is_folder(str(root)) is not True:
         message = f"no such folder; {LAYOUT_HELP}"
         raise InputError(message, source=str(root))
@@ -115,7 +115,7 @@ def from_paths(  # noqa: PLR0913 - one parameter per flag of the command line
     kafka_version: str | None = None,
     log_layout: str | None = None,
 ) -> Recording:
-    """A recording of files and folders named one by one."""
+    """Return a recording of files and folders that are given one by one."""
     named: list[tuple[int | None, str | Path]] = [(None, path) for path in metadata]
     for group in (logs, segments or {}):
         named += [(broker, path) for broker, paths in group.items() for path in paths]
@@ -157,7 +157,7 @@ def _broker_of(name: str) -> int | None:
 
 
 def broker_number(digits: str, source: str | None = None) -> int:
-    """The broker id of these digits; InputError if no broker can have it: Kafka's are 32-bit integers."""
+    """Return the broker id that these digits spell; InputError if it is no valid id: Kafka's are 32-bit integers."""
     if len(digits) > _MOST_DIGITS or int(digits) > _MOST_BROKER:
         message = f"{digits[:_MOST_DIGITS]!r} is no broker id: Kafka's end at {_MOST_BROKER}"
         raise InputError(message, source=source)
@@ -232,6 +232,6 @@ def _setting(value: object) -> str:
 
 
 def _line_of(content: bytes, key: str | None) -> int:
-    """The line on which a key stands, the first where it is not found."""
+    """Return the number of the line with a key, 1 if the key is not found."""
     wanted = f'"{key}"'.encode()
     return next((number for number, text in enumerate(content.splitlines(), 1) if wanted in text), 1)

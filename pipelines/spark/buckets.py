@@ -1,7 +1,7 @@
-"""Rows through a shuffle as bytes: by the thousands, an Arrow stream of those that belong in one bucket.
+"""Passes rows through a shuffle as bytes: one Arrow stream holds thousands of rows that belong in one bucket.
 
-As rows of Spark's own, facts of a hundred columns would be written, sorted and turned into Arrow once more for each
-shuffle, field by field, though only Python looks into them.
+As Spark rows, facts of a hundred columns would be written, sorted and converted to Arrow again for each shuffle, field
+by field, though only Python reads them.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
     from replay.arrays.ints import Ints
 
-BUCKET_ROWS: Final = 50_000  # a bucket costs more to start than so many rows
-MOST_BUCKETS: Final = 64  # per task: streams are the shorter, the more buckets there are
-ROWS_AT_ONCE: Final = 50_000  # so many rows are divided among the buckets together
+BUCKET_ROWS: Final = 50_000  # to start a bucket costs more than to process so many rows
+MOST_BUCKETS: Final = 64  # per task: the more buckets, the shorter the streams
+ROWS_AT_ONCE: Final = 50_000  # rows that are divided among the buckets at once
 
 
 def bucket_count(rows: int, tasks: int) -> int:
-    """How many buckets so many rows are divided into."""
+    """Return how many buckets so many rows are divided into."""
     return max(1, min(-(-rows // BUCKET_ROWS), MOST_BUCKETS * tasks))
 
 
 def bucket_of(table: pa.Table, buckets: int) -> Ints:
-    """For each row the bucket of its topic and partition: partitions of one topic are dealt out in turns."""
+    """Return the bucket of each row by topic and partition; partitions of one topic go to consecutive buckets."""
     place, topics = texts(table.column("topic"))
     named = np.array([zlib.crc32(name.encode()) for name in topics], np.int64)
     found: Ints = (named[place] + numbers(table.column("partition"))) % buckets
@@ -41,13 +41,13 @@ def bucket_of(table: pa.Table, buckets: int) -> Ints:
 
 
 def streams_by(number: Ints, table: pa.Table) -> Iterator[tuple[int, bytes]]:
-    """The rows of each number, as a stream."""
+    """Yield the rows of each number as one stream, numbers ascending."""
     for value, rows in divided(number, table):
         yield value, stream_of(rows)
 
 
 def divided(number: Ints, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each number, rising; a table of one number is left as it is."""
+    """Yield the rows of each number, numbers ascending; a table with a single number is yielded as it is."""
     if not len(table):
         return
     if number.min() == number.max():
@@ -60,19 +60,19 @@ def divided(number: Ints, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 
 
 def spans_of(number: Ints) -> tuple[Ints, list[tuple[int, int]]]:
-    """Rows brought into the order of their numbers, which is kept among equal ones, and where each number's stand."""
+    """Return the order that sorts rows by number (stable), and the span of each number in that order."""
     order = np.argsort(number, kind="stable")
     bounds = np.flatnonzero(np.diff(number[order])) + 1
     return order, list(pairwise([0, *bounds.tolist(), len(number)]))
 
 
 def joined(streams: Iterable[pa.Scalar]) -> pa.Table:
-    """The rows of streams, of all columns that any of them has."""
+    """Return the rows of several streams, with all columns that any of them has."""
     return pa.concat_tables(map(rows_of_stream, streams), promote_options="default")
 
 
 def gathered(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Tables put together until they have so many rows."""
+    """Concatenate tables until each result has at least so many rows."""
     kept: list[pa.Table] = []
     count = 0
     for table in tables:

@@ -1,8 +1,8 @@
-"""Spark's daemon of Python workers, but that a worker whose reader has gone ends without a word.
+"""Spark's daemon of Python workers, changed so that a worker whose reader has gone ends without a message.
 
-Spark closes a worker's socket when it needs no more of its rows: the other side of a join proved empty, a limit is
-reached, a task is done elsewhere. The worker then has a `BrokenPipeError`, which Spark's own daemon prints with its
-trace, though nothing is wrong. Spark starts this module (`spark.python.daemon.module`) instead of its own.
+Spark closes a worker's socket when it needs no more of its rows: the other side of a join was empty, a limit is
+reached, a task was finished elsewhere. The worker then gets a `BrokenPipeError`, which Spark's own daemon prints with a
+stack trace, though nothing is wrong. Spark starts this module (`spark.python.daemon.module`) instead of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GONE = (BrokenPipeError, ConnectionResetError)
 
 
 def quiet(worker: Any) -> Any:  # noqa: ANN401 - Spark's own function, which has no types
-    """Spark's worker, for which a reader that has gone is an end like any other."""
+    """Wrap Spark's worker so that it ends normally when its reader has gone."""
 
     def run(*args: object) -> object:
         try:
@@ -29,7 +29,7 @@ def quiet(worker: Any) -> Any:  # noqa: ANN401 - Spark's own function, which has
 
 
 def without_gone(hook: Any) -> Any:  # noqa: ANN401 - as above
-    """Python's hook for errors nobody can catch, such as of files that are closed with something left to write."""
+    """Wrap Python's hook for unraisable errors (as of a file closed with data left to write) to ignore gone readers."""
 
     def told(unraisable: Any) -> None:  # noqa: ANN401 - as above
         if not isinstance(unraisable.exc_value, GONE):
@@ -40,7 +40,7 @@ def without_gone(hook: Any) -> Any:  # noqa: ANN401 - as above
 
 def main() -> None:
     """Start the daemon."""
-    os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "true"  # raise what else would be printed
+    os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "true"  # raise what would be printed otherwise
     sys.unraisablehook = without_gone(sys.unraisablehook)
     daemon.worker = quiet(daemon.worker)
     daemon.manager()  # type: ignore[no-untyped-call]

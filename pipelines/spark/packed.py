@@ -1,6 +1,6 @@
-"""Rows of many tables in one frame of Spark's, as bytes: `output` names the table, `rows` is an Arrow stream of them.
+"""Rows of many tables in one Spark frame, as bytes: `output` names the table, `rows` is an Arrow stream of its rows.
 
-Apart from the engine, for the workers that unpack need nothing of it.
+This module does not import the engine, because workers that only unpack do not need it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def packed(kept: dict[str, list[pa.Table]]) -> Iterator[pa.RecordBatch]:
-    """What was kept of each table, as one row with a stream of its rows; nothing is kept then."""
+    """Yield one row per table with a stream of its kept rows; `kept` is emptied."""
     for name in sorted(kept):
         rows = stream_of(pa.concat_tables(kept.pop(name)))
         yield pa.RecordBatch.from_pydict({"output": [name], "rows": [rows]}, schema=STREAM)
 
 
 def stream_of(rows: pa.Table) -> bytes:
-    """Rows as one Arrow stream, without the columns that none of them fills."""
+    """Return rows as one Arrow stream, without columns that are null in all of them."""
     rows = used_columns(rows)
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, rows.schema, options=COMPRESSED) as stream:
@@ -43,7 +43,7 @@ def stream_of(rows: pa.Table) -> bytes:
 
 
 def rows_of_stream(stream: pa.Scalar, wanted: Container[str] | None = None) -> pa.Table:
-    """The rows of one stream; of its columns those that are wanted are unpacked, or all."""
+    """Return the rows of one stream, with all its columns or only the wanted ones."""
     source, options = stream.as_buffer(), pa.ipc.IpcReadOptions()
     if wanted is not None:
         names = pa.ipc.read_schema(source).names
@@ -53,18 +53,18 @@ def rows_of_stream(stream: pa.Scalar, wanted: Container[str] | None = None) -> p
 
 
 def rows_of(frame: DataFrame, output: str, schema: pa.Schema) -> DataFrame:
-    """The rows of one kind out of the stream of all, with these columns: null where a stream has no such."""
+    """Return the rows of one kind from the stream of all, with these columns; a column that a stream lacks is null."""
     mine = frame.where(F.col("output") == output).select("rows")
     return mine.mapInArrow(partial(unpacked, schema=schema), spark_ddl(schema))
 
 
 def table_rows(frame: DataFrame, table_name: str) -> DataFrame:
-    """The rows of one table out of the stream of all."""
+    """Return the rows of one table from the stream of all."""
     return rows_of(frame, table_name, TABLES[table_name].arrow_schema)
 
 
 def unpacked(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
-    """Streams -> their rows, with these columns."""
+    """Yield the rows of the streams with these columns."""
     wanted = set(schema.names)
     for batch in batches:
         for stream in batch.column("rows"):

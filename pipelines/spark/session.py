@@ -1,4 +1,4 @@
-"""The Spark session: what Tidemark needs of it, whoever started it (spark-submit, a notebook, a test)."""
+"""The Spark session and what Tidemark requires of it, whoever started it (spark-submit, a notebook, a test)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = "0.1.0"  # of Tidemark
 
-# What the results depend on; everything else may be configured as one likes.
+# Settings that results depend on; all others may be configured freely.
 _NEEDED: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -32,7 +32,7 @@ _NEEDED: Final = {
 
 
 def in_utc() -> None:
-    """Let this process' local time be UTC: PySpark hands out timestamps in local time, without saying so."""
+    """Set this process's local time to UTC: PySpark returns timestamps in local time, without a zone."""
     os.environ["TZ"] = "UTC"
     if hasattr(time, "tzset"):
         time.tzset()
@@ -40,19 +40,19 @@ def in_utc() -> None:
 
 @cache
 def _nowhere() -> str:
-    """A folder for Spark's own tables, of which there are none: it would make one in the working directory."""
+    """Return a folder for Spark's own tables; it stays empty, but Spark would create one in the working directory."""
     folder = tempfile.mkdtemp(prefix="tidemark-spark-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder).as_uri()
 
 
 def spark_session(app_name: str, configuration: Mapping[str, str] | None = None) -> SparkSession:
-    """The session of that name with Delta in it; InputError if Delta's jars are not there.
+    """Return the session of that name with Delta in it; InputError if Delta's jars are missing.
 
-    `configuration` is for settings of Spark that must stand before its JVM starts: tests use it.
+    `configuration` is for Spark settings that must be set before its JVM starts; tests use it.
     """
     in_utc()
-    # Spark would start its workers with the PATH's python3, which need not have our packages.
+    # Otherwise Spark starts its workers with the PATH's python3, which may not have our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)

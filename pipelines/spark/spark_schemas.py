@@ -1,4 +1,4 @@
-"""Arrow schemas of `schemas` as Spark types: the one place where the two type systems meet."""
+"""Converts the Arrow schemas of `schemas` to Spark types: the one place where the two type systems meet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SCALARS: dict[pa.DataType, T.DataType] = {
 
 
 def spark_type(arrow_type: pa.DataType) -> T.DataType:
-    """The Spark type of an Arrow type; TypeError for one that no frame of ours has."""
+    """Return the Spark type of an Arrow type; TypeError for a type that none of our frames has."""
     if pa.types.is_list(arrow_type):
         return T.ArrayType(spark_type(arrow_type.value_type), arrow_type.value_field.nullable)
     if pa.types.is_struct(arrow_type):
@@ -34,12 +34,12 @@ def spark_type(arrow_type: pa.DataType) -> T.DataType:
 
 
 def spark_ddl(schema: pa.Schema) -> str:
-    """An Arrow schema as Spark takes it for what a grouped function returns."""
+    """Return an Arrow schema as DDL, as Spark expects it for the result of a grouped function."""
     return ", ".join(f"`{field.name}` {spark_type(field.type).simpleString()}" for field in schema)
 
 
 def spark_schema(table: Table) -> T.StructType:
-    """The Spark schema of a table: same names and order, nullability kept, comments where Delta shows them."""
+    """Return the Spark schema of a table: same names and order, with nullability, and comments that Delta shows."""
     return T.StructType(
         [T.StructField(c.name, spark_type(c.type), c.nullable, {"comment": c.comment}) for c in table.columns]
     )

@@ -1,8 +1,8 @@
-"""Groups to tasks by plan: a hash alone puts two hot partitions into one task now and then, and leaves others idle.
+"""Assigns groups to tasks by plan: a hash alone sometimes puts two large partitions into one task.
 
-Rows of a group cannot be divided, so the longest group bounds how soon a stage can end. What can be chosen is when it
-starts, and with whom it shares a task: big groups are placed one by one and the longest tasks start first; small ones,
-of which chance makes even shares, fill up by hash what the big ones leave.
+The rows of a group cannot be divided, so a stage takes at least as long as its largest group. What can be chosen is
+when a group starts and which others share its task: large groups are placed one by one, and the longest tasks start
+first; small groups, which a hash distributes evenly, fill what the large ones leave.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 TASK: Final = "task"
-TASK_ROWS: Final = 50_000  # a task of fewer rows costs more to start than to run: groups share one up to so many
-BUCKETS: Final = 64  # per task, of the hash of small groups
+TASK_ROWS: Final = 50_000  # a task of fewer rows costs more to start than to run, so groups share one up to this size
+BUCKETS: Final = 64  # per task, for the hash of small groups
 
 Group = tuple[Any, ...]
 
 
 def spread(frame: DataFrame, key: Sequence[str]) -> DataFrame:
-    """The rows shuffled so that each group is whole, in a task with others or alone.
+    """Shuffle the rows so that each group is whole within one task, with others or alone.
 
-    At most spark.sql.shuffle.partitions tasks. A count by the key says beforehand how big the groups are.
+    There are at most spark.sql.shuffle.partitions tasks. Group sizes come from a count by key, which runs first.
     """
     sizes = [
         (row.pop("rows"), tuple(row[name] for name in key))
@@ -49,16 +49,17 @@ def spread(frame: DataFrame, key: Sequence[str]) -> DataFrame:
 
 
 def is_group(key: Sequence[str], group: Group) -> Column:
-    """Whether a row is of this group; numbers are asked for first, they are told apart sooner."""
+    """Return the condition that a row is of this group; numbers are compared first, because that is faster."""
     pairs = sorted(zip(key, group, strict=True), key=lambda pair: isinstance(pair[1], str))
     return reduce(and_, (F.col(name) == F.lit(value) for name, value in pairs))
 
 
 def placed(sizes: Iterable[tuple[int, Group]], tasks: int) -> tuple[list[tuple[Group, int]], list[int]]:
-    """Rows by group -> the big groups, each with its task; and for each bucket of the others' hash its task.
+    """Place groups, given as (rows, group): return the task of each large group, and the task of each hash bucket.
 
-    A group is big from half a task's even share on: there are never more than twice as many as tasks. The biggest is
-    taken first, to the task that has the least so far; no task then has more than the biggest group and an even share.
+    A group is large from half a task's even share on, so there are at most twice as many as tasks. The largest is
+    placed first, always into the task with the fewest rows; no task then has more than the largest group plus an even
+    share. Buckets are for all groups that are not large.
     """
     sizes = sorted(sizes, key=lambda one: (-one[0], one[1]))
     rows = sum(size for size, _ in sizes)
@@ -80,7 +81,7 @@ def placed(sizes: Iterable[tuple[int, Group]], tasks: int) -> tuple[list[tuple[G
 
 
 def rooms(loads: Sequence[int], rows: int) -> list[float]:
-    """How much of so many more rows each task takes, for all that take any to come to the same; loads are falling."""
+    """Return how many of the rows to give to each task so that tasks that get any end up equal; `loads` descend."""
     for first, load in enumerate(loads):
         level = (sum(loads[first:]) + rows) / (len(loads) - first)
         if load <= level:

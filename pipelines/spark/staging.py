@@ -1,4 +1,4 @@
-"""What one stage hands to the next: rows of several kinds as streams (`packed`), written once, a folder for each."""
+"""What one stage hands to the next: rows of several kinds as streams (`packed`), written once, one folder per kind."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
 
 
 def stage(frame: DataFrame, path: str, kinds: int) -> DataFrame:
-    """Write streams of so many `kinds` of rows under `path`, a folder for each kind; -> the staged streams.
+    """Write streams of `kinds` kinds of rows under `path`, one folder per kind, and return a frame that reads them.
 
-    A task writes its few kinds side by side: else Spark sorts all streams by kind first.
+    A task writes its few kinds side by side; otherwise Spark would sort all streams by kind first.
     """
     spark = frame.sparkSession
     before = spark.conf.get(_WRITERS)

@@ -10,11 +10,12 @@ from zipimport import zipimporter
 
 @cache
 def settle(_stage: str) -> None:
-    """Once a process and stage: what is loaded by now stays, and is not looked through again.
+    """Keep what is loaded by now out of PySpark's clean-up between tasks; runs once per process and stage.
 
-    Between two tasks PySpark's daemon searches all objects for cycles (0.1 s with numba and compiled rules loaded), and
-    before each it has every importer forget what it knows, for which those of archives read theirs anew (0.08 s, of
-    PySpark's own). A task on little data takes less than that. An importer that is dropped comes back when it is asked.
+    Between two tasks PySpark's daemon searches all objects for reference cycles (0.1 s with numba and compiled rules
+    loaded). Before each task it clears the caches of all importers, and those of archives read theirs again (0.08 s, of
+    PySpark's own). A task on little data takes less than that. An importer that is dropped here is created when it is
+    needed.
     """
     gc.collect()
     gc.freeze()
