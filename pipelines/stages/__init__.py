@@ -1,4 +1,4 @@
-"""The stages, DataFrame in and DataFrame out, the words of the report, and `run`, which calls one after another.
+"""The stages, from DataFrame to DataFrame; the words of the report; and `run`, which calls the stages in turn.
 
 Imports all other rooms.
 """

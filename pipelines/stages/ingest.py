@@ -1,7 +1,7 @@
-"""Parse, on Spark: the files of a recording to facts and rejected lines, each file read by one task as a stream.
+"""The parse stage: turns the files of a recording into facts and rejected lines; one task reads each file as a stream.
 
-Spark's own text source knows no line numbers and dies of a cut gzip stream. So the list of files goes through
-`mapInArrow`, and what the parsers say leaves it as Arrow streams of facts, rejected lines and counts, staged once.
+Spark's own text source has no line numbers and fails on a gzip stream that is cut off. So the list of files goes
+through `mapInArrow`, and facts, rejected lines and counts leave it as Arrow streams, which are staged once.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from pipelines.recording.recording import Recording, Source
 
 FACT, REJECTED, COUNTS = "fact", "rejected", "counts"
-RANGE_BYTES: Final = 128 << 20  # of a large plain file, one task's part
-TASK_BYTES: Final = 64 << 20  # small files share a task up to so many bytes, decompressed
+RANGE_BYTES: Final = 128 << 20  # what one task reads of a large plain file
+TASK_BYTES: Final = 64 << 20  # small files share a task up to so many decompressed bytes
 PACKED_RATIO: Final = 12  # how much larger logs are than their gzip or zstd files
 
 COUNTS_SCHEMA: Final = pa.schema([pa.field("counts", pa.string())])
@@ -52,7 +52,7 @@ PLACE_SCHEMA: Final = pa.schema([FACT_SCHEMA.field(name) for name in ("fact_id",
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What the files of a recording say; both frames read what is staged, and may be read again."""
+    """What the files of a recording say; both frames read staged data and may be read more than once."""
 
     facts: DataFrame
     rejected: DataFrame
@@ -61,7 +61,7 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One file, or one range of a large one."""
+    """One file, or one range of a large file."""
 
     source: Source
     part: Range | None
@@ -69,9 +69,9 @@ class Work:
 
 
 def parse(spark: SparkSession, recording: Recording, staging_dir: str) -> Parsed:
-    """Parse all files once, stage the outcome under `staging_dir`, and hand out each fact once.
+    """Parse all files once, stage the result under `staging_dir`, and return each fact once.
 
-    A fact that several files tell counts for the file and line that come first by name and number.
+    A fact that several files state is taken from the first of them, by name and line number.
     """
     path, outputs = f"{staging_dir.rstrip('/')}/parsed", len((FACT, REJECTED, COUNTS))
     staged = stage(_stream(spark, recording, FACT_SCHEMA), path, outputs)
@@ -88,7 +88,7 @@ def parse(spark: SparkSession, recording: Recording, staging_dir: str) -> Parsed
 
 
 def _surveyed(spark: SparkSession, recording: Recording, sources: list[Source]) -> list[Ties]:
-    """What each of these files says that ties directories and addresses to brokers."""
+    """Return what each of these files says that ties directories and addresses to brokers."""
     if not sources:
         return []
     survey = partial(survey_file, replace(recording, sources=()))
@@ -96,7 +96,7 @@ def _surveyed(spark: SparkSession, recording: Recording, sources: list[Source]) 
 
 
 def inspect(spark: SparkSession, recording: Recording) -> dict[str, Any]:
-    """What the recording holds, what it does not cover, and so what it can answer; reads all files, writes none."""
+    """Return what the recording holds, what it does not cover, and what it can answer; reads all files, writes none."""
     stream = _stream(spark, recording, COVERAGE_SCHEMA).persist()
     try:
         counts = _counts(stream)
@@ -113,12 +113,12 @@ def inspect(spark: SparkSession, recording: Recording) -> dict[str, Any]:
 
 
 def _counts(stream: DataFrame) -> list[dict[str, Any]]:
-    """What stood in each file, or part of one."""
+    """Return the counts of each file, or part of a file."""
     return [json.loads(row.counts) for row in rows_of(stream, COUNTS, COUNTS_SCHEMA).collect()]
 
 
 def plan(spark: SparkSession, recording: Recording) -> list[Work]:
-    """What there is to read, the biggest first: packed files whole, large plain ones in ranges."""
+    """Return what is to be read, largest first: compressed files whole, large plain ones in ranges."""
     works, large = [], []
     for source in recording.sources:
         if source.size > RANGE_BYTES + RANGE_BYTES // 2 and _splits(recording, source):
@@ -134,12 +134,12 @@ def plan(spark: SparkSession, recording: Recording) -> list[Work]:
 def _splits(recording: Recording, source: Source) -> bool:
     try:
         return may_split(recording, source)
-    except OSError:  # said of the file when it is its turn
+    except OSError:  # reported when the file is read
         return False
 
 
 def _ranges(spark: SparkSession, sources: list[Source]) -> list[Work]:
-    """Large files in ranges, each with the number of its first line: newlines are counted first, in parallel."""
+    """Split large files into ranges with their first line's number; newlines are counted first, in parallel."""
     spans = [
         (source, start, min(start + RANGE_BYTES, source.size))
         for source in sources
@@ -159,9 +159,9 @@ def _ranges(spark: SparkSession, sources: list[Source]) -> list[Work]:
 
 
 def _stream(spark: SparkSession, recording: Recording, columns: pa.Schema) -> DataFrame:
-    """Everything that the files say (`packed.STREAM`): facts with these columns, rejected lines, counts."""
+    """Return everything that the files say (`packed.STREAM`): facts with these columns, rejected lines, counts."""
     tasks = _tasks(plan(spark, recording), spark.sparkContext.defaultParallelism)
-    # A task gets its own files as its row: with all of them each task's message would grow with their number.
+    # Each task gets only its own files, as its row: with all of them, task messages would grow with their number.
     works = spark.sparkContext.parallelize([(pickle.dumps(task),) for task in tasks], len(tasks))
     frame = spark.createDataFrame(works, T.StructType([T.StructField("works", T.BinaryType())]))
     whole = replace(recording, sources=())
@@ -178,7 +178,7 @@ def _stream(spark: SparkSession, recording: Recording, columns: pa.Schema) -> Da
 
 
 def _tasks(works: list[Work], parallelism: int) -> list[list[Work]]:
-    """Works by task: a big one has its own, small ones share. Biggest first, so that the last to start is short."""
+    """Divide works into tasks: a large one has its own, small ones share. Largest first, so the last is short."""
     limit = min(TASK_BYTES, max(sum(work.weight for work in works) // (4 * parallelism), 1))
     tasks: list[list[Work]] = []
     room = 0
@@ -192,7 +192,7 @@ def _tasks(works: list[Work], parallelism: int) -> list[list[Work]]:
 
 
 def _said(recording: Recording, work: Work) -> Iterator[tuple[str, pa.Table]]:
-    """What a work says: batches of facts and of rejected lines, and at the end its counts."""
+    """Yield what a work says: batches of facts and of rejected lines, and at the end its counts."""
     notes: Notes = {}
     turns: Turns = {}
     for batch in parse_file(recording, work.source, work.part):
@@ -207,7 +207,7 @@ def _said(recording: Recording, work: Work) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _distinct(staged: DataFrame) -> DataFrame:
-    """Each fact once. Mostly no file repeats another: that is found out by ids alone, and then nothing is moved."""
+    """Return each fact once. Mostly no file repeats another; ids alone show this, and then no facts are moved."""
     facts = rows_of(staged, FACT, FACT_SCHEMA)
     times = F.count(F.lit(1)).alias("times")
     alike = rows_of(staged, FACT, ID_SCHEMA).groupBy(F.xxhash64("fact_id")).agg(times)

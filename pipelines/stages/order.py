@@ -1,8 +1,8 @@
-"""The order stage: all facts of a recording -> `replication_events`.
+"""The order stage: turns all facts of a recording into `replication_events`.
 
-Two grouped passes. Fetch sessions are rebuilt per broker and session, for an incremental fetch is one of every
-partition in its session; then each partition's facts are ordered on their own. What holds for the whole cluster
-(registrations, configuration, topic ids, standstills) is small, and goes to every partition as it is.
+It makes two grouped passes. First fetch sessions are rebuilt per broker and session, because an incremental fetch is
+one of every partition in its session; then each partition's facts are ordered on their own. What holds for the whole
+cluster (registrations, configuration, topic ids, standstills) is small, and every partition gets all of it.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ UNREAD = (
     "recording_id", "api_key", "replica_epoch", "producer_epoch", "base_sequence", "is_control",
     "is_transactional",
 )  # fmt: skip
-EVENTS_AT_ONCE = 5_000  # so many events go back to Spark at once, at least: those of small partitions together
-ORDERED = (  # facts that the order or its checks need: `api` and `leo_update` are statements that neither reads
+EVENTS_AT_ONCE = 5_000  # events returned to Spark at once, at least: small partitions are combined
+ORDERED = (  # facts that the order or its checks need; neither reads `api` and `leo_update`
     FETCHES,
     Choice(kinds=("hw_update",), names=("leader",), filled=("partition",)),
     Choice(others=("fetch", "hw_update", "api", "leo_update"), filled=("partition",)),
@@ -68,9 +68,9 @@ ORDERED = (  # facts that the order or its checks need: `api` and `leo_update` a
 def order(
     spark: SparkSession, facts: DataFrame, settings: Mapping[str, Any], missing: MissingLines | None = None
 ) -> DataFrame:
-    """Facts of one recording -> its `replication_events`, ordered by seq within each partition.
+    """Return the `replication_events` of one recording's facts, ordered by seq within each partition.
 
-    `missing`: where its logs are known to miss lines; None: found out here.
+    `missing`: where the logs are known to miss lines; None: it is computed here.
     """
     cluster = cluster_of(facts, settings, coverage_of(facts).missing if missing is None else missing)
     tasks = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
@@ -83,17 +83,17 @@ def order(
 
 
 def by_number(frame: DataFrame, name: str, tasks: int) -> GroupedData:
-    """Rows grouped by a number from 0, dealt out to the tasks in turns."""
+    """Group rows by a number that starts at 0; numbers are dealt to the tasks in turn."""
     return frame.repartitionById(tasks, name).groupBy(name)
 
 
 BY_PARTITION = pa.schema([pa.field("bucket", pa.int32()), pa.field("rows", pa.binary())])
-BY_SESSION = pa.schema([pa.field("session", pa.int32()), *BY_PARTITION])  # no bucket: fetches to be rebuilt
+BY_SESSION = pa.schema([pa.field("session", pa.int32()), *BY_PARTITION])  # bucket null: fetches to be rebuilt
 WITH_RECORDING = pa.schema([pa.field("recording_id", pa.string()), *EVENT_SCHEMA])
 
 
 def with_topics(facts: pa.Table, names: Mapping[str, str]) -> pa.Table:
-    """The facts with the topic's name where only its id is told: the one known for that id, else the id itself."""
+    """Fill in missing topic names by topic id; where no name is known for the id, the id itself is used."""
     ids = pa.array(names.keys(), pa.string())
     named = pa.array(names.values(), pa.string()).take(pc.index_in(facts["topic_id"], ids))
     topics = pc.coalesce(facts["topic"], named, facts["topic_id"])
@@ -112,13 +112,13 @@ def session_of_fetch() -> Column:
 
 
 def in_one_session(facts: pa.Table) -> pa.Table:
-    """Facts of one recording as `by_session` gets them where a single task takes all: each fetch has the number 0."""
+    """Return facts of one recording as `by_session` takes them if one task gets all: each fetch has the number 0."""
     wanted = any_of(ORDERED, facts).drop_columns(list(UNREAD))
     return wanted.append_column("session", pc.if_else(FETCHES.mask(wanted), pa.scalar(0, pa.int32()), None))
 
 
 def by_session(batches: Iterable[pa.RecordBatch], names: Mapping[str, str], buckets: int) -> Iterator[pa.RecordBatch]:
-    """Facts -> fetches by session (`BY_SESSION`), and all others by partition, for they need no session."""
+    """Yield fetches by session (`BY_SESSION`), and all other facts by partition, since they need no session."""
     for told in gathered((pa.Table.from_batches([one]) for one in batches), ROWS_AT_ONCE):
         table = with_topics(told, names)
         fetches = table.filter(pc.is_valid(table["session"]))
@@ -130,13 +130,13 @@ def by_session(batches: Iterable[pa.RecordBatch], names: Mapping[str, str], buck
 
 
 def known_partitions(rows: pa.Table) -> pa.Table:
-    """Those of topics that are known by name or id, without the metadata log."""
+    """Return rows whose topic is known by name or id, without the metadata log."""
     others = pc.invert(pc.is_in(rows["topic"], pa.array(METADATA_TOPIC)))
     return rows.filter(pc.and_(pc.is_valid(rows["topic"]), others))
 
 
 def rebuilding(buckets: int) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """What Spark calls for sessions: fetches leave completed, by partition; what is by partition passes."""
+    """Make the function that Spark calls for sessions: it completes fetches; all rows leave it by partition."""
 
     def batches_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found: list[pa.Scalar] = []
@@ -156,7 +156,7 @@ def rebuilding(buckets: int) -> Callable[..., Iterator[pa.RecordBatch]]:
 
 
 def ordering(cluster: Cluster) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """What Spark calls for each bucket; by its annotations Spark knows that it takes and gives batch by batch."""
+    """Make the function that Spark calls for each bucket; its annotations tell Spark that it works batch by batch."""
 
     def batches_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in gathered(order_partitions(batches, cluster), EVENTS_AT_ONCE):
@@ -167,7 +167,7 @@ def ordering(cluster: Cluster) -> Callable[..., Iterator[pa.RecordBatch]]:
 
 
 def order_partitions(batches: Iterable[pa.RecordBatch], cluster: Cluster) -> Iterator[pa.Table]:
-    """A bucket's partitions, one after the other. Each has a copy of its facts, which its order lets go."""
+    """Order a bucket's partitions one after the other. Each has a copy of its facts, which is released by its order."""
     facts = joined(stream for batch in batches for stream in batch["rows"]).combine_chunks()
     topic, names = texts(facts["topic"])
     order, spans = spans_of(numbers(facts["partition"]) * len(names) + topic)
@@ -179,7 +179,7 @@ def order_partitions(batches: Iterable[pa.RecordBatch], cluster: Cluster) -> Ite
 
 
 def order_pieces(topic: str, partition: int, batches: Iterable[pa.RecordBatch], cluster: Cluster) -> Iterator[pa.Table]:
-    """One topic name and partition: its incarnations, each ordered on its own; events in pieces as they are taken."""
+    """Order the incarnations of one topic name and partition; events are yielded in pieces as they are made."""
     with without_cycles():
         for events in order_incarnations(topic, partition, batches, cluster):
             ident = pa.repeat(pa.scalar(cluster.recording_id, pa.string()), len(events))
@@ -188,7 +188,7 @@ def order_pieces(topic: str, partition: int, batches: Iterable[pa.RecordBatch], 
 
 @contextmanager
 def without_cycles() -> Iterator[None]:
-    """Without the search for reference cycles: what the order is made of has none, and is looked through in vain."""
+    """Disable Python's search for reference cycles: the order makes none, so the search would be in vain."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -201,7 +201,7 @@ def without_cycles() -> Iterator[None]:
 def order_incarnations(
     topic: str, partition: int, batches: Iterable[pa.RecordBatch], cluster: Cluster
 ) -> Iterator[pa.Table]:
-    """The incarnations of one partition, one after the other: by topic id, else as servers' own lines tell them."""
+    """Order the incarnations of one partition one by one, told apart by topic id, else by servers' own lines."""
     ids = cluster.created.get(topic, [])
     rows = rows_of_facts(steadied(pa.Table.from_batches(batches)))
     parts = by_incarnation(rows, ids, cluster) if ids else by_life(rows, cluster)
@@ -228,7 +228,7 @@ def order_incarnations(
 
 
 def by_life(rows: list[Row], cluster: Cluster) -> dict[int, list[Row]]:
-    """The facts of each life, where no topic id tells them apart; facts of a life that nothing names are left out."""
+    """Return the facts of each incarnation if there are no topic ids; facts that cannot be assigned are left out."""
     lives = Lives(rows, starts_of_brokers(cluster.rows))
     parts: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
@@ -239,7 +239,7 @@ def by_life(rows: list[Row], cluster: Cluster) -> dict[int, list[Row]]:
 
 
 def by_incarnation(rows: Iterable[Row], ids: list[tuple[int, str]], cluster: Cluster) -> dict[int, list[Row]]:
-    """The facts of each incarnation."""
+    """Return the facts of each incarnation by topic ids."""
     parts: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         parts[incarnation_of(row, ids, cluster)].append(row)
@@ -247,7 +247,7 @@ def by_incarnation(rows: Iterable[Row], ids: list[tuple[int, str]], cluster: Clu
 
 
 def incarnation_of(row: Row, ids: list[tuple[int, str]], cluster: Cluster) -> int:
-    """Which incarnation of its topic a fact is about: by id, else by when the topics of that name were created."""
+    """Return the incarnation that a fact is about: by its topic id, else by when topics of that name were created."""
     if row["topic_id"] in cluster.topics:
         return cluster.topics[row["topic_id"]][1]
     if row["ts"] is None or len(ids) < 2:

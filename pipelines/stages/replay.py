@@ -1,8 +1,8 @@
-"""The replay stage: `replication_events` -> one tagged stream with the rows of every replay table.
+"""The replay stage: turns `replication_events` into one tagged stream with the rows of every replay table.
 
-Each partition is replayed once, batch by batch, in seq order; the biggest start first (`spread`). The rows of all
-tables leave in one frame: `output` names the table, `rows` holds thousands of its rows as one Arrow stream. So they go
-through Spark's staging as bytes, and become rows of Spark only where their table is written (`packed`).
+Each partition is replayed once, batch by batch, in seq order; the largest start first (`spread`). The rows of all
+tables leave in one frame: `output` names the table, `rows` holds thousands of its rows as one Arrow stream. So they
+pass through Spark's staging as bytes and become Spark rows only where their table is written (`packed`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-# Columns of the events that no rule looks at: names of lines and requests, and what the order alone needed.
+# Columns of the events that no rule reads: names of lines and requests, and what only the order needed.
 UNREAD: Final = ("event_id", "request_id", "ts_hi", "ts_error_us", "implied", "run_gap_us", "recovering")
-ROWS_A_BATCH: Final = 20_000  # so many rows go back to Spark at once, about: those of small partitions together
+ROWS_A_BATCH: Final = 20_000  # rows returned to Spark at once, about: small partitions are combined
 
 
 def replay(spark: SparkSession, events: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
-    """Events of any number of partitions -> the tagged stream."""
+    """Return the tagged stream for the events of any number of partitions."""
     del spark, settings
     ordered = spread(read_of(events), KEY).sortWithinPartitions(*KEY, "seq")
     # Not a grouped function: it would bring each partition in Arrow batches of its own, and most may be small.
@@ -36,12 +36,12 @@ def replay(spark: SparkSession, events: DataFrame, settings: Mapping[str, Any]) 
 
 
 def read_of(events: DataFrame) -> DataFrame:
-    """The events without what only readers of the table ask for: the engine's input."""
+    """Return the events without columns that only readers of the table need: the engine's input."""
     return events.drop(*UNREAD)
 
 
 def replay_partitions(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    """Whole partitions, one after the other, each in seq order -> their rows, those of many in one batch."""
+    """Replay whole partitions, one after the other, each in seq order; rows of several share a batch."""
     kept: defaultdict[str, list[pa.Table]] = defaultdict(list)
     count = 0
     for name, rows in replayed(batches):

@@ -1,4 +1,4 @@
-"""Report: what was lost, how it is known, and where to look; read back from the Delta tables of one recording."""
+"""The report: what was lost, how it is known, and where to look; read from the Delta tables of one recording."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
     from pipelines.warehouse.delta_io import Warehouse
 
-REASONS: Final = 5  # of rejected lines, told one by one
-NEARLY: Final = 10  # spans of near losses, and differences of replicas, told one by one
+REASONS: Final = 5  # reasons for rejected lines that are listed
+NEARLY: Final = 10  # near losses, and differences between replicas, that are listed
 SEVERITY_ORDER: Final = ("S0", "S1", "S2", "S3")
 
 VERSION_TOLD: Final = "kind = 'broker_lifecycle' AND name = 'version' AND value IS NOT NULL"
 LEVEL_TOLD: Final = f"kind = 'feature_change' AND name = '{METADATA_VERSION}' AND value IS NOT NULL"
 
-# The kinds of logs, as an operator knows them.
+# The sources by the names that operators use.
 LOG_WORDS: Final = dict(
     zip(SOURCES, ("metadata dump", "request log", "segment dumps", "checkpoints", "server log"), strict=True)
 )
@@ -47,21 +47,21 @@ LOG_WORDS: Final = dict(
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The findings on one recording, as plain values with stable names; three ways to show them."""
+    """The findings on one recording, as plain values with stable names, and three ways to show them."""
 
     findings: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
-        """For machines: JSON's types only."""
+        """Return the findings for machines: only types that JSON has."""
         plain: dict[str, Any] = json.loads(json.dumps(self.findings, default=_as_json))
         return plain
 
     def terminal(self, colour: bool = False) -> str:  # noqa: FBT001, FBT002 - callers name it
-        """For whoever was woken up; `colour` puts ANSI in."""
+        """Return the report for an operator's terminal; `colour` adds ANSI codes."""
         return report_text.terminal(self.findings, colour=colour)
 
     def markdown(self) -> str:
-        """The same for a ticket."""
+        """Return the report as Markdown for a ticket."""
         return report_text.markdown(self.findings)
 
 
@@ -73,11 +73,11 @@ def build(
     kafka_version: str | None = None,
     looked_at: Narrowing | None = None,
 ) -> Report:
-    """Gather the findings; `run_id` names the run whose expectations and rejected lines count, else the last one's.
+    """Collect the findings; expectations and rejected lines are those of the run `run_id`, else of the last run.
 
-    `inputs`: the files that this run read; none: those that the last run with files did. `kafka_version`: as the
-    manifest or the user says, for brokers whose start nothing tells of. `looked_at`: what this run has replayed; None:
-    nothing, it tells of the tables as they stand.
+    `inputs`: the files that this run read; if empty, those of the last run that read any. `kafka_version`: stated by
+    the manifest or the user, for brokers whose start is not in the logs. `looked_at`: what this run has replayed; None:
+    nothing, so the report is about the tables as they are.
     """
     narrowed = of_last_replay(warehouse, recording_id) if looked_at is None else looked_at
     incidents = _incidents(warehouse, recording_id, narrowed)
@@ -117,14 +117,14 @@ def _plain(row: Row) -> dict[str, Any]:
 
 
 def _narrowed(verdict: dict[str, Any], narrowed: Narrowing) -> dict[str, Any]:
-    """The verdict, and first of all that it is one on a part, if it is."""
+    """Return the verdict; if it covers only a part of the recording, its headline begins with that part."""
     if not narrowed:
         return {**verdict, "looked_at": None}
     return {**verdict, "headline": f"Of {narrowed.words} only: {verdict['headline']}", "looked_at": narrowed.words}
 
 
 def _incidents(warehouse: Warehouse, recording_id: str, narrowed: Narrowing) -> list[dict[str, Any]]:
-    """Worst first: by severity, then by how many acknowledged records are gone."""
+    """Return incidents, worst first: by severity, then by how many acknowledged records are gone."""
     found = warehouse.read("data_loss_incidents", recording_id)
     within = narrowed.condition(DATA_LOSS_INCIDENTS)
     rows = [_plain(row) for row in (found if within is None else found.where(within)).collect()]
@@ -138,7 +138,7 @@ def _incidents(warehouse: Warehouse, recording_id: str, narrowed: Narrowing) -> 
 
 
 def verdict_of(warehouse: Warehouse, recording_id: str, kafka_version: str | None = None) -> dict[str, Any]:
-    """The report's one sentence and what it is made of, alone."""
+    """Return only the report's headline and the numbers it is based on."""
     incidents, coverage = _incidents(warehouse, recording_id, Narrowing()), _coverage(warehouse, recording_id)
     complete = not _holes(warehouse, recording_id)
     return verdict(incidents, _seen(warehouse, recording_id, coverage, kafka_version, complete=complete))
@@ -152,7 +152,7 @@ def _seen(
     *,
     complete: bool,
 ) -> Seen:
-    """What the logs could show."""
+    """Return what the logs could show."""
     stated = sorted({version for row in coverage for version in row["kafka_versions"]})
     facts = warehouse.read("facts", recording_id)
     leaders = warehouse.read("leadership_timeline", recording_id).select("leader_id").distinct().collect()
@@ -167,7 +167,7 @@ def _seen(
 
 
 def _inputs(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
-    """The files of the last run that read some."""
+    """Return the files of the last run that read any."""
     runs = warehouse.read("runs", recording_id).where(F.array_contains("stages", "ingest"))
     last = runs.orderBy(F.desc("finished"), F.desc("run_id")).select("inputs").head(1)
     read: list[dict[str, Any]] = json.loads(last[0].inputs or "[]") if last else []
@@ -175,7 +175,7 @@ def _inputs(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
 
 
 def _table_rows(warehouse: Warehouse, recording_id: str) -> dict[str, int]:
-    """Rows of the recording in each table that a query may start from, counted in one job."""
+    """Return the recording's row counts of all tables that a query may start from, counted in one job."""
     names = (
         "facts",
         "replication_events",
@@ -194,7 +194,7 @@ def _table_rows(warehouse: Warehouse, recording_id: str) -> dict[str, int]:
 
 
 def _consequences(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
-    """Beside the losses: how long partitions were at risk, what was nearly lost, what consumers saw, what differs."""
+    """Return what goes beyond losses: times at risk, near losses, effects on consumers, replicas that differ."""
     risk = warehouse.read("partition_risk", recording_id)
     spent = risk.groupBy("state").agg(
         F.count("*").alias("spans"),
@@ -227,7 +227,7 @@ def _consequences(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
 
 
 def _conformance(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
-    """Per check over all partitions, worst first, with the note of one partition that differs."""
+    """Return each check over all partitions, worst first, with the note of one partition that differs."""
     rows = (
         warehouse.read("conformance", recording_id)
         .groupBy("check")
@@ -248,7 +248,7 @@ def _conformance(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]
 
 
 def _rejected(warehouse: Warehouse, recording_id: str, run_id: str | None) -> dict[str, Any]:
-    """How many lines of the last run that read files said nothing for certain, and why, the commonest reasons first."""
+    """Return how many lines the last run that read files rejected, and why, most frequent reasons first."""
     lines = warehouse.read("rejected_lines", recording_id)
     run = _run_with_rows(warehouse, recording_id, run_id, "ingest")
     if run is not None:
@@ -263,7 +263,7 @@ def _rejected(warehouse: Warehouse, recording_id: str, run_id: str | None) -> di
 
 
 def _expectations(warehouse: Warehouse, recording_id: str, run_id: str | None) -> dict[str, Any]:
-    """What did not hold, errors first; `checked` is null where no run has validated the recording."""
+    """Return expectations that do not hold, errors first; `checked` is null if no run has validated the recording."""
     run = _run_with_rows(warehouse, recording_id, run_id, "validate")
     if run is None:
         return {"checked": None, "failed": []}
@@ -277,7 +277,7 @@ def _expectations(warehouse: Warehouse, recording_id: str, run_id: str | None) -
 
 
 def _run_with_rows(warehouse: Warehouse, recording_id: str, run_id: str | None, stage: str) -> str | None:
-    """The given run if it left rows of that stage (its own row in `runs` comes last), else the last that ran it."""
+    """Return the given run if it wrote rows of that stage (its row in `runs` comes last), else the last that ran it."""
     table = {"ingest": "rejected_lines", "validate": "expectation_results"}[stage]
     if run_id is not None and warehouse.read(table, recording_id).where(F.col("run_id") == run_id).head(1):
         return run_id
@@ -289,7 +289,7 @@ def _run_with_rows(warehouse: Warehouse, recording_id: str, run_id: str | None, 
 
 
 def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
-    """Per broker: which sources spoke, from when to when, of which releases. Null: of none (the metadata dump)."""
+    """Return per broker its sources, time range and releases; broker null: facts of no broker (the metadata dump)."""
     rows = (
         warehouse.read("facts", recording_id)
         .groupBy("broker_id")
@@ -316,7 +316,7 @@ def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
 
 
 def _holes(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
-    """What the logs do not cover, though something was there: rows of `coverage`, times in microseconds."""
+    """Return the rows of `coverage` where the logs miss something that happened, times in microseconds."""
     times = {name: F.unix_micros(name) for name in ("start_ts", "end_ts")}
     rows = warehouse.read("coverage", recording_id).where(F.col("state").isin(*HOLES)).withColumns(times).collect()
     named = (row.asDict() for row in rows)
@@ -326,7 +326,7 @@ def _holes(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
 
 
 def _look_at(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
-    """Where the tables lie, and queries to paste."""
+    """Return the path of the tables, and queries to copy."""
     this = sql_string(recording_id)
     loss, hw, isr = (warehouse.table_path(name) for name in ("data_loss_incidents", "hw_timeline", "isr_timeline"))
     return {

@@ -66,17 +66,17 @@ _MARKDOWN: Final = re.compile(r"([\\`*_\[\]|~])")
 
 
 def printable(text: object) -> str:
-    """Text from a log with its control characters spelled out."""
+    """Return text from a log with its control characters written out."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", str(text))
 
 
 def markdown_text(text: object) -> str:
-    """Text from a log that neither Markdown nor HTML takes for markup."""
+    """Escape text from a log so that neither Markdown nor HTML takes it for markup."""
     return _MARKDOWN.sub(r"\\\1", html.escape(printable(text), quote=False))
 
 
 def terminal(findings: dict[str, Any], *, colour: bool) -> str:
-    """The summary: the headline, a block per incident, and one line for everything else that matters."""
+    """Return the summary: the headline, a block per incident, and one line for everything else that matters."""
 
     def paint(code: str, text: str) -> str:
         return f"{code}{text}{PLAIN}" if colour else text
@@ -98,7 +98,7 @@ def terminal(findings: dict[str, Any], *, colour: bool) -> str:
 
 
 def incident_text(incident: dict[str, Any]) -> list[str]:
-    """One incident for a terminal: its title, and indented below it the details, what led to it, what prevents it."""
+    """Return one incident for a terminal: its title, then indented the details, what led to it, what prevents it."""
     title, *details = _incident_lines(incident)
     lines = [printable(title), *(f"  {printable(detail)}" for detail in details)]
     for heading, story in _story_lines(incident):
@@ -107,7 +107,7 @@ def incident_text(incident: dict[str, Any]) -> list[str]:
 
 
 def markdown(findings: dict[str, Any]) -> str:
-    """The same as `terminal`, all incidents, as Markdown."""
+    """Return the report as Markdown, with all incidents."""
     name = markdown_text(findings["recording_id"])
     lines = [f"# What {name} lost", "", f"**{markdown_text(findings['headline'])}**", ""]
     lines += [f"{markdown_text(note)}\n" for note in _notes(findings)]
@@ -128,7 +128,7 @@ def markdown(findings: dict[str, Any]) -> str:
 
 
 def _notes(findings: dict[str, Any]) -> list[str]:
-    """What the headline cannot say in one sentence."""
+    """Return what the headline cannot say in one sentence."""
     notes = list(findings.get("attribution", ()))
     others = [reason for reason in findings.get("cannot_tell", ()) if reason not in findings["headline"]]
     notes += [f"{reason[0].upper()}{reason[1:]}." for reason in others]
@@ -142,7 +142,7 @@ def _notes(findings: dict[str, Any]) -> list[str]:
 
 
 def _incident_lines(incident: dict[str, Any]) -> list[str]:
-    """Title and details of one incident, as plain text that is still to be escaped."""
+    """Return title and details of one incident as plain text that must still be escaped."""
     place = f"{incident['topic']}-{incident['partition']}"
     if incident["incarnation"]:
         place += f" (incarnation {incident['incarnation']})"
@@ -165,14 +165,14 @@ def _incident_lines(incident: dict[str, Any]) -> list[str]:
 
 
 def _prevention_lines(incident: dict[str, Any]) -> list[str]:
-    """Each setting that would have kept the records, and why."""
+    """Return each setting that would have kept the records, and why."""
     settings, reasons = incident["prevention"] or [], incident["prevention_reasons"] or []
     reasons = [*reasons, *[""] * (len(settings) - len(reasons))]
     return [f"{name}{f': {why}' if why else ''}" for name, why in zip(settings, reasons, strict=True)]
 
 
 def _link_lines(incident: dict[str, Any]) -> list[str]:
-    """Each link of the chain, with its time and the line that states it."""
+    """Return each link of the causal chain, with its time and the line that states it."""
     links, sources = incident["chain"] or [], incident["chain_sources"] or []
     sources = [*sources, *[None] * (len(links) - len(sources))]
     return [
@@ -186,7 +186,7 @@ def _clock(value: datetime | None) -> str:
 
 
 def _acks(incident: dict[str, Any]) -> str:
-    """Counts by acks: at least so many, and how many more are possible; unknown where nothing tells."""
+    """Return counts by acks: the certain minimum and how many more are possible; unknown if nothing tells."""
     parts = []
     for name, column in (("acks=all", "acked_all"), ("acks=1", "acked_one")):
         sure, possible = incident[column], incident[f"{column}_possible"]
@@ -215,7 +215,7 @@ def _time(value: datetime | None) -> str:
 
 
 def _story_lines(incident: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
-    """What follows an incident's details: title and lines, where there are any."""
+    """Return title and lines of what follows an incident's details, if there is any."""
     for title, lines in (
         ("what led to it (UTC)", _link_lines(incident)),
         ("would have kept them", _prevention_lines(incident)),
@@ -225,7 +225,7 @@ def _story_lines(incident: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
 
 
 def _sections(findings: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
-    """What follows the incidents: title and lines of each part that has something to say."""
+    """Return title and lines of each part after the incidents that has something to say."""
     for title, key, line in CONSEQUENCES:
         if findings[key]:
             yield title, [line(row) for row in findings[key]]
@@ -295,7 +295,7 @@ CONSEQUENCES: Final = (
 def _check_line(check: dict[str, Any]) -> str:
     if not check["compared"]:
         return f"{check['check']}: nothing to compare"
-    # Cut, not rounded: only all equal is 100 %.
+    # Truncated, not rounded: only if all are equal it is 100 %.
     percent = check["matched"] * 10_000 // check["compared"] / 100
     line = f"{check['check']}: {check['matched']:,} of {check['compared']:,} equal ({percent:g} %)"
     first = check["first"]

@@ -1,6 +1,6 @@
-"""A run: the stages one after another on one recording, and the row in `runs` that says what belongs together.
+"""A run: the stages in turn on one recording, and the row in `runs` that says which table versions belong together.
 
-Each table's write is atomic, the run as a whole is not: `runs` is written last, so a table version that no row of
+Each table's write is atomic, but the run as a whole is not. `runs` is written last, so a table version that no row of
 `runs` names belongs to a run that was killed.
 """
 
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Run:
-    """One run on one recording: what it works on, and what it has come to so far."""
+    """One run on one recording: its input, its settings, and its results so far."""
 
     spark: SparkSession
     warehouse: Warehouse
     recording_id: str
-    recording: Recording | None  # None: the tables that stand in the warehouse are the input
+    recording: Recording | None  # None: the input is the tables in the warehouse
     settings: dict[str, Any]
     progress: Callable[[str, float | None], None]
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -59,11 +59,11 @@ class Run:
     validation: validate.Validation | None = None
     report: report.Report | None = None
     report_path: str | None = None
-    narrowed: Narrowing | None = None  # what was replayed; None: nothing in this run
+    narrowed: Narrowing | None = None  # what was replayed; None: this run has replayed nothing
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Tell that a step runs, and keep how long it took."""
+        """Report that a step runs, and record how long it took."""
         self.progress(name, None)
         start = time.monotonic()
         try:
@@ -82,7 +82,7 @@ def execute(  # noqa: PLR0913, PLR0917 - what a run is made of
     settings: Mapping[str, Any],
     progress: Callable[[str, float | None], None],
 ) -> Run:
-    """Run these stages on one recording. What fails is recorded in `runs` as far as that can be, and raised."""
+    """Run these stages on one recording. A failure is recorded in `runs`, if that is possible, and raised."""
     started = datetime.now(UTC)
     recording_name(recording_id)
     warehouse = Warehouse(spark, warehouse_path)
@@ -97,7 +97,7 @@ def execute(  # noqa: PLR0913, PLR0917 - what a run is made of
         failed = run.validation is not None and run.validation.errors > 0
         _record(run, started, stages, "expectations_failed" if failed else "ok", None)
     except Exception as error:
-        with suppress(Exception):  # the first error is the one to tell
+        with suppress(Exception):  # the first error is the one to raise
             _record(run, started, stages, "failed", str(error)[:1000])
         raise
     finally:
@@ -108,7 +108,7 @@ def execute(  # noqa: PLR0913, PLR0917 - what a run is made of
 
 
 def recorded_ids(spark: SparkSession, warehouse_path: str) -> list[str]:
-    """The recordings that stand in a warehouse; InputError if there are none."""
+    """Return the recordings in a warehouse; InputError if there are none."""
     rows = Warehouse(spark, warehouse_path).read("runs").select("recording_id").distinct().collect()
     if not rows:
         message = "the warehouse has no recordings yet; bring one in with `./spark-submit.sh run --recording DIR`"
@@ -119,9 +119,9 @@ def recorded_ids(spark: SparkSession, warehouse_path: str) -> list[str]:
 def with_recording(
     settings: Mapping[str, Any], warehouse: Warehouse, recording_id: str, recording: Recording | None
 ) -> dict[str, Any]:
-    """The settings, and what the recording's manifest says of its cluster: now, or when it was brought in.
+    """Return the settings with what the manifest says about the cluster, now or when the recording was last ingested.
 
-    Of the brokers' configuration only what is read: the rest may hold secrets, and `runs` keeps these settings.
+    Of the brokers' configuration only settings that are used are kept: others may hold secrets that `runs` would show.
     """
     if recording is not None:
         stated = recording.manifest.broker_config
@@ -156,7 +156,7 @@ def _ingest(run: Run) -> None:
 
 
 def _refuse_other_cluster(run: Run, facts: DataFrame) -> None:
-    """InputError if what stands under the recording's name is of another cluster, by its id or by the topics'."""
+    """Raise InputError if the recording in the warehouse is of another cluster, by its id or by its topics' ids."""
     source = run.recording.root or None if run.recording else None
     named = set(clusters_of(run.inputs))
     if named:
@@ -182,7 +182,7 @@ def _refuse_other_cluster(run: Run, facts: DataFrame) -> None:
 
 
 def _replay(run: Run) -> None:
-    """Events to timelines, truncations, incidents and conformance, in one pass over the partitions."""
+    """Turn events into timelines, truncations, incidents and conformance, in one pass over the partitions."""
     with run.step("replay"):
         events = run.warehouse.read("replication_events", run.recording_id)
         looked_at = run.narrowed = Narrowing.of(run.settings)
@@ -193,14 +193,14 @@ def _replay(run: Run) -> None:
         staged = stage(tagged, folder, len(REPLAY_TABLES))
     with run.step("write"):
         rows = {table.name: table_rows(staged, table.name) for table in REPLAY_TABLES}
-        # The replay itself starts at the beginning, whatever time was asked for.
+        # Whatever time span was asked for, the replay itself starts at the beginning.
         run.warehouse.replace_all(
             rows, run.recording_id, {table.name: looked_at.condition(table) for table in REPLAY_TABLES}
         )
 
 
 def _validate(run: Run) -> None:
-    """Great Expectations over the tables as they stand."""
+    """Run Great Expectations over the tables as they are."""
     with run.step("validate"):
         ties = run.settings.get("conformance_ties")
         run.validation = validate.validate(run.spark, run.warehouse, run.recording_id, run.run_id, ties)
@@ -209,7 +209,7 @@ def _validate(run: Run) -> None:
 
 
 def _report(run: Run) -> None:
-    """The findings, as an object for the terminal and as a Markdown file next to the tables."""
+    """Build the report, and write it as a Markdown file next to the tables."""
     with run.step("report"):
         said = run.settings.get("kafka_version")
         run.report = report.build(run.warehouse, run.recording_id, run.run_id, run.inputs, said, run.narrowed)
@@ -225,7 +225,7 @@ _STAGES: Final[dict[str, Callable[[Run], None]]] = {
 
 
 def _record(run: Run, started: datetime, stages: Sequence[str], status: str, message: str | None) -> None:
-    """Write the run's row: by it readers know which versions of the tables belong together."""
+    """Write the run's row, from which readers know which table versions belong together."""
     written = [name for name in TABLES if name != "runs"]
     counts = [
         run.warehouse.read(name, run.recording_id).agg(F.lit(name).alias("name"), F.count("*").alias("rows"))

@@ -1,6 +1,6 @@
-"""Validate: Great Expectations over the tables of one recording, results as rows, Data Docs as pages.
+"""The validate stage: Great Expectations over the tables of one recording; results as rows, Data Docs as pages.
 
-Every rule is first asked for yes or no only; rows are shown only for rules that do not hold. Nothing is sent anywhere:
+Each rule is first evaluated to yes or no; rows are fetched only for rules that do not hold. Nothing is sent anywhere:
 the context is in memory, its analytics are off, and the pages refer to nothing outside themselves.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pipelines.warehouse.delta_io import Warehouse
 
 VALIDATED: Final = (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, COVERAGE, REJECTED_LINES, SET_ASIDE)
-KEPT_BYTES: Final = 8 << 20  # up to here a table is kept, in one task; of a larger one each pass reads what it needs
+KEPT_BYTES: Final = 8 << 20  # up to this size a table is cached, in one task; of a larger one each pass reads its part
 EXAMPLES: Final = 3
 VIEW_PREFIX: Final = "tidemark_validated_"
 INVARIANTS_SUITE: Final = "invariants"
@@ -45,7 +45,7 @@ ALIKE: Final = "keys that may stand twice"
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What the expectations said: rows of `expectation_results`, how many did not hold, where the pages are."""
+    """The results: rows of `expectation_results`, how many rules did not hold, and where the pages are."""
 
     results: list[dict[str, Any]]
     errors: int
@@ -56,7 +56,7 @@ class Validation:
 def validate(
     spark: SparkSession, warehouse: Warehouse, recording_id: str, run_id: str, ties: int | None = None
 ) -> Validation:
-    """Check every table of the recording and publish the pages; the caller writes the results.
+    """Check every table of the recording and publish the pages; the caller writes the results to their table.
 
     `ties`: the setting `conformance_ties`.
     """
@@ -74,7 +74,7 @@ def check(
     run_id: str,
     ties: int = CONFORMANCE_TIES,
 ) -> tuple[list[dict[str, Any]], list[ExpectationSuiteValidationResult]]:
-    """Run every rule over these frames: rows of `expectation_results`, and what Great Expectations made of them."""
+    """Evaluate every rule on these frames; return rows of `expectation_results`, and Great Expectations' results."""
     rules = all_rules(ties)
     views = {name: f"{VIEW_PREFIX}{name}" for name in frames}
     kept = {name: _kept(frame) for name, frame in frames.items()}
@@ -101,13 +101,13 @@ def check(
 
 
 def _rule_id(outcome: ExpectationValidationResult) -> str:
-    """The id of the rule that the expectation was made from."""
+    """Return the id of the rule that the expectation was made from."""
     meta = outcome.expectation_config.meta if outcome.expectation_config else None
     return str((meta or {})["rule"])
 
 
 def all_rules(ties: int = CONFORMANCE_TIES) -> list[Rule]:
-    """Every rule of every validated table, then the invariants across tables."""
+    """Return the rules of all validated tables, then the invariants across tables."""
     return [*(rule for table in VALIDATED for rule in table_rules(table)), *invariants(ties)]
 
 
@@ -116,9 +116,10 @@ def _kept(frame: DataFrame) -> DataFrame:
 
 
 def _counts(spark: SparkSession, rules: list[Rule], views: Mapping[str, str]) -> dict[str, int]:
-    """By table its rows, by id of a rule the rows that break it: all of it in one job, as few queries as it takes.
+    """Count in one job the rows of each table (by its name), and the rows that break each rule (by its id).
 
-    What Spark makes of a query and compiles costs more, up to some millions of rows, than to run it.
+    There are as few queries as possible: to plan and compile one takes longer than to run it on up to some millions of
+    rows.
     """
     keyed = [rule for rule in rules if rule.key]
     alone = (rule for rule in rules if rule.condition is None and rule.key is None)
@@ -130,14 +131,14 @@ def _counts(spark: SparkSession, rules: list[Rule], views: Mapping[str, str]) ->
 
 
 def _passed_once(name: str, view: str, rules: list[Rule]) -> str:
-    """A query for the rows of a table, and for those that do not meet its conditions."""
+    """Return a query that counts the rows of a table, and those that break each of its conditions."""
     each = ((rule.id, rule.condition) for rule in rules if rule.table == name and rule.condition)
     broken = (f", '{rule}', count_if(NOT ({condition}))" for rule, condition in each)
     return f"SELECT explode(map('{name}', count(*){''.join(broken)})) AS (what, rows) FROM {view}"
 
 
 def _alike(keyed: list[Rule], views: Mapping[str, str]) -> str:
-    """A query for hashes of keys that stand twice: where there is none no key does, and a number is all that moved."""
+    """Return a query for hashes of keys that occur twice: if there are none, no key does, and no rows were moved."""
     hashes = (f"SELECT xxhash64('{rule.id}', {rule.key}) AS hashed FROM {views[rule.table]}" for rule in keyed)
     return f"SELECT hashed FROM ({' UNION ALL '.join(hashes)}) GROUP BY hashed HAVING count(*) > 1"
 
@@ -145,7 +146,7 @@ def _alike(keyed: list[Rule], views: Mapping[str, str]) -> str:
 def _run_suites(
     spark: SparkSession, frames: Mapping[str, DataFrame], rules: list[Rule], counts: Mapping[str, int], run_id: str
 ) -> list[ExpectationSuiteValidationResult]:
-    """A suite per table for what its schema demands, and one for everything that takes a query to find out."""
+    """Run one suite per table for what its schema demands, and one for all rules that are counted by queries."""
     counted = [rule for rule in rules if rule.native is None]
     batches = {name: (frame, [r for r in rules if r.table == name and r.native]) for name, frame in frames.items()}
     schema = ", ".join(f"{rule.id} BIGINT" for rule in counted)
@@ -171,7 +172,7 @@ def _result_row(
     views: Mapping[str, str],
     counts: Mapping[str, int],
 ) -> dict[str, Any]:
-    """The outcome as a row of `expectation_results`; of a failed one the pages get the count and examples too."""
+    """Return the outcome as a row of `expectation_results`; if it failed, add count and examples for the pages."""
     failed: int | None = 0
     example: str | None = None
     outcome.result = {"observed_value": "no row breaks it", "unexpected_percent": 0.0}
@@ -200,7 +201,7 @@ def _result_row(
 def _breaches(
     spark: SparkSession, rule: Rule, outcome: ExpectationValidationResult, views: Mapping[str, str]
 ) -> tuple[int | None, str]:
-    """How many rows break the rule, and the first few as a JSON list; no count where it is not a matter of rows."""
+    """Return how many rows break the rule and the first few as a JSON list; None if the rule is not about rows."""
     rows = spark.sql(rule.sql(views))
     as_json = rows.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row"))
     examples = [row["row"] for row in as_json.orderBy("row").limit(EXAMPLES).collect()]

@@ -1,4 +1,4 @@
-"""The one sentence of a report, and what it rests on: that nothing was lost is said only where a loss could be seen."""
+"""The headline of a report and its basis: it says that nothing was lost only if a loss would have been visible."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from replay.losses.sentences import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Kinds of facts of which at least one must be there: who led, what followers had, or that a log was cut.
+# At least one of these kinds of facts is needed: they say who led, what followers had, or that a log was cut.
 TELLING: Final = frozenset(
     {
         "epoch_end_offset", "fetch", "isr_request", "isr_update", "leader_and_isr", "partition_change", "role_change",
@@ -24,16 +24,16 @@ TELLING: Final = frozenset(
 class Seen:
     """What the logs of a recording could show."""
 
-    kinds: frozenset[str] = frozenset()  # of facts
-    events: int = 0  # of replication, in order
+    kinds: frozenset[str] = frozenset()  # kinds of facts
+    events: int = 0  # replication events in order; only whether there are any
     leaders: frozenset[int] = frozenset()
     with_requests: frozenset[int] = frozenset()  # brokers whose request log was read
-    versions: Sequence[str] = field(default=())  # that brokers state, or the manifest
+    versions: Sequence[str] = field(default=())  # stated by brokers, or by the manifest
     complete: bool = True  # no log is known to have holes
 
 
 def acknowledged(incident: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Acknowledged records lost: for sure, and how many more cannot be ruled out; None: acknowledgements unknown."""
+    """Return the acknowledged records lost, certainly and possibly beyond that; None: acknowledgements are unknown."""
     if incident["acked_all"] is None and incident["acked_one"] is None:
         return None, None
     sure = (incident["acked_all"] or 0) + (incident["acked_one"] or 0)
@@ -41,7 +41,7 @@ def acknowledged(incident: Mapping[str, Any]) -> tuple[int | None, int | None]:
 
 
 def verdict(incidents: Sequence[Mapping[str, Any]], seen: Seen) -> dict[str, Any]:
-    """The sentence, the numbers it is made of, and why nothing can be told where that is so."""
+    """Return the headline, the numbers it is based on, and the reasons if nothing can be told."""
     known = [acknowledged(incident) for incident in incidents]
     sure = sum(count for count, _ in known if count is not None)
     possible = sum(count for _, count in known if count is not None)
@@ -79,7 +79,7 @@ def _place(incident: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _nothing_acknowledged(incidents: Sequence[Mapping[str, Any]], losing: int, seen: Seen) -> tuple[str, str]:
-    """What is said where acknowledgements are known and none of them was lost."""
+    """Return verdict and headline if acknowledgements are known and none of the acknowledged records was lost."""
     told = "" if seen.complete else " as far as the logs tell"
     unconfirmed = sum(incident["acked_unconfirmed"] or 0 for incident in incidents)
     if unconfirmed:
@@ -94,7 +94,7 @@ def _nothing_acknowledged(incidents: Sequence[Mapping[str, Any]], losing: int, s
 
 
 def cannot_tell(seen: Seen) -> list[str]:
-    """Why the logs could not have shown a loss of what was acknowledged, the gravest reason first."""
+    """Return why the logs could not have shown a loss of acknowledged records, most serious reason first."""
     reasons = []
     if not seen.events:
         reasons.append("the recording holds nothing about replication")

@@ -1,11 +1,11 @@
 """Every Delta read and write. One directory per table under the warehouse, partitioned by recording_id.
 
-A write replaces or adds the rows of one recording and touches no other's, so that runs of different recordings can go
-side by side: a run that loses the race for a commit takes it again on top of the winner's. Each write is one commit:
-a killed run leaves every table as it was or as it shall be.
+A write replaces or adds the rows of one recording and touches no other's, so runs of different recordings can go on
+side by side: a run that loses the race for a commit repeats it on top of the winner's. Each write is one commit, so a
+run that is killed leaves every table either unchanged or completely written.
 
-One row never ends a run: those that break a check of their table are put into `set_aside` instead. That they are there
-is found out by Delta's own checks as it writes, so rows that hold all of them are looked at once.
+A bad row never ends a run: rows that break a check of their table are put into `set_aside` instead. Delta's own checks
+find them during the write, so rows that meet all checks are looked at only once.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # anything else is a path of this machine
 
-FILE_BYTES: Final = 128 * 1024 * 1024  # what one file of a write should hold, by the optimizer's estimate
+FILE_BYTES: Final = 128 * 1024 * 1024  # intended size of one file of a write, by the optimizer's estimate
 COMMIT_ATTEMPTS: Final = 8
 WRITES_AT_ONCE: Final = 4
-# By these tables are asked; Delta would keep the least and the most of every column of every file, at a price per row.
+# Columns that queries filter by; Delta would keep the minimum and maximum of all columns per file, at a cost per row.
 SKIPPING: Final = ("topic", "partition", "broker_id", "leader_epoch", "seq", "kind", "ts", "start_ts", "lost_ts")
 
-# Another run's commit came between; Delta's Python classes for it share no base.
+# Another run committed in between; Delta's Python classes for it have no common base.
 _LOST_RACES: Final = (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
@@ -64,11 +64,11 @@ _LOST_RACES: Final = (
     ProtocolChangedException,
 )
 
-# Another run is creating the table: its directory is there, and its first commit is not yet, or was not when we looked.
+# Another run is creating the table: its directory exists, but its first commit does not, or did not when we looked.
 _HALF_MADE_MARKS: Final = ("[DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION]", "[DELTA_TABLE_NOT_FOUND]")
 
-# What Delta says when rows break the table's contract, the most telling first: a replacing write calls every broken
-# constraint a mismatch and keeps the true one as its cause; a foreign row is then the broken EXPRESSION.
+# Delta's errors for rows that break the table's contract, most specific first: a replacing write reports every broken
+# constraint as a mismatch with the actual one as its cause; for rows of another recording that is EXPRESSION.
 _CONTRACT_MARKS: Final = (
     "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED]",
     "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES]",
@@ -78,27 +78,27 @@ _FOREIGN_ROW_MARK: Final = "CHECK constraint EXPRESSION("
 
 
 def row_key(table: Table) -> tuple[str, ...]:
-    """The columns that name one row of a recording: the partition's, where the table has them, and the table's own."""
+    """Return the columns that identify a row of a recording: the partition's, if it has them, and the table's key."""
     names = {column.name for column in table.columns}
     of_partition = tuple(name for name in ("topic", "incarnation", "partition") if {"topic", "incarnation"} <= names)
     return (*of_partition, *(name for name in table.key if name not in of_partition))
 
 
 def check_constraints(table: Table) -> dict[str, str]:
-    """The table's CHECK constraints: those it states, and one for each closed list of values."""
+    """Return the table's CHECK constraints: those it states, and one for each closed list of values."""
     closed = {}
     for column in table.columns:
         if column.values:
             known = f"{column.name} IN ({', '.join(sql_string(value) for value in column.values)})"
-            # Delta takes a condition that comes out null for a broken one.
+            # Delta treats a condition that evaluates to null as broken.
             closed[f"{column.name}_known"] = f"{column.name} IS NULL OR {known}" if column.nullable else known
     return {**table.checks, **closed}
 
 
 def checks_of(table: Table) -> list[tuple[str, str, str]]:
-    """Every condition that a row of the table meets, as SQL, with its severity and the words of it for people.
+    """Return every condition on the table's rows: as SQL, with its severity, and as text for people.
 
-    A null or an unknown word where none may be is ours alone; what numbers and times say rests on lines, too.
+    A forbidden null or an unknown word can only be our own error; numbers and times may be wrong in the logs, too.
     """
     stated = set(table.checks)
     nulls = [(f"`{c.name}` IS NOT NULL", "error", f"{c.name} IS NOT NULL") for c in table.columns if not c.nullable]
@@ -110,28 +110,28 @@ def checks_of(table: Table) -> list[tuple[str, str, str]]:
 
 
 def sql_string(text: str) -> str:
-    """A Spark SQL string literal that stands for exactly this text."""
+    """Return a Spark SQL string literal for exactly this text."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 class Warehouse:
-    """The Delta tables under one directory; `path` is local or any URI that Hadoop's file systems know."""
+    """The Delta tables under one directory; `path` is local or any URI that Hadoop's file systems support."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        """Nothing is created before it is needed."""
+        """Remember the path; nothing is created before it is needed."""
         self.spark = spark
         self.path = (path if _URI.match(path) else str(Path(path).absolute())).rstrip("/") or "/"
         self.run_id = "none"  # the run that writes
         self._ensured: set[str] = set()
-        self._aside: dict[str, set[str]] = {}  # by recording: tables of which rows were set aside
+        self._aside: dict[str, set[str]] = {}  # by recording: tables that have rows set aside
 
     def table_path(self, table_name: str) -> str:
-        """Where a table lies."""
+        """Return the path of a table."""
         return inside(self.path, TABLES[table_name].name)
 
     def ensure(self, table_name: str) -> None:
-        """Create the table if it is not there; InputError if another schema stands in its place."""
+        """Create the table if it does not exist; InputError if one with another schema is there."""
         if table_name in self._ensured:
             return
         table, path = TABLES[table_name], self.table_path(table_name)
@@ -155,16 +155,16 @@ class Warehouse:
         self._ensured.add(table_name)
 
     def read(self, table_name: str, recording_id: str | None = None) -> DataFrame:
-        """The table, or one recording's rows of it; an empty frame while nobody has written to it."""
+        """Return the table, or one recording's rows of it; an empty frame if nothing was written yet."""
         self.ensure(table_name)
         frame = self.spark.read.format("delta").load(self.table_path(table_name))
         return frame if recording_id is None else frame.where(F.col("recording_id") == F.lit(recording_id))
 
     def version(self, table_name: str) -> int:
-        """The table's newest version."""
+        """Return the table's newest version."""
         self.ensure(table_name)
         table = DeltaTable.forPath(self.spark, self.table_path(table_name))
-        # The public way, history(), runs a job to say the same.
+        # The public way, history(), runs a job for the same answer.
         return int(table._jdt.deltaLog().unsafeVolatileSnapshot().version())  # noqa: SLF001
 
     def append(self, table_name: str, frame: DataFrame) -> None:
@@ -174,12 +174,12 @@ class Warehouse:
         self._commit(table_name, lambda: rows.write.format("delta").mode("append").save(self.table_path(table_name)))
 
     def append_facts(self, frame: DataFrame, recording_id: str, superseded: DataFrame | None = None) -> None:
-        """Add the facts that are not there yet; in the frame each stands once, in the order of its lines.
+        """Add the facts that are not in the table yet; the frame holds each once, in the order of its lines.
 
-        `superseded`: ids of facts that another reading of the same files told; those that the frame does not tell again
-        go, and the others become what it says.
+        `superseded`: ids of facts that an earlier reading of the same files stated; those that are not in the frame are
+        deleted, the others are updated from it.
 
-        A merge, not an append behind a look: two runs that bring the same facts at once must not both add them.
+        This is a merge, not a check followed by an append: two runs that bring the same facts must not both add them.
         """
         self.ensure("facts")
         same = f"known.recording_id = {sql_string(recording_id)} AND known.fact_id = new.fact_id"
@@ -199,10 +199,10 @@ class Warehouse:
     def replace(
         self, table_name: str, frame: DataFrame, recording_id: str, *, arranged: bool = False, within: str | None = None
     ) -> None:
-        """Put these rows in the place of the recording's rows; TableContractError if they are another recording's.
+        """Replace the recording's rows with these; TableContractError if the new rows are another recording's.
 
-        `arranged`: they come in as few tasks as there shall be files, and in each in order. `within`: a condition; only
-        rows that meet it are replaced, and by such.
+        `arranged`: the frame already has as few tasks as there should be files, each in order. `within`: a condition;
+        only rows that meet it are replaced, and only new rows that meet it are written.
         """
         self.ensure(table_name)
         some = frame if within is None else frame.where(within)
@@ -218,7 +218,7 @@ class Warehouse:
     def _write_sound(
         self, table_name: str, rows: DataFrame, recording_id: str, write: Callable[[DataFrame], None]
     ) -> None:
-        """Write rows; if some break a check of the table, all others, and those into `set_aside`."""
+        """Write rows; if some break a check of the table, write all others and put those into `set_aside`."""
         try:
             try:
                 self._commit(table_name, lambda: write(rows))
@@ -227,7 +227,7 @@ class Warehouse:
                     raise
                 self._commit(table_name, lambda: write(rows))
         except TableContractError:
-            # Kept for a moment: what rows are made of may have taken minutes.
+            # Staged for now: to compute the rows may have taken minutes.
             folder = f"{self.staging_dir(self.run_id)}/unsound/{table_name}"
             rows.write.mode("overwrite").parquet(folder)
             kept = self.spark.read.schema(rows.schema).parquet(folder)
@@ -243,7 +243,7 @@ class Warehouse:
                 self._put_aside(table_name, None, recording_id)
 
     def _renew_checks(self, table_name: str) -> bool:
-        """Put this version's checks in the place of those that another version gave the table; say whether any were."""
+        """Replace checks that another version of Tidemark gave the table; return whether there were any."""
         path, wanted, mark = self.table_path(table_name), check_constraints(TABLES[table_name]), "delta.constraints."
         found = DeltaTable.forPath(self.spark, path).detail().select("properties").head()
         stands = {name: text for name, text in (found.properties if found else {}).items() if name.startswith(mark)}
@@ -256,14 +256,14 @@ class Warehouse:
         return bool(outdated)
 
     def _with_aside(self, recording_id: str) -> set[str]:
-        """Tables of which rows of the recording were set aside before."""
+        """Return the tables of which rows of the recording were set aside before."""
         if recording_id not in self._aside:
             tables = self.read("set_aside", recording_id).select("table").distinct()
             self._aside[recording_id] = {row.table for row in tables.collect()}
         return self._aside[recording_id]
 
     def _put_aside(self, table_name: str, rows: DataFrame | None, recording_id: str) -> None:
-        """Put these rows of a table in the place of those that were set aside before; None: there are none."""
+        """Replace the rows of a table that were set aside before by these; None: there are none now."""
         self.ensure("set_aside")
         only = f"recording_id = {sql_string(recording_id)} AND table = {sql_string(table_name)}"
         if rows is None:
@@ -292,9 +292,9 @@ class Warehouse:
     def replace_all(
         self, frames: Mapping[str, DataFrame], recording_id: str, within: Mapping[str, str | None] | None = None
     ) -> None:
-        """Replace the recording's rows of several tables; the first error is raised once all others are through.
+        """Replace the recording's rows of several tables; the first error is raised after all writes have ended.
 
-        Side by side: of a small write most is planning, in which Spark leaves its cores idle. `within`: as for one.
+        Writes run in parallel: a small write is mostly planning, which leaves cores idle. `within`: as in `replace`.
         """
         self._with_aside(recording_id)
         with ThreadPoolExecutor(WRITES_AT_ONCE) as pool:
@@ -306,7 +306,7 @@ class Warehouse:
             one.result()
 
     def staging_dir(self, run_id: str) -> str:
-        """Where a run keeps what it hands from stage to stage; nobody else writes there."""
+        """Return the directory for what a run hands from stage to stage; nothing else writes there."""
         return inside(self.path, f"_staging/{run_id}")
 
     def drop_staging(self, run_id: str) -> None:
@@ -315,7 +315,7 @@ class Warehouse:
         system.delete(path, True)  # noqa: FBT003 - Java's recursive
 
     def publish(self, local_dir: str, name: str) -> str:
-        """Put a copy of a local directory at `name` in the warehouse, in place of what is there; say where."""
+        """Copy a local directory to `name` in the warehouse, replacing what is there; return its path."""
         target = inside(self.path, name)
         path, system = self._hadoop(target)
         system.setWriteChecksum(False)
@@ -325,7 +325,7 @@ class Warehouse:
         return target
 
     def write(self, name: str, content: bytes) -> str:
-        """Put one file at `name` in the warehouse, in place of what is there; say where."""
+        """Write one file to `name` in the warehouse, replacing what is there; return its path."""
         target = inside(self.path, name)
         path, system = self._hadoop(target)
         system.setWriteChecksum(False)
@@ -337,22 +337,22 @@ class Warehouse:
         return target
 
     def _hadoop(self, path: str) -> tuple[Any, Any]:
-        """A path and its file system, as Spark itself sees them."""
+        """Return a Hadoop path and its file system, configured as for Spark itself."""
         jvm: Any = self.spark.sparkContext._jvm  # noqa: SLF001 - Spark has no public way to Hadoop's file systems
         hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
         configuration = self.spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - as above
         return hadoop_path, hadoop_path.getFileSystem(configuration)
 
     def _arranged(self, table_name: str, frame: DataFrame) -> DataFrame:
-        """Exactly the table's columns, in few files, rows of a file in a fixed order."""
+        """Return exactly the table's columns, in few files, each with its rows in a fixed order."""
         rows = self._columns(table_name, frame)
         files = -(-estimated_bytes(rows) // FILE_BYTES)
-        # A narrow coalesce instead of a shuffle: a large frame keeps the partitions it has.
+        # A narrow coalesce instead of a shuffle; a large frame keeps its partitions.
         rows = rows.coalesce(max(1, files)) if files < self.spark.sparkContext.defaultParallelism else rows
         return rows.sortWithinPartitions(*row_key(TABLES[table_name]))
 
     def _columns(self, table_name: str, frame: DataFrame) -> DataFrame:
-        """Exactly the table's columns."""
+        """Return exactly the table's columns with their types; TableContractError if one is missing."""
         table = TABLES[table_name]
         types = {f.name: f.dataType for f in frame.schema}
         missing = [column.name for column in table.columns if column.name not in types]
@@ -366,7 +366,7 @@ class Warehouse:
         return frame.select(columns)
 
     def _commit(self, table_name: str, action: Callable[[], object]) -> None:
-        """Do it; again if another run's commit came between; contract violations as one plain error."""
+        """Run the action, again if another run committed in between; TableContractError for broken contracts."""
         for attempt in range(1, COMMIT_ATTEMPTS + 1):
             try:
                 action()
@@ -385,12 +385,12 @@ class Warehouse:
 
 
 def estimated_bytes(frame: DataFrame) -> int:
-    """The optimizer's estimate of the frame's size: known for files and literals, huge where it cannot tell."""
+    """Return the optimizer's estimate of the frame's size: exact for files and literals, huge if unknown."""
     return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))  # noqa: SLF001 - not in the API
 
 
 def _broken_contract(error: Py4JJavaError | PySparkException) -> str | None:
-    """Delta's own words for a broken constraint, wherever in the chain of causes they stand; None for other errors."""
+    """Return Delta's own words for a broken constraint from anywhere in the chain of causes; None for other errors."""
     throwable = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     said: list[str] = []
     while throwable is not None:

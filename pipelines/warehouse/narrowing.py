@@ -1,4 +1,4 @@
-"""What a run was told to look at: topics, a span of time. It leaves the rows of everything else as they are."""
+"""What a run is restricted to: topics, a span of time. Rows of everything else stay as they are."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pipelines.warehouse.delta_io import Warehouse
     from schemas.model import Table
 
-_TIME_COLUMNS: Final = ("ts", "lost_ts", "start_ts")  # the first of them that a table has says when a row happened
+_TIME_COLUMNS: Final = ("ts", "lost_ts", "start_ts")  # the first of them that a table has is the time of its rows
 SETTINGS: Final = ("topics", "from", "to")
 
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """Topics whose whole name matches a pattern, none: all; and times, in words of SQL."""
+    """Patterns that match whole topic names (none: all topics), and times as SQL text."""
 
     topics: tuple[str, ...] = ()
     since: str | None = None
@@ -30,22 +30,22 @@ class Narrowing:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Narrowing:
-        """As the settings of a run say."""
+        """Read it from the settings of a run."""
         topics, since, until = (settings.get(name) for name in SETTINGS)
         return cls(tuple(topics or ()), since, until)
 
     def __bool__(self) -> bool:
-        """Whether anything is left out."""
+        """Whether there is any restriction."""
         return bool(self.topics or self.since or self.until)
 
     @property
     def of_topics(self) -> str | None:
-        """The condition that the topic is one of them; None: all are."""
+        """The condition that a row's topic is included; None: all are."""
         pattern = "|".join(f"^(?:{topic})$" for topic in self.topics)
         return f"topic RLIKE {sql_string(pattern)}" if pattern else None
 
     def condition(self, table: Table) -> str | None:
-        """The condition on rows of a table that lie in it; rows without a time do. None: all of them do."""
+        """Return the condition that a row of a table is included; rows without a time are. None: all rows are."""
         names = {column.name for column in table.columns}
         happened = next((name for name in _TIME_COLUMNS if name in names), None)
         met = [self.of_topics] if self.of_topics and "topic" in names else []
@@ -58,7 +58,7 @@ class Narrowing:
 
     @property
     def words(self) -> str:
-        """The same for people."""
+        """The restriction in words for people."""
         topics = [f"topics like {', '.join(self.topics)}"] if self.topics else []
         since = [f"from {self.since}"] if self.since else []
         until = [f"to {self.until}"] if self.until else []
@@ -66,7 +66,7 @@ class Narrowing:
 
 
 def of_last_replay(warehouse: Warehouse, recording_id: str) -> Narrowing:
-    """What the recording's tables tell of: all of it, if any run looked at all; else what the last one looked at."""
+    """Return what the recording's tables cover: everything if any run was unrestricted, else the last run's part."""
     runs = warehouse.read("runs", recording_id).where(
         F.array_contains("stages", "replay") & (F.col("status") != "failed")
     )

@@ -1,8 +1,8 @@
-"""Facts belong to a file's content, to what was said of the file (broker, zone, layout), and to the parsers' version.
+"""Which facts a new reading replaces. Facts depend on a file's content, its broker, zone and layout, and the parsers.
 
-Where the same content is read again and another of these holds, its facts take the place of those that it told before.
-A dump or checkpoint tells of one moment: read again under the same name with other content, the later one holds. A log
-under the name of an older one does not: files roll.
+If the same content is read again and any of the others differs, the new facts replace those from before. A dump or
+checkpoint describes one moment: if it is read again under the same name with other content, the later one is valid. A
+log with the name of an older one does not replace it, since log files roll.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pipelines.recording.recording import Manifest
     from pipelines.warehouse.delta_io import Warehouse
 
-PARSERS: Final = ("lines/*.py", "parse/**/*.py", "recording/reading.py")  # what decides which facts a file tells
+PARSERS: Final = ("lines/*.py", "parse/**/*.py", "recording/reading.py")  # files that decide which facts are read
 MOMENTS: Final = (Content.SEGMENT_DUMP.value, Content.CHECKPOINT.value)
 _AROUND_US: Final = 2_000_000  # a stamp may be off by a second
 _ENTRY: Final = "path STRING, content STRING, fingerprint STRING, said STRING"
@@ -37,14 +37,14 @@ _PAST: Final = (
 
 @cache
 def parser_version() -> str:
-    """A digest of the parsers as they are."""
+    """Return a digest of the parsers' source files."""
     rooms = Path(__file__).parent.parent
     parsers = sorted(path for place in PARSERS for path in rooms.glob(place))
     return hashlib.blake2b(b"\0".join(path.read_bytes() for path in parsers), digest_size=8).hexdigest()
 
 
 def with_said(inputs: Iterable[dict[str, Any]], manifest: Manifest) -> list[dict[str, Any]]:
-    """The files that were read, and with each what was said of it, and by which parsers it was read."""
+    """Return the files that were read, each with its broker, zone, layout and parser version (`said`)."""
     return [
         {
             **entry,
@@ -57,15 +57,15 @@ def with_said(inputs: Iterable[dict[str, Any]], manifest: Manifest) -> list[dict
 
 
 def superseded_facts(warehouse: Warehouse, recording_id: str, inputs: list[dict[str, Any]]) -> DataFrame | None:
-    """Ids of the facts that the files told when they were read before, where another reading holds now; None: none.
+    """Return ids of the facts that earlier readings of these files stated and that are now superseded; None: none.
 
-    Which of them the new reading tells again, is not looked at.
+    Facts that the new reading states again are included.
     """
     spark = warehouse.spark
     files = [(e["path"], e["content"], e["fingerprint"], e["said"]) for e in inputs if e["fingerprint"]]
     if not files:
         return None
-    # By way of an RDD: a plan does not grow with the files.
+    # By way of an RDD, so that the plan does not grow with the number of files.
     now = spark.createDataFrame(spark.sparkContext.parallelize(files), _ENTRY).alias("now")
     entries = warehouse.read("runs", recording_id).select(
         "finished", F.explode(F.from_json("inputs", _PAST)).alias("e")
