@@ -1,4 +1,4 @@
-"""Small files of a log directory, told by their names: checkpoints (a version, a count, entries), meta.properties."""
+"""Small files of a log directory, known by name: checkpoints (a version, a count, entries), and meta.properties."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CLUSTER_STATED = Shape("broker_lifecycle", ("value",), (("name", "cluster_id"),)
 
 
 def checkpoint_name(path: str) -> str | None:
-    """The checkpoint's kind if the file is one."""
+    """Return the checkpoint's kind if the file is a known one, else None."""
     match = _NAME.fullmatch(path)
     name = match[1] if match else None
     return name if name == _LEADER_EPOCHS or name in OFFSET_FILES else None
 
 
 def is_properties(path: str) -> bool:
-    """Whether the file is the one in which a log directory says whose it is."""
+    """Whether the file is the meta.properties of a log directory, which names its broker."""
     return _PROPERTIES.fullmatch(path) is not None
 
 
@@ -36,11 +36,11 @@ class Properties:
     """Parses a log directory's meta.properties: the broker that it belongs to, and the cluster."""
 
     def __init__(self, sink: FactSink) -> None:
-        """Add what it finds to the sink."""
+        """Add facts to the sink."""
         self._sink = sink
 
     def parse(self, text: str, line: int) -> None:
-        """Note the broker, add the cluster's id, pass over the rest."""
+        """Count the line for the broker that it names, or add the cluster's id; other lines are only counted."""
         name, _, value = (part.strip() for part in text.partition("="))
         if name in {"node.id", "broker.id"} and value.isdecimal() and len(value) < _DIGITS:
             self._sink.counts.named[int(value)] += 1
@@ -54,7 +54,7 @@ class Checkpoint:
     """Parses the lines of one checkpoint file."""
 
     def __init__(self, sink: FactSink, name: str, place: tuple[str, int] | None) -> None:
-        """Choose the entries' form by the file's name."""
+        """Choose the form of entries by the file's name."""
         self._sink = sink
         self._name = name
         self._place = place

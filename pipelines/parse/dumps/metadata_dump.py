@@ -1,9 +1,9 @@
 """`kafka-dump-log --cluster-metadata-decoder` of __cluster_metadata: the controller's decisions, in their order.
 
-A dump holds segments of the log, snapshots, or both, one after the other. A snapshot's records are no records of the
+A dump holds segments of the log, snapshots, or both, one after the other. A snapshot's records are not records of the
 log, whatever offsets they have in their file: they are the state as of the snapshot's end offset. Which part of the
-log a dump holds, and under which controller epoch it was written, is a fact of its own: dumps overlap, begin late, and
-a deposed controller's log may end in records that its successor's does not have.
+log a dump holds, and in which controller epoch it was written, is a fact of its own, because dumps overlap or begin
+late, and a deposed controller's log may end in records that its successor's does not have.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ FEATURE_CHANGE = Shape("feature_change", (*_RECORD_COLUMNS, "topic", "name", "va
 PART_OF_LOG = Shape(PART, ("metadata_offset", "last_offset", "controller_epoch", "in_snapshot"), (("name", LOG_PART),))
 WHOLE_SNAPSHOT = Shape(PART, ("metadata_offset", "controller_epoch", "in_snapshot"), (("name", SNAPSHOT_PART),))
 TOPIC_RESOURCE = 2
-# Settings whose values some rule reads. Of all others only the name is kept: a value may be a secret.
+# Settings whose values some rule reads. Of all others only the name is kept, since a value may be a secret.
 READ_SETTINGS = frozenset(
     {
         "cleanup.policy",
@@ -136,7 +136,7 @@ def _registration_change(data: dict[str, Any]) -> _Values:
 
 
 def _config(data: dict[str, Any]) -> _Values:
-    """A setting; of one that nothing reads only that it changed: its value may be a secret."""
+    """Return a changed setting; its value only if a rule reads it, since it may be a secret."""
     kind, resource, name = data["resourceType"], data["resourceName"], data["name"]
     topic = resource if kind == TOPIC_RESOURCE else None
     broker = int(resource) if kind != TOPIC_RESOURCE and resource.isdecimal() else None
@@ -176,16 +176,16 @@ _NOT_AS_DUMPED: Final = (
 class _Snapshot(NamedTuple):
     """The snapshot whose records are being read."""
 
-    end: int  # the first offset of the log that it does not hold
+    end: int  # the first offset of the log that it does not cover
     epoch: int
-    ts: int | None = None  # when the last record that it holds was written, microseconds
+    ts: int | None = None  # when the last record that it covers was written, microseconds
 
 
 _UNTOLD = _Snapshot(0, -1)  # also Kafka's bootstrap snapshot, which holds no partition
 
 
 class _Place(NamedTuple):
-    """Where in the metadata log a record stands, and since when."""
+    """A record's place in the metadata log, and its time."""
 
     offset: int
     epoch: int | None
@@ -193,7 +193,7 @@ class _Place(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Records of the log without a gap, under one controller epoch."""
+    """Consecutive records of the log in one controller epoch."""
 
     first: int
     last: int
@@ -206,7 +206,7 @@ class MetadataDump:
     """Parses the lines of one metadata dump."""
 
     def __init__(self, sink: FactSink, file_name: str = "") -> None:
-        """Add what it finds to the sink; `file_name` says which snapshot it is where its first lines are missing."""
+        """Add facts to the sink; `file_name` tells the snapshot if the lines that name it are missing."""
         sink.of_no_broker()
         self._sink = sink
         self._snapshot = _named(file_name)
@@ -250,7 +250,7 @@ class MetadataDump:
             self._add(_Place(offset, epoch, ts), told.type, found, line, text[payload:].strip())
 
     def finish(self) -> None:
-        """Say which part of the log was read last."""
+        """Add the fact about the part of the log that was read last."""
         if self._part is not None:
             first, last, epoch, line, ts = self._part
             told = row_id(identity(f"metadata part|{first}|{last}|{epoch}"))
@@ -258,7 +258,7 @@ class MetadataDump:
             self._part = None
 
     def _add(self, place: _Place, kind: str, found: _Values, line: int, payload: str) -> None:
-        """Add a record's fact; one of a snapshot stands for the state as of its end, whoever wrote the snapshot."""
+        """Add a record's fact; a snapshot's record is state as of the snapshot's end, whoever wrote the snapshot."""
         shape, values = found
         snapshot = self._snapshot
         told = identity(f"metadata|{place.offset}|{place.epoch}|{place.ts}|{payload}")
@@ -271,7 +271,7 @@ class MetadataDump:
         self._sink.add(shape, row_id(told), line, place.ts, values)
 
     def _goes_on(self, offset: int, epoch: int | None, line: int, ts: int | None) -> None:
-        """A record of the log was read: its part of the log goes on, or another one begins."""
+        """Extend the current part of the log by a record, or begin another part."""
         part = self._part
         if part is not None and part.last + 1 == offset and part.epoch == epoch:
             self._part = part._replace(last=offset, line=line, ts=ts)
@@ -280,13 +280,13 @@ class MetadataDump:
         self._part = _Part(offset, offset, epoch, line, ts)
 
     def _epoch_of(self, offset: int) -> int | None:
-        """The controller epoch of the batch that a record stands in."""
+        """Return the controller epoch of the batch that a record is in; None if it is unknown."""
         if self._batch is None or not self._batch[0] <= offset <= self._batch[1]:
             return None
         return self._batch[2]
 
     def _control(self, text: str, offset: int, ts: int | None, line: int) -> None:
-        """A record of the quorum itself, without a payload: an election of it, or a snapshot's head or foot."""
+        """Handle a control record, which has no payload: of an election of the quorum, or a snapshot's head or foot."""
         if "SnapshotHeader" in text:
             last = _LAST_TIME.search(text)
             if self._snapshot is not None and last is not None and int(last[1]) * 1000 <= LATEST:
@@ -304,7 +304,7 @@ class MetadataDump:
         self._sink.counts.no_interest["", "control"] += 1
 
     def _between(self, text: str, line: int) -> None:
-        """A line that is no record: the beginning of a file or of a batch, or what the tool and its JVM say."""
+        """Handle a line that is no record: the beginning of a file or batch, or a message of the tool or its JVM."""
         batch = _BATCH.match(text)
         if batch is not None:
             epoch = _EPOCH.search(text)
@@ -323,18 +323,18 @@ class MetadataDump:
 
 
 def _named(text: str) -> _Snapshot | None:
-    """The snapshot that a file's name or path says it is."""
+    """Return the snapshot that a file's name or path names, if it names one."""
     name = _SNAPSHOT_NAME.search(text)
     return _snapshot(int(name[1]), int(name[2])) if name is not None else None
 
 
 def _snapshot(end: int, epoch: int) -> _Snapshot:
-    """The snapshot of that end offset and controller epoch."""
+    """Return the snapshot with that end offset and controller epoch."""
     return _Snapshot(end, epoch) if 0 < end < _MAX_OFFSET and epoch < _MAX_EPOCH else _UNTOLD
 
 
 def _shown(text: str) -> str:
-    """A record without what it holds: that may be a setting's value, and so a secret."""
+    """Return a record without its payload, which may hold a setting's value and so a secret."""
     return text.partition(_PAYLOAD)[0]
 
 

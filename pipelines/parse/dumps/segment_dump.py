@@ -1,4 +1,4 @@
-"""`kafka-dump-log` of a partition's segments: the batches on disk at the end, exactly."""
+"""`kafka-dump-log` of a partition's segments: the exact batches that were on disk at the end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BATCH = Shape(
 
 
 def place_of(text: str) -> tuple[str, int] | None:
-    """Topic and partition of a `Dumping .../topic-0/00000000000000000000.log` line."""
+    """Return topic and partition of a `Dumping .../topic-0/00000000000000000000.log` line; None if it names none."""
     path = text.removeprefix(DUMPING).rstrip().replace("\\", "/")
     folder, _, file = path.rpartition("/")
     match = _FOLDER.fullmatch(folder.rpartition("/")[2]) if file else None
@@ -84,7 +84,7 @@ class SegmentDump:
             int(match["crc"]),
         )
         told = identity(f"segment|{self._sink.broker_id}|{self._place}|{match[0].strip()}")
-        # A batch's time is its producer's, who may write what it likes: it is no time of the broker's.
+        # A batch's time is set by its producer to any value: it is no time of the broker.
         self._sink.add(BATCH, row_id(told), line, None, values)
 
     def _without_batch(self, text: str, line: int) -> None:

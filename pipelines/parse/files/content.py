@@ -1,4 +1,4 @@
-"""What a file is and how its lines are written, judged by its first lines; only checkpoints go by their names."""
+"""What a file is and how its lines are laid out, by its first lines; only small files of log directories go by name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Content(Enum):
 
 
 def content_of(source: Source, first: list[str]) -> Content:
-    """What a file is, judged by its first lines, a checkpoint by its name."""
+    """Return what a file is: by its first lines; checkpoints and meta.properties by their names."""
     if checkpoint_name(source.name) is not None:
         return Content.CHECKPOINT
     if is_properties(source.name):
@@ -46,21 +46,21 @@ def content_of(source: Source, first: list[str]) -> Content:
 
 
 def is_of_metadata(text: str) -> bool:
-    """Whether a dump that has this line is of the metadata log, or of a snapshot of it, wherever that was copied to."""
+    """Whether a dump with this line is of the metadata log or of a snapshot of it, wherever they were copied to."""
     if text.startswith(DUMPING):
         return METADATA_LOG in text or ".checkpoint" in text
     return text.startswith("Snapshot end offset: ") or ' payload: {"type":"' in text
 
 
 class Lines(NamedTuple):
-    """How a log's lines are written: `container` is whose lines they are, where a prefix before each says so."""
+    """How a log's lines are laid out; `container` is the container that prefixes name, if they do."""
 
     layout: layouts.Layout
     prefixed: bool
     container: str | None
 
     def stamps(self, lines: Iterable[str]) -> Iterator[int]:
-        """The printed times of lines that have one, on the clock that printed them; microseconds."""
+        """Yield the times that lines print without an offset, by the clock that printed them, in microseconds."""
         split, reader = layouts.Form(self.layout).split, layouts.StampReader()
         for line in lines:
             parts = split(taken_off(line).text if self.prefixed else line)
@@ -72,7 +72,7 @@ class Lines(NamedTuple):
 
 
 def lines_of(recording: Recording, first: list[str]) -> Lines | str:
-    """How a log's lines are written: as the user says, else as most of the first lines are; a text: why not known."""
+    """Return the layout that the user names, else that of most of the first lines; a text says why it is unknown."""
     named = layouts.LAYOUT_NAMES.get(recording.manifest.log_layout or "")
     for sample in (first[: layouts.DETECTION_LINES], first):
         bare = layouts.detect(sample)

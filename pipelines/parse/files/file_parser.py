@@ -1,6 +1,6 @@
-"""One file of a recording to facts and rejected lines: what it is, is told by what its lines say.
+"""Parses one file of a recording into facts and rejected lines; its first lines tell what it is.
 
-Only checkpoints go by their names. A log's lines are request lines or server lines, mixed or apart.
+Only checkpoints and meta.properties go by their names. A log may hold request lines, server lines, or both.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 50_000
 NOBODYS = "names no broker, in a file that several wrote"
-_MOST_OF_NOBODY = 1000  # are shown, the others counted
+_MOST_OF_NOBODY = 1000  # of these lines are rejected one by one, the others only counted
 _FOLDER = re.compile(r"(?:^|/)([^/]+)-(\d+)(?:\.[0-9a-f]{32}-(?:delete|stray|future))?/[^/]+$")
-# the JVM's own: unified logging (`[2026-03-01T10:00:00.123+0000][gc] Using G1`), or the head that Java 8 prints
+# The JVM's own logs: unified logging (`[2026-03-01T10:00:00.123+0000][gc] Using G1`), or the head that Java 8 prints.
 _JVM = re.compile(r"\[[^\]]{1,80}\]\[[^\]]{1,80}\]|(?:OpenJDK|Java HotSpot\S{0,10}) .{0,40}VM")
 _DUMP_BEGINS = 4  # lines; the first names the file that was dumped
 _HOUR = 3_600_000_000
@@ -61,7 +61,7 @@ class _Lines(Protocol):
 
 
 def parse_file(recording: Recording, source: Source, part: Range | None = None) -> Iterator[Batch]:
-    """Facts and rejected lines of one file (or one byte range of it), in batches."""
+    """Yield facts and rejected lines of one file, or of one byte range of it, in batches."""
     sink = FactSink(recording.recording_id, source.name, source.broker_id)
     outcome = Outcome()
     blocks = _blocks(source, outcome, part, sink)
@@ -93,9 +93,9 @@ def parse_file(recording: Recording, source: Source, part: Range | None = None) 
 
 
 def _taken(sink: FactSink, source: Source) -> pa.RecordBatch | None:
-    """The facts gathered since the last call. Lines of a shared file that nobody can be said to have written give none.
+    """Return the facts added since the last call; lines of a shared file that nobody is known to have written add none.
 
-    All but the cluster's id, which is the same whoever tells it.
+    An exception is the cluster's id, which is the same whoever states it.
     """
     facts = sink.take_facts()
     if facts is None or source.shared is None or source.broker_id is not None:
@@ -113,7 +113,7 @@ def _taken(sink: FactSink, source: Source) -> pa.RecordBatch | None:
 
 
 def survey_file(recording: Recording, source: Source) -> Ties:
-    """What a log, or a metadata dump, says that ties directories and addresses to brokers."""
+    """Return what a log or a metadata dump says that ties directories and addresses to brokers."""
     outcome = Outcome()
     try:
         first = _head_of(source)
@@ -134,7 +134,7 @@ def survey_file(recording: Recording, source: Source) -> Ties:
 
 
 def fingerprint(content: str, first: list[str], outcome: Outcome) -> str | None:
-    """What tells a file's content apart: of what grows, the lines that it begins with; of all else every byte."""
+    """Return a digest of the content: for logs and metadata dumps, which grow, of first lines; else of all bytes."""
     if content in {Content.LOG.value, Content.METADATA_DUMP.value}:
         return row_id(identity("\n".join(first[: 1 if content == Content.LOG.value else _DUMP_BEGINS]))).hex()
     return f"{outcome.crc:08x}" if outcome.bytes else None
@@ -153,7 +153,7 @@ def _head_of(source: Source) -> list[str]:
 
 
 class _Refused:
-    """A file that is nothing known: said once, its lines are only counted."""
+    """A file of unknown content: it is rejected once, and its lines are only counted."""
 
     def __init__(self, sink: FactSink, reason: str, first: list[str]) -> None:
         """Reject the file as a whole, showing its first line."""
@@ -168,7 +168,7 @@ class _Refused:
 
 
 class _Passed:
-    """A file that every broker has and that says nothing of replication: its lines are only counted."""
+    """A known file that says nothing about replication: its lines are only counted."""
 
     def __init__(self, sink: FactSink, content: Content) -> None:
         """Note what the file is."""
@@ -189,13 +189,13 @@ class _Nothing:
 
 
 def _place_of(source: Source) -> tuple[str, int] | None:
-    """Topic and partition of the file's folder, if it is named so."""
+    """Return topic and partition of the file's folder, if it has such a name."""
     folder = _FOLDER.search("/" + source.name)
     return (folder[1], int(folder[2])) if folder and folder[1] != "node" else None
 
 
 def _parser(recording: Recording, source: Source, sink: FactSink, first: list[str], part: Range | None) -> _Lines:
-    """What parses the file's lines."""
+    """Return the parser for the file's lines."""
     content = content_of(source, first)
     sink.counts.content = content.value
     if content is Content.CHECKPOINT:
@@ -220,9 +220,9 @@ def _parser(recording: Recording, source: Source, sink: FactSink, first: list[st
 
 
 def starts_in_second_pass(source: Source, lines: Lines, zone_name: str) -> bool:
-    """Whether the file begins in the second pass of an hour that came twice.
+    """Whether the file begins in the second pass of an hour that occurred twice.
 
-    It does where its lines leave that hour without ever going back in it, and without an hour's silence.
+    It does if its lines leave that hour without ever going back in it, and without an hour's silence.
     """
     clock, last = ZoneClock(zone_name), None
     if clock.is_utc:

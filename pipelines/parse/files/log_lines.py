@@ -1,4 +1,4 @@
-"""The lines of a log to facts and rejected lines, whatever their layout, request lines and server lines alike."""
+"""Turns the lines of a log into facts and rejected lines: any layout, request lines and server lines alike."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _MILLISECONDS = r"(\d{1,12}(?:\.\d{1,9})?)"
 
 
 class _Mark:
-    """A value behind a literal mark: to find the mark is many times faster than to search for the pattern."""
+    """A value after a literal mark: to find the mark is many times faster than to search for the pattern."""
 
     def __init__(self, mark: str, value: str) -> None:
-        """`value`: pattern with one group."""
+        """`value` is a pattern with one group."""
         self._mark = mark
         self._search = re.compile(re.escape(mark) + value).search
 
     def value(self, text: str) -> str | None:
-        """The first value; None where there is none."""
+        """Return the first value; None if there is none."""
         start = text.find(self._mark)
         found = self._search(text, start) if start >= 0 else None
         return None if found is None else found[1]
@@ -49,7 +49,7 @@ class LogLines:
     """The lines of a log, whatever their layout: request lines, server lines, and what belongs to the line before."""
 
     def __init__(self, sink: FactSink, layout: layouts.Layout, clock: ZoneClock, *, within: bool = False) -> None:
-        """`within`: the lines start in the middle of a file, so that the first may belong to one before."""
+        """`within`: the lines start in the middle of a file, so the first may continue an earlier one."""
         self._sink = sink
         self._layout = layout
         self._whole = layout.whole
@@ -58,16 +58,16 @@ class LogLines:
         self._stamps = layouts.StampReader()
         self._requests = RequestLog()
         self._server = ServerLog(sink)
-        self._head: tuple[str, layouts.LogLine, int, int, int] | None = None  # a line whose logger has not come yet
-        self._settings: tuple[int, int] | None = None  # time of the list of settings that the lines belong to
+        self._head: tuple[str, layouts.LogLine, int, int, int] | None = None  # a line whose logger is on a later line
+        self._settings: tuple[int, int] | None = None  # time of the list of settings that following lines belong to
         self._follows = within
         self._printed: str | None = None  # the last line's stamp, and its time on the broker's clock and in UTC
         self._local = self._ts = 0
-        self._bounds: Bounds | None = None  # from the first stamp on that is a whole second
+        self._bounds: Bounds | None = None  # set at the first stamp in whole seconds
         self._last: tuple[str, int, str | None] | None = None  # held back where only the end shows that a line is whole
 
     def parse(self, text: str, line: int, taken: str | None = None) -> None:
-        """Add the line's facts, count it, or reject it. `taken`: when a container's runtime took it."""
+        """Add the line's facts, count it, or reject it. `taken`: when a container's runtime received it."""
         if not self._layout.ends_with_text:
             self._parse(text, line, taken)
             return
@@ -99,7 +99,7 @@ class LogLines:
             self._settle(self._bounds.add(Waiting(text, parts, line, local), self._written(parts, ts, taken)))
 
     def _utc(self, stamp: str, local: int) -> int:
-        """Microseconds in UTC: by the offset that the stamp tells, or else by the zone of the broker."""
+        """Return microseconds in UTC, by the offset that the stamp states, else by the broker's zone."""
         if len(stamp) == layouts.MILLISECONDS and stamp[-1] != "Z":
             return self._clock.utc(local)
         if self._bounds is None and len(stamp) == layouts.WHOLE_SECONDS:
@@ -108,7 +108,7 @@ class LogLines:
         return self._clock.utc(local) if ahead is None else local - ahead
 
     def _written(self, parts: layouts.LogLine, ts: int, taken: str | None) -> Written:
-        """Between when the line was written; a runtime's own time is finer than a whole second that it lies in."""
+        """Return the bounds of the line's time; a runtime's time is used if it lies within the stamp's whole second."""
         whole = len(parts.stamp) == layouts.WHOLE_SECONDS
         written = Written(ts, ts + SECOND - 1 if whole else ts, *connection_of(parts.text))
         if whole and taken is not None:
@@ -121,7 +121,7 @@ class LogLines:
         return written
 
     def _settle(self, settled: Iterable[Settled]) -> None:
-        """Take the lines whose times are settled, each in the middle of what is possible."""
+        """Handle the lines whose times are final; each gets the middle of its possible time."""
         for (text, parts, line, local), earliest, latest in settled:
             if parts is None:
                 self._continue(text, line)
@@ -131,7 +131,7 @@ class LogLines:
             self._take(text, parts, line, local, (earliest + latest) // 2)
 
     def _take(self, text: str, parts: layouts.LogLine, line: int, local: int, ts: int) -> None:
-        """A stamped line."""
+        """Handle a stamped line."""
         if self._head is not None:
             self._reject_head()
         self._sink.counts.saw(ts)
@@ -162,7 +162,7 @@ class LogLines:
             self._glued(text, line)
 
     def _glued(self, text: str, line: int) -> None:
-        """A broker that was killed within a line goes on in it when it starts again; what comes last may be whole."""
+        """Parse what follows in a line that a killed broker left unfinished and that went on after its restart."""
         if text.startswith("{"):
             again = text.rfind(text[:_OBJECT_BEGINNING], _OBJECT_BEGINNING)
         else:
@@ -172,7 +172,7 @@ class LogLines:
             self._parse(text[again:], line)
 
     def finish(self, *, cut: bool = False) -> None:
-        """Take what still waits. `cut`: the last line has no end."""
+        """Handle what still waits. `cut`: the last line has no line end."""
         if self._last is not None:
             text, line, _ = self._last
             if cut and (self._whole(text) or self._otherwise(text)) is not None:
@@ -185,20 +185,20 @@ class LogLines:
         self._reject_head()
 
     def _reject_head(self) -> None:
-        """Settle a stamped line that stopped before its logger and had nothing after it: it was cut off."""
+        """Reject a stamped line that stopped before its logger and was not continued: it was cut off."""
         if self._head is not None:
             text, _, line, _, _ = self._head
             self._sink.reject(line, "cut off before its end", text)
             self._head = None
 
     def _continue(self, text: str, line: int) -> None:
-        """A line without a stamp: part of the one before it (a stack trace, a list of settings), or garbage."""
+        """Handle a line without a stamp: part of the line before it (a stack trace, a list of settings), or garbage."""
         head = self._head
         if _START_UP.match(text):
             self._sink.counts.no_interest["", "start-up script"] += 1
             return
         if not text.strip(" \t\r\ufeff") and head is None:
-            return  # nothing stands there
+            return  # an empty line
         if _UNREADABLE.search(text) or not self._follows or (head is None and not _CONTINUATION.match(text)):
             reason = "neither a log line nor part of the one before" if self._follows else "not a log line"
             self._sink.reject(line, reason, text)
@@ -216,7 +216,7 @@ class LogLines:
 
 
 def connection_of(text: str) -> tuple[str | None, int]:
-    """The connection of a request line, and the microseconds from the request's arrival to its line."""
+    """Return the connection of a request line, and the microseconds from the request's arrival to its line."""
     if not text.startswith(PREFIX):
         return None, 0
     connection, total = _JSON_TIMES if text.startswith("{", len(PREFIX)) else _TEXT_TIMES

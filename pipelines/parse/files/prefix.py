@@ -1,4 +1,4 @@
-"""What stands before a log line where something else wrote it down: taken off, and lines that were split put together.
+"""Removes what a container's runtime or a tool puts before a log line, and joins lines that it has split.
 
 `docker compose logs`: `SERVICE  | `, perhaps in colour, perhaps behind a time; `kubectl logs --prefix`:
 `[pod/POD/CONTAINER] `; `--timestamps` of either: a time; container runtimes' files (CRI, kubelet's `cri.go`):
@@ -39,14 +39,14 @@ class Prefixed(NamedTuple):
     """A line and what stood before it."""
 
     container: str | None
-    time: str | None  # when the runtime took the line, where it says so
+    time: str | None  # when the runtime received the line, if it says so
     stream: str | None
     goes_on: bool
     text: str
 
 
 def taken_off(text: str) -> Prefixed:
-    """A line without its prefix."""
+    """Return a line without its prefix, and what the prefix says."""
     found = _PREFIX.match(text)
     if found is None or not found.end():
         return Prefixed(None, None, None, False, text)  # noqa: FBT003
@@ -56,7 +56,7 @@ def taken_off(text: str) -> Prefixed:
 
 
 def by_container(lines: Iterable[str]) -> dict[str | None, list[str]]:
-    """The lines that have a prefix, without it, by the container that they name."""
+    """Return the lines that have a prefix, without it, by the container that they name."""
     found: dict[str | None, list[str]] = defaultdict(list)
     for line in lines:
         taken = taken_off(line)
@@ -69,7 +69,7 @@ class PrefixedLines:
     """The lines of a log with a prefix before each: the container's own lines, whole."""
 
     def __init__(self, sink: FactSink, inner: LogLines | SharedLines | Survey, container: str | None) -> None:
-        """`container`: whose lines to read, where the prefixes name one."""
+        """`container`: whose lines to read, if the prefixes name one."""
         self._sink = sink
         self._inner = inner
         self._container = container
@@ -78,7 +78,7 @@ class PrefixedLines:
         self._others: Counter[str] = Counter()
 
     def parse(self, text: str, line: int) -> None:
-        """Hand on the line, or remember its part."""
+        """Pass on the line, or keep it as a part of one."""
         taken = taken_off(text)
         if taken.container is not None and taken.container != self._container:
             if not self._others[taken.container]:
@@ -97,7 +97,7 @@ class PrefixedLines:
             self._inner.parse("".join(parts), begun, taken.time)
 
     def finish(self, *, cut: bool = False) -> None:
-        """Settle what still waits: a line whose last part never came was cut off."""
+        """Handle what still waits: a line whose last part never came was cut off."""
         for stream, parts in self._parts.items():
             if parts:
                 self._sink.reject(self._begun[stream], "cut off: its last part is missing", "".join(parts))

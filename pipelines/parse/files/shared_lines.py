@@ -1,4 +1,4 @@
-"""A log that several brokers wrote, line by line: each one's lines to its own parser, or only what ties them to it."""
+"""A log that several brokers wrote: passes each broker's lines to its parser, or collects only what identifies them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Held(NamedTuple):
 
 
 class _Events:
-    """Lines put together: a stamped one and those that go on in it belong to one broker."""
+    """Joins lines into events: a stamped line and those that continue it belong to one broker."""
 
     def __init__(self, layout: Layout) -> None:
         self._split = layouts.Form(layout).split
@@ -69,7 +69,7 @@ class _Events:
             self._event(self._parts, held)
 
     def _event(self, parts: LogLine | None, held: list[_Held]) -> None:
-        """An event is whole; `parts` is None where lines stand before the first stamp."""
+        """Handle a complete event; `parts` is None for lines before the first stamp."""
         raise NotImplementedError
 
 
@@ -78,7 +78,7 @@ def _whole(parts: LogLine, held: list[_Held]) -> str:
 
 
 class SharedLines(_Events):
-    """The lines that one of several brokers wrote, or those of which nobody can say who did."""
+    """The lines that one of several brokers wrote, or those whose writer is unknown."""
 
     def __init__(self, inner: LogLines, layout: Layout, shared: Shared, broker: int | None, counts: FileCounts) -> None:
         """`inner` parses the lines of `broker`; None: those that nothing ties to a broker."""
@@ -86,7 +86,7 @@ class SharedLines(_Events):
         self._inner = inner
         self._shared = shared
         self._broker = broker
-        self._versions: list[tuple[str, list[_Held]]] = []  # told by servers that say a little later who they are
+        self._versions: list[tuple[str, list[_Held]]] = []  # stated by servers that name themselves a little later
         self._last = 0
         self._mine = False
         self._counts = counts
@@ -106,7 +106,7 @@ class SharedLines(_Events):
         self._hand_on(writer, held)
 
     def _settle_versions(self, started: int | None) -> None:
-        """Give a version to the server that says right after it that it has started, if no other can have told it."""
+        """Give a version to the server that reports its start right after it, if no other can have stated it."""
         alike = len({text for text, _ in self._versions}) == 1
         if started is not None:
             _, held = self._versions.pop(0)
@@ -122,7 +122,7 @@ class SharedLines(_Events):
                 self._inner.parse(*one)
 
     def finish(self, *, cut: bool = False) -> None:
-        """Take what still waits."""
+        """Handle what still waits."""
         self._end()
         mine = self._mine
         for _, held in self._versions:
@@ -169,19 +169,19 @@ class Survey(_Events):
                 self.ties.endpoints.add((found["host"], int(found["port"]), int(found["id"])))
 
     def _vote(self, text: str, beside: str, named: int | None) -> None:
-        """Two lines of one millisecond about one partition: the first names its directory, the other a broker."""
+        """Use two lines of one millisecond about one partition: the first names its directory, the other a broker."""
         directory, partition = directory_in(text), _PARTITION.match(text)
         if named is not None and directory is not None and partition is not None and partition[1] in beside:
             self.ties.votes[directory][named] += 1
 
     def finish(self, *, cut: bool = False) -> None:
-        """Take what still waits."""
+        """Handle what still waits."""
         del cut
         self._end()
 
 
 def registered_in(lines: Iterable[str]) -> Iterator[tuple[str, int, int]]:
-    """Host, port and broker of each listener that a metadata dump registers."""
+    """Yield host, port and broker of each listener that a metadata dump registers."""
     for text in lines:
         payload = _PAYLOAD.search(text) if _REGISTRATION in text else None
         if payload is None:

@@ -12,11 +12,11 @@ from pipelines.recording.reading import Outcome, is_packed, read_lines, tail
 if TYPE_CHECKING:
     from pipelines.recording.recording import Recording, Source
 
-_LONGEST = 150 * 86_400 * 1_000_000  # a zone may change its offset and change it back in so long a time
+_LONGEST = 150 * 86_400 * 1_000_000  # in a longer time a zone may change its offset and change it back
 
 
 def beginning_of(source: Source) -> list[str] | None:
-    """The first lines of a plain file; None of a packed one, or of one that cannot be read: who reads it says so."""
+    """Return the first lines of a plain file; None if it is compressed or cannot be read (its reader reports that)."""
     try:
         return None if is_packed(source.path) else next(read_lines(source.path, Outcome()), [])
     except OSError:
@@ -24,7 +24,7 @@ def beginning_of(source: Source) -> list[str] | None:
 
 
 def may_split(recording: Recording, source: Source) -> bool:
-    """Whether tasks may share the file: a plain log in whose time the broker's clock is not put back."""
+    """Whether tasks may share the file: a plain log during which the broker's clock was not set back."""
     first = beginning_of(source)
     if first is None or content_of(source, first) is not Content.LOG:
         return False
