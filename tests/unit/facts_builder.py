@@ -1,4 +1,4 @@
-"""Small histories by hand: facts of one partition as rows, with only the columns that matter."""
+"""Builds small histories by hand: facts of one partition as rows, with only the columns that matter."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ KEY = {"recording_id": "small", "topic": TOPIC, "topic_id": None, "incarnation":
 
 
 def at(ms: float) -> datetime:
-    """A moment of the history."""
+    """Return a time of the history, `ms` milliseconds from its start."""
     return START + timedelta(milliseconds=ms)
 
 
 class History:
-    """Facts in the order in which they are told; each gets its own line and name."""
+    """Facts in the order in which they are added; each gets its own line and id."""
 
     def __init__(self) -> None:
-        """Nothing happened yet."""
+        """Start an empty history."""
         self.rows: list[dict[str, Any]] = []
         self.correlations: dict[str, int] = {}
 
     def add(self, kind: str, ms: float, **fields: Any) -> dict[str, Any]:
-        """One fact, on the partition unless it says otherwise."""
+        """Add one fact; it is about the partition unless `fields` say otherwise."""
         line = len(self.rows) + 1
         row = {
             "recording_id": "small",
@@ -55,14 +55,14 @@ class History:
         return row
 
     def request(self, kind: str, ms: float, connection: str, **fields: Any) -> dict[str, Any]:
-        """One line of a request log, answered at `ms`; the next correlation id of its connection."""
+        """Add one line of a request log, answered at `ms`, with the next correlation id of its connection."""
         self.correlations[connection] = self.correlations.get(connection, -1) + 1
         durations = {f"{name}_us": 0 for name in ("total", "queue", "local", "remote")}
         fields = {"error_code": 0, **durations, **fields}
         return self.add(kind, ms, connection=connection, correlation_id=self.correlations[connection], **fields)
 
     def decide(self, ms: float, leader: int | None, isr: list[int] | None = None, **fields: Any) -> None:
-        """A partition record (the first) or a change record of the metadata log; `leader` None: not named."""
+        """Add a partition record (the first) or a change record of the metadata log; `leader` None: not named."""
         before = [row for row in self.rows if row["kind"] == "partition_change"]
         first = {"leader_epoch": 0, "partition_epoch": 0, "replicas": [1, 2, 3]} if not before else {}
         record = "PARTITION_CHANGE_RECORD" if before else "PARTITION_RECORD"
@@ -70,18 +70,18 @@ class History:
         self.add("partition_change", ms, leader_id=leader, isr=isr, **{**place, **first, **fields})
 
     def fence(self, ms: float, broker: int, **fields: Any) -> None:
-        """A registration change: fenced, unless it says otherwise."""
+        """Add a registration change: fenced, unless `fields` say otherwise."""
         where = {"metadata_offset": 100 + len(self.rows), "record_type": "BROKER_REGISTRATION_CHANGE_RECORD"}
         about = {"topic": None, "partition": None, "subject_broker_id": broker, "fenced": True}
         self.add("broker_change", ms, **{**about, **where, **fields})
 
     def produce(self, ms: float, broker: int, base: int, **fields: Any) -> dict[str, Any]:
-        """A produce to `broker`, answered with `base`."""
+        """Add a produce to `broker`, answered with `base`."""
         fields = {"acks": -1, "bytes": 100, "client_id": "shop", **fields}
         return self.request("produce", ms, f"p{broker}", broker_id=broker, base_offset=base, **fields)
 
     def fetch(self, ms: float, broker: int, replica: int, offset: int | None, **fields: Any) -> dict[str, Any]:
-        """A fetch from `broker`, listed on both sides, without a session; `replica` -1: a consumer."""
+        """Add a fetch from `broker`, listed on both sides, without a session; `replica` -1: a consumer."""
         fields = {
             "session_epoch": -1,
             "session_id": 0,
@@ -101,12 +101,12 @@ class History:
         )  # fmt: skip
 
     def role(self, ms: float, broker: int, name: str, epoch: int, **fields: Any) -> None:
-        """A broker's line about its role: with `offset` (its LEO) and `hw`."""
+        """Add a broker's line about its role; `fields` may hold `offset` (its LEO) and `hw`."""
         fields = {"source_file": f"server-{broker}.log", "offset": None, "hw": None, **fields}
         self.add("role_change", ms, broker_id=broker, name=name, leader_epoch=epoch, **fields)
 
     def table(self, kind: str | None = None) -> pa.Table:
-        """The facts, or those of one kind, as the parse stage gives them."""
+        """Return the facts, or those of one kind, as the parse stage returns them."""
         return pa.Table.from_pylist([r for r in self.rows if kind in (None, r["kind"])], schema=SESSION_SCHEMA)
 
     def facts(self, rows: list[dict[str, Any]] | None = None, **settings: Any) -> PartitionFacts:
@@ -115,7 +115,7 @@ class History:
         return facts
 
     def lives(self, rows: list[dict[str, Any]] | None = None, **settings: Any) -> list[PartitionFacts]:
-        """The facts of each life of the partition, as the order stage tells them apart where it has no topic ids."""
+        """Return the facts of each incarnation, as the order stage separates them if it has no topic ids."""
         told = self.rows if rows is None else rows
         found = rows_of_facts(steadied(pa.Table.from_pylist(told, schema=SESSION_SCHEMA)))
         own, cluster = (
@@ -136,17 +136,17 @@ class History:
         ]
 
     def events(self, rows: list[dict[str, Any]] | None = None, **settings: Any) -> pa.Table:
-        """The history in replay order, life by life."""
+        """Return the history in replay order, incarnation by incarnation."""
         return pa.concat_tables([piece for facts in self.lives(rows, **settings) for piece in ordered(facts)])
 
 
 def gaps_in(facts: Iterable[Row]) -> MissingLines:
-    """What is missing among the request lines that these facts tell of."""
+    """Return what is missing among the request lines behind these facts."""
     schema = pa.schema([REQUEST_KIND, *(field for field in CLIENT_REQUEST_SCHEMA if field.name != "fetches")])
     rows = [{name: row[name] for name in schema.names} for row in facts]
     return missing_requests(pa.Table.from_pylist(rows, schema=schema))
 
 
 def of_kind(events: pa.Table, *kinds: str) -> list[Row]:
-    """The events of these kinds, in order."""
+    """Return the events of these kinds, in order."""
     return [Row(row) for row in events.to_pylist() if row["kind"] in kinds]

@@ -1,4 +1,4 @@
-"""A recording brought to its tables in one process, without Spark: the same functions, given whole tables in a row."""
+"""Turns a recording into its tables in one process, without Spark: calls the stages' functions on whole tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def events_of(root: Path) -> list[pa.Table]:
-    """Each partition's `replication_events`, a table for each of its incarnations."""
+    """Return each partition's `replication_events`, one table per incarnation."""
     recording = discover(str(root), recording_id=root.name)
     facts = collect(recording).facts
     stated = {"kafka_version": recording.manifest.kafka, "broker_config": recording.manifest.broker_config}
@@ -36,13 +36,13 @@ def events_of(root: Path) -> list[pa.Table]:
 
 
 def by_incarnation(events: pa.Table) -> list[pa.Table]:
-    """Events of one partition, a table for each of its incarnations."""
+    """Return the events of one partition, one table per incarnation."""
     found = sorted(pc.unique(events["incarnation"]).to_pylist())
     return [events.filter(pc.equal(events["incarnation"], one)).combine_chunks() for one in found]
 
 
 def tables_of(events: pa.Table, size: int = 1000) -> dict[str, pa.Table]:
-    """The replay's tables of these events, which are handed over `size` at a time."""
+    """Return the replay's tables of these events, which are passed to it `size` at a time."""
     if "recording_id" not in events.column_names:
         events = events.add_column(0, "recording_id", pa.array([KEY["recording_id"]] * len(events), pa.string()))
     found: dict[str, list[pa.Table]] = {table.name: [empty(table.name)] for table in REPLAY_TABLES}

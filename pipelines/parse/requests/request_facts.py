@@ -100,7 +100,7 @@ LEADER_AND_ISR = Shape(
 
 
 def whole_line(completed: AnyCompleted) -> tuple[Any, ...]:
-    """What the line says of the request as a whole: the columns of WHOLE."""
+    """Return what the line says about the request as a whole: the columns of WHOLE."""
     header = completed.request_header
     return (
         completed.connection,
@@ -119,16 +119,16 @@ def whole_line(completed: AnyCompleted) -> tuple[Any, ...]:
 
 
 def known_id(topic_id: str | None) -> str | None:
-    """The topic id; None for the one that stands where there is none."""
+    """Return the topic id; None for the id that stands for no topic."""
     return None if topic_id == NO_TOPIC_ID else topic_id
 
 
 def api(sink: FactSink, line: Line, completed: AnyCompleted) -> None:
-    """One row: that there was such a request."""
+    """Add one row: such a request was made."""
     sink.add_rows(API, line, whole_line(completed), ITSELF)
 
 
-ITSELF: Final = (((), ()),)  # one row, of what the whole line says
+ITSELF: Final = (((), ()),)  # one row, about the line as a whole
 Rows = list[tuple[tuple[object, ...], tuple[Any, ...]]]
 _UNANSWERED: Final = shapes.ProduceAnswer(None, None, None)  # type: ignore[arg-type]
 
@@ -136,7 +136,7 @@ _UNANSWERED: Final = shapes.ProduceAnswer(None, None, None)  # type: ignore[arg-
 def produce(
     sink: FactSink, line: Line, completed: shapes.Completed[shapes.ProduceRequest, shapes.ProduceResponse]
 ) -> None:
-    """A row for each partition that got records."""
+    """Add a row for each partition that the request has records for."""
     whole = whole_line(completed)
     request, response = completed.request, completed.response
     answers: dict[tuple[str | None, str | None, int], shapes.ProduceAnswer] = {}
@@ -171,7 +171,7 @@ def _fetch_answers(response: shapes.FetchResponse | str) -> dict[_Key, shapes.Fe
 
 
 def fetch(sink: FactSink, line: Line, completed: shapes.Completed[shapes.FetchRequest, shapes.FetchResponse]) -> None:
-    """A row for each partition that the fetch or its answer lists, or that it forgets; else one for the whole."""
+    """Add a row for each partition that the fetch or its answer lists, or that it forgets; else one row."""
     request, response = completed.request, completed.response
     replica, replica_epoch = request.replica_id, None
     if request.replica_state is not None:
@@ -227,7 +227,7 @@ _NOT_ASKED: Final = (None,) * 5
 
 
 def _told(answer: shapes.FetchAnswer) -> tuple[Any, ...]:
-    """The columns of FETCH from `error_code` on."""
+    """Return the columns of FETCH from `error_code` on."""
     diverging, size = answer.diverging_epoch, answer.records_size_in_bytes
     return (
         answer.error_code,
@@ -247,7 +247,7 @@ _NO_END: Final = shapes.EpochAnswer(None, None, None, None)  # type: ignore[arg-
 def epoch_end_offset(
     sink: FactSink, line: Line, completed: shapes.Completed[shapes.EpochRequest, shapes.EpochResponse]
 ) -> None:
-    """A row for each partition of which the end of an epoch was asked."""
+    """Add a row for each partition whose end of an epoch was asked for."""
     request, response = completed.request, completed.response
     answers: dict[tuple[str, int], shapes.EpochAnswer] = {}
     if not isinstance(response, str):
@@ -264,7 +264,7 @@ def epoch_end_offset(
 
 
 def isr_request(sink: FactSink, line: Line, completed: shapes.Completed[shapes.IsrRequest, shapes.IsrResponse]) -> None:
-    """A row for each partition whose ISR a leader asks to change."""
+    """Add a row for each partition whose ISR a leader asks to change."""
     request, response = completed.request, completed.response
     top, answers = None, {}
     if not isinstance(response, str):
@@ -300,7 +300,7 @@ def isr_request(sink: FactSink, line: Line, completed: shapes.Completed[shapes.I
 def leader_and_isr(
     sink: FactSink, line: Line, completed: shapes.Completed[shapes.LeaderAndIsrRequest, shapes.LeaderAndIsrResponse]
 ) -> None:
-    """A row for each partition that a controller tells what to be."""
+    """Add a row for each partition whose state the controller sends."""
     whole = whole_line(completed)
     request, response = completed.request, completed.response
     error = None if isinstance(response, str) else response.error_code

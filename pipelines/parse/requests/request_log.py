@@ -23,10 +23,10 @@ CLUSTER_SEEN = Shape("broker_lifecycle", ("value",), (("name", "cluster_id"),))
 
 
 class RequestLog:
-    """Parses the request lines of one file; remembers which topic ids the file has named already."""
+    """Parses the request lines of one file; remembers which topic ids the file has stated already."""
 
     def __init__(self) -> None:
-        """Start with no topics named."""
+        """Start without known topics."""
         self._named: set[tuple[str, ...]] = set()
         self._kinds: dict[int, tuple[msgspec.json.Decoder[Any], _Make]] = {
             0: (_decoder(shapes.ProduceRequest, shapes.ProduceResponse), request_facts.produce),
@@ -51,7 +51,7 @@ class RequestLog:
         self._others = (msgspec.json.Decoder(shapes.Times), request_facts.api)
 
     def parse(self, text: str, sink: FactSink, line: Line) -> str | None:
-        """Add the line's facts; say why it was rejected, or None."""
+        """Add the line's facts; return the reason if it is rejected, else None."""
         body = text[len(PREFIX) :]
         if not body.startswith(("{", request_text.HEADER)):
             return "request line without a JSON object"
@@ -69,13 +69,13 @@ class RequestLog:
         return None
 
     def _of_json(self, body: str) -> tuple[_Make, Any]:
-        """What makes the line's facts, and the line read (JSON)."""
+        """Return the function that makes the line's facts, and the decoded line (JSON form)."""
         key = _KEY.search(body, 0, 200)
         decoder, make = self._kinds.get(int(key[1]), self._others) if key else self._others
         return make, decoder.decode(body)
 
     def _of_text(self, body: str) -> tuple[_Make, Any]:
-        """What makes the line's facts, and the line read (text)."""
+        """Return the function that makes the line's facts, and the decoded line (text form)."""
         key, completed = request_text.read(body)
         kinds = {} if isinstance(completed, shapes.Times) else self._kinds
         return kinds.get(key, self._others)[1], completed

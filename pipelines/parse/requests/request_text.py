@@ -1,12 +1,12 @@
 """Request log lines in the text form of Kafka 2.4 to 2.7, read into the same shapes as the JSON form.
 
-The form is one for these releases: `RequestChannel.Request.updateRequestMetrics` prints the header, the request, the
-response and the times; bodies are `Struct.toString`, whose texts are not quoted. So nothing is read that a text makes
-ambiguous: the free texts (client and rack ids, messages, hosts, file names) are cut out at marks that stand once,
-what is left must be names, numbers and legal topic names, and any other line is refused with the reason.
+These releases share one form: `RequestChannel.Request.updateRequestMetrics` prints the header, the request, the
+response and the times; bodies are `Struct.toString`, which does not quote texts. So nothing ambiguous is read: free
+texts (client and rack ids, messages, hosts, file names) are cut out at marks that occur once, the rest must be names,
+numbers and legal topic names, and any other line is refused with the reason.
 
-What the form does not say is null: the transactional id of a produce; its sizes, where the logger was at DEBUG (only
-the number of partitions is printed, which ones is taken from the answer); topic ids, which no request had by then.
+What the form does not contain is null: a produce's transactional id; its sizes if the logger was at DEBUG (only the
+number of partitions is printed, and the answer tells which); topic ids, which requests did not have by then.
 """
 
 from __future__ import annotations
@@ -72,18 +72,18 @@ _CLUSTER = re.compile(r"\],cluster_id=(?!null,)([\w-]+),controller_id=-?\d+,topi
 
 
 class RefusedError(ValueError):
-    """The line does not say for certain what it says."""
+    """The line cannot be read unambiguously."""
 
 
 class TextRequest(NamedTuple):
-    """A line read: its api key, and what the JSON form's decoder would have given."""
+    """A decoded line: its api key, and what the decoder of the JSON form would have returned."""
 
     key: int
     completed: shapes.Completed[Any, Any] | shapes.Times
 
 
 def read(body: str) -> TextRequest:
-    """Read what stands behind `Completed request:`; raises RefusedError, and msgspec's errors for a malformed body."""
+    """Read what follows `Completed request:`; raises RefusedError, and msgspec's errors for a malformed body."""
     header = _HEADER.match(body)
     if header is None or body.count(", correlationId=") != 1:
         raise RefusedError("no header, or a client id that looks like one")
@@ -108,17 +108,17 @@ def read(body: str) -> TextRequest:
 
 
 def throttle_of(response: str) -> float:
-    """Throttle time that the answer tells its client, milliseconds; 0 where it has none.
+    """Return the throttle time that the answer states, in milliseconds; 0 if it states none.
 
-    `throttleTime` among the times is that from 2.6 on only: up to 2.5 it is how long the answer was made and sent
-    (RequestChannel.updateRequestMetrics: response complete minus remote complete), which is never 0.
+    `throttleTime` among the times has that meaning only from 2.6 on. Up to 2.5 it is how long the answer took to be
+    made and sent (RequestChannel.updateRequestMetrics: response complete minus remote complete), which is never 0.
     """
     told = _THROTTLED.search(response)
     return float(told[1] or told[2]) if told is not None else 0.0
 
 
 class _Names(dict[str, str]):
-    """The JSON form's name of a field, quoted and with its colon."""
+    """Names of fields in the JSON form, quoted and with the colon."""
 
     def __missing__(self, name: str) -> str:
         first, *others = name.split("_")
@@ -131,13 +131,13 @@ _ANSWERED = _Names({"topic": '"name":', "partition": '"index":'})  # of a produc
 
 
 def _json(text: str, names: _Names = _COMMON) -> str:
-    """A struct whose only texts are topic names, as JSON."""
+    """Return a struct as JSON; its only texts must be topic names."""
     text = text.replace(",_tagged_fields={}", "")
     return _NAME.sub(lambda found: names[found[1]], _NAMED.sub(r'\1="\2"', text))
 
 
 def _without_end(request: str, name: str) -> str:
-    """The request up to a field whose text is free, and behind which nothing matters."""
+    """Return the request up to a field with free text, behind which nothing is needed."""
     found = request.find(f",{name}=")
     return request if found < 0 else request[:found] + "}"
 
@@ -158,7 +158,7 @@ _Bodies = tuple[Any, Any]
 
 
 def _produce(request: str, response: str) -> _Bodies:
-    """`ProduceRequest.toString` names the partitions with their sizes at TRACE, at DEBUG only counts them."""
+    """Decode a produce: `ProduceRequest.toString` names partitions with sizes at TRACE, and counts them at DEBUG."""
     said = _PRODUCE.fullmatch(request)
     if said is None:
         raise RefusedError("not a produce request")
@@ -190,7 +190,7 @@ def _fetch(request: str, response: str) -> _Bodies:
 
 
 def _metadata(request: str, response: str) -> _Bodies:
-    """The cluster id alone: what else the facts take of metadata are topic ids."""
+    """Read only the cluster id: all else that facts use of metadata is topic ids, which do not occur yet."""
     del request
     named = _CLUSTER.findall(response)
     return None, shapes.MetadataResponse(cluster_id=named[0] if len(named) == 1 else None)

@@ -1,4 +1,4 @@
-"""The facts of requests about transactions: partitions taken in, markers written, ends."""
+"""The facts of requests about transactions: partitions that were added, markers, and ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def markers(
     line: Line,
     completed: Completed[transaction_shapes.MarkersRequest, transaction_shapes.MarkersResponse],
 ) -> None:
-    """A row for each marker and partition: what the coordinator wants written, and what became of it."""
+    """Add a row for each marker and partition: what the coordinator wants written, and the outcome."""
     request, response = completed.request, completed.response
     errors: dict[tuple[object, ...], int] = {}
     if not isinstance(response, str):
@@ -50,7 +50,7 @@ def added_partitions(
     line: Line,
     completed: Completed[transaction_shapes.AddPartitionsRequest, transaction_shapes.AddPartitionsResponse],
 ) -> None:
-    """A row for each partition that a transaction takes in, which also says whose transaction it is."""
+    """Add a row for each partition that is added to a transaction, with the transaction's owner."""
     request, response = completed.request, completed.response
     whole = request.v3_and_below_transactional_id or request.transactional_id
     asked = list(request.transactions)
@@ -88,7 +88,7 @@ def ended_transaction(
     line: Line,
     completed: Completed[transaction_shapes.EndTxnRequest, transaction_shapes.EndTxnResponse],
 ) -> None:
-    """A row that says how a transaction ended."""
+    """Add a row that says how a transaction ended."""
     request, response = completed.request, completed.response
     error = None if isinstance(response, str) else response.error_code
     name = "end_commit" if request.committed else "end_abort"

@@ -1,4 +1,4 @@
-"""What Tidemark reads of requests about transactions, as `request_shapes` of all others."""
+"""What Tidemark reads of requests about transactions, as `request_shapes` does for all others."""
 
 from __future__ import annotations
 

@@ -33,17 +33,17 @@ OUT_OF_SYNC: Final = re.compile(r"\(brokerId: (\d+), endOffset: (-?\d+)")
 
 
 def error_in(words: str) -> int | None:
-    """The error code of an update that failed; None: the words name no error, for its answer only came late."""
+    """Return the error code of a failed update; None: the words name no error, because only its answer was late."""
     return next((code for said, code in ERRORS if said in words), None)
 
 
 def leos_in(words: str) -> str | None:
-    """Replicas that are out of sync, with their LEOs: `2:40 3:38`; None: the line names none."""
+    """Return the replicas that are out of sync with their LEOs, as `2:40 3:38`; None: the line names none."""
     return " ".join(f"{broker}:{end}" for broker, end in OUT_OF_SYNC.findall(words)) or None
 
 
 def joining_in(words: str) -> int | None:
-    """Whom the new ISR has and the old one has not (`2 to 2,3`: 3); None where that is not one broker."""
+    """Return the broker that only the new ISR has (`2 to 2,3`: 3); None if it is not exactly one."""
     before, _, after = words.partition(" to ")
     joining = {int(b) for b in after.split(",") if b} - {int(b) for b in before.split(",") if b}
     return min(joining) if len(joining) == 1 else None

@@ -1,4 +1,4 @@
-"""One wording of a broker's log: which logger says it, in which Kafka versions, in what words, what it means."""
+"""One wording in a broker's log: which logger prints it, in which Kafka versions, its pattern, and its meaning."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 # A partition as Kafka prints it: `topic-3`, in releases up to 1.0 `[topic,3]` too; a topic's name has up to 249 letters
 TP = r"(?P<tp>[^\s\[]{1,300}-\d{1,10}|\[[^\s,]{1,300},\d{1,10}\])"
 
-# One of the partitions that a line lists: looked for from where a name can begin, and no name is longer.
+# One of the partitions that a line lists; searched only from where a name can begin, since no name is longer.
 LISTED = r"(?<![\w.-])(?P<tp>[\w.-]{1,260}-\d{1,10})"
 
-# A logger is named after the class that prints; so its last part says where in apache/kafka the words stand, in every
-# release of a rule's versions: kafka/*.scala in core/src/main/scala, org/apache/*.java in the module of that name.
+# A logger is named after the class that prints, so its last part tells the file in apache/kafka with the wording in all
+# releases of a rule's versions: kafka/*.scala in core/src/main/scala, org/apache/*.java in the module of that name.
 CLASSES: dict[str, str] = {
     "AlterIsrManagerImpl": "kafka/server/AlterIsrManager.scala",
     "AppInfoParser": "org/apache/kafka/common/utils/AppInfoParser.java",
@@ -68,35 +68,35 @@ class Rule:
     """One wording, and the fact it makes."""
 
     place: str  # loggers by their last part, and the message's first word: "Log|UnifiedLog: Setting"; no word: any
-    versions: str  # "0.10-2.3", "2.4-": seen up to the newest version looked at
+    versions: str  # "0.10-2.3", "2.4-": up to the newest version looked at
     fact: str  # the fact's kind, and the constant that goes into `name`: "hw_update leader"
     pattern: str
     keep_text: bool = False
-    each: str | None = None  # found in the message again and again: a fact per find; one fact where nothing is found
-    reads: tuple[tuple[str, Callable[[str], Any]], ...] = ()  # of a group that is more than a number or a text
-    printed_by: str | None = None  # file that prints it, where the logger is not named after that file's class
+    each: str | None = None  # searched repeatedly: a fact per match; one fact if there is none
+    reads: tuple[tuple[str, Callable[[str], Any]], ...] = ()  # of a group that is not just a number or a text
+    printed_by: str | None = None  # file that prints it, if the logger is not named after its class
 
     @property
     def loggers(self) -> tuple[str, ...]:
-        """Last parts of the loggers that say it."""
+        """The last parts of the loggers that print it."""
         return tuple(self.place.partition(":")[0].split("|"))
 
     @property
     def word(self) -> str:
-        """First word of the message; empty: any."""
+        """The first word of the message; empty: any."""
         return self.place.partition(":")[2].strip()
 
     @property
     def kind(self) -> str:
-        """Kind of the fact."""
+        """The kind of the fact."""
         return self.fact.partition(" ")[0]
 
     @property
     def name(self) -> str | None:
-        """What goes into `name`; None where the pattern names it, or nothing does."""
+        """The constant for `name`; None if the pattern sets it, or nothing does."""
         return self.fact.partition(" ")[2] or None
 
     @property
     def source(self) -> str:
-        """Where the words stand in apache/kafka, in the releases of `versions`."""
+        """The file in apache/kafka with the wording, in the releases of `versions`."""
         return self.printed_by or ", ".join(sorted({CLASSES[logger] for logger in self.loggers}))

@@ -49,7 +49,7 @@ OFFLINE_PARTITION = Shape("storage_failure", ("topic", "partition", "text"), (("
 
 
 def integers(text: str) -> list[int]:
-    """The ids in a list however Kafka prints it: `1,2`, `[1, 2]`, `Set(1, 2)`, `[BrokerState(brokerId=1, ...)]`."""
+    """Return the ids in a list as Kafka prints it: `1,2`, `[1, 2]`, `Set(1, 2)`, `[BrokerState(brokerId=1, ...)]`."""
     found = _BROKER_IDS.findall(text) if "brokerId=" in text else _NUMBERS.findall(text)
     return [int(number) for number in found]
 
@@ -65,7 +65,7 @@ _FROM_PREFIX = ("topic", "partition", "leader_id", "subject_broker_id", "log_dir
 
 
 class CompiledRule:
-    """A rule made ready: its patterns, the shape of its facts, and what turns groups into values."""
+    """A compiled rule: its patterns, the shape of its facts, and what turns groups into values."""
 
     __slots__ = ("converters", "each", "each_groups", "from_prefix", "keep_text", "match", "shape", "tp")
 
@@ -89,7 +89,7 @@ class CompiledRule:
         self.shape = Shape(rule.kind, (*columns, *tail, *texts), constants)
 
     def finds(self, groups: tuple[str | None, ...], body: str) -> list[tuple[str | None, ...]]:
-        """The groups of each fact that the message makes: one, or one for each thing it lists."""
+        """Return the groups of each fact that the message makes: one, or one for each item that it lists."""
         if self.each is None:
             return [groups]
         listed = [(*groups, *found.groups()) for found in self.each.finditer(body)]
@@ -102,7 +102,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def group_names(regex: re.Pattern[str]) -> list[str]:
-    """The groups of a pattern in their order; each has the name of a column."""
+    """Return the groups of a pattern in order; each has the name of a column."""
     groups = sorted(regex.groupindex, key=regex.groupindex.__getitem__)
     if len(groups) != regex.groups:
         message = f"every group of {regex.pattern!r} needs the name of a column"
@@ -143,10 +143,10 @@ def prefix_length(text: str) -> int:
 
 
 class ServerLog:
-    """Parses the lines of one file that are no request lines."""
+    """Parses the lines of one file that are not request lines."""
 
     def __init__(self, sink: FactSink) -> None:
-        """Compile the table; remember loggers, prefixes and partitions as they come, for they repeat."""
+        """Compile the table; loggers, prefixes and partitions are cached, because they repeat."""
         self._sink = sink
         self._rules = _compile()
         self._loggers: dict[str, tuple[str, _RulesOfWords]] = {}
@@ -154,7 +154,7 @@ class ServerLog:
         self._partitions: dict[str, tuple[str, int]] = {}
 
     def parse(self, parts: LogLine, line: int, local: int, ts: int) -> bool:
-        """Add the line's facts; False where it is of no interest."""
+        """Add the line's facts; return False if the line is of no interest."""
         try:
             return self._parse(parts, line, local, ts)
         except ValueError:  # Python reads no number of thousands of digits
@@ -193,7 +193,7 @@ class ServerLog:
     def _values(
         self, rule: CompiledRule, groups: tuple[str | None, ...], prefix: _PrefixValues, text: str
     ) -> list[Any]:
-        """What the rule's columns are: what the pattern named, what the prefix says, the text."""
+        """Return the values of the rule's columns: from the pattern, from the prefix, and the text."""
         if rule.tp is not None:
             named = groups[rule.tp]
             groups = groups[: rule.tp] + groups[rule.tp + 1 :]
@@ -208,7 +208,7 @@ class ServerLog:
         return values
 
     def broker_setting(self, line: int, local: int, ts: int, text: str) -> bool:
-        """Add one line of `KafkaConfig values:` if the setting matters; False where it does not."""
+        """Add one line of `KafkaConfig values:` if the setting matters; else return False."""
         name, equals, value = text.strip().partition(" = ")
         if not equals or name not in _BROKER_SETTINGS:
             return False
@@ -217,7 +217,7 @@ class ServerLog:
         return True
 
     def _of_log_manager(self, body: str, line: int, ts: int, level: str, told: Identity) -> None:
-        """The further facts of lines that hold several: a new log's settings, a failed directory's partitions."""
+        """Add further facts of lines that state several: a new log's settings, a failed directory's partitions."""
         if body.startswith("Created log for partition "):
             topic, partition = self._partition(body.split(" ", 5)[4])
             for name, value in _TOPIC_SETTINGS.findall(body):
@@ -240,7 +240,7 @@ class ServerLog:
         return found
 
     def _prefix(self, text: str) -> tuple[_PrefixValues, int | None]:
-        """What a prefix says of the line, and which broker it names as the writer."""
+        """Return what a prefix says about the line, and which broker it names as the writer."""
         found = self._prefixes.get(text)
         if found is None:
             partition = _PREFIX_PARTITION.search(text)
