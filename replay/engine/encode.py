@@ -92,7 +92,8 @@ def encoded(batch: Batch) -> Records[EventRecord]:
     column, events = batch.table.column, batch.events
     kind = out["kind"] = events.kinds
     for name in NUMBERS:
-        out[name] = events.numbers(name, UNSET)
+        if column(name).null_count < len(out):  # most columns are of events that a batch has none of
+            out[name] = events.numbers(name, UNSET)
     out["replica_lag_us"] = events.numbers("replica_lag_time_max_us", UNSET)
     for name in COUNTED:
         out[name] = events.numbers(name, 0)
