@@ -44,6 +44,27 @@ REPLICA_DIVERGENCES = Table(
     ),
     key=("broker_a", "broker_b", "first_offset"),
     checks={"range_order": "last_offset >= first_offset", "two_replicas": "broker_a < broker_b"},
+    questions=(
+        (
+            "Do two replicas hold other records at the same offset below their high watermarks, and since when?",
+            """
+            SELECT topic, partition, first_offset, last_offset, differs, broker_a, epoch_a, crc_a, broker_b, epoch_b,
+                   crc_b, since_ts, evidence
+            FROM replica_divergences ORDER BY topic, partition, first_offset
+            """,
+        ),
+        (
+            "Which consumers were served by which of the two?",
+            """
+            SELECT d.topic, d.partition, d.first_offset, d.last_offset, r.client_id, r.broker_id, count(*) AS fetches
+            FROM replica_divergences AS d JOIN fetch_rounds AS r
+              ON r.topic = d.topic AND r.incarnation = d.incarnation AND r.partition = d.partition
+                 AND r.replica_id = -1 AND r.bytes > 0 AND r.broker_id IN (d.broker_a, d.broker_b)
+                 AND r.fetch_offset BETWEEN d.first_offset AND d.last_offset
+            GROUP BY ALL ORDER BY d.topic, d.partition, d.first_offset
+            """,
+        ),
+    ),
 )
 
 RISK_STATES = ("leaderless", "isr_one", "under_min_isr", "acknowledged_by_one")
@@ -105,6 +126,25 @@ PARTITION_RISK = Table(
         "open_or_ended": "(end_seq IS NULL) = (ended_by IS NULL)",
         "time_not_negative": "seconds IS NULL OR seconds >= 0",
     },
+    questions=(
+        (
+            "How long was each partition leaderless, at one replica, under min.insync.replicas, acknowledging alone?",
+            """
+            SELECT topic, partition, state, count(*) AS spans, sum(seconds) AS seconds,
+                   count_if(end_ts IS NULL) AS still_open
+            FROM partition_risk GROUP BY topic, partition, state ORDER BY seconds DESC
+            """,
+        ),
+        (
+            "Which losses nearly happened: records that only the leader had, though it all ended well?",
+            """
+            SELECT topic, partition, start_ts, seconds, leader_id, leader_epoch, isr, min_isr, acked_all, acked_one,
+                   records_at_risk, ended_by
+            FROM partition_risk WHERE state = 'isr_one' AND records_at_risk > 0 AND incident_id IS NULL
+            ORDER BY acked_all DESC, records_at_risk DESC
+            """,
+        ),
+    ),
 )
 
 CONSUMER_EFFECTS = Table(
@@ -151,4 +191,24 @@ CONSUMER_EFFECTS = Table(
     ),
     key=("seq", "effect", "client_id", "broker_id", "leader_epoch", "first_offset"),
     checks={"range_order": "last_offset IS NULL OR last_offset >= first_offset"},
+    questions=(
+        (
+            "Which consumers read records that were lost later, which, and when?",
+            """
+            SELECT client_id, topic, partition, first_offset, last_offset, records, first_ts, last_ts, broker_id,
+                   incident_id, replaced_by_epoch, resumed_offset
+            FROM consumer_effects WHERE effect = 'read_then_lost' ORDER BY records DESC
+            """,
+        ),
+        (
+            "Which consumers were reset, or found their position cut away, and from where did they go on?",
+            """
+            SELECT client_id, topic, partition, effect, first_ts, first_offset AS position, log_end, fetches,
+                   resumed_offset, incident_id
+            FROM consumer_effects WHERE effect IN ('out_of_range', 'truncation_detected') ORDER BY first_ts
+            """,
+        ),
+    ),
 )
+
+TABLES: tuple[Table, ...] = (REPLICA_DIVERGENCES, PARTITION_RISK, CONSUMER_EFFECTS)  # of the replay

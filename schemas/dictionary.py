@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from schemas.queries import QUERIES
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def _section(table: Table) -> str:
     lines += [_row(column) for column in table.columns]
     if table.checks:
         lines.append("\nEvery row meets: " + "; ".join(f"`{condition}`" for condition in table.checks.values()) + ".")
-    for question, sql in QUERIES.get(table.name, ()):
+    for question, sql in table.questions:
         lines += [f"\n{question}\n", "```sql", textwrap.dedent(sql).strip(), "```"]
     return "\n".join(lines)
 

@@ -221,4 +221,15 @@ REPLICATION_EVENTS = Table(
     ),
     key=("topic", "incarnation", "partition", "seq"),
     checks={"interval": "ts_lo <= ts AND ts <= ts_hi"},
+    questions=(
+        (
+            "What happened around a row of a timeline? (its topic, partition and seq; here orders-0 at 1000)",
+            """
+            SELECT seq, ts, kind, broker_id, replica_id, base_offset, next_offset, fetch_offset, evidence,
+                   source_file, source_line
+            FROM replication_events
+            WHERE topic = 'orders' AND partition = 0 AND seq BETWEEN 990 AND 1010 ORDER BY seq
+            """,
+        ),
+    ),
 )

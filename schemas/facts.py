@@ -213,4 +213,13 @@ FACTS = Table(
         Column("text", STRING, "For lines whose wording matters later: the message, cut at 500 characters."),
     ),
     key=("fact_id",),
+    questions=(
+        (
+            "Which broker's logs cover which time, and what do they tell?",
+            """
+            SELECT broker_id, kind, min(ts) AS first, max(ts) AS last, count(*) AS lines
+            FROM facts GROUP BY broker_id, kind ORDER BY broker_id, kind
+            """,
+        ),
+    ),
 )

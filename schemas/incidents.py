@@ -122,6 +122,25 @@ DATA_LOSS_INCIDENTS = Table(
     ),
     key=("incident_id",),
     checks={"range_order": "last_offset IS NULL OR last_offset >= first_offset"},
+    questions=(
+        (
+            "Which offsets were acknowledged and are gone, how many records, whose, and when were they acknowledged?",
+            """
+            SELECT topic, partition, lost.leader_epoch, lost.first_offset, lost.last_offset, acked_all, acked_one,
+                   producers, first_ack_ts, last_ack_ts
+            FROM data_loss_incidents LATERAL VIEW explode(ranges) AS lost
+            ORDER BY severity, topic, partition, lost.first_offset
+            """,
+        ),
+        (
+            "What led to each loss, step by step?",
+            """
+            SELECT topic, partition, mechanism, link.ts, link.what, link.seq
+            FROM data_loss_incidents LATERAL VIEW posexplode(chain) AS place, link
+            ORDER BY lost_ts, incident_id, place
+            """,
+        ),
+    ),
 )
 
 CONFORMANCE = Table(
@@ -137,4 +156,15 @@ CONFORMANCE = Table(
     ),
     key=("check",),
     checks={"matched": "matched <= compared"},
+    questions=(
+        (
+            "Where does what Tidemark computed differ from what the brokers reported?",
+            """
+            SELECT check, topic, partition, compared, matched, first_mismatch_seq, note
+            FROM conformance WHERE matched < compared ORDER BY matched / compared
+            """,
+        ),
+    ),
 )
+
+TABLES: tuple[Table, ...] = (DATA_LOSS_INCIDENTS, CONFORMANCE)  # of the replay

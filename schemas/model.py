@@ -35,13 +35,17 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: `key` is unique within a recording; `checks` are SQL conditions that every row meets."""
+    """One table: `key` is unique within a recording; `checks` are SQL conditions that every row meets.
+
+    `questions` are those that an analyst starts from, each with the Spark SQL that answers it.
+    """
 
     name: str
     comment: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     checks: dict[str, str] = field(default_factory=dict)
+    questions: tuple[tuple[str, str], ...] = ()
 
     @property
     def arrow_schema(self) -> pa.Schema:

@@ -112,6 +112,25 @@ FETCH_ROUNDS = Table(
         "run_not_empty": "run_count IS NULL OR (run_count > 0 AND run_timeouts <= run_count)",
         "at_once_did_not_wait": "completed_by NOT IN ('no_wait', 'enough_bytes', 'hw_not_told') OR NOT delayed",
     },
+    questions=(
+        (
+            "What completes each replica's fetches, how often, and after how long?",
+            """
+            SELECT topic, partition, replica_id, completed_by, sum(coalesce(run_count, 1)) AS fetches,
+                   round(avg(wait_ms), 1) AS wait_ms, max(wait_ms) AS wait_ms_max
+            FROM fetch_rounds GROUP BY topic, partition, replica_id, completed_by
+            ORDER BY topic, partition, replica_id, fetches DESC
+            """,
+        ),
+        (
+            "Which fetches did a quota hold back, for how long, and at which offset?",
+            """
+            SELECT topic, partition, replica_id, quota, ts, fetch_offset, leader_leo - fetch_offset AS behind, bytes,
+                   wait_ms, throttle_ms, run_count, seq
+            FROM fetch_rounds WHERE quota IS NOT NULL ORDER BY topic, partition, seq
+            """,
+        ),
+    ),
 )
 
 COMMIT_LATENCY = Table(
@@ -156,4 +175,23 @@ COMMIT_LATENCY = Table(
         "commit_before_answer": "error_code IS NULL OR error_code <> 0 OR commit_ts IS NULL OR commit_ts <= ack_ts",
         "isr_has_its_size": "isr IS NULL OR size(isr) = isr_size",
     },
+    questions=(
+        (
+            "Which acks=all produces waited longest for their commit, and for whom?",
+            """
+            SELECT topic, partition, base_offset, client_id, append_ts, commit_ms, committed_by, last_replica_id, isr,
+                   queue_ms, local_ms, remote_ms, response_queue_ms, send_ms, total_ms, error_code
+            FROM commit_latency ORDER BY commit_ms DESC NULLS LAST LIMIT 20
+            """,
+        ),
+        (
+            "Which produces were answered with an error once appended, and were committed after all?",
+            """
+            SELECT topic, partition, base_offset, last_offset, client_id, error_code, ack_ts, commit_ts, committed_by
+            FROM commit_latency WHERE error_code <> 0 ORDER BY ack_ts
+            """,
+        ),
+    ),
 )
+
+TABLES: tuple[Table, ...] = (FETCH_ROUNDS, COMMIT_LATENCY)  # of the replay

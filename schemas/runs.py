@@ -40,6 +40,24 @@ COVERAGE = Table(
     ),
     key=("broker_id", "source", "start_ts", "state"),
     checks={"window": "start_ts <= end_ts", "lossy_counted": "state <> 'lossy' OR lines_missing > 0"},
+    questions=(
+        (
+            "Which broker and time window has no logs, or lost lines, so that verdicts there are unknown?",
+            """
+            SELECT broker_id, source, start_ts, end_ts, state, reason, lines_missing
+            FROM coverage WHERE state <> 'logged' ORDER BY start_ts, broker_id
+            """,
+        ),
+        (
+            "Of which leaders' terms is the log not complete?",
+            """
+            SELECT l.topic, l.partition, l.leader_epoch, l.leader_id, c.state, c.start_ts, c.end_ts
+            FROM leadership_timeline l JOIN coverage c ON c.broker_id = l.leader_id AND c.source = 'request_log'
+            WHERE c.state <> 'logged' AND c.start_ts < coalesce(l.end_ts, c.end_ts) AND c.end_ts > l.start_ts
+            ORDER BY l.topic, l.partition, l.leader_epoch, c.start_ts
+            """,
+        ),
+    ),
 )
 
 REJECTED_LINES = Table(
@@ -54,6 +72,15 @@ REJECTED_LINES = Table(
         Column("text", STRING, "Its first 200 characters."),
     ),
     key=("run_id", "source_file", "source_line", "reason"),
+    questions=(
+        (
+            "Which lines could not be used, and why?",
+            """
+            SELECT reason, count(*) AS lines, min_by(source_file, source_line) AS file, min(source_line) AS line
+            FROM rejected_lines GROUP BY reason ORDER BY lines DESC
+            """,
+        ),
+    ),
 )
 
 SET_ASIDE = Table(
@@ -75,6 +102,15 @@ SET_ASIDE = Table(
         required("row", STRING, "The row, as JSON."),
     ),
     key=("table", "key", "row"),
+    questions=(
+        (
+            "Which rows broke a check of their table, and so do not stand in it?",
+            """
+            SELECT table, severity, reason, count(*) AS rows, min(row) AS first
+            FROM set_aside GROUP BY table, severity, reason ORDER BY severity, rows DESC
+            """,
+        ),
+    ),
 )
 
 EXPECTATION_RESULTS = Table(
@@ -93,6 +129,15 @@ EXPECTATION_RESULTS = Table(
         Column("example", STRING, "A few of the rows that broke it, as JSON."),
     ),
     key=("run_id", "table", "expectation"),
+    questions=(
+        (
+            "What did not hold?",
+            """
+            SELECT run_id, severity, table, expectation, meaning, rows_failed, example
+            FROM expectation_results WHERE NOT success ORDER BY severity, table
+            """,
+        ),
+    ),
 )
 
 RUNS = Table(
@@ -122,4 +167,13 @@ RUNS = Table(
         Column("message", STRING, "Why it failed."),
     ),
     key=("run_id",),
+    questions=(
+        (
+            "Which versions of the tables belong to the last run that went through?",
+            """
+            SELECT recording_id, max_by(run_id, finished) AS run_id, max_by(table_versions, finished) AS table_versions
+            FROM runs WHERE status <> 'failed' GROUP BY recording_id
+            """,
+        ),
+    ),
 )

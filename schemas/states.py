@@ -56,6 +56,17 @@ STATE_TRANSITIONS = Table(
         EVIDENCE_COLUMN,
     ),
     key=("seq", "place"),
+    questions=(
+        (
+            "How long was each partition offline, and what brought it back?",
+            """
+            SELECT topic, partition, ts AS online, reason, leader_epoch, ts - before AS offline_for FROM (
+              SELECT *, lag(ts) OVER (PARTITION BY topic, incarnation, partition ORDER BY seq, place) AS before
+              FROM state_transitions WHERE machine = 'partition')
+            WHERE state = 'Online' AND state_before = 'Offline' ORDER BY offline_for DESC
+            """,
+        ),
+    ),
 )
 
 FETCH_STATES = ("truncating", "fetching", "delayed", "failed", "throttled")
@@ -100,4 +111,15 @@ FOLLOWER_STATES = Table(
         EVIDENCE_COLUMN,
     ),
     key=("seq", "broker_id"),
+    questions=(
+        (
+            "Which followers stopped fetching, when, and after which error?",
+            """SELECT ts, topic, partition, broker_id, state, cause, error_code
+            FROM follower_states
+            WHERE state IN ('delayed', 'failed')
+            ORDER BY ts""",
+        ),
+    ),
 )
+
+TABLES: tuple[Table, ...] = (STATE_TRANSITIONS, FOLLOWER_STATES)  # of the replay

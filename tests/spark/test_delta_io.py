@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from pipelines.warehouse.delta_io import Warehouse
 from pipelines.warehouse.narrowing import Narrowing
 from schemas.errors import InputError, TableContractError
+from schemas.offsets import LOG_TRUNCATIONS
 from schemas.tables import TABLES
-from schemas.timelines import LOG_TRUNCATIONS
 
 if TYPE_CHECKING:
     from pathlib import Path

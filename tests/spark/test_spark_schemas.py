@@ -7,7 +7,6 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipelines.spark.spark_schemas import spark_schema, spark_type
-from schemas.queries import QUERIES
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -39,8 +38,8 @@ def test_a_type_that_no_table_uses_is_refused() -> None:
 def test_the_dictionary_s_queries_are_valid(spark: SparkSession) -> None:
     for name, table in TABLES.items():
         spark.createDataFrame([], spark_schema(table)).createOrReplaceTempView(name)
-    for questions in QUERIES.values():
-        for _, sql in questions:
+    for table in TABLES.values():
+        for _, sql in table.questions:
             assert spark.sql(sql).columns  # analysed, not run
     for name in TABLES:
         spark.catalog.dropTempView(name)

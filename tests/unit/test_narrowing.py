@@ -6,7 +6,7 @@ from pipelines.stages.report import _narrowed
 from pipelines.warehouse.narrowing import Narrowing
 from schemas.consequences import PARTITION_RISK
 from schemas.incidents import CONFORMANCE, DATA_LOSS_INCIDENTS
-from schemas.timelines import HW_TIMELINE
+from schemas.offsets import HW_TIMELINE
 
 FROM, TO = "2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"
 

@@ -65,12 +65,12 @@ sys.path.insert(0, "tests/unit")
 from schemas import tables
 from schemas.model import INT64, PARTITION_KEY, Column, Table
 
-# 1. its schema, 2. its place among the tables of the replay
+# its schema, and its place among the tables of the replay
 MADE_UP = Table("made_up", "Made up.", (*PARTITION_KEY, Column("seven", INT64, "Seven.")), ("topic", "partition"))
 tables.REPLAY_TABLES = (*tables.REPLAY_TABLES, MADE_UP)
 tables.TABLES["made_up"] = MADE_UP
 
-# 3. its rows, from the partition's replay
+# its rows, from the partition's replay
 from replay.tables.partition_replay import PartitionReplay
 finish = PartitionReplay.finish
 def with_table(self):

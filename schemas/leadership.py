@@ -1,4 +1,4 @@
-"""Timelines of a partition: LEO, HW, ISR, leadership, truncations, log starts."""
+"""Who led, and who was in the ISR."""
 
 from __future__ import annotations
 
@@ -19,58 +19,6 @@ from schemas.model import (
     Column,
     Table,
     required,
-)
-
-LEO_TIMELINE = Table(
-    "leo_timeline",
-    "Every movement of a log end offset: a replica's own, and the leader's record of a remote replica's.",
-    (
-        *PARTITION_KEY,
-        SEQ,
-        TS,
-        required("broker_id", INT32, "Whose LEO it is."),
-        required(
-            "observer",
-            STRING,
-            "'local': the replica's own log; 'leader': the leader's record of it.",
-            values=("local", "leader"),
-        ),
-        Column("leader_epoch", INT32, "Leader epoch of the broker that holds this value; null: no role yet."),
-        Column("leo_before", INT64, "LEO before; null: not known. -1: the leader had no record of the replica yet."),
-        required("leo", INT64, "LEO after.", unit="offset"),
-        required(
-            "step",
-            STRING,
-            "Step of the fetch protocol, as in docs/protocol.md, or truncate, log_load, role, observation.",
-        ),
-        Column("cause", STRING, "What made it move: kind of the event."),
-        EVIDENCE_COLUMN,
-    ),
-    key=("seq", "broker_id", "observer"),
-    checks={"leo_not_negative": "leo >= -1"},
-)
-
-HW_TIMELINE = Table(
-    "hw_timeline",
-    "Every change of a broker's high watermark, and one row when a broker takes up a role (step = 'role').",
-    (
-        *PARTITION_KEY,
-        SEQ,
-        TS,
-        required("broker_id", INT32, "Whose high watermark it is."),
-        required("role", STRING, "Role it had then.", values=("leader", "follower")),
-        Column("leader_epoch", INT32, "Leader epoch of that role; null: no role yet."),
-        Column("hw_before", INT64, "High watermark before; null: not known."),
-        required("hw", INT64, "High watermark after.", unit="offset"),
-        required("step", STRING, "leader_maybe_increment_hw, follower_advance_hw, truncate, log_load or role."),
-        Column("cause", STRING, "Kind of the event that moved it."),
-        Column(
-            "cause_broker_id", INT32, "Replica whose fetch, or ISR change, moved it; null: the leader's own append."
-        ),
-        EVIDENCE_COLUMN,
-    ),
-    key=("seq", "broker_id", "step"),
-    checks={"hw_not_negative": "hw >= 0"},
 )
 
 LEAVE_REASONS = (
@@ -180,6 +128,56 @@ ISR_TIMELINE = Table(
         EVIDENCE_COLUMN,
     ),
     key=("seq", "state"),
+    questions=(
+        (
+            "Who fell out of the ISR, how far behind, and how long had it not been caught up?",
+            """
+            SELECT topic, partition, seq, ts, leader_id, isr_before, isr, broker_id, leo_gap, ms_since_caught_up, change
+            FROM isr_timeline WHERE state = 'committed' AND size(isr) < size(isr_before)
+            ORDER BY topic, partition, seq
+            """,
+        ),
+        (
+            "How long did each partition live with one replica in the ISR, or fewer than min.insync.replicas?",
+            """
+            SELECT topic, partition, sum(if(size(isr) = 1, seconds, 0)) AS seconds_alone,
+                   sum(if(under_min_isr, seconds, 0)) AS seconds_under_min
+            FROM (SELECT *, timestampdiff(SECOND, ts,
+                         lead(ts) OVER (PARTITION BY topic, incarnation, partition ORDER BY seq)) AS seconds
+                  FROM isr_timeline WHERE state = 'committed')
+            GROUP BY topic, partition ORDER BY seconds_alone DESC
+            """,
+        ),
+        (
+            "Why did replicas leave, and what did it take to join again?",
+            """
+            SELECT mover.joined, mover.reason, mover.broker_id, leader_id, count(*) AS times,
+                   max(mover.leo_gap) AS largest_gap, max(mover.ms_since_caught_up) AS longest_ms
+            FROM isr_timeline LATERAL VIEW explode(movers) AS mover WHERE state = 'committed'
+            GROUP BY mover.joined, mover.reason, mover.broker_id, leader_id ORDER BY times DESC
+            """,
+        ),
+        (
+            "Which changes that a leader asked for came to nothing, and why?",
+            """
+            SELECT topic, partition, seq, ts, leader_id, leader_epoch, isr_before, isr, state, outcome, error_code
+            FROM isr_timeline WHERE state <> 'committed' AND NOT outcome <=> 'committed'
+            ORDER BY topic, partition, seq
+            """,
+        ),
+        (
+            "ZooKeeper: when did each broker tell of its ISR changes? (5 s after the last, the task runs each 2.5 s)",
+            """
+            SELECT leader_id, min(ts) AS first_change, count(*) AS changes,
+                   max(ts) + INTERVAL 5 SECONDS AS earliest, max(ts) + INTERVAL 7500 MILLISECONDS AS latest
+            FROM (SELECT *, sum(new_burst) OVER (PARTITION BY leader_id ORDER BY ts, topic, partition, seq) AS burst
+                  FROM (SELECT *, if(ts <= lag(ts) OVER (PARTITION BY leader_id ORDER BY ts, topic, partition, seq)
+                                     + INTERVAL 5 SECONDS, 0, 1) AS new_burst
+                        FROM isr_timeline WHERE state = 'committed' AND change IN ('shrink', 'expand')))
+            GROUP BY leader_id, burst ORDER BY leader_id, first_change
+            """,
+        ),
+    ),
 )
 
 ISR_FLAPS = Table(
@@ -202,6 +200,18 @@ ISR_FLAPS = Table(
         EVIDENCE_COLUMN,
     ),
     key=("seq", "broker_id"),
+    questions=(
+        (
+            "Which replicas flap, how often, for how long, and do they share a broker or a leader?",
+            """
+            SELECT broker_id, leader_id, left_reason, count(*) AS flaps,
+                   count(DISTINCT topic, incarnation, partition) AS partitions,
+                   cast(avg(out_ms) AS BIGINT) AS mean_out_ms, max(out_ms) AS longest_out_ms,
+                   round(count(*) / sum(count(*)) OVER (), 2) AS share
+            FROM isr_flaps GROUP BY broker_id, leader_id, left_reason ORDER BY flaps DESC, broker_id, leader_id
+            """,
+        ),
+    ),
 )
 
 LEADERSHIP_TIMELINE = Table(
@@ -252,58 +262,24 @@ LEADERSHIP_TIMELINE = Table(
         EVIDENCE_COLUMN,
     ),
     key=("leader_epoch",),
+    questions=(
+        (
+            "Why was each leader chosen, and what did its election put at risk?",
+            """
+            SELECT topic, partition, leader_epoch, start_ts, election, trigger, previous_leader_id, leader_id,
+                   rule, candidates, live, in_sync, records_at_risk, committed_at_risk
+            FROM leadership_timeline
+            ORDER BY committed_at_risk DESC NULLS LAST, records_at_risk DESC NULLS LAST, topic, partition, leader_epoch
+            """,
+        ),
+        (
+            "How long was each partition without a leader?",
+            """
+            SELECT topic, partition, sum(timestampdiff(SECOND, start_ts, end_ts)) AS seconds_leaderless
+            FROM leadership_timeline WHERE leader_id IS NULL GROUP BY topic, partition ORDER BY seconds_leaderless DESC
+            """,
+        ),
+    ),
 )
 
-LOG_TRUNCATIONS = Table(
-    "log_truncations",
-    "Every time a replica cut its log.",
-    (
-        *PARTITION_KEY,
-        SEQ,
-        TS,
-        required("broker_id", INT32, "The replica that cut."),
-        Column("leader_epoch", INT32, "Leader epoch under which it cut; null: at start, before any role."),
-        Column("leo_before", INT64, "LEO before; null: not known."),
-        required("leo_after", INT64, "LEO after."),
-        Column("hw_before", INT64, "Its high watermark before; null: not known."),
-        Column("records_removed", INT64, "Offsets removed; null: not known.", unit="records"),
-        required(
-            "cause",
-            STRING,
-            "What decided the cut.",
-            values=("leader_epoch", "high_watermark", "diverging_fetch", "out_of_range", "recovery"),
-        ),
-        EVIDENCE_COLUMN,
-    ),
-    key=("seq", "broker_id"),
-)
-
-LOG_START_TIMELINE = Table(
-    "log_start_timeline",
-    "Every time a log began later than before: retention, DeleteRecords, a leader's answer; and the low watermark.",
-    (
-        *PARTITION_KEY,
-        SEQ,
-        TS,
-        required("broker_id", INT32, "Whose log it is."),
-        Column("leader_epoch", INT32, "Leader epoch of the role it had; null: no role yet."),
-        required("log_start_before", INT64, "Log start offset before."),
-        required("log_start_offset", INT64, "Log start offset after; equal: the row tells of the low watermark alone."),
-        required("records_removed", INT64, "Offsets that went by policy: no loss.", unit="records"),
-        Column(
-            "low_watermark",
-            INT64,
-            "On the leader: least log start of the live replicas and of its future log, where a DeleteRecords is done; "
-            "null: not known.",
-        ),
-        required(
-            "cause",
-            STRING,
-            "The reason that the broker's line states (segment_deletion, leader_offset_increment, "
-            "client_delete_records), or follower_fetch, leader_answer, stated_in_answer, future_log.",
-        ),
-        EVIDENCE_COLUMN,
-    ),
-    key=("seq", "broker_id"),
-    checks={"start_rises": "log_start_offset >= log_start_before"},
-)
+TABLES: tuple[Table, ...] = (ISR_TIMELINE, ISR_FLAPS, LEADERSHIP_TIMELINE)  # of the replay

@@ -1,0 +1,169 @@
+"""Offsets over time: LEO, HW, truncations, log starts."""
+
+from __future__ import annotations
+
+from schemas.model import (
+    EVIDENCE_COLUMN,
+    INT32,
+    INT64,
+    PARTITION_KEY,
+    SEQ,
+    STRING,
+    TS,
+    Column,
+    Table,
+    required,
+)
+
+LEO_TIMELINE = Table(
+    "leo_timeline",
+    "Every movement of a log end offset: a replica's own, and the leader's record of a remote replica's.",
+    (
+        *PARTITION_KEY,
+        SEQ,
+        TS,
+        required("broker_id", INT32, "Whose LEO it is."),
+        required(
+            "observer",
+            STRING,
+            "'local': the replica's own log; 'leader': the leader's record of it.",
+            values=("local", "leader"),
+        ),
+        Column("leader_epoch", INT32, "Leader epoch of the broker that holds this value; null: no role yet."),
+        Column("leo_before", INT64, "LEO before; null: not known. -1: the leader had no record of the replica yet."),
+        required("leo", INT64, "LEO after.", unit="offset"),
+        required(
+            "step",
+            STRING,
+            "Step of the fetch protocol, as in docs/protocol.md, or truncate, log_load, role, observation.",
+        ),
+        Column("cause", STRING, "What made it move: kind of the event."),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "broker_id", "observer"),
+    checks={"leo_not_negative": "leo >= -1"},
+    questions=(
+        (
+            "How far was each follower behind its leader at the end?",
+            """
+            SELECT topic, partition, broker_id, max_by(leo, seq) AS leo,
+                   max(max_by(leo, seq)) OVER (PARTITION BY topic, partition) - max_by(leo, seq) AS behind
+            FROM leo_timeline WHERE observer = 'local' GROUP BY topic, partition, broker_id ORDER BY behind DESC
+            """,
+        ),
+    ),
+)
+
+HW_TIMELINE = Table(
+    "hw_timeline",
+    "Every change of a broker's high watermark, and one row when a broker takes up a role (step = 'role').",
+    (
+        *PARTITION_KEY,
+        SEQ,
+        TS,
+        required("broker_id", INT32, "Whose high watermark it is."),
+        required("role", STRING, "Role it had then.", values=("leader", "follower")),
+        Column("leader_epoch", INT32, "Leader epoch of that role; null: no role yet."),
+        Column("hw_before", INT64, "High watermark before; null: not known."),
+        required("hw", INT64, "High watermark after.", unit="offset"),
+        required("step", STRING, "leader_maybe_increment_hw, follower_advance_hw, truncate, log_load or role."),
+        Column("cause", STRING, "Kind of the event that moved it."),
+        Column(
+            "cause_broker_id", INT32, "Replica whose fetch, or ISR change, moved it; null: the leader's own append."
+        ),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "broker_id", "step"),
+    checks={"hw_not_negative": "hw >= 0"},
+    questions=(
+        (
+            "When did a high watermark go back, on which replica, from where to where?",
+            """
+            SELECT topic, partition, seq, ts, broker_id, role, leader_epoch, hw_before, hw, step, evidence
+            FROM hw_timeline WHERE hw < hw_before ORDER BY topic, partition, seq
+            """,
+        ),
+        (
+            "For how long did a leader's high watermark stand still, and whose fetch moved it on?",
+            """
+            SELECT topic, partition, seq, ts, broker_id, hw_before, hw, cause_broker_id,
+                   ts - lag(ts) OVER (PARTITION BY topic, incarnation, partition, broker_id ORDER BY seq) AS stood_still
+            FROM hw_timeline WHERE role = 'leader' ORDER BY stood_still DESC LIMIT 20
+            """,
+        ),
+    ),
+)
+
+LOG_TRUNCATIONS = Table(
+    "log_truncations",
+    "Every time a replica cut its log.",
+    (
+        *PARTITION_KEY,
+        SEQ,
+        TS,
+        required("broker_id", INT32, "The replica that cut."),
+        Column("leader_epoch", INT32, "Leader epoch under which it cut; null: at start, before any role."),
+        Column("leo_before", INT64, "LEO before; null: not known."),
+        required("leo_after", INT64, "LEO after."),
+        Column("hw_before", INT64, "Its high watermark before; null: not known."),
+        Column("records_removed", INT64, "Offsets removed; null: not known.", unit="records"),
+        required(
+            "cause",
+            STRING,
+            "What decided the cut.",
+            values=("leader_epoch", "high_watermark", "diverging_fetch", "out_of_range", "recovery"),
+        ),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "broker_id"),
+    questions=(
+        (
+            "Who cut its log below its own high watermark?",
+            """
+            SELECT topic, partition, seq, ts, broker_id, leo_before, leo_after, hw_before, cause, evidence
+            FROM log_truncations WHERE leo_after < hw_before ORDER BY topic, partition, seq
+            """,
+        ),
+    ),
+)
+
+LOG_START_TIMELINE = Table(
+    "log_start_timeline",
+    "Every time a log began later than before: retention, DeleteRecords, a leader's answer; and the low watermark.",
+    (
+        *PARTITION_KEY,
+        SEQ,
+        TS,
+        required("broker_id", INT32, "Whose log it is."),
+        Column("leader_epoch", INT32, "Leader epoch of the role it had; null: no role yet."),
+        required("log_start_before", INT64, "Log start offset before."),
+        required("log_start_offset", INT64, "Log start offset after; equal: the row tells of the low watermark alone."),
+        required("records_removed", INT64, "Offsets that went by policy: no loss.", unit="records"),
+        Column(
+            "low_watermark",
+            INT64,
+            "On the leader: least log start of the live replicas and of its future log, where a DeleteRecords is done; "
+            "null: not known.",
+        ),
+        required(
+            "cause",
+            STRING,
+            "The reason that the broker's line states (segment_deletion, leader_offset_increment, "
+            "client_delete_records), or follower_fetch, leader_answer, stated_in_answer, future_log.",
+        ),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq", "broker_id"),
+    checks={"start_rises": "log_start_offset >= log_start_before"},
+    questions=(
+        (
+            "How much went by retention or DeleteRecords, and when did all replicas follow?",
+            """
+            SELECT topic, partition, ts, broker_id, records_removed, log_start_offset, low_watermark, cause
+            FROM log_start_timeline ORDER BY topic, partition, seq
+            """,
+        ),
+    ),
+)
+
+TABLES: tuple[Table, ...] = (LEO_TIMELINE, HW_TIMELINE, LOG_TRUNCATIONS, LOG_START_TIMELINE)  # of the replay
