@@ -35,9 +35,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: `key` is unique within a recording; `checks` are SQL conditions that every row meets.
+    """One table: `key` is unique within a partition, or within a recording for rows that are not a partition's.
 
-    `questions` are those that an analyst starts from, each with the Spark SQL that answers it.
+    `checks` are SQL conditions that every row meets; `questions` are those that an analyst starts from, each with the
+    Spark SQL that answers it.
     """
 
     name: str

@@ -15,12 +15,14 @@ from replay.engine import codes as c
 from replay.engine.emit import MoverRow
 from replay.protocol.isr import BELOW_EPOCH_START, BELOW_HW, FENCED, IN_FLIGHT, NEVER_FETCHED, NOT_ASSIGNED, STOPPING
 from replay.protocol.state import UNSET
+from schemas.model import EVIDENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from replay.arrays.ints import Flags, Ints
     from replay.arrays.records import Records
+    from replay.engine.emit import IsrRow
     from replay.engine.events import Batch, Events
 
 BLOCKS = (  # the condition that became true last: a fetch can only have moved the offsets, so these come first
@@ -41,6 +43,9 @@ def is_follower_fetch(batch: Batch) -> Flags:
     """Which events are followers' fetches."""
     found: Flags = batch.events.kinds == c.FETCH_UPDATE
     return found
+
+
+ISR_NUMBERS = ("seq", "ts", "epoch", "partition_epoch", "state", "under_min", "evidence")
 
 
 class Fetches:
@@ -317,3 +322,41 @@ def movers_of(found: Records[MoverRow], brokers: Sequence[int]) -> list[dict[str
             }
         )
     return out
+
+
+def rows_told(at: Records[IsrRow], brokers: Sequence[int], changes: Mapping[int, str]) -> list[dict[str, Any]]:
+    """Turn the fold's rows into what `IsrRows` takes: broker ids for indices, words for codes.
+
+    `changes`: seq of a decision -> what it changed.
+    """
+    leaders = [brokers[b] if b >= 0 else None for b in at["leader"].tolist()]
+    isrs, befores = ([members_of(mask, brokers) for mask in at[name].tolist()] for name in ("isr", "isr_before"))
+    found = []
+    for k, (seq, ts, epoch, partition_epoch, state, under, evidence) in enumerate(
+        zip(*(at[n].tolist() for n in ISR_NUMBERS), strict=True)
+    ):
+        moved = set(isrs[k] or ()) ^ set(befores[k] or isrs[k] or ())
+        change = changes.get(seq) if state == c.ISR_COMMITTED else ("", "expand", "shrink")[state]
+        found.append(
+            {
+                "seq": seq,
+                "ts": ts,
+                "leader_id": leaders[k],
+                "leader_epoch": epoch,
+                "partition_epoch": partition_epoch if partition_epoch >= 0 else None,
+                "isr": isrs[k],
+                "isr_before": befores[k],
+                "state": c.ISR_STATES[state],
+                "state_code": state,
+                "change": change or "other",
+                "broker_id": min(moved) if len(moved) == 1 else None,
+                "under_min_isr": None if under < 0 else bool(under),
+                "evidence": EVIDENCE[evidence],
+            }
+        )
+    return found
+
+
+def members_of(mask: int, brokers: Sequence[int]) -> list[int] | None:
+    """The broker ids of a bit mask, sorted; UNSET as null."""
+    return None if mask == UNSET else sorted(b for k, b in enumerate(brokers) if mask & (1 << k))

@@ -36,7 +36,6 @@ from replay.protocol.state import (
     OBSERVED,
     ROLE_LEADER,
     ROLE_NONE,
-    UNSET,
     grown,
     new_state,
 )
@@ -48,7 +47,7 @@ from replay.tables.election_rows import election_checks, leadership_row, risk_co
 from replay.tables.final_logs import FinalLogs, elections
 from replay.tables.follower_states import FollowerStates
 from replay.tables.future_replicas import FutureReplicas
-from replay.tables.isr_rows import TOLD_KINDS, IsrRows, movers_of
+from replay.tables.isr_rows import TOLD_KINDS, IsrRows, members_of, movers_of, rows_told
 from replay.tables.log_start_rows import causes_of
 from replay.tables.rare_events import in_turn, is_rare, rare_events
 from replay.tables.risk_spans import RiskSpans
@@ -63,19 +62,17 @@ from replay.tables.rounds import (
     rounds_of,
 )
 from replay.tables.stated_moves import stated_checks
-from schemas.model import EVIDENCE
 
 if TYPE_CHECKING:
     from replay.arrays.ints import Ints
     from replay.arrays.records import Records
-    from replay.engine.emit import CutRow, IsrRow
+    from replay.engine.emit import CutRow
     from replay.engine.event_record import EventRecord
     from replay.engine.events import Events
     from replay.protocol.profile import Profile
     from replay.tables.output import Output
     from replay.tables.rare_events import Rare
 
-ISR_NUMBERS = ("seq", "ts", "epoch", "partition_epoch", "state", "under_min", "evidence")
 DEFAULT_LAG_US = 30_000_000
 DECIDING = (c.PARTITION_CHANGE, c.CONFIG_CHANGE, c.TOPIC_CHANGE)
 R = TypeVar("R")
@@ -305,7 +302,7 @@ class PartitionReplay:
         told = rows_of(rows)
         self.tell_cuts(told.cut)
         movers, lag_us = movers_of(told.mover, self.brokers), int(self.state.partition[0].lag_us)
-        self.isr.add(events, in_turn(rare, TOLD_KINDS), self.isr_rows(told.isr), movers, lag_us)
+        self.isr.add(events, in_turn(rare, TOLD_KINDS), rows_told(told.isr, self.brokers, self.changes), movers, lag_us)
         self.out.add("leo_timeline", self.key, self.named(told.leo, "broker"))
         # An HW move of a broker without a role is output once the broker has a role.
         known = told.hw[told.hw["role"] != ROLE_NONE]
@@ -405,39 +402,6 @@ class PartitionReplay:
     def sets(self, masks: Ints) -> Ints:
         """Turn bit masks into codes of the output's sets of broker ids; UNSET becomes NONE."""
         each, place = np.unique(masks, return_inverse=True)
-        members = [self.members(mask) for mask in each.tolist()]
+        members = [members_of(mask, self.brokers) for mask in each.tolist()]
         codes = [NONE if ids is None else self.out.sets.code_of(tuple(ids)) for ids in members]
         return np.array(codes, np.int64)[place]
-
-    def members(self, mask: int) -> list[int] | None:
-        """Return the sorted broker ids of a bit mask; None for UNSET."""
-        return None if mask == UNSET else sorted(b for k, b in enumerate(self.brokers) if mask & (1 << k))
-
-    def isr_rows(self, at: Records[IsrRow]) -> list[dict[str, Any]]:
-        """Turn the fold's rows into what `IsrRows` takes: broker ids for indices, words for codes."""
-        leaders = [self.brokers[b] if b >= 0 else None for b in at["leader"].tolist()]
-        isrs, befores = ([self.members(mask) for mask in at[name].tolist()] for name in ("isr", "isr_before"))
-        found = []
-        for k, (seq, ts, epoch, partition_epoch, state, under, evidence) in enumerate(
-            zip(*(at[n].tolist() for n in ISR_NUMBERS), strict=True)
-        ):
-            moved = set(isrs[k] or ()) ^ set(befores[k] or isrs[k] or ())
-            change = self.changes.get(seq) if state == c.ISR_COMMITTED else ("", "expand", "shrink")[state]
-            found.append(
-                {
-                    "seq": seq,
-                    "ts": ts,
-                    "leader_id": leaders[k],
-                    "leader_epoch": epoch,
-                    "partition_epoch": partition_epoch if partition_epoch >= 0 else None,
-                    "isr": isrs[k],
-                    "isr_before": befores[k],
-                    "state": c.ISR_STATES[state],
-                    "state_code": state,
-                    "change": change or "other",
-                    "broker_id": min(moved) if len(moved) == 1 else None,
-                    "under_min_isr": None if under < 0 else bool(under),
-                    "evidence": EVIDENCE[evidence],
-                }
-            )
-        return found
