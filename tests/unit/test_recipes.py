@@ -1,6 +1,6 @@
 """The recipes of CONTRIBUTING are complete: a change is made where the recipe says, and shows at the other end.
 
-A made-up mechanism of loss is in `test_mechanisms`, the switches of every Kafka version in `test_steps`.
+A made-up mechanism of loss is in `test_mechanisms`, the switches of every Kafka version in `test_switches`.
 """
 
 from __future__ import annotations
