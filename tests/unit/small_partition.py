@@ -46,6 +46,13 @@ def at(s: State, *, leo: int, remote: dict[int, int] | None = None, hw: int = 0)
     return s
 
 
+def behind(profile: Profile = LATEST) -> State:
+    """A leads at 9; C is a member at 4 that was caught up at NOW, B is at 9."""
+    s = at(led(profile=profile), leo=9, remote={B: 9, C: 4}, hw=4)
+    s.caught_up[A, B] = s.caught_up[A, C] = NOW
+    return s
+
+
 def event(kind: int, **fields: int) -> EventRecord:
     e = blank(1, EventRecord, UNSET)
     for name in ("broker", "replica", "leader"):

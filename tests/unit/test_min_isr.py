@@ -1,9 +1,10 @@
-"""min.insync.replicas where no metadata states it: as brokers' lines tell, from when they tell it on."""
+"""min.insync.replicas: as the metadata states it, or as brokers' lines tell it, from when they tell it on."""
 
 from __future__ import annotations
 
 import pytest
 from facts_builder import History, of_kind
+from isr_histories import begun, isr_rows
 from test_incidents import replicated, tail
 from without_spark import tables_of
 
@@ -48,3 +49,15 @@ def test_a_change_does_not_tell_what_held_before_it() -> None:
     changed = unclean((9000, 2)).events(**ZOOKEEPER)
     first, then = (of_kind(events, "config_change")[0]["min_insync_replicas"] for events in (own, changed))
     assert first == then
+
+
+def test_min_insync_replicas_follows_the_metadata() -> None:
+    history = begun()
+    history.decide(400, None, [1, 2])
+    setting = {"partition": None, "name": "min.insync.replicas"}
+    history.add("config_change", 500, value="3", metadata_offset=500, **setting)
+    history.decide(600, None, [1], metadata_offset=600)
+    history.add("config_change", 700, value=None, metadata_offset=700, **setting)
+    history.decide(800, None, [1, 2], metadata_offset=800)
+    rows = isr_rows(history, "committed")
+    assert [(row["isr"], row["under_min_isr"]) for row in rows] == [([1, 2], None), ([1], True), ([1, 2], None)]
