@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from facts_builder import PARTITION, TOPIC, History
-from test_incidents import COMMITTED, losses, replicated, tail, taken_over
+from histories_of_losses import COMMITTED, losses, replicated, tail, taken_over
 from without_spark import tables_of
 
 from pipelines.stages.order import order_pieces

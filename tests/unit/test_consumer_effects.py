@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from facts_builder import History, at
-from test_incidents import COMMITTED, acks_one_failure, alone, replicated, tail, taken_over_from
+from histories_of_losses import COMMITTED, acks_one_failure, alone, replicated, tail, taken_over_from
 from without_spark import tables_of
 
 from replay.tables.consumer_effects import Run

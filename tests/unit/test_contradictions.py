@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from facts_builder import History
+from histories_of_losses import acks_one_failure, loss, replicated, tail, taken_over
 from hypothesis import given
-from test_incidents import acks_one_failure, loss, replicated, tail, taken_over
 from test_properties import LAG_MS, clusters
 from without_spark import tables_of
 

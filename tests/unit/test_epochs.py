@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from facts_builder import History, of_kind
-from test_incidents import COMMITTED, losses, replicated, slots, tail
+from histories_of_losses import COMMITTED, losses, replicated, slots, tail
 from without_spark import tables_of
 
 from replay.engine.codes import LOG_CREATED

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from facts_builder import History, at, of_kind
-from test_incidents import COMMITTED, acks_one_failure, alone, losses, replicated, tail, taken_over_from
+from histories_of_losses import COMMITTED, acks_one_failure, alone, losses, replicated, tail, taken_over_from
 from without_spark import events_of, tables_of
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from facts_builder import History, at
-from test_incidents import COMMITTED, losses, replicated, tail, taken_over
+from histories_of_losses import COMMITTED, losses, replicated, tail, taken_over
 from test_parse_server_log import facts_of
 from without_spark import tables_of
 

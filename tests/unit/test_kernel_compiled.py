@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 SCRIPT = """
 import hashlib, sys
 sys.path.insert(0, sys.argv[1])
-from test_incidents import acks_one_failure
+from histories_of_losses import acks_one_failure
 from test_order import long_history
 from without_spark import tables_of
 import numba

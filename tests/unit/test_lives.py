@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from facts_builder import History
-from test_incidents import losses
+from histories_of_losses import losses
 from without_spark import tables_of
 
 from replay.evidence.incarnations import Lives, starts_of_brokers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from facts_builder import History
-from test_incidents import COMMITTED, loss, replicated, tail, taken_over
+from histories_of_losses import COMMITTED, loss, replicated, tail, taken_over
 from without_spark import tables_of
 
 

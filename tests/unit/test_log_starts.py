@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_incidents import COMMITTED, replicated
+from histories_of_losses import COMMITTED, replicated
 from without_spark import tables_of
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from facts_builder import History
-from test_incidents import COMMITTED, alone, loss, losses, replicated, slots, tail, taken_over, taken_over_from
+from histories_of_losses import COMMITTED, alone, loss, losses, replicated, slots, tail, taken_over, taken_over_from
 
 from replay.losses import mechanisms
 from replay.losses.mechanisms import OTHER, RULES, WORDS, Mechanism

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from facts_builder import History, at
-from test_incidents import COMMITTED, acks_one_failure, losses, replicated, slots, tail
+from histories_of_losses import COMMITTED, acks_one_failure, losses, replicated, slots, tail
 from without_spark import tables_of
 
 from pipelines.intake.collect import Collected, collect

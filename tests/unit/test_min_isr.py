@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from facts_builder import History, of_kind
+from histories_of_losses import replicated, tail
 from isr_histories import begun, isr_rows
-from test_incidents import replicated, tail
 from without_spark import tables_of
 
 ZOOKEEPER = {"kafka_version": "3.9.0"}

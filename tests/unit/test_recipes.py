@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from test_incidents import acks_one_failure
+from histories_of_losses import acks_one_failure
 from test_parse_server_log import facts_of
 from without_spark import tables_of
 
@@ -78,7 +78,7 @@ def with_table(self):
     self.out.add_rows("made_up", self.key, [{"seven": 7}])
 PartitionReplay.finish = with_table
 
-from test_incidents import acks_one_failure
+from histories_of_losses import acks_one_failure
 from without_spark import tables_of
 (row,) = tables_of(acks_one_failure().events())["made_up"].to_pylist()
 assert (row["topic"], row["partition"], row["seven"]) == ("orders", 0, 7), row

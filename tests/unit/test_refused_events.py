@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from histories_of_losses import acks_one_failure
 from small_partition import A, B, apply, at, led
-from test_incidents import acks_one_failure
 from without_spark import tables_of
 
 from replay.engine import codes as c

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from test_incidents import acks_one_failure
+from histories_of_losses import acks_one_failure
 from without_spark import tables_of
 
 from pipelines.spark.packed import packed, unpacked

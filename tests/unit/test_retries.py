@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from facts_builder import History, at
-from test_incidents import COMMITTED, losses, replicated
+from histories_of_losses import COMMITTED, losses, replicated
 
 Change = Callable[[History], Any]
 SIZES = (100, 240, 170)

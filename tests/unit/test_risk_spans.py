@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from facts_builder import History, at
-from test_incidents import COMMITTED, alone, replicated, tail, taken_over, taken_over_from
+from histories_of_losses import COMMITTED, alone, replicated, tail, taken_over, taken_over_from
 from without_spark import tables_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_incidents import COMMITTED, losses, replicated, slots, tail
+from histories_of_losses import COMMITTED, losses, replicated, slots, tail
 
 if TYPE_CHECKING:
     from facts_builder import History

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from test_incidents import COMMITTED, alone, loss, losses, replicated, tail, taken_over_from
+from histories_of_losses import COMMITTED, alone, loss, losses, replicated, tail, taken_over_from
 from without_spark import tables_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from facts_builder import History, of_kind
-from test_incidents import COMMITTED, alone, loss, losses, replicated, taken_over
+from histories_of_losses import COMMITTED, alone, loss, losses, replicated, taken_over
 from without_spark import tables_of
 
 from replay.evidence.batch_ends import MARKER_BYTES

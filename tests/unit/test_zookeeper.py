@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from facts_builder import History, at, of_kind
-from test_incidents import slots
+from histories_of_losses import slots
 from without_spark import tables_of
 
 from replay.evidence.tenures import Vote
