@@ -11,189 +11,27 @@ lost on the way.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field
-from typing import Any
-
-from facts_builder import PARTITION, TOPIC, at
-
-LAG_MS, SESSION_MS, FETCH_WAIT_MS, PRODUCE_WAIT_MS = 10_000, 9_000, 500, 30_000
-QUIET_MS = 120  # after a decision: brokers learn of it on their own clocks
-BYTES = 100
-IDS = (1, 2, 3)
-Slot = tuple[int, int]  # leader epoch, serial number of the record
+from cluster_replication import Replication
+from cluster_state import FETCH_WAIT_MS, IDS, LAG_MS, QUIET_MS, SESSION_MS, Broker, moved
 
 
-@dataclass
-class Produce:
-    """A produce that waits for the HW."""
-
-    base: int
-    end: int
-    since: float
-    place: tuple[str, int]
-    slots: list[Slot]
-
-
-@dataclass
-class Parked:
-    """A follower's fetch that waits for records."""
-
-    leader: int
-    since: float
-    fields: dict[str, Any]
-
-
-@dataclass
-class Broker:
-    """What one broker holds, and what it knows of the others while it leads."""
-
-    id: int
-    log: list[Slot] = field(default_factory=list)
-    hw: int = 0
-    role: str = "none"
-    epoch: int = -1
-    leader: int = -1
-    alive: bool = True
-    cut_off: bool = False  # from the controller and from the other brokers; clients still reach it
-    empty: int = -1  # an epoch that it led, or leads, without a record: last in its epoch cache
-    incarnation: int = 0
-    partition_epoch: int = -1
-    shown: int = 0  # end of its log as a fetch, an answer or the first line of an epoch has told of it
-    told_epoch: int = -1
-    # while it leads
-    epoch_start: int = 0
-    isr: set[int] = field(default_factory=set)
-    asked: set[int] | None = None  # the ISR asked for
-    remote: dict[int, int] = field(default_factory=dict)
-    caught_up: dict[int, float] = field(default_factory=dict)
-    previous: dict[int, tuple[int, float]] = field(default_factory=dict)  # leader's LEO and time of the last fetch
-    waiting: list[Produce] = field(default_factory=list)
-
-    @property
-    def leo(self) -> int:
-        return len(self.log)
-
-    def latest_epoch(self) -> int:
-        return self.empty if self.empty >= 0 else self.log[-1][0] if self.log else -1
-
-    def end_of(self, epoch: int) -> tuple[int, int]:
-        """Largest epoch <= `epoch` of this log and where it ends; one below all ends where the log begins."""
-        known = sorted({e for e, _ in self.log} | ({self.empty} if self.empty >= 0 else set()))
-        lower = [e for e in known if e <= epoch]
-        if not known or epoch > known[-1]:
-            return -1, -1
-        if not lower:
-            return epoch, 0
-        return lower[-1], sum(1 for e, _ in self.log if e <= lower[-1])
-
-    def is_caught_up(self, r: int, now: float) -> bool:
-        return self.remote.get(r, -1) == self.leo or now - self.caught_up.get(r, -1e9) <= LAG_MS
-
-
-@dataclass
-class Truth:
-    """What happened."""
-
-    leader_hw: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))  # (broker, epoch)
-    follower_hw: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    leo: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    isr: list[tuple[int, ...]] = field(default_factory=list)
-    epochs: list[tuple[int, int]] = field(default_factory=list)
-    cuts: list[tuple[int, int, int]] = field(default_factory=list)  # broker, LEO before, after
-    acked: dict[Slot, int] = field(default_factory=dict)  # acks of the answer that its client got
-    places: dict[tuple[int, int], Slot] = field(default_factory=dict)  # (leader epoch, offset) -> what was appended
-    exposed: set[Slot] = field(default_factory=set)  # were below the HW of a leader
-    missing: set[Slot] = field(default_factory=set)  # acknowledged, and not in the log of the last leader
-    returned: set[Slot] = field(default_factory=set)  # were missing for a while
-    lost: set[Slot] = field(default_factory=set)
-
-    def lost_with(self, acks: int) -> int:
-        return sum(1 for slot in self.lost if self.acked.get(slot) == acks)
-
-
-class Cluster:
-    """The cluster, its controller, and the pens of its brokers."""
+class Cluster(Replication):
+    """The cluster: brokers that replicate, what befalls them, and the controller that tells them what to do."""
 
     def __init__(self, *, min_isr: int, single: bool) -> None:
         """`single`: every batch has one record, and a broker that comes back may have lost the end of its log.
 
         Otherwise nothing tells where a batch ended that was lost before anybody fetched it.
         """
-        self.now = 1000.0
-        self.min_isr, self.single = min_isr, single
-        self.brokers = {b: Broker(b) for b in IDS}
-        self.truth = Truth()
-        self.rows: list[dict[str, Any]] = []
-        self.parked: dict[int, Parked] = {}
-        self.correlations: dict[str, int] = defaultdict(int)
-        self.serial = 0
-        self.newest = 0  # the newest leader epoch that a broker has taken up
+        super().__init__(min_isr=min_isr)
+        self.single = single
         # the controller's
         self.leader, self.epoch, self.partition_epoch = 1, 0, 0
         self.isr = set(IDS)
-        self.fenced: set[int] = set()
         self.decide(leader=1, isr=self.isr, first=True)
         for b in IDS:
             self.learn(b)
         self.now += QUIET_MS
-
-    # -- pens
-
-    def write(self, kind: str, **fields: Any) -> None:
-        """A line, or a record of the metadata log."""
-        line = len(self.rows) + 1
-        file = f"request-{fields['broker_id']}.log" if fields.get("broker_id") else "metadata.dump"
-        place = {"source_file": file, "source_line": line, "topic": TOPIC, "partition": PARTITION}
-        self.rows.append(
-            {
-                "recording_id": "small",
-                "fact_id": f"f{line:05}",
-                "kind": kind,
-                "ts": at(int(self.now)),
-                **place,
-                **fields,
-            }
-        )
-
-    def request(self, kind: str, since: float, place: tuple[str, int], **fields: Any) -> None:
-        """A line of a request log, written now: handled in the first instant, the rest was waiting."""
-        waited = int((int(self.now) - since) * 1000)
-        connection, correlation = place
-        durations = {"total_us": waited, "queue_us": 0, "local_us": 0, "remote_us": max(waited, 0)}
-        error = {"error_code": 0}
-        self.write(kind, connection=connection, correlation_id=correlation, **{**error, **durations, **fields})
-
-    def place(self, connection: str) -> tuple[str, int]:
-        self.correlations[connection] += 1
-        return connection, self.correlations[connection]
-
-    def tick(self, ms: float) -> None:
-        """Time passes; what has waited long enough is answered on the way."""
-        until = self.now + ms
-        while True:
-            due = [(p.since + FETCH_WAIT_MS, r) for r, p in self.parked.items()]
-            due = sorted(d for d in due if d[0] <= until)
-            if not due:
-                break
-            self.now = max(self.now, due[0][0])
-            self.complete(due[0][1])
-        self.now = until
-
-    # -- notes
-
-    def set_hw(self, b: Broker, hw: int) -> None:
-        b.hw = hw
-        self.note(b)
-
-    def note(self, b: Broker) -> None:
-        """The broker's HW and LEO, where they moved."""
-        if b.role == "leader":
-            moved(self.truth.leader_hw[b.id, b.epoch], b.hw)
-            self.truth.exposed.update(b.log[: b.hw])
-        elif b.role == "follower":
-            moved(self.truth.follower_hw[b.id], b.hw)
-        moved(self.truth.leo[b.id], b.leo)
 
     # -- the controller
 
@@ -307,63 +145,7 @@ class Cluster:
             self.answer_produce(broker, produce, error=6)
         broker.waiting = []
 
-    # -- leaders
-
-    def raise_hw(self, b: Broker) -> None:
-        if len(b.isr) < min(self.min_isr, len(IDS)):
-            return
-        waited = b.isr | (b.asked or set())
-        counted = [
-            b.remote.get(r, -1)
-            for r in IDS
-            if r != b.id and (r in waited or (r not in self.fenced and b.is_caught_up(r, self.now)))
-        ]
-        candidate = min([b.leo, *counted])
-        if candidate <= b.hw:
-            return
-        self.set_hw(b, candidate)
-        for produce in [p for p in b.waiting if p.end <= b.hw]:
-            b.waiting.remove(produce)
-            self.answer_produce(b, produce, error=0)
-
-    def answer_produce(self, b: Broker, produce: Produce, error: int) -> None:
-        self.request(
-            "produce", produce.since, produce.place, broker_id=b.id, acks=-1, client_id="shop",
-            bytes=BYTES * (produce.end - produce.base), base_offset=produce.base, error_code=error,
-        )  # fmt: skip
-        if not error:
-            self.truth.acked |= dict.fromkeys(produce.slots, -1)
-
-    def produce(self, b: int, records: int, acks: int) -> None:
-        """A client sends a batch to whom it takes for the leader."""
-        broker = self.brokers[b]
-        if broker.role != "leader" or not broker.alive:
-            return
-        place = self.place(f"p{b}-{broker.incarnation}")
-        sent = {"broker_id": b, "acks": acks, "bytes": BYTES * records, "client_id": "shop"}
-        if acks == -1 and len(broker.isr) < self.min_isr:
-            self.request("produce", self.now, place, **sent, base_offset=-1, error_code=19)
-            return
-        base, slots = broker.leo, []
-        for _ in range(records):
-            self.serial += 1
-            slots.append((broker.epoch, self.serial))
-            self.truth.places[broker.epoch, base + len(slots) - 1] = slots[-1]
-        broker.log += slots
-        broker.empty, broker.shown = -1, broker.leo
-        self.note(broker)
-        waiting = Produce(base, broker.leo, self.now, place, slots)
-        if acks == -1:
-            broker.waiting.append(waiting)
-        else:
-            answer = {"error_code": None, "base_offset": None} if acks == 0 else {"base_offset": base}
-            self.request("produce", self.now, place, **sent, **answer)
-            self.truth.acked |= dict.fromkeys(slots, acks)
-            if broker.epoch < self.newest:
-                self.truth.missing |= set(slots)
-        self.raise_hw(broker)
-        for r in [r for r, p in sorted(self.parked.items()) if p.leader == b]:
-            self.complete(r)
+    # -- what leaders ask for
 
     def shrink(self, b: int) -> None:
         """The leader's expiry task: who has not been caught up for the lag is asked out; the controller agrees."""
@@ -391,87 +173,6 @@ class Cluster:
         )  # fmt: skip
         self.raise_hw(broker)
         self.tick(QUIET_MS)
-
-    # -- followers
-
-    def fetch(self, r: int) -> None:
-        """A follower asks its leader for what comes after its log."""
-        follower = self.brokers[r]
-        if follower.role != "follower" or not follower.alive or follower.cut_off or r in self.parked:
-            return
-        b = self.brokers[follower.leader]
-        if not b.alive or b.cut_off:
-            return
-        fields = {
-            "broker_id": b.id, "replica_id": r, "fetch_offset": follower.leo, "session_epoch": -1, "session_id": 0,
-            "response_session_id": 0, "in_request": True, "in_response": True, "current_leader_epoch": follower.epoch,
-            "last_fetched_epoch": follower.latest_epoch(), "partition_max_bytes": 1 << 20, "bytes": 0, "hw": None,
-        }  # fmt: skip
-        parked, follower.shown = Parked(b.id, self.now, fields), follower.leo
-        error = 6 if b.role != "leader" else 74 if follower.epoch < b.epoch else 76 if follower.epoch > b.epoch else 0
-        if error:
-            self.answer_fetch(r, parked, error_code=error, hw=-1)
-            return
-        last = follower.latest_epoch()
-        if last >= 0:
-            epoch, end = b.end_of(last)
-            if epoch < last or end < follower.leo:
-                self.answer_fetch(r, parked, diverging_epoch=epoch, diverging_end_offset=end, hw=b.hw)
-                self.cut(follower, epoch, end)
-                return
-        hw_read = b.hw
-        self.record_fetch(b, r, follower.leo)
-        if follower.leo < b.leo:
-            self.deliver(r, parked, hw_read)
-        else:
-            self.parked[r] = parked
-
-    def record_fetch(self, b: Broker, r: int, offset: int) -> None:
-        """Steps 4 to 6 at the leader."""
-        if offset >= b.leo:
-            b.caught_up[r] = max(b.caught_up.get(r, -1e9), self.now)
-        elif r in b.previous and offset >= b.previous[r][0]:
-            b.caught_up[r] = max(b.caught_up.get(r, -1e9), b.previous[r][1])
-        b.previous[r] = (max(b.leo, b.previous[r][0]) if r in b.previous else b.leo, self.now)
-        changed = b.remote.get(r, -1) != offset
-        b.remote[r] = offset
-        if r not in b.isr and b.asked is None and offset >= max(b.hw, b.epoch_start) and r not in self.fenced:
-            b.asked = b.isr | {r}
-        if changed:
-            self.raise_hw(b)
-
-    def answer_fetch(self, r: int, parked: Parked, **answer: Any) -> None:
-        follower = self.brokers[r]
-        place = self.place(f"r{r}-{follower.incarnation}-{parked.leader}")
-        self.request("fetch", parked.since, place, **{**parked.fields, **answer})
-
-    def complete(self, r: int) -> None:
-        """A parked fetch is read again and answered, if its leader is still there to do so."""
-        parked = self.parked.pop(r)
-        self.deliver(r, parked, self.brokers[parked.leader].hw)
-
-    def deliver(self, r: int, parked: Parked, hw: int) -> None:
-        """Steps 7 to 9."""
-        follower, b = self.brokers[r], self.brokers[parked.leader]
-        sent = b.log[follower.leo :]
-        self.answer_fetch(r, parked, bytes=BYTES * len(sent), hw=hw)
-        if sent:
-            follower.log += sent
-            follower.empty = -1
-        follower.hw = min(follower.leo, hw)
-        self.note(follower)
-
-    def cut(self, follower: Broker, epoch: int, end: int) -> None:
-        own_epoch, own_end = follower.end_of(epoch)
-        target = min(end, follower.leo)
-        if own_epoch >= 0:
-            target = min(own_end, follower.leo) if own_epoch != epoch else min(own_end, target)
-        if target < follower.leo:
-            self.truth.cuts.append((follower.id, follower.leo, target))
-        del follower.log[target:]
-        follower.empty = -1
-        follower.hw = min(follower.hw, target)
-        self.note(follower)
 
     # -- what befalls brokers
 
@@ -577,8 +278,3 @@ class Cluster:
         self.tick(FETCH_WAIT_MS + 50)
         left = set(self.brokers[self.leader].log)
         self.truth.lost = {slot for slot in self.truth.acked if slot not in left}
-
-
-def moved(values: list[int], value: int) -> None:
-    if not values or values[-1] != value:
-        values.append(value)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from cluster_model import IDS, LAG_MS, Cluster, Truth, moved
+from cluster_model import Cluster
+from cluster_state import IDS, LAG_MS, Truth, moved
 from facts_builder import History, gaps_in
 from hypothesis import assume, given
 from hypothesis import strategies as st
