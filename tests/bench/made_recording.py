@@ -8,104 +8,36 @@ description; nothing of `replay/` is used.
 
 from __future__ import annotations
 
-import base64
 import json
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING
 
 import numpy as np
+from made_lines import TOPIC, TOPIC_ID, WAIT_MS, Pens
+from made_state import CONSUMER, Partition, Replica, Session, Truth
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from made_shape import Shape
 
-TOPIC = "made"
-START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 TICK_MS = 20
-WAIT_MS = 500
 SESSION_MS = 9_000
-TOPIC_ID = base64.urlsafe_b64encode(bytes(range(16))).decode().rstrip("=")
-CONSUMER = -1
-TIMES = (
-    '"throttleTimeMs":0,"responseQueueTimeMs":0.021,"sendTimeMs":0.043,"securityProtocol":"PLAINTEXT",'
-    '"principal":"User:ANONYMOUS","listener":"PLAINTEXT","clientInformation":{"softwareName":"made",'
-    '"softwareVersion":"1"}}'
-)
 
 
-@dataclass(slots=True)
-class Replica:
-    """One replica's log: where it ends, what its broker takes for the HW, the epoch of its last record."""
-
-    leo: int = 0
-    hw: int = 0
-    last_epoch: int = -1
-
-
-@dataclass(slots=True)
-class Partition:
-    """A partition, as its leader and the controller have it."""
-
-    number: int
-    replicas: list[int]
-    leader: int
-    isr: list[int]
-    logs: dict[int, Replica]
-    epoch: int = 0
-    partition_epoch: int = 0
-    remote: dict[int, int] = field(default_factory=dict)
-    ends: dict[int, int] = field(default_factory=dict)  # where each epoch before this one ended
-    waiting: list[tuple[float, int, int, int]] = field(default_factory=list)  # since, base, end, bytes
-
-
-@dataclass(slots=True)
-class Session:
-    """A fetch session of a follower or a consumer (`CONSUMER`) at a leader."""
-
-    number: int
-    connection: str
-    epoch: int = 0
-    correlation: int = 0
-    since: float = 0.0  # when the fetch that is open reached the leader
-    named: str = ""  # what it named
-    offsets: dict[int, int] = field(default_factory=dict)
-    told: dict[int, int] = field(default_factory=dict)
-    moved: set[int] = field(default_factory=set)  # partitions whose offset the next request names
-    news: set[int] = field(default_factory=set)  # partitions that the next answer may name
-
-
-@dataclass(slots=True)
-class Truth:
-    """What happened."""
-
-    records: int = 0
-    lines: int = 0
-    lost: list[tuple[int, int, int, int]] = field(default_factory=list)  # partition, epoch, first offset, end
-    cuts: list[tuple[int, int, int, int]] = field(default_factory=list)  # partition, broker, LEO before, after
-
-
-class MadeCluster:
-    """The cluster and its pens."""
+class MadeCluster(Pens):
+    """The cluster, which takes its pens along."""
 
     def __init__(self, shape: Shape, folder: Path) -> None:
         """Nothing has happened; the recording will stand in `folder`."""
+        super().__init__(list(range(1, shape.replicas + 1)))
         self.shape, self.folder = shape, folder
         self.random = np.random.default_rng(shape.seed)
-        self.brokers = list(range(1, shape.replicas + 1))
-        self.now = float(START_MS)
         self.away: int | None = None
-        self.truth = Truth()
         self.partitions = [self.partition(k) for k in range(shape.partitions + shape.idle)]
         self.sessions: dict[tuple[int, int], Session] = {}
         self.opened = 0
         self.correlations = dict.fromkeys(self.brokers, 0)
-        self.pens: dict[str, TextIO] = {}
-        self.held: dict[int, list[tuple[float, str]]] = {b: [] for b in self.brokers}
-        self.metadata_offset = 0
-        self.broker_epochs = {b: 10 + b for b in self.brokers}
 
     def partition(self, number: int) -> Partition:
         """A partition that was just created."""
@@ -341,25 +273,6 @@ class MadeCluster:
         for since, base, _, size in done:
             self.acknowledge(partition, since, at + 0.5, base, size, -1)
 
-    def fetch_text(self, session: Session, fetcher: int, answers: list[str], at: float) -> str:
-        """A fetch request and its answer at `at`, as the request log prints them."""
-        consumer = fetcher == CONSUMER
-        name = "made-consumer" if consumer else f"broker-{fetcher}-fetcher-0"
-        sent = session.number if session.epoch else 0
-        asked = f'{{"topicId":"{TOPIC_ID}","partitions":[{session.named}]}}' if session.named else ""
-        told = f'{{"topicId":"{TOPIC_ID}","partitions":[{",".join(answers)}]}}' if answers else ""
-        epoch = -1 if consumer else self.broker_epochs[fetcher]
-        remote = at - session.since
-        return (
-            f'{{"isForwarded":false,"requestHeader":{{"requestApiKey":1,"requestApiVersion":17,"correlationId":'
-            f'{session.correlation},"clientId":"{name}","requestApiKeyName":"FETCH"}},"request":{{"replicaState":'
-            f'{{"replicaId":{fetcher},"replicaEpoch":{epoch}}},"maxWaitMs":{WAIT_MS},"minBytes":1,"maxBytes":10485760,'
-            f'"isolationLevel":0,"sessionId":{sent},"sessionEpoch":{session.epoch},"topics":[{asked}],'
-            f'"forgottenTopicsData":[],"rackId":""}},"response":{{"throttleTimeMs":0,"errorCode":0,"sessionId":'
-            f'{session.number},"responses":[{told}]}},"connection":"{session.connection}","totalTimeMs":'
-            f'{remote + 0.3:.3f},"requestQueueTimeMs":0.05,"localTimeMs":0.2,"remoteTimeMs":{remote:.3f},'
-        )
-
     # -- what happens in between
 
     def create(self) -> None:
@@ -456,79 +369,3 @@ class MadeCluster:
             "(org.apache.kafka.storage.internals.log.UnifiedLog)"
         ))  # fmt: skip
         log.leo, log.hw = end, min(log.hw, end)
-
-    # -- pens
-
-    def request(self, broker: int, at: float, text: str) -> None:
-        """A line of the request log, stamped when the answer is sent."""
-        self.held[broker].append((at, f"DEBUG Completed request:{text}{TIMES} (kafka.request.logger)"))
-
-    def flush(self, broker: int, until: float | None = None) -> None:
-        """Write the lines that no later one comes before."""
-        lines = sorted(self.held[broker], key=lambda one: one[0])
-        ready = len(lines) if until is None else sum(at < until for at, _ in lines)
-        pen = self.pens[f"kafka-request-{broker}"]
-        for at, text in lines[:ready]:
-            pen.write(f"[{stamp(at)}] {text}\n")
-        self.truth.lines += ready
-        self.held[broker] = lines[ready:]
-
-    def line(self, broker: int, at: float, text: str) -> None:
-        """A line of the server log."""
-        self.pens[f"server-{broker}"].write(f"[{stamp(at)}] INFO {text}\n")
-
-    def loaded(self, partition: Partition, broker: int) -> None:
-        """A broker's line about a log that it loaded."""
-        log, name = partition.logs[broker], f"{TOPIC}-{partition.number}"
-        self.line(broker, self.now, (
-            f"Completed load of Log(dir=/data/{name}, topicId={TOPIC_ID}, topic={TOPIC}, partition="
-            f"{partition.number}, highWatermark=0, lastStableOffset=0, logStartOffset=0, logEndOffset={log.leo}) with "
-            f"1 segments, local-log-start-offset 0 and log-end-offset {log.leo} in 1ms (1/1 completed in /data) "
-            "(kafka.log.LogManager)"
-        ))  # fmt: skip
-        self.line(broker, self.now, (
-            f"[Partition {name} broker={broker}] Log loaded for partition {name} with initial high watermark "
-            f"{log.hw} (kafka.cluster.Partition)"
-        ))  # fmt: skip
-
-    def starts(self, partition: Partition, broker: int) -> None:
-        """A broker's line about its role."""
-        log, p = partition.logs[broker], partition
-        head = f"[Broker id={broker}] {{}} {TOPIC}-{p.number} "
-        if broker == p.leader:
-            isr = ",".join(map(str, p.isr))
-            text = (
-                f"{head.format('Leader')}with topic id Some({TOPIC_ID}) starts at leader epoch {p.epoch} from offset "
-                f"{log.leo} with partition epoch {p.partition_epoch}, high watermark {log.hw}, ISR [{isr}], adding "
-                "replicas [] and removing replicas [] . Previous leader None and previous leader epoch was -1."
-            )
-        else:
-            text = (
-                f"{head.format('Follower')}starts at leader epoch {p.epoch} from offset {log.leo} with partition epoch "
-                f"{p.partition_epoch} and high watermark {log.hw}. Current leader is {p.leader}. Previous leader "
-                f"Some({p.leader}) and previous leader epoch was {p.epoch}."
-            )
-        self.line(broker, self.now, f"{text} (state.change.logger)")
-
-    def change(self, partition: Partition, **fields: Any) -> None:
-        """A decision of the controller."""
-        self.record("PARTITION_CHANGE_RECORD", 2, partitionId=partition.number, topicId=TOPIC_ID, **fields)
-
-    def record(self, kind: str, version: int = 0, **data: Any) -> None:
-        """One record of the metadata log, in a batch of its own, as the dump tool prints it."""
-        at, offset = int(self.now), self.metadata_offset
-        self.metadata_offset += 1
-        payload = json.dumps({"type": kind, "version": version, "data": data}, separators=(",", ":"))
-        self.pens["metadata"].write(
-            f"baseOffset: {offset} lastOffset: {offset} count: 1 baseSequence: -1 lastSequence: -1 producerId: -1 "
-            f"producerEpoch: -1 partitionLeaderEpoch: 1 isTransactional: false isControl: false deleteHorizonMs: "
-            f"OptionalLong.empty position: {offset * 100} CreateTime: {at} size: 100 magic: 2 compresscodec: none "
-            f"crc: 1 isvalid: true\n| offset: {offset} CreateTime: {at} keySize: -1 valueSize: 40 sequence: -1 "
-            f"headerKeys: [] payload: {payload}\n"
-        )
-
-
-def stamp(at: float) -> str:
-    """A time as log4j prints it."""
-    whole = datetime.fromtimestamp(int(at) // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    return f"{whole},{int(at) % 1000:03d}"
