@@ -16,7 +16,7 @@ TEXTS = [
     *(p for p in REPOSITORY.glob("*") if p.suffix in {".md", ".sh", ".toml"}),
     *(REPOSITORY / "docs").rglob("*.md"),
 ]
-LINES_MAX, LINES_MAX_OF_A_TEST = 450, 600
+LINES_MAX = 450
 LEFT_OVER = re.compile(r"\b(?:" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3, "HA" + "CK")) + r")\b")
 SAYS_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc"}
 NOT_PURE = {"time", "datetime", "random", "secrets", "uuid", "os", "io", "pathlib", "tempfile", "socket", "subprocess"}
@@ -28,8 +28,7 @@ def name_of(path: Path) -> str:
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_a_file_can_be_read_in_one_go(path: Path) -> None:
-    most = LINES_MAX_OF_A_TEST if "tests" in path.relative_to(REPOSITORY).parts else LINES_MAX
-    assert len(path.read_text().splitlines()) <= most
+    assert len(path.read_text().splitlines()) <= LINES_MAX
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=name_of)
