@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipelines.expectations.rules import Rule, Severity
+from pipelines.expectations.rules import Severity, TableRule
 from pipelines.warehouse.delta_io import sql_string
 
 # A row and all rows at or before it; `turn` orders rows of the same seq.
@@ -44,7 +44,7 @@ def _same_partition(left: str, right: str) -> str:
     return " AND ".join(f"{left}.{name} = {right}.{name}" for name in ("topic", "incarnation", "partition"))
 
 
-HW_WITHIN_LEO = Rule(
+HW_WITHIN_LEO = TableRule(
     "hw_within_leo",
     "hw_timeline",
     "A broker's high watermark is never beyond its own log end offset.",
@@ -65,7 +65,7 @@ HW_WITHIN_LEO = Rule(
     SELECT {_PARTITION}, seq, broker_id, hw, leo FROM together WHERE hw_exact AND leo_exact AND hw > leo""",
 )
 
-LEADER_HW_NEVER_BACK = Rule(
+LEADER_HW_NEVER_BACK = TableRule(
     "leader_hw_never_back",
     "hw_timeline",
     "Within its epoch a leader's high watermark never goes back; only taking up the role starts it anew.",
@@ -83,7 +83,7 @@ LEADER_HW_NEVER_BACK = Rule(
     SELECT {_PARTITION}, seq, broker_id, leader_epoch, hw_reached, hw FROM climbs WHERE hw < hw_reached""",
 )
 
-COVERAGE_DISJOINT = Rule(
+COVERAGE_DISJOINT = TableRule(
     "coverage_disjoint",
     "coverage",
     "The stretches of one log do not overlap.",
@@ -93,7 +93,7 @@ COVERAGE_DISJOINT = Rule(
     ) WHERE before > start_ts""",
 )
 
-LOCAL_LEO_NOT_NEGATIVE = Rule(
+LOCAL_LEO_NOT_NEGATIVE = TableRule(
     "local_leo_not_negative",
     "leo_timeline",
     "A replica's own log end offset is never negative.",
@@ -117,7 +117,7 @@ _ISR_IN_FORCE: Final = f"""
       FROM decisions WINDOW so_far AS (PARTITION BY {_PARTITION} {_SO_FAR})
     )"""
 
-ISR_WITHIN_ASSIGNMENT = Rule(
+ISR_WITHIN_ASSIGNMENT = TableRule(
     "isr_within_assignment",
     "isr_timeline",
     "A committed ISR holds only replicas of the assignment in force.",
@@ -127,7 +127,7 @@ ISR_WITHIN_ASSIGNMENT = Rule(
     WHERE turn = 1 AND assignment IS NOT NULL AND size(array_except(isr, assignment)) > 0""",
 )
 
-LEADER_IN_ISR = Rule(
+LEADER_IN_ISR = TableRule(
     "leader_in_isr",
     "isr_timeline",
     "The leader is in the committed ISR, unless it is offline or recovering from an unclean election.",
@@ -137,7 +137,7 @@ LEADER_IN_ISR = Rule(
     WHERE turn = 1 AND leader_id >= 0 AND NOT array_contains(isr, leader_id) AND NOT coalesce(recovering, false)""",
 )
 
-LEADER_EPOCH_NEVER_BACK = Rule(
+LEADER_EPOCH_NEVER_BACK = TableRule(
     "leader_epoch_never_back",
     "isr_timeline",
     "From one committed ISR to the next the leader epoch never goes back.",
@@ -148,7 +148,7 @@ LEADER_EPOCH_NEVER_BACK = Rule(
     WHERE leader_epoch < epoch_reached""",
 )
 
-PARTITION_EPOCH_ONLY_UP = Rule(
+PARTITION_EPOCH_ONLY_UP = TableRule(
     "partition_epoch_only_up",
     "isr_timeline",
     "Every committed ISR has a partition epoch of its own, higher than all before it.",
@@ -159,7 +159,7 @@ PARTITION_EPOCH_ONLY_UP = Rule(
     WHERE partition_epoch <= epoch_reached""",
 )
 
-TRUNCATION_CUTS = Rule(
+TRUNCATION_CUTS = TableRule(
     "truncation_cuts",
     "log_truncations",
     "A truncation never makes a log longer.",
@@ -167,7 +167,7 @@ TRUNCATION_CUTS = Rule(
     SELECT {_PARTITION}, seq, broker_id, leo_before, leo_after FROM {{log_truncations}} WHERE leo_after > leo_before""",
 )
 
-LOSS_WITHIN_CUT = Rule(
+LOSS_WITHIN_CUT = TableRule(
     "loss_within_cut",
     "data_loss_incidents",
     "Every lost range was replaced by the new leader's epoch, or lies inside a range that a replica cut; without a new "
@@ -187,7 +187,7 @@ LOSS_WITHIN_CUT = Rule(
       AND (kept.last_offset IS NULL OR cut.leo_before IS NULL OR kept.last_offset < cut.leo_before)""",
 )
 
-LOSS_TOTALS = Rule(
+LOSS_TOTALS = TableRule(
     "loss_totals",
     "data_loss_incidents",
     "First offset, last offset and number of lost records are those of the lost ranges.",
@@ -199,7 +199,7 @@ LOSS_TOTALS = Rule(
         OR records <> aggregate(ranges, 0L, (total, r) -> total + r.last_offset - r.first_offset + 1)))""",
 )
 
-LOSS_ACCOUNTED = Rule(
+LOSS_ACCOUNTED = TableRule(
     "loss_accounted",
     "data_loss_incidents",
     "Acknowledged, never acknowledged, unconfirmed and possibly acknowledged records make up those that were lost.",
@@ -211,7 +211,7 @@ LOSS_ACCOUNTED = Rule(
       OR greatest(acked_all_possible, acked_one_possible) > acked_possible""",
 )
 
-DIVERGENCE_BELOW_HW = Rule(
+DIVERGENCE_BELOW_HW = TableRule(
     "divergence_below_hw",
     "replica_divergences",
     "Two replicas are said to differ only below the high watermarks of both.",
@@ -220,7 +220,7 @@ DIVERGENCE_BELOW_HW = Rule(
     WHERE last_offset >= least(hw_a, hw_b)""",
 )
 
-RISK_SPANS_APART = Rule(
+RISK_SPANS_APART = TableRule(
     "risk_spans_apart",
     "partition_risk",
     "Spans of one state follow each other: none begins before the one before it has ended.",
@@ -233,8 +233,8 @@ RISK_SPANS_APART = Rule(
 )
 
 
-def _names_incident(table: str) -> Rule:
-    return Rule(
+def _names_incident(table: str) -> TableRule:
+    return TableRule(
         "names_incident",
         table,
         "A row that names an incident names one of its own partition.",
@@ -250,7 +250,7 @@ def _names_incident(table: str) -> Rule:
 RISK_NAMES_INCIDENT = _names_incident("partition_risk")
 EFFECT_NAMES_INCIDENT = _names_incident("consumer_effects")
 
-COMMIT_RAISES_HW = Rule(
+COMMIT_RAISES_HW = TableRule(
     "commit_raises_hw",
     "commit_latency",
     "What committed a batch raised its leader's high watermark beyond it.",
@@ -263,7 +263,7 @@ COMMIT_RAISES_HW = Rule(
     WHERE batch.commit_seq IS NOT NULL""",
 )
 
-ROWS_JOIN_EVENTS = Rule(
+ROWS_JOIN_EVENTS = TableRule(
     "rows_join_events",
     "replication_events",
     "Every row of a timeline stands at the seq of an event.",
@@ -275,7 +275,7 @@ ROWS_JOIN_EVENTS = Rule(
       ON {_same_partition("line", "event")} AND line.seq = event.seq""",
 )
 
-PARTITIONS_HAVE_ISR = Rule(
+PARTITIONS_HAVE_ISR = TableRule(
     "partitions_have_isr",
     "replication_events",
     "Of every partition at least one committed ISR is known.",
@@ -287,10 +287,10 @@ PARTITIONS_HAVE_ISR = Rule(
 )
 
 
-def engine_conforms(ties: int = CONFORMANCE_TIES) -> Rule:
+def engine_conforms(ties: int = CONFORMANCE_TIES) -> TableRule:
     """Return the rule about `conformance`; `ties`: the setting `conformance_ties`."""
     race = ", ".join(sql_string(name) for name in DECIDED_BY_TIME)
-    return Rule(
+    return TableRule(
         "engine_conforms",
         "conformance",
         f"Of each check at least {CONFORMANCE_MIN_PERCENT} % of what was computed equals what the brokers reported; of "
@@ -303,8 +303,8 @@ def engine_conforms(ties: int = CONFORMANCE_TIES) -> Rule:
     )
 
 
-def _sets_aside(name: str, severity: Severity, meaning: str) -> Rule:
-    return Rule(
+def _sets_aside(name: str, severity: Severity, meaning: str) -> TableRule:
+    return TableRule(
         name,
         "set_aside",
         meaning,
@@ -345,6 +345,6 @@ _INVARIANTS: Final = (
 )
 
 
-def invariants(ties: int = CONFORMANCE_TIES) -> tuple[Rule, ...]:
+def invariants(ties: int = CONFORMANCE_TIES) -> tuple[TableRule, ...]:
     """Return all rules across rows and tables; `ties`: the setting `conformance_ties`."""
     return (*_INVARIANTS, engine_conforms(ties))

@@ -33,7 +33,7 @@ GX_SEVERITY: Final[dict[Severity, FailureSeverity]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class TableRule:
     """One thing that must hold for `table`; `breaches` selects the rows that break it.
 
     In `breaches`, `{name}` stands for the view of the table of that name; `reads` lists the tables other than `table`.
@@ -74,7 +74,7 @@ class Rule:
         )
 
 
-def table_rules(table: Table) -> list[Rule]:
+def table_rules(table: Table) -> list[TableRule]:
     """Return what the schema demands: columns, NOT NULL, closed lists of values, CHECK conditions, the key."""
     rules = [_columns_rule(table)]
     rules += [_not_null_rule(table, column) for column in table.columns if not column.nullable]
@@ -83,9 +83,9 @@ def table_rules(table: Table) -> list[Rule]:
     return [*rules, _key_rule(table)]
 
 
-def _columns_rule(table: Table) -> Rule:
+def _columns_rule(table: Table) -> TableRule:
     name, meaning = "columns", "The table has exactly the columns of its schema."
-    return Rule(
+    return TableRule(
         name,
         table.name,
         meaning,
@@ -99,9 +99,9 @@ def _columns_rule(table: Table) -> Rule:
     )
 
 
-def _not_null_rule(table: Table, column: Column) -> Rule:
+def _not_null_rule(table: Table, column: Column) -> TableRule:
     name, meaning = f"{column.name}_not_null", f"{column.name} is never null."
-    return Rule(
+    return TableRule(
         name,
         table.name,
         meaning,
@@ -112,11 +112,11 @@ def _not_null_rule(table: Table, column: Column) -> Rule:
     )
 
 
-def _values_rule(table: Table, column: Column) -> Rule:
+def _values_rule(table: Table, column: Column) -> TableRule:
     values = ", ".join(column.values)
     name, meaning = f"{column.name}_known", f"{column.name} is one of: {values}."
     literals = ", ".join(sql_string(value) for value in column.values)
-    return Rule(
+    return TableRule(
         name,
         table.name,
         meaning,
@@ -130,14 +130,14 @@ def _values_rule(table: Table, column: Column) -> Rule:
     )
 
 
-def _check_rule(table: Table, name: str, condition: str) -> Rule:
+def _check_rule(table: Table, name: str, condition: str) -> TableRule:
     breaches = f"SELECT * FROM {{{table.name}}} WHERE NOT ({condition})"
-    return Rule(name, table.name, f"Every row of {table.name} meets: {condition}.", breaches, condition=condition)
+    return TableRule(name, table.name, f"Every row of {table.name} meets: {condition}.", breaches, condition=condition)
 
 
-def _key_rule(table: Table) -> Rule:
+def _key_rule(table: Table) -> TableRule:
     columns = ", ".join(row_key(table))
-    return Rule(
+    return TableRule(
         "key_unique",
         table.name,
         f"A row of {table.name} is named by ({columns}): no two rows share it.",

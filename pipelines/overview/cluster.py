@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from pipelines.overview.coverage import source_of_fact
 from pipelines.spark.spark_schemas import spark_ddl
-from replay.evidence.cluster import NAMED_COLUMNS, NAMING, WHOLE, Cluster, Collected, cluster_told
+from replay.evidence.cluster import NAMED_COLUMNS, NAMING, WHOLE, Cluster, ClusterFacts, cluster_told
 from replay.evidence.coverage import SERVER_LOG
 from replay.evidence.standstills import (
     CONNECTION_SCHEMA,
@@ -42,7 +42,7 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any], missing: MissingLi
     """Return what holds for every partition of the recording that the facts are of."""
     recording = facts.agg(F.max("recording_id").alias("recording_id"), F.count(F.lit(1)).alias("facts")).head()
     silences = silences_of_brokers(facts)
-    told = Collected(
+    told = ClusterFacts(
         recording_id=(recording.recording_id if recording else None) or "",
         facts=recording.facts if recording else 0,
         whole=facts.where(WHOLE.sql).toArrow(),

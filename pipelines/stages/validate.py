@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from pipelines.expectations.data_docs import escaped, publish_docs
 from pipelines.expectations.invariants import CONFORMANCE_TIES, invariants
-from pipelines.expectations.rules import Rule, table_rules
+from pipelines.expectations.rules import TableRule, table_rules
 from pipelines.warehouse.delta_io import estimated_bytes
 from schemas.events import REPLICATION_EVENTS
 from schemas.facts import FACTS
@@ -106,7 +106,7 @@ def _rule_id(outcome: ExpectationValidationResult) -> str:
     return str((meta or {})["rule"])
 
 
-def all_rules(ties: int = CONFORMANCE_TIES) -> list[Rule]:
+def all_rules(ties: int = CONFORMANCE_TIES) -> list[TableRule]:
     """Return the rules of all validated tables, then the invariants across tables."""
     return [*(rule for table in VALIDATED for rule in table_rules(table)), *invariants(ties)]
 
@@ -115,7 +115,7 @@ def _kept(frame: DataFrame) -> DataFrame:
     return frame.coalesce(1).persist() if estimated_bytes(frame) <= KEPT_BYTES else frame
 
 
-def _counts(spark: SparkSession, rules: list[Rule], views: Mapping[str, str]) -> dict[str, int]:
+def _counts(spark: SparkSession, rules: list[TableRule], views: Mapping[str, str]) -> dict[str, int]:
     """Count in one job the rows of each table (by its name), and the rows that break each rule (by its id).
 
     There are as few queries as possible: to plan and compile one takes longer than to run it on up to some millions of
@@ -130,21 +130,21 @@ def _counts(spark: SparkSession, rules: list[Rule], views: Mapping[str, str]) ->
     return counts | {rule.id: spark.sql(rule.sql(views)).count() if counts[ALIKE] else 0 for rule in keyed}
 
 
-def _passed_once(name: str, view: str, rules: list[Rule]) -> str:
+def _passed_once(name: str, view: str, rules: list[TableRule]) -> str:
     """Return a query that counts the rows of a table, and those that break each of its conditions."""
     each = ((rule.id, rule.condition) for rule in rules if rule.table == name and rule.condition)
     broken = (f", '{rule}', count_if(NOT ({condition}))" for rule, condition in each)
     return f"SELECT explode(map('{name}', count(*){''.join(broken)})) AS (what, rows) FROM {view}"
 
 
-def _alike(keyed: list[Rule], views: Mapping[str, str]) -> str:
+def _alike(keyed: list[TableRule], views: Mapping[str, str]) -> str:
     """Return a query for hashes of keys that occur twice: if there are none, no key does, and no rows were moved."""
     hashes = (f"SELECT xxhash64('{rule.id}', {rule.key}) AS hashed FROM {views[rule.table]}" for rule in keyed)
     return f"SELECT hashed FROM ({' UNION ALL '.join(hashes)}) GROUP BY hashed HAVING count(*) > 1"
 
 
 def _run_suites(
-    spark: SparkSession, frames: Mapping[str, DataFrame], rules: list[Rule], counts: Mapping[str, int], run_id: str
+    spark: SparkSession, frames: Mapping[str, DataFrame], rules: list[TableRule], counts: Mapping[str, int], run_id: str
 ) -> list[ExpectationSuiteValidationResult]:
     """Run one suite per table for what its schema demands, and one for all rules that are counted by queries."""
     counted = [rule for rule in rules if rule.native is None]
@@ -167,7 +167,7 @@ def _run_suites(
 
 def _result_row(
     spark: SparkSession,
-    rule: Rule,
+    rule: TableRule,
     outcome: ExpectationValidationResult,
     views: Mapping[str, str],
     counts: Mapping[str, int],
@@ -199,7 +199,7 @@ def _result_row(
 
 
 def _breaches(
-    spark: SparkSession, rule: Rule, outcome: ExpectationValidationResult, views: Mapping[str, str]
+    spark: SparkSession, rule: TableRule, outcome: ExpectationValidationResult, views: Mapping[str, str]
 ) -> tuple[int | None, str]:
     """Return how many rows break the rule and the first few as a JSON list; None if the rule is not about rows."""
     rows = spark.sql(rule.sql(views))

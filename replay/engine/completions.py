@@ -77,7 +77,7 @@ class Asked:
     ts: int  # when it was answered
 
 
-class Completed:
+class Completion:
     """What completed a fetch, and how long it waited."""
 
     completed_by: int  # COMPLETIONS
@@ -274,7 +274,7 @@ def expected_wait(p: Profile, asked: Asked, saw: Held) -> int:
 
 
 @compiled
-def completions(p: Profile, asked: Records[Asked], saw: Records[Held], found: Records[Completed]) -> None:
+def completions(p: Profile, asked: Records[Asked], saw: Records[Held], found: Records[Completion]) -> None:
     """Write into `found` what completed each fetch, and how long it waited."""
     for k in range(len(asked)):
         out = found[k]

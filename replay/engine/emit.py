@@ -183,7 +183,7 @@ def new_rows(events: int, decisions: int = 0, brokers: int = 0) -> Rows:
     )
 
 
-class Told(NamedTuple):
+class FoldRows(NamedTuple):
     """The emitted rows, as records."""
 
     leo: Records[LeoRow]
@@ -195,10 +195,10 @@ class Told(NamedTuple):
     start: Records[StartRow]
 
 
-def rows_of(rows: Rows) -> Told:
+def rows_of(rows: Rows) -> FoldRows:
     """The rows that were put into `rows`."""
     count = rows.filled
-    return Told(
+    return FoldRows(
         records(rows.leo[: count[N_LEO]], LeoRow),
         records(rows.hw[: count[N_HW]], HwRow),
         records(rows.isr[: count[N_ISR]], IsrRow),

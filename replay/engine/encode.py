@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from replay.arrays.ints import Ints
     from replay.arrays.records import Records
-    from replay.engine.events import Batch, Events
+    from replay.engine.events import EventBatch, Events
 
 
 def numbered(names: Sequence[str]) -> dict[str, int]:
@@ -48,7 +48,7 @@ def sets_of(events: Events, name: str) -> list[tuple[int, tuple[int, ...]]]:
     return list(zip((places[first:stop] - events.first).tolist(), found[first:stop], strict=True))
 
 
-def sets_in(batch: Batch, name: str) -> tuple[Ints, list[tuple[int, ...]]]:
+def sets_in(batch: EventBatch, name: str) -> tuple[Ints, list[tuple[int, ...]]]:
     """Places where a column of lists is not null, and the lists there."""
     places = np.flatnonzero(known_in(batch, name))
     return places, [tuple(members) for members in batch.table.column(name).take(places).to_pylist()]
@@ -86,7 +86,7 @@ def encode(events: Events, brokers: Sequence[int]) -> Records[EventRecord]:
     return out
 
 
-def encoded(batch: Batch) -> Records[EventRecord]:
+def encoded(batch: EventBatch) -> Records[EventRecord]:
     """Encode what is the same for every partition of a batch: everything but the brokers."""
     out = blank(len(batch.table), EventRecord, UNSET)
     column, events = batch.table.column, batch.events

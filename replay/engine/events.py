@@ -30,14 +30,14 @@ Event = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class EventBatch:
     """Events in an Arrow table: whole partitions or pieces of them one after the other, each in seq order."""
 
     table: pa.Table
     begins: Sequence[int] = (0,)  # where each partition begins
     made: dict[Any, Any] = field(default_factory=dict)  # what was read so far
 
-    def once(self, make: Callable[[Batch, *Of], T], *of: *Of) -> T:
+    def once(self, make: Callable[[EventBatch, *Of], T], *of: *Of) -> T:
         """The result of `make` on the batch, computed at the first call."""
         key = (make, *of)
         if key not in self.made:
@@ -61,20 +61,20 @@ class Batch:
         return found
 
 
-class Columns:
+class EventColumns:
     """Some events of a batch, column by column."""
 
     __slots__ = ("batch", "where")
 
-    def __init__(self, batch: Batch, where: slice | Ints) -> None:
+    def __init__(self, batch: EventBatch, where: slice | Ints) -> None:
         """`where`: the events' places in the batch."""
         self.batch, self.where = batch, where
 
-    def read(self, make: Callable[[Batch], Ints]) -> Ints:
+    def read(self, make: Callable[[EventBatch], Ints]) -> Ints:
         """The result of `make` on the whole batch (a row per event), restricted to these events."""
         return self.batch.once(make)[self.where]
 
-    def records(self, make: Callable[[Batch], Records[T]]) -> Records[T]:
+    def records(self, make: Callable[[EventBatch], Records[T]]) -> Records[T]:
         """The same for records."""
         return self.batch.once(make)[self.where]
 
@@ -97,12 +97,12 @@ class Columns:
         return self.read(kinds_in)
 
 
-class Picked(Columns):
+class Picked(EventColumns):
     """Single events of a batch, in any order."""
 
     __slots__ = ("places",)
 
-    def __init__(self, batch: Batch, places: Ints) -> None:
+    def __init__(self, batch: EventBatch, places: Ints) -> None:
         """`places`: their places in the batch."""
         super().__init__(batch, places)
         self.places = places
@@ -120,12 +120,12 @@ class Picked(Columns):
         return self.batch.table.select(names or self.batch.table.column_names).take(self.places)
 
 
-class Events(Columns):
+class Events(EventColumns):
     """Consecutive events of a batch: those of one partition, or some of them."""
 
     __slots__ = ("first", "stop")
 
-    def __init__(self, batch: Batch, first: int, stop: int) -> None:
+    def __init__(self, batch: EventBatch, first: int, stop: int) -> None:
         """The events from `first` up to, not including, `stop` in the batch."""
         super().__init__(batch, slice(first, stop))
         self.first, self.stop = first, stop
@@ -142,13 +142,13 @@ class Events(Columns):
         """Some of them, selected by flags or by their places among them."""
         return Picked(self.batch, self.first + (np.flatnonzero(which) if which.dtype == bool else which))
 
-    def among(self, which: Callable[[Batch], Flags], names: tuple[str, ...] = ()) -> Events:
+    def among(self, which: Callable[[EventBatch], Flags], names: tuple[str, ...] = ()) -> Events:
         """The events that `which` flags, as part of a batch that has no others; only the columns `names`, if any."""
         places, batch = self.batch.once(chosen, which, names)
         first, stop = np.searchsorted(places, (self.first, self.stop)).tolist()
         return Events(batch, first, stop)
 
-    def places_of(self, which: Callable[[Batch], Flags]) -> Ints:
+    def places_of(self, which: Callable[[EventBatch], Flags]) -> Ints:
         """Places among these events of those that `which` flags."""
         return np.flatnonzero(self.batch.once(which)[self.where])
 
@@ -168,34 +168,34 @@ def joined(parts: Sequence[Picked]) -> Picked:
     return Picked(batch, np.concatenate([part.places for part in parts]))
 
 
-def chosen(batch: Batch, which: Callable[[Batch], Flags], names: tuple[str, ...]) -> tuple[Ints, Batch]:
+def chosen(batch: EventBatch, which: Callable[[EventBatch], Flags], names: tuple[str, ...]) -> tuple[Ints, EventBatch]:
     """Places of the events that `which` flags, and a batch of just those."""
     places = np.flatnonzero(batch.once(which))
-    return places, Batch(Picked(batch, places).table(names))
+    return places, EventBatch(Picked(batch, places).table(names))
 
 
-def numbers_in(batch: Batch, name: str, missing: int) -> Ints:
+def numbers_in(batch: EventBatch, name: str, missing: int) -> Ints:
     """`Events.numbers` for a whole batch."""
     return numbers(batch.table.column(name), missing)
 
 
-def texts_in(batch: Batch, name: str) -> tuple[Ints, list[str]]:
+def texts_in(batch: EventBatch, name: str) -> tuple[Ints, list[str]]:
     """`Events.texts` for a whole batch."""
     return texts(batch.table.column(name))
 
 
-def known_in(batch: Batch, name: str) -> Flags:
+def known_in(batch: EventBatch, name: str) -> Flags:
     """`Events.known` for a whole batch."""
     found: Flags = batch.table.column(name).is_valid().to_numpy()
     return found
 
 
-def kinds_in(batch: Batch) -> Ints:
+def kinds_in(batch: EventBatch) -> Ints:
     """`Events.kinds` for a whole batch."""
     return codes(batch.table.column("kind"), c.KIND, UNSET)
 
 
-def rows_in(batch: Batch) -> list[Event]:
+def rows_in(batch: EventBatch) -> list[Event]:
     """`Events.rows` for a whole batch."""
     found: list[Event] = batch.table.to_pylist()
     return found

@@ -1,6 +1,6 @@
 """What holds for every partition of a recording: registrations, configuration, topic ids, standstills, missing lines.
 
-It is small, whatever the recording's size: collected from all facts (`Collected`), and passed to every partition
+It is small, whatever the recording's size: collected from all facts (`ClusterFacts`), and passed to every partition
 unchanged. `collected_of` collects it from facts in one table; for more facts, Spark does
 (`pipelines.overview.cluster`).
 """
@@ -74,7 +74,7 @@ class Cluster:
         return [row for _, row in merge(self.about.get(None, ()), self.about.get(topic, ()), key=itemgetter(0))]
 
 
-class Collected(NamedTuple):
+class ClusterFacts(NamedTuple):
     """What is collected from all facts of a recording."""
 
     recording_id: str
@@ -86,10 +86,10 @@ class Collected(NamedTuple):
     own_logs: frozenset[int]
 
 
-def collected_of(facts: pa.Table) -> Collected:
+def collected_of(facts: pa.Table) -> ClusterFacts:
     """Collect it from facts in one table."""
     silences = silences_of_all(pieces_of(facts))
-    return Collected(
+    return ClusterFacts(
         recording_id=pc.max(facts["recording_id"]).as_py() or "",
         facts=len(facts),
         whole=WHOLE.of(facts),
@@ -100,7 +100,7 @@ def collected_of(facts: pa.Table) -> Collected:
     )
 
 
-def cluster_told(told: Collected, settings: Mapping[str, Any], missing: MissingLines) -> Cluster:
+def cluster_told(told: ClusterFacts, settings: Mapping[str, Any], missing: MissingLines) -> Cluster:
     """The collected facts, parsed; `settings` are what the recording's manifest states about its cluster."""
     config: Mapping[str, Any] = settings.get("broker_config") or {}
     topics, created = incarnations([*told.named.to_pylist(), *topics_named(told.whole)])

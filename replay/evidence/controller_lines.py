@@ -24,7 +24,7 @@ LISTED = re.compile(
 NUMBER = re.compile(r"-?\d{1,9}")
 
 
-class Change(NamedTuple):
+class StatedChange(NamedTuple):
     """A parsed line: old and new value of each field that changed."""
 
     row: Row
@@ -35,7 +35,7 @@ class Change(NamedTuple):
     recovering: bool | None = None
 
 
-def change_of(row: Row) -> Change:
+def change_of(row: Row) -> StatedChange:
     """Parse the line's text."""
     listed = {name: (before, after) for name, before, after in LISTED.findall(row["text"] or "")}
     sets = {
@@ -47,7 +47,7 @@ def change_of(row: Row) -> Change:
         for name in ("leader", "leaderEpoch")
     }
     state = listed.get("leaderRecoveryState")
-    return Change(
+    return StatedChange(
         row,
         pair_of(single["leader"]),
         pair_of(single["leaderEpoch"]),
@@ -86,7 +86,7 @@ def with_controllers(states: list[Decision], rows: list[Row]) -> list[Decision]:
     )
 
 
-def whole_before(change: Change, version: int, replicas: tuple[int, ...]) -> Decision | None:
+def whole_before(change: StatedChange, version: int, replicas: tuple[int, ...]) -> Decision | None:
     """The complete state before a line that lists all fields; when it was decided is unknown, so it is `bounded`."""
     if change.leader is None or change.epoch is None or change.isr is None:
         return None
@@ -95,7 +95,7 @@ def whole_before(change: Change, version: int, replicas: tuple[int, ...]) -> Dec
     return replace(out, evidence="bounded")
 
 
-def after(before: Decision, change: Change, version: int) -> Decision:
+def after(before: Decision, change: StatedChange, version: int) -> Decision:
     """The state that a line leads to."""
     return replace(
         before,

@@ -35,7 +35,7 @@ ALWAYS = -NEVER
 STEP_US = 500_000  # lines of two threads may be swapped by less; a larger step back: the clock was set
 
 
-class Span(NamedTuple):
+class LeaderSpan(NamedTuple):
     """A leader epoch on the broker that leads it, by that broker's clock."""
 
     epoch: int
@@ -83,7 +83,7 @@ def served_times(fetches: Iterable[Row], leaders: dict[int, int]) -> dict[tuple[
 class Leads:
     """Which leader epochs each broker led, by its own clock, and the offsets that tell these epochs apart."""
 
-    spans: dict[int, list[Span]] = field(default_factory=dict)  # by broker, in the order of epochs
+    spans: dict[int, list[LeaderSpan]] = field(default_factory=dict)  # by broker, in the order of epochs
     rising: dict[int, list[int]] = field(default_factory=dict)  # by broker, its spans' beginnings, made to rise
     back: dict[int, int] = field(default_factory=dict)  # how far a broker's clock was set back, as far as that shows
     off: set[int] = field(default_factory=set)  # brokers whose clock and the controller's contradict each other
@@ -165,7 +165,7 @@ def leads_of(tenures: Sequence[Tenure], fetches: Sequence[Row], role_lines: dict
     led: dict[int, list[Tenure]] = defaultdict(list)
     for tenure in tenures:
         led[tenure.leader].append(tenure)
-    told = {leader: Told() for leader in led if leader >= 0}
+    told = {leader: EpochEvidence() for leader in led if leader >= 0}
     for (broker, epoch), row in role_lines.items():
         if broker in told:
             told[broker].roles[epoch] = row
@@ -187,7 +187,7 @@ def leads_of(tenures: Sequence[Tenure], fetches: Sequence[Row], role_lines: dict
 
 
 @dataclass(slots=True)
-class Told:
+class EpochEvidence:
     """Evidence of the epochs that one broker was in, on its own clock."""
 
     roles: dict[int, Row] = field(default_factory=dict)  # by epoch, its lines about roles
@@ -198,19 +198,19 @@ class Told:
         line = self.roles.get(epoch)
         return moment(line) if line is not None and line["name"] == "leader" else None
 
-    def spans_of(self, led: Sequence[Tenure]) -> list[Span]:
+    def spans_of(self, led: Sequence[Tenure]) -> list[LeaderSpan]:
         """The epochs that it led."""
         turns = sorted(self.roles)
         seen = sorted({*turns, *self.served})
         left = self.times_of(seen)
         over = [*accumulate((micros(self.roles[epoch]["ts"]) for epoch in reversed(turns)), min, initial=NEVER)][::-1]
-        spans: list[Span] = []
+        spans: list[LeaderSpan] = []
         for tenure in reversed(led):
             since = self.since_line(tenure.epoch)
             until = over[bisect_right(turns, tenure.epoch)]
             until = spans[-1].surely if until == NEVER and spans else until
             if since is not None:
-                spans.append(Span(tenure.epoch, since, since, since, until, told=True, decided=True))
+                spans.append(LeaderSpan(tenure.epoch, since, since, since, until, told=True, decided=True))
                 continue
             earliest = left[bisect_left(seen, tenure.epoch)]
             surely = self.served.get(tenure.epoch, (NEVER, NEVER))[0]
@@ -218,7 +218,7 @@ class Told:
             since = min(max(decided, earliest), surely)
             decided_too = bool(tenure.decisions)
             spans.append(
-                Span(tenure.epoch, min(earliest, since), since, surely, until, told=False, decided=decided_too)
+                LeaderSpan(tenure.epoch, min(earliest, since), since, surely, until, told=False, decided=decided_too)
             )
         return spans[::-1]
 

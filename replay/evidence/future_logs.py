@@ -56,7 +56,7 @@ def parted(by_kind: dict[str, list[Row]]) -> list[Row]:
     theirs: set[tuple[str, int]] = set()
     others: list[Row] = []
     for _, own in groupby(lines, key=lambda row: row["broker_id"]):
-        walk = Walk(list(own))
+        walk = FutureLogWalk(list(own))
         theirs |= walk.theirs
         others += walk.told
     for kind in OF_LOGS:
@@ -71,7 +71,7 @@ def in_file_order(row: Row) -> tuple[int, int, str, int]:
     return row["broker_id"], micros(row["ts"]), row["source_file"] or "", row["source_line"] or 0
 
 
-class Walk:
+class FutureLogWalk:
     """One broker's lines about a partition's logs: which of them are about its future log."""
 
     def __init__(self, rows: list[Row]) -> None:

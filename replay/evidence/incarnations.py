@@ -107,7 +107,7 @@ def births_of(source: Source, rows: Sequence[Row], starts: Sequence[int]) -> lis
     """Where one source's lines begin to report the next incarnation."""
     if source == CONTROLLERS:
         return [Birth(us, source) for us in made_by_controllers(rows)]
-    walk = Walk(starts)
+    walk = LifeWalk(starts)
     for row in sorted(rows, key=lambda r: (told_at(r), r["source_file"] or "", r["source_line"] or 0)):
         walk.take(row)
     return [Birth(us, source) for us in walk.births]
@@ -125,7 +125,7 @@ def told_at(row: Row) -> int:
     return phases(row).stamp if row["connection"] is not None else micros(row["ts"])
 
 
-class Walk:
+class LifeWalk:
     """One broker's lines about a partition, in order."""
 
     def __init__(self, starts: Sequence[int]) -> None:

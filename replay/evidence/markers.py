@@ -31,7 +31,7 @@ MARKER_NAMES = {"marker_commit": "commit", "marker_abort": "abort"}
 ADDED = "added"  # a partition that was added to a transaction
 
 
-class Outcome(NamedTuple):
+class TransactionOutcome(NamedTuple):
     """How a transaction ended, and when the leader at that time was told."""
 
     epoch: int
@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
 
 
 @dataclass(slots=True)
-class Stretch:
+class MarkerStretch:
     """Offsets [first, end) between two known ones, when they were appended, and how many markers fit there."""
 
     first: int
@@ -68,10 +68,10 @@ def may_be_marked(row: Row) -> bool:
     return was_marked(row) or (bool(row["remote_us"]) and row["error_code"] in ENDS_OF_A_WAIT)
 
 
-def outcomes_of(facts: Indexed) -> dict[str, list[Outcome]]:
+def outcomes_of(facts: Indexed) -> dict[str, list[TransactionOutcome]]:
     """Transactional id -> how its transactions in this partition ended, in order."""
     producers: dict[int, str] = {}
-    ended: dict[int, list[Outcome]] = defaultdict(list)
+    ended: dict[int, list[TransactionOutcome]] = defaultdict(list)
     for row in facts.by_kind["transaction"]:
         if row["name"] == ADDED and row["transactional_id"] and not row["error_code"]:
             producers[row["producer_id"]] = row["transactional_id"]
@@ -79,14 +79,14 @@ def outcomes_of(facts: Indexed) -> dict[str, list[Outcome]]:
             at = phases(row).local
             epoch = facts.epoch_at(row["broker_id"], at)
             if epoch is not None:
-                ended[row["producer_id"]].append(Outcome(epoch, at, MARKER_NAMES[row["name"]]))
-    found: dict[str, list[Outcome]] = defaultdict(list)
+                ended[row["producer_id"]].append(TransactionOutcome(epoch, at, MARKER_NAMES[row["name"]]))
+    found: dict[str, list[TransactionOutcome]] = defaultdict(list)
     for producer, name in producers.items():
         found[name] += ended.get(producer, [])
     return {name: sorted(ends) for name, ends in found.items()}
 
 
-def outcome_of(outcomes: dict[str, list[Outcome]], epoch: int, row: Row) -> str | None:
+def outcome_of(outcomes: dict[str, list[TransactionOutcome]], epoch: int, row: Row) -> str | None:
     """How the transaction of a produce ended; None if it has none, or if that is unknown."""
     ends = outcomes.get(row["transactional_id"] or "", ())
     k = bisect_right(ends, (epoch, phases(row).local), key=lambda end: end[:2])
@@ -105,8 +105,8 @@ class Markers:
         extents: Extents,
     ) -> None:
         """`rows`: the tenure's markers; `marks`: known offsets, rising; the others as in `appends`."""
-        self.stretches: list[Stretch] = []
-        self.by_first: dict[int, Stretch] = {}
+        self.stretches: list[MarkerStretch] = []
+        self.by_first: dict[int, MarkerStretch] = {}
         missing = not rows and any(row["transactional_id"] for row in placed.values())
         if not rows and not missing:
             return
@@ -187,7 +187,7 @@ class Markers:
 
 def stretches_of(
     marks: Sequence[int], placed: dict[int, Row], stated: dict[int, int], extents: Extents
-) -> list[Stretch]:
+) -> list[MarkerStretch]:
     """The stretches between known offsets, and the open-ended one behind the last of them."""
     windows = [local_window(phases(placed[base])) if base in placed else None for base in marks]
     begun = accumulate((window.lo if window is not None else -NEVER for window in windows), max)
@@ -198,7 +198,7 @@ def stretches_of(
         done.append(min(window.hi if window else NEVER, NEVER if fetched is None else fetched + STAMP_EARLY_US))
     done = list(accumulate(reversed(done), min))[::-1]
     return [
-        Stretch(first, end, room_in(first, end, placed, stated), lo, hi)
+        MarkerStretch(first, end, room_in(first, end, placed, stated), lo, hi)
         for first, end, lo, hi in zip(marks, ends, begun, done, strict=True)
     ]
 

@@ -134,7 +134,7 @@ def standing(rows: Iterable[Row], parts: Parts) -> Standing:
     return Standing(out, aside)
 
 
-class Witness(NamedTuple):
+class StateWitness(NamedTuple):
     """A state that a broker's line reports."""
 
     epoch: int
@@ -151,7 +151,7 @@ class Base(NamedTuple):
     version: int | None
 
 
-class Run:
+class ChangeRun:
     """Change records of one partition without a gap between them."""
 
     def __init__(self, records: list[Row], extent: tuple[int, int]) -> None:
@@ -170,7 +170,7 @@ class Run:
         """How many of its records are included in the state as of `offset`."""
         return bisect_right(self.records, offset, key=lambda row: row["metadata_offset"])
 
-    def fits(self, k: int, told: Witness) -> bool:
+    def fits(self, k: int, told: StateWitness) -> bool:
         """Whether a state may be the one after the first k records (k from 1)."""
         record = self.records[k - 1]
         if record["leader_id"] is not None and record["leader_id"] != told.leader:
@@ -179,7 +179,7 @@ class Run:
             return record["leader_id"] is not None
         return record["isr"] is None or told.isr is None or told.isr == frozenset(record["isr"])
 
-    def agreement(self, base: Base, heard: Sequence[Witness]) -> tuple[float, float]:
+    def agreement(self, base: Base, heard: Sequence[StateWitness]) -> tuple[float, float]:
         """How well brokers' lines fit if the run starts at `base`; and, to break ties, how near they are in time."""
         score, apart = 0.0, []
         for told in heard:
@@ -196,13 +196,13 @@ class Run:
                 score -= 2
         return score, -sum(apart) / max(len(apart), 1)
 
-    def state_of(self, base: Base, told: Witness) -> int | None:
+    def state_of(self, base: Base, told: StateWitness) -> int | None:
         """After how many records the reported state is reached; for a leader epoch alone: its electing record."""
         if told.version is not None and base.version is not None:
             return told.version - base.version
         return bisect_left(self.elected, told.epoch - base.epoch) if told.epoch > base.epoch else None
 
-    def bases(self, told: Witness) -> Iterable[Base]:
+    def bases(self, told: StateWitness) -> Iterable[Base]:
         """Bases from which one of the run's records, near in time, would lead to a reported state."""
         near = bisect_left(self.times, told.us)
         for k in range(max(near - NEAREST // 2, 0) + 1, min(near + NEAREST // 2, len(self.records)) + 1):
@@ -211,7 +211,7 @@ class Run:
                 if told.epoch >= self.elected[k] and (version is None or version >= 0):
                     yield Base(told.epoch - self.elected[k], version)
 
-    def aligned(self, heard: Sequence[Witness], unmoved: Base | None) -> tuple[Base, bool] | None:
+    def aligned(self, heard: Sequence[StateWitness], unmoved: Base | None) -> tuple[Base, bool] | None:
         """Where the run begins, and whether brokers' lines show it; None if unknown.
 
         `unmoved`: the base if nothing happened since the previous run.
@@ -230,6 +230,6 @@ class Run:
         return (unmoved, False) if unmoved is not None else None
 
 
-def spread(of: Sequence[Witness], count: int) -> Sequence[Witness]:
+def spread(of: Sequence[StateWitness], count: int) -> Sequence[StateWitness]:
     """At most `count` of them, evenly spread."""
     return of if len(of) <= count else [of[k * len(of) // count] for k in range(count)]

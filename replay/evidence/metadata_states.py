@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.evidence.controller_lines import with_controllers
-from replay.evidence.metadata_log import Base, Run, Witness, standing
+from replay.evidence.metadata_log import Base, ChangeRun, StateWitness, standing
 from replay.evidence.request_times import phases
 from replay.evidence.rows import is_by_replica
 from replay.evidence.tenures import Decision, decision_of, ints, line_decisions, opening_of
@@ -28,7 +28,7 @@ FULL = "PARTITION_RECORD"
 class Aligned(NamedTuple):
     """A run of change records whose position among the partition's states is known."""
 
-    run: Run
+    run: ChangeRun
     base: Base
     known: dict[int, Decision]  # complete states from other sources, by how many records lead to them
     sure: bool  # whether anything shows that no record is missing before it
@@ -132,7 +132,7 @@ def may_add(line: Decision, runs: Sequence[Aligned], parts: Parts) -> bool:
     return parts.last_us is not None and line.us > parts.last_us
 
 
-def fetched_epochs(fetches: list[Row]) -> list[Witness]:
+def fetched_epochs(fetches: list[Row]) -> list[StateWitness]:
     """Leader epochs that fetches name: a broker that serves a fetch of epoch e without error leads e."""
     first: dict[tuple[int, int], int] = {}
     for row in fetches:
@@ -140,13 +140,13 @@ def fetched_epochs(fetches: list[Row]) -> list[Witness]:
         if epoch is not None and epoch >= 0 and row["error_code"] == 0 and is_by_replica(row):
             key, at = (epoch, row["broker_id"]), phases(row).taken
             first[key] = min(first.get(key, at), at)
-    return [Witness(epoch, None, leader, None, at) for (epoch, leader), at in sorted(first.items())]
+    return [StateWitness(epoch, None, leader, None, at) for (epoch, leader), at in sorted(first.items())]
 
 
-def witness_of(decision: Decision) -> Witness:
+def witness_of(decision: Decision) -> StateWitness:
     """A state from a broker's line, as a witness."""
     isr = frozenset(ints(decision.row["isr"])) if decision.row["isr"] is not None else None
-    return Witness(decision.leader_epoch, decision.partition_epoch, decision.leader, isr, decision.us)
+    return StateWitness(decision.leader_epoch, decision.partition_epoch, decision.leader, isr, decision.us)
 
 
 def runs_of(records: list[Row], parts: Parts) -> Iterable[tuple[list[Row], tuple[int, int]]]:
@@ -166,17 +166,17 @@ def aligned(
     extent: tuple[int, int],
     snapshots: Sequence[Decision],
     lines: Sequence[Decision],
-    heard: Sequence[Witness],
+    heard: Sequence[StateWitness],
     unmoved: Base | None,
 ) -> Aligned | None:
     """A run with its position among the states; None if unknown."""
     known: dict[int, Decision] = {}
     if records[0]["record_type"] == FULL:
         opening = opening_of(records[0])
-        run, known[0] = Run(records[1:], extent), opening
+        run, known[0] = ChangeRun(records[1:], extent), opening
         base, sure = Base(opening.leader_epoch, opening.partition_epoch), True
     else:
-        run = Run(records, extent)
+        run = ChangeRun(records, extent)
         known |= {run.place(d.place): d for d in snapshots if run.holds(d.place)}
         if known:
             k, state = next(iter(known.items()))
@@ -196,7 +196,7 @@ def aligned(
     return out
 
 
-def decided(found: Aligned, heard: Sequence[Witness], spare: tuple[int, ...]) -> list[Decision]:
+def decided(found: Aligned, heard: Sequence[StateWitness], spare: tuple[int, ...]) -> list[Decision]:
     """The states that a run's records lead to. `spare`: the replicas, if no record lists them."""
     run, known = found.run, found.known
     count = len(run.records)

@@ -150,7 +150,7 @@ def host_gaps(requests: pa.Table) -> pa.Table:
     lines = lost = step[before] - 1
     if len(before):
         wide = lines > len(number)  # more than all lines of the client could fill
-        gap, missing = not_elsewhere(Lines(number, taken, of), before, np.flatnonzero(~wide))
+        gap, missing = not_elsewhere(ClientLines(number, taken, of), before, np.flatnonzero(~wide))
         unsent = is_under_way(missing, number[last]) | is_skipped(missing)
         kept = wide | (np.bincount(gap, minlength=len(before)) > 0)
         lost = np.where(wide, lines, np.bincount(gap, ~unsent, len(before)).astype(np.int64))[kept]
@@ -170,7 +170,7 @@ def host_gaps(requests: pa.Table) -> pa.Table:
     return pa.table({f.name: pa.array(rows[f.name], f.type) for f in GAP_SCHEMA}, schema=GAP_SCHEMA)
 
 
-class Lines(NamedTuple):
+class ClientLines(NamedTuple):
     """A client's lines, by connection and then by number, as columns."""
 
     number: Ints
@@ -178,7 +178,7 @@ class Lines(NamedTuple):
     of: Ints  # the connection
 
 
-def not_elsewhere(lines: Lines, before: Ints, places: Ints) -> tuple[Ints, Ints]:
+def not_elsewhere(lines: ClientLines, before: Ints, places: Ints) -> tuple[Ints, Ints]:
     """Numbers in the gaps at `places` that no other connection of the client has, each with the place of its gap.
 
     `before`: the line before each gap.
@@ -204,7 +204,7 @@ def not_elsewhere(lines: Lines, before: Ints, places: Ints) -> tuple[Ints, Ints]
     return gap[~found], wanted[~found]
 
 
-def collide(lines: Lines, one: Ints, other: Ints) -> Flags:
+def collide(lines: ClientLines, one: Ints, other: Ints) -> Flags:
     """For each pair of connections, whether both used the same number and were open at the same time."""
     if not len(one):
         return np.zeros(0, bool)

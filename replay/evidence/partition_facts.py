@@ -24,7 +24,7 @@ from replay.evidence.epochs import Leads, Place, Starts, leads_of, least_starts,
 from replay.evidence.future_logs import by_tenure, parted
 from replay.evidence.incarnations import deletion_told
 from replay.evidence.leader_lines import LineTimes, recorded_lines
-from replay.evidence.markers import Outcome, outcomes_of
+from replay.evidence.markers import TransactionOutcome, outcomes_of
 from replay.evidence.metadata_log import Parts
 from replay.evidence.metadata_states import states_of
 from replay.evidence.min_isr import ROLE_TAKES_US, min_isr_of
@@ -100,7 +100,7 @@ class PartitionFacts:
     # by broker and base offset:
     append_lines: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     future_lines: dict[int, list[Row]] = field(default_factory=dict)  # about future logs, by leader epoch
-    outcomes: dict[str, list[Outcome]] = field(default_factory=dict)  # by transactional id
+    outcomes: dict[str, list[TransactionOutcome]] = field(default_factory=dict)  # by transactional id
     sequences: dict[int, list[Fetch]] = field(default_factory=dict)
     recordings: dict[int, dict[int, LineTimes]] = field(default_factory=dict)  # by leader, see `recorded`
     retries: Retries | None = None

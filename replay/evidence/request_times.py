@@ -16,7 +16,7 @@ from replay.engine.stamps import STAMP_EARLY_US, STAMP_LATE_US
 
 if TYPE_CHECKING:
     from replay.arrays.ints import Flags, Ints
-    from replay.evidence.rows import Columns, Row
+    from replay.evidence.rows import FactColumns, Row
 
 PHASES = "phases"  # name of a computed column of requests
 
@@ -52,7 +52,7 @@ def phases(row: Row) -> Phases:
     return found
 
 
-def phases_at(columns: Columns, places: Ints) -> Phases:
+def phases_at(columns: FactColumns, places: Ints) -> Phases:
     """Phases of the lines at several places, as arrays."""
     stamp = columns.numbers("ts", places)
     total, queue, local, remote = (

@@ -59,7 +59,7 @@ def roles_of(rows: list[Row], signs_in: list[Row]) -> Roles:
     found = Roles()
     signs = role_signs(signs_in, {row["broker_id"] for row in lines if row["kind"] == "log_load"})
     for broker, own in groupby(lines, key=lambda r: r["broker_id"]):
-        walk = Walk(found, broker, signs.get(broker, []))
+        walk = RoleWalk(found, broker, signs.get(broker, []))
         for row in own:
             walk.take(row)
         walk.settle(None)
@@ -87,7 +87,7 @@ def role_signs(rows: Iterable[Row], brokers: set[int]) -> dict[int, list[tuple[i
     return {broker: sorted(signs) for broker, signs in out.items()}
 
 
-class Walk:
+class RoleWalk:
     """One broker's lines, in order."""
 
     def __init__(self, found: Roles, broker: int, signs: list[tuple[int, int]]) -> None:

@@ -28,7 +28,7 @@ ORDER = ["kind", "ts", "fact_id"]  # the order in which facts are laid out
 UNIQUE = "fact_id"  # the one text column that has as many values as rows
 
 
-class Columns(dict[str, "MutableSequence[Any]"]):
+class FactColumns(dict[str, "MutableSequence[Any]"]):
     """The columns of all facts of one kind: Python values by name, read from the Arrow table on first use."""
 
     __slots__ = ("length", "table")
@@ -74,7 +74,7 @@ class Row:
 
     def __init__(self, fields: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **more: Any) -> None:  # noqa: ANN401
         """A standalone row with these values."""
-        self.columns = Columns(NO_TABLE)
+        self.columns = FactColumns(NO_TABLE)
         self.columns.length = 1
         self.columns.update({name: [value] for name, value in {**dict(fields), **more}.items()})
         self.place = 0
@@ -90,7 +90,7 @@ class Row:
         self.columns[name][self.place] = value
 
     @classmethod
-    def at(cls, columns: Columns, place: int) -> Row:
+    def at(cls, columns: FactColumns, place: int) -> Row:
         """The fact at that place."""
         row = cls.__new__(cls)
         row.columns, row.place = columns, place
@@ -107,7 +107,7 @@ class Row:
 NO_TABLE = pa.table({})
 
 
-def rows_at(columns: Columns) -> list[Row]:
+def rows_at(columns: FactColumns) -> list[Row]:
     """A row for each place."""
     return [Row.at(columns, place) for place in range(columns.length)]
 
@@ -131,7 +131,7 @@ def values_of(column: pa.ChunkedArray, name: str = "") -> MutableSequence[Any]:
     return list(values.to_pylist())
 
 
-def columns_by_kind(facts: pa.Table) -> list[Columns]:
+def columns_by_kind(facts: pa.Table) -> list[FactColumns]:
     """Divide facts by kind, sorted by time and fact id, so the result does not depend on the input order.
 
     Sorted by time because rules read them in that order: what is read together is then adjacent in memory, too.
@@ -144,7 +144,7 @@ def columns_by_kind(facts: pa.Table) -> list[Columns]:
     codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
     bounds = np.searchsorted(codes, np.arange(len(encoded.dictionary) + 1))
     slices = (facts.slice(first, last - first) for first, last in pairwise(bounds.tolist()))
-    return [Columns(used_columns(one)) for one in slices]
+    return [FactColumns(used_columns(one)) for one in slices]
 
 
 def used_columns(facts: pa.Table) -> pa.Table:

@@ -92,7 +92,7 @@ class Rebuilt(NamedTuple):
             column.append(value)
 
 
-class Lines:
+class SessionLines:
     """The requests among one broker's fetch facts: by session and epoch; sessionless ones by time."""
 
     def __init__(self, facts: pa.Table) -> None:
@@ -174,7 +174,7 @@ def rebuild_sessions(facts: pa.Table, rows: int = ROWS_AT_ONCE) -> Iterator[pa.T
 
     They are yielded in tables of at most `rows` rows, because together they take more memory than the facts.
     """
-    lines = Lines(facts.sort_by("fact_id").combine_chunks())
+    lines = SessionLines(facts.sort_by("fact_id").combine_chunks())
     out = Rebuilt(*(array("q") for _ in Rebuilt._fields))
     changes = np.flatnonzero(np.diff(lines.session)) + 1
     session = Session(lines, out)
@@ -186,7 +186,7 @@ def rebuild_sessions(facts: pa.Table, rows: int = ROWS_AT_ONCE) -> Iterator[pa.T
 class Session:
     """Walk sessions one at a time and collect the output rows."""
 
-    def __init__(self, lines: Lines, out: Rebuilt) -> None:
+    def __init__(self, lines: SessionLines, out: Rebuilt) -> None:
         """`out` is filled."""
         self.out = out
         self.session, self.epoch = lines.session.tolist(), lines.epoch.tolist()
@@ -261,7 +261,7 @@ class Session:
             column.append(value)
 
 
-def rows_of(lines: Lines, out: Rebuilt, rows: int) -> Iterator[pa.Table]:
+def rows_of(lines: SessionLines, out: Rebuilt, rows: int) -> Iterator[pa.Table]:
     """The output rows, at most `rows` per table."""
     handed, forced = lines.note_request()
     first = np.array(out.first, np.int64)
@@ -274,7 +274,7 @@ def rows_of(lines: Lines, out: Rebuilt, rows: int) -> Iterator[pa.Table]:
 
 
 def columns_of(
-    lines: Lines, some: Rebuilt, nth: Ints, told: dict[str, pa.Array], handed: Ints, forced: Flags
+    lines: SessionLines, some: Rebuilt, nth: Ints, told: dict[str, pa.Array], handed: Ints, forced: Flags
 ) -> pa.Table:
     """Some output rows, column by column; `nth`: each row's index among all runs, into the columns in `told`."""
     row, line, asked, hw, implied, left_out, _, _ = (np.array(column, np.int64) for column in some)
@@ -315,7 +315,7 @@ REPLACED = {  # values of an unlisted fetch that replace those of the listed one
 }
 
 
-def run_columns(lines: Lines, first: Ints, last: Ints, handed: Ints) -> dict[str, pa.Array]:
+def run_columns(lines: SessionLines, first: Ints, last: Ints, handed: Ints) -> dict[str, pa.Array]:
     """Per run: number of fetches, end time, the largest gap between two, and how many waited until the timeout.
 
     Time in purgatory is the mean.

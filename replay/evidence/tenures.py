@@ -18,7 +18,7 @@ from replay.evidence.rows import Row, is_by_replica
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from replay.protocol.election_rules import Ballot, Choice
+    from replay.protocol.election_rules import Ballot, ElectionChoice
 
 
 Key = tuple[int, int]  # leader epoch and partition epoch of a state; -1: not stated
@@ -42,7 +42,7 @@ class Vote(NamedTuple):
     """A decision's ballot, and what the rule says of it."""
 
     ballot: Ballot
-    choice: Choice
+    choice: ElectionChoice
     asked: bool = False  # whether only an operator's request explains an unclean election
     lost_directory: int | None = None  # broker whose failed log directory caused the decision
 

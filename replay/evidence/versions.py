@@ -23,7 +23,7 @@ from replay.protocol.profile import parse_protocol, parse_version
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from replay.evidence.epochs import Span
+    from replay.evidence.epochs import LeaderSpan
     from replay.evidence.tenures import Tenure
 
 PROTOCOL_SETTING = "inter.broker.protocol.version"
@@ -129,7 +129,7 @@ def versions_of(cluster: Iterable[Row], fetches: Iterable[Row], first: Spoken) -
 
 
 def spoken_in_tenures(
-    versions: Versions, tenures: Sequence[Tenure], leads: Mapping[int, Sequence[Span]], others: set[int]
+    versions: Versions, tenures: Sequence[Tenure], leads: Mapping[int, Sequence[LeaderSpan]], others: set[int]
 ) -> dict[int, dict[int, Spoken]]:
     """Leader epoch -> what each broker ran and spoke in the tenure; empty if it is the same throughout.
 

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 from replay.evidence.controller_view import UNCLEAN_SETTING, settings_of, stated_settings
 from replay.evidence.request_times import phases
 from replay.evidence.tenures import Vote, micros
-from replay.protocol.election_rules import NO_CANDIDATE, NO_LEADER, NOT_KNOWN, Ballot, Choice, choose, election_rules_of
+from replay.protocol.election_rules import (
+    NO_CANDIDATE,
+    NO_LEADER,
+    NOT_KNOWN,
+    Ballot,
+    ElectionChoice,
+    choose,
+    election_rules_of,
+)
 from replay.protocol.state_machines import PARTITION
 
 if TYPE_CHECKING:
@@ -158,7 +166,7 @@ def doubted(vote: Vote, decision: Decision, before: Decision | None) -> Vote:
     among = not decision.in_order and decision.leader in vote.choice.candidates
     if alive and not (differs and (among or (before is not None and missed_versions(before, decision)))):
         return vote
-    return vote._replace(choice=Choice(NOT_KNOWN, None, None, vote.choice.candidates))
+    return vote._replace(choice=ElectionChoice(NOT_KNOWN, None, None, vote.choice.candidates))
 
 
 def missed_versions(before: Decision, decision: Decision) -> bool:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from replay.arrays.ints import Flags, Ints
-    from replay.engine.events import Batch as EventBatch
-    from replay.engine.events import Events
+    from replay.engine.events import EventBatch, Events
     from replay.losses.story import Row
 
 BATCHES_KEPT = 200_000  # at least so many batches that every replica has are kept
@@ -39,7 +38,7 @@ WRITTEN = (
 READ = ("seq", "leader_epoch", "fetch_offset", "next_offset", "client_id")
 
 
-class Answer(NamedTuple):
+class Acknowledgement(NamedTuple):
     """What a producer was told about a batch, and how certain it is that the answer reached it."""
 
     acks: int
@@ -52,7 +51,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(slots=True)
-class Batch:
+class AppendedBatch:
     """One appended batch, with what an incident would report of it."""
 
     epoch: int
@@ -61,7 +60,7 @@ class Batch:
     sure: bool  # whether its end follows from evidence
     known: bool  # whether a line reports it
     aborted: bool = False  # whether its transaction was aborted
-    answer: Answer | None = None
+    answer: Acknowledgement | None = None
 
 
 @dataclass(slots=True)
@@ -81,7 +80,7 @@ class Log:
 
 
 @dataclass(slots=True)
-class Stretch:
+class AppendStretch:
     """Appends and answers between two decisions of the controller, unprocessed because few are ever asked for."""
 
     rows: pa.Table  # `WRITTEN` of `append` and `ack` events
@@ -116,26 +115,28 @@ def is_read(batch: EventBatch) -> Flags:
     return found
 
 
-def stretch_of(written: Events, held: dict[int, list[Slots]]) -> Stretch:
+def stretch_of(written: Events, held: dict[int, list[Slots]]) -> AppendStretch:
     """`append` and `ack` events as a stretch."""
     epoch, base, following = (written.numbers(n, NONE) for n in ("leader_epoch", "base_offset", "next_offset"))
     is_append = written.kinds == APPEND
     end = int(following[is_append].max()) if is_append.any() else 0
     retried = bool((written.numbers("duplicate") > 0).any())
     epochs = set(np.unique(epoch).tolist())
-    return Stretch(written.table(), held, int(is_append.sum()), end, epoch, base, following, is_append, epochs, retried)
+    return AppendStretch(
+        written.table(), held, int(is_append.sum()), end, epoch, base, following, is_append, epochs, retried
+    )
 
 
 @dataclass(slots=True)
 class Ledger:
     """What was appended, answered and read, kept as long as it may still be lost."""
 
-    batches: dict[tuple[int, int], Batch] = field(default_factory=dict)  # those that were looked at
+    batches: dict[tuple[int, int], AppendedBatch] = field(default_factory=dict)  # those that were looked at
     reads: dict[tuple[int, str], list[tuple[int, int]]] = field(default_factory=dict)  # (epoch, client id) -> spans
     produced: bool = False  # whether any produce line was seen; without one, acknowledgements are unknown
     consumed: bool = False
     internal: bool = False  # whether only coordinators append, whose records are acknowledged to nobody
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[AppendStretch] = field(default_factory=list)
 
     def take(self, written: Events, read: Events, held: dict[int, list[Slots]]) -> None:
         """Note events (`is_written`, `is_read`) in order; `held` as in `ack`, by broker."""
@@ -180,7 +181,7 @@ class Ledger:
         sure = row["next_offset_evidence"] in ("observed", "derived")
         known = row["source_line"] is not None
         if key not in self.batches:
-            self.batches[key] = Batch(*key, row["next_offset"], sure, known, row["transaction"] == "abort")
+            self.batches[key] = AppendedBatch(*key, row["next_offset"], sure, known, row["transaction"] == "abort")
 
     def ack(self, row: Row, held: list[Slots]) -> None:
         """Note an `ack` event. A retry answered successfully from the producer's state acknowledges its batch, once.
@@ -201,7 +202,7 @@ class Ledger:
         if row["unconfirmed"]:
             reached = "unsure" if row["evidence"] == "bounded" else "unconfirmed"
         client, at = intern(row["client_id"] or ""), micros(row["ts"])
-        batch.answer = Answer(row["acks"], row["error_code"], client, at, row["seq"], source_of(row), reached)
+        batch.answer = Acknowledgement(row["acks"], row["error_code"], client, at, row["seq"], source_of(row), reached)
 
     def prune(self, floor: int) -> None:
         """Drop the oldest stretches that every assigned replica has, as long as enough younger ones are kept."""
@@ -212,7 +213,7 @@ class Ledger:
                 return
             self.stretches.pop(0)
 
-    def within(self, slots: list[Slots]) -> Iterator[tuple[Batch, int]]:
+    def within(self, slots: list[Slots]) -> Iterator[tuple[AppendedBatch, int]]:
         """Batches with offsets among the slots, and how many of their offsets."""
         self.look_at(slots)
         for batch in self.batches.values():
@@ -249,7 +250,7 @@ class Ledger:
         """Whether the ends of all batches among the slots follow from evidence."""
         return all(batch.sure for batch, _ in self.within(lost))
 
-    def acknowledged(self, lost: list[Slots]) -> list[tuple[Batch, int]]:
+    def acknowledged(self, lost: list[Slots]) -> list[tuple[AppendedBatch, int]]:
         """Batches among the slots whose successful answer certainly reached its client, and how many offsets each."""
         return [(batch, here) for batch, here in self.within(lost) if kind_of(batch) in SURELY_ACKED]
 
@@ -335,7 +336,7 @@ SURELY_ACKED = ("acked_all", "acked_one")
 ANSWERS = ("acked_all", "acked_one", "unconfirmed", "all_unsure", "one_unsure", "failed", "unanswered", "unseen")
 
 
-def kind_of(batch: Batch) -> str:
+def kind_of(batch: AppendedBatch) -> str:
     """How a batch was answered, one of `ANSWERS`."""
     if not batch.known:
         return "unseen"

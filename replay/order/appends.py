@@ -39,7 +39,7 @@ PRODUCED = ("bytes", "acks", "error_code", "client_id")  # copied from the produ
 
 
 @dataclass(slots=True)
-class Batch:
+class LogBatch:
     """One appended batch [base, end), with its produce or its marker; with neither, it was inserted."""
 
     base: int
@@ -96,8 +96,8 @@ def in_order(rows: list[Row]) -> list[Row]:
 class Appended(NamedTuple):
     """A tenure's batches in offset order, produces that appended nothing new, and evidence that none is missing."""
 
-    batches: list[Batch]
-    duplicates: list[Batch]
+    batches: list[LogBatch]
+    duplicates: list[LogBatch]
     extents: Extents
     lines: dict[int, Row]  # the leader's own lines, by base offset
 
@@ -106,14 +106,14 @@ def batches_of(facts: PartitionFacts, tenure: Tenure, produces: list[Row], marke
     """What a tenure appended. `marked`: its transaction markers."""
     start = facts.starts.get(tenure.epoch)
     placed: dict[int, Row] = {}
-    duplicates: list[Batch] = []
+    duplicates: list[LogBatch] = []
     floating: list[Row] = []
     for row in produces:
         base = row["base_offset"]
         if base is None or base < 0:
             floating.append(row)
         elif base in placed or (start is not None and base < start[0]):
-            duplicates.append(Batch(base, base + 1, "bounded", row))
+            duplicates.append(LogBatch(base, base + 1, "bounded", row))
         else:
             placed[base] = row
     lines = append_lines(facts, tenure, placed)
@@ -142,7 +142,7 @@ def append_chain(
 
 
 def inserted_batches(
-    tenure: Tenure, batches: list[Batch], extents: Extents, lines: dict[int, Row]
+    tenure: Tenure, batches: list[LogBatch], extents: Extents, lines: dict[int, Row]
 ) -> list[Operation | Block]:
     """Markers, and batches without a produce, which may have come at any time up to the fetch that shows them.
 
@@ -191,7 +191,7 @@ def append_fields(tenure: Tenure, base: Any, end: Any, evidence: Any) -> dict[st
 
 
 def produced_batches(
-    facts: PartitionFacts, tenure: Tenure, appended: tuple[list[Batch], list[Batch]], lines: dict[int, Row]
+    facts: PartitionFacts, tenure: Tenure, appended: tuple[list[LogBatch], list[LogBatch]], lines: dict[int, Row]
 ) -> tuple[Block, Block]:
     """Appends by produces, and the answers to them.
 
@@ -272,7 +272,7 @@ def lay_out(
     edges: list[int],
     told: tuple[dict[int, int], dict[int, Row]],
     extents: Extents,
-) -> list[Batch]:
+) -> list[LogBatch]:
     """Base offsets and edges -> batches without holes, from the tenure's start to its last known end.
 
     `lines`: produces with a base offset, those without, and markers; `told`: ends that sources state, and the leader's
@@ -289,7 +289,7 @@ def lay_out(
     until = next_times(placed, marks)
     waiting = deque(floating)
     markers = Markers(marked, marks, placed, stated, extents)
-    batches: list[Batch] = []
+    batches: list[LogBatch] = []
     for place, base in enumerate(marks):
         after = marks[place + 1] if place + 1 < len(marks) else None
         row = placed.get(base)
@@ -304,9 +304,9 @@ def lay_out(
                 next_floating(waiting, until[place]) if base not in own_lines else floating_at(waiting, own_lines[base])
             )
         if after is None:
-            batches.append(Batch(base, stated.get(base, base + 1), "observed" if base in stated else "bounded", row))
+            batches.append(LogBatch(base, stated.get(base, base + 1), "observed" if base in stated else "bounded", row))
         elif base in stated:
-            batches.append(Batch(base, after, "observed", row))
+            batches.append(LogBatch(base, after, "observed", row))
         elif row is None or not (control or maybe):
             batches += split(base, after, row, waiting, until=until[place])
         else:
@@ -318,9 +318,9 @@ def lay_out(
     return batches
 
 
-def control_batches(base: int, markers: list[Row]) -> list[Batch]:
+def control_batches(base: int, markers: list[Row]) -> list[LogBatch]:
     """Markers one after the other, from `base` on."""
-    return [Batch(at, at + 1, "derived", None, marker) for at, marker in enumerate(markers, base)]
+    return [LogBatch(at, at + 1, "derived", None, marker) for at, marker in enumerate(markers, base)]
 
 
 def next_times(placed: dict[int, Row], marks: list[int]) -> list[int]:
@@ -349,13 +349,13 @@ def floating_at(waiting: deque[Row], line: Row) -> Row | None:
     return row
 
 
-def split(base: int, after: int, row: Row | None, waiting: deque[Row], *, until: int) -> list[Batch]:
+def split(base: int, after: int, row: Row | None, waiting: deque[Row], *, until: int) -> list[LogBatch]:
     """[base, after) as one batch, or as several if unplaced produces fall into it."""
     inside: list[Row] = []
     while waiting and phases(waiting[0]).local < until and len(inside) < after - base - 1:
         inside.append(waiting.popleft())
     if not inside:
-        return [Batch(base, after, "derived", row)]
+        return [LogBatch(base, after, "derived", row)]
     rows = sorted([row, *inside] if row is not None else inside, key=lambda r: phases(r).local)
     total = after - base
     evidence = "derived" if total == len(rows) else "bounded"
@@ -365,6 +365,6 @@ def split(base: int, after: int, row: Row | None, waiting: deque[Row], *, until:
         used += weights[k]
         left = len(rows) - k - 1
         end = after if not left else max(at + 1, min(base + round(total * used / sum(weights)), after - left))
-        out.append(Batch(at, end, evidence, one))
+        out.append(LogBatch(at, end, evidence, one))
         at = end
     return out

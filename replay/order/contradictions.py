@@ -50,7 +50,7 @@ class Contradiction(NamedTuple):
     lines_may_lack: bool = False  # whether a missing line, of a restart or a truncation, would explain both
 
 
-class Fetches:
+class OrderedFetches:
     """The followers' fetches of a partition as columns, in the order of their connections."""
 
     def __init__(self, rows: list[Row]) -> None:
@@ -100,7 +100,7 @@ def contradictions(facts: PartitionFacts) -> list[Contradiction]:
     found += [*roles_deny_fetches(facts, appended), *batches_swell(facts, appended)]
     fetches = [row for row in facts.by_kind["fetch"] if is_by_replica(row)]
     if fetches:
-        told = Fetches(fetches)
+        told = OrderedFetches(fetches)
         found += [
             *epochs_fall(told),
             *positions_jump(facts, told),
@@ -206,7 +206,7 @@ def answers_break(facts: PartitionFacts) -> Iterator[Contradiction]:
             yield Contradiction(row, epochs_around(facts, row), text)
 
 
-def epochs_fall(told: Fetches) -> Iterator[Contradiction]:
+def epochs_fall(told: OrderedFetches) -> Iterator[Contradiction]:
     """A follower fetches in rising leader epochs."""
     same = (np.diff(told.connection) == 0) & (np.diff(told.broker) == 0) & (np.diff(told.replica) == 0)
     fell = same & (told.epoch[:-1] >= 0) & (told.epoch[1:] >= 0) & (np.diff(told.epoch) < 0)
@@ -229,7 +229,7 @@ def batches_swell(facts: PartitionFacts, appended: Appended) -> Iterator[Contrad
                 yield Contradiction(other, (epoch,), text)
 
 
-def positions_jump(facts: PartitionFacts, told: Fetches) -> Iterator[Contradiction]:
+def positions_jump(facts: PartitionFacts, told: OrderedFetches) -> Iterator[Contradiction]:
     """A follower fetches from the end of its log: never from below, nor from further on than it received."""
     before, after = told.then()
     fell = told.offset[after] < told.offset[before]
@@ -244,7 +244,7 @@ def positions_jump(facts: PartitionFacts, told: Fetches) -> Iterator[Contradicti
         yield Contradiction(b, (epoch,), text)
 
 
-def hws_fall(told: Fetches) -> Iterator[Contradiction]:
+def hws_fall(told: OrderedFetches) -> Iterator[Contradiction]:
     """A leader's HW never falls within its epoch: later answers state at least what earlier ones did."""
     for group in groups_of(told, told.accepted & (told.hw >= 0) & (told.epoch >= 0)):
         rows = [told.rows[k] for k in group.tolist()]
@@ -253,7 +253,7 @@ def hws_fall(told: Fetches) -> Iterator[Contradiction]:
             yield Contradiction(b, (b["current_leader_epoch"],), text)
 
 
-def logs_shrink(facts: PartitionFacts, told: Fetches, appended: Appended) -> Iterator[Contradiction]:
+def logs_shrink(facts: PartitionFacts, told: OrderedFetches, appended: Appended) -> Iterator[Contradiction]:
     """A leader's log does not shrink: if a fetch waited in vain at its end, the log never was longer before."""
     for group in groups_of(told, told.accepted & (told.offset >= 0) & (told.epoch >= 0)):
         ends = group[told.waited[group] & ~told.runs[group] & (not facts.throttled)]
@@ -288,7 +288,7 @@ def appends_by_tenure(facts: PartitionFacts) -> Appended:
     }
 
 
-def groups_of(told: Fetches, which: Flags) -> list[Ints]:
+def groups_of(told: OrderedFetches, which: Flags) -> list[Ints]:
     """Places of fetches by broker and leader epoch."""
     places = np.flatnonzero(which)
     if not len(places):
@@ -299,7 +299,7 @@ def groups_of(told: Fetches, which: Flags) -> list[Ints]:
     return np.split(places[order], cut)
 
 
-def overtaken(earlier: Reached, told: Fetches, group: Ints, numbers: Ints) -> Iterator[tuple[Row, Row]]:
+def overtaken(earlier: Reached, told: OrderedFetches, group: Ints, numbers: Ints) -> Iterator[tuple[Row, Row]]:
     """A line answered before a fetch of `group` arrived that states more than the fetch's entry in `numbers`.
 
     At most one such pair is returned: it suffices to doubt the epoch.

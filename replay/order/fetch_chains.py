@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from replay.arrays.ints import Flags, Ints
     from replay.evidence.leader_lines import LineTimes
     from replay.evidence.partition_facts import PartitionFacts
-    from replay.evidence.rows import Columns, Row
+    from replay.evidence.rows import FactColumns, Row
     from replay.evidence.tenures import Tenure
     from replay.evidence.views import Fetch
-    from replay.order.isr_requests import Change
+    from replay.order.isr_requests import IsrChange
     from replay.order.operations import Copied
 
 TIMING = ("queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us", "send_us")
@@ -69,7 +69,7 @@ class Fetches(NamedTuple):
     """Some of one fetcher's fetches in a tenure, as columns."""
 
     place: Ints  # in its chain
-    columns: Columns
+    columns: FactColumns
     rows: Ints  # places in these columns
     after: Ints  # the next known LEO
     known: Flags  # whether one is known
@@ -129,7 +129,7 @@ def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> Iter
 
 
 def follower_chain(
-    facts: PartitionFacts, tenure: Tenure, replica: int, joins: dict[int, list[Change]]
+    facts: PartitionFacts, tenure: Tenure, replica: int, joins: dict[int, list[IsrChange]]
 ) -> Iterator[Operation | Block]:
     """One follower's chain. `joins`: place of a fetch -> the ISR changes that the leader requested then."""
     fetches = facts.fetches_of(replica, tenure)

@@ -52,7 +52,7 @@ FINAL_ERRORS: Final = frozenset(
 
 
 @dataclass(slots=True)
-class Change:
+class IsrChange:
     """One change of the ISR that a leader asked for."""
 
     row: Row
@@ -63,7 +63,7 @@ class Change:
     by_line: bool
 
 
-Joins = dict[int, dict[int, list[Change]]]  # replica -> place of its fetch -> what the leader asked for because of it
+Joins = dict[int, dict[int, list[IsrChange]]]  # replica -> place of its fetch -> what the leader asked for then
 
 
 def outcome_of(error: int) -> str:
@@ -78,9 +78,9 @@ def leader_lines(facts: PartitionFacts, tenure: Tenure) -> list[Row]:
     return facts.turns.isr_updates.get((tenure.leader, tenure.epoch), [])
 
 
-def asked_by_line(lines: Sequence[Row]) -> list[Change]:
+def asked_by_line(lines: Sequence[Row]) -> list[IsrChange]:
     """Return changes according to the leader's log lines. Of the two lines about one change only the first counts."""
-    out: list[Change] = []
+    out: list[IsrChange] = []
     for row in lines:
         if row["name"] not in ("shrink", "pending_shrink", "expand", "pending_expand") or row["isr"] is None:
             continue
@@ -89,13 +89,13 @@ def asked_by_line(lines: Sequence[Row]) -> list[Change]:
         second = row["name"].startswith("pending_") and before is not None and not before.row["name"].startswith("pend")
         if second and before and sorted(before.isr) == sorted(row["isr"]) and us - before.us <= SAME_CHANGE_US:
             continue
-        out.append(Change(row, us, shrinks, sorted(row["isr"]), row["replica_id"], by_line=True))
+        out.append(IsrChange(row, us, shrinks, sorted(row["isr"]), row["replica_id"], by_line=True))
     return out
 
 
-def asked_by_request(facts: PartitionFacts, tenure: Tenure) -> list[Change]:
+def asked_by_request(facts: PartitionFacts, tenure: Tenure) -> list[IsrChange]:
     """Return changes according to the AlterPartition requests that the controller got from this leader, in order."""
-    out: list[Change] = []
+    out: list[IsrChange] = []
     held = {d.partition_epoch: d.isr for d in tenure.decisions}
     for row in requests_of(facts, tenure):
         before = held.get(row["partition_epoch"])
@@ -104,7 +104,7 @@ def asked_by_request(facts: PartitionFacts, tenure: Tenure) -> list[Change]:
         joining = sorted(set(row["isr"]) - set(before))
         shrinks = bool(set(before) - set(row["isr"]))
         replica = joining[0] if len(joining) == 1 else None
-        out.append(Change(row, phases(row).taken, shrinks, sorted(row["isr"]), replica, by_line=False))
+        out.append(IsrChange(row, phases(row).taken, shrinks, sorted(row["isr"]), replica, by_line=False))
     return out
 
 
@@ -113,7 +113,7 @@ def requests_of(facts: PartitionFacts, tenure: Tenure) -> list[Row]:
     return facts.turns.isr_requests.get((tenure.leader, tenure.epoch), [])
 
 
-def changes_of(facts: PartitionFacts, tenure: Tenure) -> list[Change]:
+def changes_of(facts: PartitionFacts, tenure: Tenure) -> list[IsrChange]:
     """Return the changes that the leader asked for, from its lines; shrinks from its requests if no line tells any."""
     lines = asked_by_line(leader_lines(facts, tenure))
     told = {change.shrinks for change in lines}
@@ -246,7 +246,7 @@ def held_isr(tenure: Tenure, us: int) -> list[int] | None:
     return list(found[-1]) if found else None
 
 
-def shrink_operation(facts: PartitionFacts, tenure: Tenure, change: Change) -> Operation:
+def shrink_operation(facts: PartitionFacts, tenure: Tenure, change: IsrChange) -> Operation:
     """Make the operation for a requested shrink: what the leader states of each replica, then the request."""
     row = change.row
     window = line_window(change.us) if change.by_line else Window(change.us - DECISION_LATE_US, change.us, change.us)
@@ -296,7 +296,7 @@ def stood_still(facts: PartitionFacts, broker: int, us: int) -> int | None:
     return spans[-1] if spans else None
 
 
-def change_members(tenure: Tenure, change: Change) -> list[int]:
+def change_members(tenure: Tenure, change: IsrChange) -> list[int]:
     """Return the replicas that are to leave: members of any ISR of this tenure that the change leaves out."""
     return sorted({b for d in tenure.decisions for b in d.isr} - set(change.isr) - {tenure.leader})
 
@@ -306,13 +306,13 @@ def left_out_by_quota(facts: PartitionFacts, tenure: Tenure, replica: int, us: i
     return replica in facts.throttled_at(us) and facts.turns.left_out_at(replica, tenure.leader, us)
 
 
-def expand_operation(tenure: Tenure, change: Change) -> Operation:
+def expand_operation(tenure: Tenure, change: IsrChange) -> Operation:
     """Make the operation for a requested expansion whose fetch is not known."""
     window = line_window(change.us)
     return Operation(OP_CONTROL, window, [expand_draft(tenure, change)])
 
 
-def expand_draft(tenure: Tenure, change: Change) -> Draft:
+def expand_draft(tenure: Tenure, change: IsrChange) -> Draft:
     """Make the event for a requested expansion."""
     fields = {
         **common_fields(tenure),
@@ -349,7 +349,7 @@ def distance_of(row: Row, us: int) -> int | None:
     return away
 
 
-def with_expansions(tenure: Tenure, operations: list[Operation], changes: Sequence[Change]) -> list[Operation]:
+def with_expansions(tenure: Tenure, operations: list[Operation], changes: Sequence[IsrChange]) -> list[Operation]:
     """Insert requested expansions right behind the fetch that led to them; a run of unlisted fetches is split there."""
     if not changes:
         return operations
@@ -366,7 +366,7 @@ def with_expansions(tenure: Tenure, operations: list[Operation], changes: Sequen
     return operations
 
 
-def split_run(tenure: Tenure, run: Operation, changes: Sequence[Change]) -> list[Operation]:
+def split_run(tenure: Tenure, run: Operation, changes: Sequence[IsrChange]) -> list[Operation]:
     """Split a run of unlisted fetches so that each fetch that led to a request begins a part of its own.
 
     The leader considers a replica only when it fetches, so the request's log line proves a fetch at that moment.

@@ -29,7 +29,7 @@ LEFT_OVER = re.compile(r"[0-9a-f]{32}-(?:delete|stray|future)|-(?:delete|stray|f
 INTERNAL = "__"  # Kafka's own topics, most of them compacted
 
 
-class Run(NamedTuple):
+class OffsetRun(NamedTuple):
     """Offsets [first, end) of one leader epoch in one log; `whole`: without a hole."""
 
     row: Row  # its first batch
@@ -77,9 +77,9 @@ def may_be_cleaned(facts: PartitionFacts, dumps: dict[int, list[Row]]) -> bool:
     return told or any(has_holes(rows) for rows in dumps.values())
 
 
-def runs_of(rows: list[Row]) -> Iterator[Run]:
+def runs_of(rows: list[Row]) -> Iterator[OffsetRun]:
     """One log's batches as runs of one leader epoch."""
-    run: Run | None = None
+    run: OffsetRun | None = None
     for row in rows:
         whole = row["count"] is None or row["count"] > row["last_offset"] - row["base_offset"]
         end = row["last_offset"] + 1
@@ -88,7 +88,7 @@ def runs_of(rows: list[Row]) -> Iterator[Run]:
             continue
         if run is not None:
             yield run
-        run = Run(row, row["base_offset"], end, whole)
+        run = OffsetRun(row, row["base_offset"], end, whole)
     if run is not None:
         yield run
 

@@ -23,7 +23,7 @@ from schemas.events import REPLICATION_EVENTS
 if TYPE_CHECKING:
     from replay.arrays.ints import Flags, Ints
     from replay.arrays.records import Records
-    from replay.evidence.rows import Columns
+    from replay.evidence.rows import FactColumns
     from replay.order.operations import Copied, Shape
 
 EVENT_SCHEMA = pa.schema(
@@ -36,7 +36,7 @@ class Drafts:
     """Events of one kind and shape as columns; each of them could be a `Draft`."""
 
     kind: str
-    columns: Columns | None  # of the facts that they were read from; None: from no fact
+    columns: FactColumns | None  # of the facts that they were read from; None: from no fact
     places: Ints  # rows of these facts in `columns`
     windows: Ints  # shape [n, 3]: earliest, best and latest time in microseconds
     fields: dict[str, pa.Array]
@@ -141,7 +141,7 @@ def chosen(which: Flags, yes: str, no: str, missing: Flags | None = None) -> pa.
 
 
 def drafts_at(
-    columns: Columns, places: Ints, window: Window, kind: str, fields: dict[str, Any], copied: Copied
+    columns: FactColumns, places: Ints, window: Window, kind: str, fields: dict[str, Any], copied: Copied
 ) -> Drafts:
     """Make one event of each fact at `places`, numbered in that order."""
     windows, numbers = np.stack(window, axis=1), np.arange(len(places))

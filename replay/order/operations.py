@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from replay.evidence.request_times import Window
-    from replay.evidence.rows import Columns, Row
+    from replay.evidence.rows import FactColumns, Row
 
 Copied = tuple[str, ...]
 Shape = tuple[str, int, Copied, tuple[str, ...]]
 
 
-def shape_of(kind: str, columns: Columns | None, copied: Copied, fields: Mapping[str, object]) -> Shape:
+def shape_of(kind: str, columns: FactColumns | None, copied: Copied, fields: Mapping[str, object]) -> Shape:
     """Return what drafts must share to become columns together: kind, source columns, copied columns, own fields."""
     return kind, id(columns), copied, tuple(fields)
 

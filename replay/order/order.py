@@ -14,7 +14,7 @@ import numpy as np
 from replay.arrays.records import blank, together
 from replay.engine.encode import brokers_of, encode
 from replay.engine.event_record import EventRecord
-from replay.engine.events import Batch
+from replay.engine.events import EventBatch
 from replay.engine.moves import new_moves
 from replay.evidence.request_times import Window
 from replay.evidence.versions import Spoken
@@ -63,7 +63,7 @@ def ordered(facts: PartitionFacts) -> Iterator[pa.Table]:
     rows, spans = laid(facts)
     del facts
     rows.close()
-    brokers = sorted({broker for events, _ in rows.slices() for broker in brokers_of(Batch(events).events)})
+    brokers = sorted({broker for events, _ in rows.slices() for broker in brokers_of(EventBatch(events).events)})
     state = new_state(len(brokers), min_isr=min_isr, lag_us=lag_us)
     order = arrange(state, encoded(rows, brokers), spans)
     for first in range(0, max(len(order), 1), AT_ONCE):
@@ -71,7 +71,7 @@ def ordered(facts: PartitionFacts) -> Iterator[pa.Table]:
         yield completed(piece, **key, seq=np.arange(first, first + len(piece)))
 
 
-def laid(facts: PartitionFacts) -> tuple[EventRows, list[Span]]:
+def laid(facts: PartitionFacts) -> tuple[EventRows, list[TenureSpan]]:
     """Make all events of a partition; the spans say what is known of their order."""
     rows = EventRows(facts)
     computed = hw_by_lines(facts)
@@ -88,7 +88,7 @@ def laid(facts: PartitionFacts) -> tuple[EventRows, list[Span]]:
         ]
     )
     opening = profile_named(facts.kafka_version, facts.inter_broker_protocol)
-    spans: list[Span] = [Span(len(rows), [], opening)]
+    spans: list[TenureSpan] = [TenureSpan(len(rows), [], opening)]
     spoken: dict[int, Spoken] = {}
     for tenure, changes in zip(facts.tenures, told[1:], strict=True):
         rows.add(version_drafts(facts, tenure, spoken))
@@ -99,13 +99,13 @@ def laid(facts: PartitionFacts) -> tuple[EventRows, list[Span]]:
             chains = chains_of(facts, tenure, lines, stored, computed, changes)
             end = len(rows)
             merged = [found for k, chain in enumerate(chains) if len(found := rows.add_chain(chain, k))]
-            spans.append(Span(end, merged, profile))
+            spans.append(TenureSpan(end, merged, profile))
         else:
             rows.add([*(d for op in control_chain(facts, tenure, {}) for d in op.drafts), *changes])
-            spans.append(Span(len(rows), [], profile))
+            spans.append(TenureSpan(len(rows), [], profile))
     rows.lay()
     rows.add([*removal_drafts(facts), *dump_drafts(facts, rows.latest)])
-    spans.append(Span(len(rows), [], opening))
+    spans.append(TenureSpan(len(rows), [], opening))
     rows.lay()
     return rows, spans
 
@@ -114,11 +114,11 @@ def encoded(rows: EventRows, brokers: Sequence[int]) -> Records[EventRecord]:
     """Return all events as the rules see them, indexed by draft number."""
     out = blank(len(rows), EventRecord)
     for events, numbers in rows.slices():
-        out[numbers] = encode(Batch(events).events, brokers)
+        out[numbers] = encode(EventBatch(events).events, brokers)
     return out
 
 
-class Span(NamedTuple):
+class TenureSpan(NamedTuple):
     """Rows that are in order already, up to `end`, followed by operations that are not, chain by chain."""
 
     end: int
@@ -165,7 +165,7 @@ def version_drafts(facts: PartitionFacts, tenure: Tenure, told: dict[int, Spoken
     return drafts
 
 
-def arrange(state: State, events: Records[EventRecord], spans: list[Span]) -> Ints:
+def arrange(state: State, events: Records[EventRecord], spans: list[TenureSpan]) -> Ints:
     """Return the order of all drafts (by number); each tenure is merged on the encoded rows."""
     order: list[Ints] = []
     moves = new_moves()

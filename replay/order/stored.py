@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from replay.order.appends import Batch
+    from replay.order.appends import LogBatch
 
 UNKNOWN = 1 << 40  # a size that no answer reaches
 
@@ -27,7 +27,7 @@ class Stored:
     sizes: list[int] = field(default_factory=lambda: [0])  # of all batches before each, and of all together
     open: list[int] = field(default_factory=list)  # places of batches whose end is not certain
 
-    def take(self, batches: Sequence[Batch], start: int | None) -> None:
+    def take(self, batches: Sequence[LogBatch], start: int | None) -> None:
         """Add a tenure's batches, rising; older batches from `start` on are not in this leader's log."""
         if start is None:
             start = batches[0].base if batches else None

@@ -64,7 +64,7 @@ class Ballot(NamedTuple):
     unclean: bool = False  # unclean.leader.election.enable for the topic, or an operator's request
 
 
-class Choice(NamedTuple):
+class ElectionChoice(NamedTuple):
     """What the rule says. `candidates` are those it may choose, in its order: the first is the leader."""
 
     rule: str  # one of schemas.events.ELECTION_RULES
@@ -76,18 +76,18 @@ class Choice(NamedTuple):
 Groups = list[tuple[str, tuple[int, ...]]]
 
 
-def choose(ballot: Ballot, rules: ElectionRules) -> Choice:
+def choose(ballot: Ballot, rules: ElectionRules) -> ElectionChoice:
     """The rule's choice."""
     groups = initial_groups(ballot) if ballot.kind == "initial" else groups_of(ballot, rules)
     for rule, members in groups:
         asked = asks_whether_live(rule, rules)
         possible = tuple(b for b in members if not asked or b in ballot.live or b in ballot.unknown)
         if possible and asked and possible[0] in ballot.unknown:
-            return Choice(NOT_KNOWN, None, None, possible)
+            return ElectionChoice(NOT_KNOWN, None, None, possible)
         if possible:
             known = tuple(b for b in possible if not asked or b in ballot.live)
-            return Choice(rule, possible[0], isr_of(rule, possible[0], ballot), known)
-    return Choice(NO_CANDIDATE, NO_LEADER, isr_without_leader(ballot, rules), ())
+            return ElectionChoice(rule, possible[0], isr_of(rule, possible[0], ballot), known)
+    return ElectionChoice(NO_CANDIDATE, NO_LEADER, isr_without_leader(ballot, rules), ())
 
 
 def groups_of(ballot: Ballot, rules: ElectionRules) -> Groups:

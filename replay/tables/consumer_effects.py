@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from replay.arrays.ints import Flags, Ints
-    from replay.engine.events import Batch, Event, Events, Picked
+    from replay.engine.events import Event, EventBatch, Events, Picked
     from replay.losses.findings import Finding
 
 ROW = ("seq", "ts", "broker_id", "leader_epoch", "client_id", "run_count")  # columns of an event that is reported
@@ -41,7 +41,7 @@ class Reader(NamedTuple):
 
 
 @dataclass(slots=True)
-class Run:
+class ReadRun:
     """Offsets [first, end) that a reader received one after another, and the reads that extended the run."""
 
     first: int
@@ -122,7 +122,7 @@ def clients_of(events: Picked) -> tuple[Ints, list[str]]:
     return np.argsort(order)[place], [names[k] for k in met[order].tolist()]
 
 
-def is_question(batch: Batch) -> Flags:
+def is_question(batch: EventBatch) -> Flags:
     """Which events are consumers' requests for the end of an epoch."""
     events = batch.events
     found: Flags = (events.kinds == EPOCH_END_OFFSET) & (events.numbers("replica_id", UNSET) == CONSUMER)
@@ -133,7 +133,7 @@ def is_question(batch: Batch) -> Flags:
 class ConsumerEffects:
     """Consumers of one partition, as its events come."""
 
-    runs: dict[Reader, list[Run]] = field(default_factory=dict)
+    runs: dict[Reader, list[ReadRun]] = field(default_factory=dict)
     resumed: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)  # per client: epoch, offset, time
     positions: dict[str, int] = field(default_factory=dict)  # per client: where it reads next, at least
     last: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)  # per effect and client: its last row
@@ -192,7 +192,7 @@ class ConsumerEffects:
             if not question["error_code"] and end is not None and position is not None and 0 <= end < position:
                 self.tell("truncation_detected", question, position, end=end, evidence="derived")
 
-    def hand_out(self, runs: list[Run], reads: Reads) -> None:
+    def hand_out(self, runs: list[ReadRun], reads: Reads) -> None:
         """Continue a reader's last run with its reads, or begin another if an offset lies outside of it."""
         while len(reads.seq):
             if runs:
@@ -204,7 +204,7 @@ class ConsumerEffects:
                 reads = reads.of(slice(goes_on, None))
             if len(reads.seq):
                 first = int(reads.offset[0])
-                runs.append(Run(first, first, known_from=first))
+                runs.append(ReadRun(first, first, known_from=first))
 
     def tell(self, effect: str, event: Event, offset: int, *, evidence: str, end: int | None = None) -> None:
         """Add a row, or count one more fetch in the last row of this effect and client.

@@ -19,7 +19,7 @@ from replay.protocol.state import BOUNDED, ROLE_LEADER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from replay.losses.loss_ledger import Batch, Ledger
+    from replay.losses.loss_ledger import AppendedBatch, Ledger
     from replay.losses.story import Row
     from replay.protocol.state import State
 
@@ -157,7 +157,7 @@ class FinalLogs:
         return joined(out)
 
 
-def is_answered(batch: Batch) -> bool:
+def is_answered(batch: AppendedBatch) -> bool:
     """Whether a line says that the batch was answered without error, and its end follows from evidence."""
     return batch.known and batch.sure and batch.answer is not None and batch.answer.error == 0
 

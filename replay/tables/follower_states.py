@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from replay.arrays.ints import Flags
-    from replay.engine.events import Batch, Event, Events
+    from replay.engine.events import Event, EventBatch, Events
 
 TRUNCATING, FETCHING, DELAYED, FAILED, THROTTLED = "truncating", "fetching", "delayed", "failed", "throttled"
 STATE_KINDS = (
@@ -35,7 +35,7 @@ COLUMNS = (
 STATE_CODES, ANSWER_CODES = [KIND[name] for name in STATE_KINDS], [KIND[name] for name in ANSWER_KINDS]
 
 
-def may_move(batch: Batch) -> Flags:
+def may_move(batch: EventBatch) -> Flags:
     """Which events may change a state: all but a successful fetch right after another one by the same follower."""
     events = batch.events
     mine = np.flatnonzero(np.isin(events.kinds, STATE_CODES))

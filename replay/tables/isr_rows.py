@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from replay.arrays.ints import Flags, Ints
     from replay.arrays.records import Records
     from replay.engine.emit import IsrRow
-    from replay.engine.events import Batch, Events
+    from replay.engine.events import EventBatch, Events
 
 BLOCKS = (  # the condition that became true last: a fetch can only have moved the offsets, so these come first
     (NEVER_FETCHED, "first_fetch"),
@@ -39,7 +39,7 @@ TOLD_KINDS = ("isr_request", "broker_change", "partition_change")
 FETCH_COLUMNS = ("seq", "ts", "broker_id", "replica_id", "error_code", "run_count", "run_until")
 
 
-def is_follower_fetch(batch: Batch) -> Flags:
+def is_follower_fetch(batch: EventBatch) -> Flags:
     """Which events are followers' fetches."""
     found: Flags = batch.events.kinds == c.FETCH_UPDATE
     return found
@@ -48,7 +48,7 @@ def is_follower_fetch(batch: Batch) -> Flags:
 ISR_NUMBERS = ("seq", "ts", "epoch", "partition_epoch", "state", "under_min", "evidence")
 
 
-class Fetches:
+class RecentFetches:
     """Follower fetches within the last lag time: what a leader saw of each replica before the ISR changed."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class IsrRows:
 
     def __init__(self) -> None:
         """Start empty."""
-        self.fetches = Fetches()
+        self.fetches = RecentFetches()
         self.rows: list[dict[str, Any]] = []
         self.pending: dict[str, Any] | None = None  # the request in flight
         self.asked: dict[str, Any] | None = None  # the last request, whatever became of it

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from replay.arrays.records import Records
     from replay.engine.emit import CutRow, HwRow, LeoRow
     from replay.engine.purgatory import OpenBatch
-    from replay.tables.rounds import Answer
+    from replay.tables.rounds import BatchAnswer
 
 Key = dict[str, Any]
 Part = Any  # records of one class, texts, or events (`Picked`)
@@ -80,7 +80,7 @@ class Output:
                 arrays.append(pa.array([key[field.name] for key, _ in pieces], field.type).take(of))
         return pa.Table.from_arrays(arrays, schema=schema_of(name))
 
-    def commit_columns(self, at: Records[OpenBatch], answers: Records[Answer]) -> dict[str, pa.Array]:
+    def commit_columns(self, at: Records[OpenBatch], answers: Records[BatchAnswer]) -> dict[str, pa.Array]:
         """Columns of `commit_latency`; the rows refer to sets of brokers by their codes among `sets`."""
         isr = self.sets.named(at["isr"])
         return commit_columns(at, answers, self.clients) | {

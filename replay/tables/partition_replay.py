@@ -52,7 +52,7 @@ from replay.tables.log_start_rows import causes_of
 from replay.tables.rare_events import in_turn, is_rare, rare_events
 from replay.tables.risk_spans import RiskSpans
 from replay.tables.rounds import (
-    Answer,
+    BatchAnswer,
     Topic,
     answers_in,
     answers_to,
@@ -91,7 +91,7 @@ class PartitionReplay:
         self.topic = Topic()
         self.purgatory = new_purgatory(0)
         self.moves = new_moves()
-        self.answers = blank(0, Answer)  # answers to acks=all batches that are not committed yet
+        self.answers = blank(0, BatchAnswer)  # answers to acks=all batches that are not committed yet
         self.ledger = Ledger(internal=key["topic"] in INTERNAL_TOPICS)
         self.isr = IsrRows()
         self.isr_mask = 0

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.engine.events import Batch
+from replay.engine.events import EventBatch
 from replay.tables.output import Output
 from replay.tables.partition_replay import PartitionReplay
 from schemas.model import PARTITION_KEY
@@ -62,4 +62,4 @@ def partitions_of(batch: pa.RecordBatch) -> Iterator[tuple[Events, dict[str, Any
         begins[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
     firsts = np.flatnonzero(begins)
     keys = batch.select([column.name for column in PARTITION_KEY]).take(pa.array(firsts)).to_pylist()
-    return zip(Batch(pa.Table.from_batches([batch]), firsts.tolist()).partitions(), keys, strict=True)
+    return zip(EventBatch(pa.Table.from_batches([batch]), firsts.tolist()).partitions(), keys, strict=True)

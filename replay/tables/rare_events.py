@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from replay.arrays.ints import Flags
-    from replay.engine.events import Batch, Event, Events
+    from replay.engine.events import Event, EventBatch, Events
 
     Rare = dict[str, list[Event]]  # by kind
 
@@ -30,7 +30,7 @@ TELLING = (  # causes of observations that count as rare
 )  # fmt: skip
 
 
-def is_rare(batch: Batch) -> Flags:
+def is_rare(batch: EventBatch) -> Flags:
     """Return a mask of the rare events: all but requests and brokers' statements of their offsets."""
     kinds = batch.events.kinds
     told = ~np.isin(kinds, FREQUENT_KINDS)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from replay.arrays.columns import codes, milliseconds, offsets, stamps, words
 from replay.arrays.records import blank, together
 from replay.engine import codes as c
-from replay.engine.completions import THROTTLED, Asked, Completed, completions
+from replay.engine.completions import THROTTLED, Asked, Completion, completions
 from replay.engine.emit import CheckRow
 from replay.engine.encode import EVIDENCE_CODE, indices
 from replay.engine.events import known_in, texts_in
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from replay.arrays.columns import Names
     from replay.arrays.ints import Flags, Ints
     from replay.arrays.records import Records
-    from replay.engine.events import Batch, Events, Picked
+    from replay.engine.events import EventBatch, Events, Picked
     from replay.engine.purgatory import Held, OpenBatch
     from replay.protocol.profile import Profile
 
@@ -40,7 +40,7 @@ SAME = (  # columns of fetch_rounds that are the event's own
 ISOLATION = ("read_uncommitted", "read_committed")
 
 
-class Answer:
+class BatchAnswer:
     """The answer to a produce: its phases in microseconds, NONE if its line does not state them."""
 
     seq: int
@@ -94,14 +94,14 @@ def asked_of(fetches: Picked, topic: Topic) -> Records[Asked]:
     return out
 
 
-def rounds_of(fetches: Picked, saw: Records[Held], profile: Profile, topic: Topic) -> Records[Completed]:
+def rounds_of(fetches: Picked, saw: Records[Held], profile: Profile, topic: Topic) -> Records[Completion]:
     """What completed each fetch, and how long it waited."""
-    found = blank(len(fetches), Completed)
+    found = blank(len(fetches), Completion)
     completions(profile, asked_of(fetches, topic), saw, found)
     return found
 
 
-def round_columns(fetches: Picked, saw: Records[Held], found: Records[Completed]) -> dict[str, pa.Array]:
+def round_columns(fetches: Picked, saw: Records[Held], found: Records[Completion]) -> dict[str, pa.Array]:
     """Columns of `fetch_rounds`, from fetch events, what the leader held, and the results of `rounds_of`."""
     of, told = fetches.numbers, fetches.table(SAME)
     left_out = fetches.kinds == c.FETCH_LEFT_OUT
@@ -131,13 +131,13 @@ def round_columns(fetches: Picked, saw: Records[Held], found: Records[Completed]
     }
 
 
-def evidence_in(batch: Batch) -> Ints:
+def evidence_in(batch: EventBatch) -> Ints:
     """Evidence of each event, as codes."""
     return codes(batch.table.column("evidence"), EVIDENCE_CODE, BOUNDED)
 
 
 def round_checks(
-    fetches: Picked, saw: Records[Held], found: Records[Completed], brokers: Sequence[int]
+    fetches: Picked, saw: Records[Held], found: Records[Completion], brokers: Sequence[int]
 ) -> Records[CheckRow]:
     """Whether each fetch waited as the replayed state implies; fetches served by a follower are not compared."""
     compared: Flags = (found["expected_wait"] != UNSET) & (fetches.numbers("leader_id", NONE) == NONE)
@@ -152,16 +152,16 @@ def phase_columns(phases: dict[str, Ints]) -> dict[str, pa.Array]:
     return {f"{name.removesuffix('_us')}_ms": milliseconds(found) for name, found in phases.items()}
 
 
-def is_answer_to_all(batch: Batch) -> Flags:
+def is_answer_to_all(batch: EventBatch) -> Flags:
     """Which events are answers to acks=all batches."""
     found: Flags = (batch.events.kinds == c.ACK) & (batch.events.numbers("acks") == -1)
     return found
 
 
-def answers_in(events: Events, clients: Names[str]) -> Records[Answer]:
+def answers_in(events: Events, clients: Names[str]) -> Records[BatchAnswer]:
     """The answers to acks=all batches among events, by seq."""
     found = events.among(is_answer_to_all, ANSWERED)
-    out = blank(len(found), Answer)
+    out = blank(len(found), BatchAnswer)
     for name in ("seq", *TIMING):
         out[name] = found.numbers(name, NONE)
     for name in ("ts", "error_code"):
@@ -170,23 +170,23 @@ def answers_in(events: Events, clients: Names[str]) -> Records[Answer]:
     return out
 
 
-def clients_in(batch: Batch, clients: Names[str]) -> Ints:
+def clients_in(batch: EventBatch, clients: Names[str]) -> Ints:
     """The codes of the events' client ids among `clients`; NONE if there is no client id."""
     each, found = batch.once(texts_in, "client_id")
     place = np.array([clients.code_of(name) for name in found], np.int64)
     return np.where(known_in(batch, "client_id"), place[each], NONE) if len(each) else each
 
 
-def answers_to(ack_seq: Ints, answers: Records[Answer]) -> Records[Answer]:
+def answers_to(ack_seq: Ints, answers: Records[BatchAnswer]) -> Records[BatchAnswer]:
     """The answer to each batch; if there is none, an answer with all fields unknown."""
-    none = blank(1, Answer, NONE)
+    none = blank(1, BatchAnswer, NONE)
     none["ts"] = none["error_code"] = UNSET
     known = together([answers, none])
     place = np.searchsorted(answers["seq"], ack_seq)
     return known[np.where(known["seq"][place] == ack_seq, place, -1)]
 
 
-def commit_columns(at: Records[OpenBatch], told: Records[Answer], clients: Names[str]) -> dict[str, pa.Array]:
+def commit_columns(at: Records[OpenBatch], told: Records[BatchAnswer], clients: Names[str]) -> dict[str, pa.Array]:
     """Columns of `commit_latency` except the brokers, from completed batches and their answers.
 
     The time of a commit is an estimate; it is limited by the append before it and, without an error, by when the answer
@@ -218,13 +218,13 @@ def commit_columns(at: Records[OpenBatch], told: Records[Answer], clients: Names
     }
 
 
-def ready_at(answer: Records[Answer]) -> Ints:
+def ready_at(answer: Records[BatchAnswer]) -> Ints:
     """When an answer left purgatory, or its handler."""
     sent: Ints = np.maximum(answer["response_queue_us"], 0) + np.maximum(answer["send_us"], 0)
     return np.where(answer["ts"] == UNSET, 0, answer["ts"]) - sent
 
 
-def commit_checks(at: Records[OpenBatch], told: Records[Answer]) -> Records[CheckRow]:
+def commit_checks(at: Records[OpenBatch], told: Records[BatchAnswer]) -> Records[CheckRow]:
     """Whether each successfully answered batch was committed between its append and its answer.
 
     The event that committed it has an interval of its own; the stated time is the nearest to it that lies between the

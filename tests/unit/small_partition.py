@@ -8,7 +8,7 @@ import numpy as np
 
 from replay.arrays.records import blank
 from replay.engine import apply as engine
-from replay.engine.emit import Told, new_rows, rows_of
+from replay.engine.emit import FoldRows, new_rows, rows_of
 from replay.engine.event_record import EventRecord
 from replay.engine.kernel import fold
 from replay.engine.moves import new_moves
@@ -78,7 +78,7 @@ def apply(s: State, kind: int, *, profile: Profile = LATEST, **fields: int) -> i
     return engine.apply(s, profile, event(kind, **fields), new_moves())
 
 
-def folded(s: State, *events: EventRecord, profile: Profile = LATEST) -> Told:
+def folded(s: State, *events: EventRecord, profile: Profile = LATEST) -> FoldRows:
     """The rows that the fold makes of events, of a partition whose ISR was complete."""
     rows, some = new_rows(len(events), len(events), len(s.leo)), events_in(*events)
     fold(s, profile, some, ALL, new_moves(), rows, with_room(new_purgatory(len(s.leo)), len(s.leo), len(events)))

@@ -9,7 +9,7 @@ from facts_builder import History, at
 from histories_of_losses import COMMITTED, acks_one_failure, alone, replicated, tail, taken_over_from
 from without_spark import tables_of
 
-from replay.tables.consumer_effects import Run
+from replay.tables.consumer_effects import ReadRun
 
 OUT_OF_RANGE = 1
 
@@ -169,7 +169,7 @@ def test_the_leader_of_an_older_epoch_is_no_follower() -> None:
 
 
 def test_of_very_many_reads_the_times_are_kept_of_what_may_still_be_lost() -> None:
-    run = Run(0, 40, ends=[10, 20, 30, 40], times=[110, 120, 130, 140], seqs=[1, 2, 3, 4])
+    run = ReadRun(0, 40, ends=[10, 20, 30, 40], times=[110, 120, 130, 140], seqs=[1, 2, 3, 4])
     run.prune(20)
     assert run.ends == [20, 30, 40]
     assert run.reads_of(5, 15) == []

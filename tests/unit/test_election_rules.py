@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from replay.protocol.election_rules import Ballot, Choice, choose, election_rules_of
+from replay.protocol.election_rules import Ballot, ElectionChoice, choose, election_rules_of
 
 NEWEST = election_rules_of((4, 1, 0), zookeeper=False, eligible_replicas=True)
 BEFORE_ELR = election_rules_of((3, 9, 1), zookeeper=False, eligible_replicas=False)
@@ -20,7 +20,7 @@ def ballot(kind: str = "any", live: tuple[int, ...] = (1, 2, 3), **fields: Any) 
     return Ballot(kind, live=frozenset(live), **{"assignment": (1, 2, 3), "in_sync": (1, 3), "leader": 1, **fields})
 
 
-def said(choice: Choice) -> tuple[str, int | None, tuple[int, ...] | None]:
+def said(choice: ElectionChoice) -> tuple[str, int | None, tuple[int, ...] | None]:
     return choice.rule, choice.leader, choice.isr
 
 

@@ -11,7 +11,7 @@ import pytest
 from replay.arrays.columns import Names
 from replay.engine.codes import FETCH_UPDATE, KIND
 from replay.engine.encode import brokers_of, encode, indices
-from replay.engine.events import Batch, joined
+from replay.engine.events import EventBatch, joined
 from replay.protocol.state import NONE, UNSET
 from replay.tables.follower_states import FETCHING, FollowerStates
 from schemas.events import REPLICATION_EVENTS
@@ -30,16 +30,16 @@ ROWS = [
 BEGINS = [0, 2]  # two rows of one partition, three of another
 
 
-def batch_of(rows: list[dict[str, object]], begins: list[int]) -> Batch:
+def batch_of(rows: list[dict[str, object]], begins: list[int]) -> EventBatch:
     numbered = [{"seq": k, **row} for k, row in enumerate(rows)]
-    return Batch(pa.Table.from_pylist(numbered, schema=REPLICATION_EVENTS.arrow_schema), begins)
+    return EventBatch(pa.Table.from_pylist(numbered, schema=REPLICATION_EVENTS.arrow_schema), begins)
 
 
-def two() -> Batch:
+def two() -> EventBatch:
     return batch_of(ROWS, BEGINS)
 
 
-def is_fetch(batch: Batch) -> Flags:
+def is_fetch(batch: EventBatch) -> Flags:
     found: Flags = batch.events.kinds == FETCH_UPDATE
     return found
 
@@ -47,7 +47,7 @@ def is_fetch(batch: Batch) -> Flags:
 def test_what_is_read_of_a_batch_is_read_once_for_all_its_partitions() -> None:
     calls = []
 
-    def ends(batch: Batch) -> Ints:
+    def ends(batch: EventBatch) -> Ints:
         calls.append(len(batch.events))
         return batch.events.numbers("next_offset", NONE)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from replay.engine.events import Batch
+from replay.engine.events import EventBatch
 from replay.tables.follower_states import COLUMNS, FollowerStates
 from schemas.events import REPLICATION_EVENTS
 from schemas.tables import TABLES
@@ -36,7 +36,9 @@ BECOMES = event("role_change", role="follower")
 def moves(*events: dict[str, Any], truncate_on_fetch: bool = True) -> list[dict[str, Any]]:
     rows = [{**e, "seq": n, "ts": START + timedelta(milliseconds=n)} for n, e in enumerate(events)]
     states = FollowerStates()
-    states.take_all(Batch(pa.Table.from_pylist(rows, schema=SCHEMA)).events, lambda _broker, _seq: truncate_on_fetch)
+    states.take_all(
+        EventBatch(pa.Table.from_pylist(rows, schema=SCHEMA)).events, lambda _broker, _seq: truncate_on_fetch
+    )
     return states.moves
 
 

@@ -9,7 +9,7 @@ from pipelines.parse.wordings.isr_words import error_in
 from replay.evidence.request_times import Window
 from replay.evidence.rows import Row
 from replay.evidence.tenures import Tenure
-from replay.order.isr_requests import Change, split_run
+from replay.order.isr_requests import IsrChange, split_run
 from replay.order.merge import OP_UPDATE
 from replay.order.operations import Draft, Operation
 
@@ -85,7 +85,7 @@ def test_run_of_unlisted_fetches_is_split_where_one_of_them_led_to_a_request() -
         OP_UPDATE, Window(0, 0, 1_000_000), [Draft("fetch_update", None, Window(0, 0, 0), fields)], offset=7
     )
     line = Row(name="pending_expand", source_file="server-1.log", source_line=1)
-    change = Change(line, 500_000, shrinks=False, isr=[1, 2, 3], replica=3, by_line=True)
+    change = IsrChange(line, 500_000, shrinks=False, isr=[1, 2, 3], replica=3, by_line=True)
     parts = split_run(Tenure(0, 1), run, [change])
     found = [[(d.kind, d.window.est, d.fields.get("run_count")) for d in part.drafts] for part in parts]
     assert found == [

@@ -20,7 +20,7 @@ from without_spark import tables_of
 from replay.engine import codes as c
 from replay.engine.apply import apply
 from replay.engine.encode import brokers_of, encode
-from replay.engine.events import Batch
+from replay.engine.events import EventBatch
 from replay.engine.moves import new_moves
 from replay.evidence.controller_view import MIN_ISR_SETTING
 from replay.evidence.partition_facts import LAG_SETTING
@@ -148,10 +148,10 @@ def test_missing_lines_may_hide_losses_and_never_make_one(
 @given(clusters)
 def test_invariants_hold_after_every_event(cluster: Cluster) -> None:
     events = events_of(cluster.rows, cluster.min_isr)
-    brokers = brokers_of(Batch(events).events)
+    brokers = brokers_of(EventBatch(events).events)
     profile, moves = profile_named("4.1.0", None), new_moves()
     state = new_state(len(brokers), min_isr=cluster.min_isr, lag_us=LAG_MS * 1000)
-    for event in encode(Batch(events).events, brokers):
+    for event in encode(EventBatch(events).events, brokers):
         before = copied(state)
         assert apply(state, profile, event, moves) != c.BROKEN
         for b in range(len(brokers)):
@@ -194,10 +194,10 @@ def test_logs_match_below_the_hw_of_the_leader_of_clean_elections(cluster: Clust
     unclean = any(row.get("leader_recovery_state") == 1 for row in cluster.rows)
     assume(not unclean and not cluster.truth.lost)
     events = events_of(cluster.rows, cluster.min_isr)
-    brokers = brokers_of(Batch(events).events)
+    brokers = brokers_of(EventBatch(events).events)
     state = new_state(len(brokers), min_isr=cluster.min_isr, lag_us=LAG_MS * 1000)
     moves = new_moves()
-    for event in encode(Batch(events).events, brokers):
+    for event in encode(EventBatch(events).events, brokers):
         apply(state, profile_named("4.1.0", None), event, moves)
     leader = max((b for b in range(len(brokers)) if state.role[b] == ROLE_LEADER), key=lambda b: state.epoch[b])
     hw = int(state.hw[leader])

@@ -52,7 +52,7 @@ def is_of_metadata(text: str) -> bool:
     return text.startswith("Snapshot end offset: ") or ' payload: {"type":"' in text
 
 
-class Lines(NamedTuple):
+class LineFormat(NamedTuple):
     """How a log's lines are laid out; `container` is the container that prefixes name, if they do."""
 
     layout: layouts.Layout
@@ -71,12 +71,12 @@ class Lines(NamedTuple):
                 continue
 
 
-def lines_of(recording: Recording, first: list[str]) -> Lines | str:
+def lines_of(recording: Recording, first: list[str]) -> LineFormat | str:
     """Return the layout that the user names, else that of most of the first lines; a text says why it is unknown."""
     named = layouts.LAYOUT_NAMES.get(recording.manifest.log_layout or "")
     for sample in (first[: layouts.DETECTION_LINES], first):
         bare = layouts.detect(sample)
-        count, lines = bare[0], None if bare[1] is None else Lines(bare[1], prefixed=False, container=None)
+        count, lines = bare[0], None if bare[1] is None else LineFormat(bare[1], prefixed=False, container=None)
         known = {
             container: found
             for container, theirs in by_container(sample).items()
@@ -87,9 +87,9 @@ def lines_of(recording: Recording, first: list[str]) -> Lines | str:
                 names = ", ".join(sorted(name or "none" for name in known))
                 return f"lines of several containers ({names}): give each broker's as files of their own"
             ((container, (_, layout)),) = known.items()
-            lines = Lines(layout, prefixed=True, container=container) if layout is not None else None
+            lines = LineFormat(layout, prefixed=True, container=container) if layout is not None else None
         if lines is not None:
             return lines if named is None else lines._replace(layout=layouts.LAYOUTS[named])
     if named is not None:
-        return Lines(layouts.LAYOUTS[named], prefixed=False, container=None)
+        return LineFormat(layouts.LAYOUTS[named], prefixed=False, container=None)
     return "not a Kafka log, dump or checkpoint: no line has a known form"

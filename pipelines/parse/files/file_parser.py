@@ -17,7 +17,7 @@ from pipelines.lines.writers import Ties
 from pipelines.parse.dumps.checkpoints import Checkpoint, Properties, checkpoint_name
 from pipelines.parse.dumps.metadata_dump import MetadataDump
 from pipelines.parse.dumps.segment_dump import SegmentDump
-from pipelines.parse.files.content import Content, Lines, content_of, lines_of
+from pipelines.parse.files.content import Content, LineFormat, content_of, lines_of
 from pipelines.parse.files.log_lines import LogLines
 from pipelines.parse.files.prefix import PrefixedLines
 from pipelines.parse.files.shared_lines import SharedLines, Survey, registered_in
@@ -48,7 +48,7 @@ class Range(NamedTuple):
     first_line: int
 
 
-class Batch(NamedTuple):
+class ParsedBatch(NamedTuple):
     """Some of a file's facts and rejected lines; `counts` comes with the last batch."""
 
     facts: pa.RecordBatch | None
@@ -60,7 +60,7 @@ class _Lines(Protocol):
     def parse(self, text: str, line: int) -> None: ...
 
 
-def parse_file(recording: Recording, source: Source, part: Range | None = None) -> Iterator[Batch]:
+def parse_file(recording: Recording, source: Source, part: Range | None = None) -> Iterator[ParsedBatch]:
     """Yield facts and rejected lines of one file, or of one byte range of it, in batches."""
     sink = FactSink(recording.recording_id, source.name, source.broker_id)
     outcome = Outcome()
@@ -75,7 +75,7 @@ def parse_file(recording: Recording, source: Source, part: Range | None = None) 
             parser.parse(text, number)
             number += 1
         if sink.waiting >= BATCH_ROWS:
-            yield Batch(_taken(sink, source), sink.take_rejected(), None)
+            yield ParsedBatch(_taken(sink, source), sink.take_rejected(), None)
     if isinstance(parser, LogLines | SharedLines | PrefixedLines):
         parser.finish(cut=outcome.unended)
     elif isinstance(parser, MetadataDump):
@@ -89,7 +89,7 @@ def parse_file(recording: Recording, source: Source, part: Range | None = None) 
             sink.reject(number, outcome.broken, None)
     counts.fingerprint = fingerprint(counts.content, first, outcome) if not (part and part.start) else None
     facts = _taken(sink, source)  # may still reject lines
-    yield Batch(facts, sink.take_rejected(), counts)
+    yield ParsedBatch(facts, sink.take_rejected(), counts)
 
 
 def _taken(sink: FactSink, source: Source) -> pa.RecordBatch | None:
@@ -219,7 +219,7 @@ def _parser(recording: Recording, source: Source, sink: FactSink, first: list[st
     return PrefixedLines(sink, mine, lines.container) if lines.prefixed else mine
 
 
-def starts_in_second_pass(source: Source, lines: Lines, zone_name: str) -> bool:
+def starts_in_second_pass(source: Source, lines: LineFormat, zone_name: str) -> bool:
     """Whether the file begins in the second pass of an hour that occurred twice.
 
     It does if its lines leave that hour without ever going back in it, and without an hour's silence.

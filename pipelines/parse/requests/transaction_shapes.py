@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 
-class Body(msgspec.Struct, rename="camel", gc=False):
+class TransactionBody(msgspec.Struct, rename="camel", gc=False):
     """Base of all: camel case in the log."""
 
 
-class MarkerTopic(Body):
+class MarkerTopic(TransactionBody):
     """Partitions of one topic that get a marker; 2.4 to 2.6 say `topic` and `partitions`."""
 
     name: str | None = None
@@ -18,7 +18,7 @@ class MarkerTopic(Body):
     partitions: list[int] = []
 
 
-class Marker(Body):
+class Marker(TransactionBody):
     """How a producer's transaction ended."""
 
     producer_id: int
@@ -27,14 +27,14 @@ class Marker(Body):
     topics: list[MarkerTopic]
 
 
-class MarkersRequest(Body):
+class MarkersRequest(TransactionBody):
     """WriteTxnMarkers; 2.4 to 2.6 say `transaction_markers`."""
 
     markers: list[Marker] = []
     transaction_markers: list[Marker] = []
 
 
-class MarkerAnswer(Body):
+class MarkerAnswer(TransactionBody):
     """What became of the marker in one partition."""
 
     error_code: int
@@ -42,7 +42,7 @@ class MarkerAnswer(Body):
     partition: int | None = None
 
 
-class MarkerAnswers(Body):
+class MarkerAnswers(TransactionBody):
     """One topic's answers."""
 
     partitions: list[MarkerAnswer]
@@ -50,28 +50,28 @@ class MarkerAnswers(Body):
     topic: str | None = None
 
 
-class MarkedProducer(Body):
+class MarkedProducer(TransactionBody):
     """One producer's answers."""
 
     producer_id: int
     topics: list[MarkerAnswers]
 
 
-class MarkersResponse(Body):
+class MarkersResponse(TransactionBody):
     """Answer of WriteTxnMarkers."""
 
     markers: list[MarkedProducer] = []
     transaction_markers: list[MarkedProducer] = []
 
 
-class AddedTopic(Body):
+class AddedTopic(TransactionBody):
     """Partitions of one topic that a transaction takes in."""
 
     name: str
     partitions: list[int]
 
 
-class AddedTransaction(Body):
+class AddedTransaction(TransactionBody):
     """One transaction that a broker asks for, v4 on."""
 
     transactional_id: str
@@ -80,7 +80,7 @@ class AddedTransaction(Body):
     topics: list[AddedTopic]
 
 
-class AddPartitionsRequest(Body):
+class AddPartitionsRequest(TransactionBody):
     """AddPartitionsToTxn; its fields of before v4 got another name with 3.5."""
 
     transactions: list[AddedTransaction] = []
@@ -94,7 +94,7 @@ class AddPartitionsRequest(Body):
     topics: list[AddedTopic] = []
 
 
-class AddedResult(Body):
+class AddedResult(TransactionBody):
     """The coordinator's answer for one partition; 2.8 to 3.4 say `errorCode`."""
 
     partition_index: int
@@ -102,7 +102,7 @@ class AddedResult(Body):
     error_code: int | None = None
 
 
-class AddedResults(Body):
+class AddedResults(TransactionBody):
     """One topic's answers."""
 
     name: str
@@ -110,14 +110,14 @@ class AddedResults(Body):
     results: list[AddedResult] = []
 
 
-class AddedInTransaction(Body):
+class AddedInTransaction(TransactionBody):
     """One transaction's answers, v4 on."""
 
     transactional_id: str
     topic_results: list[AddedResults] = []
 
 
-class AddPartitionsResponse(Body):
+class AddPartitionsResponse(TransactionBody):
     """Answer of AddPartitionsToTxn."""
 
     error_code: int = 0
@@ -126,7 +126,7 @@ class AddPartitionsResponse(Body):
     results: list[AddedResults] = []
 
 
-class EndTxnRequest(Body):
+class EndTxnRequest(TransactionBody):
     """EndTxn."""
 
     transactional_id: str
@@ -135,7 +135,7 @@ class EndTxnRequest(Body):
     committed: bool
 
 
-class EndTxnResponse(Body):
+class EndTxnResponse(TransactionBody):
     """Answer of EndTxn."""
 
     error_code: int = 0
