@@ -50,7 +50,7 @@ from replay.engine.codes import (
     TOPIC_CHANGE,
     TRUNCATION,
 )
-from replay.engine.moves import HW, ISR, LEO, LOG_START, Moves, note, put_move
+from replay.engine.moves import HW, ISR, LEO, LOG_START, Moves, note, note_offsets, offsets_of, put_move
 from replay.protocol.isr import ASKED, NOTHING_PENDING
 from replay.protocol.log import (
     diverging_target,
@@ -80,9 +80,7 @@ from replay.protocol.stated_logs import (
     take_own_leo,
     take_stated_leo,
 )
-from replay.protocol.steps import (
-    leader_commit_isr,
-)
+from replay.protocol.steps import leader_commit_isr
 
 if TYPE_CHECKING:
     from replay.engine.event_record import EventRecord
@@ -105,7 +103,7 @@ def apply_role(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
     b = e.broker
     forget_log(s, b)
     known = UNSET if leads_on(s, e) else s.leo_evidence[b]
-    leo, hw, start = s.leo[b], s.hw[b], s.log_start[b]
+    leo, hw, start = offsets_of(s, b)
     take_role_offsets(s, p, e)
     taken = s.hw[b]
     if e.role == ROLE_LEADER:
@@ -115,8 +113,7 @@ def apply_role(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
             forget_epoch(s, b, e.leader_epoch)
     else:
         make_follower(s, p, b, e.leader, e.leader_epoch)
-    if s.leo[b] != leo:
-        put_move(moves, LEO, b, leo, s.leo[b], STEP_ROLE, known)
+    note(moves, LEO, b, leo, s.leo[b], STEP_ROLE, known)
     put_move(moves, HW, b, hw, taken, STEP_ROLE, NONE)
     note(moves, HW, b, taken, s.hw[b], STEP_LEADER_HW)
     note(moves, LOG_START, b, start, s.log_start[b], STEP_ROLE)
@@ -157,7 +154,7 @@ def apply_load(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
     b, is_new = e.broker, e.log_created == 1
     forget_log(s, b)
     known = UNSET if is_new else s.leo_evidence[b]
-    leo, hw, start = s.leo[b], s.hw[b], s.log_start[b]
+    before = offsets_of(s, b)
     if is_new:
         s.gone[b] = 1
         forget_log(s, b)
@@ -170,10 +167,7 @@ def apply_load(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
     s.role[b], s.follows[b] = ROLE_NONE, NONE
     if e.hw >= 0:
         note_hw(s, b, min(e.hw, s.leo[b]), e.evidence)
-    if s.leo[b] != leo:
-        put_move(moves, LEO, b, leo, s.leo[b], STEP_LOAD, known)
-    note(moves, HW, b, hw, s.hw[b], STEP_LOAD)
-    note(moves, LOG_START, b, start, s.log_start[b], STEP_LOAD)
+    note_offsets(moves, s, b, before, (STEP_LOAD, STEP_LOAD), known)
     return OK
 
 
@@ -231,7 +225,7 @@ def apply_truncation(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
     start there, it drops its log and restarts at that log start.
     """
     b, target = e.broker, e.truncate_to
-    leo, hw, start, known = s.leo[b], s.hw[b], s.log_start[b], s.leo_evidence[b]
+    before, known = offsets_of(s, b), s.leo_evidence[b]
     if target == UNSET:
         target, _ = diverging_target(s, p, b, e.diverging_epoch, e.diverging_end_offset)
     elif e.diverging_end_offset >= 0 and end_offset_for(s, p, b, e.diverging_epoch)[0] == e.diverging_epoch:
@@ -240,10 +234,7 @@ def apply_truncation(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
         restart_at(s, p, b, target)
     else:
         truncate_to(s, p, b, target)
-    if s.leo[b] != leo:
-        put_move(moves, LEO, b, leo, s.leo[b], STEP_TRUNCATE, known)
-    note(moves, HW, b, hw, s.hw[b], STEP_TRUNCATE)
-    note(moves, LOG_START, b, start, s.log_start[b], STEP_TRUNCATE)
+    note_offsets(moves, s, b, before, (STEP_TRUNCATE, STEP_TRUNCATE), known)
     return OK
 
 
@@ -251,10 +242,10 @@ def apply_truncation(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
 def apply_log_start(s: State, e: EventRecord, moves: Moves) -> int:
     """A log start moves up; the HW is never below it."""
     b = e.broker
-    hw, start = s.hw[b], s.log_start[b]
+    before = offsets_of(s, b)
     move_log_start(s, b, e.log_start_offset)
-    note(moves, HW, b, hw, s.hw[b], STEP_LEADER_HW if s.role[b] == ROLE_LEADER else STEP_FOLLOWER_HW)
-    note(moves, LOG_START, b, start, s.log_start[b], STEP_OBSERVATION)
+    raising = STEP_LEADER_HW if s.role[b] == ROLE_LEADER else STEP_FOLLOWER_HW
+    note_offsets(moves, s, b, before, (STEP_OBSERVATION, raising))
     return OK
 
 

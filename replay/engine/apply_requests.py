@@ -21,7 +21,19 @@ from replay.engine.codes import (
     STEP_LEADER_HW,
     STEP_OBSERVATION,
 )
-from replay.engine.moves import HW, ISR, LEO, LOG_START, LOW_WATERMARK, REMOTE_LEO, Moves, note, put_move
+from replay.engine.moves import (
+    HW,
+    ISR,
+    LEO,
+    LOG_START,
+    LOW_WATERMARK,
+    REMOTE_LEO,
+    Moves,
+    note,
+    note_offsets,
+    offsets_of,
+    put_move,
+)
 from replay.engine.stamps import STAMP_LATE_US
 from replay.protocol.high_watermark import leader_low_watermark, note_future_log
 from replay.protocol.isr import DOUBTFUL, NOTHING_PENDING, PREDICTED
@@ -133,14 +145,12 @@ def apply_fetch_update(s: State, p: Profile, e: EventRecord, moves: Moves) -> in
 def follower_states_leo(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
     """Let a fetch offset override the computed LEO of the follower. MISMATCH: they differ."""
     r, offset, verdict = e.replica, e.fetch_offset, OK
-    leo, hw, start = s.leo[r], s.hw[r], s.log_start[r]
+    before = offsets_of(s, r)
     forget_log(s, r)
     if s.leo[r] != offset and s.role[r] != ROLE_LEADER:
         verdict = MISMATCH
         take_stated_leo(s, p, r, e.broker, offset, OBSERVED)
-    note(moves, LEO, r, leo, s.leo[r], STEP_OBSERVATION)
-    note(moves, HW, r, hw, s.hw[r], STEP_FOLLOWER_HW)
-    note(moves, LOG_START, r, start, s.log_start[r], STEP_OBSERVATION)
+    note_offsets(moves, s, r, before, (STEP_OBSERVATION, STEP_FOLLOWER_HW))
     return verdict
 
 
@@ -214,9 +224,7 @@ def apply_fetch_apply(s: State, p: Profile, e: EventRecord, moves: Moves) -> int
     r = e.replica
     if s.role[r] == ROLE_LEADER:
         return BROKEN
-    leo, hw, start = s.leo[r], s.hw[r], s.log_start[r]
+    before = offsets_of(s, r)
     follower_handle_answer(s, p, e.broker, r, (e.next_offset, e.next_offset_evidence, e.hw, e.log_start_offset))
-    note(moves, LEO, r, leo, s.leo[r], STEP_FOLLOWER_APPEND)
-    note(moves, HW, r, hw, s.hw[r], STEP_FOLLOWER_HW)
-    note(moves, LOG_START, r, start, s.log_start[r], STEP_FOLLOWER_HW)
+    note_offsets(moves, s, r, before, (STEP_FOLLOWER_APPEND, STEP_FOLLOWER_HW))
     return OK

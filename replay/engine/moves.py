@@ -12,7 +12,7 @@ import numpy as np
 from replay.arrays.bundle import bundle
 from replay.arrays.jit import compiled_in_place
 from replay.arrays.records import blank
-from replay.protocol.state import NONE
+from replay.protocol.state import NONE, State
 
 if TYPE_CHECKING:
     from replay.arrays.ints import Ints
@@ -49,10 +49,29 @@ def new_moves() -> Moves:
 
 
 @compiled_in_place
-def note(moves: Moves, what: int, replica: int, before: int, after: int, step: int) -> None:
+def note(moves: Moves, what: int, replica: int, before: int, after: int, step: int, detail: int = NONE) -> None:  # noqa: PLR0913, PLR0917 - a record's fields
     """Note that a step changed an offset from `before` to `after`; nothing if they are equal."""
     if before != after:
-        put_move(moves, what, replica, before, after, step, NONE)
+        put_move(moves, what, replica, before, after, step, detail)
+
+
+@compiled_in_place
+def offsets_of(s: State, b: int) -> tuple[int, int, int]:
+    """The LEO, HW and log start of a replica, to note later which of them moved."""
+    return s.leo[b], s.hw[b], s.log_start[b]
+
+
+@compiled_in_place
+def note_offsets(
+    moves: Moves, s: State, b: int, before: tuple[int, int, int], steps: tuple[int, int], known: int = NONE
+) -> None:
+    """Note which of a replica's offsets moved since `before`. `steps`: what moved its LEO and log start, and its HW.
+
+    `known`: how its LEO was known before (see `Move.detail`).
+    """
+    note(moves, LEO, b, before[0], s.leo[b], steps[0], known)
+    note(moves, HW, b, before[1], s.hw[b], steps[1])
+    note(moves, LOG_START, b, before[2], s.log_start[b], steps[0])
 
 
 @compiled_in_place

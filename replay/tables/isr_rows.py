@@ -308,8 +308,8 @@ def same_request(row: dict[str, Any], event: dict[str, Any]) -> bool:
 def movers_of(found: Records[MoverRow], brokers: Sequence[int]) -> list[dict[str, Any]]:
     """The moved replicas, with broker ids and nulls."""
     out = []
-    for k in range(len(found)):
-        move = {name: int(found[name][k]) for name in fields_of(MoverRow)}
+    for values in zip(*(found[name].tolist() for name in fields_of(MoverRow)), strict=True):
+        move = dict(zip(fields_of(MoverRow), values, strict=True))
         out.append(
             {
                 **{name: None if move[name] == UNSET else move[name] for name in ("remote", "gap", "us")},

@@ -6,7 +6,7 @@ import msgspec
 
 
 class TransactionBody(msgspec.Struct, rename="camel", gc=False):
-    """Base of all: camel case in the log."""
+    """Base of all, like `request_shapes.Body`; a base from elsewhere hides from ruff that lists may be defaults."""
 
 
 class MarkerTopic(TransactionBody):

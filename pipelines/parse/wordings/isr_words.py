@@ -37,6 +37,9 @@ def error_in(words: str) -> int | None:
     return next((code for said, code in ERRORS if said in words), None)
 
 
+FAILED: Final = (("error_code", error_in),)  # how a rule of a failed update reads its groups
+
+
 def leos_in(words: str) -> str | None:
     """Return the replicas that are out of sync with their LEOs, as `2:40 3:38`; None: the line names none."""
     return " ".join(f"{broker}:{end}" for broker, end in OUT_OF_SYNC.findall(words)) or None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.parse.wordings.isr_words import error_in
+from pipelines.parse.wordings.isr_words import FAILED
 from pipelines.parse.wordings.rule import LISTED, TP, Rule
 
 _LOGS = "Log|UnifiedLog"
@@ -48,7 +48,7 @@ ISR_RULES = (
         rf"{_STATE}.* but this replica got (?P<error_code>removed from the replica set) while completing a "
         r"reassignment\. .*",
         keep_text=True,
-        reads=(("error_code", error_in),),
+        reads=FAILED,
     ),
     Rule(
         f"{_MANAGERS}: Broker",

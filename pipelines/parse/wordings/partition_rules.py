@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.parse.wordings.isr_words import error_in, joining_in, leos_in
+from pipelines.parse.wordings.isr_words import FAILED, joining_in, leos_in
 from pipelines.parse.wordings.rule import TP, Rule
 
 POINT = r"\(offset=(?P<{}>-?\d+)[^)]*\)"
@@ -14,7 +14,6 @@ _PENDING = (
 _EXPAND = rf"PendingExpand\w+\((?:isr=[^)]*\), )?newInSyncReplicaId=(?P<replica_id>\d+), {_PENDING}"
 _SHRINK = rf"PendingShrink\w+\((?:isr=[^)]*\), )?outOfSyncReplicaIds=[^)\]]*[)\]], {_PENDING}"
 _WHY = r"(?P<error_code>(?:.*? (?P<value>(?:since|because|due to) .*)|.*))"
-_FAILED = (("error_code", error_in),)
 _ENQUEUED = (
     r"(?:Enqueued ISR change to state|Sent `AlterIsr` request to change state to) LeaderAndIsr\("
     r"leader=(?P<leader_id>-?\d+), leaderEpoch=(?P<leader_epoch>-?\d+), "
@@ -108,7 +107,7 @@ PARTITION_RULES = (
         "isr_update failed",
         rf"Failed to (?:alter partition|update ISR) to (?:{_EXPAND}){_WHY}",
         keep_text=True,
-        reads=_FAILED,
+        reads=FAILED,
     ),
     Rule(
         "Partition: Failed",
@@ -116,7 +115,7 @@ PARTITION_RULES = (
         "isr_update failed",
         rf"Failed to (?:alter partition|update ISR) to Pending(?:Shrink\w+\(.*?{_PENDING})?{_WHY}",
         keep_text=True,
-        reads=_FAILED,
+        reads=FAILED,
     ),
     Rule(
         "Partition: Ignoring",
@@ -124,7 +123,7 @@ PARTITION_RULES = (
         "isr_update failed",
         rf"Ignoring failed ISR update to (?:{_EXPAND})(?P<error_code>.*)",
         keep_text=True,
-        reads=_FAILED,
+        reads=FAILED,
     ),
     Rule(
         "Partition: Ignoring",
@@ -132,7 +131,7 @@ PARTITION_RULES = (
         "isr_update failed",
         rf"Ignoring failed ISR update to Pending(?:Shrink\w+\(.*?{_PENDING})?(?P<error_code>.*)",
         keep_text=True,
-        reads=_FAILED,
+        reads=FAILED,
     ),
     Rule(
         "Partition:",
