@@ -6,6 +6,7 @@
 #              TIDEMARK_VENV     where the environment lies (default: .venv next to this script)
 #              TIDEMARK_IVY      where Spark keeps the jars it fetched (default: ~/.ivy2.5.2, Spark's own)
 #              SPARK_CONF_DIR    Spark's configuration (default: conf/ next to this script)
+#              TIDEMARK_IMAGE    set in the image of conf/kubernetes: executors have all that the driver has
 set -euo pipefail
 
 script=${BASH_SOURCE[0]}
@@ -21,7 +22,19 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/tidemark
 export SPARK_CONF_DIR=${SPARK_CONF_DIR:-$here/conf}
 
 say() { printf 'tidemark: %s\n' "$*" >&2; }
-die() { say "$2"; exit "$1"; }
+as_json=
+# Ends with a sentence, or with the JSON object that a job started with --json ends with.
+die() { # CODE SENTENCE
+  if [ -n "$as_json" ]; then
+    local told
+    told=$(printf '%s' "$2" | tr '\n\t' '  ' | sed 's/[\\"]/\\&/g')
+    printf '{"recordings": [], "error": "%s", "exit_code": %d, "failure": {"kind": "setup", "message": "%s", "exit_code": %d, "type": null, "file": null, "line": null, "details": null}}\n' \
+      "$told" "$1" "$told" "$1" >&3 # some of this runs where standard output is read
+  else
+    say "$2"
+  fi
+  exit "$1"
+}
 sha256() { if command -v sha256sum >/dev/null; then sha256sum "$@"; else shasum -a 256 "$@"; fi; }
 
 help() {
@@ -29,6 +42,7 @@ help() {
 Tidemark replays Kafka's replication protocol from broker logs, and says which acknowledged records were lost, when and why.
 
   ./spark-submit.sh demo                                        a real recording, from logs to report, in a few minutes
+  ./spark-submit.sh collect --broker ID=FOLDER.. --into DIR     make a recording of what brokers left on their disks
   ./spark-submit.sh inspect --recording DIR                     what is in a recording, and what it can answer
   ./spark-submit.sh run --recording DIR --warehouse DIR         parse, order, replay, validate, report
   ./spark-submit.sh ingest|replay|validate|report ...           one stage of it
@@ -86,12 +100,31 @@ install_lock() {
   lock_hash "$1" >"$venv/tidemark-$1.new" && mv "$venv/tidemark-$1.new" "$venv/tidemark-$1"
 }
 
+# Jobs hold a shared lock for as long as they run (hold_environment): what they run in is not removed under them.
+remove_environment() { # PYTHON
+  "$1" -c 'import fcntl, subprocess, sys
+with open(sys.argv[1], "a") as lock:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("tidemark: jobs run in the environment that is to be renewed; waiting for their end", file=sys.stderr, flush=True)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    sys.exit(subprocess.call(["rm", "-rf", sys.argv[2]]))' "$venv.in-use" "$venv" || die 1 "$venv could not be removed"
+}
+
+# The lock is this process's and that of the JVM which takes its place; the system lets go of it when that ends.
+hold_environment() {
+  { : >>"$venv.in-use"; } 2>/dev/null || return 0 # where nobody can write, nobody can remove
+  exec 7>>"$venv.in-use"
+  "$venv/bin/python" -c 'import fcntl; fcntl.flock(7, fcntl.LOCK_SH)' && is_installed requirements.lock
+}
+
 make_environment() {
   local python
   if ! is_installed requirements.lock; then
     python=$(find_python)
     if [ -e "$venv/tidemark" ]; then
-      rm -rf "$venv" # made for another lock file, or half made
+      remove_environment "$python" # made for another lock file, or half made
     elif [ -n "$(ls -A "$venv" 2>/dev/null)" ]; then
       die 2 "$venv is there, and Tidemark did not make it: move it away, or name another place in TIDEMARK_VENV"
     fi
@@ -126,17 +159,29 @@ use_environment() {
   find "$here/replay" -path '*/__pycache__/rules-*' -type f -atime +30 -delete 2>/dev/null || true
 }
 
-set_up() { # [tests]
+set_up() { # [tests|packages]
   make_environment "$@"
   use_environment
-  fetch_jars
+  [ "${1:-}" = packages ] || fetch_jars
+}
+
+# What was missing is said already, on standard error.
+set_up_failed() { # CODE
+  [ -z "$as_json" ] || die "$1" 'the environment could not be set up; standard error says why'
+  exit "$1"
+}
+
+is_set_up() { # [tests|packages]
+  is_installed requirements.lock && { [ "${1:-}" != tests ] || is_installed requirements-dev.lock; } &&
+    { [ "${1:-}" = packages ] || has_jars; } &&
+    grep -qxF "$here" "$venv"/lib/python3*/site-packages/tidemark.pth
 }
 
 # Sets up under a lock that the system lets go of when its holder dies, however it dies.
-ensure_set_up() { # [tests]
-  if ! { is_installed requirements.lock && { [ "${1:-}" != tests ] || is_installed requirements-dev.lock; } && has_jars &&
-    grep -qxF "$here" "$venv"/lib/python3*/site-packages/tidemark.pth; }; then
-    local python
+ensure_set_up() { # [tests|packages]
+  local python
+  until is_set_up "$@" && hold_environment; do
+    exec 7>&- # or this very job would be waited for
     python=$(find_python)
     mkdir -p "$(dirname "$venv")"
     "$python" -c 'import fcntl, subprocess, sys
@@ -146,8 +191,8 @@ try:
 except BlockingIOError:
     print("tidemark: another start is setting up; waiting for it", file=sys.stderr)
     fcntl.flock(lock, fcntl.LOCK_EX)
-sys.exit(subprocess.call(sys.argv[2:], pass_fds=[lock.fileno()]))' "$venv.lock" "$BASH" "$here/spark-submit.sh" set-up "$@" || exit $?
-  fi
+sys.exit(subprocess.call(sys.argv[2:], pass_fds=[lock.fileno()]))' "$venv.lock" "$BASH" "$here/spark-submit.sh" set-up "$@" || set_up_failed $?
+  done
   use_environment
 }
 
@@ -230,7 +275,7 @@ pack_tidemark() {
 as_uri() { "$venv/bin/python" -c 'import pathlib, sys; print(pathlib.Path(sys.argv[1]).as_uri())' "$1"; }
 
 submit() { # FILE ARGUMENTS... [-- SPARK FLAGS...]
-  local job=$1 arguments=() flags=() mode=client jars environment tidemark
+  local job=$1 arguments=() flags=() mode=client master jars environment tidemark
   shift
   while [ $# -gt 0 ] && [ "$1" != -- ]; do arguments+=("$1"); shift; done
   [ $# -eq 0 ] || shift
@@ -239,9 +284,11 @@ submit() { # FILE ARGUMENTS... [-- SPARK FLAGS...]
   case " $* " in
     *'--deploy-mode cluster '* | *'--deploy-mode=cluster '* | *'spark.submit.deployMode=cluster '*) mode=cluster ;;
   esac
-  case "$mode $(master_of "$@")" in
+  master=$(master_of "$@")
+  case "$mode $master" in
     *' local' | *' local['*) export SPARK_LOCAL_IP=127.0.0.1 ;;
     'cluster spark://'*) die 2 'a standalone cluster starts no Python drivers: without --deploy-mode cluster the driver runs here' ;;
+    *' k8s://'*) ;; # in our image, as executors are
     *)
       environment=$(pack_environment) && environment=$(as_uri "$environment")
       tidemark=$(pack_tidemark) && tidemark=$(as_uri "$tidemark")
@@ -250,7 +297,33 @@ submit() { # FILE ARGUMENTS... [-- SPARK FLAGS...]
       [ "$mode" = cluster ] || flags+=(--conf "spark.pyspark.driver.python=$venv/bin/python")
       ;;
   esac
-  exec "$SPARK_HOME/bin/spark-submit" "${flags[@]}" "$@" "$here/jobs/$job" ${arguments[@]+"${arguments[@]}"}
+  set -- "$SPARK_HOME/bin/spark-submit" "${flags[@]}" "$@" "$here/jobs/$job" ${arguments[@]+"${arguments[@]}"}
+  case "$dry_run $master" in
+    *' local' | *' local['* | ' '*) ;;
+    *)
+      say "would run: $(printf '%q ' "$@")"
+      [ "$mode" = client ] || exit 0 # a driver in the cluster would be one
+      ;;
+  esac
+  exec "$@"
+}
+
+# What --dry-run says for Kubernetes: neither the environment nor a JVM is needed.
+print_manifests() { # JOB ARGUMENTS... [-- SPARK FLAGS...]
+  local python=$venv/bin/python
+  [ -x "$python" ] || python=$(find_python)
+  PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$here exec "$python" "$here/jobs/manifests.py" "$@"
+}
+
+# What a pod does that Spark made on Kubernetes; the variables are Spark's.
+run_executor() {
+  local name options=()
+  use_environment
+  for name in $(compgen -v SPARK_JAVA_OPT_ | sort -V); do options+=("${!name}"); done
+  exec "${JAVA_HOME:+$JAVA_HOME/bin/}java" ${options[@]+"${options[@]}"} "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
+    -cp "$SPARK_CONF_DIR:$SPARK_HOME/jars/*${SPARK_CLASSPATH:+:$SPARK_CLASSPATH}" org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
+    --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" --app-id "$SPARK_APPLICATION_ID" \
+    --hostname "$SPARK_EXECUTOR_POD_IP" --resourceProfileId "$SPARK_RESOURCE_PROFILE_ID" --podName "$SPARK_EXECUTOR_POD_NAME"
 }
 
 # The flags of a job, by its own parser: neither the environment nor a JVM is needed.
@@ -262,22 +335,42 @@ job_help() {
 
 command=${1:-help}
 [ $# -eq 0 ] || shift
+dry_run=
+# spark-submit reads both streams of a Python driver, which so cannot see whether there is a terminal.
+[ ! -t 2 ] || export TIDEMARK_TERMINAL=yes
+for argument in "$@"; do
+  case $argument in
+    --) break ;;
+    --json) as_json=yes && exec 3>&1 ;;
+  esac
+done
 case $command in
   help | --help | -h) help; exit 0 ;;
   set-up) set_up "$@"; exit 0 ;;
+  executor) run_executor ;;
   tests) run_tests "$@"; exit 0 ;;
   demo | run | ingest | validate | report) job=$command.py ;;
   replay) job=replay_job.py ;;
   inspect) job=inspect_recording.py ;;
+  collect) job=collect.py ;;
   bench) job=../tests/bench/bench.py; export PYTHONPATH=$here/tests/bench${PYTHONPATH:+:$PYTHONPATH} ;;
-  *) die 2 "there is no job '$command': demo, inspect, run, ingest, replay, validate, report, bench or tests" ;;
+  *) die 2 "there is no job '$command': demo, collect, inspect, run, ingest, replay, validate, report, bench or tests" ;;
 esac
 for argument in "$@"; do
   case $argument in
     --) break ;;
     -h | --help) job_help "$job" ;;
+    --dry-run) dry_run=yes ;;
   esac
 done
+if [ "$command" = collect ]; then # reads files only: there is nothing to give to Spark
+  ensure_set_up packages
+  exec "$venv/bin/python" "$here/jobs/$job" "$@"
+fi
+case "$dry_run $(master_of "$@")" in
+  'yes k8s://'*) print_manifests "$command" "$@" ;;
+  ' k8s://'*) [ -n "${TIDEMARK_IMAGE:-}" ] || die 2 'on Kubernetes the driver runs in a pod: --dry-run prints the manifests for it (docs/cluster.md)' ;;
+esac
 check_java
 case $command in bench) ensure_set_up tests ;; *) ensure_set_up ;; esac
 submit "$job" "$@"

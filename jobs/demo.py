@@ -12,7 +12,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from jobs import cli
+from jobs import cli, endings, stage_jobs
 
 RECORDING = Path(__file__).parent.parent / "tests" / "recordings" / "unclean-election"
 STORY = """\
@@ -36,11 +36,12 @@ def main() -> int:
     )
     cli.add_warehouse_flags(parser, default="tidemark-demo")
     cli.add_output_flags(parser)
+    cli.add_watch_flags(parser)
     args = parser.parse_args(namespace=cli.only_recording(str(RECORDING)))
     if not args.json:
         print(STORY, file=sys.stderr)
-    code = cli.run_stages(args, "demo", ("ingest", "replay", "validate", "report"))
-    if not args.json and not args.dry_run and code != cli.FAILED:
+    code = stage_jobs.run_stages(args, "demo", ("ingest", "replay", "validate", "report"))
+    if not args.json and not args.dry_run and code != endings.FAILED:
         warehouse = str(Path(args.warehouse).absolute())
         report = shlex.quote(f"{warehouse}/reports/{RECORDING.name}.md")
         program = PROGRAM.format(warehouse=warehouse)
@@ -49,4 +50,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(cli.guarded(main))
+    sys.exit(endings.guarded(main))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from jobs import cli
+from jobs import cli, endings, stage_jobs
 
 DESCRIPTION = (
     "Parses logs and dumps into facts, and puts them into replay order: facts, rejected_lines, replication_events."
@@ -25,10 +25,12 @@ def main() -> int:
     """Parse the arguments, run the stages, and say how it ended."""
     parser = cli.job_parser("ingest", DESCRIPTION, EXAMPLES)
     cli.add_input_flags(parser)
+    cli.add_full_flag(parser)
     cli.add_warehouse_flags(parser)
     cli.add_output_flags(parser)
-    return cli.run_stages(parser.parse_args(), "ingest", ("ingest",))
+    cli.add_watch_flags(parser)
+    return stage_jobs.run_stages(parser.parse_args(), "ingest", ("ingest",))
 
 
 if __name__ == "__main__":
-    sys.exit(cli.guarded(main))
+    sys.exit(endings.guarded(main))

@@ -12,7 +12,7 @@ import json
 import sys
 from typing import Any
 
-from jobs import cli
+from jobs import cli, endings
 from schemas.errors import InputError
 
 DESCRIPTION = "Says which brokers, times and logs a recording holds, and what that can answer."
@@ -33,23 +33,23 @@ def main() -> int:
     from pipelines.stages.ingest import inspect
 
     spark = spark_session("tidemark inspect")
-    codes, findings = [cli.DONE], []
+    codes, findings = [endings.DONE], []
     for find in wanted:
         try:
             recording = find()
             findings.append({"recording_id": recording.recording_id, **inspect(spark, recording)})
         except Exception as error:  # noqa: BLE001 - one recording's failure must not stop the others
-            code, message = cli.explained(error)
-            codes.append(code)
-            findings.append({"error": message, "exit_code": code})
+            failure = endings.failure_of(error)
+            codes.append(failure.exit_code)
+            findings.append(failure.as_dict())
             if not args.json:
-                print(f"tidemark: {message}", file=sys.stderr)
+                failure.tell(as_json=False)
             continue
         if not args.json:
             print("\n".join(outline(findings[-1])))
     if args.json:
         print(json.dumps({"recordings": findings}, indent=2, default=str))
-    return cli.worst(codes)
+    return endings.worst(codes)
 
 
 def outline(finding: dict[str, Any], depth: int = 0) -> list[str]:
@@ -72,4 +72,4 @@ def outline(finding: dict[str, Any], depth: int = 0) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(cli.guarded(main))
+    sys.exit(endings.guarded(main))

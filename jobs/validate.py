@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from jobs import cli
+from jobs import cli, endings, stage_jobs
 
 DESCRIPTION = "Checks the tables of a warehouse. An error-level expectation that fails makes the exit code 3."
 EXAMPLES = (
@@ -25,8 +25,9 @@ def main() -> int:
     cli.add_input_flags(parser)
     cli.add_warehouse_flags(parser)
     cli.add_output_flags(parser)
-    return cli.run_stages(parser.parse_args(), "validate", ("validate",))
+    cli.add_watch_flags(parser)
+    return stage_jobs.run_stages(parser.parse_args(), "validate", ("validate",))
 
 
 if __name__ == "__main__":
-    sys.exit(cli.guarded(main))
+    sys.exit(endings.guarded(main))

@@ -62,15 +62,15 @@ def _row(column: Column) -> str:
     if column.values:
         meaning += " One of: " + ", ".join(f"`{value}`" for value in column.values) + "."
     null = "yes" if column.nullable else "no"
-    return f"| `{column.name}` | {_type(column.type)} | {null} | {meaning.replace('|', chr(92) + '|')} |"
+    return f"| `{column.name}` | {type_name(column.type)} | {null} | {meaning.replace('|', chr(92) + '|')} |"
 
 
-def _type(type_: pa.DataType) -> str:
+def type_name(type_: pa.DataType) -> str:
     """The type as Spark SQL calls it."""
     if pa.types.is_list(type_):
-        return f"array<{_type(type_.value_type)}>"
+        return f"array<{type_name(type_.value_type)}>"
     if pa.types.is_struct(type_):
-        return f"struct<{', '.join(f'{field.name}: {_type(field.type)}' for field in type_)}>"
+        return f"struct<{', '.join(f'{field.name}: {type_name(field.type)}' for field in type_)}>"
     names = {pa.int32(): "int", pa.int64(): "bigint", pa.float64(): "double", pa.bool_(): "boolean"}
     return "timestamp" if pa.types.is_timestamp(type_) else names.get(type_, str(type_))
 

@@ -31,6 +31,8 @@ class Column:
     nullable: bool = True
     unit: str | None = None
     values: tuple[str, ...] = ()  # a closed list of the values it may take, empty: open
+    # SQL for its value in rows that were written before there was such a column; one that is never null needs it.
+    before: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +86,9 @@ EVIDENCE_COLUMN = required(
 
 SEQ = required("seq", INT64, "Place in the partition's replay order; joins replication_events.")
 TS = Column("ts", TIMESTAMP, "When it happened, on the acting broker's clock; null: no source tells a time.")
+WINDOW = Column(
+    "window",
+    TIMESTAMP,
+    "Start of the window (an hour of event time, or as set) that the replay had reached; never falls with seq. Null: "
+    "the row was written before there were windows.",
+)

@@ -10,6 +10,7 @@ from schemas.model import (
     SEQ,
     STRING,
     TS,
+    WINDOW,
     Column,
     Table,
     required,
@@ -21,6 +22,7 @@ LEO_TIMELINE = Table(
     (
         *PARTITION_KEY,
         SEQ,
+        WINDOW,
         TS,
         required("broker_id", INT32, "Whose LEO it is."),
         required(
@@ -60,6 +62,7 @@ HW_TIMELINE = Table(
     (
         *PARTITION_KEY,
         SEQ,
+        WINDOW,
         TS,
         required("broker_id", INT32, "Whose high watermark it is."),
         required("role", STRING, "Role it had then.", values=("leader", "follower")),
@@ -100,6 +103,7 @@ LOG_TRUNCATIONS = Table(
     (
         *PARTITION_KEY,
         SEQ,
+        WINDOW,
         TS,
         required("broker_id", INT32, "The replica that cut."),
         Column("leader_epoch", INT32, "Leader epoch under which it cut; null: at start, before any role."),
@@ -133,6 +137,7 @@ LOG_START_TIMELINE = Table(
     (
         *PARTITION_KEY,
         SEQ,
+        WINDOW,
         TS,
         required("broker_id", INT32, "Whose log it is."),
         Column("leader_epoch", INT32, "Leader epoch of the role it had; null: no role yet."),

@@ -14,6 +14,7 @@ from schemas.model import (
     STRING,
     TIMESTAMP,
     TS,
+    WINDOW,
     Column,
     Table,
     required,
@@ -68,6 +69,7 @@ FETCH_ROUNDS = Table(
     (
         *PARTITION_KEY,
         SEQ,
+        WINDOW,
         TS,
         required("broker_id", INT32, "Who was asked."),
         required("replica_id", INT32, "Who fetched; -1: a consumer."),
@@ -139,6 +141,7 @@ COMMIT_LATENCY = Table(
     (
         *PARTITION_KEY,
         SEQ,
+        WINDOW,
         required("broker_id", INT32, "The leader that appended it."),
         required("leader_epoch", INT32, "Its leader epoch."),
         Column("client_id", STRING, "Client id of the producer; null: it was never answered."),

@@ -62,7 +62,8 @@ COVERAGE = Table(
 
 REJECTED_LINES = Table(
     "rejected_lines",
-    "Lines that say nothing for certain: which line of which file, and why.",
+    "Lines that say nothing for certain: which line of which file, and why. They belong to a file's content: of a "
+    "content that stands in several files they stand once, and each line once, however many runs there were.",
     (
         required("recording_id", STRING, "Recording."),
         required("run_id", STRING, "Run that read it."),
@@ -71,13 +72,67 @@ REJECTED_LINES = Table(
         required("reason", STRING, "Why it was rejected."),
         Column("text", STRING, "Its first 200 characters."),
     ),
-    key=("run_id", "source_file", "source_line", "reason"),
+    key=("source_file", "source_line", "reason"),
     questions=(
         (
             "Which lines could not be used, and why?",
             """
             SELECT reason, count(*) AS lines, min_by(source_file, source_line) AS file, min(source_line) AS line
             FROM rejected_lines GROUP BY reason ORDER BY lines DESC
+            """,
+        ),
+    ),
+)
+
+FILES = Table(
+    "files",
+    "The ledger of files: which contents were read, and how far. A file that is rolled, renamed, compressed or copied "
+    "is known by its content, and one that grew is read from where reading ended.",
+    (
+        required("recording_id", STRING, "Recording."),
+        required(
+            "path",
+            STRING,
+            "File, as `source_file` names it. A content whose name another one took over has `@` and its checksum "
+            "after the name.",
+        ),
+        required("run_id", STRING, "Run that read it last."),
+        required(
+            "state",
+            STRING,
+            "'read': all of it. 'partly': its last line or the end of its compressed stream is missing, and is read "
+            "once it is there. 'copy': its content was read from another file. 'gone': it is not in the folder any "
+            "more; what it told stays. 'unreadable': it could not be opened.",
+            values=("read", "partly", "copy", "gone", "unreadable"),
+        ),
+        Column("same_as", STRING, "The file of the same content under which its facts stand; null: its own name."),
+        Column("broker_id", INT32, "Broker that its folder names."),
+        required("content", STRING, "What it is, as told from its lines."),
+        Column("layout", STRING, "How its lines are laid out; null: it is no log."),
+        required("size", INT64, "Bytes as stored.", unit="bytes"),
+        Column("modified", TIMESTAMP, "When it was written to last; null: the store does not tell."),
+        required("seen", TIMESTAMP, "When it was listed."),
+        required("fingerprint", STRING, "Digest of the first bytes of its content, by which it is looked up."),
+        required("length", INT64, "Bytes of its content, decompressed.", unit="bytes"),
+        required("digest", STRING, "Checksums of its content: CRC-32 and Adler-32, which go on where a file grows."),
+        required("settled", INT64, "Bytes of its content that are never read again.", unit="bytes"),
+        required("lines", INT64, "Lines.", unit="lines"),
+        required("facts", INT64, "Facts made of them."),
+        required("rejected", INT64, "Lines that were rejected.", unit="lines"),
+        Column("first_ts", TIMESTAMP, "First time that it states."),
+        Column("last_ts", TIMESTAMP, "Last time that it states."),
+        required("said", STRING, "What was said of it: broker, time zone, layout, as JSON."),
+        required("parser_version", STRING, "Digest of the parsers' sources."),
+        required("resume", STRING, "What it takes to know it again and to read on, as JSON."),
+        required("counts", STRING, "What was counted in it, as in `runs.inputs`, settled and not, as JSON."),
+    ),
+    key=("path",),
+    questions=(
+        (
+            "Which files were read last, and which of them ended in the middle of something?",
+            """
+            SELECT path, state, lines, facts, rejected, last_ts, run_id FROM files
+            WHERE state <> 'gone' ORDER BY last_ts DESC NULLS LAST
             """,
         ),
     ),
@@ -153,7 +208,9 @@ RUNS = Table(
         required("versions", STRING, "Versions of Tidemark, Python, Spark, Delta, as JSON."),
         required("configuration", STRING, "Settings in force, as JSON."),
         required(
-            "inputs", STRING, "Files read: size, lines, facts, rejected, of no interest by level and logger, as JSON."
+            "inputs",
+            STRING,
+            "Files that this run read: size, lines, facts, rejected, of no interest by level and logger, as JSON.",
         ),
         Column(
             "kafka_versions",
@@ -162,12 +219,31 @@ RUNS = Table(
             "from when on, as JSON; null: no file was read.",
         ),
         required("counts", STRING, "Rows per table, as JSON; of set_aside those of this recording's tables."),
-        required("durations", STRING, "Seconds per stage, as JSON."),
+        required("durations", STRING, "Seconds per step, as JSON."),
+        Column(
+            "counters",
+            STRING,
+            "What the run did, as JSON: files, bytes, lines, facts and rejected lines of its input, events and "
+            "incidents, and of each step its seconds, tasks and CPU seconds; docs/monitoring.md names all.",
+        ),
+        Column(
+            "new_incidents",
+            STRING_LIST,
+            "Incidents that no earlier complete run of the recording had; null: the run was not to replay, or failed.",
+        ),
         required("table_versions", STRING, "Delta version of each table that belongs to this run, as JSON."),
         Column("message", STRING, "Why it failed."),
     ),
     key=("run_id",),
     questions=(
+        (
+            "What did each step of the last runs cost?",
+            """
+            SELECT started, status, durations, get_json_object(counters, '$.steps.replay.cpu_seconds') AS replay_cpu,
+              size(new_incidents) AS new_incidents
+            FROM runs ORDER BY started DESC LIMIT 24
+            """,
+        ),
         (
             "Which versions of the tables belong to the last run that went through?",
             """

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from schemas import consequences, incidents, leadership, offsets, rounds, states
 from schemas.events import REPLICATION_EVENTS
 from schemas.facts import FACTS
-from schemas.runs import COVERAGE, EXPECTATION_RESULTS, REJECTED_LINES, RUNS, SET_ASIDE
+from schemas.runs import COVERAGE, EXPECTATION_RESULTS, FILES, REJECTED_LINES, RUNS, SET_ASIDE
+from schemas.windows import EVENT_WINDOWS, REPLAY_CHECKPOINTS
 
 if TYPE_CHECKING:
     from schemas.model import Table
@@ -26,7 +27,10 @@ TABLES: dict[str, Table] = {
         FACTS,
         REPLICATION_EVENTS,
         *REPLAY_TABLES,
+        EVENT_WINDOWS,
+        REPLAY_CHECKPOINTS,
         COVERAGE,
+        FILES,
         REJECTED_LINES,
         SET_ASIDE,
         EXPECTATION_RESULTS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from pipelines.expectations.rules import Severity, TableRule
-from pipelines.warehouse.delta_io import sql_string
+from pipelines.warehouse.contract import sql_string
 
 # A row and all rows at or before it; `turn` orders rows of the same seq.
 _SO_FAR: Final = "ORDER BY seq, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"

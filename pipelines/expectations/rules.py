@@ -16,7 +16,7 @@ from great_expectations.expectations.core.expect_column_values_to_not_be_null im
 from great_expectations.expectations.core.expect_table_columns_to_match_set import ExpectTableColumnsToMatchSet
 from great_expectations.expectations.metadata_types import FailureSeverity
 
-from pipelines.warehouse.delta_io import row_key, sql_string
+from pipelines.warehouse.contract import row_key, sql_string
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -57,7 +57,6 @@ def told(source: Source, part: Range | None, counts: FileCounts, notes: Notes, t
             "broker_id": source.broker_id,
             "content": counts.content,
             "layout": counts.layout,
-            "fingerprint": counts.fingerprint,
             "first_line": part.first_line if part else 1,
             **{name: getattr(counts, name) for name in _SUMS},
             "first_ts": counts.first_ts,
@@ -83,7 +82,7 @@ def inputs_of(counts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     files: dict[tuple[str, int | None], dict[str, Any]] = {}
     for part in sorted(counts, key=lambda part: (part["path"], _number(part["broker_id"]), part["first_line"])):
         key = (part["path"], part["broker_id"])
-        files[key] = _joined(files[key], part) if key in files else {**part}
+        files[key] = with_part(files[key], part) if key in files else {**part}
     off = clocks_off([(whole["broker_id"], whole.pop("turns", {})) for whole in files.values()])
     for whole in files.values():
         for name in ("first_line", *WITNESSES):
@@ -120,7 +119,8 @@ def _nested(counts: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
     return nested
 
 
-def _joined(whole: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+def with_part(whole: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    """Return the counts of a file and of the part of it that follows."""
     joined = {**whole, **{name: whole[name] + part[name] for name in _SUMS}}
     silences = whole["silences"] + part["silences"]
     if whole["last_ts"] is not None and part["first_ts"] is not None and part["first_ts"] - whole["last_ts"] > GAP:

@@ -73,7 +73,6 @@ class FileCounts:
     named: Counter[int] = field(default_factory=Counter)  # broker -> lines that name it as their writer
     directories: set[str] = field(default_factory=set)  # log directories that its lines or dumps name
     fetched: set[tuple[str, int]] = field(default_factory=set)  # by followers: own address of the server, follower
-    fingerprint: str | None = None  # equal for equal content; of a log, also once it has grown
 
     def widen(self, ts: int) -> None:
         """Extend the time range."""

@@ -31,7 +31,7 @@ _DIRECTORY: Final = re.compile(r"\[[^\]]*\bdir=([^\],]+)")
 _ITSELF: Final = re.compile(  # without brackets: a broker that registers in ZooKeeper; a partition's lines up to 0.11
     r"Registered broker (\d{1,9}) at path |Partition \[[^\],]{1,300},\d{1,9}\] on broker (\d{1,9}): "
 )
-_LISTENING: Final = re.compile(r"Awaiting socket connections on (\S+)\.$")
+LISTENING: Final = re.compile(r"Awaiting socket connections on (\S+)\.$")
 _CONNECTION: Final = re.compile(r'(?:"connection":"| from connection )([^"; ]+?:\d+)-')
 SETTINGS: Final = "KafkaConfig values:"
 REQUEST: Final = "Completed request:"
@@ -159,7 +159,7 @@ class Shared(msgspec.Struct, frozen=True):
         directory = directory_in(text)
         if directory is not None:
             return self.directories.get(directory)
-        listening = _LISTENING.match(text)
+        listening = LISTENING.match(text)
         if listening is not None:
             return self.at(listening[1])
         inside = {broker for one, broker in self.directories.items() if _mentions(text, one)}

@@ -18,6 +18,7 @@ from replay.evidence.choices import FETCHES
 from replay.evidence.coverage import (
     BY_ITSELF,
     BY_OTHERS,
+    LIFE,
     MEMBER,
     METADATA,
     REQUEST_LOG,
@@ -26,7 +27,9 @@ from replay.evidence.coverage import (
     windows_of,
     with_windows,
 )
+from replay.evidence.kept_requests import KEPT
 from replay.evidence.missing_lines import (
+    APPENDS,
     CLIENT_REQUEST_SCHEMA,
     CONNECTION,
     GAP_SCHEMA,
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 
 COVERAGE_COLUMNS: Final = (  # columns of the facts that coverage is computed from
     "kind", "name", "broker_id", "source_file", "source_line", "ts", "connection", "correlation_id", "client_id",
-    "total_us", "queue_us", "metadata_offset", "replica_id", "replicas", "isr",
+    "api_key", "total_us", "queue_us", "metadata_offset", "replica_id", "replicas", "isr",
 )  # fmt: skip
 HOLES: Final = ("missing", "lossy")  # states that mean that something happened and is not in the logs
 WRITTEN: Final = (METADATA, REQUEST_LOG, SERVER_LOG)  # sources whose lines are counted
@@ -140,9 +143,10 @@ def heard(facts: DataFrame) -> DataFrame:
     own = F.when(source_of_fact().isin(*WRITTEN), told(source_of_fact(), F.col("broker_id")))
     fetched = F.when(F.expr(FETCHED), told(F.lit(BY_OTHERS), F.col("replica_id")))
     served = F.when(F.expr(SERVED), told(F.lit(BY_ITSELF), F.col("broker_id")))
+    life = (F.when(F.expr(one.sql), told(F.lit(source), F.col("broker_id"))) for source, one in LIFE.items())
     named = F.array_union(F.coalesce("replicas", F.array()), F.coalesce("isr", F.array()))
     members = F.transform(named, lambda broker: told(F.lit(MEMBER), broker))
-    everything = F.inline(F.concat(F.array_compact(F.array(own, fetched, served)), members))
+    everything = F.inline(F.concat(F.array_compact(F.array(own, fetched, served, *life)), members))
     when = (stamp.alias("us"), F.floor(stamp / 1_000_000).alias("second"))
     rows = facts.where(F.col("ts").isNotNull()).select(everything, *when, "source_file", "source_line")
     # Hashes, because otherwise the name and number of every line would be shuffled. Signs are not counted.
@@ -166,7 +170,13 @@ def windows_of_group(key: tuple[Any, ...], table: pa.Table, missing: MissingLine
 def missing_requests(facts: DataFrame) -> MissingLines:
     """Find where the request logs miss lines, by gaps in the correlation ids of their clients."""
     lines = facts.where(REQUESTS.sql).withColumns(
-        {"client_id": F.coalesce("client_id", F.lit("")), "fetches": F.expr(FETCHES.sql)}
+        {
+            "client_id": F.coalesce("client_id", F.lit("")),
+            "fetches": F.expr(FETCHES.sql),
+            "replicates": F.expr(f"coalesce({FETCHED}, false)"),
+            "appends": F.expr(APPENDS.sql),
+            "unkept": ~F.coalesce("api_key", F.lit(min(KEPT))).isin(*KEPT),
+        }
     )
     requests = lines.select(*CLIENT_REQUEST_SCHEMA.names)
     users = requests.groupBy(*CONNECTION).agg(F.min("client_id").alias("one"), F.max("client_id").alias("other"))

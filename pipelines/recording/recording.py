@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,6 +65,7 @@ class Source:
     set_aside: str | None = None  # why none of it is used
     labelled: int | None = None  # the broker its folder names, if it belongs to another one
     is_attributed: bool = False  # its lines, not its folder, say whose it is
+    modified_us: int | None = None  # when it was last written, if the store tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class Recording:
     root: str
     sources: tuple[Source, ...]
     manifest: Manifest
+    listed_us: int = 0  # when its files were listed, microseconds since 1970
 
 
 def discover(
@@ -96,7 +99,7 @@ def discover(
             with opened(found.path) as stream:
                 manifest = _read_manifest(stream.read(), found.path)
         elif not _HIDDEN.search(name) and (name.startswith(("logs/", "metadata/", "segments/")) or "/" not in name):
-            sources.append(Source(found.path, name, _broker_of(name), found.size))
+            sources.append(Source(found.path, name, _broker_of(name), found.size, modified_us=found.modified_us))
     return _recording(
         recording_id or folder_name(str(root)),
         str(root),
@@ -125,12 +128,13 @@ def from_paths(  # noqa: PLR0913 - one parameter per flag of the command line
 
 
 def _recording(recording_id: str, root: str, sources: list[Source], manifest: Manifest) -> Recording:
+    now = time.time_ns() // 1000
     unique = {source.path: source for source in sources}
     if not unique:
         message = f"no logs or dumps here; {LAYOUT_HELP}"
         raise InputError(message, source=root or None)
     ordered = tuple(sorted(unique.values(), key=lambda source: (source.name, source.path)))
-    return Recording(recording_name(recording_id), root, ordered, manifest)
+    return Recording(recording_name(recording_id), root, ordered, manifest, now)
 
 
 def _expand(path: str, broker_id: int | None) -> list[Source]:
@@ -140,10 +144,10 @@ def _expand(path: str, broker_id: int | None) -> list[Source]:
         raise InputError(message, source=path)
     if not folder:
         found = file_at(path)
-        return [Source(found.path, found.name, broker_id, found.size)]
+        return [Source(found.path, found.name, broker_id, found.size, modified_us=found.modified_us)]
     within = path.rstrip("/") if "://" in path else str(Path(path).absolute())
     return [
-        Source(one.path, f"{within}/{one.name}", broker_id, one.size)
+        Source(one.path, f"{within}/{one.name}", broker_id, one.size, modified_us=one.modified_us)
         for one in files_below(path)
         if not _HIDDEN.search(one.name)
     ]

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from schemas.errors import InputError
@@ -30,6 +31,17 @@ _NEEDED: Final = {
     "spark.python.daemon.module": "pipelines.spark.daemon",
 }
 
+# How one says where S3 is, and who one is. Spark hands it to Hadoop's S3A on all nodes, for the tables, but not to the
+# Python of its executors, where Arrow reads the recording.
+S3_ENVIRONMENT: Final = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_ENDPOINT_URL",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+)
+
 
 def in_utc() -> None:
     """Set this process's local time to UTC: PySpark returns timestamps in local time, without a zone."""
@@ -46,6 +58,15 @@ def _nowhere() -> str:
     return Path(folder).as_uri()
 
 
+def for_executors() -> dict[str, str]:
+    """Return settings that give executors what this process's environment says of S3, unless spark-submit was told."""
+    said = {f"spark.executorEnv.{name}": os.environ[name] for name in S3_ENVIRONMENT if name in os.environ}
+    if said and "PYSPARK_GATEWAY_PORT" in os.environ:  # started by spark-submit, so there is a JVM to ask
+        stands = SparkConf()
+        said = {key: value for key, value in said.items() if not stands.contains(key)}
+    return said
+
+
 def spark_session(app_name: str, configuration: Mapping[str, str] | None = None) -> SparkSession:
     """Return the session of that name with Delta in it; InputError if Delta's jars are missing.
 
@@ -56,7 +77,12 @@ def spark_session(app_name: str, configuration: Mapping[str, str] | None = None)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
-    for key, value in {**_NEEDED, "spark.sql.warehouse.dir": _nowhere(), **(configuration or {})}.items():
+    for key, value in {
+        **for_executors(),
+        **_NEEDED,
+        "spark.sql.warehouse.dir": _nowhere(),
+        **(configuration or {}),
+    }.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -17,29 +18,30 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pipelines.intake.attribution import by_their_writers, refuse_two_clusters
-from pipelines.intake.clocks import together, turns_of
-from pipelines.intake.inputs import inputs_of, notes_of, refuse_unreadable, told, widened
+from pipelines.intake.inputs import inputs_of, refuse_unreadable
 from pipelines.intake.inspection import findings
+from pipelines.intake.ledger import after, counts_of, decided, heads_of, listed, to_look_at
+from pipelines.intake.pieces import COUNTS, FACT, REJECTED, Look, Work, said_of, seen
 from pipelines.lines.rows import FACT_SCHEMA, REJECTED_SCHEMA
 from pipelines.overview.coverage import COVERAGE_COLUMNS, coverage_of, not_covered
-from pipelines.parse.files.file_parser import Range, parse_file, survey_file
+from pipelines.parse.files.file_parser import Range, survey_file
 from pipelines.parse.files.splits import may_split
 from pipelines.recording.reading import newlines
+from pipelines.spark.counted import count_of
 from pipelines.spark.packed import STREAM, packed, rows_of
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.staging import stage
+from pipelines.warehouse.superseded import between, parser_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from pipelines.intake.clocks import Turns
-    from pipelines.intake.inputs import Notes
+    from pipelines.intake.ledger import Entry, Plan
     from pipelines.lines.writers import Ties
     from pipelines.recording.recording import Recording, Source
 
-FACT, REJECTED, COUNTS = "fact", "rejected", "counts"
 RANGE_BYTES: Final = 128 << 20  # what one task reads of a large plain file
 TASK_BYTES: Final = 64 << 20  # small files share a task up to so many decompressed bytes
 PACKED_RATIO: Final = 12  # how much larger logs are than their gzip or zstd files
@@ -52,39 +54,85 @@ PLACE_SCHEMA: Final = pa.schema([FACT_SCHEMA.field(name) for name in ("fact_id",
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What the files of a recording say; both frames read staged data and may be read more than once."""
+    """What the files of a recording say that is new; both frames read staged data and may be read more than once."""
 
     facts: DataFrame
     rejected: DataFrame
-    inputs: list[dict[str, Any]]
+    plan: Plan
+    known: Sequence[Entry]  # the ledger as it was,
+    entries: list[Entry]  # and as it is then
+    counts: list[dict[str, Any]]  # of all files that are listed
+
+    @property
+    def is_nothing_new(self) -> bool:
+        """Whether no fact has come, gone or got another name."""
+        return self.plan.is_nothing_new
+
+    @property
+    def every(self) -> list[dict[str, Any]]:
+        """The counts of each file, read now or before."""
+        return inputs_of(self.counts)
+
+    @property
+    def inputs(self) -> list[dict[str, Any]]:
+        """The counts of each file that was read now."""
+        read = {one.source.name for one in self.plan.reads}
+        return [whole for whole in self.every if whole["path"] in read]
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """One file, or one range of a large file."""
+def parse(  # noqa: PLR0913 - what was read before, and what it told
+    spark: SparkSession,
+    recording: Recording,
+    staging_dir: str,
+    entries: Sequence[Entry] = (),
+    stand: DataFrame | None = None,
+    run_id: str = "",
+    *,
+    full: bool = False,
+) -> Parsed:
+    """Parse what is new once, stage the result under `staging_dir`, and return each fact once.
 
-    source: Source
-    part: Range | None
-    weight: int  # bytes to parse, decompressed
-
-
-def parse(spark: SparkSession, recording: Recording, staging_dir: str) -> Parsed:
-    """Parse all files once, stage the result under `staging_dir`, and return each fact once.
-
-    A fact that several files state is taken from the first of them, by name and line number.
+    A fact that several files state is taken from the first of them, by name and line number. `entries`: the ledger of
+    what was read before, and `stand`: the facts that it told. `full`: read everything again.
     """
-    path, outputs = f"{staging_dir.rstrip('/')}/parsed", len((FACT, REJECTED, COUNTS))
-    staged = stage(_stream(spark, recording, FACT_SCHEMA), path, outputs)
-    counts = _counts(staged)
+    looks = _looks(spark, recording, entries)
+    version, path, outputs = parser_version(), f"{staging_dir.rstrip('/')}/parsed", len((FACT, REJECTED, COUNTS))
+
+    def read(written: Recording, plan: Plan, path: str) -> tuple[DataFrame, list[Entry]]:
+        staged = stage(_stream(spark, written, _works(written, plan, stand), FACT_SCHEMA), path, outputs)
+        return staged, after(plan, _counts(staged), recording.manifest, version, run_id, recording.listed_us)
+
+    plan = decided(recording, entries, looks, version, full=full)
+    if plan.is_nothing_new:
+        none = spark.createDataFrame([], spark_ddl(STREAM))
+        found = after(plan, (), recording.manifest, version, run_id, recording.listed_us)
+        return Parsed(none, none, plan, entries, found, counts_of(listed(found, recording)))
+    staged, found = read(recording, plan, path)
+    counts = counts_of(listed(found, recording))
     refuse_unreadable(counts, recording.root)
     written = by_their_writers(recording, counts, partial(_surveyed, spark, recording))
     if written is not recording:
-        staged = stage(_stream(spark, written, FACT_SCHEMA), f"{path}-by-writers", outputs)
-        counts = _counts(staged)
-    inputs = inputs_of(counts)
-    refuse_two_clusters(inputs, recording.root or None)
-    rejected = rows_of(staged, REJECTED, REJECTED_SCHEMA).dropDuplicates(["source_file", "source_line", "reason"])
-    return Parsed(_distinct(staged), rejected, inputs)
+        plan = decided(recording, entries, looks, version, full=True)
+        staged, found = read(written, plan, f"{path}-by-writers")
+        counts = counts_of(listed(found, recording))
+    refuse_two_clusters(inputs_of(counts), recording.root or None)
+    copies = [entry.path for entry in found if entry.same_as is not None]
+    rejected = rows_of(staged, REJECTED, REJECTED_SCHEMA).where(~F.col("source_file").isin(copies))
+    rejected = rejected.dropDuplicates(["source_file", "source_line", "reason"])
+    return Parsed(_distinct(staged), rejected, plan, entries, found, counts)
+
+
+def _looks(spark: SparkSession, recording: Recording, entries: Sequence[Entry]) -> list[Look]:
+    """Look into the files of which the listing does not tell that they are as they were."""
+    heads = heads_of(entries)
+    some = to_look_at(recording, entries)
+    if not heads or not some:
+        return [Look(source.name) for source in some]
+    begun = {entry.path: entry.begun for entry in entries}
+    whole = replace(recording, sources=())
+    asked = [(source, begun.get(source.name)) for source in some]
+    tasks = min(len(asked), 4 * spark.sparkContext.defaultParallelism)
+    return spark.sparkContext.parallelize(asked, tasks).map(lambda one: seen(whole, *one, heads)).collect()
 
 
 def _surveyed(spark: SparkSession, recording: Recording, sources: list[Source]) -> list[Ties]:
@@ -97,14 +145,19 @@ def _surveyed(spark: SparkSession, recording: Recording, sources: list[Source]) 
 
 def inspect(spark: SparkSession, recording: Recording) -> dict[str, Any]:
     """Return what the recording holds, what it does not cover, and what it can answer; reads all files, writes none."""
-    stream = _stream(spark, recording, COVERAGE_SCHEMA).persist()
+
+    def read(written: Recording) -> DataFrame:
+        works = [Work(source, is_last=False) for source in written.sources]
+        return _stream(spark, written, works, COVERAGE_SCHEMA).persist()
+
+    stream = read(recording)
     try:
         counts = _counts(stream)
         refuse_unreadable(counts, recording.root)
         written = by_their_writers(recording, counts, partial(_surveyed, spark, recording))
         if written is not recording:
             stream.unpersist()
-            stream = _stream(spark, written, COVERAGE_SCHEMA).persist()
+            stream = read(written)
             counts = _counts(stream)
         covered = coverage_of(rows_of(stream, FACT, COVERAGE_SCHEMA))
     finally:
@@ -117,18 +170,48 @@ def _counts(stream: DataFrame) -> list[dict[str, Any]]:
     return [json.loads(row.counts) for row in rows_of(stream, COUNTS, COUNTS_SCHEMA).collect()]
 
 
-def plan(spark: SparkSession, recording: Recording) -> list[Work]:
-    """Return what is to be read, largest first: compressed files whole, large plain ones in ranges."""
-    works, large = [], []
+def _works(recording: Recording, plan: Plan, stand: DataFrame | None) -> list[Work]:
+    """Return what is to be read. A file of several brokers is several sources in the recording."""
+    sources: dict[str, list[Source]] = defaultdict(list)
     for source in recording.sources:
-        if source.size > RANGE_BYTES + RANGE_BYTES // 2 and _splits(recording, source):
-            large.append(source)
+        sources[source.name].append(source)
+    named = _named_before(plan, stand)
+    works = []
+    for read in plan.reads:
+        begun = read.entry.begun if read.entry is not None and read.goes_on else None
+        works += [Work(one, begun=begun, named=named.get(one.name, ())) for one in sources[read.source.name]]
+    return works
+
+
+def _named_before(plan: Plan, stand: DataFrame | None) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Return what the request lines of each file have named before the place where reading goes on."""
+    going = {read.entry.path: (read.source.name, read.entry) for read in plan.reads if read.entry and read.goes_on}
+    found: dict[str, list[tuple[str, ...]]] = {name: list(entry.named_clusters) for name, entry in going.values()}
+    spans = [span for _, entry in going.values() if (span := entry.span()) is not None]
+    if stand is not None and spans:
+        within = between("ts", min(first for first, _ in spans), max(last for _, last in spans))
+        topics = stand.where(within).where("kind = 'topic_change' AND name = 'metadata_response'")
+        of_files = topics.where(F.col("source_file").isin(list(going)))
+        for row in of_files.select("source_file", "source_line", "topic", "topic_id").collect():
+            name, entry = going[row.source_file]
+            if row.source_line < entry.settled_line:
+                found[name].append((row.topic, row.topic_id))
+    return {name: tuple(named) for name, named in found.items()}
+
+
+def divided(spark: SparkSession, recording: Recording, works: list[Work]) -> list[Work]:
+    """Return what is to be read, largest first: compressed files whole, large plain ones in ranges."""
+    found, large = [], []
+    for work in works:
+        source = work.source
+        if work.begun is None and source.size > RANGE_BYTES + RANGE_BYTES // 2 and _splits(recording, source):
+            large.append(work)
         else:
             packed = source.name.endswith((".gz", ".zst"))
-            weight = source.size * (PACKED_RATIO if packed else 1)
-            works.append(Work(source, None, weight))
-    works += _ranges(spark, large)
-    return sorted(works, key=lambda work: (-work.weight, work.source.name, work.part or (0, 0, 0)))
+            rest = source.size - (work.begun.place if work.begun is not None else 0)
+            found.append(work._replace(weight=rest * (PACKED_RATIO if packed else 1)))
+    found += _ranges(spark, large)
+    return sorted(found, key=lambda work: (-work.weight, work.source.name, work.part or (0, 0, 0)))
 
 
 def _splits(recording: Recording, source: Source) -> bool:
@@ -138,41 +221,44 @@ def _splits(recording: Recording, source: Source) -> bool:
         return False
 
 
-def _ranges(spark: SparkSession, sources: list[Source]) -> list[Work]:
+def _ranges(spark: SparkSession, works: list[Work]) -> list[Work]:
     """Split large files into ranges with their first line's number; newlines are counted first, in parallel."""
     spans = [
-        (source, start, min(start + RANGE_BYTES, source.size))
-        for source in sources
-        for start in range(0, source.size, RANGE_BYTES)
+        (work, start, min(start + RANGE_BYTES, work.source.size))
+        for work in works
+        for start in range(0, work.source.size, RANGE_BYTES)
     ]
     if not spans:
         return []
-    asked = [(source.path, max(start - 1, 0), end - 1) for source, start, end in spans]
+    asked = [(work.source.path, max(start - 1, 0), end - 1) for work, start, end in spans]
     found = spark.sparkContext.parallelize(asked, len(asked)).map(lambda span: newlines(*span)).collect()
-    works, before = [], 0
-    for (source, start, end), count_ in zip(spans, found, strict=True):
+    ranges, before = [], 0
+    for (work, start, end), count_ in zip(spans, found, strict=True):
         before = 0 if start == 0 else before
         first = 1 if start == 0 else before + 2
-        works.append(Work(source, Range(start, end, first), end - start))
+        is_last = work.is_last and end == work.source.size
+        ranges.append(work._replace(part=Range(start, end, first), is_last=is_last, weight=end - start))
         before += count_
-    return works
+    return ranges
 
 
-def _stream(spark: SparkSession, recording: Recording, columns: pa.Schema) -> DataFrame:
+def _stream(spark: SparkSession, recording: Recording, works: list[Work], columns: pa.Schema) -> DataFrame:
     """Return everything that the files say (`packed.STREAM`): facts with these columns, rejected lines, counts."""
-    tasks = _tasks(plan(spark, recording), spark.sparkContext.defaultParallelism)
+    tasks = _tasks(divided(spark, recording, works), spark.sparkContext.defaultParallelism)
     # Each task gets only its own files, as its row: with all of them, task messages would grow with their number.
-    works = spark.sparkContext.parallelize([(pickle.dumps(task),) for task in tasks], len(tasks))
-    frame = spark.createDataFrame(works, T.StructType([T.StructField("works", T.BinaryType())]))
+    read = count_of(spark, sum(work.weight for task in tasks for work in task), "bytes")
+    rows = spark.sparkContext.parallelize([(pickle.dumps(task),) for task in tasks], max(len(tasks), 1))
+    frame = spark.createDataFrame(rows, T.StructType([T.StructField("works", T.BinaryType())]))
     whole = replace(recording, sources=())
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for row in batch.column(0).to_pylist():
                 for work in pickle.loads(row):  # noqa: S301 - our own, of a moment ago
-                    for output, rows in _said(whole, work):
-                        kept = rows.select(columns.names) if output == FACT else rows
+                    for output, said in said_of(whole, work):
+                        kept = said.select(columns.names) if output == FACT else said
                         yield from packed({output: [kept]})
+                    read.add(work.weight)
 
     return frame.mapInArrow(run, spark_ddl(STREAM))
 
@@ -189,21 +275,6 @@ def _tasks(works: list[Work], parallelism: int) -> list[list[Work]]:
         tasks[-1].append(work)
         room -= work.weight
     return tasks
-
-
-def _said(recording: Recording, work: Work) -> Iterator[tuple[str, pa.Table]]:
-    """Yield what a work says: batches of facts and of rejected lines, and at the end its counts."""
-    notes: Notes = {}
-    turns: Turns = {}
-    for batch in parse_file(recording, work.source, work.part):
-        if batch.facts is not None:
-            notes = widened(notes, notes_of(batch.facts))
-            turns = together(turns, turns_of(batch.facts))
-            yield FACT, pa.Table.from_batches([batch.facts])
-        if batch.rejected is not None:
-            yield REJECTED, pa.Table.from_batches([batch.rejected])
-        if batch.counts is not None:
-            yield COUNTS, pa.table({"counts": [told(work.source, work.part, batch.counts, notes, turns)]})
 
 
 def _distinct(staged: DataFrame) -> DataFrame:

@@ -7,12 +7,11 @@ cluster (registrations, configuration, topic ids, standstills) is small, and eve
 
 from __future__ import annotations
 
-import gc
 from collections import defaultdict
 from collections.abc import Iterator  # noqa: TC003 - Spark reads the annotations
-from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,28 +20,15 @@ from pyspark.sql import functions as F
 
 from pipelines.overview.cluster import cluster_of
 from pipelines.overview.coverage import coverage_of
-from pipelines.spark.buckets import (
-    ROWS_AT_ONCE,
-    bucket_count,
-    bucket_of,
-    divided,
-    gathered,
-    joined,
-    spans_of,
-    streams_by,
-)
+from pipelines.spark.buckets import ROWS_AT_ONCE, bucket_count, bucket_of, divided, gathered, joined, streams_by
+from pipelines.spark.packed import STREAM, packed
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.workers import settle
-from replay.arrays.columns import numbers, texts
+from pipelines.stages.partition_order import Standing, order_partitions
+from replay.arrays.columns import numbers
 from replay.evidence.choices import FETCHES, Choice, any_of, any_sql
-from replay.evidence.clock_steps import steadied
-from replay.evidence.incarnations import Lives, starts_of_brokers
-from replay.evidence.partition_facts import PartitionFacts
-from replay.evidence.rows import METADATA_TOPIC, Row, rows_of_facts
+from replay.evidence.rows import METADATA_TOPIC
 from replay.evidence.sessions import rebuild_sessions
-from replay.evidence.tenures import micros
-from replay.order.operation_blocks import EVENT_SCHEMA
-from replay.order.order import ordered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -57,7 +43,9 @@ UNREAD = (
     "recording_id", "api_key", "replica_epoch", "producer_epoch", "base_sequence", "is_control",
     "is_transactional",
 )  # fmt: skip
-EVENTS_AT_ONCE = 5_000  # events returned to Spark at once, at least: small partitions are combined
+WINDOW_MINUTES: Final = 60
+MINUTE_US: Final = 60_000_000
+EVENTS_AT_ONCE: Final = 5_000  # events returned to Spark at once, at least: small partitions are combined
 ORDERED = (  # facts that the order or its checks need; neither reads `api` and `leo_update`
     FETCHES,
     Choice(kinds=("hw_update",), names=("leader",), filled=("partition",)),
@@ -66,20 +54,27 @@ ORDERED = (  # facts that the order or its checks need; neither reads `api` and 
 
 
 def order(
-    spark: SparkSession, facts: DataFrame, settings: Mapping[str, Any], missing: MissingLines | None = None
+    spark: SparkSession,
+    facts: DataFrame,
+    settings: Mapping[str, Any],
+    missing: MissingLines | None = None,
+    standing: pa.Table | None = None,
 ) -> DataFrame:
-    """Return the `replication_events` of one recording's facts, ordered by seq within each partition.
+    """Return as one stream (`packed`) the outputs of `order_partitions` for one recording's facts.
 
-    `missing`: where the logs are known to miss lines; None: it is computed here.
+    `missing`: where the logs are known to miss lines; None: it is computed here. `standing`: the rows of
+    `event_windows` of the events that stand in the warehouse, so that only what differs is made; None: everything is.
     """
     cluster = cluster_of(facts, settings, coverage_of(facts).missing if missing is None else missing)
     tasks = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     buckets = bucket_count(cluster.facts, tasks)
     tasks = min(tasks, buckets)
+    known = {} if standing is None else dict(divided(bucket_of(standing, buckets), standing))
+    length_us = int(settings.get("window_minutes", WINDOW_MINUTES)) * MINUTE_US
     sent = facts.where(any_sql(ORDERED)).drop(*UNREAD).withColumn("session", F.pmod(session_of_fetch(), F.lit(buckets)))
-    packed = sent.mapInArrow(partial(by_session, names=cluster.names, buckets=buckets), spark_ddl(BY_SESSION))
-    rebuilt = by_number(packed, "session", tasks).applyInArrow(rebuilding(buckets), spark_ddl(BY_PARTITION))
-    return by_number(rebuilt, "bucket", tasks).applyInArrow(ordering(cluster), spark_ddl(WITH_RECORDING))
+    parted = sent.mapInArrow(partial(by_session, names=cluster.names, buckets=buckets), spark_ddl(BY_SESSION))
+    rebuilt = by_number(parted, "session", tasks).applyInArrow(rebuilding(buckets), spark_ddl(BY_PARTITION))
+    return by_number(rebuilt, "bucket", tasks).applyInArrow(ordering(cluster, known, length_us), spark_ddl(STREAM))
 
 
 def by_number(frame: DataFrame, name: str, tasks: int) -> GroupedData:
@@ -89,7 +84,6 @@ def by_number(frame: DataFrame, name: str, tasks: int) -> GroupedData:
 
 BY_PARTITION = pa.schema([pa.field("bucket", pa.int32()), pa.field("rows", pa.binary())])
 BY_SESSION = pa.schema([pa.field("session", pa.int32()), *BY_PARTITION])  # bucket null: fetches to be rebuilt
-WITH_RECORDING = pa.schema([pa.field("recording_id", pa.string()), *EVENT_SCHEMA])
 
 
 def with_topics(facts: pa.Table, names: Mapping[str, str]) -> pa.Table:
@@ -155,102 +149,26 @@ def rebuilding(buckets: int) -> Callable[..., Iterator[pa.RecordBatch]]:
     return batches_of
 
 
-def ordering(cluster: Cluster) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """Make the function that Spark calls for each bucket; its annotations tell Spark that it works batch by batch."""
+def ordering(
+    cluster: Cluster, standing: Mapping[int, pa.Table], length_us: int
+) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """Make the function that Spark calls for each bucket; its annotations tell Spark that it works batch by batch.
+
+    `standing`: by bucket, what stands in the warehouse.
+    """
 
     def batches_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for table in gathered(order_partitions(batches, cluster), EVENTS_AT_ONCE):
-            yield from table.combine_chunks().to_batches()
+        first = next(batches)
+        known = Standing.of(standing.get(first["bucket"][0].as_py()), length_us)
+        kept: defaultdict[str, list[pa.Table]] = defaultdict(list)
+        count = 0
+        for name, rows in order_partitions(chain([first], batches), cluster, known):
+            kept[name].append(rows)
+            count += len(rows)
+            if count >= EVENTS_AT_ONCE:
+                yield from packed(kept)
+                count = 0
+        yield from packed(kept)
         settle("order")
 
     return batches_of
-
-
-def order_partitions(batches: Iterable[pa.RecordBatch], cluster: Cluster) -> Iterator[pa.Table]:
-    """Order a bucket's partitions one after the other. Each has a copy of its facts, which is released by its order."""
-    facts = joined(stream for batch in batches for stream in batch["rows"]).combine_chunks()
-    topic, names = texts(facts["topic"])
-    order, spans = spans_of(numbers(facts["partition"]) * len(names) + topic)
-    waiting = [facts.take(order[first:stop]) for first, stop in spans]
-    del facts
-    while waiting:
-        topic, partition = (waiting[-1].column(name)[0].as_py() for name in ("topic", "partition"))
-        yield from order_pieces(topic, partition, iter(waiting.pop().to_batches()), cluster)
-
-
-def order_pieces(topic: str, partition: int, batches: Iterable[pa.RecordBatch], cluster: Cluster) -> Iterator[pa.Table]:
-    """Order the incarnations of one topic name and partition; events are yielded in pieces as they are made."""
-    with without_cycles():
-        for events in order_incarnations(topic, partition, batches, cluster):
-            ident = pa.repeat(pa.scalar(cluster.recording_id, pa.string()), len(events))
-            yield events.add_column(0, WITH_RECORDING.field(0), ident)
-
-
-@contextmanager
-def without_cycles() -> Iterator[None]:
-    """Disable Python's search for reference cycles: the order makes none, so the search would be in vain."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-def order_incarnations(
-    topic: str, partition: int, batches: Iterable[pa.RecordBatch], cluster: Cluster
-) -> Iterator[pa.Table]:
-    """Order the incarnations of one partition one by one, told apart by topic id, else by servers' own lines."""
-    ids = cluster.created.get(topic, [])
-    rows = rows_of_facts(steadied(pa.Table.from_batches(batches)))
-    parts = by_incarnation(rows, ids, cluster) if ids else by_life(rows, cluster)
-    for incarnation in sorted(parts):
-        facts = PartitionFacts(
-            topic=topic,
-            topic_id=ids[incarnation][1] if incarnation < len(ids) else None,
-            incarnation=incarnation,
-            partition=partition,
-            rows=parts.pop(incarnation),
-            cluster=cluster.rows_about(topic),
-            standstills=cluster.standstills,
-            begins=cluster.begins,
-            connection_ends=cluster.connection_ends,
-            own_logs=cluster.own_logs,
-            kafka_version=cluster.kafka_version,
-            settings=cluster.settings,
-            inter_broker_protocol=cluster.inter_broker_protocol,
-            missing=cluster.missing,
-        )
-        pieces = ordered(facts)
-        del facts
-        yield from pieces
-
-
-def by_life(rows: list[Row], cluster: Cluster) -> dict[int, list[Row]]:
-    """Return the facts of each incarnation if there are no topic ids; facts that cannot be assigned are left out."""
-    lives = Lives(rows, starts_of_brokers(cluster.rows))
-    parts: dict[int, list[Row]] = defaultdict(list)
-    for row in rows:
-        life = lives.of(row)
-        if life is not None:
-            parts[life].append(row)
-    return parts
-
-
-def by_incarnation(rows: Iterable[Row], ids: list[tuple[int, str]], cluster: Cluster) -> dict[int, list[Row]]:
-    """Return the facts of each incarnation by topic ids."""
-    parts: dict[int, list[Row]] = defaultdict(list)
-    for row in rows:
-        parts[incarnation_of(row, ids, cluster)].append(row)
-    return parts
-
-
-def incarnation_of(row: Row, ids: list[tuple[int, str]], cluster: Cluster) -> int:
-    """Return the incarnation that a fact is about: by its topic id, else by when topics of that name were created."""
-    if row["topic_id"] in cluster.topics:
-        return cluster.topics[row["topic_id"]][1]
-    if row["ts"] is None or len(ids) < 2:
-        return max(len(ids) - 1, 0)
-    at = micros(row["ts"])
-    return max(sum(created <= at for created, _ in ids) - 1, 0)

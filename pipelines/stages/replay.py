@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import functions as F
+
 from pipelines.spark.packed import STREAM, packed
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.spread import spread
 from pipelines.spark.workers import settle
+from pipelines.stages.checkpoints import BEFORE_EVENTS, GIVEN_PLACE, GIVEN_STATE, Checkpoints
 from replay.tables.partitions import KEY, replayed
 
 if TYPE_CHECKING:
@@ -25,12 +28,24 @@ if TYPE_CHECKING:
 # Columns of the events that no rule reads: names of lines and requests, and what only the order needed.
 UNREAD: Final = ("event_id", "request_id", "ts_hi", "ts_error_us", "implied", "run_gap_us", "recovering")
 ROWS_A_BATCH: Final = 20_000  # rows returned to Spark at once, about: small partitions are combined
+BYTES_A_BATCH: Final = 32 << 20  # of states
 
 
-def replay(spark: SparkSession, events: DataFrame, settings: Mapping[str, Any]) -> DataFrame:
-    """Return the tagged stream for the events of any number of partitions."""
+def replay(
+    spark: SparkSession, events: DataFrame, settings: Mapping[str, Any], states: DataFrame | None = None
+) -> DataFrame:
+    """Return the tagged stream for the events of any number of partitions.
+
+    `states`: rows of `replay_checkpoints` to go on from; of their partitions, the events are those from their windows
+    on.
+    """
     del spark, settings
-    ordered = spread(read_of(events), KEY).sortWithinPartitions(*KEY, "seq")
+    rows = read_of(events)
+    if states is not None:
+        given = (F.col("place").alias(GIVEN_PLACE), F.col("state").alias(GIVEN_STATE))
+        begun = states.select(*KEY, "window", *given, F.lit(BEFORE_EVENTS).cast("bigint").alias("seq"))
+        rows = rows.unionByName(begun, allowMissingColumns=True)
+    ordered = spread(rows, KEY).sortWithinPartitions(*KEY, "seq")
     # Not a grouped function: it would bring each partition in Arrow batches of its own, and most may be small.
     return ordered.mapInArrow(replay_partitions, spark_ddl(STREAM))
 
@@ -44,11 +59,16 @@ def replay_partitions(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBa
     """Replay whole partitions, one after the other, each in seq order; rows of several share a batch."""
     kept: defaultdict[str, list[pa.Table]] = defaultdict(list)
     count = 0
-    for name, rows in replayed(batches):
+    keeper = Checkpoints()
+    events = (batch for told in batches for batch in keeper.take(told).combine_chunks().to_batches())
+    for name, rows in replayed(events, keeper):
         kept[name].append(rows)
         count += len(rows)
-        if count >= ROWS_A_BATCH:
+        if count >= ROWS_A_BATCH or keeper.size >= BYTES_A_BATCH:
+            keeper.hand_out(kept)
             yield from packed(kept)
             count = 0
+    keeper.end()
+    keeper.hand_out(kept)
     yield from packed(kept)
     settle("replay")

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from pipelines.intake import attribution
+from pipelines.intake.inputs import inputs_of
 from pipelines.intake.inspection import in_turn, metadata_version_text
+from pipelines.intake.ledger import GONE, counts_of
 from pipelines.intake.releases import too_new
 from pipelines.overview import deposed
 from pipelines.overview.coverage import HOLES, not_covered, source_of_fact
 from pipelines.stages import report_text
 from pipelines.stages.verdict import Seen, acknowledged, verdict
-from pipelines.warehouse.delta_io import sql_string
+from pipelines.warehouse.contract import sql_string
+from pipelines.warehouse.file_ledger import entries_of
 from pipelines.warehouse.narrowing import Narrowing, of_last_replay
 from replay.evidence.coverage import REQUEST_LOG
 from replay.evidence.sources import SOURCES
@@ -73,11 +76,11 @@ def build(
     kafka_version: str | None = None,
     looked_at: Narrowing | None = None,
 ) -> Report:
-    """Collect the findings; expectations and rejected lines are those of the run `run_id`, else of the last run.
+    """Collect the findings; expectations are those of the run `run_id`, else of the last run.
 
-    `inputs`: the files that this run read; if empty, those of the last run that read any. `kafka_version`: stated by
-    the manifest or the user, for brokers whose start is not in the logs. `looked_at`: what this run has replayed; None:
-    nothing, so the report is about the tables as they are.
+    `inputs`: the files in the recording's folder; if empty, those that were there when it was read last.
+    `kafka_version`: stated by the manifest or the user, for brokers whose start is not in the logs. `looked_at`: what
+    this run has replayed; None: nothing, so the report is about the tables as they are.
     """
     narrowed = of_last_replay(warehouse, recording_id) if looked_at is None else looked_at
     incidents = _incidents(warehouse, recording_id, narrowed)
@@ -97,7 +100,7 @@ def build(
         **_consequences(warehouse, recording_id),
         "tables": tables,
         "conformance": _conformance(warehouse, recording_id),
-        "rejected_lines": _rejected(warehouse, recording_id, run_id),
+        "rejected_lines": _rejected(warehouse, recording_id),
         "expectations": _expectations(warehouse, recording_id, run_id),
         "coverage": coverage,
         "not_covered": not_covered(holes),
@@ -167,11 +170,8 @@ def _seen(
 
 
 def _inputs(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
-    """Return the files of the last run that read any."""
-    runs = warehouse.read("runs", recording_id).where(F.array_contains("stages", "ingest"))
-    last = runs.orderBy(F.desc("finished"), F.desc("run_id")).select("inputs").head(1)
-    read: list[dict[str, Any]] = json.loads(last[0].inputs or "[]") if last else []
-    return read
+    """Return what is counted of the files that were in the folder when it was read last."""
+    return inputs_of(counts_of(entry for entry in entries_of(warehouse, recording_id) if entry.state != GONE))
 
 
 def _table_rows(warehouse: Warehouse, recording_id: str) -> dict[str, int]:
@@ -247,12 +247,9 @@ def _conformance(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]
     return sorted(checks, key=lambda check: (check["ratio"] is None, check["ratio"] or 0.0, check["check"]))
 
 
-def _rejected(warehouse: Warehouse, recording_id: str, run_id: str | None) -> dict[str, Any]:
-    """Return how many lines the last run that read files rejected, and why, most frequent reasons first."""
+def _rejected(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
+    """Return how many lines were rejected, and why, most frequent reasons first."""
     lines = warehouse.read("rejected_lines", recording_id)
-    run = _run_with_rows(warehouse, recording_id, run_id, "ingest")
-    if run is not None:
-        lines = lines.where(F.col("run_id") == run)
     reasons = (
         lines.groupBy("reason")
         .agg(F.count("*").alias("lines"), F.min(F.struct("source_file", "source_line", "text")).alias("first"))
@@ -264,7 +261,7 @@ def _rejected(warehouse: Warehouse, recording_id: str, run_id: str | None) -> di
 
 def _expectations(warehouse: Warehouse, recording_id: str, run_id: str | None) -> dict[str, Any]:
     """Return expectations that do not hold, errors first; `checked` is null if no run has validated the recording."""
-    run = _run_with_rows(warehouse, recording_id, run_id, "validate")
+    run = _run_that_validated(warehouse, recording_id, run_id)
     if run is None:
         return {"checked": None, "failed": []}
     rows = warehouse.read("expectation_results", recording_id).where(F.col("run_id") == run).collect()
@@ -276,13 +273,13 @@ def _expectations(warehouse: Warehouse, recording_id: str, run_id: str | None) -
     return {"checked": len(rows) or None, "failed": [{name: row[name] for name in shown} for row in failed]}
 
 
-def _run_with_rows(warehouse: Warehouse, recording_id: str, run_id: str | None, stage: str) -> str | None:
-    """Return the given run if it wrote rows of that stage (its row in `runs` comes last), else the last that ran it."""
-    table = {"ingest": "rejected_lines", "validate": "expectation_results"}[stage]
-    if run_id is not None and warehouse.read(table, recording_id).where(F.col("run_id") == run_id).head(1):
+def _run_that_validated(warehouse: Warehouse, recording_id: str, run_id: str | None) -> str | None:
+    """Return the given run if it has validated (its row in `runs` comes last), else the last that did."""
+    results = warehouse.read("expectation_results", recording_id)
+    if run_id is not None and results.where(F.col("run_id") == run_id).head(1):
         return run_id
     runs = warehouse.read("runs", recording_id).where(
-        F.array_contains("stages", stage) & (F.col("run_id") != (run_id or ""))
+        F.array_contains("stages", "validate") & (F.col("run_id") != (run_id or ""))
     )
     last = runs.orderBy(F.desc("finished"), F.desc("run_id")).select("run_id").head(1)
     return str(last[0]["run_id"]) if last else run_id

@@ -63,6 +63,8 @@ VERDICT_COLOURS: Final = {
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
 _MARKDOWN: Final = re.compile(r"([\\`*_\[\]|~])")
+# What trackers make links and notifications of although it is no markup: addresses, @names, #numbers.
+_ALIVE: Final = re.compile(r"(?:https?|ftp):(?=//)|www(?=\.)|[@#](?=\w)", re.IGNORECASE)
 
 
 def printable(text: object) -> str:
@@ -71,8 +73,12 @@ def printable(text: object) -> str:
 
 
 def markdown_text(text: object) -> str:
-    """Escape text from a log so that neither Markdown nor HTML takes it for markup."""
-    return _MARKDOWN.sub(r"\\\1", html.escape(printable(text), quote=False))
+    """Escape text from a log so that neither Markdown nor HTML takes it for markup, and nobody is notified by it.
+
+    An empty comment is what keeps trackers from linking: they look for names in the page that Markdown has become.
+    """
+    escaped = _MARKDOWN.sub(r"\\\1", html.escape(printable(text), quote=False))
+    return _ALIVE.sub(r"\g<0><!-- -->", escaped)
 
 
 def terminal(findings: dict[str, Any], *, colour: bool) -> str:

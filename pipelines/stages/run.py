@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import platform
-import time
 import uuid
+from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
-from pipelines.intake.attribution import clusters_of
 from pipelines.intake.inspection import versions_seen
 from pipelines.overview.coverage import coverage_of
 from pipelines.recording.names import recording_name
@@ -27,10 +26,13 @@ from pipelines.spark.packed import table_rows
 from pipelines.spark.session import VERSION
 from pipelines.spark.spark_schemas import spark_schema
 from pipelines.spark.staging import stage
-from pipelines.stages import ingest, order, replay, report, validate
+from pipelines.stages import bringing_in, replay, report, validate
+from pipelines.stages.new_incidents import new_among, standing
+from pipelines.stages.renewal import Renewal
+from pipelines.stages.watch import Watch
 from pipelines.warehouse.delta_io import Warehouse
 from pipelines.warehouse.narrowing import Narrowing
-from pipelines.warehouse.superseded import superseded_facts, with_said
+from pipelines.warehouse.superseded import engine_version
 from replay.evidence.cluster import MANIFEST_SETTINGS
 from schemas.errors import InputError
 from schemas.tables import REPLAY_TABLES, TABLES
@@ -38,7 +40,7 @@ from schemas.tables import REPLAY_TABLES, TABLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from pipelines.recording.recording import Recording
 
@@ -52,25 +54,62 @@ class Run:
     recording_id: str
     recording: Recording | None  # None: the input is the tables in the warehouse
     settings: dict[str, Any]
-    progress: Callable[[str, float | None], None]
+    progress: Callable[[str, float | None], None] | None = None  # called as a step starts (None), and with its seconds
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    inputs: list[dict[str, Any]] = field(default_factory=list)
-    durations: dict[str, float] = field(default_factory=dict)
+    inputs: list[dict[str, Any]] = field(default_factory=list)  # files that this run read,
+    known: list[dict[str, Any]] = field(default_factory=list)  # and all that are in the recording's folder now
+    skipped: tuple[str, ...] = ()  # stages whose tables stand as they are, since nothing is new
+    remarks: list[str] = field(default_factory=list)
     validation: validate.Validation | None = None
     report: report.Report | None = None
     report_path: str | None = None
     narrowed: Narrowing | None = None  # what was replayed; None: this run has replayed nothing
+    new_incidents: list[str] | None = None  # that no earlier run had; None: replay is no stage of this run
+    severities: dict[str, int] | None = None  # incidents by severity; None as above
+    counts: dict[str, int] = field(default_factory=dict)  # rows by table, once the run is over
+    watch: Watch = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin to watch."""
+        self.watch = Watch(self.spark, self.recording_id, self.run_id)
+
+    @property
+    def durations(self) -> dict[str, float]:
+        """Seconds of each step."""
+        return {name: cost["seconds"] for name, cost in self.watch.costs.items()}
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        """What the run did, in numbers: lines read and rejected, events, incidents, and what each step cost."""
+        read = ("bytes", "lines", "facts", "rejected")
+        return {
+            "files": len(self.inputs),
+            **{name: sum(one.get(name) or 0 for one in self.inputs) for name in read},
+            "events": self.counts.get("replication_events"),
+            "incidents": self.counts.get("data_loss_incidents"),
+            "new_incidents": None if self.new_incidents is None else len(self.new_incidents),
+            "severities": self.severities,
+            "rows": self.counts,
+            "steps": self.watch.costs,
+        }
+
+    def leave_as_they_are(self, stands: bringing_in.LastReplay | None) -> None:
+        """Skip the stages whose tables a run before made of the same evidence; None: it made none of them."""
+        if stands is None or Narrowing.of(self.settings):
+            self.remarks.append("nothing new to read")
+            return
+        self.skipped = ("replay", "validate")
+        self.validation = stands.validation
+        self.remarks.append(stands.sentence(len(self.known)))
 
     @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Report that a step runs, and record how long it took."""
-        self.progress(name, None)
-        start = time.monotonic()
-        try:
-            yield
-        finally:
-            self.durations[name] = round(time.monotonic() - start, 3)
-        self.progress(name, self.durations[name])
+    def step(self, name: str) -> Iterator[dict[str, Any]]:
+        """Report that a step runs, and record what it took; counts of what it did go into the dict."""
+        told = self.progress or (lambda _name, _seconds: None)
+        told(name, None)
+        with self.watch.step(name) as counts:
+            yield counts
+        told(name, self.durations[name])
 
 
 def execute(  # noqa: PLR0913, PLR0917 - what a run is made of
@@ -80,7 +119,7 @@ def execute(  # noqa: PLR0913, PLR0917 - what a run is made of
     recording: Recording | None,
     stages: Sequence[str],
     settings: Mapping[str, Any],
-    progress: Callable[[str, float | None], None],
+    progress: Callable[[str, float | None], None] | None = None,
 ) -> Run:
     """Run these stages on one recording. A failure is recorded in `runs`, if that is possible, and raised."""
     started = datetime.now(UTC)
@@ -91,9 +130,17 @@ def execute(  # noqa: PLR0913, PLR0917 - what a run is made of
     warehouse.run_id = run.run_id
     if "shuffle_partitions" in settings:
         spark.conf.set("spark.sql.shuffle.partitions", str(settings["shuffle_partitions"]))
+    run.watch.log("run_started", f"{recording_id}: {', '.join(stages)} (run {run.run_id})", stages=list(stages))
     try:
         for stage in stages:
-            _STAGES[stage](run)
+            if stage not in run.skipped:
+                run.watch.about["stage"] = stage
+                _STAGES[stage](run)
+        run.watch.about.pop("stage", None)
+        if "replay" in stages:
+            stand = standing(warehouse, recording_id)
+            run.severities = dict(Counter(stand.values()))
+            run.new_incidents = new_among(stand, warehouse, recording_id)
         failed = run.validation is not None and run.validation.errors > 0
         _record(run, started, stages, "expectations_failed" if failed else "ok", None)
     except Exception as error:
@@ -134,66 +181,60 @@ def with_recording(
 
 
 def _ingest(run: Run) -> None:
-    """Parse and order: facts, rejected_lines, replication_events, coverage."""
+    """Parse what is new, and order: facts, rejected_lines, files, replication_events, coverage."""
     if run.recording is None:
         message = "name what to read: --recording DIR, or --logs BROKER=PATH"
         raise InputError(message)
-    with run.step("parse"):
-        parsed = ingest.parse(run.spark, run.recording, f"{run.warehouse.staging_dir(run.run_id)}/parse")
-        run.inputs = with_said(parsed.inputs, run.recording.manifest)
-        _refuse_other_cluster(run, parsed.facts)
-        superseded = superseded_facts(run.warehouse, run.recording_id, run.inputs)
-        run.warehouse.append_facts(parsed.facts, run.recording_id, superseded)
-        named = {"recording_id": F.lit(run.recording_id), "run_id": F.lit(run.run_id)}
-        rejected = parsed.rejected.withColumns(named)
-        run.warehouse.append("rejected_lines", rejected)
+    with run.step("parse") as counts:
+        staging = f"{run.warehouse.staging_dir(run.run_id)}/parse"
+        found = bringing_in.bring_in(
+            run.warehouse, run.recording, run.run_id, staging, full=bool(run.settings.get("full"))
+        )
+        run.inputs, run.known = found.read, found.every
+        counts.update({name: run.counters[name] for name in ("files", "lines", "facts", "rejected")})
+    if found.is_nothing_new:
+        run.leave_as_they_are(bringing_in.last_replay(run.warehouse, run.recording_id, run.settings))
+        return
     with run.step("order"):
         facts = run.warehouse.read("facts", run.recording_id)
         covered = coverage_of(facts)
-        events = order.order(run.spark, facts, run.settings, covered.missing)
-        run.warehouse.replace("replication_events", events, run.recording_id, arranged=True)
+        renewal_of(run).order(facts, covered.missing)
         run.warehouse.replace("coverage", covered.table(run.spark, run.recording_id), run.recording_id)
-
-
-def _refuse_other_cluster(run: Run, facts: DataFrame) -> None:
-    """Raise InputError if the recording in the warehouse is of another cluster, by its id or by its topics' ids."""
-    source = run.recording.root or None if run.recording else None
-    named = set(clusters_of(run.inputs))
-    if named:
-        stand = run.warehouse.read("facts", run.recording_id).where("name = 'cluster_id' AND value IS NOT NULL")
-        others = {row.value for row in stand.select("value").distinct().collect()} - named
-        if others:
-            message = (
-                f"its logs are of the cluster {', '.join(sorted(named))}, and what stands in the recording "
-                f"'{run.recording_id}' of this warehouse is of {', '.join(sorted(others)[:5])}: give it a name of its "
-                "own with --recording-id"
-            )
-            raise InputError(message, source=source)
-    known = run.warehouse.read("facts", run.recording_id).where("topic_id IS NOT NULL").select("topic_id").distinct()
-    if not known.head(1):
-        return
-    ids = facts.where("topic_id IS NOT NULL").select("topic_id").distinct()
-    if ids.head(1) and not ids.join(known, on="topic_id", how="left_semi").head(1):
-        message = (
-            f"none of its topics stands in the recording '{run.recording_id}' of this warehouse: "
-            "they are of different clusters; give it a name of its own with --recording-id"
-        )
-        raise InputError(message, source=source)
 
 
 def _replay(run: Run) -> None:
     """Turn events into timelines, truncations, incidents and conformance, in one pass over the partitions."""
+    looked_at = run.narrowed = Narrowing.of(run.settings)
+    if looked_at:
+        _replay_narrowed(run, looked_at)
+        return
+    renewal = renewal_of(run)
+    plan = renewal.plan()
+    if plan is not None and not plan.since and not plan.gone:
+        return
+    with run.step("replay"):
+        staged = renewal.replay(plan)
+    with run.step("write"):
+        renewal.write_replay(plan, staged)
+
+
+def renewal_of(run: Run) -> Renewal:
+    """Return what writes the run's events and replayed rows."""
+    staging = run.warehouse.staging_dir(run.run_id)
+    full = bool(run.settings.get("full"))
+    return Renewal(run.spark, run.warehouse, run.recording_id, staging, run.settings, full)
+
+
+def _replay_narrowed(run: Run, looked_at: Narrowing) -> None:
+    """Replay some topics, and write the rows of some time; whatever time was asked for, it starts at the beginning."""
     with run.step("replay"):
         events = run.warehouse.read("replication_events", run.recording_id)
-        looked_at = run.narrowed = Narrowing.of(run.settings)
         if looked_at.of_topics:
             events = events.where(looked_at.of_topics)
-        tagged = replay.replay(run.spark, events, run.settings)
-        folder = f"{run.warehouse.staging_dir(run.run_id)}/replay"
-        staged = stage(tagged, folder, len(REPLAY_TABLES))
+        stream = replay.replay(run.spark, events, run.settings)
+        staged = stage(stream, f"{run.warehouse.staging_dir(run.run_id)}/replay", len(REPLAY_TABLES) + 1)
     with run.step("write"):
         rows = {table.name: table_rows(staged, table.name) for table in REPLAY_TABLES}
-        # Whatever time span was asked for, the replay itself starts at the beginning.
         run.warehouse.replace_all(
             rows, run.recording_id, {table.name: looked_at.condition(table) for table in REPLAY_TABLES}
         )
@@ -212,7 +253,7 @@ def _report(run: Run) -> None:
     """Build the report, and write it as a Markdown file next to the tables."""
     with run.step("report"):
         said = run.settings.get("kafka_version")
-        run.report = report.build(run.warehouse, run.recording_id, run.run_id, run.inputs, said, run.narrowed)
+        run.report = report.build(run.warehouse, run.recording_id, run.run_id, run.known, said, run.narrowed)
         run.report_path = run.warehouse.write(f"reports/{run.recording_id}.md", run.report.markdown().encode())
 
 
@@ -231,25 +272,33 @@ def _record(run: Run, started: datetime, stages: Sequence[str], status: str, mes
         run.warehouse.read(name, run.recording_id).agg(F.lit(name).alias("name"), F.count("*").alias("rows"))
         for name in written
     ]
-    rows = {row.name: row.rows for row in reduce(lambda one, other: one.unionAll(other), counts).collect()}
+    run.counts = {row.name: row.rows for row in reduce(lambda one, other: one.unionAll(other), counts).collect()}
     software = {name: version(name) for name in ("pyspark", "delta-spark", "great-expectations", "numba", "pyarrow")}
+    finished = datetime.now(UTC)
     row = {
         "recording_id": run.recording_id,
         "run_id": run.run_id,
         "started": started,
-        "finished": datetime.now(UTC),
+        "finished": finished,
         "status": status,
-        "stages": list(stages),
-        "versions": _json({"tidemark": VERSION, "python": platform.python_version(), **software}),
+        "stages": [stage for stage in stages if stage not in run.skipped],
+        "versions": _json(
+            {"tidemark": VERSION, "engine": engine_version(), "python": platform.python_version(), **software}
+        ),
         "configuration": _json(run.settings),
         "inputs": _json(run.inputs),
-        "kafka_versions": _json(versions_seen(run.inputs)) if run.inputs else None,
-        "counts": _json(rows),
+        "kafka_versions": _json(versions_seen(run.known)) if run.known else None,
+        "counts": _json(run.counts),
         "durations": _json(run.durations),
+        "counters": _json(run.counters),
+        "new_incidents": run.new_incidents if status != "failed" else None,
         "table_versions": _json({name: run.warehouse.version(name) for name in written}),
         "message": message,
     }
     run.warehouse.append("runs", run.spark.createDataFrame([row], spark_schema(TABLES["runs"])))
+    seconds = round((finished - started).total_seconds(), 3)
+    did = {name: value for name, value in run.counters.items() if name != "steps"}  # they have lines of their own
+    run.watch.log("run_ended", f"{status} after {seconds:.1f} s", status=status, seconds=seconds, counters=did)
 
 
 def _json(value: object) -> str:

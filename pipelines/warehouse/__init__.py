@@ -1,4 +1,6 @@
-"""Delta: every read and write of tables, which rows a run replaces, and which facts a new reading replaces.
+"""Delta: every read and write of tables, and how older tables are brought up to date.
+
+Also which rows a run replaces, and which facts a new reading replaces.
 
 Imports `spark`; `recording` and `parse` for names and for the contents of files.
 """

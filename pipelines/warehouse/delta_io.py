@@ -34,7 +34,9 @@ from pyspark.sql import functions as F
 
 from pipelines.recording.names import inside
 from pipelines.spark.spark_schemas import spark_schema
-from schemas.errors import InputError, TableContractError
+from pipelines.warehouse.contract import checks_of, row_key, sql_string
+from pipelines.warehouse.migration import bring_up, completed
+from schemas.errors import TableContractError
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -42,16 +44,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from schemas.model import Table
-
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # anything else is a path of this machine
 
 FILE_BYTES: Final = 128 * 1024 * 1024  # intended size of one file of a write, by the optimizer's estimate
 COMMIT_ATTEMPTS: Final = 8
 WRITES_AT_ONCE: Final = 4
-# Columns that queries filter by; Delta would keep the minimum and maximum of all columns per file, at a cost per row.
-SKIPPING: Final = ("topic", "partition", "broker_id", "leader_epoch", "seq", "kind", "ts", "start_ts", "lost_ts")
-
 # Another run committed in between; Delta's Python classes for it have no common base.
 _LOST_RACES: Final = (
     ConcurrentAppendException,
@@ -77,44 +74,6 @@ _CONTRACT_MARKS: Final = (
 _FOREIGN_ROW_MARK: Final = "CHECK constraint EXPRESSION("
 
 
-def row_key(table: Table) -> tuple[str, ...]:
-    """Return the columns that identify a row of a recording: the partition's, if it has them, and the table's key."""
-    names = {column.name for column in table.columns}
-    of_partition = tuple(name for name in ("topic", "incarnation", "partition") if {"topic", "incarnation"} <= names)
-    return (*of_partition, *(name for name in table.key if name not in of_partition))
-
-
-def check_constraints(table: Table) -> dict[str, str]:
-    """Return the table's CHECK constraints: those it states, and one for each closed list of values."""
-    closed = {}
-    for column in table.columns:
-        if column.values:
-            known = f"{column.name} IN ({', '.join(sql_string(value) for value in column.values)})"
-            # Delta treats a condition that evaluates to null as broken.
-            closed[f"{column.name}_known"] = f"{column.name} IS NULL OR {known}" if column.nullable else known
-    return {**table.checks, **closed}
-
-
-def checks_of(table: Table) -> list[tuple[str, str, str]]:
-    """Return every condition on the table's rows: as SQL, with its severity, and as text for people.
-
-    A forbidden null or an unknown word can only be our own error; numbers and times may be wrong in the logs, too.
-    """
-    stated = set(table.checks)
-    nulls = [(f"`{c.name}` IS NOT NULL", "error", f"{c.name} IS NOT NULL") for c in table.columns if not c.nullable]
-    others = [
-        (condition, "warning" if name in stated else "error", f"{name}: {condition}")
-        for name, condition in check_constraints(table).items()
-    ]
-    return nulls + others
-
-
-def sql_string(text: str) -> str:
-    """Return a Spark SQL string literal for exactly this text."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
 class Warehouse:
     """The Delta tables under one directory; `path` is local or any URI that Hadoop's file systems support."""
 
@@ -131,33 +90,16 @@ class Warehouse:
         return inside(self.path, TABLES[table_name].name)
 
     def ensure(self, table_name: str) -> None:
-        """Create the table if it does not exist; InputError if one with another schema is there."""
-        if table_name in self._ensured:
-            return
-        table, path = TABLES[table_name], self.table_path(table_name)
-        builder = (
-            DeltaTable.createIfNotExists(self.spark)
-            .location(path)
-            .addColumns(spark_schema(table))
-            .partitionedBy("recording_id")
-            .comment(table.comment)
-        )
-        for name, condition in check_constraints(table).items():
-            builder = builder.property(f"delta.constraints.{name}", condition)
-        known = {column.name for column in table.columns}
-        if skipping := ",".join(name for name in SKIPPING if name in known):
-            builder = builder.property("delta.dataSkippingStatsColumns", skipping)
-        self._commit(table_name, builder.execute)
-        stands = {f.name: f.dataType for f in self.spark.read.format("delta").load(path).schema}
-        if stands != {f.name: f.dataType for f in spark_schema(table)}:
-            message = f"the table {table_name} there has other columns than this version of Tidemark writes"
-            raise InputError(f"{message}; use a new warehouse, or the version that made it", source=path)
-        self._ensured.add(table_name)
+        """Create the table, or bring it up to this version of Tidemark; InputError if that cannot be done."""
+        if table_name not in self._ensured:
+            table, path = TABLES[table_name], self.table_path(table_name)
+            self._commit(table_name, lambda: bring_up(self.spark, table, path))
+            self._ensured.add(table_name)
 
     def read(self, table_name: str, recording_id: str | None = None) -> DataFrame:
         """Return the table, or one recording's rows of it; an empty frame if nothing was written yet."""
         self.ensure(table_name)
-        frame = self.spark.read.format("delta").load(self.table_path(table_name))
+        frame = completed(TABLES[table_name], self.spark.read.format("delta").load(self.table_path(table_name)))
         return frame if recording_id is None else frame.where(F.col("recording_id") == F.lit(recording_id))
 
     def version(self, table_name: str) -> int:
@@ -173,26 +115,37 @@ class Warehouse:
         rows = self._arranged(table_name, frame)
         self._commit(table_name, lambda: rows.write.format("delta").mode("append").save(self.table_path(table_name)))
 
-    def append_facts(self, frame: DataFrame, recording_id: str, superseded: DataFrame | None = None) -> None:
+    def append_facts(
+        self, frame: DataFrame, recording_id: str, changed: DataFrame | None = None, within: str | None = None
+    ) -> None:
         """Add the facts that are not in the table yet; the frame holds each once, in the order of its lines.
 
-        `superseded`: ids of facts that an earlier reading of the same files stated; those that are not in the frame are
-        deleted, the others are updated from it.
+        `changed`: the facts of earlier readings that get another name or go (`superseded.changed_facts`). Those of them
+        that the frame states again are updated from it. `within`: a condition on `known.ts` that the facts of the frame
+        and of `changed` meet. Only the table's files with such facts are read, for an equal fact has an equal time.
 
         This is a merge, not a check followed by an append: two runs that bring the same facts must not both add them.
         """
         self.ensure("facts")
         same = f"known.recording_id = {sql_string(recording_id)} AND known.fact_id = new.fact_id"
+        same += f" AND {within}" if within else ""
 
         def write(rows: DataFrame) -> None:
             known = DeltaTable.forPath(self.spark, self.table_path("facts")).alias("known")
-            if superseded is None:
+            if changed is None:
                 known.merge(rows.alias("new"), same).whenNotMatchedInsertAll().execute()
                 return
-            gone = superseded.join(rows, on="fact_id", how="left_anti").withColumn("is_gone", F.lit(True))  # noqa: FBT003
-            new = rows.withColumn("is_gone", F.lit(False)).unionByName(gone, allowMissingColumns=True)  # noqa: FBT003
-            merge = known.merge(new.alias("new"), same).whenMatchedDelete("new.is_gone").whenMatchedUpdateAll()
-            merge.whenNotMatchedInsertAll("NOT new.is_gone").execute()
+            told = changed.select("fact_id", "to", F.when(F.col("is_gone"), "gone").otherwise("moved").alias("what"))
+            anew = rows.join(told.select("fact_id", "what"), on="fact_id", how="left")
+            others = told.join(rows, on="fact_id", how="left_anti").withColumnRenamed("to", "source_file")
+            new = anew.withColumn("is_new", F.expr("true")).unionByName(
+                others.withColumn("is_new", F.expr("false")), allowMissingColumns=True
+            )
+            merge = known.merge(new.alias("new"), same)
+            merge = merge.whenMatchedDelete("NOT new.is_new AND new.what = 'gone'")
+            merge = merge.whenMatchedUpdate("NOT new.is_new", {"source_file": "new.source_file"})
+            merge = merge.whenMatchedUpdateAll("new.what IS NOT NULL")
+            merge.whenNotMatchedInsertAll("new.is_new").execute()
 
         self._write_sound("facts", self._columns("facts", frame), recording_id, write)
 
@@ -220,12 +173,7 @@ class Warehouse:
     ) -> None:
         """Write rows; if some break a check of the table, write all others and put those into `set_aside`."""
         try:
-            try:
-                self._commit(table_name, lambda: write(rows))
-            except TableContractError:
-                if not self._renew_checks(table_name):
-                    raise
-                self._commit(table_name, lambda: write(rows))
+            self._commit(table_name, lambda: write(rows))
         except TableContractError:
             # Staged for now: to compute the rows may have taken minutes.
             folder = f"{self.staging_dir(self.run_id)}/unsound/{table_name}"
@@ -241,19 +189,6 @@ class Warehouse:
         else:
             if table_name in self._with_aside(recording_id):
                 self._put_aside(table_name, None, recording_id)
-
-    def _renew_checks(self, table_name: str) -> bool:
-        """Replace checks that another version of Tidemark gave the table; return whether there were any."""
-        path, wanted, mark = self.table_path(table_name), check_constraints(TABLES[table_name]), "delta.constraints."
-        found = DeltaTable.forPath(self.spark, path).detail().select("properties").head()
-        stands = {name: text for name, text in (found.properties if found else {}).items() if name.startswith(mark)}
-        outdated = sorted(name for name, text in stands.items() if wanted.get(name.removeprefix(mark)) != text)
-        table = f"delta.`{path.replace('`', '``')}`"
-        for name in (one.removeprefix(mark) for one in outdated):
-            self.spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
-            if name in wanted:
-                self.spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT {name} CHECK ({wanted[name]})")
-        return bool(outdated)
 
     def _with_aside(self, recording_id: str) -> set[str]:
         """Return the tables of which rows of the recording were set aside before."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
-from pipelines.warehouse.delta_io import sql_string
+from pipelines.warehouse.contract import sql_string
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

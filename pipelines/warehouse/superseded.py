@@ -1,90 +1,138 @@
-"""Which facts a new reading replaces. Facts depend on a file's content, its broker, zone and layout, and the parsers.
+"""What becomes of facts and rejected lines when files are read again, go on, or get other names.
 
-If the same content is read again and any of the others differs, the new facts replace those from before. A dump or
-checkpoint describes one moment: if it is read again under the same name with other content, the later one is valid. A
-log with the name of an older one does not replace it, since log files roll.
+Facts stand under the name of the file that stated them. What the ledger decides (`Change`) is looked up here in the
+tables: rows that get another name, and rows that go unless the new reading states them again. Only the data files of
+the time in question are read, since a fact's time follows from what its identity is made of.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from pipelines.parse.files.content import Content
+from pipelines.intake.ledger import MOMENTS
+from pipelines.lines.rows import EARLIEST, LATEST
+from pipelines.warehouse.contract import sql_string
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
-    from pipelines.recording.recording import Manifest
+    from pipelines.intake.ledger import Change
     from pipelines.warehouse.delta_io import Warehouse
 
-PARSERS: Final = ("lines/*.py", "parse/**/*.py", "recording/reading.py")  # files that decide which facts are read
-MOMENTS: Final = (Content.SEGMENT_DUMP.value, Content.CHECKPOINT.value)
-_AROUND_US: Final = 2_000_000  # a stamp may be off by a second
-_ENTRY: Final = "path STRING, content STRING, fingerprint STRING, said STRING"
-_PAST: Final = (
-    "ARRAY<STRUCT<path: STRING, content: STRING, fingerprint: STRING, said: STRING, first_ts: BIGINT, last_ts: BIGINT>>"
+# Files that decide which facts are read, and which rows are made of them.
+PARSERS: Final = ("pipelines/lines/*.py", "pipelines/parse/**/*.py", "pipelines/recording/reading.py")
+ENGINE: Final = (
+    "replay/**/*.py",
+    "schemas/*.py",
+    "pipelines/overview/*.py",
+    "pipelines/spark/saved_states.py",
+    "pipelines/stages/order.py",
+    "pipelines/stages/partition_order.py",
+    "pipelines/stages/replay.py",
 )
+# An equal line has an equal time, but for the hour that occurs twice where a clock is set back, and the second within
+# which a stamp in whole seconds gets its time from the lines around it.
+_AROUND_US: Final = 3_603_000_000
+_OFF_US: Final = 2_000_000  # a time from a stamp in whole seconds may be read differently by a second
+_FILE: Final = "path STRING, is_moment BOOLEAN, first_ts BIGINT, last_ts BIGINT"
+_CHANGE: Final = "path STRING, to STRING, since BIGINT"
 
 
 @cache
 def parser_version() -> str:
     """Return a digest of the parsers' source files."""
-    rooms = Path(__file__).parent.parent
-    parsers = sorted(path for place in PARSERS for path in rooms.glob(place))
-    return hashlib.blake2b(b"\0".join(path.read_bytes() for path in parsers), digest_size=8).hexdigest()
+    return _digest(PARSERS)
 
 
-def with_said(inputs: Iterable[dict[str, Any]], manifest: Manifest) -> list[dict[str, Any]]:
-    """Return the files that were read, each with its broker, zone, layout and parser version (`said`)."""
-    return [
-        {
-            **entry,
-            "said": json.dumps(
-                [entry["broker_id"], manifest.time_zone(entry["broker_id"]), entry["layout"], parser_version()]
-            ),
-        }
-        for entry in inputs
-    ]
+@cache
+def engine_version() -> str:
+    """Return a digest of the source files of order and replay."""
+    return _digest(ENGINE)
 
 
-def superseded_facts(warehouse: Warehouse, recording_id: str, inputs: list[dict[str, Any]]) -> DataFrame | None:
-    """Return ids of the facts that earlier readings of these files stated and that are now superseded; None: none.
+def _digest(places: Iterable[str]) -> str:
+    rooms = Path(__file__).parent.parent.parent
+    found = sorted(path for place in places for path in rooms.glob(place))
+    return hashlib.blake2b(b"\0".join(path.read_bytes() for path in found), digest_size=8).hexdigest()
 
-    Facts that the new reading states again are included.
+
+def between(column: str, first: int, last: int) -> str:
+    """Return the condition that a time is in this span, or a little outside it, as SQL from which Delta skips files."""
+    return f"{column} BETWEEN {_literal(first - _AROUND_US)} AND {_literal(last + _AROUND_US)}"
+
+
+def _literal(us: int) -> str:
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=min(max(us, EARLIEST), LATEST))
+    return f"TIMESTAMP '{moment:%Y-%m-%d %H:%M:%S.%f}Z'"
+
+
+def spanned(column: str, spans: Iterable[tuple[int, int] | None]) -> str:
+    """Return the condition that a time is in one span around all of these, or that there is no time."""
+    known = [span for span in spans if span is not None]
+    if not known:
+        return f"{column} IS NULL"
+    within = between(column, min(first for first, _ in known), max(last for _, last in known))
+    return f"({within} OR {column} IS NULL)"
+
+
+def changed_facts(warehouse: Warehouse, recording_id: str, changes: Sequence[Change]) -> DataFrame | None:
+    """Return the facts that get another name or go: `fact_id`, `to`, `source_line`, `is_gone`; None: there are none."""
+    if not changes:
+        return None
+    stand = warehouse.read("facts", recording_id).where(spanned("ts", (change.span for change in changes)))
+    changed = stand.join(_told(stand, changes), on=F.col("source_file") == F.col("path"))
+    gone = F.coalesce(F.col("source_line") >= F.col("since"), F.lit(False))  # noqa: FBT003
+    found = changed.where(gone | (F.col("source_file") != F.col("to")))
+    return found.select("fact_id", "to", "source_line", gone.alias("is_gone"))
+
+
+def restated_facts(
+    warehouse: Warehouse, recording_id: str, facts: DataFrame, inputs: Iterable[Mapping[str, Any]]
+) -> DataFrame | None:
+    """Return the facts that stand though no ledger tells of their files, and that a reading of files replaces.
+
+    They are of a version of Tidemark without a ledger, whose parsers read otherwise. Those that are stated again are
+    updated. Of the others those go that stand under the name and in the time of a file that was read: under the name of
+    a log there may also be older lines, which have been rolled away. Columns as in `changed_facts`; None: none stands.
     """
+    stand = warehouse.read("facts", recording_id)
+    if not stand.head(1):
+        return None
     spark = warehouse.spark
-    files = [(e["path"], e["content"], e["fingerprint"], e["said"]) for e in inputs if e["fingerprint"]]
-    if not files:
-        return None
+    told = [(one["path"], one["content"] in MOMENTS, one["first_ts"], one["last_ts"]) for one in inputs]
     # By way of an RDD, so that the plan does not grow with the number of files.
-    now = spark.createDataFrame(spark.sparkContext.parallelize(files), _ENTRY).alias("now")
-    entries = warehouse.read("runs", recording_id).select(
-        "finished", F.explode(F.from_json("inputs", _PAST)).alias("e")
-    )
-    newest = Window.partitionBy("path", "fingerprint").orderBy(F.desc("finished"))
-    past = (
-        entries.select("finished", "e.*").withColumn("age", F.row_number().over(newest)).where("age = 1").alias("past")
-    )
-    again = past.join(now, on="fingerprint").where("past.said <> now.said").select("past.*")
-    other = F.col("past.fingerprint") != F.col("now.fingerprint")
-    later = past.join(now, on="path").where(F.col("past.content").isin(*MOMENTS) & other).select("past.*")
-    spans = again.unionByName(later).select("path", "content", "first_ts", "last_ts").distinct().persist()
-    if not spans.head(1):
-        spans.unpersist()
-        return None
+    files = F.broadcast(spark.createDataFrame(spark.sparkContext.parallelize(told, 1), _FILE))
     stamp = F.unix_micros("ts")
-    inside = stamp.between(F.col("first_ts") - _AROUND_US, F.col("last_ts") + _AROUND_US)
-    of_file = warehouse.read("facts", recording_id).join(spans, on=F.col("source_file") == F.col("path"))
-    told = F.when(F.col("content").isin(*MOMENTS), F.col("kind").isin("segment_batch", "checkpoint")).otherwise(
-        F.coalesce(inside, F.col("ts").isNull())
-    )
-    return of_file.where(told).select("fact_id").distinct()
+    inside = stamp.between(F.col("first_ts") - _OFF_US, F.col("last_ts") + _OFF_US)
+    of_file = (F.col("source_file") == F.col("path")) & (F.col("is_moment") | F.col("ts").isNull() | inside)
+    gone = stand.join(files, on=of_file, how="left_semi")
+    again = stand.join(facts.select("fact_id"), on="fact_id", how="left_semi").select(stand.columns)
+    columns = ("fact_id", F.col("source_file").alias("to"), "source_line", F.expr("true").alias("is_gone"))
+    return gone.select(stand.columns).unionByName(again).select(*columns).distinct()
+
+
+def rejected_after(
+    warehouse: Warehouse, recording_id: str, changes: Sequence[Change], rejected: DataFrame, read: Iterable[str]
+) -> tuple[DataFrame, str]:
+    """Return the rejected lines of files that were read or renamed, and the condition of the rows that they replace."""
+    names = {*read, *(name for change in changes for name in (change.path, change.to))}
+    within = f"source_file IN ({', '.join(map(sql_string, sorted(names)))})"
+    stand = warehouse.read("rejected_lines", recording_id).where(within)
+    here = stand.join(_told(stand, changes), on=F.col("source_file") == F.col("path"))
+    stays = here.where(F.col("since").isNull() | (F.col("source_line") < F.col("since")))
+    return stays.withColumn("source_file", F.col("to")).select(stand.columns).unionByName(rejected), within
+
+
+def _told(rows: DataFrame, changes: Sequence[Change]) -> DataFrame:
+    """Return the changes as a frame; by way of an RDD, so that the plan does not grow with the number of files."""
+    spark = rows.sparkSession
+    listed = spark.sparkContext.parallelize([(change.path, change.to, change.since) for change in changes], 1)
+    return F.broadcast(spark.createDataFrame(listed, _CHANGE))

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from schemas.model import EVIDENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from replay.arrays.ints import Flags, Ints
     from replay.arrays.records import Records
@@ -62,10 +62,18 @@ class Names(Generic[T]):
             self.values.append(value)
         return self.codes[value]
 
+    def chosen(self, found: Ints) -> list[T | None]:
+        """Codes as values; None below 0."""
+        return [None if k < 0 else self.values[k] for k in found.tolist()]
+
+    def codes_of(self, values: Iterable[T | None]) -> Ints:
+        """Values as codes; -1 for None."""
+        return np.array([-1 if value is None else self.code_of(value) for value in values], np.int64)
+
     def named(self, found: Ints) -> pa.Array:
         """Codes as values, null below 0."""
         each, place = np.unique(found, return_inverse=True)
-        return pa.array([None if k < 0 else self.values[k] for k in each.tolist()], self.kind).take(pa.array(place))
+        return pa.array(self.chosen(each), self.kind).take(pa.array(place))
 
 
 def filled(columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int, schema: pa.Schema) -> pa.Table:

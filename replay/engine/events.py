@@ -87,6 +87,10 @@ class EventColumns:
         places, found = self.batch.once(texts_in, name)
         return places[self.where], found
 
+    def has(self, name: str) -> bool:
+        """Whether there is a column of that name."""
+        return name in self.batch.table.column_names
+
     def known(self, name: str) -> Flags:
         """Where a column is not null."""
         return self.batch.once(known_in, name)[self.where]

@@ -2,9 +2,10 @@
 
 A request log is divided into stretches by its silences. A silence during which the broker was nevertheless at work is a
 hole in the recording: clients' correlation ids continue across it, or the broker's own server log mentions requests
-that it served. Otherwise the reason is unknown: the broker was down, stood still, or had nothing to do. That it was up
-at least is shown if other brokers received its fetches, well inside the silence because clocks differ. A server log may
-be quiet for long (INFO), so only its beginning and its end are reported.
+that it served. So is the time from a shutdown that closed the log until the broker is started again. Otherwise the
+reason is unknown: the broker was down, stood still, or had nothing to do. That it was up at least is shown if other
+brokers received its fetches, well inside the silence because clocks differ. A server log may be quiet for long (INFO),
+so only its beginning and its end are reported.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from itertools import accumulate, takewhile
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from replay.arrays.ints import NEVER
+from replay.evidence.choices import Choice
 from replay.evidence.missing_lines import Gap, Hole, MissingLines, united
 
 if TYPE_CHECKING:
@@ -25,11 +27,23 @@ CLOCKS_US = 5_000_000  # the most by which two brokers' clocks are assumed to di
 MOST_SILENCES = 1000  # of one log, reported one by one
 RUN_LINES = 3  # so many lines of one connection are not lost in a row by chance
 OWN_SIGN_US = 1_000_000  # a request's line is written when it is answered; a fetch waits half a second
+CLOSING_US = 1_000_000  # after the first line of a shutdown, a log that it closes has ended by then
 
 REQUEST_LOG, SERVER_LOG, METADATA = "request_log", "server_log", "metadata"
 BY_OTHERS, BY_ITSELF, MEMBER = "by_others", "by_itself", "member"  # signs of life; MEMBER: named as a replica
+STOPPING, STOPPED, STARTING = "stopping", "stopped", "starting"  # what its own server log says of its life
+LIFE: Final[Mapping[str, Choice]] = {
+    STOPPING: Choice(kinds=("broker_lifecycle",), names=("terminating", "shutdown")),
+    STOPPED: Choice(kinds=("broker_lifecycle",), names=("shut_down", "ended")),
+    STARTING: Choice(kinds=("broker_lifecycle",), names=("start", "started", "version")),
+}
+OF_BROKERS: Final = frozenset({BY_OTHERS, BY_ITSELF, MEMBER})  # a node that is only a controller has none of these
 LOGGED, LOSSY, SILENT, MISSING = "logged", "lossy", "silent", "missing"
 NOTHING_TELLS = "no line, and nothing shows that it was up"
+CLOSED = (
+    "its logs end at its shutdown, before it had stopped: what it answered from there on is in no log "
+    "(Log4j 2 closes them first, unless its shutdownHook is disabled)"
+)
 
 
 class Heard(NamedTuple):
@@ -56,7 +70,7 @@ def windows_of(
     rows = []
     if REQUEST_LOG in spoke:
         rows += request_windows(broker, spoke, missing, span)
-    elif spoke.keys() & {BY_OTHERS, BY_ITSELF, MEMBER}:
+    elif spoke.keys() & OF_BROKERS:
         rows.append(row(REQUEST_LOG, span, MISSING, "no request log of this broker"))
     rows += outer(SERVER_LOG, spoke.get(SERVER_LOG, []), span, "no server log of this broker")
     return [{**one, "broker_id": broker} for one in rows]
@@ -87,6 +101,47 @@ def request_windows(
     """The stretches and silences of a request log, in time order."""
     lines = sorted(spoke[REQUEST_LOG], key=FIRST)
     signs = {source: sorted(spoke.get(source, ()), key=FIRST) for source in (BY_ITSELF, BY_OTHERS)}
+    out: list[dict[str, Any]] = []
+    since = span[0]
+    for closed in closings(spoke, lines, span[1]):
+        mine = lines[bisect_left(lines, since, key=FIRST) : bisect_right(lines, closed.since, key=FIRST)]
+        out += open_windows(broker, mine, signs, missing, (since, closed.since))
+        out.append(row(REQUEST_LOG, closed, MISSING, CLOSED))
+        since = closed.until
+    mine = lines[bisect_left(lines, since, key=FIRST) :]
+    return thinned(out + open_windows(broker, mine, signs, missing, (since, span[1])))
+
+
+def closings(spoke: Mapping[str, Sequence[Heard]], lines: Sequence[Heard], end: int) -> list[Gap]:
+    """From where each shutdown closed the request log, until the broker was started again, or to `end`.
+
+    Log4j 2 closes all logs at SIGTERM unless it is told not to, while the broker hands over its partitions and goes on
+    answering. The broker's own log then says that it stops and never that it has stopped. If requests follow well after
+    that, the log was open, and the broker was killed before it had stopped. A node that is only a controller
+    acknowledges nothing.
+    """
+    if not spoke.keys() & OF_BROKERS:
+        return []
+    starts = sorted(one.first for one in spoke.get(STARTING, ()))
+    out: list[Gap] = []
+    for begin in sorted(one.first for one in spoke.get(STOPPING, ())):
+        until = next(iter(starts[bisect_right(starts, begin) :]), end)
+        before = bisect_left(lines, until, key=FIRST)
+        since = max(begin, lines[before - 1].last) if before else begin
+        stopped = any(begin <= one.last and one.first <= until for one in spoke.get(STOPPED, ()))
+        if not stopped and since - begin <= CLOSING_US and (not out or out[-1].until < until):
+            out.append(Gap(since, max(since, until)))
+    return out
+
+
+def open_windows(
+    broker: int,
+    lines: Sequence[Heard],
+    signs: Mapping[str, Sequence[Heard]],
+    missing: MissingLines,
+    span: tuple[int, int],
+) -> list[dict[str, Any]]:
+    """The stretches and silences of a time in which no shutdown closed the log."""
     holes = missing.holes.get(broker, ())
     open_until = list(accumulate((hole.until for hole in holes), max))  # the latest end among the holes begun so far
     out: list[dict[str, Any]] = []
@@ -100,7 +155,7 @@ def request_windows(
         until = end
     if span[1] - until >= SILENT_US:
         out.append(silence((until, span[1]), signs, holes, open_until))
-    return thinned(out)
+    return out
 
 
 def thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,6 +13,9 @@ What numbers cannot show:
 - Numbers that were never sent. A Java client counts its telemetry request even if the brokers have no telemetry
   (KIP-714), and requests under way to a broker that died have no line anywhere.
 - A connection all of whose lines are lost.
+- Lines that the broker never wrote, because its log is filtered (`kept_requests`). Producers and followers send nothing
+  else than a filtered log keeps. Of any other client a missing number proves nothing, unless the log has other requests
+  of that client: then it is not filtered.
 
 Two kinds of connection are left out. One that carries requests of several clients forwards them to a controller
 (KIP-590) with their original senders' numbers, and appends nothing. Clients of the metadata quorum (`KafkaRaftClient`)
@@ -33,6 +36,7 @@ import pyarrow.compute as pc
 from replay.arrays.columns import numbers, texts
 from replay.arrays.ints import NEVER
 from replay.evidence.choices import FETCHES, Choice
+from replay.evidence.kept_requests import KEPT
 from replay.evidence.rows import Row
 from replay.evidence.tenures import micros
 from schemas.model import BOOL, INT32, INT64, STRING, TIMESTAMP
@@ -42,6 +46,12 @@ if TYPE_CHECKING:
 
     from replay.arrays.ints import Flags, Ints
 
+REQUEST_TRAITS = (
+    pa.field("fetches", BOOL),
+    pa.field("replicates", BOOL),  # it is a follower's fetch
+    pa.field("appends", BOOL),
+    pa.field("unkept", BOOL),  # a filtered log does not keep such a request
+)
 CLIENT_REQUEST_SCHEMA = pa.schema(  # a request as its line states it
     [
         pa.field("client_id", STRING),
@@ -51,7 +61,7 @@ CLIENT_REQUEST_SCHEMA = pa.schema(  # a request as its line states it
         pa.field("ts", TIMESTAMP),
         pa.field("total_us", INT64),
         pa.field("queue_us", INT64),
-        pa.field("fetches", BOOL),
+        *REQUEST_TRAITS,
     ]
 )
 REQUEST_SCHEMA = pa.schema(
@@ -60,7 +70,7 @@ REQUEST_SCHEMA = pa.schema(
         pa.field("connection", STRING),
         pa.field("correlation_id", INT64),
         pa.field("taken_us", INT64),  # when a handler took it up
-        pa.field("fetches", BOOL),
+        *REQUEST_TRAITS,
     ]
 )
 GAP_SCHEMA = pa.schema(
@@ -81,6 +91,7 @@ MOST_CLIENTS = 64  # as many of one name on one host are told apart
 IN_FLIGHT = 5  # max.in.flight.requests.per.connection
 FIRST_NUMBERS = 16  # a client that has found its brokers asks for telemetry with one of these
 REQUESTS = Choice(filled=("connection", "ts"))
+APPENDS = Choice(kinds=("produce",))
 CONNECTION = ["broker_id", "connection"]
 RAFT_CLIENT = "raft-client-"  # followed by the node's id: Kafka's names for the clients of the metadata quorum
 
@@ -88,7 +99,16 @@ RAFT_CLIENT = "raft-client-"  # followed by the node's id: Kafka's names for the
 def requests_of(facts: pa.Table) -> pa.Table:
     """Requests in facts, each once (`CLIENT_REQUEST_SCHEMA`), except those on forwarding connections."""
     told = REQUESTS.of(facts)
-    told = told.append_column("fetches", FETCHES.mask(told)).select(CLIENT_REQUEST_SCHEMA.names)
+    fetches = FETCHES.mask(told)
+    traits = {
+        "fetches": fetches,
+        "replicates": pc.and_(fetches, pc.greater_equal(pc.coalesce(told["replica_id"], -1), 0)),
+        "appends": APPENDS.mask(told),
+        "unkept": pc.invert(pc.is_in(told["api_key"], value_set=pa.array([None, *KEPT], INT32))),
+    }
+    for name, values in traits.items():
+        told = told.append_column(name, values)
+    told = told.select(CLIENT_REQUEST_SCHEMA.names)
     told = told.set_column(0, "client_id", pc.coalesce(told["client_id"], ""))
     once = told.group_by(told.column_names).aggregate([])
     users = once.group_by(CONNECTION).aggregate([("client_id", "count_distinct")])
@@ -136,15 +156,18 @@ def host_gaps(requests: pa.Table) -> pa.Table:
     name, names = texts(requests["connection"])
     number = requests["correlation_id"].fill_null(0).to_numpy()
     taken = requests["taken_us"].to_numpy()
-    fetches = requests["fetches"].to_numpy(zero_copy_only=False)
+    fetches, replicates, appends, unkept = (
+        requests[trait.name].to_numpy(zero_copy_only=False) for trait in REQUEST_TRAITS
+    )
     place = broker * len(names) + name
     order = np.lexsort((number, place))
     place, number, taken, broker, name = place[order], number[order], taken[order], broker[order], name[order]
-    fetches = fetches[order]
     first = np.flatnonzero(np.diff(place, prepend=place[0] - 1))  # first line of each connection
     last = np.append(first[1:], len(place)) - 1
     of = np.repeat(np.arange(len(first)), last - first + 1)
-    listens = np.logical_or.reduceat(fetches, first)
+    listens, replicas = (np.logical_or.reduceat(trait[order], first) for trait in (fetches, replicates))
+    # Whether a number missing on a connection must have had a line, even if the log is filtered.
+    complete = replicas | (appends.any() & ~listens) | unkept.any()
     step = np.diff(number)
     before = np.flatnonzero((of[1:] == of[:-1]) & (step > 1))
     lines = lost = step[before] - 1
@@ -152,8 +175,9 @@ def host_gaps(requests: pa.Table) -> pa.Table:
         wide = lines > len(number)  # more than all lines of the client could fill
         gap, missing = not_elsewhere(ClientLines(number, taken, of), before, np.flatnonzero(~wide))
         unsent = is_under_way(missing, number[last]) | is_skipped(missing)
-        kept = wide | (np.bincount(gap, minlength=len(before)) > 0)
-        lost = np.where(wide, lines, np.bincount(gap, ~unsent, len(before)).astype(np.int64))[kept]
+        kept = (wide | (np.bincount(gap, minlength=len(before)) > 0)) & (complete | listens)[of[before]]
+        proven = np.where(wide, lines, np.bincount(gap, ~unsent, len(before)).astype(np.int64))
+        lost = np.where(complete[of[before]], proven, 0)[kept]
         before, lines = before[kept], lines[kept]
     ends = ends_of(broker, taken, first, last)
     at = np.concatenate([before, last])

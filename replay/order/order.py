@@ -7,7 +7,7 @@ where the controller's decisions meet a leader's requests.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -58,6 +58,25 @@ def ordered(facts: PartitionFacts) -> Iterator[pa.Table]:
 
     At least one table is yielded. The facts are released as soon as all events have been made of them.
     """
+    yield from order_of(facts).pieces()
+
+
+class OrderedEvents(NamedTuple):
+    """The events of one incarnation of a partition in replay order; their rows are made when they are asked for."""
+
+    key: dict[str, Any]
+    rows: EventRows
+    order: Ints
+
+    def pieces(self, begin: int = 0) -> Iterator[pa.Table]:
+        """Yield the events from seq `begin` on, in tables of `AT_ONCE` rows and less; at least one, if it is empty."""
+        for first in range(begin, max(len(self.order), begin + 1), AT_ONCE):
+            piece = self.rows.take(self.order[first : first + AT_ONCE])
+            yield completed(piece, **self.key, seq=np.arange(first, first + len(piece)))
+
+
+def order_of(facts: PartitionFacts) -> OrderedEvents:
+    """Order the events that the facts of one incarnation of a partition make; the facts are released on the way."""
     key = facts.key
     min_isr, lag_us = facts.min_insync_replicas or MIN_ISR_UNKNOWN, facts.lag_us
     rows, spans = laid(facts)
@@ -65,10 +84,7 @@ def ordered(facts: PartitionFacts) -> Iterator[pa.Table]:
     rows.close()
     brokers = sorted({broker for events, _ in rows.slices() for broker in brokers_of(EventBatch(events).events)})
     state = new_state(len(brokers), min_isr=min_isr, lag_us=lag_us)
-    order = arrange(state, encoded(rows, brokers), spans)
-    for first in range(0, max(len(order), 1), AT_ONCE):
-        piece = rows.take(order[first : first + AT_ONCE])
-        yield completed(piece, **key, seq=np.arange(first, first + len(piece)))
+    return OrderedEvents(key, rows, arrange(state, encoded(rows, brokers), spans))
 
 
 def laid(facts: PartitionFacts) -> tuple[EventRows, list[TenureSpan]]:

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
 DEFAULT_LAG_US = 30_000_000
 DECIDING = (c.PARTITION_CHANGE, c.CONFIG_CHANGE, c.TOPIC_CHANGE)
 R = TypeVar("R")
+NOT_STATE = ("key", "here", "out", "moves")  # what a replay that goes on has of its own
 FINAL_KINDS = ("broker_change", "role_change", "log_dump")
 
 
@@ -85,6 +86,7 @@ class PartitionReplay:
     def __init__(self, key: dict[str, Any], out: Output) -> None:
         """`key` holds the partition's key columns; its rows go to `out`."""
         self.key, self.out = key, out
+        self.here: dict[str, Any] = {**key, "window": None}  # of rows that leave now
         self.brokers: list[int] = []
         self.state = new_state(0, min_isr=MIN_ISR_UNKNOWN, lag_us=DEFAULT_LAG_US)
         self.leads = NONE  # id of the broker that leads now
@@ -117,6 +119,24 @@ class PartitionReplay:
         self.doubts = Doubts()
         self.shown = ShownEpochs()
         self.last_seq = -1
+
+    @property
+    def state_of_replay(self) -> dict[str, Any]:
+        """Everything that what follows depends on, by name; it shares its values with this replay."""
+        found = {name: value for name, value in vars(self).items() if name not in NOT_STATE}
+        return found | {"clients": self.out.clients.chosen(self.answers["client"])}
+
+    @classmethod
+    def resumed(cls, key: dict[str, Any], out: Output, state: dict[str, Any]) -> PartitionReplay:
+        """Go on from `state_of_replay` of another replay of the partition, whose values are taken over."""
+        replay = cls(key, out)
+        vars(replay).update({name: value for name, value in state.items() if name != "clients"})
+        replay.answers["client"] = out.clients.codes_of(state["clients"])
+        return replay
+
+    def enter(self, window: int | None) -> None:
+        """Begin a window (its start, microseconds; None: unknown): rows that leave from now on stand in it."""
+        self.here = {**self.key, "window": window}
 
     def feed(self, events: Events) -> None:
         """Fold the next batch of events; batches must come in replay order."""
@@ -303,21 +323,21 @@ class PartitionReplay:
         self.tell_cuts(told.cut)
         movers, lag_us = movers_of(told.mover, self.brokers), int(self.state.partition[0].lag_us)
         self.isr.add(events, in_turn(rare, TOLD_KINDS), rows_told(told.isr, self.brokers, self.changes), movers, lag_us)
-        self.out.add("leo_timeline", self.key, self.named(told.leo, "broker"))
+        self.out.add("leo_timeline", self.here, self.named(told.leo, "broker"))
         # An HW move of a broker without a role is output once the broker has a role.
         known = told.hw[told.hw["role"] != ROLE_NONE]
-        self.out.add("hw_timeline", self.key, self.named(known, "broker", "cause"))
+        self.out.add("hw_timeline", self.here, self.named(known, "broker", "cause"))
         if len(told.start):  # the cause of a log start change stands in the broker's own line
             causes = causes_of(told.start, {row["seq"]: row["cause"] for row in rare["log_start_change"]})
-            self.out.add("log_start_timeline", self.key, self.named(told.start, "broker"), causes)
+            self.out.add("log_start_timeline", self.here, self.named(told.start, "broker"), causes)
         self.conformance.add(self.conformance.passed_through(told.check, told.hw, encoded), self.brokers)
 
     def tell_cuts(self, rows: Records[CutRow]) -> None:
         """Output rows of `log_truncations`, and keep them for the explanation of losses."""
         if len(rows):
             piece = self.named(rows, "broker")
-            self.out.add("log_truncations", self.key, piece)
-            self.story.take_cuts(self.out.table_of("log_truncations", [(self.key, (piece,))]).to_pylist())
+            self.out.add("log_truncations", self.here, piece)
+            self.story.take_cuts(self.out.table_of("log_truncations", [(self.here, (piece,))]).to_pylist())
 
     def tell_waits(self, events: Events) -> None:
         """Output what has left the purgatories."""
@@ -325,7 +345,7 @@ class PartitionReplay:
         saw = g.rounds[: g.filled[N_ROUND]]
         fetches = fetches_in(events, saw)
         found = rounds_of(fetches, saw, self.story.profile_at(self.leads, self.last_seq), self.topic)
-        self.out.add("fetch_rounds", self.key, fetches, saw, found)
+        self.out.add("fetch_rounds", self.here, fetches, saw, found)
         self.conformance.add(round_checks(fetches, saw, found, self.brokers), self.brokers)
         floor = floor_of(self.state, int(self.state.partition[0].assigned))
         self.consumers.take_all(events, fetches, saw["leo"])
@@ -343,7 +363,7 @@ class PartitionReplay:
             self.conformance.add(commit_checks(rows, answers), self.brokers)
             named = self.named(rows, "broker", "replica")
             named["isr"] = self.sets(rows["isr"])
-            self.out.add("commit_latency", self.key, named, answers)
+            self.out.add("commit_latency", self.here, named, answers)
 
     def finish(self) -> None:
         """Output everything that is known only at the end. Call once, after the last batch."""

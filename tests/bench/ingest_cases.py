@@ -11,8 +11,11 @@ from pyspark.sql import functions as F
 from workbench import ID, Line, against
 
 from pipelines.recording.recording import discover
+from pipelines.spark.packed import table_rows
 from pipelines.spark.spark_schemas import spark_schema
+from pipelines.spark.staging import stage
 from pipelines.stages import ingest, order
+from pipelines.stages.renewal import ORDERED_KINDS
 from pipelines.warehouse.delta_io import Warehouse
 from schemas.events import REPLICATION_EVENTS
 
@@ -89,15 +92,16 @@ def case_order(bench: Bench, events: int) -> list[Line]:
     parsed.facts.withColumn("recording_id", F.lit(ID)).write.format("delta").save(facts)
     told = str(bench.fresh("order-told"))
 
-    def ordered() -> DataFrame:
-        return order.order(bench.spark, bench.spark.read.format("delta").load(facts), {"kafka_version": "4.1.0"})
+    def ordered(place: str) -> DataFrame:
+        stream = order.order(bench.spark, bench.spark.read.format("delta").load(facts), {"kafka_version": "4.1.0"})
+        return table_rows(stage(stream, str(bench.fresh(place)), ORDERED_KINDS), "replication_events")
 
-    ordered().write.parquet(told)
+    ordered("order-staged").write.parquet(told)
     count = bench.spark.read.parquet(told).count()
 
     def tidemark() -> None:
         target = Warehouse(bench.spark, str(bench.fresh("order-out")))
-        target.replace("replication_events", ordered(), ID, arranged=True)
+        target.replace("replication_events", ordered("order-staged"), ID, arranged=True)
 
     def floor() -> None:
         frame = bench.spark.read.format("delta").load(facts)
@@ -121,7 +125,9 @@ def case_idle(bench: Bench, events: int) -> list[Line]:
         recording = discover(str(folders[name]), recording_id=ID)
         parsed = ingest.parse(bench.spark, recording, str(place / "_staging"))
         facts = parsed.facts.withColumn("recording_id", F.lit(ID))
-        order.order(bench.spark, facts, {"kafka_version": "4.1.0"}).write.parquet(str(place / "events"))
+        stream = order.order(bench.spark, facts, {"kafka_version": "4.1.0"})
+        events = table_rows(stage(stream, str(place / "_order"), ORDERED_KINDS), "replication_events")
+        events.write.parquet(str(place / "events"))
 
     costs = side_by_side({name: partial(to_events, name) for name in folders}, bench.rounds)
     lines = against("idle partitions, parse and order", costs, *folders, "", shape.events)

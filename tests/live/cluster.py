@@ -15,21 +15,23 @@ import subprocess
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 CLUSTER_ID = "dGlkZW1hcmstbGl2ZS10ZQ"
 READY = "Kafka Server started"
 JAVA = f"{os.environ['JAVA_HOME']}/bin/java" if os.environ.get("JAVA_HOME") else "java"
 # Small JVMs that live for a minute: compiling well does not pay.
-JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Djava.net.preferIPv4Stack=true")
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
+JVM = ("-XX:+UseSerialGC", "-Xshare:auto", "-Djava.net.preferIPv4Stack=true")
 NODE_HEAP, TOOL_HEAP = "-Xmx512m", "-Xmx128m"
 WAIT_S = 60
 
-# What a broker logs by default, to one file; what Tidemark recommends is merged into it.
+# What a broker logs by default, to one file; what Tidemark recommends is merged into it. Log4j 2 merges, log4j 1
+# (Kafka up to 3.9) takes one file, in which the later of two lines holds.
 LOGGING = """
 Configuration:
   status: error
@@ -45,6 +47,15 @@ Configuration:
       AppenderRef:
         - ref: ServerAppender
 """
+LOGGING_1 = "log4j.rootLogger=INFO, serverAppender\n" + "".join(
+    f"""
+log4j.appender.{appender}Appender=org.apache.log4j.FileAppender
+log4j.appender.{appender}Appender.File=${{kafka.logs.dir}}/{file}.log
+log4j.appender.{appender}Appender.layout=org.apache.log4j.PatternLayout
+log4j.appender.{appender}Appender.layout.ConversionPattern=[%d] %p %m (%c)%n
+"""
+    for appender, file in (("server", "server"), ("stateChange", "state-change"), ("controller", "controller"))
+)
 TOOL_LOGGING = """
 Configuration:
   status: error
@@ -70,14 +81,27 @@ def until(holds: Callable[[], bool], what: str, seconds: float = WAIT_S) -> None
 class Process:
     """A Java program in a process group of its own."""
 
-    def __init__(self, command: list[str], output: Path, environment: Mapping[str, str] | None = None) -> None:
-        """`environment` is all that it gets; None: that of this process."""
+    def __init__(
+        self, command: list[str], output: Path, environment: Mapping[str, str] | None = None, folder: Path | None = None
+    ) -> None:
+        """`environment` is all that it gets, and `folder` where it works; None: those of this process."""
         self.output = output
         with output.open("ab") as out, output.with_suffix(".err").open("ab") as err:
             self._popen = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+                command,
+                env=environment,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
             )
         atexit.register(self.kill)
+
+    def cpu_seconds(self) -> float:
+        """What its threads have used so far, in user mode and in the kernel."""
+        fields = Path(f"/proc/{self._popen.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def signal(self, number: signal.Signals) -> None:
         if self._popen.poll() is None:
@@ -101,7 +125,7 @@ class Process:
         finally:
             self.kill()
 
-    def until(self, holds: Callable[[], bool], what: str) -> None:
+    def until(self, holds: Callable[[], bool], what: str, seconds: float = WAIT_S) -> None:
         """Wait for what only a running process brings about.
 
         Raises:
@@ -114,7 +138,7 @@ class Process:
                 raise ChildProcessError(f"it ended before there was {what}; see {self.output} and what lies beside it")
             return holds()
 
-        until(holds_yet, what)
+        until(holds_yet, what, seconds)
 
 
 class Client:
@@ -124,9 +148,9 @@ class Client:
         self.process = process
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Those of that name, in order; the line that is being written is left out."""
+        """Those of that name, in order; the line that is being written is left out, and so are the tool's warnings."""
         lines = self.process.output.read_bytes().splitlines(keepends=True)
-        events = [json.loads(line) for line in lines if line.endswith(b"\n")]
+        events = [json.loads(line) for line in lines if line.startswith(b"{") and line.endswith(b"\n")]
         return [event for event in events if event["name"] == name]
 
 
@@ -159,19 +183,29 @@ class Cluster:
     brokers = (1, 2, 3)
     nodes = (controller, *brokers)
 
-    def __init__(self, home: Path, release: Release, logging: Path, settings: Mapping[str, object]) -> None:
-        """Kafka `release` under `home`, with `logging` (log4j2) added to its own, and `settings` for every node."""
+    def __init__(
+        self,
+        home: Path,
+        release: Release,
+        logging: Path,
+        settings: Mapping[str, object],
+        jvm: tuple[str, ...] = SHORT_LIVED,
+    ) -> None:
+        """Kafka `release` under `home`, with `settings` for every node, and `logging` added to its own.
+
+        `logging` is a file of Log4j 2 (.yaml), or of log4j 1 (.properties). `jvm`: options of the brokers' JVMs.
+        """
         self.home = home
         self.kafka = release.kafka
         self.settings = dict(settings)
         self._release = release
-        self._logging = logging
+        self._jvm = jvm
+        self._logging = self._log4j(logging)
         self._nodes: dict[int, Process] = {}
         self._clients: list[Process] = []
         self._ports = dict(zip(self.nodes, free_ports(len(self.nodes)), strict=True))
         self.bootstrap = ",".join(f"127.0.0.1:{self._ports[broker]}" for broker in self.brokers)
-        for name, text in (("log4j2.yaml", LOGGING), ("tools.yaml", TOOL_LOGGING)):
-            (home / name).write_text(text)
+        (home / "tools.yaml").write_text(TOOL_LOGGING)
 
     def __enter__(self) -> Self:
         return self
@@ -216,6 +250,13 @@ class Cluster:
         for node in nodes:
             self._nodes[node].signal(signal.SIGCONT)
 
+    def cpu_seconds(self, node: int) -> float:
+        return self._nodes[node].cpu_seconds()
+
+    def stop_one(self, broker: int) -> None:
+        """SIGTERM: it hands over what it leads, and ends."""
+        self._nodes[broker].stop()
+
     def stop(self) -> None:
         """In order: brokers before the controller that they take their leave of."""
         for broker in self.brokers:
@@ -236,9 +277,11 @@ class Cluster:
     def is_fully_replicated(self) -> bool:
         return not self._topics("--describe", "--under-replicated-partitions").strip()
 
-    def producer(self, topic: str, acks: str, per_second: int) -> Producer:
+    def producer(self, topic: str, acks: str, per_second: int, **settings: object) -> Producer:
         """Begins to send at once."""
-        options = ("--topic", topic, "--acks", acks, "--throughput", str(per_second))
+        config = self.home / f"producer-{topic}.properties"
+        config.write_text("".join(f"{key.replace('_', '.')}={value}\n" for key, value in settings.items()))
+        options = ("--topic", topic, "--acks", acks, "--throughput", str(per_second), "--producer.config", str(config))
         return Producer(self._client("org.apache.kafka.tools.VerifiableProducer", f"produced-{topic}", *options))
 
     def consumer(self, topic: str) -> Client:
@@ -274,9 +317,18 @@ class Cluster:
     def _config(self, node: int) -> Path:
         return self.home / f"node-{node}" / "server.properties"
 
+    def _log4j(self, logging: Path) -> str:
+        """The JVM's option that names what is logged."""
+        if logging.suffix == ".properties":
+            whole = self.home / "log4j.properties"
+            whole.write_text(LOGGING_1 + logging.read_text())
+            return f"-Dlog4j.configuration=file:{whole}"
+        own = self.home / "log4j2.yaml"
+        own.write_text(LOGGING)
+        return f"-Dlog4j2.configurationFile=file:{own},file:{logging}"
+
     def _start(self, node: int) -> None:
-        logging = f"file:{self.home / 'log4j2.yaml'},file:{self._logging}"
-        options = (f"-Dlog4j2.configurationFile={logging}", f"-Dkafka.logs.dir={self.logs(node)}", NODE_HEAP)
+        options = (self._logging, f"-Dkafka.logs.dir={self.logs(node)}", NODE_HEAP, *self._jvm)
         command = self._command("kafka.Kafka", str(self._config(node)), options=options)
         self._nodes[node] = Process(command, self.home / f"node-{node}" / "output")
 
@@ -304,7 +356,7 @@ class Cluster:
         return done.stdout
 
     def _command(self, main: str, *arguments: str, options: tuple[str, ...] = (), of_tools: bool = False) -> list[str]:
-        quiet = (f"-Dlog4j2.configurationFile=file:{self.home / 'tools.yaml'}", TOOL_HEAP)
+        quiet = (f"-Dlog4j2.configurationFile=file:{self.home / 'tools.yaml'}", TOOL_HEAP, *SHORT_LIVED)
         jars = self._release.tools_path if of_tools else self._release.class_path
         return [JAVA, *JVM, *(options or quiet), "-cp", jars, main, *arguments]
 

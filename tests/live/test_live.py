@@ -12,29 +12,27 @@ import re
 import time
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cluster import Cluster, Release, until
-from jars import UnreachableError, class_path
+from cluster import Cluster, until
+from jars import UnreachableError
 from recorder import record
+from releases import RELEASES, release
 from without_spark import events_of, tables_of
 
 from pipelines.recording.recording import discover
 from pipelines.stages.run import execute
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cluster import Client, Producer
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.live
 
-# brokers, the release that brings their tools, and kafka-dump-log's class in it; the last is the newest
-RELEASES = (
-    ("4.1.0", "4.1.0", "kafka.tools.DumpLogSegments"),
-    ("4.4.0", "4.3.1", "org.apache.kafka.tools.DumpLogSegments"),
-)
+REPLAYED = RELEASES[1:]  # of 3.9 there are recordings
 SETTINGS = {
     "min.insync.replicas": 1,
     "offsets.topic.num.partitions": 1,
@@ -81,20 +79,18 @@ def slot(event: dict[str, Any]) -> Slot:
     return event["topic"], event["partition"], event["offset"]
 
 
-@pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release[0])
+@pytest.fixture(scope="module", params=REPLAYED)
 def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Seen:
-    kafka, tools, dump_log = request.param
     try:
-        jars = [class_path(Path(__file__).with_name(f"kafka-{version}.sha256")) for version in (kafka, tools)]
+        brokers = release(request.param)
     except UnreachableError as error:
         pytest.skip(f"Kafka's jars are not in the cache, and Maven Central cannot be reached: {error}")
-    release = Release(kafka, *jars, dump_log)
     logging = repository / "conf" / "kafka-broker-log4j2.yaml"
     try:
-        with Cluster(tmp_path_factory.mktemp("live"), release, logging, SETTINGS) as cluster:
+        with Cluster(tmp_path_factory.mktemp("live"), brokers, logging, SETTINGS) as cluster:
             return tell_the_story(cluster)
     except (TimeoutError, ChildProcessError):  # the cluster did not get there, a slow machine; nothing was compared yet
-        with Cluster(tmp_path_factory.mktemp("again"), release, logging, SETTINGS) as cluster:
+        with Cluster(tmp_path_factory.mktemp("again"), brokers, logging, SETTINGS) as cluster:
             return tell_the_story(cluster)
 
 
@@ -219,7 +215,7 @@ def test_each_log_was_cut_where_its_broker_said(topic: str, seen: Seen, replayed
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("seen", RELEASES[-1:], ids=lambda release: release[0], indirect=True)
+@pytest.mark.parametrize("seen", REPLAYED[-1:], indirect=True)
 def test_the_tables_that_spark_writes_say_the_same(seen: Seen, spark: SparkSession, tmp_path: Path) -> None:
     recording = discover(str(seen.recording), recording_id="live")
     settings = {"shuffle_partitions": 2}

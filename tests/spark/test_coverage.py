@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.types import StructField, StructType
 
-from pipelines.overview.coverage import COVERAGE_COLUMNS, HOLES, coverage_of
+from pipelines.overview.coverage import COVERAGE_COLUMNS, HOLES, coverage_of, in_words
 from pipelines.spark.spark_schemas import spark_schema
+from replay.evidence.coverage import CLOSED, MISSING, REQUEST_LOG, row
 from schemas.facts import FACTS
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ def fact(second: float, **fields: Any) -> dict[str, Any]:
     return {**dict.fromkeys(COVERAGE_COLUMNS), **line, "ts": START + timedelta(seconds=second), **fields}
 
 
-def fetches(numbers: list[int], client: str) -> list[dict[str, Any]]:
-    asked = {"kind": "fetch", "client_id": client, "connection": "a:9092-b:1000-0-0"}
+def fetches(numbers: list[int], client: str, kind: str = "fetch") -> list[dict[str, Any]]:
+    asked = {"kind": kind, "client_id": client, "connection": "a:9092-b:1000-0-0"}
     return [fact(k / 10, **asked, correlation_id=number) for k, number in enumerate(numbers)]
 
 
@@ -55,4 +56,30 @@ def test_a_request_that_the_quorums_client_never_sent_is_no_hole(spark: SparkSes
     numbers = [*range(10), 11, 12, 14, 17]
     zookeeper = fact(0, kind="leader_and_isr")
     assert holes(spark, [zookeeper, *fetches(numbers, "raft-client-1")]) == []
-    assert set(holes(spark, [zookeeper, *fetches(numbers, "raft")])) == {(1, "request_log")}
+    assert set(holes(spark, [zookeeper, *fetches(numbers, "raft", "produce")])) == {(1, "request_log")}
+
+
+def test_numbers_of_a_consumer_are_lost_lines_only_if_the_log_has_what_a_filter_drops(spark: SparkSession) -> None:
+    zookeeper = fact(0, kind="leader_and_isr")
+    reads = fetches([21, 22, 24, 27], "reads")
+    assert holes(spark, [zookeeper, *reads]) == []
+    heartbeat = fact(0, kind="api", api_key=12, client_id="reads", connection="a:9092-b:1001-0-0", correlation_id=1)
+    assert set(holes(spark, [zookeeper, *reads, heartbeat])) == {(1, "request_log")}
+
+
+@pytest.mark.parametrize(("last_word", "missing"), [("shutdown", [(1, "request_log")]), ("shut_down", [])])
+def test_a_shutdown_that_closed_the_logs_before_the_broker_had_stopped_is_a_hole(
+    spark: SparkSession, last_word: str, missing: list[tuple[int | None, str]]
+) -> None:
+    member = fact(0, kind="leader_and_isr", replicas=[1])
+    life = [fact(3, kind="broker_lifecycle", name="terminating"), fact(3.5, kind="broker_lifecycle", name=last_word)]
+    assert holes(spark, [member, *fetches([1, 2, 3], "shop", "produce"), *life]) == missing
+
+
+def test_report_says_what_a_shutdown_left_open() -> None:
+    since = round((START + timedelta(seconds=3)).timestamp() * 1e6)
+    assert in_words({**row(REQUEST_LOG, (since, since + 1_500_000), MISSING, CLOSED), "broker_id": 1}) == (
+        "broker 1, request log, 2026-01-01 00:00:03.000 to 2026-01-01 00:00:04.500: its logs end at its shutdown, "
+        "before it had stopped: what it answered from there on is in no log (Log4j 2 closes them first, unless its "
+        "shutdownHook is disabled)"
+    )

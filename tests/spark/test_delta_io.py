@@ -107,7 +107,7 @@ def test_a_row_whose_numbers_cannot_be_is_set_aside_as_a_warning(spark: SparkSes
 
 
 def test_checks_that_another_version_gave_a_table_are_renewed(spark: SparkSession, warehouse: Warehouse) -> None:
-    warehouse.ensure(TABLE)
+    Warehouse(spark, warehouse.path).ensure(TABLE)
     table = f"delta.`{warehouse.table_path(TABLE)}`"
     spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT gone CHECK (leo_after < 5)")
     spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT cause_known")

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from replay.evidence.clock_steps import steadied
 from replay.evidence.incarnations import Lives, starts_of_brokers
-from replay.evidence.missing_lines import CLIENT_REQUEST_SCHEMA, MissingLines, missing_requests
+from replay.evidence.missing_lines import CLIENT_REQUEST_SCHEMA, REQUEST_TRAITS, MissingLines, missing_requests
 from replay.evidence.partition_facts import PartitionFacts
 from replay.evidence.rows import Row, rows_of_facts
 from replay.evidence.sessions import SESSION_SCHEMA
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 START = datetime(2024, 5, 1, 3, 0, tzinfo=UTC)
 TOPIC, PARTITION = "orders", 0
-REQUEST_KIND = pa.field("kind", pa.string())
+REQUEST_FIELDS = (pa.field("kind", pa.string()), pa.field("replica_id", pa.int32()), pa.field("api_key", pa.int32()))
 KEY = {"recording_id": "small", "topic": TOPIC, "topic_id": None, "incarnation": 0, "partition": PARTITION}
 
 
@@ -142,7 +142,8 @@ class History:
 
 def gaps_in(facts: Iterable[Row]) -> MissingLines:
     """Return what is missing among the request lines behind these facts."""
-    schema = pa.schema([REQUEST_KIND, *(field for field in CLIENT_REQUEST_SCHEMA if field.name != "fetches")])
+    told = [field for field in CLIENT_REQUEST_SCHEMA if field not in REQUEST_TRAITS]
+    schema = pa.schema([*REQUEST_FIELDS, *told])
     rows = [{name: row[name] for name in schema.names} for row in facts]
     return missing_requests(pa.Table.from_pylist(rows, schema=schema))
 

@@ -17,7 +17,7 @@ import pytest
 import zstandard
 from pyspark.sql.types import TimestampType
 
-from jobs import cli, inspect_recording
+from jobs import endings, inspect_recording
 from pipelines.intake.collect import Collected, collect
 from pipelines.intake.inputs import refuse_unreadable
 from pipelines.parse.files.file_parser import BATCH_ROWS, parse_file
@@ -223,7 +223,7 @@ def test_bad_input_is_json_where_json_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["inspect", "--json"])
-    assert cli.guarded(inspect_recording.main) == cli.BAD_INPUT
+    assert endings.guarded(inspect_recording.main) == endings.BAD_INPUT
     told = json.loads(capsys.readouterr().out)
     assert (told["exit_code"], told["recordings"]) == (2, [])
     assert "--recording DIR" in told["error"]

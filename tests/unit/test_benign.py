@@ -7,9 +7,8 @@ import pyarrow.compute as pc
 import pytest
 from facts_builder import PARTITION, TOPIC, History
 from histories_of_losses import COMMITTED, losses, replicated, tail, taken_over
-from without_spark import tables_of
+from without_spark import events_of_partition, tables_of
 
-from pipelines.stages.order import order_pieces
 from replay.evidence.cluster import Cluster
 from replay.evidence.sessions import SESSION_SCHEMA
 
@@ -88,7 +87,7 @@ def test_topic_that_was_deleted_and_created_again_lost_nothing() -> None:
         settings={},
     )
     table = pa.Table.from_pylist(rows, schema=SESSION_SCHEMA)
-    events = pa.concat_tables(order_pieces(TOPIC, PARTITION, table.to_batches(), cluster))
+    events = events_of_partition((TOPIC, PARTITION), table, cluster)
     for incarnation in (0, 1):
         mine = events.filter(pc.equal(events["incarnation"], incarnation))
         assert tables_of(mine)["data_loss_incidents"].num_rows == 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs import cli
+from jobs import cli, endings, stage_jobs
 from schemas.errors import InputError, TidemarkError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def parsed(*arguments: str) -> argparse.Namespace:
     cli.add_input_flags(parser)
     cli.add_warehouse_flags(parser)
     cli.add_output_flags(parser)
+    cli.add_watch_flags(parser)
     return parser.parse_args(["--warehouse", "w", *arguments])
 
 
@@ -76,7 +77,7 @@ def test_a_flag_that_cannot_be_read_is_bad_usage(
 ) -> None:
     with pytest.raises(SystemExit) as caught:
         parsed(*arguments)
-    assert caught.value.code == cli.BAD_INPUT
+    assert caught.value.code == endings.BAD_INPUT
     assert "error:" in capsys.readouterr().err
 
 
@@ -106,7 +107,8 @@ def test_settings_that_cannot_be_are_bad_input(tmp_path: Path, text: str, told: 
 
 
 def test_the_last_word_of_bad_input_is_its_place(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.tell(InputError("not JSON", source="MANIFEST.json", line=3)) == cli.BAD_INPUT
+    failure = endings.failure_of(InputError("not JSON", source="MANIFEST.json", line=3))
+    assert failure.tell(as_json=False) == endings.BAD_INPUT
     assert capsys.readouterr().err == "tidemark: MANIFEST.json:3: not JSON\n"
 
 
@@ -114,7 +116,7 @@ def test_the_last_word_of_a_bug_is_one_line_and_the_trace_lies_in_a_file(capsys:
     def broken() -> int:
         raise TidemarkError("first line\nsecond line")
 
-    assert cli.guarded(broken) == cli.FAILED
+    assert endings.guarded(broken) == endings.FAILED
     told = capsys.readouterr().err
     assert told.startswith("tidemark: TidemarkError: first line (details: ")
     assert told.count("\n") == 1
@@ -127,7 +129,7 @@ def test_of_a_workers_error_its_own_last_line_is_told(capsys: pytest.CaptureFixt
     error = RuntimeError(
         "\n  An exception was thrown.\nTraceback (most recent call last):\n  File x\nValueError: odd\n\nat a.b"
     )
-    cli.tell(error)
+    endings.failure_of(error).tell(as_json=False)
     told = capsys.readouterr().err
     assert told.startswith("tidemark: RuntimeError: ValueError: odd (details: ")
     Path(told.split("details: ")[1].rstrip(")\n")).unlink()
@@ -135,20 +137,20 @@ def test_of_a_workers_error_its_own_last_line_is_told(capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize(("codes", "code"), [((), 0), ((0, 4), 4), ((4, 3, 0), 3), ((3, 2), 2), ((2, 1, 4), 1)])
 def test_of_several_recordings_the_worst_code_wins(codes: tuple[int, ...], code: int) -> None:
-    assert cli.worst(codes) == code
+    assert endings.worst(codes) == code
 
 
 def test_a_dry_run_reads_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = log(tmp_path / "a")
     args = parsed("--recording", str(folder), "--dry-run", "--warehouse", str(tmp_path / "w"))
-    assert cli.run_stages(args, "run", ("ingest", "replay")) == cli.DONE
+    assert stage_jobs.run_stages(args, "run", ("ingest", "replay")) == endings.DONE
     assert "a: would read 1 files" in capsys.readouterr().out
     assert not (tmp_path / "w").exists()
 
 
 def test_a_dry_run_tells_machines_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = parsed("--recording", str(log(tmp_path / "a")), "--dry-run", "--json")
-    assert cli.run_stages(args, "run", ("ingest", "report")) == cli.DONE
+    assert stage_jobs.run_stages(args, "run", ("ingest", "report")) == endings.DONE
     told = json.loads(capsys.readouterr().out)
     (recording,) = told["recordings"]
     assert (recording["recording_id"], recording["files"][0]["broker_id"]) == ("a", 1)
@@ -163,8 +165,72 @@ def test_the_shipped_settings_are_settings() -> None:
 def test_a_job_names_stages_that_there_are(monkeypatch: pytest.MonkeyPatch, job: str) -> None:
     module = importlib.import_module(f"jobs.{job}")
     asked: list[Any] = []
-    monkeypatch.setattr(module.cli, "run_stages", lambda _args, _job, stages: asked.extend(stages) or 0)
+    monkeypatch.setattr(module.stage_jobs, "run_stages", lambda _args, _job, stages: asked.extend(stages) or 0)
     monkeypatch.setattr(sys, "argv", [job, "--warehouse", "/lake", "--recording", "/tape"])
     assert module.main() == 0
     assert asked
     assert set(asked) <= {"ingest", "replay", "validate", "report"}
+
+
+def as_json(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text)
+    assert found["recordings"] == []
+    assert found["error"] == found["failure"]["message"]
+    assert found["exit_code"] == found["failure"]["exit_code"]
+    return dict(found["failure"])
+
+
+def test_bad_usage_is_json_if_json_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parsed("--json", "--from", "noon")
+    assert caught.value.code == endings.BAD_INPUT
+    told = as_json(capsys.readouterr().out)
+    assert told["kind"] == "usage"
+    assert "--from" in told["message"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "expected"),
+    [
+        (InputError("odd", source="a.log", line=3), 2, {"kind": "input", "file": "a.log", "line": 3}),
+        (ValueError("odd"), 1, {"kind": "failed", "type": "ValueError", "file": None, "line": None}),
+        (KeyboardInterrupt(), 130, {"kind": "interrupted", "message": "interrupted"}),
+    ],
+)
+def test_every_error_is_json_if_json_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    expected: dict[str, Any],
+) -> None:
+    def broken() -> int:
+        raise error
+
+    monkeypatch.setattr(sys, "argv", ["run", "--json"])
+    assert endings.guarded(broken) == code
+    told = as_json(capsys.readouterr().out)
+    assert expected.items() <= told.items()
+    if told["details"]:
+        Path(told["details"]).unlink()
+
+
+def test_a_webhook_may_stand_in_the_environment_and_a_bad_one_is_not_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TIDEMARK_WEBHOOK", "https://alerts.example.com/secret")
+    assert parsed().webhook == "https://alerts.example.com/secret"
+    monkeypatch.setenv("TIDEMARK_WEBHOOK", "secret")
+    with pytest.raises(SystemExit):
+        parsed()
+    assert "secret" not in capsys.readouterr().err
+
+
+def test_what_ended_before_an_interruption_is_still_told(capsys: pytest.CaptureFixture[str]) -> None:
+    outcomes = stage_jobs.Outcomes(parsed("--json"), None)
+    outcomes.add(lambda: ("prod", None), lambda _name, _it: (_ for _ in ()).throw(InputError("odd")))
+    outcomes.interrupted = endings.interruption(SystemExit(143))
+    assert outcomes.finish() == 143
+    told = json.loads(capsys.readouterr().out)
+    assert (told["failure"]["kind"], told["exit_code"]) == ("interrupted", 143)
+    assert [(one["recording_id"], one["failure"]["kind"]) for one in told["recordings"]] == [("prod", "input")]

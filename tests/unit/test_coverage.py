@@ -24,6 +24,7 @@ from replay.evidence.coverage import (
 from replay.evidence.missing_lines import NEAR_US, MissingLines
 from replay.evidence.rows import Row
 
+FOLLOWER = {"kind": "fetch", "replica_id": 2, "client_id": "f"}
 CLIENT = "10.0.0.1:9092-10.0.0.{host}:{port}-0-0"
 SECOND = 1_000_000
 START_US = round(START.timestamp()) * SECOND
@@ -56,7 +57,7 @@ def test_number_that_is_missing_on_a_connection_is_a_lost_line() -> None:
 def test_numbers_of_the_quorums_clients_show_no_lost_lines() -> None:
     numbers = [*range(10), 11, 12, 14, 17]  # while the other controller was down
     assert gaps_in(requests(numbers, client_id="raft-client-1", kind="fetch")).holes == {}
-    assert gaps_in(requests(numbers, client_id="raft", kind="fetch")).holes[1]
+    assert gaps_in(requests(numbers, client_id="raft", kind="fetch", replica_id=2)).holes[1]
 
 
 def test_number_that_the_client_sent_to_another_broker_is_not_lost() -> None:
@@ -115,7 +116,7 @@ def test_connection_with_requests_of_several_clients_brings_forwarded_ones() -> 
 
 
 def test_gap_on_a_fetching_connection_hides_no_append_but_shows_that_the_log_loses_lines() -> None:
-    missing = gaps_in([*requests([1, 2, 4, 6], kind="fetch", client_id="f", port=3000), *requests([1, 2], port=4000)])
+    missing = gaps_in([*requests([1, 2, 4, 6], port=3000, **FOLLOWER), *requests([1, 2], port=4000)])
     assert missing.is_lossy(1, us(200))
     assert not missing.is_lossy(1, us(200) + 2 * NEAR_US)
     assert missing.any_in(1, us(101), us(5000))  # after the last produce of its connection
@@ -123,7 +124,7 @@ def test_gap_on_a_fetching_connection_hides_no_append_but_shows_that_the_log_los
 
 
 def test_one_gap_by_itself_does_not_show_that_the_log_loses_lines() -> None:
-    missing = gaps_in([*requests([41, 42, 44], kind="fetch", client_id="f", port=3000), *requests([1, 2], port=4000)])
+    missing = gaps_in([*requests([41, 42, 44], port=3000, **FOLLOWER), *requests([1, 2], port=4000)])
     assert len(missing.holes[1]) == 1
     assert not missing.is_lossy(1, us(200))
     assert not missing.any_in(1, us(101), us(5000))

@@ -6,10 +6,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from facts_builder import TOPIC, History
+from without_spark import events_of_partition
 
 from pipelines.spark.buckets import BUCKET_ROWS, MOST_BUCKETS, bucket_count, bucket_of, divided
 from pipelines.stages import order
-from pipelines.stages.order import by_session, order_partitions, order_pieces, rebuilding
+from pipelines.stages.order import by_session, rebuilding
+from pipelines.stages.partition_order import EVENTS, order_partitions
 from replay.arrays.columns import numbers
 from replay.evidence.cluster import Cluster
 from replay.evidence.rows import METADATA_LOG
@@ -81,7 +83,9 @@ def test_events_are_those_of_each_partition_by_itself(buckets: int, size: int, m
     told = {}
     for number in pc.unique(rebuilt["bucket"]).to_pylist():
         mine = rebuilt.filter(pc.equal(rebuilt["bucket"], number)).to_batches()
-        for table in order_partitions(mine, CLUSTER):
+        for name, table in order_partitions(mine, CLUSTER):
+            if name != EVENTS:
+                continue
             told[table["topic"][0].as_py(), table["partition"][0].as_py()] = table.to_pylist()
 
     fetches = pc.equal(facts["kind"], "fetch")
@@ -89,7 +93,7 @@ def test_events_are_those_of_each_partition_by_itself(buckets: int, size: int, m
     for partition in range(PARTITIONS):
         topic = TOPIC if partition else "bills"
         mine = whole.filter(pc.and_(pc.equal(whole["topic"], topic), pc.equal(whole["partition"], partition)))
-        alone = pa.concat_tables(order_pieces(topic, partition, mine.to_batches(), CLUSTER))
+        alone = events_of_partition((topic, partition), mine, CLUSTER)
         assert told.pop((topic, partition)) == alone.to_pylist()
     assert told == {}
 

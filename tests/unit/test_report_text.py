@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
+import mistune
 import pytest
 
-from pipelines.stages.report_text import EFFECT_WORDS, ENDS, STATE_WORDS, markdown, terminal
+from pipelines.stages.report_text import EFFECT_WORDS, ENDS, STATE_WORDS, markdown, markdown_text, terminal
 from schemas.consequences import CONSUMER_EFFECTS, PARTITION_RISK
 from schemas.incidents import DATA_LOSS_INCIDENTS
 
@@ -112,3 +114,15 @@ def test_of_thousands_of_clients_that_lost_records_some_are_named() -> None:
         assert "shop-0" in text
         assert len(text) < 5000
         assert "more" in next(line for line in text.splitlines() if "producers" in line)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["https://evil.example/x", "FTP://evil.example", "www.evil.example", "mail@evil.example", "@everyone", "#17"],
+)
+def test_names_from_logs_link_nowhere_and_notify_nobody(text: str) -> None:
+    told = markdown_text(f"a topic {text}")
+    page = str(mistune.create_markdown(escape=False, plugins=["url"])(told))
+    assert "<a " not in page
+    assert not re.search(r"[@#]\w|://|www\.", page, re.IGNORECASE)
+    assert re.sub("<!-- -->|</?p>", "", page).strip() == f"a topic {text}"

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import json
 import os
+import shlex
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+import sys
+import time
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
@@ -46,7 +52,7 @@ def test_without_a_job_it_helps(repository: Path, arguments: tuple[str, ...]) ->
     assert "./spark-submit.sh demo" in result.stdout
 
 
-@pytest.mark.parametrize("job", ["demo", "inspect", "run", "ingest", "replay", "validate", "report"])
+@pytest.mark.parametrize("job", ["demo", "collect", "inspect", "run", "ingest", "replay", "validate", "report"])
 def test_help_of_a_job_needs_neither_java_nor_an_environment(checkout: Path, tmp_path: Path, job: str) -> None:
     no_java = str(program(tmp_path / "java/bin", "java", "exit 9").parent.parent)
     result = submit(checkout / "spark-submit.sh", job, "--help", cwd=tmp_path, JAVA_HOME=no_java)
@@ -59,7 +65,7 @@ def test_help_of_a_job_needs_neither_java_nor_an_environment(checkout: Path, tmp
 def test_an_unknown_job_is_bad_usage(repository: Path) -> None:
     result = submit(repository / "spark-submit.sh", "rnu")
     assert result.returncode == 2
-    assert result.stderr.startswith("tidemark: there is no job 'rnu': demo, inspect, run")
+    assert result.stderr.startswith("tidemark: there is no job 'rnu': demo, collect, inspect, run")
     assert result.stderr.count("\n") == 1
 
 
@@ -99,3 +105,104 @@ def test_a_folder_that_is_not_ours_is_left_alone(checkout: Path, tmp_path: Path)
     assert result.returncode == 2
     assert "Tidemark did not make it" in result.stderr
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
+
+
+def test_a_dry_run_for_a_cluster_prints_the_exact_command_and_starts_no_driver_there(
+    repository: Path, tmp_path: Path
+) -> None:
+    arguments = ("--recording", "a tape", "--warehouse", "hdfs://lake/$HOME", "--dry-run")
+    flags = ("--master", "yarn", "--deploy-mode", "cluster", "--conf", "spark.app.name=it's one")
+    result = submit(repository / "spark-submit.sh", "run", *arguments, "--", *flags, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "")
+    *_, told = result.stderr.splitlines()
+    command = shlex.split(told.removeprefix("tidemark: would run: "))
+    assert command[0].endswith("/bin/spark-submit")
+    assert command[-len(arguments) - 1 :] == [str(repository / "jobs" / "run.py"), *arguments]
+    assert command[-len(arguments) - 1 - len(flags) : -len(arguments) - 1] == list(flags)
+    assert "#environment,file:" in command[command.index("--archives") + 1]
+
+
+def failure(text: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(text)
+    assert (told["recordings"], told["error"], told["exit_code"]) == ([], told["failure"]["message"], 2)
+    return dict(told["failure"])
+
+
+def test_what_is_missing_is_json_if_json_is_asked_for(checkout: Path, tmp_path: Path) -> None:
+    home = program(tmp_path / 'the "java" home/bin', "java", "echo 'openjdk version \"11.0.1\"' >&2").parent.parent
+    result = submit(checkout / "spark-submit.sh", "run", "--json", JAVA_HOME=str(home))
+    assert result.returncode == 2
+    assert failure(result.stdout)["message"].startswith(f"a JDK 17 or 21 is needed, and {home}/bin/java is 11")
+    assert failure(submit(checkout / "spark-submit.sh", "rnu", "--json").stdout)["kind"] == "setup"
+    java = program(tmp_path / "java17/bin", "java", "echo 'openjdk version \"17.0.9\"' >&2").parent.parent
+    environment = {"JAVA_HOME": str(java), "TIDEMARK_PYTHON": "no-such-python"}
+    result = submit(checkout / "spark-submit.sh", "run", "--json", **environment)
+    assert "no Python found" in failure(result.stdout)["message"]
+
+
+def may_be_removed(lock: IO[str]) -> bool:
+    """Whether no job holds the environment."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    return True
+
+
+def wait_for(condition: Path) -> None:
+    end = time.monotonic() + 60
+    while not condition.exists():
+        assert time.monotonic() < end, condition
+        time.sleep(0.05)
+
+
+def test_an_environment_is_not_renewed_while_a_job_runs_in_it(checkout: Path, tmp_path: Path) -> None:
+    java = program(tmp_path / "java/bin", "java", "echo 'openjdk version \"17.0.9\"' >&2").parent.parent
+    old = checkout / ".venv"
+    old.mkdir()
+    (old / "tidemark").touch()
+    (old / "tidemark-requirements.lock").write_text("of another lock file")
+    no_venv = f'[ "$1 $2" = "-m venv" ] && exit 1; exec "{sys.executable}" "$@"'
+    python = str(program(tmp_path / "python", "python", no_venv))
+    env = {**os.environ, "JAVA_HOME": str(java), "TIDEMARK_PYTHON": python, "TIDEMARK_IVY": str(tmp_path / "ivy")}
+    said = tmp_path / "said"
+    with (checkout / ".venv.in-use").open("w") as lock, said.open("w") as out:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        starting = subprocess.Popen([checkout / "spark-submit.sh", "demo"], env=env, stderr=out, stdout=out)
+        end = time.monotonic() + 60
+        while "waiting for their end" not in said.read_text():
+            assert time.monotonic() < end, said.read_text()
+            time.sleep(0.05)
+        assert (old / "tidemark-requirements.lock").read_text() == "of another lock file"
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        starting.wait(timeout=120)
+    assert not (old / "tidemark-requirements.lock").exists()
+    assert "could not make a virtual environment" in said.read_text()  # it went on, as far as this test lets it
+
+
+def test_a_job_holds_its_environment_until_it_ends(checkout: Path, tmp_path: Path) -> None:
+    go_on, began = tmp_path / "go-on", tmp_path / "began"
+    spark = f"touch '{began}'; while [ ! -e '{go_on}' ]; do sleep 0.05; done"
+    version = "echo 'openjdk version \"17.0.9\"' >&2"
+    java = program(
+        tmp_path / "java/bin", "java", f'if [ "$1" = -version ]; then {version}; else {spark}; fi'
+    ).parent.parent
+    program(checkout / ".venv/bin", "python", f'exec "{sys.executable}" "$@"')
+    lock_file = (checkout / "requirements.lock").read_bytes()
+    (checkout / ".venv/tidemark-requirements.lock").write_text(hashlib.sha256(lock_file).hexdigest())
+    packages = checkout / ".venv/lib/python3/site-packages"
+    packages.mkdir(parents=True)
+    (packages / "tidemark.pth").write_text(f"{checkout}\n")
+    (tmp_path / "ivy/jars").mkdir(parents=True)
+    (tmp_path / "ivy/jars/a.jar").write_text("a jar")
+    (checkout / "conf/jars.sha256").write_text(f"{hashlib.sha256(b'a jar').hexdigest()}  a.jar\n")
+    (checkout / "replay").mkdir()
+    env = {**os.environ, "JAVA_HOME": str(java), "TIDEMARK_IVY": str(tmp_path / "ivy")}
+    running = subprocess.Popen([checkout / "spark-submit.sh", "demo"], env=env, stderr=subprocess.DEVNULL)
+    wait_for(began)
+    with (checkout / ".venv.in-use").open() as lock:
+        assert not may_be_removed(lock)
+        go_on.touch()
+        running.wait(timeout=60)
+        assert may_be_removed(lock)

@@ -11,7 +11,8 @@ from facts_builder import KEY
 
 from pipelines.intake.collect import collect
 from pipelines.recording.recording import discover
-from pipelines.stages.order import by_session, in_one_session, order_partitions, rebuilding
+from pipelines.stages.order import by_session, in_one_session, rebuilding
+from pipelines.stages.partition_order import EVENTS, Standing, order_partitions, order_windows
 from replay.evidence.cluster import cluster_told, collected_of
 from replay.evidence.missing_lines import missing_requests
 from replay.tables.output import empty
@@ -21,18 +22,33 @@ from schemas.tables import REPLAY_TABLES
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pipelines.recording.recording import Recording
+    from replay.evidence.cluster import Cluster
+
 
 def events_of(root: Path) -> list[pa.Table]:
     """Return each partition's `replication_events`, one table per incarnation."""
     recording = discover(str(root), recording_id=root.name)
-    facts = collect(recording).facts
+    return events_of_facts(collect(recording).facts, recording)
+
+
+def events_of_facts(facts: pa.Table, recording: Recording) -> list[pa.Table]:
+    """Return the same of facts that were read from a recording."""
     stated = {"kafka_version": recording.manifest.kafka, "broker_config": recording.manifest.broker_config}
     cluster = cluster_told(collected_of(facts), stated, missing_requests(facts))
     sessions = by_session(in_one_session(facts).to_batches(), cluster.names, buckets=1)
     found: dict[tuple[str, int], list[pa.Table]] = defaultdict(list)
-    for events in order_partitions(rebuilding(buckets=1)(sessions), cluster):
+    for name, events in order_partitions(rebuilding(buckets=1)(sessions), cluster):
+        if name != EVENTS or not len(events):
+            continue
         found[events["topic"][0].as_py(), events["partition"][0].as_py()].append(events)
     return [one for place in sorted(found) for one in by_incarnation(pa.concat_tables(found[place]))]
+
+
+def events_of_partition(of: tuple[str, int], facts: pa.Table, cluster: Cluster) -> pa.Table:
+    """Return the events of one topic and partition, in which fetches are whole already."""
+    outputs = order_windows(facts.to_batches(), of, cluster, Standing())
+    return pa.concat_tables([rows for name, rows in outputs if name == EVENTS])
 
 
 def by_incarnation(events: pa.Table) -> list[pa.Table]:

@@ -162,6 +162,7 @@ _MAKERS: dict[str, Callable[[dict[str, Any]], _Values]] = {
     "CLEAR_ELR_RECORD": lambda data: (FEATURE_CHANGE, (data.get("topicName") or None, "clear_elr", None)),
     "ZK_MIGRATION_STATE_RECORD": lambda data: (FEATURE_CHANGE, (None, "zk_migration", str(data["zkMigrationState"]))),
 }
+READ_RECORDS: Final = frozenset(_MAKERS)
 _NOT_AS_DUMPED: Final = (
     msgspec.ValidationError,
     msgspec.DecodeError,
@@ -209,7 +210,7 @@ class MetadataDump:
         """Add facts to the sink; `file_name` tells the snapshot if the lines that name it are missing."""
         sink.of_no_broker()
         self._sink = sink
-        self._snapshot = _named(file_name)
+        self._snapshot = snapshot_named(file_name)
         self._batch: tuple[int, int, int] | None = None  # first and last offset, controller epoch
         self._part: _Part | None = None
 
@@ -254,6 +255,8 @@ class MetadataDump:
         if self._part is not None:
             first, last, epoch, line, ts = self._part
             told = row_id(identity(f"metadata part|{first}|{last}|{epoch}"))
+            if ts is not None:
+                self._sink.counts.widen(ts)
             self._sink.add(PART_OF_LOG, told, line, ts, (first, last, epoch, False))
             self._part = None
 
@@ -311,7 +314,7 @@ class MetadataDump:
             self._batch = (int(batch[1]), int(batch[2]), int(epoch[1])) if epoch is not None else None
         elif text.startswith("Dumping "):
             self.finish()
-            self._batch, self._snapshot = None, _named(text)
+            self._batch, self._snapshot = None, snapshot_named(text)
         else:
             snapshot = _SNAPSHOT.fullmatch(text)
             if snapshot is not None:
@@ -322,7 +325,7 @@ class MetadataDump:
             self._sink.reject(line, "not a line of a metadata dump", text)
 
 
-def _named(text: str) -> _Snapshot | None:
+def snapshot_named(text: str) -> _Snapshot | None:
     """Return the snapshot that a file's name or path names, if it names one."""
     name = _SNAPSHOT_NAME.search(text)
     return _snapshot(int(name[1]), int(name[2])) if name is not None else None

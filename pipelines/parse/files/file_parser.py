@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import pyarrow.compute as pc
 
 from pipelines.lines.clock import ZoneClock
-from pipelines.lines.rows import FactSink, FileCounts, identity, row_id
+from pipelines.lines.rows import FactSink, FileCounts
 from pipelines.lines.writers import Ties
-from pipelines.parse.dumps.checkpoints import Checkpoint, Properties, checkpoint_name
-from pipelines.parse.dumps.metadata_dump import MetadataDump
+from pipelines.parse.dumps.checkpoints import Checkpoint, Properties, checkpoint_name, is_properties
+from pipelines.parse.dumps.metadata_dump import MetadataDump, snapshot_named
 from pipelines.parse.dumps.segment_dump import SegmentDump
 from pipelines.parse.files.content import Content, LineFormat, content_of, lines_of
 from pipelines.parse.files.log_lines import LogLines
@@ -36,7 +36,6 @@ _MOST_OF_NOBODY = 1000  # of these lines are rejected one by one, the others onl
 _FOLDER = re.compile(r"(?:^|/)([^/]+)-(\d+)(?:\.[0-9a-f]{32}-(?:delete|stray|future))?/[^/]+$")
 # The JVM's own logs: unified logging (`[2026-03-01T10:00:00.123+0000][gc] Using G1`), or the head that Java 8 prints.
 _JVM = re.compile(r"\[[^\]]{1,80}\]\[[^\]]{1,80}\]|(?:OpenJDK|Java HotSpot\S{0,10}) .{0,40}VM")
-_DUMP_BEGINS = 4  # lines; the first names the file that was dumped
 _HOUR = 3_600_000_000
 
 
@@ -60,15 +59,21 @@ class _Lines(Protocol):
     def parse(self, text: str, line: int) -> None: ...
 
 
-def parse_file(recording: Recording, source: Source, part: Range | None = None) -> Iterator[ParsedBatch]:
-    """Yield facts and rejected lines of one file, or of one byte range of it, in batches."""
+def parse_file(
+    recording: Recording, source: Source, part: Range | None = None, named: set[tuple[str, ...]] | None = None
+) -> Iterator[ParsedBatch]:
+    """Yield facts and rejected lines of one file, or of one byte range of it, in batches.
+
+    `named`: what the request lines before the range have named already (`RequestLog`); names in the range are added.
+    """
     sink = FactSink(recording.recording_id, source.name, source.broker_id)
     outcome = Outcome()
     blocks = _blocks(source, outcome, part, sink)
     first = next(blocks, [])
     head = _head_of(source) if part and part.start else first
     reason = source.set_aside
-    parser = _parser(recording, source, sink, head, part) if reason is None else _Refused(sink, reason, head)
+    known = set() if named is None else named
+    parser = _parser(recording, source, sink, head, part, known) if reason is None else _Refused(sink, reason, head)
     number = part.first_line if part else 1
     for block in chain([first], blocks):
         for text in block:
@@ -87,7 +92,6 @@ def parse_file(recording: Recording, source: Source, part: Range | None = None) 
         counts.bytes = outcome.bytes or (part.end - part.start if part else 0)
         if outcome.broken:
             sink.reject(number, outcome.broken, None)
-    counts.fingerprint = fingerprint(counts.content, first, outcome) if not (part and part.start) else None
     facts = _taken(sink, source)  # may still reject lines
     yield ParsedBatch(facts, sink.take_rejected(), counts)
 
@@ -112,6 +116,12 @@ def _taken(sink: FactSink, source: Source) -> pa.RecordBatch | None:
     return kept
 
 
+def told_by_name(source: Source) -> str:
+    """Return what parsers take from a file's name: which checkpoint it is, of which partition or snapshot."""
+    stated = checkpoint_name(source.name) or ("meta.properties" if is_properties(source.name) else None)
+    return repr((stated, _place_of(source), snapshot_named(source.name)))
+
+
 def survey_file(recording: Recording, source: Source) -> Ties:
     """Return what a log or a metadata dump says that ties directories and addresses to brokers."""
     outcome = Outcome()
@@ -131,13 +141,6 @@ def survey_file(recording: Recording, source: Source) -> Ties:
         parser.parse(text, number)
     parser.finish()
     return survey.ties
-
-
-def fingerprint(content: str, first: list[str], outcome: Outcome) -> str | None:
-    """Return a digest of the content: for logs and metadata dumps, which grow, of first lines; else of all bytes."""
-    if content in {Content.LOG.value, Content.METADATA_DUMP.value}:
-        return row_id(identity("\n".join(first[: 1 if content == Content.LOG.value else _DUMP_BEGINS]))).hex()
-    return f"{outcome.crc:08x}" if outcome.bytes else None
 
 
 def _blocks(source: Source, outcome: Outcome, part: Range | None, sink: FactSink) -> Iterator[list[str]]:
@@ -194,7 +197,14 @@ def _place_of(source: Source) -> tuple[str, int] | None:
     return (folder[1], int(folder[2])) if folder and folder[1] != "node" else None
 
 
-def _parser(recording: Recording, source: Source, sink: FactSink, first: list[str], part: Range | None) -> _Lines:
+def _parser(
+    recording: Recording,
+    source: Source,
+    sink: FactSink,
+    first: list[str],
+    part: Range | None,
+    named: set[tuple[str, ...]],
+) -> _Lines:
     """Return the parser for the file's lines."""
     content = content_of(source, first)
     sink.counts.content = content.value
@@ -213,7 +223,7 @@ def _parser(recording: Recording, source: Source, sink: FactSink, first: list[st
     name = recording.manifest.time_zone(source.broker_id)
     within = part is not None and part.start > 0
     second_pass = not within and starts_in_second_pass(source, lines, name)
-    log = LogLines(sink, lines.layout, ZoneClock(name, second_pass=second_pass), within=within)
+    log = LogLines(sink, lines.layout, ZoneClock(name, second_pass=second_pass), named, within=within)
     shared = source.shared
     mine = log if shared is None else SharedLines(log, lines.layout, shared, source.broker_id, sink.counts)
     return PrefixedLines(sink, mine, lines.container) if lines.prefixed else mine

@@ -48,15 +48,26 @@ _TEXT_TIMES = _Mark(" from connection ", r"(\S+?);"), _Mark(";totalTime:", _MILL
 class LogLines:
     """The lines of a log, whatever their layout: request lines, server lines, and what belongs to the line before."""
 
-    def __init__(self, sink: FactSink, layout: layouts.Layout, clock: ZoneClock, *, within: bool = False) -> None:
-        """`within`: the lines start in the middle of a file, so the first may continue an earlier one."""
+    def __init__(
+        self,
+        sink: FactSink,
+        layout: layouts.Layout,
+        clock: ZoneClock,
+        named: set[tuple[str, ...]] | None = None,
+        *,
+        within: bool = False,
+    ) -> None:
+        """`within`: the lines start in the middle of a file, so the first may continue an earlier one.
+
+        `named`: what request lines before them have named.
+        """
         self._sink = sink
         self._layout = layout
         self._whole = layout.whole
         self._otherwise = layouts.Form(layout).otherwise
         self._clock = clock
         self._stamps = layouts.StampReader()
-        self._requests = RequestLog()
+        self._requests = RequestLog(named)
         self._server = ServerLog(sink)
         self._head: tuple[str, layouts.LogLine, int, int, int] | None = None  # a line whose logger is on a later line
         self._settings: tuple[int, int] | None = None  # time of the list of settings that following lines belong to

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PARTITION: Final = re.compile(r"\[[^\]]*\bpartition=([^\],]+)")
 _VERSION: Final = "Kafka version"
-_ENDPOINTS: Final = (  # broker, host, port
+ENDPOINTS: Final = (  # broker, host, port
     re.compile(r"BrokerEndPoint\(id=(?P<id>\d{1,9}), host=(?P<host>[^\s,()]{0,255}):(?P<port>\d{1,5})\)"),
     re.compile(r"(?P<host>[^\s/(),\[]{1,255}):(?P<port>\d{1,5}) \(id: (?P<id>\d{1,9}) rack: "),
     re.compile(
@@ -150,7 +150,7 @@ class Survey(_Events):
         named = named_in(text)
         if named is not None:
             ties.brokers.add(named)
-        self._endpoints(_ENDPOINTS, text)
+        self._endpoints(ENDPOINTS, text)
         if text.startswith(SETTINGS):
             said = settings_in(_whole(parts, held))
             if said.broker is not None:

@@ -1,17 +1,23 @@
-"""Which files may be read in byte ranges: large plain logs whose stamps need no memory of earlier lines."""
+"""Which files may be read in byte ranges: plain logs whose stamps need no memory of earlier lines.
+
+Large ones are shared by several tasks, and of one that grows only what is new is read (`goes_on_at`).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pipelines.lines import layout as layouts
 from pipelines.lines.clock import ZoneClock
 from pipelines.parse.files.content import Content, content_of, lines_of
 from pipelines.parse.files.prefix import taken_off
+from pipelines.recording.listing import opened
 from pipelines.recording.reading import Outcome, is_packed, read_lines, tail
 
 if TYPE_CHECKING:
     from pipelines.recording.recording import Recording, Source
 
+TAIL = 1 << 18  # the bytes at a file's end within which its last moment is looked for
 _LONGEST = 150 * 86_400 * 1_000_000  # in a longer time a zone may change its offset and change it back
 
 
@@ -38,3 +44,68 @@ def may_split(recording: Recording, source: Source) -> bool:
     if not begin or not end or end[-1] - begin[0] > _LONGEST:
         return False
     return clock.offset(begin[0]) == clock.offset(end[-1]) and not any(map(clock.is_repeated, (begin[0], end[-1])))
+
+
+def goes_on_at(recording: Recording, source: Source) -> int | None:
+    """Return where reading goes on once the file has grown: the first line of the last moment in it; None: nowhere.
+
+    From there on lines are read again. What stands before was parsed for good: the line at the place begins an event
+    of its own, and none before it has the same time, since equal lines of one time count once. A stamp in whole seconds
+    gets its time from the lines around it, and a line after a prefix may have parts, so such files are read whole.
+    """
+    try:
+        if source.shared is not None or source.set_aside is not None or not may_split(recording, source):
+            return None
+        first = beginning_of(source) or []
+        lines = lines_of(recording, first)
+        if isinstance(lines, str) or lines.prefixed:
+            return None
+        begun, data = _last_bytes(source)
+    except OSError:
+        return None
+    stamps = _Stamps(lines.layout)
+    if any(len(stamp) == layouts.WHOLE_SECONDS for stamp in map(stamps.of, first[: layouts.DETECTION_LINES]) if stamp):
+        return None
+    found = _last_moment(data, stamps)
+    return None if found is None else begun + found
+
+
+class _Stamps:
+    """The stamps of lines that have a possible one."""
+
+    def __init__(self, layout: layouts.Layout) -> None:
+        self._split, self._reader = layouts.Form(layout).split, layouts.StampReader()
+
+    def of(self, line: str) -> str | None:
+        """Return the line's stamp as it is printed."""
+        parts = self._split(line)
+        try:
+            return None if parts is None or self._reader.micros(parts.stamp) is None else parts.stamp
+        except ValueError:
+            return None
+
+
+def _last_moment(data: bytes, stamps: _Stamps) -> int | None:
+    """Return where the first line with the last stamp begins; None if a line with another does not stand before it."""
+    last: str | None = None
+    place: int | None = None
+    end = len(data)
+    while end > 0:
+        start = data.rfind(b"\n", 0, end) + 1
+        stamp = stamps.of(data[start:end].decode("utf-8", "replace").removesuffix("\r")) if start else None
+        if stamp is not None:
+            if len(stamp) == layouts.WHOLE_SECONDS:
+                return None
+            if last not in {None, stamp}:
+                return place
+            last, place = stamp, start
+        end = start - 1
+    return None
+
+
+def _last_bytes(source: Source) -> tuple[int, bytes]:
+    """Return the last bytes of a file as it was listed, and where they begin."""
+    begun = max(source.size - TAIL, 0)
+    with opened(source.path) as stream:
+        stream.seek(begun)
+        return begun, bytes(stream.read(source.size - begun))

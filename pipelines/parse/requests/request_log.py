@@ -25,9 +25,9 @@ CLUSTER_SEEN = Shape("broker_lifecycle", ("value",), (("name", "cluster_id"),))
 class RequestLog:
     """Parses the request lines of one file; remembers which topic ids the file has stated already."""
 
-    def __init__(self) -> None:
-        """Start without known topics."""
-        self._named: set[tuple[str, ...]] = set()
+    def __init__(self, named: set[tuple[str, ...]] | None = None) -> None:
+        """`named`: the topics and clusters that earlier lines of the file have named; those that follow are added."""
+        self._named: set[tuple[str, ...]] = set() if named is None else named
         self._kinds: dict[int, tuple[msgspec.json.Decoder[Any], _Make]] = {
             0: (_decoder(shapes.ProduceRequest, shapes.ProduceResponse), request_facts.produce),
             1: (_decoder(shapes.FetchRequest, shapes.FetchResponse), request_facts.fetch),
@@ -49,6 +49,11 @@ class RequestLog:
             56: (_decoder(shapes.IsrRequest, shapes.IsrResponse), request_facts.isr_request),
         }
         self._others = (msgspec.json.Decoder(shapes.Times), request_facts.api)
+
+    @property
+    def keys_read(self) -> frozenset[int]:
+        """The APIs whose requests and answers are read, not only their headers."""
+        return frozenset(self._kinds)
 
     def parse(self, text: str, sink: FactSink, line: Line) -> str | None:
         """Add the line's facts; return the reason if it is rejected, else None."""

@@ -37,32 +37,33 @@ _KEY_NAMES = (
     "DESCRIBE_CLIENT_QUOTAS ALTER_CLIENT_QUOTAS DESCRIBE_USER_SCRAM_CREDENTIALS ALTER_USER_SCRAM_CREDENTIALS "
     "VOTE BEGIN_QUORUM_EPOCH END_QUORUM_EPOCH DESCRIBE_QUORUM ALTER_ISR UPDATE_FEATURES"
 )
-_KEYS = {name: number for number, name in enumerate(_KEY_NAMES.split())}
+KEYS = {name: number for number, name in enumerate(_KEY_NAMES.split())}
 
 _HEADER = re.compile(
     r"RequestHeader\(apiKey=(\w+), apiVersion=(\d{1,5}), clientId=(.*?), correlationId=(-?\d{1,10})\) -- "
 )
+_PROTOCOL = ",securityProtocol:"
 _TIME = r"(\d+(?:\.\d+)?(?:E-?\d+)?)"
 _TIMES = re.compile(
     r" from connection (\S+);totalTime:" + _TIME + ",requestQueueTime:" + _TIME + ",localTime:" + _TIME
     + ",remoteTime:" + _TIME + ",throttleTime:" + _TIME + ",responseQueueTime:" + _TIME + ",sendTime:" + _TIME
-    + ",securityProtocol:"
+    + _PROTOCOL
 )  # fmt: skip
 _RESPONSE = ",response:"
 THROTTLE = 4  # place of throttleTime among the times
 _THROTTLED = re.compile(r"^\{throttle_time_ms=(\d+),|,throttle_time_ms=(\d+)\}$")
 
-_TOPIC = r"[A-Za-z0-9._-]+"
-_NAMED = re.compile(rf"\b(topic|topic_name|name)=({_TOPIC})(?=[,}}])")
+TOPIC = r"[A-Za-z0-9._-]+"
+_NAMED = re.compile(rf"\b(topic|topic_name|name)=({TOPIC})(?=[,}}])")
 _NAME = re.compile(
     r"(?<![a-z_])([a-z_]+)="
 )  # begun nowhere else, or a long word would be gone through from each letter
 _PRODUCE = re.compile(
-    rf"\{{acks=(-?\d{{1,5}}),timeout=-?\d+,(?:partitionSizes=\[((?:{_TOPIC}-\d{{1,10}}=\d{{1,10}}(?:,(?!\])|(?=\])))*)\]|"
+    rf"\{{acks=(-?\d{{1,5}}),timeout=-?\d+,(?:partitionSizes=\[((?:{TOPIC}-\d{{1,10}}=\d{{1,10}}(?:,(?!\])|(?=\])))*)\]|"
     r"numPartitions=(\d+))\}"
 )
-_SIZE = re.compile(rf"({_TOPIC})-(\d+)=(\d+)")
-_MESSAGES = re.compile(
+_SIZE = re.compile(rf"({TOPIC})-(\d+)=(\d+)")
+MESSAGES = re.compile(
     r",record_errors=.*?(?=\}(?:,\{partition=\d|\]\}(?:,\{topic=|\],throttle_time_ms=\d+\}$)))", re.DOTALL
 )
 _RECORDS = re.compile(r"\}?,record_set=(?:null|\w+\(size=(\d+), [^{}]*\))(?=\}|,_tagged_fields=)")
@@ -82,13 +83,27 @@ class TextRequest(NamedTuple):
     completed: shapes.Completed[Any, Any] | shapes.Times
 
 
-def read(body: str) -> TextRequest:
-    """Read what follows `Completed request:`; raises RefusedError, and msgspec's errors for a malformed body."""
+class Cut(NamedTuple):
+    """A line cut at the marks that occur once in it."""
+
+    api: str
+    version: str
+    client: str
+    correlation: str
+    request: str
+    response: str
+    connection: str
+    times: str  # from the mark of the first to the end of the last
+    spent: tuple[str, ...]
+    end: str  # who sent the request, and how
+
+
+def cut(body: str) -> Cut:
+    """Cut what follows `Completed request:`; raises RefusedError if a mark is missing, or may be part of a text."""
     header = _HEADER.match(body)
     if header is None or body.count(", correlationId=") != 1:
         raise RefusedError("no header, or a client id that looks like one")
-    key = _KEYS.get(header[1])
-    if key is None:
+    if header[1] not in KEYS:
         raise RefusedError("a request that no Kafka up to 2.7 knows")
     times = _TIMES.search(body, header.end())
     if times is None or body.count(";totalTime:", header.end()) != 1:
@@ -97,14 +112,31 @@ def read(body: str) -> TextRequest:
     request, response_mark, response = bodies.partition(_RESPONSE)
     if not response_mark or _RESPONSE in response:
         raise RefusedError("no response, or a text that looks like one")
-    whole = shapes.Header(key, int(header[2]), int(header[4]), None if header[3] == "null" else header[3])
-    connection, *values = times.groups()
-    spent = [float(value) for value in values]
-    spent[THROTTLE] = throttle_of(response)
+    api, version, client, correlation = header.groups()
+    end = times.end() - len(_PROTOCOL)
+    spent = times.groups()[1:]
+    return Cut(
+        api, version, client, correlation, request, response, times[1], body[times.end(1) : end], spent, body[end:]
+    )
+
+
+def read(body: str) -> TextRequest:
+    """Read what follows `Completed request:`; raises RefusedError, and msgspec's errors for a malformed body."""
+    line = cut(body)
+    key = KEYS[line.api]
+    whole = shapes.Header(key, int(line.version), int(line.correlation), None if line.client == "null" else line.client)
+    spent = [float(value) for value in line.spent]
+    spent[THROTTLE] = throttle_of(line.response)
     read_bodies = _BODIES.get(key)
     if read_bodies is None:
-        return TextRequest(key, shapes.Times(whole, connection, *spent))
-    return TextRequest(key, shapes.Completed(whole, *read_bodies(request, response), connection, *spent))
+        return TextRequest(key, shapes.Times(whole, line.connection, *spent))
+    bodies = read_bodies(line.request, line.response)
+    return TextRequest(key, shapes.Completed(whole, *bodies, line.connection, *spent))
+
+
+def is_read(api: str) -> bool:
+    """Whether the bodies of such a request are read, by the name of its kind."""
+    return KEYS[api] in _BODIES
 
 
 def throttle_of(response: str) -> float:
@@ -164,7 +196,7 @@ def _produce(request: str, response: str) -> _Bodies:
         raise RefusedError("not a produce request")
     answer: shapes.ProduceResponse | str = ""
     if response:
-        answer = _produce_response.decode(_json(_MESSAGES.sub("", response), _ANSWERED))
+        answer = _produce_response.decode(_json(MESSAGES.sub("", response), _ANSWERED))
     if said[3] is None:
         topics = [
             shapes.ProduceTopic([shapes.ProduceData(int(index), int(size))], topic)

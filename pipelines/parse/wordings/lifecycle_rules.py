@@ -47,6 +47,14 @@ LIFECYCLE_RULES = (
         "broker_lifecycle cluster_id",
         r"Incarnation \S+ of broker \d+ in cluster (?P<value>\S+) is now STARTING\.",
     ),
+    # The first line of a shutdown, and the last but one of any node, controllers among them.
+    Rule(
+        "LoggingSignalHandler: Terminating",
+        "1.1-",
+        "broker_lifecycle terminating",
+        r"Terminating process due to signal (?P<value>SIG\w+)",
+    ),
+    Rule("AppInfoParser: App", "2.7-", "broker_lifecycle ended", r"App info kafka\.server for \d+ unregistered"),
     Rule("AppInfoParser: Kafka", "0.10-", "broker_lifecycle version", r"Kafka version ?: (?P<value>\S+)"),
     Rule(
         "BrokerLifecycleManager: Successfully",

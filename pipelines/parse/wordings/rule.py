@@ -38,6 +38,7 @@ CLASSES: dict[str, str] = {
     "LogCleaner": "kafka/log/LogCleaner.scala",
     "LogDirFailureChannel": "org/apache/kafka/storage/internals/log/LogDirFailureChannel.java; to 3.4 kafka/server",
     "LogLoader": "kafka/log/LogLoader.scala; 4.x org/apache/kafka/storage/internals/log/LogLoader.java",
+    "LoggingSignalHandler": "org/apache/kafka/common/utils/LoggingSignalHandler.java; 4.x common/utils/internals",
     "LogManager": "kafka/log/LogManager.scala; 4.x org/apache/kafka/storage/internals/log/LogManager.java",
     "Partition": "kafka/cluster/Partition.scala",
     "PartitionChangeBuilder": "org/apache/kafka/controller/PartitionChangeBuilder.java",

@@ -31,7 +31,7 @@ _NUMBERS = re.compile(r"-?\d+")
 _TOPIC_SETTINGS = re.compile(r"\b(min\.insync\.replicas|unclean\.leader\.election\.enable)(?:=| -> )([^,}\s]+)")
 _OFFLINE = re.compile(r"Logs for partitions ([^ ]*) are offline")
 _OFFLINE_FUTURE = re.compile(r"logs for future partitions ([^ ]*) are offline")
-_BROKER_SETTINGS = frozenset(
+BROKER_SETTINGS = frozenset(
     {
         "inter.broker.protocol.version",
         "min.insync.replicas",
@@ -67,7 +67,10 @@ _FROM_PREFIX = ("topic", "partition", "leader_id", "subject_broker_id", "log_dir
 class CompiledRule:
     """A compiled rule: its patterns, the shape of its facts, and what turns groups into values."""
 
-    __slots__ = ("converters", "each", "each_groups", "from_prefix", "keep_text", "match", "shape", "tp")
+    __slots__ = (
+        "converters", "each", "each_groups", "from_prefix", "is_of_clients", "keep_text", "match", "numbers",
+        "shape", "tp",
+    )  # fmt: skip
 
     def __init__(self, rule: Rule) -> None:
         """Compile the patterns and fix the columns."""
@@ -81,6 +84,8 @@ class CompiledRule:
         columns = [name for name in groups if name != "tp"]
         reads = dict(rule.reads)
         self.converters = [reads.get(name) or _converter(name) for name in columns]
+        self.numbers = [name for name in regex.groupindex if name != "tp" and FACTS.column(name).type != STRING]
+        self.is_of_clients = (rule.kind, rule.name) == ("quota_change", "client")  # its value names users and clients
         tail = [name for name in _FROM_PREFIX if name not in columns]
         self.from_prefix = [_FROM_PREFIX.index(name) for name in tail]
         self.keep_text = rule.keep_text
@@ -116,7 +121,7 @@ _PrefixValues = tuple[str | None, int | None, int | None, int | None, str | None
 _RulesOfWords = dict[str, tuple[CompiledRule, ...]]
 
 
-def _compile() -> dict[str, _RulesOfWords]:
+def compiled_rules() -> dict[str, _RulesOfWords]:
     """By logger: the rules for each first word; those for any word come after a word's own, and stand alone at ""."""
     by_logger: dict[str, _RulesOfWords] = {}
     for rule in RULES:
@@ -148,7 +153,7 @@ class ServerLog:
     def __init__(self, sink: FactSink) -> None:
         """Compile the table; loggers, prefixes and partitions are cached, because they repeat."""
         self._sink = sink
-        self._rules = _compile()
+        self._rules = compiled_rules()
         self._loggers: dict[str, tuple[str, _RulesOfWords]] = {}
         self._prefixes: dict[str, tuple[_PrefixValues, int | None]] = {}
         self._partitions: dict[str, tuple[str, int]] = {}
@@ -210,7 +215,7 @@ class ServerLog:
     def broker_setting(self, line: int, local: int, ts: int, text: str) -> bool:
         """Add one line of `KafkaConfig values:` if the setting matters; else return False."""
         name, equals, value = text.strip().partition(" = ")
-        if not equals or name not in _BROKER_SETTINGS:
+        if not equals or name not in BROKER_SETTINGS:
             return False
         told = line_identity(self._sink.broker_id, local, "INFO", "KafkaConfig", text)
         self._sink.add(BROKER_SETTING, row_id(told), line, ts, (name, value), "INFO")

@@ -1,0 +1,37 @@
+"""How far a step is, in a unit that people know: counted by the workers, told by Spark as each task ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pyspark import Accumulator
+    from pyspark.sql import SparkSession
+
+
+class Counted(NamedTuple):
+    """How much is done, of how much."""
+
+    done: Accumulator[int]
+    total: int
+    unit: str
+
+
+_in_hand: list[Counted] = []  # at most one: a driver does one thing at a time
+
+
+def count_of(spark: SparkSession, total: int, unit: str) -> Accumulator[int]:
+    """Return what workers add to as they get on with the work that now begins."""
+    done = spark.sparkContext.accumulator(0)
+    _in_hand[:] = [Counted(done, total, unit)]
+    return done
+
+
+def in_hand() -> Counted | None:
+    """Return what is being counted."""
+    return _in_hand[0] if _in_hand else None
+
+
+def over() -> None:
+    """Count nothing any more."""
+    _in_hand.clear()

@@ -1,0 +1,173 @@
+"""What a run does with what has arrived: reads what is new, and leaves tables alone that would be made of the same.
+
+Facts, rejected lines and the ledger are three writes. The ledger is the last of them: until it is written, the files
+are read again, and what that states takes the place of what was stated before.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+
+from pipelines.intake.attribution import clusters_of
+from pipelines.intake.ledger import GONE, counts_of
+from pipelines.stages import ingest
+from pipelines.stages.validate import Validation
+from pipelines.warehouse.file_ledger import entries_of, write_entries
+from pipelines.warehouse.narrowing import SETTINGS, Narrowing
+from pipelines.warehouse.superseded import changed_facts, engine_version, rejected_after, restated_facts, spanned
+from schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+    from pipelines.intake.ledger import Entry
+    from pipelines.recording.recording import Recording
+    from pipelines.stages.ingest import Parsed
+    from pipelines.warehouse.delta_io import Warehouse
+
+_DECIDING: Final = (
+    "kafka_version",
+    "broker_config",
+    "conformance_ties",
+    "window_minutes",
+)  # settings that decide what tables hold
+
+
+@dataclass(frozen=True, slots=True)
+class BroughtIn:
+    """What a run has read."""
+
+    read: list[dict[str, Any]]  # counts of the files that it read,
+    every: list[dict[str, Any]]  # and of all that are in the folder
+    is_nothing_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LastReplay:
+    """The last run that made the tables out of all evidence, and what would be otherwise now."""
+
+    run_id: str
+    differs: tuple[str, ...]
+    validation: Validation | None
+
+    def sentence(self, files: int) -> str:
+        """Say that nothing was computed, and what would be."""
+        stand = f"nothing new to read: the tables stand as run {self.run_id} left them"
+        if not self.differs:
+            return stand
+        return f"{stand}, with {' and '.join(self.differs)}; --full reads all {files:,} files again and computes anew"
+
+
+def bring_in(warehouse: Warehouse, recording: Recording, run_id: str, staging: str, *, full: bool) -> BroughtIn:
+    """Read what is new in the recording, and write what it states; `full`: read everything again."""
+    recording_id = recording.recording_id
+    known = entries_of(warehouse, recording_id)
+    stand = warehouse.read("facts", recording_id) if known else None
+    parsed = ingest.parse(warehouse.spark, recording, staging, known, stand, run_id, full=full)
+    if parsed.is_nothing_new:
+        write_entries(warehouse, recording_id, known, parsed.entries)
+        return BroughtIn([], parsed.every, is_nothing_new=_is_complete(warehouse, recording_id, known))
+    _refuse_other_cluster(warehouse, recording, parsed)
+    changes = parsed.plan.changes
+    if known:
+        within = spanned("known.ts", [_span(parsed.facts), *(change.span for change in changes)])
+        warehouse.append_facts(parsed.facts, recording_id, changed_facts(warehouse, recording_id, changes), within)
+    else:
+        restated = restated_facts(warehouse, recording_id, parsed.facts, parsed.inputs)
+        warehouse.append_facts(parsed.facts, recording_id, restated)
+    named = {"recording_id": F.lit(recording_id), "run_id": F.lit(run_id)}
+    rejected = parsed.rejected.withColumns(named)
+    if known:
+        read = [one.source.name for one in parsed.plan.reads]
+        rejected, lines = rejected_after(warehouse, recording_id, changes, rejected, read)
+        warehouse.replace("rejected_lines", rejected, recording_id, within=lines)
+    else:
+        warehouse.replace("rejected_lines", rejected, recording_id)
+    write_entries(warehouse, recording_id, known, parsed.entries)
+    return BroughtIn(parsed.inputs, parsed.every, is_nothing_new=False)
+
+
+def _is_complete(warehouse: Warehouse, recording_id: str, known: list[Entry]) -> bool:
+    """Whether each run that read a file came to its end: what a killed one read was perhaps never ordered."""
+    rows = warehouse.read("runs", recording_id).where("status <> 'failed'").select("run_id").collect()
+    return {entry.run_id for entry in known} <= {row.run_id for row in rows}
+
+
+def _span(facts: DataFrame) -> tuple[int, int] | None:
+    """Return the first and last time of facts."""
+    stamp = F.unix_micros("ts")
+    found = facts.agg(F.min(stamp).alias("first"), F.max(stamp).alias("last")).head()
+    return None if found is None or found["first"] is None else (found["first"], found["last"])
+
+
+def _refuse_other_cluster(warehouse: Warehouse, recording: Recording, parsed: Parsed) -> None:
+    """Raise InputError if the recording in the warehouse is of another cluster, by its id or by its topics' ids."""
+    source, recording_id = recording.root or None, recording.recording_id
+    named = set(clusters_of(parsed.every))
+    others = set(clusters_of(counts_of(parsed.known))) - named
+    if named and others:
+        message = (
+            f"its logs are of the cluster {', '.join(sorted(named))}, and what stands in the recording "
+            f"'{recording_id}' of this warehouse is of {', '.join(sorted(others)[:5])}: give it a name of its "
+            "own with --recording-id"
+        )
+        raise InputError(message, source=source)
+    if _has_known_files(parsed):
+        return
+    known = warehouse.read("facts", recording_id).where("topic_id IS NOT NULL").select("topic_id").distinct()
+    if not known.head(1):
+        return
+    ids = parsed.facts.where("topic_id IS NOT NULL").select("topic_id").distinct()
+    if ids.head(1) and not ids.join(known, on="topic_id", how="left_semi").head(1):
+        message = (
+            f"none of its topics stands in the recording '{recording_id}' of this warehouse: "
+            "they are of different clusters; give it a name of its own with --recording-id"
+        )
+        raise InputError(message, source=source)
+
+
+def _has_known_files(parsed: Parsed) -> bool:
+    """Whether the folder has a file that was read before, so that it is what stands that goes on."""
+    return any(read.entry for read in parsed.plan.reads) or any(entry.state != GONE for entry in parsed.plan.kept)
+
+
+def last_replay(warehouse: Warehouse, recording_id: str, settings: Mapping[str, Any]) -> LastReplay | None:
+    """Return the last run whose replay saw all evidence there is; None: none did, or of a part of it only."""
+    rows = warehouse.read("runs", recording_id).where("status <> 'failed'")
+    columns = ("run_id", "stages", "versions", "configuration", "finished", (F.col("inputs") != "[]").alias("has_read"))
+    for row in sorted(rows.select(*columns).collect(), key=lambda row: row.finished, reverse=True):
+        if "replay" in row.stages:
+            return _last_replay(warehouse, recording_id, row.asDict(), settings)
+        if "ingest" in row.stages and row.has_read:
+            return None
+    return None
+
+
+def _last_replay(
+    warehouse: Warehouse, recording_id: str, run: Mapping[str, Any], settings: Mapping[str, Any]
+) -> LastReplay | None:
+    then, versions = json.loads(run["configuration"]), json.loads(run["versions"])
+    if Narrowing.of({name: then.get(name) for name in SETTINGS}):
+        return None
+    differs = [] if versions.get("engine") == engine_version() else ["another version of the engine"]
+    differs += [
+        f"{name} {then.get(name)!r} in place of {settings.get(name)!r}"
+        for name in _DECIDING
+        if (then.get(name) or None) != (settings.get(name) or None)
+    ]
+    return LastReplay(run["run_id"], tuple(differs), _validation(warehouse, recording_id, run))
+
+
+def _validation(warehouse: Warehouse, recording_id: str, run: Mapping[str, Any]) -> Validation | None:
+    """Return how the validation of a run ended; None: it did not validate."""
+    if "validate" not in run["stages"]:
+        return None
+    failed = warehouse.read("expectation_results", recording_id).where(F.col("run_id") == run["run_id"])
+    severities = [row.severity for row in failed.where("NOT success").select("severity").collect()]
+    return Validation([], severities.count("error"), severities.count("warning"), "")

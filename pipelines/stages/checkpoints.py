@@ -1,0 +1,79 @@
+"""States of the replay from run to run: made and taken up in Spark's workers, chosen and stored by the driver."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pipelines.spark.saved_states import bytes_of, state_of
+from replay.evidence.tenures import micros
+from replay.order.windows import is_kept
+from replay.tables.partitions import KEY
+from schemas.windows import REPLAY_CHECKPOINTS
+
+STATE: Final = "state"
+# Columns beside those of the events: a partition's first row has the state to go on from, and its window's place.
+GIVEN_STATE, GIVEN_PLACE = "given_state", "given_place"
+BEFORE_EVENTS: Final = -1  # that row's seq
+# A state is worth its bytes where it saves that many events; below, the replay from the last one is quicker.
+EVENTS_BETWEEN: Final = 2_000
+
+
+class Checkpoints:
+    """The states of the partitions of one task: those to go on from, and those made on the way."""
+
+    def __init__(self, between: int = EVENTS_BETWEEN) -> None:
+        """`between`: a state is made only so many events after the last one."""
+        self.between = between
+        self.given: dict[tuple[Any, ...], tuple[int, int, bytes]] = {}
+        self.made: list[dict[str, Any]] = []
+        self.now: list[dict[str, Any]] = []  # those of the partition that is replayed
+        self.seen = 0  # its events at the last one
+
+    def take(self, batch: pa.RecordBatch) -> pa.Table:
+        """Take the states out of a batch; return its events."""
+        rows = pa.Table.from_batches([batch])
+        if GIVEN_STATE not in rows.column_names:
+            return rows
+        is_state = rows[GIVEN_STATE].is_valid()
+        for row in rows.filter(is_state).select([*KEY, "window", GIVEN_PLACE, GIVEN_STATE]).to_pylist():
+            name = tuple(row[column] for column in KEY)
+            self.given[name] = row[GIVEN_PLACE], micros(row["window"]), row[GIVEN_STATE]
+        return rows.filter(rows[GIVEN_STATE].is_null()).drop_columns([GIVEN_STATE, GIVEN_PLACE])
+
+    def state_of(self, name: tuple[Any, ...]) -> tuple[int, int, dict[str, Any]] | None:
+        """Begin a partition: return the state to go on from (`Keeper`)."""
+        self.end()
+        if name not in self.given:
+            return None
+        place, window, data = self.given.pop(name)
+        state = state_of(data)
+        self.seen = state["last_seq"] + 1
+        return place, window, state
+
+    def keep(self, key: dict[str, Any], place: int, window: int, state: dict[str, Any]) -> None:
+        """Keep a state, and of earlier ones of the partition those that are still kept beside it (`Keeper`)."""
+        if state["last_seq"] + 1 - self.seen < self.between:
+            return
+        self.seen = state["last_seq"] + 1
+        same = {**key, "place": place, "window": window, "digest": "", "engine": ""}
+        self.now = [row for row in self.now if is_kept(row["place"], place)]
+        self.now.append({**same, STATE: bytes_of(state)})
+
+    def end(self) -> None:
+        """End a partition."""
+        self.made += self.now
+        self.now, self.seen = [], 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the states of partitions that have ended and were not handed out."""
+        return sum(len(row[STATE]) for row in self.made)
+
+    def hand_out(self, kept: dict[str, list[pa.Table]]) -> None:
+        """Add them to the rows that leave a task: rows of `replay_checkpoints`, but for digest and engine."""
+        if self.made:
+            rows = pa.Table.from_pylist(self.made, REPLAY_CHECKPOINTS.arrow_schema)
+            kept.setdefault(REPLAY_CHECKPOINTS.name, []).append(rows)
+            self.made = []

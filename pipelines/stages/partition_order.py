@@ -1,0 +1,232 @@
+"""From one partition's facts to its events and windows; what stands already, and is still true, is not made again.
+
+A partition's events follow from its facts, from what it is told about the cluster, and from the settings. If the
+digest of all these is what it was when the events in the warehouse were made, they are left. Otherwise the partition is
+ordered anew, and its events are written from the first window on in which they differ from those that stand there.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from pipelines.spark.buckets import joined, spans_of
+from replay.arrays.columns import numbers, texts
+from replay.arrays.digests import row_hashes, sum_of
+from replay.evidence.clock_steps import steadied
+from replay.evidence.cluster_digest import ToldOfCluster, digest_of
+from replay.evidence.incarnations import Lives, starts_of_brokers
+from replay.evidence.partition_facts import PartitionFacts
+from replay.evidence.rows import Row, rows_of_facts
+from replay.evidence.tenures import micros
+from replay.order.operation_blocks import EVENT_SCHEMA
+from replay.order.order import order_of
+from replay.order.windows import HOUR_US, Boundary, Windows, windows_of, with_window
+from replay.protocol.state import NONE
+from schemas.windows import EVENT_WINDOWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from replay.evidence.cluster import Cluster
+    from replay.order.order import OrderedEvents
+
+EVENTS: Final = "replication_events"
+CHANGES: Final = "changes"  # partitions whose events differ from those that stand in the warehouse
+WITH_RECORDING: Final = pa.schema([pa.field("recording_id", pa.string()), *EVENT_SCHEMA])
+CHANGE_SCHEMA: Final = pa.schema(
+    [
+        *(WITH_RECORDING.field(name) for name in ("recording_id", "topic", "incarnation", "partition", "window")),
+    ]
+)  # window: of the first event that differs; null: all of them are replaced
+Output = tuple[str, pa.Table]
+
+
+@dataclass(slots=True)
+class Standing:
+    """What stands in the warehouse of some partitions: rows of `event_windows` by topic and partition."""
+
+    length_us: int = HOUR_US  # of a window
+    rows: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+
+    @classmethod
+    def of(cls, windows: pa.Table | None, length_us: int) -> Standing:
+        """Index rows of `event_windows`; None: nothing stands there."""
+        found = cls(length_us)
+        for row in [] if windows is None else windows.to_pylist():
+            found.rows[row["topic"], row["partition"]].append(row)
+        return found
+
+    def boundaries(self, topic: str, partition: int, incarnation: int) -> dict[Boundary, dict[str, Any]]:
+        """Return the boundaries of one incarnation, each with its row."""
+        mine = (row for row in self.rows.get((topic, partition), ()) if row["incarnation"] == incarnation)
+        return {Boundary(row["place"], micros(row["window"]), row["seq"], row["digest"]): row for row in mine}
+
+
+def order_partitions(
+    batches: Iterable[pa.RecordBatch], cluster: Cluster, standing: Standing | None = None
+) -> Iterator[Output]:
+    """Order a bucket's partitions one after the other. Each has a copy of its facts, which is released by its order.
+
+    Yields `replication_events`, `event_windows` and `CHANGES`.
+    """
+    standing, told = standing or Standing(), ToldOfCluster(cluster)
+    facts = joined(stream for batch in batches for stream in batch["rows"]).combine_chunks()
+    topic, names = texts(facts["topic"])
+    order, spans = spans_of(numbers(facts["partition"]) * len(names) + topic)
+    hashes = row_hashes(facts)[order]
+    sums = [sum_of(hashes[first:stop]) for first, stop in spans]
+    waiting = [facts.take(order[first:stop]) for first, stop in spans]
+    del facts, hashes
+    while waiting:
+        topic, partition = (waiting[-1].column(name)[0].as_py() for name in ("topic", "partition"))
+        known_of_cluster = told.partition(topic, *ends_of(waiting[-1]))
+        made_of = digest_of([sums.pop(), len(waiting[-1]), known_of_cluster, standing.length_us])
+        known = standing.rows.get((topic, partition), [])
+        if known and all(row["facts"] == made_of for row in known):
+            waiting.pop()
+            yield EVENT_WINDOWS.name, pa.Table.from_pylist(known, EVENT_WINDOWS.arrow_schema)
+        else:
+            for name, rows in order_windows(iter(waiting.pop().to_batches()), (topic, partition), cluster, standing):
+                yield name, rows if name != EVENT_WINDOWS.name else with_facts(rows, made_of)
+
+
+def ends_of(facts: pa.Table) -> tuple[int, int]:
+    """Return the last stamp of a partition's facts, microseconds, and the last of their offsets in the metadata log."""
+    last: list[int] = []
+    for name in ("ts", "metadata_offset"):
+        column = facts[name] if name in facts.column_names else None
+        last.append(int(numbers(column, NONE).max(initial=NONE)) if column is not None else NONE)
+    return last[0], last[1]
+
+
+def with_facts(rows: pa.Table, made_of: str) -> pa.Table:
+    """Return rows of `event_windows` with the digest of the facts."""
+    place = rows.schema.get_field_index("facts")
+    return rows.set_column(place, rows.schema.field(place), pa.repeat(made_of, len(rows)))
+
+
+def order_windows(
+    batches: Iterable[pa.RecordBatch], of: tuple[str, int], cluster: Cluster, standing: Standing
+) -> Iterator[Output]:
+    """Order the incarnations of one topic name and partition; what has to be written is yielded as it is made."""
+    with without_cycles():
+        for ordered in order_incarnations(*of, batches, cluster):
+            incarnation = ordered.key["incarnation"]
+            before = standing.boundaries(*of, incarnation)
+            windows = Windows(standing.length_us)
+            key = {"recording_id": cluster.recording_id, **ordered.key}
+            if before:
+                yield from changed(ordered, windows, before, key)
+            else:
+                for piece in ordered.pieces():
+                    yield EVENTS, named(windows.take(piece), key)
+                yield CHANGES, pa.Table.from_pylist([key], CHANGE_SCHEMA)
+            yield EVENT_WINDOWS.name, rows_of_windows(windows, key)
+
+
+def changed(
+    ordered: OrderedEvents, windows: Windows, before: dict[Boundary, dict[str, Any]], key: dict[str, Any]
+) -> Iterator[Output]:
+    """Yield the events from the newest boundary that stands there as well (`before`); all, if there is none."""
+    for piece in ordered.pieces():
+        windows.take(piece)
+    stands = next(iter(before.values()))
+    if (windows.total, windows.count) == (stands["total"], stands["events"]):
+        return
+    since = windows.latest_shared(before)
+    newest = since.window if since else 0
+    for piece in ordered.pieces(since.seq if since else 0):
+        reached = windows_of(piece, windows.length_us, newest)
+        newest = int(reached[-1]) if len(piece) else newest
+        yield EVENTS, named(with_window(piece, reached), key)
+    whole = since is None or since.place == 0
+    row = {**key, "window": None if since is None or whole else since.window}
+    yield CHANGES, pa.Table.from_pylist([row], CHANGE_SCHEMA)
+
+
+def rows_of_windows(windows: Windows, key: dict[str, Any]) -> pa.Table:
+    """Return the boundaries that are kept as rows of `event_windows`, without the digest of the facts."""
+    same = {**key, "events": windows.count, "total": windows.total, "facts": ""}
+    return pa.Table.from_pylist([{**same, **one._asdict()} for one in windows.kept], EVENT_WINDOWS.arrow_schema)
+
+
+def named(events: pa.Table, key: dict[str, Any]) -> pa.Table:
+    """Return the events with the recording's name."""
+    ident = pa.repeat(pa.scalar(key["recording_id"], pa.string()), len(events))
+    return events.add_column(0, WITH_RECORDING.field(0), ident)
+
+
+@contextmanager
+def without_cycles() -> Iterator[None]:
+    """Disable Python's search for reference cycles: the order makes none, so the search would be in vain."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def order_incarnations(
+    topic: str, partition: int, batches: Iterable[pa.RecordBatch], cluster: Cluster
+) -> Iterator[OrderedEvents]:
+    """Order the incarnations of one partition one by one, told apart by topic id, else by servers' own lines."""
+    ids = cluster.created.get(topic, [])
+    rows = rows_of_facts(steadied(pa.Table.from_batches(batches)))
+    parts = by_incarnation(rows, ids, cluster) if ids else by_life(rows, cluster)
+    for incarnation in sorted(parts):
+        # No name here holds the facts, so that the order can release them.
+        yield order_of(
+            PartitionFacts(
+                topic=topic,
+                topic_id=ids[incarnation][1] if incarnation < len(ids) else None,
+                incarnation=incarnation,
+                partition=partition,
+                rows=parts.pop(incarnation),
+                cluster=cluster.rows_about(topic),
+                standstills=cluster.standstills,
+                begins=cluster.begins,
+                connection_ends=cluster.connection_ends,
+                own_logs=cluster.own_logs,
+                kafka_version=cluster.kafka_version,
+                settings=cluster.settings,
+                inter_broker_protocol=cluster.inter_broker_protocol,
+                missing=cluster.missing,
+            )
+        )
+
+
+def by_life(rows: list[Row], cluster: Cluster) -> dict[int, list[Row]]:
+    """Return the facts of each incarnation if there are no topic ids; facts that cannot be assigned are left out."""
+    lives = Lives(rows, starts_of_brokers(cluster.rows))
+    parts: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        life = lives.of(row)
+        if life is not None:
+            parts[life].append(row)
+    return parts
+
+
+def by_incarnation(rows: Iterable[Row], ids: list[tuple[int, str]], cluster: Cluster) -> dict[int, list[Row]]:
+    """Return the facts of each incarnation by topic ids."""
+    parts: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        parts[incarnation_of(row, ids, cluster)].append(row)
+    return parts
+
+
+def incarnation_of(row: Row, ids: list[tuple[int, str]], cluster: Cluster) -> int:
+    """Return the incarnation that a fact is about: by its topic id, else by when topics of that name were created."""
+    if row["topic_id"] in cluster.topics:
+        return cluster.topics[row["topic_id"]][1]
+    if row["ts"] is None or len(ids) < 2:
+        return max(len(ids) - 1, 0)
+    at = micros(row["ts"])
+    return max(sum(created <= at for created, _ in ids) - 1, 0)

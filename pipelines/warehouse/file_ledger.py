@@ -1,0 +1,93 @@
+"""The table `files`: the ledger of what was read, as entries and as rows."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from pipelines.intake.ledger import Entry
+from pipelines.spark.spark_schemas import spark_schema
+from pipelines.warehouse.contract import sql_string
+from schemas.tables import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Row
+
+    from pipelines.warehouse.delta_io import Warehouse
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_SAME: Final = (
+    "path",
+    "run_id",
+    "state",
+    "same_as",
+    "content",
+    "layout",
+    "size",
+    "said",
+    "parser_version",
+    "length",
+    "digest",
+    "settled",
+)
+_RESUME: Final = ("head_length", "broken", "is_cut", "settled_digest", "settled_line", "block", "is_attributed")
+
+
+def entries_of(warehouse: Warehouse, recording_id: str) -> list[Entry]:
+    """Return the ledger of a recording."""
+    return [_entry(row) for row in warehouse.read("files", recording_id).collect()]
+
+
+def write_entries(warehouse: Warehouse, recording_id: str, before: Sequence[Entry], now: Sequence[Entry]) -> None:
+    """Write what has changed in the ledger."""
+    stood, stands = ({entry.path: entry for entry in entries} for entries in (before, now))
+    changed = sorted(path for path in {*stood, *stands} if stood.get(path) != stands.get(path))
+    if not changed:
+        return
+    rows = [_row(recording_id, stands[path]) for path in changed if path in stands]
+    frame = warehouse.spark.createDataFrame(rows, spark_schema(TABLES["files"]))
+    within = f"path IN ({', '.join(map(sql_string, changed))})" if stood else None
+    warehouse.replace("files", frame, recording_id, within=within)
+
+
+def _row(recording_id: str, entry: Entry) -> dict[str, Any]:
+    every = [*entry.settled_counts, *entry.open_counts]
+    span = entry.span()
+    return {
+        **{name: getattr(entry, name) for name in _SAME},
+        "recording_id": recording_id,
+        "broker_id": json.loads(entry.said)[0],
+        "modified": None if entry.modified_us is None else _moment(entry.modified_us),
+        "seen": _moment(entry.seen_us),
+        "fingerprint": entry.head,
+        **{name: sum(part[name] for part in every) for name in ("lines", "facts", "rejected")},
+        "first_ts": None if span is None else _moment(span[0]),
+        "last_ts": None if span is None else _moment(span[1]),
+        "resume": json.dumps({name: getattr(entry, name) for name in _RESUME}),
+        "counts": json.dumps([entry.settled_counts, entry.open_counts], sort_keys=True),
+    }
+
+
+def _entry(row: Row) -> Entry:
+    settled, rest = json.loads(row.counts)
+    return Entry(
+        **{name: row[name] for name in _SAME},
+        **json.loads(row.resume),
+        head=row.fingerprint,
+        modified_us=None if row.modified is None else _micros(row.modified),
+        seen_us=_micros(row.seen),
+        settled_counts=settled,
+        open_counts=rest,
+    )
+
+
+def _moment(us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=us)
+
+
+def _micros(moment: datetime) -> int:
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND

@@ -1,0 +1,109 @@
+"""Digests of what a partition is told about the whole cluster: they show whether a later run tells it more.
+
+Some of it grows with every run: the part of the metadata log that was dumped, the time for which a broker's request log
+is missing. To a partition such a range makes no difference behind its own last line and its own last record, so there
+its end is not told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import fields, is_dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from replay.evidence.metadata_log import PART, Parts
+from replay.evidence.rows import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from replay.evidence.cluster import Cluster
+    from replay.evidence.missing_lines import Gap
+
+DIGEST_BYTES: Final = 16
+# Told topic by topic, or with an end of its own to each partition, or not at all.
+APART: Final = ("about", "created", "facts", "missing", "recording_id", "rows", "topics")
+# No rule looks further ahead of a line than this: lag times, request timeouts and sessions take minutes.
+AHEAD_US: Final = 3_600_000_000
+
+
+class ToldOfCluster:
+    """What each partition is told, as digests; what all of them are told is read once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Index the rows by topic."""
+        self.cluster = cluster
+        self.parts = Parts(cluster.rows)
+        self.by_topic: dict[str | None, list[Row]] = {}
+        self.topics: dict[str, str] = {}
+        self.last_record = -1
+        for row in cluster.rows:
+            if row["kind"] != PART:
+                self.by_topic.setdefault(row["topic"], []).append(row)
+                self.last_record = max(
+                    self.last_record, -1 if row["metadata_offset"] is None else row["metadata_offset"]
+                )
+
+    def partition(self, topic: str, latest_us: int, last_record: int) -> str:
+        """The digest of what a partition is told. `latest_us`: its last line; `last_record`: of the metadata log."""
+        parts, missing, until = self.parts, self.cluster.missing, latest_us + AHEAD_US
+        end = max(last_record, self.last_record) + 1
+        log = (
+            parts.told, parts.snapshots, parts.epochs, parts.begin,
+            [(first, min(last, end)) for first, last in parts.known if first <= end],
+            [(first, min(last, end)) for first, last in parts.extents if first <= end],
+            None if parts.last_us is None else min(parts.last_us, until),
+        )  # fmt: skip
+        lines = (missing.cuts, missing.holes, as_of(missing.gaps, until), as_of(missing.lossy, until))
+        return digest_of([self.topic(topic), log, lines])
+
+    @cached_property
+    def everyone(self) -> str:
+        """The digest of what every partition is told."""
+        cluster = self.cluster
+        told = [(one.name, getattr(cluster, one.name)) for one in fields(cluster) if one.name not in APART]
+        return digest_of([*told, *self.by_topic.get(None, ())])
+
+    def topic(self, name: str) -> str:
+        """The digest of what the partitions of a topic are told."""
+        if name not in self.topics:
+            cluster = self.cluster
+            created = cluster.created.get(name, [])
+            topics = [(one, cluster.topics.get(one)) for _, one in created]
+            self.topics[name] = digest_of([self.everyone, created, topics, *self.by_topic.get(name, ())])
+        return self.topics[name]
+
+
+def as_of(gaps: Mapping[int, Sequence[Gap]], until: int) -> dict[int, tuple[list[tuple[int, int]], bool]]:
+    """Each broker's gaps up to a time, and whether there are any later ones."""
+    return {
+        broker: ([(one.since, min(one.until, until)) for one in mine if one.since <= until], mine[-1].since > until)
+        for broker, mine in gaps.items()
+        if mine
+    }
+
+
+def digest_of(values: Iterable[Any]) -> str:
+    """A digest of values that does not depend on the order of sets and of keys."""
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for value in values:
+        digest.update(canonical(value).encode())
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def canonical(value: object) -> str:
+    """A value as text: equal for equal values."""
+    if isinstance(value, Row):
+        names = {*value.columns, *value.columns.table.column_names}
+        return canonical({name: value[name] for name in names if value[name] is not None})
+    if is_dataclass(value) and not isinstance(value, type):
+        return canonical({one.name: getattr(value, one.name) for one in fields(value)})
+    if isinstance(value, dict):
+        return "{" + ",".join(sorted(f"{canonical(key)}:{canonical(one)}" for key, one in value.items())) + "}"
+    if isinstance(value, set | frozenset):
+        return "{" + ",".join(sorted(map(canonical, value))) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(canonical, value)) + "]"
+    return repr(value)

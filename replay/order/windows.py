@@ -1,0 +1,110 @@
+"""Windows of a partition's events: stretches of the order, by the hour or another fixed length of event time.
+
+A window begins where an event's time first reaches its slot, so windows follow the replay order and each event stands
+in exactly one: an event that is older than one before it stands in that one's window. At the beginning of a window
+(`Boundary`) a digest says which events came before. A later run that finds the same digest there need not touch any row
+of the windows before it. So equality of digests decides what a run costs, and never what it finds.
+
+Of a partition's boundaries only some are kept: the newest ones, and ever fewer of older ones (`is_kept`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from replay.arrays.columns import numbers, stamps
+from replay.arrays.digests import row_hashes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import pyarrow as pa
+
+    from replay.arrays.ints import Ints
+
+HOUR_US: Final = 3_600_000_000
+BEFORE_ALL: Final = np.iinfo(np.int64).min  # earlier than any window
+DIGEST_BYTES: Final = 16
+
+
+class Boundary(NamedTuple):
+    """Where a window begins."""
+
+    place: int  # how many windows of the partition lie before
+    window: int  # start of its slot, microseconds
+    seq: int  # of its first event
+    digest: str  # of all events before
+
+
+class Windows:
+    """Cuts one partition's events into windows, piece by piece, and keeps the boundaries."""
+
+    def __init__(self, length_us: int = HOUR_US) -> None:
+        """Start before the first event."""
+        self.length_us = length_us
+        self.boundaries: list[Boundary] = []
+        self.count = 0  # events so far
+        self.digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        self.newest = BEFORE_ALL
+
+    def take(self, events: pa.Table) -> pa.Table:
+        """Take the next events, in order; return them with the column `window`."""
+        window = windows_of(events, self.length_us, self.newest)
+        hashes = row_hashes(events, ("seq", "window"))
+        begins = starts_of(window, self.newest if self.count else None)
+        ends = [*begins.tolist(), len(events)]
+        self.digest.update(hashes[: ends[0]].tobytes())
+        for begin, end in pairwise(ends):
+            before = self.digest.hexdigest()
+            self.boundaries.append(Boundary(len(self.boundaries), int(window[begin]), self.count + begin, before))
+            self.digest.update(hashes[begin:end].tobytes())
+        self.count += len(events)
+        self.newest = int(window[-1]) if len(events) else self.newest
+        return with_window(events, window)
+
+    def latest_shared(self, known: Collection[Boundary]) -> Boundary | None:
+        """Return the newest boundary that a former order had as well, with the same events before it."""
+        return next((one for one in reversed(self.boundaries) if one in known), None)
+
+    @property
+    def kept(self) -> list[Boundary]:
+        """The boundaries that a later run may go on from."""
+        last = len(self.boundaries) - 1
+        return [one for one in self.boundaries if is_kept(one.place, last)]
+
+    @property
+    def total(self) -> str:
+        """The digest of all events."""
+        return self.digest.hexdigest()
+
+
+def windows_of(events: pa.Table, length_us: int, newest: int = BEFORE_ALL) -> Ints:
+    """Return each event's window; `newest`: the window of the event before."""
+    slots = numbers(events["ts"]) // length_us * length_us
+    found: Ints = np.maximum.accumulate(np.concatenate([[newest], slots]))[1:]
+    return found
+
+
+def with_window(events: pa.Table, window: Ints) -> pa.Table:
+    """Return the events with the column `window`."""
+    place = events.schema.get_field_index("window")
+    return events.set_column(place, events.schema.field(place), stamps(window))
+
+
+def starts_of(window: Ints, before: int | None) -> Ints:
+    """Return the places at which another window begins; `before`: the window of the event before, if there is one."""
+    found = np.flatnonzero(np.diff(window)) + 1
+    first = len(window) > 0 and (before is None or window[0] != before)
+    return np.concatenate([np.zeros(int(first), np.int64), found])
+
+
+def is_kept(place: int, last: int) -> bool:
+    """Whether a boundary is kept when `last` is the newest: of the older half of all, ever fewer the older they are.
+
+    The first, the newest and the one before always are; one that is dropped would never be kept again.
+    """
+    return place == 0 or last - place < 2 * (place & -place)
