@@ -28,7 +28,8 @@ _SETTINGS: Final = {
 }
 _EXIT_CODES: Final = (
     "exit codes: 0 done; 1 failed; 2 bad usage or input; 3 an expectation failed (tables and report are there);\n"
-    "4 losses found, or nothing can be told, and --fail-on-loss given. Everything after -- goes to spark-submit."
+    "4 losses found, or nothing can be told, and --fail-on-loss given;\n"
+    "5 another run works on the recording (see --wait). Everything after -- goes to spark-submit."
 )
 
 
@@ -145,6 +146,13 @@ def add_warehouse_flags(parser: argparse.ArgumentParser, default: str | None = N
         help="keep timelines from here on, as 2025-03-01T10:00 (UTC, or with an offset)",
     )
     group.add_argument("--to", type=values.time, metavar="TIME", help="keep timelines up to here")
+    group.add_argument(
+        "--wait",
+        type=values.seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="wait so long if another run works on the recording (default: end at once, with exit code 5)",
+    )
     group.add_argument("--settings", type=Path, metavar="FILE", help="settings other than conf/tidemark.toml")
     group.add_argument("--dry-run", action="store_true", help="say what would be read and written, and do nothing")
 

@@ -12,7 +12,7 @@ import traceback
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from schemas.errors import InputError
+from schemas.errors import HeldError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,15 +24,16 @@ FAILED: Final = 1
 BAD_INPUT: Final = 2
 EXPECTATIONS_FAILED: Final = 3
 LOSSES_FOUND: Final = 4
+HELD: Final = 5
 INTERRUPTED: Final = 130
-_BEST_TO_WORST: Final = (DONE, LOSSES_FOUND, EXPECTATIONS_FAILED, BAD_INPUT, FAILED)
+_BEST_TO_WORST: Final = (DONE, LOSSES_FOUND, EXPECTATIONS_FAILED, HELD, BAD_INPUT, FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What went wrong: `message` is the whole sentence, `details` the file with the stack trace of a bug."""
 
-    kind: str  # usage, input, failed, interrupted
+    kind: str  # usage, input, held, failed, interrupted
     message: str
     exit_code: int
     type: str | None = None  # the exception's
@@ -85,6 +86,8 @@ def failure_of(error: Exception) -> Failure:
     """Return what went wrong in one line. The stack trace of a bug goes to a file."""
     if isinstance(error, InputError):
         return Failure("input", str(error), BAD_INPUT, type(error).__name__, error.source, error.line)
+    if isinstance(error, HeldError):
+        return Failure("held", str(error), HELD, type(error).__name__)
     handle, path = tempfile.mkstemp(prefix="tidemark-error-", suffix=".txt", text=True)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.writelines(traceback.format_exception(error))

@@ -52,7 +52,10 @@ def run_stages(args: argparse.Namespace, job: str, stages: Sequence[str]) -> int
     outcomes = Outcomes(args, metrics)
     try:
         for find in named:
-            outcomes.add(find, lambda name, it: execute(spark, args.warehouse, name, it, stages, configuration))
+            outcomes.add(
+                find,
+                lambda name, it: execute(spark, args.warehouse, name, it, stages, configuration, wait=args.wait),
+            )
     except (KeyboardInterrupt, SystemExit) as error:
         outcomes.interrupted = interruption(error)
     return outcomes.finish()

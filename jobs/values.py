@@ -31,6 +31,18 @@ def by_broker(pairs: Sequence[tuple[int, str]]) -> dict[int | None, list[str]]:
     return paths
 
 
+def seconds(text: str) -> float:
+    """Return a number of seconds."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < float("inf"):
+        message = f"'{text}' should be a number of seconds, as 600"
+        raise argparse.ArgumentTypeError(message)
+    return found
+
+
 def zone(text: str) -> tuple[int | None, str]:
     """Return broker id (None: all brokers) and zone of [BROKER=]ZONE."""
     from zoneinfo import ZoneInfo

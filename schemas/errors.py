@@ -23,3 +23,7 @@ class InputError(TidemarkError):
 
 class TableContractError(TidemarkError):
     """Raised when rows do not meet their table's schema, NOT NULL or CHECK constraints: nothing was written."""
+
+
+class HeldError(TidemarkError):
+    """Raised when another run holds the recording, or has taken it over: nothing more is written."""

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
     from pipelines.recording.recording import Recording
 
+WRITING: Final = frozenset({"ingest", "replay", "validate"})  # stages that write tables; the report only reads them
+MENDING: Final = frozenset({"ingest", "replay"})  # stages that make anew what a killed run left half done
+
 
 @dataclass(slots=True)
 class Run:
@@ -67,6 +70,7 @@ class Run:
     new_incidents: list[str] | None = None  # that no earlier run had; None: replay is no stage of this run
     severities: dict[str, int] | None = None  # incidents by severity; None as above
     counts: dict[str, int] = field(default_factory=dict)  # rows by table, once the run is over
+    unfinished: tuple[str, ...] = ()  # runs before that did not come to their end
     watch: Watch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -120,16 +124,36 @@ def execute(  # noqa: PLR0913, PLR0917 - what a run is made of
     stages: Sequence[str],
     settings: Mapping[str, Any],
     progress: Callable[[str, float | None], None] | None = None,
+    wait: float = 0.0,
 ) -> Run:
-    """Run these stages on one recording. A failure is recorded in `runs`, if that is possible, and raised."""
-    started = datetime.now(UTC)
+    """Run these stages on one recording. A failure is recorded in `runs`, if that is possible, and raised.
+
+    HeldError if another driver works on it, and still does after so many seconds of `wait`.
+    """
     recording_name(recording_id)
-    warehouse = Warehouse(spark, warehouse_path)
-    in_force = with_recording(settings, warehouse, recording_id, recording)
-    run = Run(spark, warehouse, recording_id, recording, in_force, progress)
-    warehouse.run_id = run.run_id
+    run = Run(spark, Warehouse(spark, warehouse_path), recording_id, recording, dict(settings), progress)
+    run.warehouse.run_id = run.run_id
     if "shuffle_partitions" in settings:
         spark.conf.set("spark.sql.shuffle.partitions", str(settings["shuffle_partitions"]))
+    if not WRITING.intersection(stages):
+        _execute(run, stages)
+        return run
+    with run.warehouse.lease(recording_id, wait, lambda sentence: run.watch.log("waiting", sentence)) as lease:
+        run.unfinished = lease.before
+        run.warehouse.drop_staging(recording_id)
+        try:
+            _execute(run, stages)
+            lease.has_mended = MENDING.issubset(stages)
+        finally:
+            with suppress(Exception):
+                run.warehouse.drop_staging(recording_id)
+    return run
+
+
+def _execute(run: Run, stages: Sequence[str]) -> None:
+    """Run these stages; only one driver does so at a time, but for those that only read."""
+    started, warehouse, recording_id = datetime.now(UTC), run.warehouse, run.recording_id
+    run.settings = with_recording(run.settings, warehouse, recording_id, run.recording)
     run.watch.log("run_started", f"{recording_id}: {', '.join(stages)} (run {run.run_id})", stages=list(stages))
     try:
         for stage in stages:
@@ -148,10 +172,7 @@ def execute(  # noqa: PLR0913, PLR0917 - what a run is made of
             _record(run, started, stages, "failed", str(error)[:1000])
         raise
     finally:
-        with suppress(Exception):
-            warehouse.drop_staging(run.run_id)
-        spark.catalog.clearCache()
-    return run
+        run.spark.catalog.clearCache()
 
 
 def recorded_ids(spark: SparkSession, warehouse_path: str) -> list[str]:
@@ -186,7 +207,7 @@ def _ingest(run: Run) -> None:
         message = "name what to read: --recording DIR, or --logs BROKER=PATH"
         raise InputError(message)
     with run.step("parse") as counts:
-        staging = f"{run.warehouse.staging_dir(run.run_id)}/parse"
+        staging = f"{run.warehouse.staging_dir(run.recording_id)}/parse"
         found = bringing_in.bring_in(
             run.warehouse, run.recording, run.run_id, staging, full=bool(run.settings.get("full"))
         )
@@ -220,7 +241,7 @@ def _replay(run: Run) -> None:
 
 def renewal_of(run: Run) -> Renewal:
     """Return what writes the run's events and replayed rows."""
-    staging = run.warehouse.staging_dir(run.run_id)
+    staging = run.warehouse.staging_dir(run.recording_id)
     full = bool(run.settings.get("full"))
     return Renewal(run.spark, run.warehouse, run.recording_id, staging, run.settings, full)
 
@@ -232,7 +253,7 @@ def _replay_narrowed(run: Run, looked_at: Narrowing) -> None:
         if looked_at.of_topics:
             events = events.where(looked_at.of_topics)
         stream = replay.replay(run.spark, events, run.settings)
-        staged = stage(stream, f"{run.warehouse.staging_dir(run.run_id)}/replay", len(REPLAY_TABLES) + 1)
+        staged = stage(stream, f"{run.warehouse.staging_dir(run.recording_id)}/replay", len(REPLAY_TABLES) + 1)
     with run.step("write"):
         rows = {table.name: table_rows(staged, table.name) for table in REPLAY_TABLES}
         run.warehouse.replace_all(

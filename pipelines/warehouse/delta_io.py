@@ -10,12 +10,10 @@ find them during the write, so rows that meet all checks are looked at only once
 
 from __future__ import annotations
 
-import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from delta import DeltaTable
 from delta.exceptions import (
@@ -36,6 +34,7 @@ from pipelines.recording.names import inside
 from pipelines.spark.spark_schemas import spark_schema
 from pipelines.warehouse.contract import checks_of, row_key, sql_string
 from pipelines.warehouse.migration import bring_up, completed
+from pipelines.warehouse.store import Store
 from schemas.errors import TableContractError
 from schemas.tables import TABLES
 
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
-
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # anything else is a path of this machine
 
 FILE_BYTES: Final = 128 * 1024 * 1024  # intended size of one file of a write, by the optimizer's estimate
 COMMIT_ATTEMPTS: Final = 8
@@ -74,14 +71,12 @@ _CONTRACT_MARKS: Final = (
 _FOREIGN_ROW_MARK: Final = "CHECK constraint EXPRESSION("
 
 
-class Warehouse:
-    """The Delta tables under one directory; `path` is local or any URI that Hadoop's file systems support."""
+class Warehouse(Store):
+    """The Delta tables under one directory, for the run `run_id`."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         """Remember the path; nothing is created before it is needed."""
-        self.spark = spark
-        self.path = (path if _URI.match(path) else str(Path(path).absolute())).rstrip("/") or "/"
-        self.run_id = "none"  # the run that writes
+        super().__init__(spark, path)
         self._ensured: set[str] = set()
         self._aside: dict[str, set[str]] = {}  # by recording: tables that have rows set aside
 
@@ -93,7 +88,7 @@ class Warehouse:
         """Create the table, or bring it up to this version of Tidemark; InputError if that cannot be done."""
         if table_name not in self._ensured:
             table, path = TABLES[table_name], self.table_path(table_name)
-            self._commit(table_name, lambda: bring_up(self.spark, table, path))
+            self._commit(table_name, lambda: bring_up(self.spark, table, path), "form")
             self._ensured.add(table_name)
 
     def read(self, table_name: str, recording_id: str | None = None) -> DataFrame:
@@ -176,7 +171,7 @@ class Warehouse:
             self._commit(table_name, lambda: write(rows))
         except TableContractError:
             # Staged for now: to compute the rows may have taken minutes.
-            folder = f"{self.staging_dir(self.run_id)}/unsound/{table_name}"
+            folder = f"{self.staging_dir(recording_id)}/unsound/{table_name}"
             rows.write.mode("overwrite").parquet(folder)
             kept = self.spark.read.schema(rows.schema).parquet(folder)
             met = F.expr(
@@ -240,44 +235,6 @@ class Warehouse:
         for one in written:
             one.result()
 
-    def staging_dir(self, run_id: str) -> str:
-        """Return the directory for what a run hands from stage to stage; nothing else writes there."""
-        return inside(self.path, f"_staging/{run_id}")
-
-    def drop_staging(self, run_id: str) -> None:
-        """Delete the run's staging directory, if there is one."""
-        path, system = self._hadoop(self.staging_dir(run_id))
-        system.delete(path, True)  # noqa: FBT003 - Java's recursive
-
-    def publish(self, local_dir: str, name: str) -> str:
-        """Copy a local directory to `name` in the warehouse, replacing what is there; return its path."""
-        target = inside(self.path, name)
-        path, system = self._hadoop(target)
-        system.setWriteChecksum(False)
-        system.delete(path, True)  # noqa: FBT003
-        system.mkdirs(path.getParent())
-        system.copyFromLocalFile(False, True, self._hadoop(f"file://{local_dir}")[0], path)  # noqa: FBT003
-        return target
-
-    def write(self, name: str, content: bytes) -> str:
-        """Write one file to `name` in the warehouse, replacing what is there; return its path."""
-        target = inside(self.path, name)
-        path, system = self._hadoop(target)
-        system.setWriteChecksum(False)
-        stream = system.create(path, True)  # noqa: FBT003 - Java's overwrite
-        try:
-            stream.write(bytearray(content))
-        finally:
-            stream.close()
-        return target
-
-    def _hadoop(self, path: str) -> tuple[Any, Any]:
-        """Return a Hadoop path and its file system, configured as for Spark itself."""
-        jvm: Any = self.spark.sparkContext._jvm  # noqa: SLF001 - Spark has no public way to Hadoop's file systems
-        hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
-        configuration = self.spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - as above
-        return hadoop_path, hadoop_path.getFileSystem(configuration)
-
     def _arranged(self, table_name: str, frame: DataFrame) -> DataFrame:
         """Return exactly the table's columns, in few files, each with its rows in a fixed order."""
         rows = self._columns(table_name, frame)
@@ -300,9 +257,17 @@ class Warehouse:
         ]
         return frame.select(columns)
 
-    def _commit(self, table_name: str, action: Callable[[], object]) -> None:
-        """Run the action, again if another run committed in between; TableContractError for broken contracts."""
+    def _commit(self, table_name: str, action: Callable[[], object], part: str = "rows") -> None:
+        """Run the action, again if another run committed in between; TableContractError for broken contracts.
+
+        HeldError if this driver lost a lease. `part`: changes of another part of the table do not wait for this one.
+        """
+        with self.alone(f"{table_name}.{part}"):
+            self._attempt(table_name, action)
+
+    def _attempt(self, table_name: str, action: Callable[[], object]) -> None:
         for attempt in range(1, COMMIT_ATTEMPTS + 1):
+            self.check_leases()
             try:
                 action()
             except (*_LOST_RACES, Py4JJavaError, PySparkException) as error:

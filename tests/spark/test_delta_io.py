@@ -181,12 +181,15 @@ def test_runs_side_by_side_do_not_harm_each_other(spark: SparkSession, warehouse
 
 
 def test_staging_is_dropped_and_pages_replace_pages(warehouse: Warehouse, tmp_path: Path) -> None:
-    staged = tmp_path / "ware house's" / "_staging" / "run"
-    (staged / "replay").mkdir(parents=True)
-    assert warehouse.staging_dir("run") == str(staged)
-    warehouse.drop_staging("run")
-    warehouse.drop_staging("run")
-    assert not staged.exists()
+    warehouse.run_id = "run"
+    staged = tmp_path / "ware house's" / "_staging" / "r" / "run"
+    killed = staged.parent / "killed"
+    for one in (staged, killed):
+        (one / "replay").mkdir(parents=True)
+    assert warehouse.staging_dir("r") == str(staged)
+    warehouse.drop_staging("r")
+    warehouse.drop_staging("r")
+    assert not staged.parent.exists()
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{name}.html").write_text(name)
