@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
     from pipelines.recording.recording import Recording
 SETTINGS_FILE: Final = Path(__file__).parent.parent / "conf" / "tidemark.toml"
-_SETTINGS: Final = {
-    "shuffle_partitions": int,
-    "conformance_ties": int,
-    "window_minutes": int,
-}
+_SETTINGS: Final = {"shuffle_partitions": 1, "conformance_ties": 0, "window_minutes": 1}  # whole numbers, from these on
 _EXIT_CODES: Final = (
     "exit codes: 0 done; 1 failed; 2 bad usage or input; 3 an expectation failed (tables and report are there);\n"
     "4 losses found, or nothing can be told, and --fail-on-loss given;\n"
@@ -236,9 +232,8 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
         if name not in _SETTINGS:
             message = f"there is no setting '{name}': {', '.join(_SETTINGS)}"
             raise InputError(message, source=str(path))
-        if type(value) is not _SETTINGS[name]:
-            wanted = "a whole number" if _SETTINGS[name] is int else "true or false"
-            message = f"{name} is {value!r}, and should be {wanted}"
+        if type(value) is not int or value < _SETTINGS[name]:
+            message = f"{name} is {value!r}, and should be a whole number, {_SETTINGS[name]} or more"
             raise InputError(message, source=str(path))
     narrow = {"topics": args.topic or None, "from": args.from_, "to": args.to}
     full = {"full": True} if getattr(args, "full", False) else {}

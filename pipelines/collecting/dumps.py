@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pipelines.collecting.dump_tool import command_for, dump
 from pipelines.collecting.kept_records import without_secrets
-from pipelines.collecting.ledger import digest, signature
+from pipelines.collecting.ledger import signature
 from pipelines.collecting.places import why
 from pipelines.collecting.stored import write_text
+from pipelines.recording.prints import digest_of
 from replay.evidence.rows import METADATA_LOG
 
 if TYPE_CHECKING:
@@ -91,8 +92,9 @@ class DumpTaker:
         left, chosen, out = wanted.max_bytes, {}, []
         for _, _, path, name in sorted(ranked, key=lambda one: (one[0], one[1], str(one[2]))):
             size = path.stat().st_size
-            if self._ledger.holds(name, path, self._root) or size <= left:
-                left -= 0 if self._ledger.holds(name, path, self._root) else size
+            due = 0 if self._ledger.holds(name, path, self._root) else size
+            if due <= left:
+                left -= due
                 chosen[path] = name
             else:
                 out.append((path, size))
@@ -115,7 +117,7 @@ class DumpTaker:
 
     def _tag(self, folder: Path) -> str:
         text = str(folder)
-        return digest(text.encode())[:6] if self._redactor is None else self._redactor.names.word("", text)[:6]
+        return digest_of(text.encode())[:6] if self._redactor is None else self._redactor.names.word("", text)[:6]
 
     def _place(self, log: PartitionLog) -> str:
         topic = log.topic if self._redactor is None else self._redactor.names.topic(log.topic)

@@ -7,7 +7,6 @@ of where the files came from.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 from contextlib import contextmanager
@@ -24,11 +23,6 @@ FOLDER: Final = ".collect"
 UNFINISHED: Final = ".collecting-"  # what a name begins with until the file is whole
 WINDOW: Final = 4096  # bytes at the beginning and before the end of what was taken that tell a log again
 _VERSION: Final = 1
-
-
-def digest(content: bytes) -> str:
-    """Return a digest of these bytes."""
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def signature(path: Path) -> list[int]:

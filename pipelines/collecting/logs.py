@@ -7,10 +7,11 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from pipelines.collecting.ledger import WINDOW, TakenLog, digest, signature, write
+from pipelines.collecting.ledger import WINDOW, TakenLog, signature, write
 from pipelines.collecting.places import why
 from pipelines.collecting.stored import Packed
 from pipelines.parse.files.content import Content, LineFormat, content_of, lines_of
+from pipelines.recording.prints import digest_of
 from pipelines.recording.reading import LONGEST_LINE, Outcome, is_packed, read_chunks
 from pipelines.recording.recording import Manifest, Recording, Source
 
@@ -79,9 +80,9 @@ class LogTaker:
     def _known(self, broker: int, path: Path, begin: bytes) -> TakenLog | None:
         """Return the log that the file is, or the continuation of; the longest if several fit."""
         lengths = {length for other, length, _ in self._by_head if other == broker and length <= len(begin)}
-        found = [entry for n in lengths for entry in self._by_head.get((broker, n, digest(begin[:n])), ())]
+        found = [entry for n in lengths for entry in self._by_head.get((broker, n, digest_of(begin[:n])), ())]
         for entry in sorted(found, key=lambda entry: -entry.taken):
-            if self._is_there(entry) and digest(_window(path, entry.taken)) == entry.tail:
+            if self._is_there(entry) and digest_of(_window(path, entry.taken)) == entry.tail:
                 return entry
         return None
 
@@ -91,7 +92,7 @@ class LogTaker:
         if self._redactor is not None and not _KAFKAS.fullmatch(plain):
             plain = "log"
         line = begin.partition(b"\n")[0]
-        first = f"logs/node-{broker}/{plain}.{digest(line)[:8]}"
+        first = f"logs/node-{broker}/{plain}.{digest_of(line)[:8]}"
         target, number = f"{first}.zst", 1
         while target in self._targets:
             number += 1
@@ -122,11 +123,11 @@ class LogTaker:
             is_whole = _length_is(path, taken)
         is_new = not entry.taken
         self._gathered.bytes += taken - entry.taken
-        entry.taken, entry.tail, entry.seen = taken, digest(last), now if is_whole else []
+        entry.taken, entry.tail, entry.seen = taken, digest_of(last), now if is_whole else []
         entry.stored = target.stat().st_size
         if is_new:
             entry.head_bytes = min(WINDOW, taken, len(begin))
-            entry.head = digest(begin[: entry.head_bytes])
+            entry.head = digest_of(begin[: entry.head_bytes])
             self._by_head[entry.broker, entry.head_bytes, entry.head].append(entry)
             self._ledger.logs.append(entry)
             self._targets.add(entry.target)

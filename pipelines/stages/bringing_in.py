@@ -31,12 +31,8 @@ if TYPE_CHECKING:
     from pipelines.stages.ingest import Parsed
     from pipelines.warehouse.delta_io import Warehouse
 
-_DECIDING: Final = (
-    "kafka_version",
-    "broker_config",
-    "conformance_ties",
-    "window_minutes",
-)  # settings that decide what tables hold
+# Settings that decide what the tables contain.
+_DECIDING: Final = ("kafka_version", "broker_config", "conformance_ties", "window_minutes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +71,16 @@ def bring_in(warehouse: Warehouse, recording: Recording, run_id: str, staging: s
         return BroughtIn([], parsed.every, is_nothing_new=_is_complete(warehouse, recording_id, known))
     _refuse_other_cluster(warehouse, recording, parsed)
     changes = parsed.plan.changes
+    rejected = parsed.rejected.withColumns({"recording_id": F.lit(recording_id), "run_id": F.lit(run_id)})
     if known:
         within = spanned("known.ts", [_span(parsed.facts), *(change.span for change in changes)])
         warehouse.append_facts(parsed.facts, recording_id, changed_facts(warehouse, recording_id, changes), within)
-    else:
-        restated = restated_facts(warehouse, recording_id, parsed.facts, parsed.inputs)
-        warehouse.append_facts(parsed.facts, recording_id, restated)
-    named = {"recording_id": F.lit(recording_id), "run_id": F.lit(run_id)}
-    rejected = parsed.rejected.withColumns(named)
-    if known:
         read = [one.source.name for one in parsed.plan.reads]
         rejected, lines = rejected_after(warehouse, recording_id, changes, rejected, read)
         warehouse.replace("rejected_lines", rejected, recording_id, within=lines)
     else:
+        restated = restated_facts(warehouse, recording_id, parsed.facts, parsed.inputs)
+        warehouse.append_facts(parsed.facts, recording_id, restated)
         warehouse.replace("rejected_lines", rejected, recording_id)
     write_entries(warehouse, recording_id, known, parsed.entries)
     return BroughtIn(parsed.inputs, parsed.every, is_nothing_new=False)

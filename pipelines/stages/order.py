@@ -24,18 +24,19 @@ from pipelines.spark.buckets import ROWS_AT_ONCE, bucket_count, bucket_of, divid
 from pipelines.spark.packed import STREAM, packed
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.workers import settle
-from pipelines.stages.partition_order import Standing, order_partitions
+from pipelines.stages.partition_order import StandingWindows, order_partitions
 from replay.arrays.columns import numbers
 from replay.evidence.choices import FETCHES, Choice, any_of, any_sql
+from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.rows import METADATA_TOPIC
 from replay.evidence.sessions import rebuild_sessions
+from replay.order.windows import HOUR_US
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import Column, GroupedData
 
-    from replay.evidence.cluster import Cluster
     from replay.evidence.missing_lines import MissingLines
 
 # Columns of the facts that neither sessions nor the order read.
@@ -43,7 +44,6 @@ UNREAD = (
     "recording_id", "api_key", "replica_epoch", "producer_epoch", "base_sequence", "is_control",
     "is_transactional",
 )  # fmt: skip
-WINDOW_MINUTES: Final = 60
 MINUTE_US: Final = 60_000_000
 EVENTS_AT_ONCE: Final = 5_000  # events returned to Spark at once, at least: small partitions are combined
 ORDERED = (  # facts that the order or its checks need; neither reads `api` and `leo_update`
@@ -70,11 +70,14 @@ def order(
     buckets = bucket_count(cluster.facts, tasks)
     tasks = min(tasks, buckets)
     known = {} if standing is None else dict(divided(bucket_of(standing, buckets), standing))
-    length_us = int(settings.get("window_minutes", WINDOW_MINUTES)) * MINUTE_US
+    minutes = settings.get("window_minutes")
+    length_us = HOUR_US if minutes is None else int(minutes) * MINUTE_US
     sent = facts.where(any_sql(ORDERED)).drop(*UNREAD).withColumn("session", F.pmod(session_of_fetch(), F.lit(buckets)))
     parted = sent.mapInArrow(partial(by_session, names=cluster.names, buckets=buckets), spark_ddl(BY_SESSION))
     rebuilt = by_number(parted, "session", tasks).applyInArrow(rebuilding(buckets), spark_ddl(BY_PARTITION))
-    return by_number(rebuilt, "bucket", tasks).applyInArrow(ordering(cluster, known, length_us), spark_ddl(STREAM))
+    return by_number(rebuilt, "bucket", tasks).applyInArrow(
+        ordering(ToldOfCluster(cluster), known, length_us), spark_ddl(STREAM)
+    )
 
 
 def by_number(frame: DataFrame, name: str, tasks: int) -> GroupedData:
@@ -150,7 +153,7 @@ def rebuilding(buckets: int) -> Callable[..., Iterator[pa.RecordBatch]]:
 
 
 def ordering(
-    cluster: Cluster, standing: Mapping[int, pa.Table], length_us: int
+    told: ToldOfCluster, standing: Mapping[int, pa.Table], length_us: int
 ) -> Callable[..., Iterator[pa.RecordBatch]]:
     """Make the function that Spark calls for each bucket; its annotations tell Spark that it works batch by batch.
 
@@ -159,10 +162,10 @@ def ordering(
 
     def batches_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next(batches)
-        known = Standing.of(standing.get(first["bucket"][0].as_py()), length_us)
+        known = StandingWindows.of(standing.get(first["bucket"][0].as_py()), length_us)
         kept: defaultdict[str, list[pa.Table]] = defaultdict(list)
         count = 0
-        for name, rows in order_partitions(chain([first], batches), cluster, known):
+        for name, rows in order_partitions(chain([first], batches), told, known):
             kept[name].append(rows)
             count += len(rows)
             if count >= EVENTS_AT_ONCE:

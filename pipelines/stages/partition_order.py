@@ -26,7 +26,7 @@ from replay.evidence.rows import Row, rows_of_facts
 from replay.evidence.tenures import micros
 from replay.order.operation_blocks import EVENT_SCHEMA
 from replay.order.order import order_of
-from replay.order.windows import HOUR_US, Boundary, Windows, windows_of, with_window
+from replay.order.windows import BEFORE_ALL, HOUR_US, Boundary, Windows, windows_of, with_window
 from replay.protocol.state import NONE
 from schemas.windows import EVENT_WINDOWS
 
@@ -39,23 +39,22 @@ if TYPE_CHECKING:
 EVENTS: Final = "replication_events"
 CHANGES: Final = "changes"  # partitions whose events differ from those that stand in the warehouse
 WITH_RECORDING: Final = pa.schema([pa.field("recording_id", pa.string()), *EVENT_SCHEMA])
+# `window`: of the first event that differs; null: all of them are replaced.
 CHANGE_SCHEMA: Final = pa.schema(
-    [
-        *(WITH_RECORDING.field(name) for name in ("recording_id", "topic", "incarnation", "partition", "window")),
-    ]
-)  # window: of the first event that differs; null: all of them are replaced
+    [WITH_RECORDING.field(name) for name in ("recording_id", "topic", "incarnation", "partition", "window")]
+)
 Output = tuple[str, pa.Table]
 
 
 @dataclass(slots=True)
-class Standing:
+class StandingWindows:
     """What stands in the warehouse of some partitions: rows of `event_windows` by topic and partition."""
 
     length_us: int = HOUR_US  # of a window
     rows: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
-    def of(cls, windows: pa.Table | None, length_us: int) -> Standing:
+    def of(cls, windows: pa.Table | None, length_us: int) -> StandingWindows:
         """Index rows of `event_windows`; None: nothing stands there."""
         found = cls(length_us)
         for row in [] if windows is None else windows.to_pylist():
@@ -69,13 +68,13 @@ class Standing:
 
 
 def order_partitions(
-    batches: Iterable[pa.RecordBatch], cluster: Cluster, standing: Standing | None = None
+    batches: Iterable[pa.RecordBatch], told: ToldOfCluster, standing: StandingWindows | None = None
 ) -> Iterator[Output]:
     """Order a bucket's partitions one after the other. Each has a copy of its facts, which is released by its order.
 
     Yields `replication_events`, `event_windows` and `CHANGES`.
     """
-    standing, told = standing or Standing(), ToldOfCluster(cluster)
+    standing = standing or StandingWindows()
     facts = joined(stream for batch in batches for stream in batch["rows"]).combine_chunks()
     topic, names = texts(facts["topic"])
     order, spans = spans_of(numbers(facts["partition"]) * len(names) + topic)
@@ -92,8 +91,8 @@ def order_partitions(
             waiting.pop()
             yield EVENT_WINDOWS.name, pa.Table.from_pylist(known, EVENT_WINDOWS.arrow_schema)
         else:
-            for name, rows in order_windows(iter(waiting.pop().to_batches()), (topic, partition), cluster, standing):
-                yield name, rows if name != EVENT_WINDOWS.name else with_facts(rows, made_of)
+            rows = iter(waiting.pop().to_batches())
+            yield from order_windows(rows, (topic, partition), told.cluster, standing, made_of)
 
 
 def ends_of(facts: pa.Table) -> tuple[int, int]:
@@ -105,16 +104,17 @@ def ends_of(facts: pa.Table) -> tuple[int, int]:
     return last[0], last[1]
 
 
-def with_facts(rows: pa.Table, made_of: str) -> pa.Table:
-    """Return rows of `event_windows` with the digest of the facts."""
-    place = rows.schema.get_field_index("facts")
-    return rows.set_column(place, rows.schema.field(place), pa.repeat(made_of, len(rows)))
-
-
 def order_windows(
-    batches: Iterable[pa.RecordBatch], of: tuple[str, int], cluster: Cluster, standing: Standing
+    batches: Iterable[pa.RecordBatch],
+    of: tuple[str, int],
+    cluster: Cluster,
+    standing: StandingWindows,
+    made_of: str = "",
 ) -> Iterator[Output]:
-    """Order the incarnations of one topic name and partition; what has to be written is yielded as it is made."""
+    """Order the incarnations of one topic name and partition; what has to be written is yielded as it is made.
+
+    `made_of`: the digest of all that the events follow from.
+    """
     with without_cycles():
         for ordered in order_incarnations(*of, batches, cluster):
             incarnation = ordered.key["incarnation"]
@@ -127,7 +127,7 @@ def order_windows(
                 for piece in ordered.pieces():
                     yield EVENTS, named(windows.take(piece), key)
                 yield CHANGES, pa.Table.from_pylist([key], CHANGE_SCHEMA)
-            yield EVENT_WINDOWS.name, rows_of_windows(windows, key)
+            yield EVENT_WINDOWS.name, rows_of_windows(windows, {**key, "facts": made_of})
 
 
 def changed(
@@ -139,20 +139,19 @@ def changed(
     stands = next(iter(before.values()))
     if (windows.total, windows.count) == (stands["total"], stands["events"]):
         return
-    since = windows.latest_shared(before)
-    newest = since.window if since else 0
-    for piece in ordered.pieces(since.seq if since else 0):
+    shared = windows.latest_shared(before)
+    since = shared if shared is not None and shared.place else None
+    seq, newest = (since.seq, since.window) if since else (0, BEFORE_ALL)
+    for piece in ordered.pieces(seq):
         reached = windows_of(piece, windows.length_us, newest)
         newest = int(reached[-1]) if len(piece) else newest
         yield EVENTS, named(with_window(piece, reached), key)
-    whole = since is None or since.place == 0
-    row = {**key, "window": None if since is None or whole else since.window}
-    yield CHANGES, pa.Table.from_pylist([row], CHANGE_SCHEMA)
+    yield CHANGES, pa.Table.from_pylist([{**key, "window": since.window if since else None}], CHANGE_SCHEMA)
 
 
 def rows_of_windows(windows: Windows, key: dict[str, Any]) -> pa.Table:
-    """Return the boundaries that are kept as rows of `event_windows`, without the digest of the facts."""
-    same = {**key, "events": windows.count, "total": windows.total, "facts": ""}
+    """Return the boundaries that are kept as rows of `event_windows`; `key`: the columns that all have."""
+    same = {**key, "events": windows.count, "total": windows.total}
     return pa.Table.from_pylist([{**same, **one._asdict()} for one in windows.kept], EVENT_WINDOWS.arrow_schema)
 
 

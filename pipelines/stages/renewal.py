@@ -26,7 +26,7 @@ from schemas.tables import REPLAY_TABLES
 from schemas.windows import EVENT_WINDOWS, REPLAY_CHECKPOINTS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -68,9 +68,9 @@ class Renewal:
         within = None
         if standing is not None:
             left = {place_of(row.asDict()) for row in windows.select(*KEY).distinct().collect()}
-            gone = {place_of(row): ALL_US for row in known.to_pylist()}
+            gone = {place_of(row) for row in known.to_pylist()} - left
             told = Changes.of(rows_of(staged, CHANGES, CHANGE_SCHEMA).toArrow().to_pylist())
-            changes = Changes({**{one: us for one, us in gone.items() if one not in left}, **told.since})
+            changes = Changes({**dict.fromkeys(gone, ALL_US), **told.since})
             within = changes.condition(REPLICATION_EVENTS)
         if standing is None or changes:
             self.forget(EVENT_WINDOWS, None if standing is None else changes)
@@ -106,23 +106,26 @@ class Renewal:
             begun = {place: row["place"] for place, row in plan.since.items() if row is not None}
             if begun:
                 states = self.read(REPLAY_CHECKPOINTS.name).where(f"place = element_at({as_map(begun)}, {PLACE_KEY})")
+        return self.staged(events, states)
+
+    def staged(self, events: DataFrame, states: DataFrame | None = None) -> DataFrame:
+        """Replay these events, from these states on; return the staged stream of all tables' rows."""
         stream = replay.replay(self.spark, events, self.settings, states)
         return stage(stream, f"{self.staging}/replay", len(REPLAY_TABLES) + 1)
 
     def write_replay(self, plan: Resumption | None, staged: DataFrame) -> None:
         """Write the rows of the replay's tables, and the states from which the next run goes on."""
-        rows = {table.name: table_rows(staged, table.name) for table in REPLAY_TABLES}
-        if plan is None or plan.is_everything:
-            self.forget(REPLAY_CHECKPOINTS, None)
-            self.warehouse.replace_all(rows, self.recording_id)
-        else:
-            changes = changes_of(plan)
-            self.forget(REPLAY_CHECKPOINTS, changes)
-            self.warehouse.replace_all(
-                rows, self.recording_id, {table.name: changes.condition(table) for table in REPLAY_TABLES}
-            )
+        changes = None if plan is None or plan.is_everything else changes_of(plan)
+        self.forget(REPLAY_CHECKPOINTS, changes)
+        self.write_tables(staged, None if changes is None else changes.condition)
         if plan is not None:
             self.write_checkpoints(plan, staged)
+
+    def write_tables(self, staged: DataFrame, condition: Callable[[Table], str | None] | None = None) -> None:
+        """Write the rows of the replay's tables. `condition`: which of a table's rows are replaced; None: all."""
+        rows = {table.name: table_rows(staged, table.name) for table in REPLAY_TABLES}
+        within = {table.name: condition(table) for table in REPLAY_TABLES} if condition else None
+        self.warehouse.replace_all(rows, self.recording_id, within)
 
     def write_checkpoints(self, plan: Resumption, staged: DataFrame) -> None:
         """Write the states that the replay made, and of which events each partition's tables are made now.

@@ -22,11 +22,9 @@ from pyspark.sql import functions as F
 from pipelines.intake.inspection import versions_seen
 from pipelines.overview.coverage import coverage_of
 from pipelines.recording.names import recording_name
-from pipelines.spark.packed import table_rows
 from pipelines.spark.session import VERSION
 from pipelines.spark.spark_schemas import spark_schema
-from pipelines.spark.staging import stage
-from pipelines.stages import bringing_in, replay, report, validate
+from pipelines.stages import bringing_in, report, validate
 from pipelines.stages.new_incidents import new_among, standing
 from pipelines.stages.renewal import Renewal
 from pipelines.stages.watch import Watch
@@ -35,7 +33,7 @@ from pipelines.warehouse.narrowing import Narrowing
 from pipelines.warehouse.superseded import engine_version
 from replay.evidence.cluster import MANIFEST_SETTINGS
 from schemas.errors import InputError
-from schemas.tables import REPLAY_TABLES, TABLES
+from schemas.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -248,17 +246,11 @@ def renewal_of(run: Run) -> Renewal:
 
 def _replay_narrowed(run: Run, looked_at: Narrowing) -> None:
     """Replay some topics, and write the rows of some time; whatever time was asked for, it starts at the beginning."""
+    renewal = renewal_of(run)
     with run.step("replay"):
-        events = run.warehouse.read("replication_events", run.recording_id)
-        if looked_at.of_topics:
-            events = events.where(looked_at.of_topics)
-        stream = replay.replay(run.spark, events, run.settings)
-        staged = stage(stream, f"{run.warehouse.staging_dir(run.recording_id)}/replay", len(REPLAY_TABLES) + 1)
+        staged = renewal.staged(renewal.read("replication_events").where(looked_at.of_topics or "true"))
     with run.step("write"):
-        rows = {table.name: table_rows(staged, table.name) for table in REPLAY_TABLES}
-        run.warehouse.replace_all(
-            rows, run.recording_id, {table.name: looked_at.condition(table) for table in REPLAY_TABLES}
-        )
+        renewal.write_tables(staged, looked_at.condition)
 
 
 def _validate(run: Run) -> None:

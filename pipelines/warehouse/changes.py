@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pipelines.warehouse.contract import sql_string
+from pipelines.warehouse.contract import sql_string, sql_time
 from replay.evidence.tenures import micros
 from replay.tables.resumption import Place, place_of
 
@@ -44,7 +44,7 @@ class Changes:
         begin = min(self.since.values(), default=0)
         reached = f"unix_micros(window) >= element_at({as_map(self.since)}, {PLACE_KEY})"
         if begin != ALL_US:
-            return f"window >= timestamp_micros({begin}L) AND coalesce({reached}, false)"
+            return f"window >= {sql_time(begin)} AND coalesce({reached}, false)"
         known = f"coalesce(unix_micros(window), {ALL_US + 1}L)"
         return f"coalesce({known} >= element_at({as_map(self.since)}, {PLACE_KEY}), false)"
 

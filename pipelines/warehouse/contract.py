@@ -8,6 +8,7 @@ is the business of `migration`.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from schemas.model import Column, Table
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STRING: Final = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _TOKEN: Final = re.compile(rf"{_STRING.pattern}|\w+|[^\w\s]")
 
@@ -72,3 +74,13 @@ def sql_string(text: str) -> str:
     """Return a Spark SQL string literal for exactly this text."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def time_of(us: int) -> datetime:
+    """Return the time that is so many microseconds after 1970."""
+    return _EPOCH + timedelta(microseconds=us)
+
+
+def sql_time(us: int) -> str:
+    """Return a Spark SQL literal for a time, in microseconds since 1970; by an expression Delta would skip no file."""
+    return f"TIMESTAMP '{time_of(us):%Y-%m-%d %H:%M:%S.%f}Z'"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.intake.ledger import Entry
 from pipelines.spark.spark_schemas import spark_schema
-from pipelines.warehouse.contract import sql_string
+from pipelines.warehouse.contract import sql_string, time_of
+from replay.evidence.tenures import micros
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from pipelines.warehouse.delta_io import Warehouse
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _SAME: Final = (
     "path",
     "run_id",
@@ -61,12 +59,12 @@ def _row(recording_id: str, entry: Entry) -> dict[str, Any]:
         **{name: getattr(entry, name) for name in _SAME},
         "recording_id": recording_id,
         "broker_id": json.loads(entry.said)[0],
-        "modified": None if entry.modified_us is None else _moment(entry.modified_us),
-        "seen": _moment(entry.seen_us),
+        "modified": None if entry.modified_us is None else time_of(entry.modified_us),
+        "seen": time_of(entry.seen_us),
         "fingerprint": entry.head,
         **{name: sum(part[name] for part in every) for name in ("lines", "facts", "rejected")},
-        "first_ts": None if span is None else _moment(span[0]),
-        "last_ts": None if span is None else _moment(span[1]),
+        "first_ts": None if span is None else time_of(span[0]),
+        "last_ts": None if span is None else time_of(span[1]),
         "resume": json.dumps({name: getattr(entry, name) for name in _RESUME}),
         "counts": json.dumps([entry.settled_counts, entry.open_counts], sort_keys=True),
     }
@@ -78,16 +76,8 @@ def _entry(row: Row) -> Entry:
         **{name: row[name] for name in _SAME},
         **json.loads(row.resume),
         head=row.fingerprint,
-        modified_us=None if row.modified is None else _micros(row.modified),
-        seen_us=_micros(row.seen),
+        modified_us=None if row.modified is None else micros(row.modified),
+        seen_us=micros(row.seen),
         settled_counts=settled,
         open_counts=rest,
     )
-
-
-def _moment(us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=us)
-
-
-def _micros(moment: datetime) -> int:
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND

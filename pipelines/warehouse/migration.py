@@ -53,7 +53,7 @@ def bring_up(spark: SparkSession, table: Table, path: str) -> None:
     for name, text in wanted.items():
         builder = builder.property(name, text)
     builder.execute()
-    stands = Standing.of(spark, path)
+    stands = StandingTable.of(spark, path)
     _refuse_what_cannot_be(spark, table, stands)
     if not stands.is_later:
         _Migration(spark, table, stands).run()
@@ -74,7 +74,7 @@ def _value_before(table: Table, field: T.StructField) -> SparkColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StandingTable:
     """What a table has: its columns in turn, its properties, its comment."""
 
     path: str
@@ -83,7 +83,7 @@ class Standing:
     comment: str | None
 
     @classmethod
-    def of(cls, spark: SparkSession, path: str) -> Standing:
+    def of(cls, spark: SparkSession, path: str) -> StandingTable:
         """Read it. The public ways, `detail` and SHOW TBLPROPERTIES, run a job or cost twice the time."""
         snapshot = DeltaTable.forPath(spark, path)._jdt.deltaLog().unsafeVolatileSnapshot()  # noqa: SLF001
         metadata, jvm = snapshot.metadata(), spark.sparkContext._jvm  # noqa: SLF001
@@ -118,7 +118,7 @@ def _properties(table: Table) -> dict[str, str]:
     return {_SKIPPING: skipping} if skipping else {}
 
 
-def _refuse_what_cannot_be(spark: SparkSession, table: Table, stands: Standing) -> None:
+def _refuse_what_cannot_be(spark: SparkSession, table: Table, stands: StandingTable) -> None:
     """Raise InputError if the table has columns that this version would lose or could not write."""
     ours = {f.name: f for f in spark_schema(table)}
     made_by = stands.properties.get(MADE_BY)
@@ -164,7 +164,7 @@ def _may_become(old: T.DataType, new: T.DataType) -> bool:
 class _Migration:
     """The steps that take a table from what stands to what this version writes."""
 
-    def __init__(self, spark: SparkSession, table: Table, stands: Standing) -> None:
+    def __init__(self, spark: SparkSession, table: Table, stands: StandingTable) -> None:
         self.spark = spark
         self.table = table
         self.stands = stands
@@ -177,7 +177,7 @@ class _Migration:
         for step in (self._add_columns, self._allow_nulls, self._renew_checks, self._renew_comments):
             if step():
                 changed = True
-                self.stands = Standing.of(self.spark, self.stands.path)
+                self.stands = StandingTable.of(self.spark, self.stands.path)
         self._renew_properties(changed=changed)
 
     def _alter(self, what: str) -> bool:

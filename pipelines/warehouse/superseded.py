@@ -8,7 +8,6 @@ the time in question are read, since a fact's time follows from what its identit
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +16,7 @@ from pyspark.sql import functions as F
 
 from pipelines.intake.ledger import MOMENTS
 from pipelines.lines.rows import EARLIEST, LATEST
-from pipelines.warehouse.contract import sql_string
+from pipelines.warehouse.contract import sql_string, sql_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -66,12 +65,8 @@ def _digest(places: Iterable[str]) -> str:
 
 def between(column: str, first: int, last: int) -> str:
     """Return the condition that a time is in this span, or a little outside it, as SQL from which Delta skips files."""
-    return f"{column} BETWEEN {_literal(first - _AROUND_US)} AND {_literal(last + _AROUND_US)}"
-
-
-def _literal(us: int) -> str:
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=min(max(us, EARLIEST), LATEST))
-    return f"TIMESTAMP '{moment:%Y-%m-%d %H:%M:%S.%f}Z'"
+    since, until = (min(max(us, EARLIEST), LATEST) for us in (first - _AROUND_US, last + _AROUND_US))
+    return f"{column} BETWEEN {sql_time(since)} AND {sql_time(until)}"
 
 
 def spanned(column: str, spans: Iterable[tuple[int, int] | None]) -> str:

@@ -29,21 +29,32 @@ AHEAD_US: Final = 3_600_000_000
 
 
 class ToldOfCluster:
-    """What each partition is told, as digests; what all of them are told is read once."""
+    """What each partition is told, as digests; what all of them are told is read once, when it is first asked for."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Index the rows by topic."""
+        """Read nothing yet: this goes to every task."""
         self.cluster = cluster
-        self.parts = Parts(cluster.rows)
-        self.by_topic: dict[str | None, list[Row]] = {}
         self.topics: dict[str, str] = {}
-        self.last_record = -1
-        for row in cluster.rows:
+
+    @cached_property
+    def parts(self) -> Parts:
+        """Which parts of the metadata log are there."""
+        return Parts(self.cluster.rows)
+
+    @cached_property
+    def by_topic(self) -> dict[str | None, list[Row]]:
+        """The rows of each topic; None: of the cluster."""
+        found: dict[str | None, list[Row]] = {}
+        for row in self.cluster.rows:
             if row["kind"] != PART:
-                self.by_topic.setdefault(row["topic"], []).append(row)
-                self.last_record = max(
-                    self.last_record, -1 if row["metadata_offset"] is None else row["metadata_offset"]
-                )
+                found.setdefault(row["topic"], []).append(row)
+        return found
+
+    @cached_property
+    def last_record(self) -> int:
+        """The last offset in the metadata log of any of them."""
+        offsets = (row["metadata_offset"] for rows in self.by_topic.values() for row in rows)
+        return max((offset for offset in offsets if offset is not None), default=-1)
 
     def partition(self, topic: str, latest_us: int, last_record: int) -> str:
         """The digest of what a partition is told. `latest_us`: its last line; `last_record`: of the metadata log."""

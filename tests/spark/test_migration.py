@@ -20,7 +20,7 @@ from whole_run import DERIVED, NAME, rows, run
 from pipelines.spark.session import VERSION
 from pipelines.warehouse.contract import check_constraints, values_in
 from pipelines.warehouse.delta_io import Warehouse
-from pipelines.warehouse.migration import MADE_BY, Standing, bring_up, completed
+from pipelines.warehouse.migration import MADE_BY, StandingTable, bring_up, completed
 from schemas.errors import InputError
 from schemas.model import INT32, INT64, STRING, Column, Table, required
 from schemas.tables import TABLES
@@ -66,9 +66,9 @@ class OneTable:
         self.meet(THEN)
         self.write(THEN, {"seq": 1, "cause": "one", "chain": [{"seq": 7}]})
 
-    def meet(self, table: Table) -> Standing:
+    def meet(self, table: Table) -> StandingTable:
         bring_up(self.spark, table, self.path)
-        return Standing.of(self.spark, self.path)
+        return StandingTable.of(self.spark, self.path)
 
     def write(self, table: Table, *rows: dict[str, Any]) -> None:
         schema = pa.schema([field.with_nullable(nullable=True) for field in table.arrow_schema])
@@ -205,7 +205,7 @@ def test_two_that_bring_a_table_up_at_once_come_to_the_same(spark: SparkSession,
     bring_up(spark, replace(TABLES["log_truncations"], columns=TABLES["log_truncations"].columns[:-3]), path)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: Warehouse(spark, warehouse.path).ensure("log_truncations"), range(4)))
-    stands = Standing.of(spark, path)
+    stands = StandingTable.of(spark, path)
     assert set(check_constraints(TABLES["log_truncations"])) <= set(stands.constraints)
     assert set(stands.fields) == {column.name for column in TABLES["log_truncations"].columns}
 

@@ -30,8 +30,8 @@ class Shelf:
 
 
 def report_of(spark: SparkSession, rows: dict[str, list[dict[str, Any]]], run_id: str | None = "run") -> report.Report:
-    rows.setdefault("runs", [])
-    rows.setdefault("expectation_results", [])
+    for name in ("files", "runs", "expectation_results"):
+        rows.setdefault(name, [])
     return report.build(Shelf(recorded.frames_of(spark, rows)), "small", run_id)  # type: ignore[arg-type]
 
 

@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 
 from pipelines.stages.checkpoints import STATE, Checkpoints
 from pipelines.stages.order import by_session, in_one_session, rebuilding
-from pipelines.stages.partition_order import CHANGES, EVENTS, WITH_RECORDING, Standing, order_partitions
+from pipelines.stages.partition_order import CHANGES, EVENTS, WITH_RECORDING, StandingWindows, order_partitions
 from pipelines.warehouse.superseded import engine_version
 from replay.evidence.cluster import cluster_told, collected_of
+from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.missing_lines import missing_requests
 from replay.tables.output import empty
 from replay.tables.partitions import KEY, replayed
@@ -54,9 +55,9 @@ class HourlyRuns:
         """Bring events and their windows up to date."""
         cluster = cluster_told(collected_of(facts), stated, missing_requests(facts))
         sessions = by_session(in_one_session(facts).to_batches(), cluster.names, buckets=1)
-        standing = Standing.of(self.tables[EVENT_WINDOWS.name], self.length_us)
+        standing = StandingWindows.of(self.tables[EVENT_WINDOWS.name], self.length_us)
         made: dict[str, list[pa.Table]] = {}
-        for name, rows in order_partitions(rebuilding(buckets=1)(sessions), cluster, standing):
+        for name, rows in order_partitions(rebuilding(buckets=1)(sessions), ToldOfCluster(cluster), standing):
             made.setdefault(name, []).append(rows)
         windows = pa.concat_tables(made[EVENT_WINDOWS.name])
         since = {place_of(row): row["window"] for rows in made.get(CHANGES, ()) for row in rows.to_pylist()}

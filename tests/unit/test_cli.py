@@ -95,6 +95,8 @@ def test_times_become_utc_and_narrow_the_settings() -> None:
         ("shuffle_partitions = 'many'", "should be a whole number"),
         ("shuffle_partitions = true", "should be a whole number"),
         ("conformance_ties = 0.5", "should be a whole number"),
+        ("window_minutes = 0", "should be a whole number, 1 or more"),
+        ("conformance_ties = -1", "should be a whole number, 0 or more"),
         ("shuffle_partitions = ", "Invalid value"),
     ],
 )

@@ -14,6 +14,7 @@ from pipelines.stages.order import by_session, rebuilding
 from pipelines.stages.partition_order import EVENTS, order_partitions
 from replay.arrays.columns import numbers
 from replay.evidence.cluster import Cluster
+from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.rows import METADATA_LOG
 from replay.evidence.sessions import rebuild_sessions
 
@@ -83,7 +84,7 @@ def test_events_are_those_of_each_partition_by_itself(buckets: int, size: int, m
     told = {}
     for number in pc.unique(rebuilt["bucket"]).to_pylist():
         mine = rebuilt.filter(pc.equal(rebuilt["bucket"], number)).to_batches()
-        for name, table in order_partitions(mine, CLUSTER):
+        for name, table in order_partitions(mine, ToldOfCluster(CLUSTER)):
             if name != EVENTS:
                 continue
             told[table["topic"][0].as_py(), table["partition"][0].as_py()] = table.to_pylist()

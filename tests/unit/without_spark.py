@@ -12,8 +12,9 @@ from facts_builder import KEY
 from pipelines.intake.collect import collect
 from pipelines.recording.recording import discover
 from pipelines.stages.order import by_session, in_one_session, rebuilding
-from pipelines.stages.partition_order import EVENTS, Standing, order_partitions, order_windows
+from pipelines.stages.partition_order import EVENTS, StandingWindows, order_partitions, order_windows
 from replay.evidence.cluster import cluster_told, collected_of
+from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.missing_lines import missing_requests
 from replay.tables.output import empty
 from replay.tables.partitions import replayed
@@ -38,7 +39,7 @@ def events_of_facts(facts: pa.Table, recording: Recording) -> list[pa.Table]:
     cluster = cluster_told(collected_of(facts), stated, missing_requests(facts))
     sessions = by_session(in_one_session(facts).to_batches(), cluster.names, buckets=1)
     found: dict[tuple[str, int], list[pa.Table]] = defaultdict(list)
-    for name, events in order_partitions(rebuilding(buckets=1)(sessions), cluster):
+    for name, events in order_partitions(rebuilding(buckets=1)(sessions), ToldOfCluster(cluster)):
         if name != EVENTS or not len(events):
             continue
         found[events["topic"][0].as_py(), events["partition"][0].as_py()].append(events)
@@ -47,7 +48,7 @@ def events_of_facts(facts: pa.Table, recording: Recording) -> list[pa.Table]:
 
 def events_of_partition(of: tuple[str, int], facts: pa.Table, cluster: Cluster) -> pa.Table:
     """Return the events of one topic and partition, in which fetches are whole already."""
-    outputs = order_windows(facts.to_batches(), of, cluster, Standing())
+    outputs = order_windows(facts.to_batches(), of, cluster, StandingWindows())
     return pa.concat_tables([rows for name, rows in outputs if name == EVENTS])
 
 
