@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -128,3 +129,12 @@ def test_every_batch_answered_without_error_was_committed_first(replayed: Any) -
     assert len(good) > 200
     assert all(row["append_ts"] <= row["commit_ts"] <= row["ack_ts"] for row in good)
     assert all(row["last_replica_id"] is not None for row in good if row["committed_by"] == "fetch")
+
+
+def test_without_metadata_nothing_is_made_up(recordings: Path, tmp_path: Path) -> None:
+    root = tmp_path / "last-replica"
+    shutil.copytree(recordings / "last-replica", root)
+    (root / "cluster-metadata.dump.txt.gz").unlink()
+    (root / "MANIFEST.json").unlink()
+    rows = [row for events in events_of(root) for row in tables_of(events)["data_loss_incidents"].to_pylist()]
+    assert all(row["first_offset"] >= 3355 for row in rows)
