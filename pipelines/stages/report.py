@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
@@ -29,9 +28,9 @@ from schemas.incidents import DATA_LOSS_INCIDENTS
 from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import Row
 
     from pipelines.warehouse.delta_io import Warehouse
 
@@ -85,7 +84,7 @@ def build(
     narrowed = of_last_replay(warehouse, recording_id) if looked_at is None else looked_at
     incidents = _incidents(warehouse, recording_id, narrowed)
     coverage = _coverage(warehouse, recording_id)
-    tables = _table_rows(warehouse, recording_id)
+    tables = _table_rows(warehouse.row_counts(recording_id))
     holes = _holes(warehouse, recording_id)
     seen = _seen(warehouse, recording_id, coverage, kafka_version, complete=not holes)
     findings = {
@@ -174,23 +173,11 @@ def _inputs(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
     return inputs_of(counts_of(entry for entry in entries_of(warehouse, recording_id) if entry.state != GONE))
 
 
-def _table_rows(warehouse: Warehouse, recording_id: str) -> dict[str, int]:
-    """Return the recording's row counts of all tables that a query may start from, counted in one job."""
-    names = (
-        "facts",
-        "replication_events",
-        *(table.name for table in REPLAY_TABLES),
-        "coverage",
-        "rejected_lines",
-        "set_aside",
-    )
-
-    def count(name: str) -> DataFrame:
-        return warehouse.read(name, recording_id).agg(F.lit(name).alias("name"), F.count("*").alias("rows"))
-
-    counted = reduce(lambda one, other: one.unionAll(other), map(count, names)).collect()
-    rows = {row["name"]: row["rows"] for row in counted}
-    return {name: rows[name] for name in names}
+def _table_rows(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the recording's row counts of all tables that a query may start from."""
+    of_replay = (table.name for table in REPLAY_TABLES)
+    names = ("facts", "replication_events", *of_replay, "coverage", "rejected_lines", "set_aside")
+    return {name: counts[name] for name in names}
 
 
 def _consequences(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import reduce
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -280,12 +279,7 @@ _STAGES: Final[dict[str, Callable[[Run], None]]] = {
 
 def _record(run: Run, started: datetime, stages: Sequence[str], status: str, message: str | None) -> None:
     """Write the run's row, from which readers know which table versions belong together."""
-    written = [name for name in TABLES if name != "runs"]
-    counts = [
-        run.warehouse.read(name, run.recording_id).agg(F.lit(name).alias("name"), F.count("*").alias("rows"))
-        for name in written
-    ]
-    run.counts = {row.name: row.rows for row in reduce(lambda one, other: one.unionAll(other), counts).collect()}
+    run.counts = run.warehouse.row_counts(run.recording_id)
     software = {name: version(name) for name in ("pyspark", "delta-spark", "great-expectations", "numba", "pyarrow")}
     finished = datetime.now(UTC)
     row = {
@@ -305,7 +299,7 @@ def _record(run: Run, started: datetime, stages: Sequence[str], status: str, mes
         "durations": _json(run.durations),
         "counters": _json(run.counters),
         "new_incidents": run.new_incidents if status != "failed" else None,
-        "table_versions": _json({name: run.warehouse.version(name) for name in written}),
+        "table_versions": _json({name: run.warehouse.version(name) for name in run.counts}),
         "message": message,
     }
     run.warehouse.append("runs", run.spark.createDataFrame([row], spark_schema(TABLES["runs"])))

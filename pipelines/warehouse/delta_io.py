@@ -78,6 +78,7 @@ class Warehouse(Store):
         """Remember the path; nothing is created before it is needed."""
         super().__init__(spark, path)
         self._ensured: set[str] = set()
+        self._counted: dict[str, dict[str, int]] = {}  # by recording: rows of each table
         self._aside: dict[str, set[str]] = {}  # by recording: tables that have rows set aside
 
     def table_path(self, table_name: str) -> str:
@@ -103,6 +104,18 @@ class Warehouse(Store):
         table = DeltaTable.forPath(self.spark, self.table_path(table_name))
         # The public way, history(), runs a job for the same answer.
         return int(table._jdt.deltaLog().unsafeVolatileSnapshot().version())  # noqa: SLF001
+
+    def row_counts(self, recording_id: str) -> dict[str, int]:
+        """Return how many rows of the recording each table but `runs` has; counted anew after a write."""
+        if recording_id not in self._counted:
+            each = [
+                self.read(name, recording_id).agg(F.lit(name).alias("name"), F.count("*").alias("n"))
+                for name in TABLES
+                if name != "runs"
+            ]
+            rows = reduce(lambda one, other: one.unionAll(other), each).collect()
+            self._counted[recording_id] = {row.name: row.n for row in rows}
+        return self._counted[recording_id]
 
     def append(self, table_name: str, frame: DataFrame) -> None:
         """Add rows."""
@@ -266,6 +279,7 @@ class Warehouse(Store):
             self._attempt(table_name, action)
 
     def _attempt(self, table_name: str, action: Callable[[], object]) -> None:
+        self._counted.clear()
         for attempt in range(1, COMMIT_ATTEMPTS + 1):
             self.check_leases()
             try:

@@ -22,8 +22,8 @@ SIZE = ["--driver-memory", "1g", "--executor-memory", "1g"]
 
 
 @pytest.fixture(scope="session")
-def on_standalone(first: Run, recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Submitted:
-    """A standalone cluster; recording and warehouse in folders of this machine."""
+def submitted(first: Run, recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Submitted:
+    """A standalone cluster; recording and warehouse are in a bucket, and only the driver is told of their server."""
     del first  # after the local run: what that has compiled is shipped
     home = tmp_path_factory.mktemp("cluster")
     settings = {
@@ -34,27 +34,10 @@ def on_standalone(first: Run, recordings: Path, tmp_path_factory: pytest.TempPat
         "spark.executorEnv.PYTHONPYCACHEPREFIX": str(home / "imported"),
         "spark.executorEnv.NUMBA_DEBUG_CACHE": "1",
         "spark.executorEnv.PYTHONUNBUFFERED": "1",  # what numba says is lost with a worker otherwise
+        "spark.hadoop.fs.s3a.path.style.access": "true",
     }
-    warehouse = str(home / "warehouse")
-    with Standalone(home, SPARK_HOME) as cluster:
-        try:
-            cluster.start()
-            said = submit(home, (str(recordings / NAME), warehouse), ["--master", cluster.master, *SIZE], settings)
-        except BaseException:
-            show(cluster.logs())
-            raise
-        executors = {str(folder): (folder / "stderr").read_text(errors="replace") for folder in cluster.executors()}
-    imported = [str(path).removeprefix(str(home / "imported")) for path in (home / "imported").rglob("*.pyc")]
-    return Submitted(warehouse, said, executors, imported, python_tasks(home))
-
-
-@pytest.fixture(scope="session")
-def on_s3(first: Run, recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Submitted:
-    """A standalone cluster of one worker; recording and warehouse in a bucket, which only the driver is told of."""
-    del first
-    home = tmp_path_factory.mktemp("s3")
     jars = jars_or_skip("s3proxy-4.1.0.sha256")
-    with S3Server(home, jars) as server, Standalone(home, SPARK_HOME, workers=1) as cluster:
+    with S3Server(home, jars) as server, Standalone(home, SPARK_HOME) as cluster:
         try:
             server.start("lake")
             store = fs.S3FileSystem(access_key=IDENTITY, secret_key=SECRET, endpoint_override=server.endpoint)
@@ -63,12 +46,13 @@ def on_s3(first: Run, recordings: Path, tmp_path_factory: pytest.TempPathFactory
             fs.copy_files(str(recordings / NAME), copied, source_filesystem=here, destination_filesystem=store)
             cluster.start()
             flags = ["--master", cluster.master, *SIZE, "--packages", f"org.apache.hadoop:hadoop-aws:{HADOOP}"]
-            settings = {"spark.hadoop.fs.s3a.path.style.access": "true"}
             said = submit(home, (f"s3a://{copied}", "s3a://lake/tables"), flags, settings, server.environment)
         except BaseException:
             show(cluster.logs())
             raise
-    return Submitted(str(server.buckets / "lake" / "tables"), said)
+        executors = {str(folder): (folder / "stderr").read_text(errors="replace") for folder in cluster.executors()}
+    imported = [str(path).removeprefix(str(home / "imported")) for path in (home / "imported").rglob("*.pyc")]
+    return Submitted(str(server.buckets / "lake" / "tables"), said, executors, imported, python_tasks(home))
 
 
 @pytest.fixture(scope="session")

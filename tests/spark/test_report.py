@@ -25,6 +25,9 @@ class Shelf:
     def read(self, table_name: str, recording_id: str | None = None) -> DataFrame:  # noqa: ARG002
         return self.frames[table_name]
 
+    def row_counts(self, recording_id: str) -> dict[str, int]:  # noqa: ARG002
+        return {name: frame.count() for name, frame in self.frames.items()}
+
     def table_path(self, table_name: str) -> str:
         return f"{self.path}/{table_name}"
 
