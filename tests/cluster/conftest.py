@@ -22,7 +22,7 @@ SIZE = ["--driver-memory", "1g", "--executor-memory", "1g"]
 
 
 @pytest.fixture(scope="session")
-def submitted(first: Run, recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Submitted:
+def on_standalone(first: Run, recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Submitted:
     """A standalone cluster; recording and warehouse are in a bucket, and only the driver is told of their server."""
     del first  # after the local run: what that has compiled is shipped
     home = tmp_path_factory.mktemp("cluster")
@@ -68,3 +68,20 @@ def hadoop(recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             show(cluster.logs())
             raise
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def on_yarn(first: Run, hadoop: MiniHadoop, tmp_path_factory: pytest.TempPathFactory) -> Submitted:
+    """An executor in a container of YARN; recording and warehouse on HDFS, from where the tables are copied."""
+    del first
+    home = tmp_path_factory.mktemp("yarn")
+    settings = {"spark.yarn.jars": f"local:{SPARK_HOME}/jars/*", "spark.executor.memoryOverhead": "1g"}
+    flags = ["--master", "yarn", "--deploy-mode", "client", "--num-executors", "1", "--executor-cores", "2", *SIZE]
+    where = (f"{hadoop.root}/recordings/{NAME}", f"{hadoop.root}/tables")
+    try:
+        said = submit(home, where, flags, settings, hadoop.environment)
+    except BaseException:
+        show(hadoop.logs())
+        raise
+    hadoop.shell("-get", "/tables", str(home / "tables"))
+    return Submitted(str(home / "tables"), said)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 START_S: Final = 300  # ten on a machine that does nothing else
 SCHEDULERS: Final = "org.apache.hadoop.yarn.server.resourcemanager.scheduler"
+HISTORY: Final = tuple(f"mapreduce.jobhistory.{one}address" for one in ("", "admin.", "webapp."))
 SITE: Final = "<configuration>{}</configuration>\n"
 PROPERTY: Final = "<property><name>{}</name><value>{}</value></property>"
 LOGGING: Final = """
@@ -52,7 +53,7 @@ class MiniHadoop:
 
     def start(self, megabytes: int) -> None:
         """Until HDFS and YARN serve; containers have so much memory in all."""
-        names, manager, scheduler, tracker, admin, web = free_ports(6)
+        names, manager, scheduler, tracker, admin, web, *history = free_ports(9)
         self.root = f"hdfs://localhost:{names}"
         clients = {
             "yarn.resourcemanager.address": f"127.0.0.1:{manager}",
@@ -64,6 +65,8 @@ class MiniHadoop:
             "yarn.resourcemanager.resource-tracker.address": f"127.0.0.1:{tracker}",
             "yarn.resourcemanager.admin.address": f"127.0.0.1:{admin}",
             "yarn.resourcemanager.webapp.address": f"127.0.0.1:{web}",
+            # Of a history that nobody asks for; with fixed ports it would have those of every such cluster.
+            **dict(zip(HISTORY, (f"127.0.0.1:{port}" for port in history), strict=True)),
             # The other one wants a file that names its queues.
             "yarn.resourcemanager.scheduler.class": f"{SCHEDULERS}.fifo.FifoScheduler",
             "yarn.scheduler.minimum-allocation-mb": "128",

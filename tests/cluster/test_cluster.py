@@ -22,6 +22,11 @@ ROOMS = {"schemas", "replay", "pipelines"}  # that executors import; jobs are th
 COMPILED = re.compile(r"\[cache\] data (loaded from|saved to) '([^']+)'")
 
 
+@pytest.fixture(scope="module")
+def submitted(on_standalone: Submitted) -> Submitted:
+    return on_standalone
+
+
 def test_every_worker_ran_python(submitted: Submitted) -> None:
     assert len({re.search(r"/(worker-\d)/", folder)[1] for folder in submitted.executors}) == 2  # type: ignore[index]
     assert len(submitted.executors) == len(submitted.python_tasks) == 2

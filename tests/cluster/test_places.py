@@ -1,4 +1,4 @@
-"""On a cluster, with an S3 server that stores everything, the tables are those of a local run, row for row."""
+"""Wherever the whole job runs and whatever stores its tables, they are those of a local run, row for row."""
 
 from __future__ import annotations
 
@@ -20,10 +20,17 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+PLACES = ("on_standalone", "on_yarn")  # of which the first stores everything on S3, the second on HDFS
 DETERMINED = ("facts", "coverage", *DERIVED)
 ADDED = ("rejected_lines", "files", "set_aside", "expectation_results", "runs")
 # What is one run's own: its name, its times, and how many shuffle partitions it was given.
 OF_A_RUN = ("run_id", "seen", "modified", "started", "finished", "durations", "table_versions", "configuration")
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def submitted(request: pytest.FixtureRequest) -> Submitted:
+    run: Submitted = request.getfixturevalue(request.param)
+    return run
 
 
 @pytest.fixture

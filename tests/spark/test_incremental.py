@@ -28,31 +28,27 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 OF_A_RUN = {"run_id", "modified", "seen", "counts"}  # counts: of each piece that was read by itself
-CUT = datetime(2026, 11, 21, 3, 52, 40, tzinfo=UTC)  # in the middle: what the first run finds was written before
+CUT = datetime(2026, 11, 21, 3, 53, 5, tzinfo=UTC)  # late: most events have come by then
 STAMP = re.compile(rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)|.*CreateTime: (\d+)")
 
 
 def arrive(source: Path, root: Path, *, is_over: bool) -> None:
     """Lay out what is there in the middle of the recording, or when it is over.
 
-    In the middle each log ends in a line that is not all there yet. Later it has been rolled, and every other of them
-    compressed, and a new file has what was written since. Dumps of segments tell where every batch ends, so that all
-    rows would be replaced: there are none.
+    In the middle each log ends in a line that is not all there yet. Later they have grown; the controller's has been
+    rolled and compressed. If a broker's own were, the events that name it would be others. So they would be if segment
+    dumps told where every batch ends: there are none.
     """
-    for number, packed in enumerate(sorted((source / "logs").rglob("*.gz"))):
+    for packed in sorted((source / "logs").rglob("*.gz")):
         lines = gzip.decompress(packed.read_bytes()).splitlines(keepends=True)
         before = len(list(takewhile(was_written, lines)))
         log = root / packed.relative_to(source).with_suffix("")
         log.parent.mkdir(parents=True, exist_ok=True)
-        if is_over:
-            rolled = b"".join(lines[:before])
-            if number % 2:
-                log.with_name(f"{log.name}.1.gz").write_bytes(gzip.compress(rolled))
-            else:
-                log.with_name(f"{log.name}.1").write_bytes(rolled)
+        if is_over and log.parent.name == "node-0":
+            log.with_name(f"{log.name}.1.gz").write_bytes(gzip.compress(b"".join(lines[:before])))
             log.write_bytes(b"".join(lines[before:]))
         else:
-            log.write_bytes(b"".join(lines[:before])[:-5])
+            log.write_bytes(b"".join(lines) if is_over else b"".join(lines[:before])[:-5])
     dump = gzip.decompress((source / "cluster-metadata.dump.txt.gz").read_bytes()).splitlines(keepends=True)
     (root / "cluster-metadata.dump.txt").write_bytes(b"".join(dump if is_over else takewhile(was_written, dump)))
     shutil.copy(source / "MANIFEST.json", root)
