@@ -29,6 +29,8 @@ _NEEDED: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.executorEnv.TZ": "UTC",
     "spark.python.daemon.module": "pipelines.spark.daemon",
+    # The versions that `runs` names are read however old they are; upkeep keeps their files.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }
 
 # How one says where S3 is, and who one is. Spark hands it to Hadoop's S3A on all nodes, for the tables, but not to the
