@@ -46,6 +46,7 @@ Tidemark replays Kafka's replication protocol from broker logs, and says which a
   ./spark-submit.sh inspect --recording DIR                     what is in a recording, and what it can answer
   ./spark-submit.sh run --recording DIR --warehouse DIR         parse, order, replay, validate, report
   ./spark-submit.sh ingest|replay|validate|report ...           one stage of it
+  ./spark-submit.sh maintain --warehouse DIR                    small files together, old ones away: once a week
   ./spark-submit.sh tests [pytest arguments]                    every check of this repository
   ./spark-submit.sh bench [CASE...] [--events N]                ratios against what Spark itself costs, measured side by side
   ./spark-submit.sh JOB --help                                  the flags of a job, with examples
@@ -349,12 +350,12 @@ case $command in
   set-up) set_up "$@"; exit 0 ;;
   executor) run_executor ;;
   tests) run_tests "$@"; exit 0 ;;
-  demo | run | ingest | validate | report) job=$command.py ;;
+  demo | run | ingest | validate | report | maintain) job=$command.py ;;
   replay) job=replay_job.py ;;
   inspect) job=inspect_recording.py ;;
   collect) job=collect.py ;;
   bench) job=../tests/bench/bench.py; export PYTHONPATH=$here/tests/bench${PYTHONPATH:+:$PYTHONPATH} ;;
-  *) die 2 "there is no job '$command': demo, collect, inspect, run, ingest, replay, validate, report, bench or tests" ;;
+  *) die 2 "there is no job '$command': demo, collect, inspect, run, ingest, replay, validate, report, maintain, bench or tests" ;;
 esac
 for argument in "$@"; do
   case $argument in

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pipelines.recording.recording import Recording
 SETTINGS_FILE: Final = Path(__file__).parent.parent / "conf" / "tidemark.toml"
 _SETTINGS: Final = {"shuffle_partitions": 1, "conformance_ties": 0, "window_minutes": 1}  # whole numbers, from these on
+# Of what a warehouse may do without. Of any other table a later run makes its own rows.
+_RETENTION: Final = {"vacuum_days": 1, "rejected_lines_days": 0, "expectation_results_runs": 0}
 _EXIT_CODES: Final = (
     "exit codes: 0 done; 1 failed; 2 bad usage or input; 3 an expectation failed (tables and report are there);\n"
     "4 losses found, or nothing can be told, and --fail-on-loss given;\n"
@@ -119,12 +121,7 @@ def only_recording(root: str) -> argparse.Namespace:
 
 def add_warehouse_flags(parser: argparse.ArgumentParser, default: str | None = None) -> None:
     """Flags that say where the tables are, and how to work on them."""
-    group = parser.add_argument_group("where the tables are")
-    group.add_argument(
-        "--warehouse", metavar="DIR", default=default, required=default is None,
-        help=f"folder or URI of the tables{f' (default: {default})' if default else ''}",
-    )  # fmt: skip
-    group = parser.add_argument_group("how")
+    group = add_place_flags(parser, default)
     group.add_argument(
         "--topic",
         nargs="+",
@@ -142,6 +139,16 @@ def add_warehouse_flags(parser: argparse.ArgumentParser, default: str | None = N
         help="keep timelines from here on, as 2025-03-01T10:00 (UTC, or with an offset)",
     )
     group.add_argument("--to", type=values.time, metavar="TIME", help="keep timelines up to here")
+
+
+def add_place_flags(parser: argparse.ArgumentParser, default: str | None = None) -> argparse._ArgumentGroup:
+    """Flags that say where the tables are; return the group of those that say how to work on them."""
+    group = parser.add_argument_group("where the tables are")
+    group.add_argument(
+        "--warehouse", metavar="DIR", default=default, required=default is None,
+        help=f"folder or URI of the tables{f' (default: {default})' if default else ''}",
+    )  # fmt: skip
+    group = parser.add_argument_group("how")
     group.add_argument(
         "--wait",
         type=values.seconds,
@@ -151,16 +158,21 @@ def add_warehouse_flags(parser: argparse.ArgumentParser, default: str | None = N
     )
     group.add_argument("--settings", type=Path, metavar="FILE", help="settings other than conf/tidemark.toml")
     group.add_argument("--dry-run", action="store_true", help="say what would be read and written, and do nothing")
+    return group
 
 
 def add_output_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags that say what to print."""
+    """Flags that say what to print, and how findings show in the exit code."""
+    add_print_flags(parser).add_argument(
+        "--fail-on-loss", action="store_true", help="exit with 4 if records were lost, or the logs cannot tell"
+    )
+
+
+def add_print_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Flags that say what to print; return their group."""
     group = parser.add_argument_group("what to print")
     group.add_argument(
         "--json", action="store_true", help="one JSON object on standard output instead of text, whatever happens"
-    )
-    group.add_argument(
-        "--fail-on-loss", action="store_true", help="exit with 4 if records were lost, or the logs cannot tell"
     )
     group.add_argument(
         "--log-format",
@@ -169,6 +181,7 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
         "step (default: progress for people, and nothing with --json)",
     )
     group.add_argument("--quiet", action="store_true", help="no progress: log only warnings and errors")
+    return group
 
 
 def add_watch_flags(parser: argparse.ArgumentParser) -> None:
@@ -228,13 +241,24 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
             found = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(str(error), source=str(path)) from error
-    for name, value in found.items():
-        if name not in _SETTINGS:
-            message = f"there is no setting '{name}': {', '.join(_SETTINGS)}"
-            raise InputError(message, source=str(path))
-        if type(value) is not int or value < _SETTINGS[name]:
-            message = f"{name} is {value!r}, and should be a whole number, {_SETTINGS[name]} or more"
-            raise InputError(message, source=str(path))
-    narrow = {"topics": args.topic or None, "from": args.from_, "to": args.to}
+    retention = found.get("retention", {})
+    if not isinstance(retention, dict):
+        message = f"retention is {retention!r}, and should be a section: [retention]"
+        raise InputError(message, source=str(path))
+    _check({name: value for name, value in found.items() if name != "retention"}, _SETTINGS, "", path)
+    _check(retention, _RETENTION, "retention.", path)
+    narrow = {"topics": getattr(args, "topic", None) or None}
+    narrow |= {name: getattr(args, flag, None) for name, flag in (("from", "from_"), ("to", "to"))}
     full = {"full": True} if getattr(args, "full", False) else {}
     return {**found, **full, **{name: value for name, value in narrow.items() if value is not None}}
+
+
+def _check(found: dict[str, Any], least: dict[str, int], section: str, path: Path) -> None:
+    for name, value in found.items():
+        if name not in least:
+            why = "; all other rows stay, since later runs make theirs of them" if section else ""
+            message = f"there is no setting '{section}{name}': {', '.join(least)}{why}"
+            raise InputError(message, source=str(path))
+        if type(value) is not int or value < least[name]:
+            message = f"{section}{name} is {value!r}, and should be a whole number, {least[name]} or more"
+            raise InputError(message, source=str(path))

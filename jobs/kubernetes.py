@@ -37,6 +37,7 @@ OF_THE_POD: Final = {
     "spark.driver.host": "$(POD_IP)",
     "spark.kubernetes.executor.podTemplateFile": "/etc/tidemark/executor.yaml",
 }
+SCHEDULES: Final = {"maintain": "35 2 * * 0"}  # of jobs that are not started every hour
 _FLAGS: Final = {
     "--master": "spark.master",
     "--deploy-mode": "spark.submit.deployMode",
@@ -83,7 +84,7 @@ class Scheduled:
         labels = {"app.kubernetes.io/name": "tidemark", "app.kubernetes.io/instance": self.name}
         words: dict[str, Any] = {
             "name": self.name, "namespace": given[NAMESPACE], "labels": labels, "image": given[IMAGE],
-            "memory": f"{_memory(given['spark.driver.memory'])}Mi",
+            "memory": f"{_memory(given['spark.driver.memory'])}Mi", "schedule": SCHEDULES.get(self.job, "5 * * * *"),
         }  # fmt: skip
         lists: dict[str, Sequence[Any]] = {
             "args": self.command(),

@@ -17,7 +17,7 @@ from jobs import cli, endings
 from jobs.kubernetes import FOLDER, IMAGE, IN_IMAGE, Scheduled, name_of, settings_of
 from schemas.errors import InputError
 
-JOBS = ("run", "ingest", "replay", "validate", "report")
+JOBS = ("run", "ingest", "replay", "validate", "report", "maintain")
 HEAD = """\
 Everything below can be applied as it is: ./spark-submit.sh ... --dry-run -- ... | kubectl apply -f -
 The namespace has to be there, and a Secret `tidemark` in it if the stores ask for credentials.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
+import time
 import uuid
 from collections import Counter
 from contextlib import contextmanager, suppress
@@ -23,15 +24,16 @@ from pipelines.overview.coverage import coverage_of
 from pipelines.recording.names import recording_name
 from pipelines.spark.session import VERSION
 from pipelines.spark.spark_schemas import spark_schema
-from pipelines.stages import bringing_in, report, validate
+from pipelines.stages import bringing_in, report, tending, validate
 from pipelines.stages.new_incidents import new_among, standing
 from pipelines.stages.renewal import Renewal
+from pipelines.stages.thinning import Retention
 from pipelines.stages.watch import Watch
 from pipelines.warehouse.delta_io import Warehouse
 from pipelines.warehouse.narrowing import Narrowing
 from pipelines.warehouse.superseded import engine_version
 from replay.evidence.cluster import MANIFEST_SETTINGS
-from schemas.errors import InputError
+from schemas.errors import HeldError, InputError
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
 
     from pipelines.recording.recording import Recording
 
-WRITING: Final = frozenset({"ingest", "replay", "validate"})  # stages that write tables; the report only reads them
+WRITING: Final = frozenset(
+    {"ingest", "replay", "validate", tending.STAGE}
+)  # stages that write tables; the report only reads them
 MENDING: Final = frozenset({"ingest", "replay"})  # stages that make anew what a killed run left half done
 
 
@@ -66,6 +70,7 @@ class Run:
     narrowed: Narrowing | None = None  # what was replayed; None: this run has replayed nothing
     new_incidents: list[str] | None = None  # that no earlier run had; None: replay is no stage of this run
     severities: dict[str, int] | None = None  # incidents by severity; None as above
+    tended: tending.Tended | None = None  # None: maintain is no stage of this run
     counts: dict[str, int] = field(default_factory=dict)  # rows by table, once the run is over
     unfinished: tuple[str, ...] = ()  # runs before that did not come to their end
     watch: Watch = field(init=False)
@@ -269,11 +274,22 @@ def _report(run: Run) -> None:
         run.report_path = run.warehouse.write(f"reports/{run.recording_id}.md", run.report.markdown().encode())
 
 
+def _maintain(run: Run) -> None:
+    """Let rows go that nothing is made of, and put small files together; HeldError if tables were left half made."""
+    if run.unfinished:
+        why = tending.unfinished(run.warehouse, run.recording_id, tending.past_runs(run.warehouse))
+        if why is not None:
+            raise HeldError(why)
+    now_us = time.time_ns() // 1000
+    run.tended = tending.tend(run.warehouse, run.recording_id, Retention.of(run.settings), now_us, run.step)
+
+
 _STAGES: Final[dict[str, Callable[[Run], None]]] = {
     "ingest": _ingest,
     "replay": _replay,
     "validate": _validate,
     "report": _report,
+    tending.STAGE: _maintain,
 }
 
 

@@ -212,6 +212,12 @@ def test_a_name_in_a_secret_is_no_credential(
     assert setting in driver_of(printed(capsys, monkeypatch, "run", *STORED, flags=("--conf", setting)))["args"]
 
 
+def test_upkeep_is_scheduled_once_a_week(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    weekly = by_kind(printed(capsys, monkeypatch, "maintain", "--warehouse", "s3a://lake/tidemark"))["CronJob"]
+    assert (weekly["metadata"]["name"], weekly["spec"]["schedule"]) == ("tidemark-maintain", "35 2 * * 0")
+    assert by_kind(printed(capsys, monkeypatch, "run", *STORED))["CronJob"]["spec"]["schedule"] == "5 * * * *"
+
+
 def test_only_a_job_with_tables_is_scheduled(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 from scratch_tools import programs_of
 
 from jobs import cli, endings
+from jobs.kubernetes import SCHEDULES
 
 if TYPE_CHECKING:
     import argparse
@@ -26,11 +27,15 @@ SCRIPT = "/opt/tidemark/spark-submit.sh"
 FIELDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))  # of a crontab line
 
 
-def parsed(command: str) -> argparse.Namespace:
+def parsed(command: str, job: str = "run") -> argparse.Namespace:
     """A line that starts the job, as the job itself reads it."""
-    script, job, *arguments = shlex.split(command)
-    assert (script, job) == (SCRIPT, "run")
-    parser = cli.job_parser("run", "A job.", ())
+    script, asked, *arguments = shlex.split(command)
+    assert (script, asked) == (SCRIPT, job)
+    parser = cli.job_parser(job, "A job.", ())
+    if job == "maintain":
+        cli.add_place_flags(parser)
+        cli.add_print_flags(parser)
+        return parser.parse_args(arguments)
     cli.add_input_flags(parser)
     cli.add_warehouse_flags(parser)
     cli.add_output_flags(parser)
@@ -45,9 +50,9 @@ def unit(name: str) -> configparser.ConfigParser:
     return found
 
 
-def crontab_line() -> str:
+def crontab_line(job: str = "run") -> str:
     lines = (FOLDER / "crontab").read_text().splitlines()
-    (line,) = [line for line in lines if re.match(r"[\d*]", line)]
+    (line,) = [line for line in lines if re.match(r"[\d*]", line) and f"{SCRIPT} {job} " in line]
     return line
 
 
@@ -68,9 +73,20 @@ def test_systemd_starts_the_job_and_fails_at_findings_without_trying_again() -> 
     assert unit("tidemark@.timer")["Timer"]["Persistent"] == "true"
 
 
+def test_upkeep_is_started_once_a_week_wherever_it_is_started() -> None:
+    service, timer = unit("tidemark-maintain.service")["Service"], unit("tidemark-maintain.timer")["Timer"]
+    line = crontab_line("maintain")
+    assert (timer["OnCalendar"], line.split()[:5]) == ("Sun *-*-* 02:35:00 UTC", SCHEDULES["maintain"].split())
+    assert SCHEDULES["maintain"] in (FOLDER / "tidemark_dag.py").read_text()
+    for command in (service["ExecStart"], line[line.index(SCRIPT) : line.index(" > >(")]):
+        asked = parsed(command, "maintain")
+        assert (asked.warehouse, asked.json, asked.dry_run) == ("/srv/tidemark/warehouse", True, False)
+    assert "%" not in line
+
+
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="NOT CHECKED: there is no systemd-analyze")
 def test_systemd_takes_the_units(repository: Path, tmp_path: Path) -> None:
-    for name in ("tidemark@.service", "tidemark@.timer"):
+    for name in ("tidemark@.service", "tidemark@.timer", "tidemark-maintain.service", "tidemark-maintain.timer"):
         (tmp_path / name).write_text((FOLDER / name).read_text().replace("/opt/tidemark", str(repository)))
     command = ["systemd-analyze", "verify", *(str(path) for path in tmp_path.iterdir())]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -78,8 +94,9 @@ def test_systemd_takes_the_units(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "tidemark@.service").write_text("[Service]\nRestart=if-need-be\n")
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "if-need-be" in ended.stderr
-    when = unit("tidemark@.timer")["Timer"]["OnCalendar"]
-    subprocess.run(["systemd-analyze", "calendar", when], check=True, capture_output=True)
+    for name in ("tidemark@.timer", "tidemark-maintain.timer"):
+        when = unit(name)["Timer"]["OnCalendar"]
+        subprocess.run(["systemd-analyze", "calendar", when], check=True, capture_output=True)
 
 
 def test_cron_runs_the_job_every_hour() -> None:
@@ -136,13 +153,16 @@ from airflow.dag_processing.dagbag import DagBag
 
 bag = DagBag(sys.argv[1])
 assert not bag.import_errors, bag.import_errors
-(dag,) = bag.dags.values()
-assert (dag.dag_id, dag.max_active_runs, dag.catchup) == ("tidemark_prod", 1, False)
+assert set(bag.dags) == {"tidemark_prod", "tidemark_maintain"}
+assert {(one.max_active_runs, one.catchup) for one in bag.dags.values()} == {(1, False)}
+dag, upkeep = bag.dags["tidemark_prod"], bag.dags["tidemark_maintain"]
 for code in sys.argv[3:]:
     Path(sys.argv[2]).write_text(code)
     tasks = {one.task_id: one for one in dag.test().get_task_instances()}
     work, findings = tasks["work_off"], tasks["findings"]
     print("ENDED", code, work.state, work.try_number, findings.state)
+Path(sys.argv[2]).write_text("0")
+print("TENDED", *[one.state for one in upkeep.test().get_task_instances()])
 """
 
 
@@ -166,7 +186,10 @@ def test_airflow_runs_the_dag_and_only_findings_fail_the_second_task(tmp_path: P
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     told = [line.split() for line in re.findall("^ENDED (.*)$", ended.stdout, re.MULTILINE)]
     assert {int(code): (work, int(tries), tells) for code, work, tries, tells in told} == OUTCOMES, ended.stderr[-2000:]
-    for asked in (tmp_path / "asked").read_text().splitlines():
+    assert "TENDED success" in ended.stdout, ended.stderr[-2000:]
+    *runs, upkeep = (tmp_path / "asked").read_text().splitlines()
+    assert parsed(f"{SCRIPT} {upkeep}", "maintain").json
+    for asked in runs:
         job = parsed(f"{SCRIPT} {asked}")
         assert (job.json, job.fail_on_loss, job.recording) == (True, True, ["/srv/tidemark/recordings/prod"])
 

@@ -52,7 +52,9 @@ def test_without_a_job_it_helps(repository: Path, arguments: tuple[str, ...]) ->
     assert "./spark-submit.sh demo" in result.stdout
 
 
-@pytest.mark.parametrize("job", ["demo", "collect", "inspect", "run", "ingest", "replay", "validate", "report"])
+@pytest.mark.parametrize(
+    "job", ["demo", "collect", "inspect", "run", "ingest", "replay", "validate", "report", "maintain"]
+)
 def test_help_of_a_job_needs_neither_java_nor_an_environment(checkout: Path, tmp_path: Path, job: str) -> None:
     no_java = str(program(tmp_path / "java/bin", "java", "exit 9").parent.parent)
     result = submit(checkout / "spark-submit.sh", job, "--help", cwd=tmp_path, JAVA_HOME=no_java)
