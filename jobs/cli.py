@@ -154,7 +154,7 @@ def add_place_flags(parser: argparse.ArgumentParser, default: str | None = None)
         type=values.seconds,
         default=0.0,
         metavar="SECONDS",
-        help="wait so long if another run works on the recording (default: end at once, with exit code 5)",
+        help="wait so long if another run works on the recording (default: not at all: a run ends with exit code 5)",
     )
     group.add_argument("--settings", type=Path, metavar="FILE", help="settings other than conf/tidemark.toml")
     group.add_argument("--dry-run", action="store_true", help="say what would be read and written, and do nothing")

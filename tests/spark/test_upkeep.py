@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -14,7 +15,7 @@ import pytest
 from pyspark.sql import functions as F
 from whole_run import DERIVED, NAME, STAGES, rows, run
 
-from pipelines.stages.tending import past_runs
+from pipelines.stages.tending import past_runs, unfinished
 from pipelines.stages.thinning import newest
 from pipelines.stages.upkeep import maintain, planned
 from pipelines.warehouse import care
@@ -122,16 +123,23 @@ def test_where_there_is_no_warehouse_none_is_made(spark: SparkSession, tmp_path:
 
 def earlier_run(warehouse: Warehouse, last: Run, days: int) -> str:
     """Give a warehouse the rows of a run before, with what it validated, and a state of another engine."""
-    run_id, ago = f"{days}-days-ago", timedelta(days=days)
-    row = warehouse.read("runs", NAME).where(F.col("run_id") == last.run_id)
-    moved = {name: F.col(name) - F.lit(ago) for name in ("started", "finished")}
-    warehouse.append("runs", row.withColumns({**moved, "run_id": F.lit(run_id)}))
+    run_id = f"{days}-days-ago"
+    as_run(warehouse, last, run_id, days)
     results = warehouse.read("expectation_results", NAME).where(F.col("run_id") == last.run_id)
     warehouse.append("expectation_results", results.withColumn("run_id", F.lit(run_id)))
     states = warehouse.read("replay_checkpoints", NAME).where("place = -1").limit(1)
     dead = {"place": F.lit(3), "engine": F.lit("another"), "state": F.lit(b"state").cast("binary")}
     warehouse.append("replay_checkpoints", states.withColumns({**dead, "window": F.lit(START)}))
     return run_id
+
+
+def as_run(warehouse: Warehouse, last: Run, run_id: str, days: int = 0) -> None:
+    """Add a row of `runs` that names the tables as they are."""
+    row = warehouse.read("runs", NAME).where(F.col("run_id") == last.run_id)
+    moved = {name: F.current_timestamp() - F.lit(timedelta(days=days)) for name in ("started", "finished")}
+    versions = {name: warehouse.version(name) for name in TABLES if name != "runs"}
+    told = {"run_id": F.lit(run_id), "table_versions": F.lit(json.dumps(versions))}
+    warehouse.append("runs", row.withColumns({**moved, **told}))
 
 
 def test_a_tended_warehouse_says_the_same_and_the_next_run_has_nothing_to_do(
@@ -141,46 +149,35 @@ def test_a_tended_warehouse_says_the_same_and_the_next_run_has_nothing_to_do(
     shutil.copytree(first.warehouse.path, place)
     warehouse = Warehouse(spark, str(place))
     old = earlier_run(warehouse, first, days=40)
-    asked = {"retention": {"expectation_results_runs": 1}}
-    names = (*DERIVED, *LEDGERS)
-    before = {name: rows(warehouse, name) for name in names}
-    (outcome,) = maintain(spark, str(place), asked).outcomes  # the tables are not those that the last run left
-    assert outcome.skipped is not None
-    assert "run it first" in outcome.skipped
-    assert {name: rows(warehouse, name) for name in names} == before
-
-    nothing_new = run(spark, recordings / NAME, place, STAGES)  # whatever was half done is done now
-    assert "nothing new to read" in nothing_new.remarks[0]
+    held = warehouse.read("expectation_results", NAME).where(F.col("run_id") == old).count()
+    why = unfinished(warehouse, NAME, past_runs(warehouse))
+    assert why is not None
+    assert "(expectation_results, replay_checkpoints changed since run " in why
+    as_run(warehouse, first, "the-last")
     staging = place / "_staging"
     for name in (old, "at-work"):
         (staging / name / "replay").mkdir(parents=True)
     age(staging / old, days=40)
-    would = planned(spark, str(place), asked)
-    held = warehouse.read("expectation_results", NAME).where(F.col("run_id") == old).count()
-    assert would.outcomes[0].tended.thinned["expectation_results"] == held > 0
-    assert {name: rows(warehouse, name) for name in names} == before
+    names = (*DERIVED, *LEDGERS)
+    before = {name: rows(warehouse, name) for name in names}
 
+    asked = {"retention": {"expectation_results_runs": 2}}  # those of the last, and of the first
+    would = planned(spark, str(place), asked)
     done = maintain(spark, str(place), asked)
     (outcome,) = done.outcomes
     assert (outcome.skipped, outcome.error) == (None, None)
     assert outcome.tended == would.outcomes[0].tended
-    assert outcome.tended.thinned["replay_checkpoints"] == 1
-    assert done.staged == would.staged == [old]
-    assert (staging / "at-work").exists()
-    assert not (staging / old).exists()
-    assert {name: rows(warehouse, name) for name in names} == before
+    assert outcome.tended.thinned == {"expectation_results": held, "replay_checkpoints": 1}
     assert rows(warehouse, "expectation_results", old) == []
+    assert done.staged == would.staged == [old]
+    assert sorted(path.name for path in staging.iterdir()) == ["at-work"]
     assert done.after is not None
     assert done.after["runs"].rows == done.before["runs"].rows + 1
 
     last = newest(past_runs(warehouse))
     assert last is not None
     assert last.stages == ("maintain",)
-    for name in DERIVED:
-        then = spark.read.format("delta").option("versionAsOf", last.table_versions[name])
-        assert then.load(warehouse.table_path(name)).count() == len(before[name])
-
+    assert unfinished(warehouse, NAME, [last]) is None
     again = run(spark, recordings / NAME, place, STAGES)
     assert "nothing new to read" in again.remarks[0]
-    assert again.validation is not None
     assert {name: rows(warehouse, name) for name in names} == before
