@@ -26,6 +26,7 @@ EXPECTATIONS_FAILED: Final = 3
 LOSSES_FOUND: Final = 4
 HELD: Final = 5
 INTERRUPTED: Final = 130
+TERMINATED: Final = 143
 _BEST_TO_WORST: Final = (DONE, LOSSES_FOUND, EXPECTATIONS_FAILED, HELD, BAD_INPUT, FAILED)
 
 
@@ -77,8 +78,10 @@ def guarded(main: Callable[[], int]) -> int:
 
 def interruption(error: KeyboardInterrupt | SystemExit) -> Failure:
     """Return that somebody stopped the job, with the exit code that the error brings."""
-    if isinstance(error, SystemExit) and isinstance(error.code, int):
-        return Failure("interrupted", str(error), error.code)
+    if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code != INTERRUPTED:
+        by = "SIGTERM" if error.code == TERMINATED else f"exit code {error.code}"
+        message = f"ended by {by}; the next run of the recording goes on from what stands"
+        return Failure("interrupted", message, error.code)
     return Failure("interrupted", "interrupted", INTERRUPTED)
 
 

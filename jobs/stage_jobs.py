@@ -38,9 +38,11 @@ def run_stages(args: argparse.Namespace, job: str, stages: Sequence[str]) -> int
     metrics = Metrics(args.metrics_file, job) if args.metrics_file else None
     from pipelines.spark.session import spark_session
     from pipelines.spark.standard_error import standard_error
+    from pipelines.spark.termination import TERMINATION
     from pipelines.stages.run import execute, recorded_ids
 
     spark = spark_session(f"tidemark {job}")
+    TERMINATION.listen(spark)
     logs.begin(standard_error(spark), args.log_format, quiet=args.quiet, as_json=args.json)
     named: list[Callable[[], tuple[str, Recording | None]]] = [
         lambda find=find: ((found := find()).recording_id, found)  # type: ignore[misc]

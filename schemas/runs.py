@@ -15,6 +15,9 @@ from schemas.model import (
     required,
 )
 
+FAILED = "failed"  # the status of a run that did not come to its end
+COMPLETE = f"status <> '{FAILED}'"  # the condition, as SQL, that one did: readers read the tables of the last of these
+
 COVERAGE = Table(
     "coverage",
     "Of which broker and time there are logs, and where lines are missing: there nothing that is not told can be ruled "
@@ -203,7 +206,7 @@ RUNS = Table(
         required("run_id", STRING, "Run."),
         required("started", TIMESTAMP, "Start."),
         required("finished", TIMESTAMP, "End."),
-        required("status", STRING, "How it ended.", values=("ok", "expectations_failed", "failed")),
+        required("status", STRING, "How it ended.", values=("ok", "expectations_failed", FAILED)),
         required("stages", STRING_LIST, "Stages that ran."),
         required("versions", STRING, "Versions of Tidemark, Python, Spark, Delta, as JSON."),
         required("configuration", STRING, "Settings in force, as JSON."),
@@ -231,7 +234,12 @@ RUNS = Table(
             STRING_LIST,
             "Incidents that no earlier complete run of the recording had; null: the run was not to replay, or failed.",
         ),
-        required("table_versions", STRING, "Delta version of each table that belongs to this run, as JSON."),
+        required(
+            "table_versions",
+            STRING,
+            "Delta version of each table that belongs to this run, as JSON: of tables that it wrote, its own commits; "
+            "of a run that failed, none.",
+        ),
         Column("message", STRING, "Why it failed."),
     ),
     key=("run_id",),

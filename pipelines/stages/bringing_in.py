@@ -20,6 +20,7 @@ from pipelines.warehouse.file_ledger import entries_of, write_entries
 from pipelines.warehouse.narrowing import SETTINGS, Narrowing
 from pipelines.warehouse.superseded import changed_facts, engine_version, rejected_after, restated_facts, spanned
 from schemas.errors import InputError
+from schemas.runs import COMPLETE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +89,7 @@ def bring_in(warehouse: Warehouse, recording: Recording, run_id: str, staging: s
 
 def _is_complete(warehouse: Warehouse, recording_id: str, known: list[Entry]) -> bool:
     """Whether each run that read a file came to its end: what a killed one read was perhaps never ordered."""
-    rows = warehouse.read("runs", recording_id).where("status <> 'failed'").select("run_id").collect()
+    rows = warehouse.read("runs", recording_id).where(COMPLETE).select("run_id").collect()
     return {entry.run_id for entry in known} <= {row.run_id for row in rows}
 
 
@@ -132,7 +133,7 @@ def _has_known_files(parsed: Parsed) -> bool:
 
 def last_replay(warehouse: Warehouse, recording_id: str, settings: Mapping[str, Any]) -> LastReplay | None:
     """Return the last run whose replay saw all evidence there is; None: none did, or of a part of it only."""
-    rows = warehouse.read("runs", recording_id).where("status <> 'failed'")
+    rows = warehouse.read("runs", recording_id).where(COMPLETE)
     columns = ("run_id", "stages", "versions", "configuration", "finished", (F.col("inputs") != "[]").alias("has_read"))
     for row in sorted(rows.select(*columns).collect(), key=lambda row: row.finished, reverse=True):
         if "replay" in row.stages:

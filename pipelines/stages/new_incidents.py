@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from schemas.incidents import DATA_LOSS_INCIDENTS
+from schemas.runs import COMPLETE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +35,7 @@ def new_among(stand: Iterable[str], warehouse: Warehouse, recording_id: str) -> 
     new = set(stand)
     if not new:
         return []
-    runs = warehouse.read("runs", recording_id).where("status <> 'failed'")
+    runs = warehouse.read("runs", recording_id).where(COMPLETE)
     earlier = runs.select("new_incidents", "table_versions").collect()
     new.difference_update(*(row.new_incidents or () for row in earlier))
     versions = [json.loads(row.table_versions).get(TABLE) for row in earlier]

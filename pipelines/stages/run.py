@@ -1,7 +1,7 @@
 """A run: the stages in turn on one recording, and the row in `runs` that says which table versions belong together.
 
 Each table's write is atomic, but the run as a whole is not. `runs` is written last, so a table version that no row of
-`runs` names belongs to a run that was killed.
+`runs` names belongs to a run that was killed; the next run of the recording mends what it left.
 """
 
 from __future__ import annotations
@@ -24,16 +24,21 @@ from pipelines.overview.coverage import coverage_of
 from pipelines.recording.names import recording_name
 from pipelines.spark.session import VERSION
 from pipelines.spark.spark_schemas import spark_schema
+from pipelines.spark.termination import TERMINATION
 from pipelines.stages import bringing_in, report, tending, validate
 from pipelines.stages.new_incidents import new_among, standing
 from pipelines.stages.renewal import Renewal
 from pipelines.stages.thinning import Retention
 from pipelines.stages.watch import Watch
+from pipelines.warehouse.commit_point import last_complete, pinned, take_back_reading, versions_after
+from pipelines.warehouse.commits import MARK, mark_of
+from pipelines.warehouse.contract import sql_string
 from pipelines.warehouse.delta_io import Warehouse
 from pipelines.warehouse.narrowing import Narrowing
 from pipelines.warehouse.superseded import engine_version
 from replay.evidence.cluster import MANIFEST_SETTINGS
 from schemas.errors import HeldError, InputError
+from schemas.runs import FAILED
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -111,6 +116,7 @@ class Run:
     @contextmanager
     def step(self, name: str) -> Iterator[dict[str, Any]]:
         """Report that a step runs, and record what it took; counts of what it did go into the dict."""
+        TERMINATION.check()
         told = self.progress or (lambda _name, _seconds: None)
         told(name, None)
         with self.watch.step(name) as counts:
@@ -143,10 +149,13 @@ def execute(  # noqa: PLR0913, PLR0917 - what a run is made of
     with run.warehouse.lease(recording_id, wait, lambda sentence: run.watch.log("waiting", sentence)) as lease:
         run.unfinished = lease.before
         run.warehouse.drop_staging(recording_id)
+        spark.conf.set(MARK, mark_of(recording_id, run.run_id))
         try:
-            _execute(run, stages)
+            with TERMINATION.in_order(spark):
+                _execute(run, stages)
             lease.has_mended = MENDING.issubset(stages)
         finally:
+            spark.conf.unset(MARK)
             with suppress(Exception):
                 run.warehouse.drop_staging(recording_id)
     return run
@@ -155,6 +164,9 @@ def execute(  # noqa: PLR0913, PLR0917 - what a run is made of
 def _execute(run: Run, stages: Sequence[str]) -> None:
     """Run these stages; only one driver does so at a time, but for those that only read."""
     started, warehouse, recording_id = datetime.now(UTC), run.warehouse, run.recording_id
+    runs = {} if WRITING.intersection(stages) else {"runs": warehouse.version("runs")}
+    warehouse.pin(runs)
+    warehouse.pin({**runs, **pinned(stages, last_complete(warehouse, recording_id))})
     run.settings = with_recording(run.settings, warehouse, recording_id, run.recording)
     run.watch.log("run_started", f"{recording_id}: {', '.join(stages)} (run {run.run_id})", stages=list(stages))
     try:
@@ -169,9 +181,14 @@ def _execute(run: Run, stages: Sequence[str]) -> None:
             run.new_incidents = new_among(stand, warehouse, recording_id)
         failed = run.validation is not None and run.validation.errors > 0
         _record(run, started, stages, "expectations_failed" if failed else "ok", None)
-    except Exception as error:
+    except BaseException as error:
+        was_asked = TERMINATION.is_asked
+        TERMINATION.end()
         with suppress(Exception):  # the first error is the one to raise
-            _record(run, started, stages, "failed", str(error)[:1000])
+            message = "the driver was told to end" if was_asked else str(error)[:1000] or type(error).__name__
+            _record(run, started, stages, FAILED, message)
+        if was_asked:
+            TERMINATION.exit()
         raise
     finally:
         run.spark.catalog.clearCache()
@@ -209,13 +226,15 @@ def _ingest(run: Run) -> None:
         message = "name what to read: --recording DIR, or --logs BROKER=PATH"
         raise InputError(message)
     with run.step("parse") as counts:
+        if run.unfinished:
+            take_back_reading(run.warehouse, run.recording_id)
         staging = f"{run.warehouse.staging_dir(run.recording_id)}/parse"
         found = bringing_in.bring_in(
             run.warehouse, run.recording, run.run_id, staging, full=bool(run.settings.get("full"))
         )
         run.inputs, run.known = found.read, found.every
         counts.update({name: run.counters[name] for name in ("files", "lines", "facts", "rejected")})
-    if found.is_nothing_new:
+    if found.is_nothing_new and not run.unfinished:
         run.leave_as_they_are(bringing_in.last_replay(run.warehouse, run.recording_id, run.settings))
         return
     with run.step("order"):
@@ -263,7 +282,9 @@ def _validate(run: Run) -> None:
         ties = run.settings.get("conformance_ties")
         run.validation = validate.validate(run.spark, run.warehouse, run.recording_id, run.run_id, ties)
         schema = spark_schema(TABLES["expectation_results"])
-        run.warehouse.append("expectation_results", run.spark.createDataFrame(run.validation.results, schema))
+        results = run.spark.createDataFrame(run.validation.results, schema)
+        mine = f"run_id IN ({', '.join(map(sql_string, (run.run_id, *run.unfinished)))})"
+        run.warehouse.replace("expectation_results", results, run.recording_id, within=mine)
 
 
 def _report(run: Run) -> None:
@@ -295,7 +316,9 @@ _STAGES: Final[dict[str, Callable[[Run], None]]] = {
 
 def _record(run: Run, started: datetime, stages: Sequence[str], status: str, message: str | None) -> None:
     """Write the run's row, from which readers know which table versions belong together."""
-    run.counts = run.warehouse.row_counts(run.recording_id)
+    has_failed = status == FAILED
+    if not has_failed:  # else what stands is half made, and its driver may have little time
+        run.counts = run.warehouse.row_counts(run.recording_id)
     software = {name: version(name) for name in ("pyspark", "delta-spark", "great-expectations", "numba", "pyarrow")}
     finished = datetime.now(UTC)
     row = {
@@ -314,11 +337,12 @@ def _record(run: Run, started: datetime, stages: Sequence[str], status: str, mes
         "counts": _json(run.counts),
         "durations": _json(run.durations),
         "counters": _json(run.counters),
-        "new_incidents": run.new_incidents if status != "failed" else None,
-        "table_versions": _json({name: run.warehouse.version(name) for name in run.counts}),
+        "new_incidents": None if has_failed else run.new_incidents,
+        "table_versions": _json({} if has_failed else versions_after(run.warehouse, run.recording_id, stages)),
         "message": message,
     }
-    run.warehouse.append("runs", run.spark.createDataFrame([row], spark_schema(TABLES["runs"])))
+    if WRITING.intersection(stages):
+        run.warehouse.append("runs", run.spark.createDataFrame([row], spark_schema(TABLES["runs"])))
     seconds = round((finished - started).total_seconds(), 3)
     did = {name: value for name, value in run.counters.items() if name != "steps"}  # they have lines of their own
     run.watch.log("run_ended", f"{status} after {seconds:.1f} s", status=status, seconds=seconds, counters=did)

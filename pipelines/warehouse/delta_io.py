@@ -32,6 +32,7 @@ from pyspark.sql import functions as F
 
 from pipelines.recording.names import inside
 from pipelines.spark.spark_schemas import spark_schema
+from pipelines.warehouse.commits import commits_of
 from pipelines.warehouse.contract import checks_of, row_key, sql_string
 from pipelines.warehouse.migration import bring_up, completed
 from pipelines.warehouse.store import Store
@@ -39,9 +40,11 @@ from schemas.errors import TableContractError
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from pipelines.warehouse.commits import Commit
 
 FILE_BYTES: Final = 128 * 1024 * 1024  # intended size of one file of a write, by the optimizer's estimate
 COMMIT_ATTEMPTS: Final = 8
@@ -77,7 +80,9 @@ class Warehouse(Store):
     def __init__(self, spark: SparkSession, path: str) -> None:
         """Remember the path; nothing is created before it is needed."""
         super().__init__(spark, path)
-        self._ensured: set[str] = set()
+        self._ensured: dict[str, int] = {}  # tables that were used, with their version before that
+        self._committed: set[str] = set()  # tables that were written to
+        self._pinned: dict[str, int] = {}
         self._counted: dict[str, dict[str, int]] = {}  # by recording: rows of each table
         self._aside: dict[str, set[str]] = {}  # by recording: tables that have rows set aside
 
@@ -90,20 +95,47 @@ class Warehouse(Store):
         if table_name not in self._ensured:
             table, path = TABLES[table_name], self.table_path(table_name)
             self._commit(table_name, lambda: bring_up(self.spark, table, path), "form")
-            self._ensured.add(table_name)
+            self._ensured[table_name] = self._newest(table_name)
+
+    def pin(self, versions: Mapping[str, int]) -> None:
+        """From now on read these tables in these versions, whoever writes to them."""
+        self._pinned = dict(versions)
 
     def read(self, table_name: str, recording_id: str | None = None) -> DataFrame:
         """Return the table, or one recording's rows of it; an empty frame if nothing was written yet."""
+        return self.read_at(table_name, self._pinned.get(table_name), recording_id)
+
+    def read_at(self, table_name: str, version: int | None, recording_id: str | None = None) -> DataFrame:
+        """Return the table in a version; None: in the newest."""
         self.ensure(table_name)
-        frame = completed(TABLES[table_name], self.spark.read.format("delta").load(self.table_path(table_name)))
+        reader = self.spark.read.format("delta")
+        reader = reader if version is None else reader.option("versionAsOf", version)
+        frame = completed(TABLES[table_name], reader.load(self.table_path(table_name)))
         return frame if recording_id is None else frame.where(F.col("recording_id") == F.lit(recording_id))
 
     def version(self, table_name: str) -> int:
         """Return the table's newest version."""
         self.ensure(table_name)
-        table = DeltaTable.forPath(self.spark, self.table_path(table_name))
+        return self._newest(table_name)
+
+    def _newest(self, table_name: str) -> int:
         # The public way, history(), runs a job for the same answer.
-        return int(table._jdt.deltaLog().unsafeVolatileSnapshot().version())  # noqa: SLF001
+        log = DeltaTable.forPath(self.spark, self.table_path(table_name))._jdt.deltaLog()  # noqa: SLF001
+        return int(log.unsafeVolatileSnapshot().version())
+
+    def commits(self, table_name: str, recording_id: str, since: int) -> Iterator[Commit]:
+        """Yield the commits that runs of the recording made to the table after the version `since`, newest first."""
+        newest = self.version(table_name)
+        return commits_of(self.spark, self.table_path(table_name), recording_id, newest, since)
+
+    def own_versions(self, recording_id: str) -> dict[str, int]:
+        """Return by table the last version that this run has made itself."""
+        found = {}
+        for name in sorted(self._committed):
+            own = (one for one in self.commits(name, recording_id, self._ensured[name]) if one.run_id == self.run_id)
+            if (last := next(own, None)) is not None:
+                found[name] = last.version
+        return found
 
     def row_counts(self, recording_id: str) -> dict[str, int]:
         """Return how many rows of the recording each table but `runs` has; counted anew after a write."""
@@ -277,6 +309,7 @@ class Warehouse(Store):
         """
         with self.alone(f"{table_name}.{part}"):
             self._attempt(table_name, action)
+        self._committed.add(table_name)
 
     def _attempt(self, table_name: str, action: Callable[[], object]) -> None:
         self._counted.clear()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.recording.names import inside
+from pipelines.spark.termination import TERMINATION
 from pipelines.warehouse.lease import Holder, Lease
 from pipelines.warehouse.lease_files import HadoopFiles, LocalFiles
 
@@ -66,7 +67,8 @@ class Store:
             lease.give_back(finished=finished)
 
     def check_leases(self) -> None:
-        """HeldError if another driver has taken over what this one holds."""
+        """HeldError if another driver has taken over what this one holds; SystemExit if this one is to end."""
+        TERMINATION.check()
         for lease in tuple(self._leases.values()):
             lease.check()
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
-from test_delta_io import TABLE, cuts, seqs
+from test_delta_io import TABLE, cuts, facts, frame, seqs
 
+import tidemark
+from pipelines.warehouse.commit_point import last_complete, pinned, take_back_reading, versions_after
+from pipelines.warehouse.commits import MARK, mark_of
 from pipelines.warehouse.delta_io import Warehouse
 from pipelines.warehouse.lease import Holder, Lease
 from pipelines.warehouse.lease_files import HadoopFiles, LocalFiles
-from schemas.errors import HeldError
+from schemas.errors import HeldError, InputError
+from schemas.tables import TABLES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -82,3 +91,99 @@ def test_a_lease_in_a_store_of_hadoops_is_as_on_this_machine(spark: SparkSession
     assert two.before == ("one",)
     two.give_back(finished=True)
     assert {name for name in files.names() if not name.endswith(".crc")} == {"2"}
+
+
+@contextmanager
+def marked(spark: SparkSession, recording_id: str, warehouse: Warehouse) -> Iterator[None]:
+    spark.conf.set(MARK, mark_of(recording_id, warehouse.run_id))
+    try:
+        yield
+    finally:
+        spark.conf.unset(MARK)
+
+
+def ended(spark: SparkSession, warehouse: Warehouse, recording_id: str, minute: int, versions: dict[str, int]) -> None:
+    """Write a run's row."""
+    at = datetime(2026, 3, 1, 10, minute, tzinfo=UTC)
+    row: dict[str, Any] = dict.fromkeys(("versions", "configuration", "inputs", "counts", "durations"), "{}")
+    row |= {"recording_id": recording_id, "run_id": warehouse.run_id, "started": at, "finished": at, "status": "ok"}
+    row |= {"stages": ["ingest", "replay"], "table_versions": json.dumps(versions)}
+    warehouse.append("runs", frame(spark, "runs", [row]))
+
+
+def entry(spark: SparkSession, path: str, run_id: str) -> DataFrame:
+    """A row of the ledger."""
+    row: dict[str, Any] = dict.fromkeys(("fingerprint", "digest", "said", "parser_version", "resume", "counts"), "")
+    row |= dict.fromkeys(("size", "length", "settled", "lines", "facts", "rejected"), 1)
+    row |= {"recording_id": "r", "path": path, "run_id": run_id, "state": "read", "content": "server_log"}
+    return frame(spark, "files", [{**row, "seen": datetime(2026, 3, 1, tzinfo=UTC)}])
+
+
+def read_facts(warehouse: Warehouse) -> list[str]:
+    return sorted(row.fact_id for row in warehouse.read("facts", "r").collect())
+
+
+def test_a_run_names_its_own_commits_whoever_writes_after_it(spark: SparkSession, tmp_path: Path) -> None:
+    one, two = drivers(spark, tmp_path, "one", "two")
+    two.ensure("hw_timeline")
+    for warehouse, recording_id, seq in ((one, "a", 1), (two, "b", 2), (one, "a", 3), (two, "b", 4)):
+        with marked(spark, recording_id, warehouse):
+            warehouse.replace(TABLE, cuts(spark, recording_id, [seq]), recording_id)
+    assert (one.own_versions("a"), two.own_versions("b")) == ({TABLE: 3}, {TABLE: 4})
+    assert [(one.version, one.run_id) for one in two.commits(TABLE, "a", 0)] == [(3, "one"), (1, "one")]
+    found = versions_after(one, "a", ("replay",))
+    assert (found[TABLE], found["hw_timeline"]) == (3, 0)
+
+
+def test_readers_stay_with_the_last_run_that_came_to_its_end(spark: SparkSession, tmp_path: Path) -> None:
+    one, two = drivers(spark, tmp_path, "one", "two")
+    two.ensure("runs")
+    with pytest.raises(InputError, match="no run of the recording 'a' has come to its end"):
+        tidemark.snapshot(str(two.path), "a", spark)
+    with marked(spark, "a", one):
+        one.replace(TABLE, cuts(spark, "a", [1]), "a")
+    with marked(spark, "b", one):
+        one.replace(TABLE, cuts(spark, "b", [7]), "b")
+    ended(spark, one, "a", 1, {TABLE: 1})
+    ended(spark, one, "b", 2, {TABLE: 2})
+    with marked(spark, "a", two):  # does not come to its end
+        two.replace(TABLE, cuts(spark, "a", [2]), "a")
+    reader = Warehouse(spark, one.path)
+    reader.pin(pinned(("report",), last_complete(reader, "a")))
+    assert (seqs(reader, "a"), seqs(two, "a")) == ([1], [2])
+    for through in (spark, None):
+        tables = tidemark.snapshot(one.path, "a", through)
+        assert (tables.run_id, tables.versions) == ("one", {TABLE: 1})
+        assert tables.arrow(TABLE)["seq"].to_pylist() == [1]
+        assert [row.seq for row in tables.spark(spark, TABLE).collect()] == [1]
+    cut = tables.dataset(TABLE)
+    assert duckdb.sql("SELECT seq FROM cut").fetchall() == [(1,)]
+    del cut
+
+
+def test_stages_read_what_they_do_not_write_as_the_last_complete_run_left_it() -> None:
+    last = dict.fromkeys(TABLES, 5)
+    assert pinned(("ingest", "replay", "validate", "report"), last) == {}
+    assert set(pinned(("replay",), last)) == {"event_windows", "replication_events"}
+    assert {TABLE, "facts", "replication_events"} <= set(pinned(("validate",), last))
+    assert set(pinned(("report",), last)) == set(TABLES) - {"runs"}
+    assert pinned(("report",), {}) == {}
+
+
+def test_what_was_read_without_coming_to_the_ledger_is_taken_back(spark: SparkSession, tmp_path: Path) -> None:
+    one, two, three, four = drivers(spark, tmp_path, "one", "two", "three", "four")
+    with marked(spark, "r", one):
+        one.append_facts(facts(spark, ("a", "server.log", 1)), "r")
+        one.replace("files", entry(spark, "server.log", "one"), "r")
+    ended(spark, one, "r", 1, {"facts": one.version("facts"), "files": one.version("files"), "rejected_lines": 0})
+    with marked(spark, "r", two):  # killed after its ledger: that stays
+        two.append_facts(facts(spark, ("b", "server.log", 2)), "r")
+        two.replace("files", entry(spark, "server.log", "two"), "r")
+    with marked(spark, "r", three):  # killed before
+        three.append_facts(facts(spark, ("c", "server.log", 3)), "r")
+        three.append_facts(facts(spark, ("d", "server.log", 4)), "r")
+    assert read_facts(three) == ["a", "b", "c", "d"]
+    for _ in range(2):
+        with marked(spark, "r", four):
+            take_back_reading(four, "r")
+        assert read_facts(four) == ["a", "b"]

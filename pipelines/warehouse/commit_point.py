@@ -1,0 +1,79 @@
+"""Which versions of the tables belong together, and what becomes of those that a killed run left behind.
+
+A run's row in `runs` is its commit point: it is written last, and names a version of each table. Readers read those.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from schemas.runs import COMPLETE
+from schemas.tables import REPLAY_TABLES, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pipelines.warehouse.delta_io import Warehouse
+
+# By stage the tables that it writes; what it did not change is as it left it.
+WRITTEN: Final[Mapping[str, tuple[str, ...]]] = {
+    "ingest": ("facts", "rejected_lines", "files", "event_windows", "replication_events", "coverage", "set_aside"),
+    "replay": (*(table.name for table in REPLAY_TABLES), "replay_checkpoints", "set_aside"),
+    "validate": ("expectation_results",),
+}
+# By stage the tables that it reads of the last complete run, if no stage before it has just written them.
+_READ: Final[Mapping[str, tuple[str, ...]]] = {
+    "replay": ("event_windows", "replication_events"),
+    "validate": tuple(name for name in TABLES if name not in {"runs", "expectation_results"}),
+    "report": tuple(name for name in TABLES if name != "runs"),
+}
+
+
+def last_complete(warehouse: Warehouse, recording_id: str) -> dict[str, int]:
+    """Return the versions of the tables that belong to the last complete run; none: there was no such run."""
+    rows = warehouse.read("runs", recording_id).where(COMPLETE).select("finished", "run_id", "table_versions").collect()
+    last = max(rows, key=lambda row: (row.finished, row.run_id), default=None)
+    return {} if last is None else json.loads(last.table_versions)
+
+
+def pinned(stages: Iterable[str], last: Mapping[str, int]) -> dict[str, int]:
+    """Return the versions in which these stages read what they do not write themselves."""
+    written: set[str] = set()
+    found: dict[str, int] = {}
+    for stage in stages:
+        found |= {name: last[name] for name in _READ.get(stage, ()) if name in last and name not in written}
+        written |= {*WRITTEN.get(stage, ())}
+    return found
+
+
+def versions_after(warehouse: Warehouse, recording_id: str, stages: Iterable[str]) -> dict[str, int]:
+    """Return the versions that belong together after these stages; to be called while the lease is held.
+
+    Of a table that the run wrote it is its own commit, for other recordings' runs go on. One that its stages left as it
+    is has the newest version: what a killed run wrote there is then what this one would have written. Of tables of
+    other stages it is that of the last complete run.
+    """
+    ours = {name for stage in stages for name in WRITTEN.get(stage, ())}
+    last = last_complete(warehouse, recording_id)
+    newest = {name: warehouse.version(name) for name in TABLES if name != "runs" and (name in ours or name not in last)}
+    others = {name: version for name, version in last.items() if name in TABLES and name not in ours}
+    return {**newest, **others, **warehouse.own_versions(recording_id)}
+
+
+def take_back_reading(warehouse: Warehouse, recording_id: str) -> None:
+    """Undo what killed runs brought into `facts` and `rejected_lines` without coming to write the ledger.
+
+    What the ledger says of files holds for these tables as its writer left them: to carry the same changes out twice
+    would give rows the names of other files.
+    """
+    last = last_complete(warehouse, recording_id)
+    told = {commit.run_id for commit in warehouse.commits("files", recording_id, last.get("files", -1))}
+    for name in ("facts", "rejected_lines"):
+        before = None
+        for version, run_id in warehouse.commits(name, recording_id, last.get(name, -1)):
+            if run_id in told:
+                break
+            before = version - 1
+        if before is not None:
+            warehouse.replace(name, warehouse.read_at(name, before, recording_id), recording_id)

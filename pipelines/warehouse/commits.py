@@ -1,0 +1,51 @@
+"""Whose commits a table has: each names its recording and its run, in Delta's `userMetadata`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from py4j.protocol import Py4JJavaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+MARK: Final = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+class Commit(NamedTuple):
+    """A version of a table, and the run that made it."""
+
+    version: int
+    run_id: str
+
+
+def mark_of(recording_id: str, run_id: str) -> str:
+    """Return what a run writes into its commits."""
+    return json.dumps({"recording_id": recording_id, "run_id": run_id})
+
+
+def commits_of(spark: SparkSession, path: str, recording_id: str, newest: int, since: int) -> Iterator[Commit]:
+    """Yield a recording's commits to a table after the version `since`, newest first.
+
+    They are read from the files of Delta's log: its own ways to the history of a table run a job for each.
+    """
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - Spark has no public way to Hadoop's file systems
+    configuration = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - as above
+    for version in range(newest, since, -1):
+        file = jvm.org.apache.hadoop.fs.Path(f"{path}/_delta_log/{version:020d}.json")
+        try:
+            stream = file.getFileSystem(configuration).open(file)
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getName() == "java.io.FileNotFoundException":
+                return  # Delta has cleaned its log up to here
+            raise
+        try:
+            line = jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(stream, "UTF-8")).readLine()
+        finally:
+            stream.close()
+        told = json.loads(json.loads(line or "{}").get("commitInfo", {}).get("userMetadata") or "null")
+        if isinstance(told, dict) and told.get("recording_id") == recording_id:
+            yield Commit(version, told["run_id"])
