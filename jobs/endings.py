@@ -29,12 +29,36 @@ INTERRUPTED: Final = 130
 TERMINATED: Final = 143
 _BEST_TO_WORST: Final = (DONE, LOSSES_FOUND, EXPECTATIONS_FAILED, HELD, BAD_INPUT, FAILED)
 
+# What stores and disks refuse, as Java, Hadoop, Python and servers say it. All but a missing permission may pass.
+_STORES: Final = (
+    (
+        re.compile(r"No space left on device|[Dd]isk quota exceeded|QuotaExceededException|\[Errno (28|122)\]"),
+        "a disk is full; with more room the next run mends what this one left",
+        FAILED,
+    ),
+    (
+        re.compile(r"Permission denied|AccessControlException|AccessDenied|Read-only file system|\[Errno (1|13|30)\]"),
+        "a permission is missing",
+        BAD_INPUT,
+    ),
+    (
+        re.compile(
+            r"ConnectException|UnknownHostException|NoRouteToHost|ConnectTimeout|SocketTimeout|Connection refused"
+            r"|Unable to execute HTTP request|BlockMissingException|Service ?Unavailable|\[Errno (5|111|113)\]"
+        ),
+        "a store cannot be reached; when it can, the next run mends what this one left",
+        FAILED,
+    ),
+)
+# What stands before an error's words: which of several causes it is, its class.
+_BEFORE_WORDS: Final = re.compile(r"^(?:(?:Caused by: |: )?[\w.$]*(?:Exception|Error): )*")
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What went wrong: `message` is the whole sentence, `details` the file with the stack trace of a bug."""
 
-    kind: str  # usage, input, held, failed, interrupted
+    kind: str  # usage, input, held, store, failed, interrupted
     message: str
     exit_code: int
     type: str | None = None  # the exception's
@@ -67,7 +91,9 @@ def guarded(main: Callable[[], int]) -> int:
     as_json = "--json" in sys.argv[1:]
     try:
         return main()
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, SystemExit) as error:
+        if isinstance(error, SystemExit) and error.code not in {INTERRUPTED, TERMINATED}:  # the parser has said why
+            raise
         return interruption(error).tell(as_json=as_json)
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -91,11 +117,27 @@ def failure_of(error: Exception) -> Failure:
         return Failure("input", str(error), BAD_INPUT, type(error).__name__, error.source, error.line)
     if isinstance(error, HeldError):
         return Failure("held", str(error), HELD, type(error).__name__)
+    if (store := _of_store(error)) is not None:
+        return store
     handle, path = tempfile.mkstemp(prefix="tidemark-error-", suffix=".txt", text=True)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.writelines(traceback.format_exception(error))
     message = f"{_one_line(error)} (details: {path})"
     return Failure("failed", message, FAILED, type(error).__name__, details=path)
+
+
+def _of_store(error: Exception) -> Failure | None:
+    """Return what a store or a disk refused, in its own words; None: it is about something else."""
+    name = type(error).__name__
+    if isinstance(error, ConnectionError) or name == "Py4JNetworkError":  # all that the driver itself connects to
+        return Failure("failed", "Spark's JVM is gone: it was killed, or ran out of memory", FAILED, name)
+    lines = [line.strip() for line in f"{name}: {error}".splitlines()]
+    for sign, sentence, code in _STORES:
+        for line in lines:
+            if sign.search(line):
+                words = _BEFORE_WORDS.sub("", line)[:300]
+                return Failure("store", f"{sentence}: {words}", code, name)
+    return None
 
 
 def worst(codes: Sequence[int]) -> int:

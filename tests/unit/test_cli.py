@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobs import cli, endings, stage_jobs
-from schemas.errors import InputError, TidemarkError
+from schemas.errors import HeldError, InputError, TidemarkError
 
 if TYPE_CHECKING:
     import argparse
@@ -197,6 +198,9 @@ def test_bad_usage_is_json_if_json_is_asked_for(capsys: pytest.CaptureFixture[st
         (InputError("odd", source="a.log", line=3), 2, {"kind": "input", "file": "a.log", "line": 3}),
         (ValueError("odd"), 1, {"kind": "failed", "type": "ValueError", "file": None, "line": None}),
         (KeyboardInterrupt(), 130, {"kind": "interrupted", "message": "interrupted"}),
+        (SystemExit(143), 143, {"kind": "interrupted", "exit_code": 143}),
+        (HeldError("by another"), 5, {"kind": "held", "message": "by another"}),
+        (ConnectionRefusedError(111, "Connection refused"), 1, {"kind": "failed", "details": None}),
     ],
 )
 def test_every_error_is_json_if_json_is_asked_for(
@@ -215,6 +219,37 @@ def test_every_error_is_json_if_json_is_asked_for(
     assert expected.items() <= told.items()
     if told["details"]:
         Path(told["details"]).unlink()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (OSError(28, "No space left on device", "/lake/x"), 1, r"a disk is full; .*\[Errno 28\].*: '/lake/x'$"),
+        (
+            RuntimeError(
+                "An error occurred while calling o81.save.\n: org.apache.spark.SparkException: Job\n\tat a.b(C.java)"
+                "\nCaused by: java.io.IOException: No space left on device\n\tat d.e(F.java)"
+            ),
+            1,
+            "a disk is full; with more room the next run mends what this one left: No space left on device$",
+        ),
+        (
+            PermissionError(13, "Permission denied", "/lake"),
+            2,
+            r"a permission is missing: .*Permission denied: '/lake'$",
+        ),
+        (
+            RuntimeError(": java.net.ConnectException: Call From a to b:8020 failed: Connection refused\n\tat x"),
+            1,
+            "a store cannot be reached; .*: Call From a to b:8020 failed: Connection refused$",
+        ),
+    ],
+)
+def test_what_a_store_refuses_is_one_sentence_without_a_trace(error: Exception, code: int, sentence: str) -> None:
+    failure = endings.failure_of(error)
+    assert (failure.kind, failure.exit_code, failure.details) == ("store", code, None)
+    assert re.match(sentence, failure.message), failure.message
+    assert "\n" not in failure.message
 
 
 def test_a_webhook_may_stand_in_the_environment_and_a_bad_one_is_not_printed(
