@@ -93,9 +93,17 @@ class Warehouse(Store):
     def ensure(self, table_name: str) -> None:
         """Create the table, or bring it up to this version of Tidemark; InputError if that cannot be done."""
         if table_name not in self._ensured:
-            table, path = TABLES[table_name], self.table_path(table_name)
-            self._commit(table_name, lambda: bring_up(self.spark, table, path), "form")
+            try:
+                self._bring_up(table_name)
+            except (Py4JJavaError, PySparkException) as error:
+                if not _is_half_made(error) or not self.drop_unmade(self.table_path(table_name)):
+                    raise
+                self._bring_up(table_name)
             self._ensured[table_name] = self._newest(table_name)
+
+    def _bring_up(self, table_name: str) -> None:
+        table, path = TABLES[table_name], self.table_path(table_name)
+        self._commit(table_name, lambda: bring_up(self.spark, table, path), "form")
 
     def pin(self, versions: Mapping[str, int]) -> None:
         """From now on read these tables in these versions, whoever writes to them."""
@@ -322,13 +330,16 @@ class Warehouse(Store):
                 if broken is not None:
                     message = f"{table_name}: {broken}; nothing was written"
                     raise TableContractError(message) from error
-                half_made = any(mark in str(error) for mark in _HALF_MADE_MARKS)
-                lost_race = half_made or isinstance(error, _LOST_RACES)
+                lost_race = _is_half_made(error) or isinstance(error, _LOST_RACES)
                 if not lost_race or attempt == COMMIT_ATTEMPTS:
                     raise
                 time.sleep(0.1 * attempt)
             else:
                 return
+
+
+def _is_half_made(error: BaseException) -> bool:
+    return any(mark in str(error) for mark in _HALF_MADE_MARKS)
 
 
 def estimated_bytes(frame: DataFrame) -> int:

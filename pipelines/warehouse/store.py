@@ -97,6 +97,17 @@ class Store:
         path, system = self._hadoop(inside(self.path, f"_staging/{recording_id}"))
         system.delete(path, True)  # noqa: FBT003 - Java's recursive
 
+    def drop_unmade(self, place: str) -> bool:
+        """Delete the folder of a table whose driver was killed before its first commit; False: there was one."""
+        path, system = self._hadoop(place)
+        log, _ = self._hadoop(f"{place}/_delta_log")
+        inside_of = {found.getPath().getName() for found in system.listStatus(path)}
+        if inside_of != {log.getName()}:
+            return False
+        if any(not found.getPath().getName().startswith(".") for found in system.listStatus(log)):
+            return False
+        return bool(system.delete(path, True))  # noqa: FBT003 - Java's recursive
+
     def publish(self, local_dir: str, name: str) -> str:
         """Copy a local directory to `name` in the warehouse, replacing what is there; return its path."""
         target = inside(self.path, name)

@@ -187,3 +187,14 @@ def test_what_was_read_without_coming_to_the_ledger_is_taken_back(spark: SparkSe
         with marked(spark, "r", four):
             take_back_reading(four, "r")
         assert read_facts(four) == ["a", "b"]
+
+
+def test_a_table_whose_driver_was_killed_before_its_first_commit_is_made_anew(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (one,) = drivers(spark, tmp_path, "one")
+    log = tmp_path / "warehouse" / TABLE / "_delta_log"
+    log.mkdir(parents=True)
+    (log / ".00000000000000000000.json.1b4e28ba.tmp").write_text("cut o")
+    one.replace(TABLE, cuts(spark, "a", [1]), "a")
+    assert seqs(one, "a") == [1]
