@@ -2,9 +2,10 @@
 
     python tests/kills/kills.py --kills 50 --drivers 10 --seed 7
 
-Each kill starts from a warehouse that has the first half of a recording, or nothing yet. The job works off what came
-since, by spark-submit, until its driver, its JVM, a Python worker or all of it by SIGTERM is killed in some step. A
-reader must then see what it saw before. The job is run again, and every table must be that of runs that nobody killed.
+The job works off a recording by spark-submit, until its driver, its JVM or a Python worker is killed at some moment of
+some step, or all of it is ended by SIGTERM. The next run of the same warehouse is killed as well, and so on, while the
+logs grow and are rolled. After some kills a run may come to its end. Then every table must be that of one run that
+nobody disturbed, and nothing may be staged any more.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from typing import TYPE_CHECKING, Any, Final
 REPOSITORY: Final = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
+from deltalake import DeltaTable  # noqa: E402 - as below
+
 import tidemark  # noqa: E402 - as a script it is not on the path
 from schemas.tables import TABLES  # noqa: E402
 
@@ -38,6 +41,7 @@ NAME: Final = "killed"
 STEPS: Final = ("parse", "order", "replay", "write", "validate", "report")
 VICTIMS: Final = ("driver", "jvm", "worker", "term")
 HALVES: Final = 2
+ENDS_WELL: Final = (0, 3)  # 3: so few lines may break an expectation
 # What belongs to one run: its name, its times, and how what it read was divided.
 OF_A_RUN: Final = {"run_id", "seen", "modified", "counts", "resume"}
 FLAGS: Final = (
@@ -129,6 +133,12 @@ def tables_of(warehouse: Path, name: str = NAME) -> dict[str, Counter[str]]:
 def rows_of(found: tidemark.Snapshot, table: str) -> Counter[str]:
     """A table's rows, and how often each stands there."""
     rows = found.arrow(table).to_pylist()
+    if table == "expectation_results":  # which each run that came to its end adds to, and no other
+        ended = {
+            row["run_id"] for row in DeltaTable(found.path("runs")).to_pyarrow_table(columns=["run_id"]).to_pylist()
+        }
+        kept = max((row["run_id"] for row in rows), default=None)
+        rows = [row for row in rows if row["run_id"] == kept or row["run_id"] not in ended]
     shown = [{key: value for key, value in row.items() if key not in OF_A_RUN} for row in rows]
     return Counter(json.dumps(row, sort_keys=True, default=str) for row in shown)
 
@@ -149,93 +159,82 @@ def staged(warehouse: Path) -> list[str]:
 
 
 class Campaign:
-    """Warehouses that nobody disturbed, and what is compared with them."""
+    """A warehouse that nobody disturbed, and what is compared with it."""
 
     def __init__(self, home: Path, lines: int, chance: random.Random) -> None:
-        """Make them."""
+        """Make it."""
         self.home, self.chance, self.faults = home, chance, 0
         self.folders = [lay_out(home / f"half-{half}" / NAME, half, lines) for half in (1, HALVES)]
-        self.stand: list[Path | None] = [None]
-        self.tables: list[dict[str, Counter[str]]] = [{}]
-        self.seconds: list[dict[str, float]] = []
-        for half, folder in enumerate(self.folders):
-            warehouse = home / f"untouched-{half + 1}"
-            if half:
-                shutil.copytree(home / f"untouched-{half}", warehouse)
-            job = Job(folder, warehouse)
-            if job.wait() not in {0, 3}:
-                raise SystemExit(f"an undisturbed run failed: {job.said}\n{job.log.read_text()}")
-            self.stand.append(warehouse)
-            self.tables.append(tables_of(warehouse))
-            self.seconds.append(json.loads(job.said)["recordings"][0]["durations"])
-            print(f"undisturbed {half + 1}: {self.seconds[-1]}", flush=True)
+        untouched = home / "untouched"
+        job = Job(self.folders[-1], untouched)
+        if job.wait() not in ENDS_WELL:
+            raise SystemExit(f"an undisturbed run failed: {job.said}\n{job.log.read_text()}")
+        self.tables = tables_of(untouched)
+        self.seconds: dict[str, float] = json.loads(job.said)["recordings"][0]["durations"]
+        print(f"undisturbed: {self.seconds}", flush=True)
 
     def expect(self, what: str, faults: list[str]) -> None:
         """Say what came of it."""
         self.faults += bool(faults)
-        print(f"{'FAULT' if faults else 'good '} {what}", *faults, sep="\n      ", flush=True)
+        print(
+            f"{time.strftime('%H:%M:%S')} {'FAULT' if faults else 'good '} {what}", *faults, sep="\n      ", flush=True
+        )
 
-    def fresh(self, half: int) -> Path:
-        """A copy of the warehouse as it is before this half."""
+    def fresh(self) -> Path:
+        """A place for a warehouse."""
         warehouse = self.home / "disturbed"
         shutil.rmtree(warehouse, ignore_errors=True)
-        if (stood := self.stand[half]) is not None:
-            shutil.copytree(stood, warehouse)
         return warehouse
 
-    def kill(self, number: int) -> None:
-        """Kill a run somewhere, and run again."""
-        half, step = self.chance.randrange(HALVES), STEPS[number % len(STEPS)]
-        victim = VICTIMS[number // len(STEPS) % len(VICTIMS)] if number >= len(STEPS) else self.chance.choice(VICTIMS)
-        delay = self.chance.uniform(0, self.seconds[half].get(step, 1.0))
-        warehouse = self.fresh(half)
-        job = Job(self.folders[half], warehouse)
+    def chain(self, kills: list[int]) -> None:
+        """Kill one run after the other on the same warehouse, while logs grow; then let one come to its end."""
+        warehouse = self.fresh()
+        halves = sorted(self.chance.randrange(HALVES) for _ in kills)
+        for number, half in zip(kills, halves, strict=True):
+            self.kill(number, half, warehouse)
+        again = Job(self.folders[-1], warehouse, flags=("--wait", "300"))
+        ended = again.wait()
+        faults = [] if ended in ENDS_WELL else [f"the next run ended with {ended}: {again.said}"]
+        faults += differences(tables_of(warehouse), self.tables) if not faults else []
+        faults += [f"staged: {path}" for path in staged(warehouse)[:3]]
+        self.expect(f"after the kills {kills}, {halves.count(0)} of them before the logs were rolled", faults)
+
+    def kill(self, number: int, half: int, warehouse: Path) -> None:
+        """Kill a run somewhere."""
+        step, victim = STEPS[number % len(STEPS)], VICTIMS[(number + number // len(STEPS)) % len(VICTIMS)]
+        delay = self.chance.uniform(0, self.seconds.get(step, 1.0))
+        job = Job(self.folders[half], warehouse, flags=("--wait", "300"))
         there = job.until(step)
         time.sleep(delay)
         killed = there and job.kill(victim)
         code = job.wait()
-        what = f"{number}: {victim} in {step} after {delay:.1f} s of half {half + 1}: ended with {code}"
         faults = []
-        if victim == "term" and killed and code not in {143, 0}:
+        if victim == "term" and killed and code not in {143, *ENDS_WELL}:
             faults.append(f"SIGTERM ended it with {code}: {job.said} {job.log.read_text()[-2000:]}")
-        if half and code:
-            faults += [f"a reader sees {one}" for one in differences(tables_of(warehouse), self.tables[half])]
-        again = Job(self.folders[half], warehouse, flags=("--wait", "120"))
-        if (ended := again.wait()) not in {0, 3}:
-            faults.append(f"the next run ended with {ended}: {again.said}")
-        else:
-            faults += differences(tables_of(warehouse), self.tables[half + 1])
-        faults += [f"staged: {path}" for path in staged(warehouse)[:3]]
+        what = f"kill {number}: {victim} in {step} after {delay:.1f} s of half {half + 1}: ended with {code}"
         self.expect(what if killed else f"{what} (nothing to kill)", faults)
 
     def drive_one(self, number: int) -> None:
         """Two drivers on one recording: one is refused; if it waits, it comes after the other."""
-        for flags in ((), ("--wait", "600")):
-            warehouse = self.fresh(1)
-            jobs = [Job(self.folders[1], warehouse, flags=flags) for _ in range(2)]
+        for flags in ((), ("--wait", "900")):
+            warehouse = self.fresh()
+            jobs = [Job(self.folders[-1], warehouse, flags=flags) for _ in range(2)]
             codes = sorted(job.wait() for job in jobs)
             faults = [] if codes == ([0, 0] if flags else [0, 5]) else [job.said[-600:] for job in jobs]
-            faults += differences(without_results(tables_of(warehouse)), without_results(self.tables[HALVES]))
+            faults += differences(tables_of(warehouse), self.tables)
             self.expect(f"{number}: two drivers on one recording {' '.join(flags)}: ended with {codes}", faults)
 
     def drive_two(self, number: int) -> None:
         """Two drivers on two recordings of one warehouse."""
-        warehouse = self.home / "side-by-side"
-        shutil.rmtree(warehouse, ignore_errors=True)
-        names = (NAME, "other")
-        jobs = [Job(self.folders[0], warehouse, name) for name in names]
+        warehouse, names = self.fresh(), (NAME, "other")
+        jobs = [Job(self.folders[-1], warehouse, name) for name in names]
         codes = [job.wait() for job in jobs]
         faults = [] if codes == [0, 0] else [job.said[-600:] for job in jobs]
         if not faults:
-            faults = differences(tables_of(warehouse), self.tables[1])
+            faults = differences(tables_of(warehouse), self.tables)
             counts = [{table: rows.total() for table, rows in tables_of(warehouse, name).items()} for name in names]
             faults += [] if counts[0] == counts[1] else [str(counts)]
         self.expect(f"{number}: two drivers on two recordings: ended with {codes}", faults)
-
-
-def without_results(tables: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
-    """Without what each run adds."""
-    return {name: rows for name, rows in tables.items() if name != "expectation_results"}
 
 
 def main() -> int:
@@ -243,6 +242,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=12)
     parser.add_argument("--from", dest="first", type=int, default=0, help="number of the first kill")
+    parser.add_argument("--chain", type=int, default=4, help="kills before a run may come to its end")
     parser.add_argument("--drivers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lines", type=int, default=400, help="of each log")
@@ -250,11 +250,12 @@ def main() -> int:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     with tempfile.TemporaryDirectory(prefix="tidemark-kills-") as home:
         campaign = Campaign(Path(home), args.lines, random.Random(args.seed))  # noqa: S311 - moments, not secrets
+        numbers = list(range(args.first, args.first + args.kills))
+        for begin in range(0, len(numbers), args.chain):
+            campaign.chain(numbers[begin : begin + args.chain])
         for number in range(args.drivers):
             campaign.drive_one(number)
             campaign.drive_two(number)
-        for number in range(args.first, args.first + args.kills):
-            campaign.kill(number)
     print(f"{args.kills} kills, {args.drivers} times two drivers: {campaign.faults} faults")
     return 1 if campaign.faults else 0
 
