@@ -78,6 +78,7 @@ class Run:
     tended: tending.Tended | None = None  # None: maintain is no stage of this run
     counts: dict[str, int] = field(default_factory=dict)  # rows by table, once the run is over
     unfinished: tuple[str, ...] = ()  # runs before that did not come to their end
+    last: dict[str, int] = field(default_factory=dict)  # then the versions of the last one that did
     watch: Watch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -164,9 +165,12 @@ def execute(  # noqa: PLR0913, PLR0917 - what a run is made of
 def _execute(run: Run, stages: Sequence[str]) -> None:
     """Run these stages; only one driver does so at a time, but for those that only read."""
     started, warehouse, recording_id = datetime.now(UTC), run.warehouse, run.recording_id
-    runs = {} if WRITING.intersection(stages) else {"runs": warehouse.version("runs")}
-    warehouse.pin(runs)
-    warehouse.pin({**runs, **pinned(stages, last_complete(warehouse, recording_id))})
+    is_writer = bool(WRITING.intersection(stages))
+    if run.unfinished or not is_writer:  # else nobody has written since the last run that came to its end, nor does now
+        runs = {} if is_writer else {"runs": warehouse.version("runs")}
+        warehouse.pin(runs)
+        run.last = last_complete(warehouse, recording_id)
+        warehouse.pin({**runs, **pinned(stages, run.last)})
     run.settings = with_recording(run.settings, warehouse, recording_id, run.recording)
     run.watch.log("run_started", f"{recording_id}: {', '.join(stages)} (run {run.run_id})", stages=list(stages))
     try:
@@ -338,7 +342,9 @@ def _record(run: Run, started: datetime, stages: Sequence[str], status: str, mes
         "durations": _json(run.durations),
         "counters": _json(run.counters),
         "new_incidents": None if has_failed else run.new_incidents,
-        "table_versions": _json({} if has_failed else versions_after(run.warehouse, run.recording_id, stages)),
+        "table_versions": _json(
+            {} if has_failed else versions_after(run.warehouse, run.recording_id, stages, run.last)
+        ),
         "message": message,
     }
     if WRITING.intersection(stages):

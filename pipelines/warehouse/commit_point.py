@@ -47,17 +47,18 @@ def pinned(stages: Iterable[str], last: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def versions_after(warehouse: Warehouse, recording_id: str, stages: Iterable[str]) -> dict[str, int]:
+def versions_after(
+    warehouse: Warehouse, recording_id: str, stages: Iterable[str], last: Mapping[str, int]
+) -> dict[str, int]:
     """Return the versions that belong together after these stages; to be called while the lease is held.
 
     Of a table that the run wrote it is its own commit, for other recordings' runs go on. One that its stages left as it
-    is has the newest version: what a killed run wrote there is then what this one would have written. Of tables of
-    other stages it is that of the last complete run.
+    is has the newest version: what a killed run wrote there is then what this one would have written. `last`: after a
+    run that did not come to its end, the versions of the last one that did; those hold for tables of other stages.
     """
     ours = {name for stage in stages for name in WRITTEN.get(stage, ())}
-    last = last_complete(warehouse, recording_id)
-    newest = {name: warehouse.version(name) for name in TABLES if name != "runs" and (name in ours or name not in last)}
     others = {name: version for name, version in last.items() if name in TABLES and name not in ours}
+    newest = {name: warehouse.version(name) for name in TABLES if name != "runs" and name not in others}
     return {**newest, **others, **warehouse.own_versions(recording_id)}
 
 

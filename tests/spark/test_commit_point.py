@@ -131,8 +131,10 @@ def test_a_run_names_its_own_commits_whoever_writes_after_it(spark: SparkSession
             warehouse.replace(TABLE, cuts(spark, recording_id, [seq]), recording_id)
     assert (one.own_versions("a"), two.own_versions("b")) == ({TABLE: 3}, {TABLE: 4})
     assert [(one.version, one.run_id) for one in two.commits(TABLE, "a", 0)] == [(3, "one"), (1, "one")]
-    found = versions_after(one, "a", ("replay",))
+    found = versions_after(one, "a", ("replay",), {})
     assert (found[TABLE], found["hw_timeline"]) == (3, 0)
+    found = versions_after(two, "b", ("ingest",), {"facts": 9, "isr_timeline": 9, TABLE: 9})
+    assert (found["facts"], found["isr_timeline"], found[TABLE]) == (0, 9, 4)
 
 
 def test_readers_stay_with_the_last_run_that_came_to_its_end(spark: SparkSession, tmp_path: Path) -> None:
