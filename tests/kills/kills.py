@@ -170,7 +170,8 @@ class Campaign:
         if job.wait() not in ENDS_WELL:
             raise SystemExit(f"an undisturbed run failed: {job.said}\n{job.log.read_text()}")
         self.tables = tables_of(untouched)
-        self.seconds: dict[str, float] = json.loads(job.said)["recordings"][0]["durations"]
+        told = job.said[job.said.index("{") :]  # before it the JVM may have logged something of its own
+        self.seconds: dict[str, float] = json.loads(told)["recordings"][0]["durations"]
         print(f"undisturbed: {self.seconds}", flush=True)
 
     def expect(self, what: str, faults: list[str]) -> None:
