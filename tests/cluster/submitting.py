@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 (_CLIENT,) = (SPARK_HOME / "jars").glob("hadoop-client-api-*.jar")
 HADOOP: Final = _CLIENT.stem.removeprefix("hadoop-client-api-")  # the version that Spark brings
-QUICK: Final = "-XX:TieredStopAtLevel=1"  # as of the tests' own session
+QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"  # as of the tests' own session
 SETTINGS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": QUICK,

@@ -46,7 +46,8 @@ ENDS_WELL: Final = (0, 3)  # 3: so few lines may break an expectation
 OF_A_RUN: Final = {"run_id", "seen", "modified", "counts", "resume"}
 FLAGS: Final = (
     "--master", "local[2]", "--driver-memory", "2g", "--conf", "spark.sql.shuffle.partitions=2",
-    "--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1", "--conf", "spark.ui.enabled=false",
+    "--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
+    "--conf", "spark.ui.enabled=false",
 )  # fmt: skip
 
 
