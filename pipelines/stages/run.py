@@ -255,13 +255,13 @@ def _replay(run: Run) -> None:
         _replay_narrowed(run, looked_at)
         return
     renewal = renewal_of(run)
-    plan = renewal.plan()
-    if plan is not None and not plan.since and not plan.gone:
-        return
     with run.step("replay"):
-        staged = renewal.replay(plan)
-    with run.step("write"):
-        renewal.write_replay(plan, staged)
+        plan = renewal.plan()
+        is_due = plan is None or plan.since or plan.gone
+        staged = renewal.replay(plan) if is_due else None
+    if staged is not None:
+        with run.step("write"):
+            renewal.write_replay(plan, staged)
 
 
 def renewal_of(run: Run) -> Renewal:
