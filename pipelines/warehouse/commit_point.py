@@ -59,7 +59,8 @@ def versions_after(
     ours = {name for stage in stages for name in WRITTEN.get(stage, ())}
     others = {name: version for name, version in last.items() if name in TABLES and name not in ours}
     newest = {name: warehouse.version(name) for name in TABLES if name != "runs" and name not in others}
-    return {**newest, **others, **warehouse.own_versions(recording_id)}
+    made = {name: version for name, version in warehouse.own_versions(recording_id).items() if name != "runs"}
+    return {**newest, **others, **made}
 
 
 def take_back_reading(warehouse: Warehouse, recording_id: str) -> None:
