@@ -41,9 +41,8 @@ def new_among(stand: Iterable[str], warehouse: Warehouse, recording_id: str) -> 
     versions = [json.loads(row.table_versions).get(TABLE) for row in earlier]
     last = max((version for version in versions if version is not None), default=None)
     if new and last is not None:
-        then = warehouse.spark.read.format("delta").option("versionAsOf", last).load(warehouse.table_path(TABLE))
-        mine = then.where(F.col("recording_id") == F.lit(recording_id)).select("incident_id")
-        new.difference_update(row.incident_id for row in mine.collect())
+        then = warehouse.read_at(TABLE, last, recording_id).select("incident_id")
+        new.difference_update(row.incident_id for row in then.collect())
     return sorted(new)
 
 

@@ -48,9 +48,8 @@ if TYPE_CHECKING:
 
     from pipelines.recording.recording import Recording
 
-WRITING: Final = frozenset(
-    {"ingest", "replay", "validate", tending.STAGE}
-)  # stages that write tables; the report only reads them
+# Stages that write tables; the report only reads them.
+WRITING: Final = frozenset({"ingest", "replay", "validate", tending.STAGE})
 MENDING: Final = frozenset({"ingest", "replay"})  # stages that make anew what a killed run left half done
 
 

@@ -15,8 +15,7 @@ from pyspark.sql import functions as F
 from pipelines.stages import thinning
 from pipelines.stages.thinning import PastRun, Retention
 from pipelines.warehouse import care
-from pipelines.warehouse.changes import BETWEEN
-from pipelines.warehouse.contract import sql_string
+from pipelines.warehouse.changes import BETWEEN, is_one_of
 from pipelines.warehouse.superseded import engine_version
 from schemas.runs import EXPECTATION_RESULTS, REJECTED_LINES, RUNS
 from schemas.windows import EVENT_WINDOWS, REPLAY_CHECKPOINTS
@@ -46,7 +45,7 @@ class Tended:
 
 def past_runs(warehouse: Warehouse) -> list[PastRun]:
     """Return what `runs` says, of all recordings."""
-    rows = _there(warehouse, RUNS.name).select(
+    rows = care.as_it_is(warehouse, RUNS.name).select(
         "recording_id",
         "run_id",
         F.unix_micros("started").alias("started_us"),
@@ -64,18 +63,18 @@ def past_runs(warehouse: Warehouse) -> list[PastRun]:
 
 
 def plan(
-    warehouse: Warehouse, recording_id: str, retention: Retention, now_us: int
+    warehouse: Warehouse, recording_id: str, past: Iterable[PastRun], retention: Retention, now_us: int
 ) -> tuple[dict[str, tuple[str, int]], list[str]]:
     """Return by table which rows go, as a condition and a count; and tables with small files. Nothing is written."""
     there = care.tables_there(warehouse)
-    runs = [run for run in past_runs(warehouse) if run.recording_id == recording_id]
+    runs = [run for run in past if run.recording_id == recording_id]
     due: dict[str, tuple[str, int]] = {}
     for table, gone in (
         (REJECTED_LINES, thinning.lines_gone(runs, retention, now_us)),
         (EXPECTATION_RESULTS, thinning.results_gone(runs, retention)),
     ):
         if table.name in there and gone:
-            due[table.name] = _of_runs(_there(warehouse, table.name, recording_id), gone)
+            due[table.name] = _of_runs(care.as_it_is(warehouse, table.name, recording_id), gone)
     if {EVENT_WINDOWS.name, REPLAY_CHECKPOINTS.name} <= set(there):
         due[REPLAY_CHECKPOINTS.name] = _states(warehouse, recording_id, runs)
     small = [name for name in there if care.due(name, care.files_of(warehouse, name).get(recording_id, []))]
@@ -88,7 +87,7 @@ def tend(
     """Do what is due; `step` watches it."""
     tended = Tended()
     with step("thin") as counts:
-        due, small = plan(warehouse, recording_id, retention, now_us)
+        due, small = plan(warehouse, recording_id, past_runs(warehouse), retention, now_us)
         for name, (condition, rows) in due.items():
             care.forget(warehouse, name, recording_id, condition)
             tended.thinned[name] = counts[name] = rows
@@ -114,33 +113,21 @@ def unfinished(warehouse: Warehouse, recording_id: str, runs: Iterable[PastRun])
     return None
 
 
-def _there(warehouse: Warehouse, name: str, recording_id: str | None = None) -> DataFrame:
-    """Return a table's rows as they are: to look at a warehouse must not bring its tables up to date."""
-    frame = warehouse.spark.read.format("delta").load(warehouse.table_path(name))
-    return frame if recording_id is None else frame.where(F.col("recording_id") == F.lit(recording_id))
-
-
 def _of_runs(rows: DataFrame, gone: Collection[str]) -> tuple[str, int]:
     """Return the condition that a row is of one of these runs, and how many are."""
     counts = {row["run_id"]: row["count"] for row in rows.groupBy("run_id").count().collect() if row["run_id"] in gone}
-    return _is_one_of("run_id", counts), sum(counts.values())
+    return is_one_of("run_id", counts), sum(counts.values())
 
 
 def _states(warehouse: Warehouse, recording_id: str, runs: Sequence[PastRun]) -> tuple[str, int]:
     """Return the condition that no run can go on from a state, and how many such states there are."""
     last = thinning.newest(runs)
-    windows = _there(warehouse, EVENT_WINDOWS.name, recording_id).select(*_STATE_KEY, "digest", "window")
-    states = _there(warehouse, REPLAY_CHECKPOINTS.name, recording_id).drop("state")
+    windows = care.as_it_is(warehouse, EVENT_WINDOWS.name, recording_id).select(*_STATE_KEY, "digest", "window")
+    states = care.as_it_is(warehouse, REPLAY_CHECKPOINTS.name, recording_id).drop("state")
     gone = thinning.states_gone(
         windows.toArrow().to_pylist(),
         states.toArrow().to_pylist(),
         {engine_version(), last.engine if last else None},
     )
     keys = [BETWEEN.join(str(row[name]) for name in _STATE_KEY) for row in gone]
-    return _is_one_of(f"concat_ws('{BETWEEN}', {', '.join(_STATE_KEY)})", keys), len(keys)
-
-
-def _is_one_of(value: str, known: Iterable[str]) -> str:
-    """Return the condition that a value is known: one lookup, however many are."""
-    told = json.dumps(dict.fromkeys(sorted(known), 0))
-    return f"map_contains_key(from_json({sql_string(told)}, 'map<string,int>'), {value})"
+    return is_one_of(f"concat_ws('{BETWEEN}', {', '.join(_STATE_KEY)})", keys), len(keys)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from replay.tables.resumption import WHOLE, place_of
+from schemas.runs import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -51,7 +52,7 @@ class PastRun:
 
 def newest(runs: Iterable[PastRun], stage: str | None = None) -> PastRun | None:
     """Return the last run that did not fail, and that had this stage if one is named."""
-    ended = (run for run in runs if run.status != "failed" and (stage is None or stage in run.stages))
+    ended = (run for run in runs if run.status != FAILED and (stage is None or stage in run.stages))
     return max(ended, key=lambda run: run.finished_us, default=None)
 
 

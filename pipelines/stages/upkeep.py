@@ -69,14 +69,14 @@ class Upkeep:
 def planned(spark: SparkSession, path: str, settings: Mapping[str, Any]) -> Upkeep:
     """Return what would be done; nothing is written."""
     warehouse, retention, now_us = Warehouse(spark, path), Retention.of(settings), _now_us()
-    outcomes = []
-    for recording_id in _recordings(warehouse):
-        outcome = Outcome(recording_id, skipped=_skipped(warehouse, recording_id))
+    outcomes, recordings, past = [], _recordings(warehouse), tending.past_runs(warehouse)
+    for recording_id in recordings:
+        outcome = Outcome(recording_id, skipped=tending.unfinished(warehouse, recording_id, past))
         if outcome.skipped is None:
-            due, small = tending.plan(warehouse, recording_id, retention, now_us)
+            due, small = tending.plan(warehouse, recording_id, past, retention, now_us)
             outcome.tended = Tended({name: rows for name, (_, rows) in due.items()}, small)
         outcomes.append(outcome)
-    hours = thinning.vacuum_hours(tending.past_runs(warehouse), retention, now_us)
+    hours = thinning.vacuum_hours(past, retention, now_us)
     return Upkeep(warehouse.path, outcomes, hours, _staged(warehouse, retention, now_us), _holdings(warehouse))
 
 
@@ -97,7 +97,7 @@ def maintain(
     for recording_id in _recordings(warehouse):
         outcome = Outcome(recording_id)
         try:
-            outcome.skipped = _skipped(warehouse, recording_id)
+            outcome.skipped = tending.unfinished(warehouse, recording_id, tending.past_runs(warehouse))
             if outcome.skipped is None:
                 run = runs.execute(spark, path, recording_id, None, (tending.STAGE,), settings, wait=wait)
                 outcome.tended = run.tended or Tended()
@@ -125,11 +125,6 @@ def _recordings(warehouse: Warehouse) -> list[str]:
         message = "there is no warehouse here; `./spark-submit.sh run --recording DIR --warehouse DIR` makes one"
         raise InputError(message, source=warehouse.path)
     return sorted({run.recording_id for run in tending.past_runs(warehouse)})
-
-
-def _skipped(warehouse: Warehouse, recording_id: str) -> str | None:
-    """Say why a recording is left as it is; None: it is not."""
-    return tending.unfinished(warehouse, recording_id, tending.past_runs(warehouse))
 
 
 def _staged(warehouse: Warehouse, retention: Retention, now_us: int) -> list[str]:

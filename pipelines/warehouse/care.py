@@ -9,7 +9,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from delta import DeltaTable
 from pyspark.sql import DataFrame
@@ -37,6 +37,14 @@ _DELTA: Final = "spark.databricks.delta."
 def tables_there(warehouse: Warehouse) -> list[str]:
     """Return the tables that there are; none is made."""
     return [name for name in TABLES if DeltaTable.isDeltaTable(warehouse.spark, warehouse.table_path(name))]
+
+
+def as_it_is(warehouse: Warehouse, name: str, recording_id: str | None = None, version: int | None = None) -> DataFrame:
+    """Return the rows of a table, or of a recording in it; to look at it must not bring the table up to date."""
+    reader = warehouse.spark.read.format("delta")
+    reader = reader if version is None else reader.option("versionAsOf", version)
+    frame = reader.load(warehouse.table_path(name))
+    return frame if recording_id is None else frame.where(f"recording_id = {sql_string(recording_id)}")
 
 
 def files_of(warehouse: Warehouse, name: str) -> dict[str, list[DataFile]]:
@@ -69,18 +77,15 @@ def due(name: str, files: Collection[DataFile], file_bytes: int = FILE_BYTES) ->
 
 def stored_bytes(warehouse: Warehouse, name: str) -> int:
     """Return how many bytes the table's folder holds, with its log and with files that only older versions need."""
-    path, system = _hadoop(warehouse, warehouse.table_path(name))
+    path, system = warehouse.hadoop(warehouse.table_path(name))
     return int(system.getContentSummary(path).getLength())
 
 
 def differing(warehouse: Warehouse, recording_id: str, versions: Mapping[str, int]) -> list[str]:
     """Return the tables of which the recording's part is not made of the files that it had in these versions."""
-    mine = f"recording_id = {sql_string(recording_id)}"
 
     def files(name: str, version: int | None) -> set[str]:
-        reader = warehouse.spark.read.format("delta")
-        reader = reader if version is None else reader.option("versionAsOf", version)
-        return set(reader.load(warehouse.table_path(name)).where(mine).inputFiles())
+        return set(as_it_is(warehouse, name, recording_id, version).inputFiles())
 
     return [
         name
@@ -93,7 +98,7 @@ def forget(warehouse: Warehouse, name: str, recording_id: str, condition: str) -
     """Delete the recording's rows that meet a condition."""
     table = DeltaTable.forPath(warehouse.spark, warehouse.table_path(name))
     which = f"recording_id = {sql_string(recording_id)} AND ({condition})"
-    warehouse._commit(name, lambda: table.delete(which))  # noqa: SLF001 - of this room
+    warehouse.commit(name, lambda: table.delete(which))
 
 
 def time_column(table: Table) -> str | None:
@@ -134,7 +139,7 @@ def _optimize(warehouse: Warehouse, name: str, recording_id: str, file_bytes: in
     told = {"optimize.maxFileSize": file_bytes, "optimize.minFileSize": file_bytes // 2}
     with _configured(warehouse, told):
         mine = f"recording_id = {sql_string(recording_id)}"
-        warehouse._commit(name, lambda: table.optimize().where(mine).executeCompaction())  # noqa: SLF001 - as above
+        warehouse.commit(name, lambda: table.optimize().where(mine).executeCompaction())
 
 
 def vacuum(warehouse: Warehouse, names: Iterable[str], hours: int) -> None:
@@ -153,7 +158,7 @@ def vacuum(warehouse: Warehouse, names: Iterable[str], hours: int) -> None:
 
 def staged_before(warehouse: Warehouse, moment_ms: int) -> list[str]:
     """Return the folders in which something is staged, and nothing was written since a moment of the store's clock."""
-    root, system = _hadoop(warehouse, inside(warehouse.path, "_staging"))
+    root, system = warehouse.hadoop(inside(warehouse.path, "_staging"))
     if not system.exists(root):
         return []
     found = []
@@ -165,10 +170,6 @@ def staged_before(warehouse: Warehouse, moment_ms: int) -> list[str]:
         if newest < moment_ms:
             found.append(str(folder.getPath().getName()))
     return sorted(found)
-
-
-def _hadoop(warehouse: Warehouse, path: str) -> tuple[Any, Any]:
-    return warehouse._hadoop(path)  # noqa: SLF001 - of this room
 
 
 @contextmanager

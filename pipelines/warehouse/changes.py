@@ -54,10 +54,18 @@ PLACE_KEY: Final = f"concat_ws('{BETWEEN}', topic, incarnation, partition)"
 
 def is_among(places: Iterable[Place]) -> str:
     """Return the SQL condition that a row is of one of these partitions."""
-    return f"map_contains_key({as_map(dict.fromkeys(places, 0))}, {PLACE_KEY})"
+    return is_one_of(PLACE_KEY, (BETWEEN.join(map(str, place)) for place in places))
+
+
+def is_one_of(value: str, known: Iterable[str]) -> str:
+    """Return the SQL condition that a value is one of these texts: one lookup, however many there are."""
+    return f"map_contains_key({_map_of(dict.fromkeys(sorted(known), 0))}, {value})"
 
 
 def as_map(numbers: Mapping[Place, int]) -> str:
     """Return a Spark SQL expression for these numbers by `PLACE_KEY`, of constant depth."""
-    told = json.dumps({BETWEEN.join(map(str, place)): number for place, number in sorted(numbers.items())})
-    return f"from_json({sql_string(told)}, 'map<string,bigint>')"
+    return _map_of({BETWEEN.join(map(str, place)): number for place, number in sorted(numbers.items())})
+
+
+def _map_of(numbers: Mapping[str, int]) -> str:
+    return f"from_json({sql_string(json.dumps(numbers))}, 'map<string,bigint>')"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 
+from pipelines.warehouse.hadoop import is_missing, on_hadoop
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -33,13 +35,12 @@ def commits_of(spark: SparkSession, path: str, recording_id: str, newest: int, s
     They are read from the files of Delta's log: its own ways to the history of a table run a job for each.
     """
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - Spark has no public way to Hadoop's file systems
-    configuration = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - as above
+    log, system = on_hadoop(spark, f"{path}/_delta_log")
     for version in range(newest, since, -1):
-        file = jvm.org.apache.hadoop.fs.Path(f"{path}/_delta_log/{version:020d}.json")
         try:
-            stream = file.getFileSystem(configuration).open(file)
+            stream = system.open(jvm.org.apache.hadoop.fs.Path(log, f"{version:020d}.json"))
         except Py4JJavaError as error:
-            if error.java_exception.getClass().getName() == "java.io.FileNotFoundException":
+            if is_missing(error):
                 return  # Delta has cleaned its log up to here
             raise
         try:

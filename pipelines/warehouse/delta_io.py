@@ -103,7 +103,7 @@ class Warehouse(Store):
 
     def _bring_up(self, table_name: str) -> None:
         table, path = TABLES[table_name], self.table_path(table_name)
-        self._commit(table_name, lambda: bring_up(self.spark, table, path), "form")
+        self.commit(table_name, lambda: bring_up(self.spark, table, path), "form")
 
     def pin(self, versions: Mapping[str, int]) -> None:
         """From now on read these tables in these versions, whoever writes to them."""
@@ -161,7 +161,7 @@ class Warehouse(Store):
         """Add rows."""
         self.ensure(table_name)
         rows = self._arranged(table_name, frame)
-        self._commit(table_name, lambda: rows.write.format("delta").mode("append").save(self.table_path(table_name)))
+        self.commit(table_name, lambda: rows.write.format("delta").mode("append").save(self.table_path(table_name)))
 
     def append_facts(
         self, frame: DataFrame, recording_id: str, changed: DataFrame | None = None, within: str | None = None
@@ -221,7 +221,7 @@ class Warehouse(Store):
     ) -> None:
         """Write rows; if some break a check of the table, write all others and put those into `set_aside`."""
         try:
-            self._commit(table_name, lambda: write(rows))
+            self.commit(table_name, lambda: write(rows))
         except TableContractError:
             # Staged for now: to compute the rows may have taken minutes.
             folder = f"{self.staging_dir(recording_id)}/unsound/{table_name}"
@@ -232,7 +232,7 @@ class Warehouse(Store):
             )
             sound = kept.where(met)
             arranged = sound.sortWithinPartitions(*row_key(TABLES[table_name]))
-            self._commit(table_name, lambda: write(arranged))
+            self.commit(table_name, lambda: write(arranged))
             self._put_aside(table_name, kept.where(~met), recording_id)
         else:
             if table_name in self._with_aside(recording_id):
@@ -251,7 +251,7 @@ class Warehouse(Store):
         only = f"recording_id = {sql_string(recording_id)} AND table = {sql_string(table_name)}"
         if rows is None:
             aside = DeltaTable.forPath(self.spark, self.table_path("set_aside"))
-            self._commit("set_aside", lambda: aside.delete(only))
+            self.commit("set_aside", lambda: aside.delete(only))
             self._with_aside(recording_id).discard(table_name)
             return
         table = TABLES[table_name]
@@ -269,7 +269,7 @@ class Warehouse(Store):
             F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row"),
         )
         writer = self._columns("set_aside", told).write.format("delta").mode("overwrite").option("replaceWhere", only)
-        self._commit("set_aside", lambda: writer.save(self.table_path("set_aside")))
+        self.commit("set_aside", lambda: writer.save(self.table_path("set_aside")))
         self._with_aside(recording_id).add(table_name)
 
     def replace_all(
@@ -310,7 +310,7 @@ class Warehouse(Store):
         ]
         return frame.select(columns)
 
-    def _commit(self, table_name: str, action: Callable[[], object], part: str = "rows") -> None:
+    def commit(self, table_name: str, action: Callable[[], object], part: str = "rows") -> None:
         """Run the action, again if another run committed in between; TableContractError for broken contracts.
 
         HeldError if this driver lost a lease. `part`: changes of another part of the table do not wait for this one.

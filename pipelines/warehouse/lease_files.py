@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
 
+from pipelines.warehouse.hadoop import is_missing
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -79,7 +81,7 @@ class HadoopFiles:
         try:
             return [found.getPath().getName() for found in self.system.listStatus(self.folder)]
         except Py4JJavaError as error:
-            if _is_missing(error):
+            if is_missing(error):
                 return []
             raise
 
@@ -110,7 +112,7 @@ class HadoopFiles:
             finally:
                 stream.close()
         except Py4JJavaError as error:
-            if _is_missing(error):
+            if is_missing(error):
                 return None
             raise
 
@@ -136,7 +138,3 @@ class HadoopFiles:
             stream.write(bytearray(content))
         finally:
             stream.close()
-
-
-def _is_missing(error: Py4JJavaError) -> bool:
-    return str(error.java_exception.getClass().getName()) == "java.io.FileNotFoundException"

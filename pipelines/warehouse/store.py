@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import re
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.recording.names import inside
 from pipelines.spark.termination import TERMINATION
+from pipelines.warehouse.hadoop import on_hadoop
 from pipelines.warehouse.lease import Holder, Lease
 from pipelines.warehouse.lease_files import HadoopFiles, LocalFiles
 
@@ -79,12 +81,11 @@ class Store:
         A commit of Delta's must not replace one that was made since it looked. On a local file system its look and
         its writing are two steps, and only one driver at a time may take them for a table.
         """
-        folder = self._local(inside(self.path, f"{LEASES}/{_TABLES}"))
         with ExitStack() as until_done:
-            if folder is not None:
+            if self._locks is not None:
                 with suppress(PermissionError):  # who may not write here writes no table either
-                    folder.mkdir(parents=True, exist_ok=True)
-                    file = until_done.enter_context((folder / name).open("w"))
+                    self._locks.mkdir(parents=True, exist_ok=True)
+                    file = until_done.enter_context((self._locks / name).open("w"))
                     fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -94,13 +95,13 @@ class Store:
 
     def drop_staging(self, recording_id: str) -> None:
         """Delete what was staged for a recording, also by runs that were killed; its lease must be held."""
-        path, system = self._hadoop(inside(self.path, f"_staging/{recording_id}"))
+        path, system = self.hadoop(inside(self.path, f"_staging/{recording_id}"))
         system.delete(path, True)  # noqa: FBT003 - Java's recursive
 
     def drop_unmade(self, place: str) -> bool:
         """Delete the folder of a table whose driver was killed before its first commit; False: there was one."""
-        path, system = self._hadoop(place)
-        log, _ = self._hadoop(f"{place}/_delta_log")
+        path, system = self.hadoop(place)
+        log, _ = self.hadoop(f"{place}/_delta_log")
         inside_of = {found.getPath().getName() for found in system.listStatus(path)}
         if inside_of != {log.getName()}:
             return False
@@ -111,17 +112,17 @@ class Store:
     def publish(self, local_dir: str, name: str) -> str:
         """Copy a local directory to `name` in the warehouse, replacing what is there; return its path."""
         target = inside(self.path, name)
-        path, system = self._hadoop(target)
+        path, system = self.hadoop(target)
         system.setWriteChecksum(False)
         system.delete(path, True)  # noqa: FBT003
         system.mkdirs(path.getParent())
-        system.copyFromLocalFile(False, True, self._hadoop(f"file://{local_dir}")[0], path)  # noqa: FBT003
+        system.copyFromLocalFile(False, True, self.hadoop(f"file://{local_dir}")[0], path)  # noqa: FBT003
         return target
 
     def write(self, name: str, content: bytes) -> str:
         """Write one file to `name` in the warehouse, replacing what is there; return its path."""
         target = inside(self.path, name)
-        path, system = self._hadoop(target)
+        path, system = self.hadoop(target)
         system.setWriteChecksum(False)
         stream = system.create(path, True)  # noqa: FBT003 - Java's overwrite
         try:
@@ -139,18 +140,20 @@ class Store:
         place = inside(self.path, f"{LEASES}/{name}")
         if (folder := self._local(place)) is not None:
             return LocalFiles(folder)
-        path, system = self._hadoop(place)
+        path, system = self.hadoop(place)
         jvm: Any = self.spark.sparkContext._jvm  # noqa: SLF001 - as above
         return HadoopFiles(jvm, system, path)
 
+    @cached_property
+    def _locks(self) -> Path | None:
+        """The folder of the tables' locks, which each commit asks for; None: the tables are in another store."""
+        return self._local(inside(self.path, f"{LEASES}/{_TABLES}"))
+
     def _local(self, place: str) -> Path | None:
         """Return a place as a path of this machine; None: it is in another store."""
-        path, system = self._hadoop(place)
+        path, system = self.hadoop(place)
         return Path(path.toUri().getPath()) if system.getUri().getScheme() == "file" else None
 
-    def _hadoop(self, path: str) -> tuple[Any, Any]:
-        """Return a Hadoop path and its file system, configured as for Spark itself."""
-        jvm: Any = self.spark.sparkContext._jvm  # noqa: SLF001 - as above
-        hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
-        configuration = self.spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - as above
-        return hadoop_path, hadoop_path.getFileSystem(configuration)
+    def hadoop(self, path: str) -> tuple[Any, Any]:
+        """Return a Hadoop path and its file system."""
+        return on_hadoop(self.spark, path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pipelines.warehouse.contract import sql_time
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -32,10 +34,10 @@ class Stretch:
 
     def condition(self, column: str) -> str:
         """Return the SQL condition that a row is in it."""
-        before = f"{column} < timestamp_micros({self.until_us}L)"
+        before = f"{column} < {sql_time(self.until_us)}"
         if self.since_us == ALWAYS:
             return f"({before} OR {column} IS NULL)"
-        return f"{column} >= timestamp_micros({self.since_us}L) AND {before}"
+        return f"{column} >= {sql_time(self.since_us)} AND {before}"
 
 
 def stretches(files: Iterable[DataFile], until_us: int, file_bytes: int) -> list[Stretch]:

@@ -74,7 +74,7 @@ def test_on_s3_the_lease_is_that_of_the_whole_warehouse(spark: SparkSession) -> 
 
 def test_a_lease_in_a_store_of_hadoops_is_as_on_this_machine(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = Warehouse(spark, str(tmp_path))
-    path, system = warehouse._hadoop(str(tmp_path / "_leases" / "a"))
+    path, system = warehouse.hadoop(str(tmp_path / "_leases" / "a"))
     jvm: Any = spark.sparkContext._jvm
     files = HadoopFiles(jvm, system, path)
     assert files.names() == []

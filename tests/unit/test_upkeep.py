@@ -137,7 +137,7 @@ def test_a_stretch_has_no_more_files_than_a_query_for_one_moment_may_read() -> N
 
 
 def test_rows_without_a_time_stand_before_all_others() -> None:
-    assert Stretch(ALWAYS, 7, 1).condition("ts") == "(ts < timestamp_micros(7L) OR ts IS NULL)"
+    assert Stretch(ALWAYS, 7, 1).condition("ts") == "(ts < TIMESTAMP '1970-01-01 00:00:00.000007Z' OR ts IS NULL)"
     assert "NULL" not in Stretch(3, 7, 1).condition("ts")
 
 

@@ -1,0 +1,22 @@
+"""Hadoop's file systems, through Spark's JVM: Spark has no public way to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.sql import SparkSession
+
+
+def on_hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Return a Hadoop path and its file system, configured as for Spark itself."""
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - as said above
+    hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
+    configuration = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - as said above
+    return hadoop_path, hadoop_path.getFileSystem(configuration)
+
+
+def is_missing(error: Py4JJavaError) -> bool:
+    """Whether a file was not there."""
+    return str(error.java_exception.getClass().getName()) == "java.io.FileNotFoundException"
