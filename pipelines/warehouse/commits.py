@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MARK: Final = "spark.databricks.delta.commitInfo.userMetadata"
+# What a migration commits is marked as well, by the run that needed the table first; it brings no rows.
+_OF_FORM: Final = frozenset(
+    {"CREATE TABLE", "CHANGE COLUMN", "CHANGE COLUMNS", "ADD CONSTRAINT", "DROP CONSTRAINT", "SET TBLPROPERTIES"}
+)
 
 
 class Commit(NamedTuple):
@@ -30,7 +34,7 @@ def mark_of(recording_id: str, run_id: str) -> str:
 
 
 def commits_of(spark: SparkSession, path: str, recording_id: str, newest: int, since: int) -> Iterator[Commit]:
-    """Yield a recording's commits to a table after the version `since`, newest first.
+    """Yield the commits after the version `since` that changed a recording's rows in a table, newest first.
 
     They are read from the files of Delta's log: its own ways to the history of a table run a job for each.
     """
@@ -47,6 +51,9 @@ def commits_of(spark: SparkSession, path: str, recording_id: str, newest: int, s
             line = jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(stream, "UTF-8")).readLine()
         finally:
             stream.close()
-        told = json.loads(json.loads(line or "{}").get("commitInfo", {}).get("userMetadata") or "null")
-        if isinstance(told, dict) and told.get("recording_id") == recording_id:
+        info = json.loads(line or "{}").get("commitInfo", {})
+        told = json.loads(info.get("userMetadata") or "null")
+        if info.get("operation") in _OF_FORM or not isinstance(told, dict):
+            continue
+        if told.get("recording_id") == recording_id:
             yield Commit(version, told["run_id"])

@@ -194,7 +194,8 @@ class _Migration:
             T.StructField(f.name, f.dataType, f.nullable or f.name not in there, f.metadata) for f in self.ours.values()
         ]
         none = self.spark.createDataFrame([], T.StructType([*fields, *gone]))
-        none.write.format("delta").mode("append").option("mergeSchema", "true").save(self.stands.path)
+        writer = none.write.format("delta").mode("append").option("mergeSchema", "true")
+        writer.option("userMetadata", "").save(self.stands.path)  # as a write of rows it is no run's
         return True
 
     def _allow_nulls(self) -> bool:

@@ -191,6 +191,21 @@ def test_what_was_read_without_coming_to_the_ledger_is_taken_back(spark: SparkSe
         assert read_facts(four) == ["a", "b"]
 
 
+def test_to_make_the_ledger_is_not_to_write_it(spark: SparkSession, tmp_path: Path) -> None:
+    one, two, three = drivers(spark, tmp_path, "one", "two", "three")
+    with marked(spark, "r", one):  # killed before it had any facts
+        one.ensure("files")
+    with marked(spark, "r", two):
+        take_back_reading(two, "r")
+        assert read_facts(two) == []
+        two.append_facts(facts(spark, ("a", "server.log", 1)), "r")
+    with marked(spark, "r", one):  # who made the ledger
+        one.append_facts(facts(spark, ("b", "server.log", 2)), "r")
+    with marked(spark, "r", three):
+        take_back_reading(three, "r")
+    assert read_facts(three) == []
+
+
 def test_a_table_whose_driver_was_killed_before_its_first_commit_is_made_anew(
     spark: SparkSession, tmp_path: Path
 ) -> None:
