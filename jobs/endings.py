@@ -42,6 +42,11 @@ _STORES: Final = (
         BAD_INPUT,
     ),
     (
+        re.compile(r"Mkdirs failed to create"),  # Java does not ask why
+        "a folder cannot be made, for lack of a permission or of room; with it the next run mends what this one left",
+        FAILED,
+    ),
+    (
         re.compile(
             r"ConnectException|UnknownHostException|NoRouteToHost|ConnectTimeout|SocketTimeout|Connection refused"
             r"|Unable to execute HTTP request|BlockMissingException|Service ?Unavailable|\[Errno (5|111|113)\]"

@@ -239,6 +239,11 @@ def test_every_error_is_json_if_json_is_asked_for(
             r"a permission is missing: .*Permission denied: '/lake'$",
         ),
         (
+            RuntimeError(": java.io.IOException: Mkdirs failed to create file:/lake/x (exists=false, cwd=file:/)"),
+            1,
+            r"a folder cannot be made, .*: Mkdirs failed to create file:/lake/x \(exists=false, cwd=file:/\)$",
+        ),
+        (
             RuntimeError(": java.net.ConnectException: Call From a to b:8020 failed: Connection refused\n\tat x"),
             1,
             "a store cannot be reached; .*: Call From a to b:8020 failed: Connection refused$",
