@@ -31,10 +31,15 @@ class LocalFiles:
         """As `LeaseFiles`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            with (self.folder / name).open("xb") as file:
-                file.write(content)
+            file = (self.folder / name).open("xb")
         except FileExistsError:
             return False
+        try:
+            with file:
+                file.write(content)
+        except OSError:  # a disk is full: an empty file would keep others out for as long as a lease lasts
+            self.delete(name)
+            raise
         return True
 
     def overwrite(self, name: str, content: bytes) -> None:

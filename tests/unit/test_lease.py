@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -205,3 +206,18 @@ def test_a_number_that_was_used_before_is_not_taken(files: LocalFiles) -> None:
     with pytest.raises(HeldError):
         two.take()
     assert "1" not in files.names()
+
+
+def test_a_full_disk_leaves_no_lease_of_nobody(files: LocalFiles) -> None:
+    files.folder.mkdir(parents=True)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            driver(files, "one").take()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert files.names() == []
+    two = driver(files, "two")
+    two.take()
+    two.give_back(finished=True)
