@@ -23,6 +23,8 @@ EVENT_WINDOWS = Table(
         required("events", INT64, "Events of the partition, in all windows.", unit="events"),
         required("total", STRING, "Digest of all events of the partition."),
         required("facts", STRING, "Digest of all facts that the events were made of, and of the settings."),
+        Column("engine", STRING, "Digest of the sources of the engine that made the state; null without a state."),
+        Column("state", BINARY, "What the next order of a long partition goes on from, for that engine only."),
     ),
     key=("place",),
     questions=(

@@ -25,6 +25,7 @@ from pipelines.spark.packed import STREAM, packed
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.workers import settle
 from pipelines.stages.partition_order import StandingWindows, order_partitions
+from pipelines.warehouse.superseded import engine_version
 from replay.arrays.columns import numbers
 from replay.evidence.choices import FETCHES, Choice, any_of, any_sql
 from replay.evidence.cluster_digest import ToldOfCluster
@@ -76,7 +77,7 @@ def order(
     parted = sent.mapInArrow(partial(by_session, names=cluster.names, buckets=buckets), spark_ddl(BY_SESSION))
     rebuilt = by_number(parted, "session", tasks).applyInArrow(rebuilding(buckets), spark_ddl(BY_PARTITION))
     return by_number(rebuilt, "bucket", tasks).applyInArrow(
-        ordering(ToldOfCluster(cluster), known, length_us), spark_ddl(STREAM)
+        ordering(ToldOfCluster(cluster), known, length_us, engine_version()), spark_ddl(STREAM)
     )
 
 
@@ -153,16 +154,16 @@ def rebuilding(buckets: int) -> Callable[..., Iterator[pa.RecordBatch]]:
 
 
 def ordering(
-    told: ToldOfCluster, standing: Mapping[int, pa.Table], length_us: int
+    told: ToldOfCluster, standing: Mapping[int, pa.Table], length_us: int, engine: str
 ) -> Callable[..., Iterator[pa.RecordBatch]]:
     """Make the function that Spark calls for each bucket; its annotations tell Spark that it works batch by batch.
 
-    `standing`: by bucket, what stands in the warehouse.
+    `standing`: by bucket, what stands in the warehouse. `engine`: a digest of its sources.
     """
 
     def batches_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next(batches)
-        known = StandingWindows.of(standing.get(first["bucket"][0].as_py()), length_us)
+        known = StandingWindows.of(standing.get(first["bucket"][0].as_py()), length_us, engine)
         kept: defaultdict[str, list[pa.Table]] = defaultdict(list)
         count = 0
         for name, rows in order_partitions(chain([first], batches), told, known):

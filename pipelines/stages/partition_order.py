@@ -10,22 +10,26 @@ from __future__ import annotations
 import gc
 from collections import defaultdict
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from pipelines.spark.buckets import joined, spans_of
+from pipelines.stages.order_marks import LONG, is_whole, kept_of, since_when
 from replay.arrays.columns import numbers, texts
 from replay.arrays.digests import row_hashes, sum_of
-from replay.evidence.clock_steps import steadied
+from replay.evidence.clock_steps import SET_BACK, steadied
 from replay.evidence.cluster_digest import ToldOfCluster, digest_of
 from replay.evidence.incarnations import Lives, starts_of_brokers
+from replay.evidence.missing_lines import Gap, MissingLines
 from replay.evidence.partition_facts import PartitionFacts
 from replay.evidence.rows import Row, rows_of_facts
+from replay.evidence.steady import facts_of, kept
 from replay.evidence.tenures import micros
 from replay.order.operation_blocks import EVENT_SCHEMA
-from replay.order.order import order_of
+from replay.order.order import order_of, order_on
 from replay.order.windows import BEFORE_ALL, HOUR_US, Boundary, Windows, windows_of, with_window
 from replay.protocol.state import NONE
 from schemas.windows import EVENT_WINDOWS
@@ -33,7 +37,9 @@ from schemas.windows import EVENT_WINDOWS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from replay.arrays.digests import Hashes
     from replay.evidence.cluster import Cluster
+    from replay.evidence.steady import Facts
     from replay.order.order import OrderedEvents
 
 EVENTS: Final = "replication_events"
@@ -51,12 +57,14 @@ class StandingWindows:
     """What stands in the warehouse of some partitions: rows of `event_windows` by topic and partition."""
 
     length_us: int = HOUR_US  # of a window
+    engine: str = ""  # a digest of its sources
+    least: int = LONG  # facts of a partition that an order goes on for
     rows: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
-    def of(cls, windows: pa.Table | None, length_us: int) -> StandingWindows:
+    def of(cls, windows: pa.Table | None, length_us: int, engine: str, least: int = LONG) -> StandingWindows:
         """Index rows of `event_windows`; None: nothing stands there."""
-        found = cls(length_us)
+        found = cls(length_us, engine, least)
         for row in [] if windows is None else windows.to_pylist():
             found.rows[row["topic"], row["partition"]].append(row)
         return found
@@ -79,20 +87,20 @@ def order_partitions(
     topic, names = texts(facts["topic"])
     order, spans = spans_of(numbers(facts["partition"]) * len(names) + topic)
     hashes = row_hashes(facts)[order]
-    sums = [sum_of(hashes[first:stop]) for first, stop in spans]
+    told_apart = [hashes[first:stop] for first, stop in spans]
     waiting = [facts.take(order[first:stop]) for first, stop in spans]
     del facts, hashes
     while waiting:
         topic, partition = (waiting[-1].column(name)[0].as_py() for name in ("topic", "partition"))
         known_of_cluster = told.partition(topic, *ends_of(waiting[-1]))
-        made_of = digest_of([sums.pop(), len(waiting[-1]), known_of_cluster, standing.length_us])
+        own = told_apart.pop()
+        made_of = digest_of([sum_of(own), len(waiting[-1]), known_of_cluster, standing.length_us])
         known = standing.rows.get((topic, partition), [])
         if known and all(row["facts"] == made_of for row in known):
             waiting.pop()
             yield EVENT_WINDOWS.name, pa.Table.from_pylist(known, EVENT_WINDOWS.arrow_schema)
         else:
-            rows = iter(waiting.pop().to_batches())
-            yield from order_windows(rows, (topic, partition), told.cluster, standing, made_of)
+            yield from order_windows([waiting.pop()], (topic, partition), told.cluster, standing, own, made_of)
 
 
 def ends_of(facts: pa.Table) -> tuple[int, int]:
@@ -105,21 +113,25 @@ def ends_of(facts: pa.Table) -> tuple[int, int]:
 
 
 def order_windows(
-    batches: Iterable[pa.RecordBatch],
+    given: list[pa.Table],
     of: tuple[str, int],
     cluster: Cluster,
     standing: StandingWindows,
+    hashes: Hashes | None = None,
     made_of: str = "",
 ) -> Iterator[Output]:
     """Order the incarnations of one topic name and partition; what has to be written is yielded as it is made.
 
-    `made_of`: the digest of all that the events follow from.
+    `given`: its facts, which are taken out of the list, so that their order can release them. `hashes`: of these facts,
+    if their order may go on from where it was. `made_of`: the digest of all that the events follow from.
     """
     with without_cycles():
-        for ordered in order_incarnations(*of, batches, cluster):
-            incarnation = ordered.key["incarnation"]
-            before = standing.boundaries(*of, incarnation)
-            windows = Windows(standing.length_us)
+        given[0] = steadied(given[0])
+        is_long = len(given[0]) >= standing.least and SET_BACK not in given[0].column_names
+        known = facts_of(given[0], hashes) if hashes is not None and is_long and is_whole(cluster.missing) else None
+        found = None if known is None else gone_on(given[0], known, of, cluster, standing)
+        for ordered, windows in order_whole(given, of, cluster, standing, known) if found is None else [found]:
+            before = standing.boundaries(*of, ordered.key["incarnation"])
             key = {"recording_id": cluster.recording_id, **ordered.key}
             if before:
                 yield from changed(ordered, windows, before, key)
@@ -127,15 +139,51 @@ def order_windows(
                 for piece in ordered.pieces():
                     yield EVENTS, named(windows.take(piece), key)
                 yield CHANGES, pa.Table.from_pylist([key], CHANGE_SCHEMA)
-            yield EVENT_WINDOWS.name, rows_of_windows(windows, {**key, "facts": made_of})
+            rows = rows_of_windows(windows, {**key, "facts": made_of})
+            yield EVENT_WINDOWS.name, with_states(rows, before, kept_of(ordered, known), standing.engine)
+
+
+def order_whole(
+    given: list[pa.Table], of: tuple[str, int], cluster: Cluster, standing: StandingWindows, known: Facts | None
+) -> Iterator[tuple[OrderedEvents, Windows]]:
+    """Order all facts of a partition; yield each incarnation's order, and its windows if some stand of it."""
+    count, parts = incarnations(*of, given, cluster)
+    marked_us = standing.length_us if known is not None and count == 1 else None
+    for ordered in map(partial(order_of, marked_us=marked_us), parts):
+        windows = Windows(standing.length_us)
+        for piece in ordered.pieces() if standing.boundaries(*of, ordered.key["incarnation"]) else ():
+            windows.take(piece)
+        yield ordered, windows
+
+
+def gone_on(
+    facts: pa.Table, known: Facts, of: tuple[str, int], cluster: Cluster, standing: StandingWindows
+) -> tuple[OrderedEvents, Windows] | None:
+    """Order a long partition from a place on before which nothing is new; None: it has to be ordered as a whole.
+
+    What lies between that place and the first news is ordered once more, and has to be as it stands.
+    """
+    before = standing.boundaries(*of, 0)
+    since = since_when(known, before, standing.engine) if len(before) == len(standing.rows.get(of, ())) else None
+    if since is None:
+        return None
+    some = facts.filter(pa.array(kept(known, since.hole)))
+    missing = MissingLines({since.steady.leader: [Gap(*since.hole)]})
+    count, parts = incarnations(*of, [some], replace(cluster, missing=missing))
+    ordered = order_on(next(parts), since.mark, since.at, standing.length_us) if count == 1 else None
+    if ordered is None:
+        return None
+    windows = Windows.going_on(standing.length_us, [one for one in sorted(before) if one.place <= since.at.place])
+    for piece in ordered.pieces(since.at.seq):
+        windows.take(piece)
+    shared = windows.latest_shared(before)
+    return None if shared is None or shared.place < since.until.place else (ordered, windows)
 
 
 def changed(
     ordered: OrderedEvents, windows: Windows, before: dict[Boundary, dict[str, Any]], key: dict[str, Any]
 ) -> Iterator[Output]:
     """Yield the events from the newest boundary that stands there as well (`before`); all, if there is none."""
-    for piece in ordered.pieces():
-        windows.take(piece)
     stands = next(iter(before.values()))
     if (windows.total, windows.count) == (stands["total"], stands["events"]):
         return
@@ -143,16 +191,29 @@ def changed(
     since = shared if shared is not None and shared.place else None
     seq, newest = (since.seq, since.window) if since else (0, BEFORE_ALL)
     for piece in ordered.pieces(seq):
-        reached = windows_of(piece, windows.length_us, newest)
+        reached = windows_of(numbers(piece["ts"]), windows.length_us, newest)
         newest = int(reached[-1]) if len(piece) else newest
         yield EVENTS, named(with_window(piece, reached), key)
     yield CHANGES, pa.Table.from_pylist([{**key, "window": since.window if since else None}], CHANGE_SCHEMA)
 
 
-def rows_of_windows(windows: Windows, key: dict[str, Any]) -> pa.Table:
+def rows_of_windows(windows: Windows, key: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the boundaries that are kept as rows of `event_windows`; `key`: the columns that all have."""
     same = {**key, "events": windows.count, "total": windows.total}
-    return pa.Table.from_pylist([{**same, **one._asdict()} for one in windows.kept], EVENT_WINDOWS.arrow_schema)
+    return [{**same, **one._asdict()} for one in windows.kept]
+
+
+def with_states(
+    rows: list[dict[str, Any]], before: dict[Boundary, dict[str, Any]], made: dict[int, bytes], engine: str
+) -> pa.Table:
+    """Return rows of `event_windows` with the states that were made, else with those that stand there."""
+    for row in rows:
+        stands = before.get(Boundary(*(row[name] for name in Boundary._fields)))
+        if row["place"] in made:
+            row["engine"], row["state"] = engine, made[row["place"]]
+        elif stands is not None:
+            row["engine"], row["state"] = stands["engine"], stands["state"]
+    return pa.Table.from_pylist(rows, EVENT_WINDOWS.arrow_schema)
 
 
 def named(events: pa.Table, key: dict[str, Any]) -> pa.Table:
@@ -173,33 +234,34 @@ def without_cycles() -> Iterator[None]:
             gc.enable()
 
 
-def order_incarnations(
-    topic: str, partition: int, batches: Iterable[pa.RecordBatch], cluster: Cluster
-) -> Iterator[OrderedEvents]:
-    """Order the incarnations of one partition one by one, told apart by topic id, else by servers' own lines."""
+def incarnations(
+    topic: str, partition: int, given: list[pa.Table], cluster: Cluster
+) -> tuple[int, Iterator[PartitionFacts]]:
+    """Return how many incarnations a partition has, and the facts of each; topic ids tell them apart, else lines."""
     ids = cluster.created.get(topic, [])
-    rows = rows_of_facts(steadied(pa.Table.from_batches(batches)))
+    rows = rows_of_facts(given.pop())
     parts = by_incarnation(rows, ids, cluster) if ids else by_life(rows, cluster)
-    for incarnation in sorted(parts):
+    found = (
         # No name here holds the facts, so that the order can release them.
-        yield order_of(
-            PartitionFacts(
-                topic=topic,
-                topic_id=ids[incarnation][1] if incarnation < len(ids) else None,
-                incarnation=incarnation,
-                partition=partition,
-                rows=parts.pop(incarnation),
-                cluster=cluster.rows_about(topic),
-                standstills=cluster.standstills,
-                begins=cluster.begins,
-                connection_ends=cluster.connection_ends,
-                own_logs=cluster.own_logs,
-                kafka_version=cluster.kafka_version,
-                settings=cluster.settings,
-                inter_broker_protocol=cluster.inter_broker_protocol,
-                missing=cluster.missing,
-            )
+        PartitionFacts(
+            topic=topic,
+            topic_id=ids[incarnation][1] if incarnation < len(ids) else None,
+            incarnation=incarnation,
+            partition=partition,
+            rows=parts.pop(incarnation),
+            cluster=cluster.rows_about(topic),
+            standstills=cluster.standstills,
+            begins=cluster.begins,
+            connection_ends=cluster.connection_ends,
+            own_logs=cluster.own_logs,
+            kafka_version=cluster.kafka_version,
+            settings=cluster.settings,
+            inter_broker_protocol=cluster.inter_broker_protocol,
+            missing=cluster.missing,
         )
+        for incarnation in sorted(parts)
+    )
+    return len(parts), found
 
 
 def by_life(rows: list[Row], cluster: Cluster) -> dict[int, list[Row]]:

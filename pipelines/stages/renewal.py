@@ -91,7 +91,7 @@ class Renewal:
 
     def plan(self) -> Resumption | None:
         """Return which partitions are to be replayed, and from where; None: all, and no states are kept."""
-        windows = self.read(EVENT_WINDOWS.name).toArrow().to_pylist()
+        windows = self.read(EVENT_WINDOWS.name).drop("state").toArrow().to_pylist()
         if not windows:  # the events are of another program, or of an older version
             return None
         states = [] if self.is_anew else self.read(REPLAY_CHECKPOINTS.name).drop("state").toArrow().to_pylist()

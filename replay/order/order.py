@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from replay.arrays.ints import NEVER
 from replay.arrays.records import blank, together
 from replay.engine.encode import brokers_of, encode
 from replay.engine.event_record import EventRecord
@@ -29,12 +30,22 @@ from replay.order.future_events import future_chain
 from replay.order.isr_requests import expansions_of
 from replay.order.line_order import hw_by_lines
 from replay.order.log_dumps import dump_drafts
+from replay.order.marks import (
+    Merged,
+    behind,
+    boundaries_of,
+    ground_of,
+    marks_of,
+    rows_of,
+    steady_tenure,
+    told_sum,
+)
 from replay.order.merge import follow, merge
 from replay.order.operations import Draft
 from replay.order.settings_events import configuration_draft, opening_broker_drafts, removal_drafts
 from replay.order.stored import Stored
 from replay.protocol.profile import profile_named
-from replay.protocol.state import MIN_ISR_UNKNOWN, new_state
+from replay.protocol.state import MIN_ISR_UNKNOWN, copied, new_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -45,10 +56,13 @@ if TYPE_CHECKING:
     from replay.arrays.records import Records
     from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
+    from replay.evidence.steady import Steady
     from replay.evidence.tenures import Tenure
+    from replay.order.marks import Mark
     from replay.order.merge import OperationRecord
     from replay.order.operation_blocks import Block
     from replay.order.operations import Operation
+    from replay.order.windows import Boundary
     from replay.protocol.profile import Profile
     from replay.protocol.state import State
 
@@ -67,24 +81,71 @@ class OrderedEvents(NamedTuple):
     key: dict[str, Any]
     rows: EventRows
     order: Ints
+    begin: int = 0  # seq of the first: the order may have gone on from a mark
+    marks: Sequence[Mark] = ()  # from which a later order can go on
+    steady: Steady | None = None  # the tenure that they are in
 
     def pieces(self, begin: int = 0) -> Iterator[pa.Table]:
         """Yield the events from seq `begin` on, in tables of `AT_ONCE` rows and less; at least one, if it is empty."""
-        for first in range(begin, max(len(self.order), begin + 1), AT_ONCE):
-            piece = self.rows.take(self.order[first : first + AT_ONCE])
+        end = self.begin + len(self.order)
+        for first in range(begin, max(end, begin + 1), AT_ONCE):
+            piece = self.rows.take(self.order[first - self.begin : first - self.begin + AT_ONCE])
             yield completed(piece, **self.key, seq=np.arange(first, first + len(piece)))
 
 
-def order_of(facts: PartitionFacts) -> OrderedEvents:
-    """Order the events that the facts of one incarnation of a partition make; the facts are released on the way."""
+def order_of(facts: PartitionFacts, marked_us: int | None = None) -> OrderedEvents:
+    """Order the events that the facts of one incarnation of a partition make; the facts are released on the way.
+
+    `marked_us`: the length of windows, if a later order may go on from where they begin.
+    """
     key = facts.key
+    steady = None if marked_us is None else steady_tenure(facts)
+    ground = "" if steady is None else ground_of(facts)
     min_isr, lag_us = facts.min_insync_replicas or MIN_ISR_UNKNOWN, facts.lag_us
     rows, spans = laid(facts)
     del facts
     rows.close()
     brokers = sorted({broker for events, _ in rows.slices() for broker in brokers_of(EventBatch(events).events)})
     state = new_state(len(brokers), min_isr=min_isr, lag_us=lag_us)
-    return OrderedEvents(key, rows, arrange(state, encoded(rows, brokers), spans))
+    events = encoded(rows, brokers)
+    order, merged = arrange(state, events, spans, rows if steady else None)
+    marks: list[Mark] = []
+    if merged is not None and marked_us is not None:
+        boundaries = boundaries_of(events["ts"][order], marked_us)
+        marks = marks_of(merged, events, order[merged.begin :], tuple(brokers), ground, boundaries)
+    return OrderedEvents(key, rows, order, marks=marks, steady=steady)
+
+
+def order_on(facts: PartitionFacts, mark: Mark, at: Boundary, length_us: int) -> OrderedEvents | None:
+    """Order the events from a mark on; None: that cannot be done, so all have to be ordered.
+
+    `facts`: all but those of requests that are left out (`steady`). `at`: the boundary that the mark is for.
+    """
+    key, steady = facts.key, steady_tenure(facts)
+    if steady is None or ground_of(facts) != mark.ground:
+        return None
+    rows, spans = laid(facts)
+    rows.close()
+    front, every, profile = spans[-2]
+    chains = behind(mark, rows, every)
+    if not chains:
+        return None
+    before = np.zeros(len(rows), np.bool_)
+    end = front + sum(int(chain["count"].sum()) for chain in every)
+    before[:end] = True
+    for chain in chains:
+        before[rows_of(chain)] = False
+    events = encoded(rows, mark.brokers)
+    named = {broker for some, _ in rows.slices() for broker in brokers_of(EventBatch(some).events)}
+    if told_sum(rows, before) != mark.told or not named <= {*mark.brokers}:
+        return None
+    state = copied(mark.state)
+    ops, chosen, swapped = merged_of(state, events, chains, profile)
+    order = np.concatenate([rows_in_order(ops, chosen, swapped), np.arange(end, spans[-1].end)])
+    merged = Merged(rows, mark.seq, chains, ops[chosen], before, mark.state, profile, mark.reach)
+    boundaries = boundaries_of(events["ts"][order[at.seq - mark.seq :]], length_us, at)
+    marks = marks_of(merged, events, order, mark.brokers, mark.ground, boundaries)
+    return OrderedEvents(key, rows, order, mark.seq, marks, steady)
 
 
 def laid(facts: PartitionFacts) -> tuple[EventRows, list[TenureSpan]]:
@@ -181,22 +242,38 @@ def version_drafts(facts: PartitionFacts, tenure: Tenure, told: dict[int, Spoken
     return drafts
 
 
-def arrange(state: State, events: Records[EventRecord], spans: list[TenureSpan]) -> Ints:
-    """Return the order of all drafts (by number); each tenure is merged on the encoded rows."""
+def arrange(
+    state: State, events: Records[EventRecord], spans: list[TenureSpan], rows: EventRows | None = None
+) -> tuple[Ints, Merged | None]:
+    """Return the order of all drafts (by number); each tenure is merged on the encoded rows.
+
+    `rows`: those of the events, if marks are to be made: what was merged last, if it is the newest tenure, is returned.
+    """
     order: list[Ints] = []
     moves = new_moves()
+    last: Merged | None = None
     begin = 0
-    for end, chains, profile in spans:
+    for k, (end, chains, profile) in enumerate(spans):
         follow(state, profile, events, (begin, end - begin, 0), moves)
         order.append(np.arange(begin, end))
         begin = end
         if chains:
-            ends = np.cumsum([len(chain) for chain in chains])
-            ops = together(chains)
-            merged = rows_in_order(ops, *merge(state, profile, events, ops, ends, moves))
-            order.append(merged)
-            begin += len(merged)
-    return np.concatenate(order)
+            opening = copied(state) if rows is not None and k == len(spans) - 2 else None
+            ops, chosen, swapped = merged_of(state, events, chains, profile)
+            order.append(rows_in_order(ops, chosen, swapped))
+            if rows is not None and opening is not None:
+                last = Merged(rows, end, chains, ops[chosen], np.arange(len(rows)) < end, opening, profile, -NEVER)
+            begin += len(order[-1])
+    return np.concatenate(order), last
+
+
+def merged_of(
+    state: State, events: Records[EventRecord], chains: list[Records[OperationRecord]], profile: Profile
+) -> tuple[Records[OperationRecord], Ints, Ints]:
+    """Return the operations of some chains, and their order: as `merge` says it."""
+    ops = together(chains)
+    chosen, swapped = merge(state, profile, events, ops, np.cumsum([len(chain) for chain in chains]), new_moves())
+    return ops, chosen, swapped
 
 
 def rows_in_order(ops: Records[OperationRecord], sequence: Ints, swapped: Ints) -> Ints:

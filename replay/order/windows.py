@@ -20,7 +20,7 @@ from replay.arrays.columns import numbers, stamps
 from replay.arrays.digests import row_hashes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     import pyarrow as pa
 
@@ -46,21 +46,32 @@ class Windows:
     def __init__(self, length_us: int = HOUR_US) -> None:
         """Start before the first event."""
         self.length_us = length_us
-        self.boundaries: list[Boundary] = []
+        self.boundaries: list[Boundary] = []  # those from before a place where the order went on may be few
+        self.place = 0  # of the next boundary
         self.count = 0  # events so far
         self.digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
         self.newest = BEFORE_ALL
 
+    @classmethod
+    def going_on(cls, length_us: int, boundaries: Sequence[Boundary]) -> Windows:
+        """Start at the last of these boundaries: with the first event of its window."""
+        found, at = cls(length_us), boundaries[-1]
+        found.boundaries, found.place, found.count = [*boundaries], at.place + 1, at.seq
+        found.digest, found.newest = digest_after(at.digest), at.window
+        return found
+
     def take(self, events: pa.Table) -> pa.Table:
         """Take the next events, in order; return them with the column `window`."""
-        window = windows_of(events, self.length_us, self.newest)
+        window = windows_of(numbers(events["ts"]), self.length_us, self.newest)
         hashes = row_hashes(events, ("seq", "window"))
         begins = starts_of(window, self.newest if self.count else None)
         ends = [*begins.tolist(), len(events)]
         self.digest.update(hashes[: ends[0]].tobytes())
         for begin, end in pairwise(ends):
             before = self.digest.hexdigest()
-            self.boundaries.append(Boundary(len(self.boundaries), int(window[begin]), self.count + begin, before))
+            self.boundaries.append(Boundary(self.place, int(window[begin]), self.count + begin, before))
+            self.place += 1
+            self.digest = digest_after(before)
             self.digest.update(hashes[begin:end].tobytes())
         self.count += len(events)
         self.newest = int(window[-1]) if len(events) else self.newest
@@ -73,8 +84,7 @@ class Windows:
     @property
     def kept(self) -> list[Boundary]:
         """The boundaries that a later run may go on from."""
-        last = len(self.boundaries) - 1
-        return [one for one in self.boundaries if is_kept(one.place, last)]
+        return [one for one in self.boundaries if is_kept(one.place, self.place - 1)]
 
     @property
     def total(self) -> str:
@@ -82,9 +92,14 @@ class Windows:
         return self.digest.hexdigest()
 
 
-def windows_of(events: pa.Table, length_us: int, newest: int = BEFORE_ALL) -> Ints:
-    """Return each event's window; `newest`: the window of the event before."""
-    slots = numbers(events["ts"]) // length_us * length_us
+def digest_after(before: str) -> hashlib.blake2b:
+    """Return the digest to go on with where a window begins: it takes in what lies before by its digest alone."""
+    return hashlib.blake2b(before.encode(), digest_size=DIGEST_BYTES)
+
+
+def windows_of(us: Ints, length_us: int, newest: int = BEFORE_ALL) -> Ints:
+    """Return the windows of events at these times, in order; `newest`: the window of the event before."""
+    slots = us // length_us * length_us
     found: Ints = np.maximum.accumulate(np.concatenate([[newest], slots]))[1:]
     return found
 

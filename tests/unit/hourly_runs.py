@@ -35,6 +35,7 @@ class HourlyRuns:
 
     length_us: int = SECOND_US
     between: int = 0  # events between two states
+    least: int = 0  # facts of a partition whose order may go on
     tables: Rows = field(
         default_factory=lambda: {
             EVENTS: WITH_RECORDING.empty_table(),
@@ -55,7 +56,7 @@ class HourlyRuns:
         """Bring events and their windows up to date."""
         cluster = cluster_told(collected_of(facts), stated, missing_requests(facts))
         sessions = by_session(in_one_session(facts).to_batches(), cluster.names, buckets=1)
-        standing = StandingWindows.of(self.tables[EVENT_WINDOWS.name], self.length_us)
+        standing = StandingWindows.of(self.tables[EVENT_WINDOWS.name], self.length_us, engine_version(), self.least)
         made: dict[str, list[pa.Table]] = {}
         for name, rows in order_partitions(rebuilding(buckets=1)(sessions), ToldOfCluster(cluster), standing):
             made.setdefault(name, []).append(rows)

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from hourly_runs import HourlyRuns, lines
+from made_recording import MadeCluster
+from made_shape import Shape
 from test_recordings import NAMES
 
 from pipelines.intake.collect import collect
 from pipelines.recording.recording import discover
+from pipelines.stages import partition_order
+from replay.evidence import steady
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-NEVER_EQUAL = ("replay_checkpoints",)  # a state is kept where a run had it
+NEVER_EQUAL = ("replay_checkpoints", "event_windows")  # a state is kept where a run had it
 STEPS = 3
 
 
@@ -50,7 +54,52 @@ def test_runs_step_by_step_write_the_tables_of_one_run(recordings: Path, name: s
         stepwise.run(some, stated)
     for table in once.tables.keys() - NEVER_EQUAL:
         assert lines(stepwise.tables[table]) == lines(once.tables[table]), table
+    assert windows_told(stepwise) == windows_told(once)
     assert sum(stepwise.replayed) < STEPS * sum(once.replayed)
+
+
+def windows_told(runs: HourlyRuns) -> list[str]:
+    """The windows, without the states that orders go on from."""
+    return lines(runs.tables["event_windows"].drop_columns(["engine", "state"]))
+
+
+@pytest.fixture
+def went_on(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each order of a partition that was not new went on from a mark; seconds here stand for minutes."""
+    times = {"SPAN_US": 600_000, "MARGIN_US": 1_800_000, "RESENT_US": 1_200_000}
+    for name, us in times.items():
+        monkeypatch.setattr(steady, name, us)
+    found: list[bool] = []
+    whole = partition_order.gone_on
+
+    def noted(*args: Any) -> Any:
+        on = whole(*args)
+        found.append(on is not None)
+        return on
+
+    monkeypatch.setattr(partition_order, "gone_on", noted)
+    return found
+
+
+@pytest.mark.parametrize(("seed", "elections", "late"), [(1, 0, 0.0), (2, 1, 0.0), (3, 0, 0.0005)])
+def test_the_order_of_a_long_partition_goes_on_and_finds_what_one_run_finds(
+    tmp_path: Path, went_on: list[bool], seed: int, elections: int, late: float
+) -> None:
+    shape = Shape(events=4_500, partitions=1, elections=elections, flaps=0, seed=seed)
+    MadeCluster(shape, tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    chosen = Random(seed)  # noqa: S311 - nothing secret
+    times = [ts.timestamp() for ts in facts["ts"].to_pylist()]
+    cuts = sorted(chosen.choices(sorted(times)[len(times) // 3 :], k=4))
+    step = [sum(ts > cut for cut in cuts) + (chosen.random() < late) * chosen.randrange(5) for ts in times]
+    once, stepwise = HourlyRuns(), HourlyRuns()
+    once.order(facts, stated)
+    for k in range(5):
+        some = facts if k == 4 else facts.filter(pa.array([one <= k for one in step]))
+        stepwise.order(some, stated)
+    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
+    assert windows_told(stepwise) == windows_told(once)
+    assert any(went_on)
 
 
 def test_a_run_without_news_writes_and_replays_nothing(recordings: Path) -> None:

@@ -53,6 +53,18 @@ def test_windows_and_digests_do_not_depend_on_the_pieces_that_events_come_in(siz
     assert (pieces.boundaries, pieces.total, pieces.count) == (whole.boundaries, whole.total, 7)
 
 
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_windows_that_go_on_from_a_boundary_are_those_of_the_whole(place: int) -> None:
+    every = events(0.1, 0.2, 1.0, 0.9, 2.5, 2.6, 7.0, 6.0, cause=[None, "a", "b", "ab", "", "c", "a", "b"])
+    whole = Windows(MINUTE)
+    told = whole.take(every)
+    at = whole.boundaries[place]
+    going = Windows.going_on(MINUTE, [whole.boundaries[0], at])
+    assert going.take(every.slice(at.seq)).equals(told.slice(at.seq))
+    assert (going.total, going.count, going.boundaries[1:]) == (whole.total, 8, whole.boundaries[place:])
+    assert [one.place for one in going.kept] == [one.place for one in whole.kept if one.place in {0, *range(place, 4)}]
+
+
 def test_an_event_that_differs_changes_the_digests_behind_it_and_none_before() -> None:
     one, other = Windows(MINUTE), Windows(MINUTE)
     one.take(events(0.0, 1.0, 2.0, 3.0, leo=[1, 2, 3, 4]))

@@ -48,7 +48,7 @@ def events_of_facts(facts: pa.Table, recording: Recording) -> list[pa.Table]:
 
 def events_of_partition(of: tuple[str, int], facts: pa.Table, cluster: Cluster) -> pa.Table:
     """Return the events of one topic and partition, in which fetches are whole already."""
-    outputs = order_windows(facts.to_batches(), of, cluster, StandingWindows())
+    outputs = order_windows([facts], of, cluster, StandingWindows())
     return pa.concat_tables([rows for name, rows in outputs if name == EVENTS])
 
 

@@ -1,0 +1,72 @@
+"""Marks of the order from run to run: what a run keeps in `event_windows`, and which of it the next can go on from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pipelines.spark.saved_states import bytes_of, state_of
+from replay.engine.stamps import STAMP_LATE_US
+from replay.evidence.steady import Facts, Steady, Sums, bears_on_neighbours, hole_of, settled_us
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from replay.evidence.missing_lines import MissingLines
+    from replay.order.marks import Mark
+    from replay.order.order import OrderedEvents
+    from replay.order.windows import Boundary
+
+LONG: Final = 20_000  # facts of a partition from which on a mark is worth its bytes
+
+
+class Since(NamedTuple):
+    """From where an order goes on."""
+
+    at: Boundary
+    mark: Mark
+    steady: Steady
+    until: Boundary  # what lies between the two is ordered once more, and has to be as it was
+    hole: tuple[int, int]  # the time of the requests that are left out
+
+
+def is_whole(missing: MissingLines) -> bool:
+    """Whether no log is known to miss lines."""
+    return not (missing.gaps or missing.cuts or missing.lossy)
+
+
+def kept_of(ordered: OrderedEvents, facts: Facts | None) -> dict[int, bytes]:
+    """Return the marks that an order made as bytes, by the places of their boundaries."""
+    if facts is None or ordered.steady is None or not ordered.marks:
+        return {}
+    epoch, leader, _ = ordered.steady
+    steady = Steady(epoch, leader, settled_us(facts, epoch, leader))
+    return {
+        mark.place: bytes_of({"mark": mark, "steady": steady, "sums": facts.sums(mark.since)})
+        for mark in ordered.marks
+        if hole_of(steady, mark.since) is not None
+    }
+
+
+def since_when(facts: Facts, before: Mapping[Boundary, Mapping[str, Any]], engine: str) -> Since | None:
+    """Return from where the order of these facts can go on; None: from nowhere.
+
+    Of the newest marks before which no fact is new: what came behind the second of the two reaches into the time before
+    it, but not into that before the first.
+    """
+    found: list[tuple[Boundary, Mark, Steady]] = []
+    for at in sorted(before, reverse=True):
+        row = before[at]
+        if row["state"] is None or row["engine"] != engine:
+            continue
+        told = state_of(row["state"])
+        sums: Sums = told["sums"]
+        if facts.sums(sums.us) == sums:
+            found.append((at, told["mark"], told["steady"]))
+        if len(found) > 1:
+            (until, later, _), (_, mark, steady) = found
+            hole = hole_of(steady, mark.since)
+            ends = mark.reach + STAMP_LATE_US < later.since
+            if hole and ends and bears_on_neighbours(facts, steady, mark.since, later.since):
+                return Since(at, mark, steady, until, hole)
+            return None
+    return None

@@ -1,0 +1,208 @@
+"""Which facts of a long partition an order that goes on can do without: requests in the middle of a steady tenure.
+
+From some moment on (`settled_us`) the newest leader epoch is steady: nobody takes up a role, loads or truncates a log,
+and all that comes are requests without an error, of that leader and epoch. What was decided, and who had which role,
+then follows from the facts up to that moment, and a request bears only upon its neighbours: the next one of its sender,
+the next base offset, and what was under way at the same time. So requests that lie well behind the settled moment, and
+well before the place where the order goes on, can be left out. What is asked here makes sure of that; see
+docs/decisions/0014.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replay.arrays.columns import numbers, texts
+from replay.arrays.digests import sum_of
+from replay.arrays.ints import NEVER
+from replay.evidence.retries import GIVEN_UP_US
+from replay.evidence.sessions import LEFT_OUT
+from replay.protocol.state import NONE
+
+if TYPE_CHECKING:
+    from replay.arrays.digests import Hashes
+    from replay.arrays.ints import Flags, Ints
+
+FETCH, PRODUCE, HW_UPDATE = BULK = ("fetch", "produce", "hw_update")
+# Lines that change what was decided, but neither who has which role nor what a log holds.
+DECIDED: Final = ("partition_change", "isr_update", "isr_request", "log_start_change", "config_change")
+# What these say depends on more than their neighbours: TRACE lines, markers, and fetches that leave a partition out.
+BARRED: Final = ("log_append", "remote_leo_update", "transaction", "epoch_end_offset", LEFT_OUT)
+SPAN_US: Final = 10_000_000  # a request that takes longer counts as none of a steady tenure
+MARGIN_US: Final = 3 * SPAN_US  # so much from before the place where the order goes on is read again
+RESENT_US: Final = GIVEN_UP_US + SPAN_US  # until then clients may send again what the leader before had answered
+UNKNOWN: Final = -2  # a fetch that names no replica; a consumer's names -1
+
+
+class Sums(NamedTuple):
+    """The digest of the facts before a moment, but for those in `DECIDED`: of them, the events tell."""
+
+    us: int
+    facts: tuple[int, int]
+
+
+class Steady(NamedTuple):
+    """From when on the newest tenure of a partition is steady."""
+
+    epoch: int
+    leader: int
+    settled_us: int
+
+
+class Facts(NamedTuple):
+    """A partition's facts as columns, as far as it has to be known which of them can be left out."""
+
+    hashes: Hashes
+    kind: Ints  # place in BULK; NONE: another kind
+    decided: Flags  # of a kind in DECIDED
+    odd: Flags  # no request of a steady tenure, whichever it is
+    us: Ints  # when a request arrived, or the line's stamp; -NEVER: no stamp
+    until: Ints  # when a request, or the last of a run, was answered
+    broker: Ints
+    replica: Ints
+    epoch: Ints  # leader epoch that a fetch names; NONE: none
+    last_epoch: Ints  # of the last record that a fetcher had
+    offset: Ints  # of a fetch, or the base offset of a batch
+    connection: Ints
+
+    def only(self, which: Flags) -> Facts:
+        """Some of the facts."""
+        columns: Any = (column[which] for column in self)
+        return Facts(*columns)
+
+    def of_kind(self, kind: str) -> Facts:
+        """Those of one kind of `BULK`."""
+        return self.only(self.kind == BULK.index(kind))
+
+    def during(self, since: int, until: int = NEVER) -> Facts:
+        """Those that came in a time."""
+        return self.only((self.us >= since) & (self.us < until))
+
+    def sums(self, us: int) -> Sums:
+        """The digest of those before a moment."""
+        return Sums(us, sum_of(self.hashes[~self.decided & (self.us < us)]))
+
+
+def facts_of(table: pa.Table, hashes: Hashes) -> Facts | None:
+    """Return facts as columns, with these hashes; None: there are some that bar an order from going on."""
+    kinds, place = table["kind"].unique(), pa.array([*BULK, *DECIDED])
+    if pc.any(pc.is_in(kinds, pa.array(BARRED))).as_py():
+        return None
+
+    def column(name: str, missing: int = NONE) -> Ints:
+        held = name in table.column_names
+        return numbers(table[name], missing) if held else np.full(len(table), missing, np.int64)
+
+    code = numbers(pc.index_in(table["kind"], place), NONE)
+    kind = np.where(code < len(BULK), code, NONE)
+    stamp, total, replica = column("ts", -NEVER), column("total_us", 0), column("replica_id", UNKNOWN)
+    offset = np.where(kind == BULK.index(PRODUCE), column("base_offset"), column("fetch_offset"))
+    failed = (column("error_code", 0) != 0) | (column("diverging_epoch") != NONE) | (column("forgotten", 0) != 0)
+    names = table["transactional_id"] if "transactional_id" in table.column_names else pa.nulls(len(table), pa.string())
+    failed |= pc.greater(pc.fill_null(pc.binary_length(names), 0), 0).to_numpy(zero_copy_only=False).astype(bool)
+    is_fetch, asks = kind == BULK.index(FETCH), kind != BULK.index(HW_UPDATE)
+    unknown = asks & ((offset < 0) | (is_fetch & (replica == UNKNOWN)))
+    elsewhere = column("preferred_read_replica") >= 0
+    return Facts(
+        hashes=hashes,
+        kind=kind,
+        decided=code >= len(BULK),
+        odd=(kind != NONE) & (failed | unknown | elsewhere | (total > SPAN_US)),
+        us=np.where(stamp == -NEVER, stamp, stamp - total),
+        until=np.maximum(stamp, column("run_until", -NEVER)),
+        broker=column("broker_id"),
+        replica=replica,
+        epoch=column("current_leader_epoch"),
+        last_epoch=column("last_fetched_epoch"),
+        offset=offset,
+        connection=connections(table),
+    )
+
+
+def connections(table: pa.Table) -> Ints:
+    """Return a number for each connection of a broker."""
+    if "connection" not in table.column_names:
+        return np.full(len(table), NONE, np.int64)
+    place, names = texts(table["connection"])
+    return place + len(names) * numbers(table["broker_id"], NONE)
+
+
+def settled_us(facts: Facts, epoch: int, leader: int) -> int:
+    """Return from when on nothing comes but requests of a leader epoch, and everybody has fetched in it before."""
+    is_fetch, by_replica = facts.kind == BULK.index(FETCH), facts.replica >= 0
+    named = np.where(by_replica, facts.epoch == epoch, (facts.epoch == NONE) | (facts.epoch == epoch))
+    older = by_replica & (facts.last_epoch >= 0) & (facts.last_epoch < epoch)
+    of_epoch = (facts.broker == leader) & (~is_fetch | (named & ~older))
+    steady = facts.decided | ((facts.kind != NONE) & ~facts.odd & of_epoch)
+    latest = int(facts.until[~steady].max(initial=-NEVER))
+    fetches = facts.of_kind(FETCH)
+    firsts = [fetches.us[fetches.replica == one] for one in np.unique(fetches.replica[fetches.replica >= 0])]
+    firsts += [facts.of_kind(kind).us for kind in (PRODUCE, HW_UPDATE)]
+    return max([latest, *(int(us.min()) for us in firsts if len(us))])
+
+
+def bears_on_neighbours(facts: Facts, steady: Steady, since: int, until: int) -> bool:
+    """Whether what came from `until` on, as much of it as may be new, cannot change events before `since`.
+
+    Everybody who fetches or writes has done so in between, so that what comes later follows that. It does not reach
+    back to offsets of before, nor do reads to records whose batches are left out.
+    """
+    if settled_us(facts, steady.epoch, steady.leader) != steady.settled_us:
+        return False
+    requests = facts.only(facts.kind != NONE)
+    between, after = requests.during(since, until), requests.during(until)
+    again = np.intersect1d(requests.during(-NEVER, since).connection, after.connection)
+    fetches = facts.of_kind(FETCH)
+    replicas = fetches.replica[(fetches.epoch == steady.epoch) & (fetches.replica >= 0)]
+    if not (
+        np.isin(again, between.connection).all()
+        and np.isin(after.kind, between.kind).all()
+        and np.isin(replicas, between.of_kind(FETCH).replica).all()
+    ):
+        return False
+    before = requests.during(steady.settled_us, since)
+    return no_reach_back(before, between, after) and are_held(requests.during(steady.settled_us), since)
+
+
+def no_reach_back(before: Facts, between: Facts, after: Facts) -> bool:
+    """Whether a tenure's last requests are about offsets behind those of the first, which others have reached since."""
+    last = before.of_kind(PRODUCE).offset.max(initial=NONE)
+    followers = before.of_kind(FETCH).only(before.of_kind(FETCH).replica >= 0)
+    floor = between.of_kind(PRODUCE).offset.min(initial=NEVER) if last > NONE else followers.offset.max(initial=NONE)
+    reached = between.of_kind(FETCH).only(between.of_kind(FETCH).replica >= 0).offset
+    return bool(
+        after.of_kind(PRODUCE).offset.min(initial=NEVER) > last
+        and after.of_kind(FETCH).offset.min(initial=NEVER) >= floor
+        and (not len(reached) or reached.max() > last)
+    )
+
+
+def are_held(of_tenure: Facts, since: int) -> bool:
+    """Whether reads from shortly before `since` on are of batches whose produces are not left out."""
+    reads = of_tenure.of_kind(FETCH).during(since - 2 * SPAN_US)
+    produces = of_tenure.of_kind(PRODUCE)
+    held = produces.during(since - MARGIN_US, since - 2 * SPAN_US)
+    reached = reads.offset[reads.replica < 0].min(initial=NEVER)
+    return not len(produces.us) or bool(len(held.us) and reached > held.offset.min())
+
+
+def hole_of(steady: Steady, since: int) -> tuple[int, int] | None:
+    """Return the time whose requests are left out if the order goes on at `since`; None: it cannot, so soon."""
+    begin, end = steady.settled_us + SPAN_US, since - MARGIN_US
+    return (begin, end) if begin < end and steady.settled_us + RESENT_US < since else None
+
+
+def kept(facts: Facts, hole: tuple[int, int]) -> Flags:
+    """Return which facts are kept: of the hole, only the first on each connection, by which connections have an order.
+
+    What began in it and ended behind it is kept, too.
+    """
+    left_out = (facts.kind != NONE) & (facts.us > hole[0]) & (facts.until < hole[1])
+    order = np.argsort(facts.us, kind="stable")
+    left_out[order[np.unique(facts.connection[order], return_index=True)[1]]] = False
+    found: Flags = ~left_out
+    return found

@@ -1,0 +1,188 @@
+"""Places in a partition's order from which a later order goes on, and what has to be the same there.
+
+Such a place is before an operation of the newest tenure that reaches into a window. What the merge does from there on
+follows from the engine's state, and from each chain's next operation and those behind it (`merge`). So an order goes on
+if it finds all these next operations again, and if everything else that is new came later than whatever was ordered
+before. The events that come of decisions and roles are few; they are made again, and are compared by their digest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replay.arrays.digests import row_hashes, sum_of
+from replay.engine.moves import new_moves
+from replay.evidence.cluster_digest import digest_of
+from replay.evidence.steady import Steady
+from replay.order.event_rows import AT_ONCE
+from replay.order.merge import follow
+from replay.order.windows import BEFORE_ALL, Boundary, is_kept, starts_of, windows_of
+from replay.protocol.state import copied
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from replay.arrays.ints import Flags, Ints
+    from replay.arrays.records import Records
+    from replay.engine.event_record import EventRecord
+    from replay.evidence.partition_facts import PartitionFacts
+    from replay.order.event_rows import EventRows
+    from replay.order.merge import OperationRecord
+    from replay.protocol.profile import Profile
+    from replay.protocol.state import State
+
+OF_REQUESTS: Final = ("append", "ack", "fetch_read", "fetch_update", "fetch_apply", "consumer_read")
+OF_HW_LINES: Final = "high_watermark_updated"
+MARKED: Final = 4  # so many of the newest boundaries: later ones are always among them, and facts come late by little
+
+
+class Mark(NamedTuple):
+    """A place in the order, before the operation that reaches the window of a kept boundary."""
+
+    place: int  # of the boundary
+    since: int  # start of its window, microseconds
+    seq: int  # of the operation's first event
+    state: State
+    brokers: tuple[int, ...]
+    heads: tuple[str, ...]  # event ids, rising: the first event of each chain's next operation
+    reach: int  # no operation before can have happened later, microseconds
+    ground: str
+    told: tuple[int, int]  # digest of the events before that come of no request
+
+
+def ground_of(facts: PartitionFacts) -> str:
+    """Return a digest of what was found out about the partition before its requests are ordered."""
+    led = [(tenure.epoch, tenure.leader) for tenure in facts.tenures]
+    leaders = {leader for _, leader in led}
+    paused = [(broker, spans) for broker, spans in sorted(facts.standstills.items()) if broker in leaders]
+    ended = {key: us for key, us in facts.connection_ends.items() if key[0] in leaders}
+    stated = (facts.versions, facts.kafka_version, facts.inter_broker_protocol, facts.spoken, facts.settings)
+    known = (facts.lag_us, facts.min_insync_replicas, facts.remote_storage, facts.own_logs, facts.begins)
+    return digest_of([facts.key, led, paused, ended, facts.leads, facts.starts, *stated, *known])
+
+
+def steady_tenure(facts: PartitionFacts) -> Steady | None:
+    """Return the newest tenure if requests in it bear only upon their neighbours; when it settled is not known yet."""
+    tenure = facts.tenures[-1] if facts.tenures else None
+    if tenure is None or tenure.leader < 0:
+        return None
+    own = {epoch for of in (facts.cuts, facts.rejoins) for (_, epoch), rows in of.items() if rows}
+    doubtful = facts.open_bases or facts.throttled or tenure.epoch in own or facts.standstills.get(tenure.leader)
+    if doubtful or not facts.profile_in(tenure.epoch, tenure.leader).session_keeps_epoch:
+        return None
+    return Steady(tenure.epoch, tenure.leader, 0)
+
+
+class Merged(NamedTuple):
+    """The newest tenure's operations in order, or those of them behind the place where the order went on."""
+
+    rows: EventRows
+    begin: int  # seq of the first event
+    chains: list[Records[OperationRecord]]
+    ops: Records[OperationRecord]  # of all chains, in order
+    before: Flags  # which rows come before all of them
+    state: State  # before them
+    profile: Profile
+    reach: int  # no operation before can have happened later
+
+    def told_before(self, count: int) -> tuple[int, int]:
+        """Return the digest of the events that come of no request, before the operation number `count`."""
+        before = self.before.copy()
+        before[rows_of(self.ops[:count])] = True
+        return told_sum(self.rows, before)
+
+    def heads_at(self, count: int) -> tuple[str, ...]:
+        """Return the names of each chain's next operation, after so many operations."""
+        done = Counter(self.ops["chain"][:count].tolist())
+        heads = [int(one["first"][k]) for one in self.chains if len(one) > (k := done[int(one["chain"][0])])]
+        return tuple(sorted(names_of(self.rows, np.array(heads, np.int64))))
+
+
+def rows_of(ops: Records[OperationRecord]) -> Ints:
+    """Return the rows of the events of some operations."""
+    begins = np.cumsum(ops["count"]) - ops["count"]
+    found: Ints = np.repeat(ops["first"] - begins, ops["count"]) + np.arange(ops["count"].sum())
+    return found
+
+
+def names_of(rows: EventRows, numbers: Ints) -> list[str]:
+    """Return the event ids of some rows."""
+    found: list[str] = rows.take(numbers)["event_id"].to_pylist()
+    return found
+
+
+def told_sum(rows: EventRows, which: Flags) -> tuple[int, int]:
+    """Return the digest of those of some rows that come of no request, in whatever order."""
+    sums = np.zeros(2, np.uint64)
+    for part, numbers in zip(rows.parts, rows.places, strict=True):
+        mine = part.filter(pa.array(which[numbers]))
+        of_requests = pc.is_in(mine["kind"], pa.array(OF_REQUESTS))
+        if "cause" in mine.column_names:
+            of_requests = pc.or_(of_requests, pc.coalesce(pc.equal(mine["cause"], OF_HW_LINES), pa.scalar(value=False)))
+        sums += np.array(sum_of(row_hashes(mine.filter(pc.invert(of_requests)))), np.uint64)
+    return int(sums[0]), int(sums[1])
+
+
+def behind(
+    mark: Mark, rows: EventRows, chains: list[Records[OperationRecord]]
+) -> list[Records[OperationRecord]] | None:
+    """Return what each chain has from the mark on; None: it cannot be told, or something new belongs before it."""
+    out: list[Records[OperationRecord]] = []
+    found: set[str] = set()
+    for chain in chains:
+        names = names_of(rows, chain["first"])
+        later = chain["lo"] > mark.reach
+        k = next((k for k, name in enumerate(names) if name in mark.heads), None)
+        if k is None:  # all that it had lies before the mark, or it is new
+            k = int(np.argmax(later)) if later.any() else len(chain)
+            if not later[k:].all():
+                return None
+        else:
+            found.add(names[k])
+        if later[:k].any():
+            return None
+        out.append(chain[k:])
+    return [one for one in out if len(one)] if found == {*mark.heads} else None
+
+
+def marks_of(
+    merged: Merged,
+    events: Records[EventRecord],
+    order: Ints,
+    brokers: tuple[int, ...],
+    ground: str,
+    boundaries: Sequence[Boundary],
+) -> list[Mark]:
+    """Return the marks of the newest boundaries that are kept. `order`: of the rows from `merged.begin` on."""
+    begins = np.cumsum(merged.ops["count"]) - merged.ops["count"]
+    last = boundaries[-1].place if boundaries else 0
+    held = [one for one in boundaries if is_kept(one.place, last) and one.place > 0 and one.seq > merged.begin]
+    out: list[Mark] = []
+    state, done, moves = copied(merged.state), 0, new_moves()
+    for one in held[-MARKED:]:
+        count = int(np.searchsorted(begins, one.seq - merged.begin, side="right")) - 1
+        if count < 1 or one.seq - merged.begin >= int(merged.ops["count"].sum()):
+            continue
+        at = int(begins[count])
+        for first in range(done, at, AT_ONCE):
+            some = order[first : min(first + AT_ONCE, at)]
+            follow(state, merged.profile, events[some], (0, len(some), 0), moves)
+        done = at
+        reach = max(merged.reach, int(merged.ops["hi"][:count].max()))
+        seq, told, heads = merged.begin + at, merged.told_before(count), merged.heads_at(count)
+        out.append(Mark(one.place, one.window, seq, copied(state), brokers, heads, reach, ground, told))
+    return out
+
+
+def boundaries_of(us: Ints, length_us: int, at: Boundary | None = None) -> list[Boundary]:
+    """Return where windows begin, without digests, of events at these times. `at`: the boundary that they begin at."""
+    newest = BEFORE_ALL if at is None else at.window - 1
+    window = windows_of(us, length_us, newest)
+    place, seq = (0, 0) if at is None else (at.place, at.seq)
+    begins = starts_of(window, None).tolist()
+    return [Boundary(place + k, int(window[begin]), seq + begin, "") for k, begin in enumerate(begins)]

@@ -1,0 +1,122 @@
+"""Which facts of a long partition an order that goes on can do without, and when it cannot go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from replay.arrays.digests import row_hashes
+from replay.evidence.steady import MARGIN_US, SPAN_US, Facts, Steady, bears_on_neighbours, facts_of, hole_of, kept
+from replay.evidence.steady import settled_us as settled_of
+from schemas.facts import FACTS
+
+SECOND = 1_000_000
+NAMES = ("kind", "ts", "broker_id", "replica_id", "current_leader_epoch", "last_fetched_epoch", "fetch_offset",
+         "base_offset", "error_code", "total_us", "connection", "name", "transactional_id")  # fmt: skip
+SINCE, UNTIL, END = 300, 320, 330
+LEADER, EPOCH = 1, 4
+
+
+def fetch(at: float, offset: int, replica: int = 2, **more: Any) -> dict[str, Any]:
+    said = {"replica_id": replica, "current_leader_epoch": EPOCH, "last_fetched_epoch": EPOCH, "fetch_offset": offset}
+    return {"kind": "fetch", "ts": at, "broker_id": LEADER, "connection": f"f{replica}", **said, **more}
+
+
+def produce(at: float, base: int, **more: Any) -> dict[str, Any]:
+    return {"kind": "produce", "ts": at, "broker_id": LEADER, "connection": "p", "base_offset": base, **more}
+
+
+def line(at: float, kind: str, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "ts": at, "broker_id": LEADER, **more}
+
+
+def steady_rows() -> list[dict[str, Any]]:
+    """A batch each second, which both followers and a consumer fetch soon after."""
+    rows = [line(0, "role_change", name="leader")]
+    for at in range(1, END):
+        rows.append(produce(at, at))
+        rows += [fetch(at + 0.1 * k, at + 1, replica) for k, replica in enumerate((2, 3, -1), start=1)]
+    return rows
+
+
+def told(rows: list[dict[str, Any]]) -> Facts | None:
+    whole = [{name: row.get(name) for name in NAMES} for row in rows]
+    for row in whole:
+        row["ts"] = int(row["ts"] * SECOND)
+    schema = pa.schema([FACTS.arrow_schema.field(name).with_nullable(nullable=True) for name in NAMES])
+    table = pa.Table.from_pylist(whole, schema)
+    return facts_of(table, row_hashes(table))
+
+
+def goes_on(rows: list[dict[str, Any]]) -> bool:
+    known, before = told(rows), told(steady_rows())
+    assert before is not None
+    steady = Steady(EPOCH, LEADER, settled_of(before, EPOCH, LEADER))
+    return known is not None and bears_on_neighbours(known, steady, SINCE * SECOND, UNTIL * SECOND)
+
+
+def test_a_tenure_is_settled_once_everybody_fetched_in_it_and_nothing_but_requests_came() -> None:
+    known = told(steady_rows())
+    assert known is not None
+    assert settled_of(known, EPOCH, LEADER) == int(1.2 * SECOND)
+    later = told([*steady_rows(), line(50, "truncation"), fetch(70, 71, error_code=6)])
+    assert later is not None
+    assert settled_of(later, EPOCH, LEADER) == 70 * SECOND
+
+
+def test_an_order_goes_on_where_what_is_new_bears_upon_its_neighbours_alone() -> None:
+    assert goes_on(steady_rows())
+    assert goes_on([*steady_rows(), line(325, "isr_update", name="shrink"), line(20, "log_start_change")])
+
+
+def without(kind: str, since: float, until: float, **of: Any) -> list[dict[str, Any]]:
+    def goes(row: dict[str, Any]) -> bool:
+        mine = row["kind"] == kind and all(row.get(name) == value for name, value in of.items())
+        return mine and since <= row["ts"] < until
+
+    return [row for row in steady_rows() if not goes(row)]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param([*steady_rows(), fetch(325, 326, error_code=6)], id="a fetch is refused"),
+        pytest.param([*steady_rows(), fetch(325, 326, replica=4)], id="another replica fetches"),
+        pytest.param([*steady_rows(), fetch(325, 326, current_leader_epoch=5)], id="a fetch names another epoch"),
+        pytest.param([*steady_rows(), line(325, "role_change", name="leader")], id="a role is taken up"),
+        pytest.param([*steady_rows(), line(20, "log_load")], id="a log was loaded, as comes out late"),
+        pytest.param([*steady_rows(), line(325, "log_append")], id="the leader logs at TRACE"),
+        pytest.param([*steady_rows(), produce(325.5, 400, transactional_id="t")], id="a transaction"),
+        pytest.param([*steady_rows(), produce(325.5, -1)], id="a batch of which no offset is known"),
+        pytest.param([*steady_rows(), produce(325.5, 400, total_us=2 * SPAN_US)], id="a request that took long"),
+        pytest.param([*steady_rows(), produce(325.5, 200)], id="a batch at an older offset"),
+        pytest.param([*steady_rows(), fetch(325.5, 200)], id="a follower that fetches from an older offset"),
+        pytest.param([*steady_rows(), fetch(325.5, 200, -1)], id="a consumer that reads what is left out"),
+        pytest.param([*steady_rows(), produce(325.5, 400, connection="q"), produce(20.5, 20, connection="q")],
+                     id="a client that was silent"),
+        pytest.param(without("fetch", 299, 320, replica_id=3), id="a follower that was silent"),
+        pytest.param(without("produce", 299, 320), id="nothing was written"),
+    ],
+)  # fmt: skip
+def test_what_reaches_further_back_asks_for_the_whole(rows: list[dict[str, Any]]) -> None:
+    assert not goes_on(rows)
+
+
+def test_only_requests_in_the_middle_of_a_steady_tenure_are_left_out() -> None:
+    rows = [*steady_rows(), line(100, "isr_update", name="shrink"), fetch(100, 101, 3, connection="once")]
+    known = told(rows)
+    assert known is not None
+    steady = Steady(EPOCH, LEADER, 2 * SECOND)
+    hole = hole_of(steady, SINCE * SECOND)
+    assert hole == (2 * SECOND + SPAN_US, SINCE * SECOND - MARGIN_US)
+    left = kept(known, hole)
+    times = known.us // SECOND
+    assert left[(times < 12) | (times >= 270)].all()
+    assert [rows[k]["kind"] for k in np.flatnonzero(left & (times > 12) & (times < 270))] == ["isr_update", "fetch"]
+
+
+def test_an_order_does_not_go_on_soon_after_a_tenure_began() -> None:
+    assert hole_of(Steady(EPOCH, LEADER, 200 * SECOND), SINCE * SECOND) is None
