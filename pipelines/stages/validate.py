@@ -1,13 +1,15 @@
 """The validate stage: Great Expectations over the tables of one recording; results as rows, Data Docs as pages.
 
-Each rule is first evaluated to yes or no; rows are fetched only for rules that do not hold. Nothing is sent anywhere:
-the context is in memory, its analytics are off, and the pages refer to nothing outside themselves.
+Each rule is first evaluated to yes or no; rows are fetched only for rules that do not hold. Small tables are evaluated
+in the driver's memory, where an expectation takes milliseconds, and large ones by Spark. Nothing is sent anywhere: the
+context is in memory, its analytics are off, and the pages refer to nothing outside themselves.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -15,12 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read when Great Expectations is imported
 
 import great_expectations as gx
+import pandas as pd
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from pyspark.sql import functions as F
 
 from pipelines.expectations.data_docs import escaped, publish_docs
 from pipelines.expectations.invariants import CONFORMANCE_TIES, invariants
 from pipelines.expectations.rules import TableRule, table_rules
+from pipelines.spark.configured import configured
 from pipelines.warehouse.delta_io import estimated_bytes
 from schemas.events import REPLICATION_EVENTS
 from schemas.facts import FACTS
@@ -29,6 +33,7 @@ from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +41,8 @@ if TYPE_CHECKING:
     from pipelines.warehouse.delta_io import Warehouse
 
 VALIDATED: Final = (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, COVERAGE, REJECTED_LINES, SET_ASIDE)
-KEPT_BYTES: Final = 8 << 20  # up to this size a table is cached, in one task; of a larger one each pass reads its part
+# Up to this size a table is cached, in one task, and evaluated in the driver; of a larger one each pass reads its part.
+KEPT_BYTES: Final = 8 << 20
 EXAMPLES: Final = 3
 VIEW_PREFIX: Final = "tidemark_validated_"
 INVARIANTS_SUITE: Final = "invariants"
@@ -77,12 +83,15 @@ def check(
     """Evaluate every rule on these frames; return rows of `expectation_results`, and Great Expectations' results."""
     rules = all_rules(ties)
     views = {name: f"{VIEW_PREFIX}{name}" for name in frames}
-    kept = {name: _kept(frame) for name, frame in frames.items()}
+    small = {name for name, frame in frames.items() if estimated_bytes(frame) <= KEPT_BYTES}
+    kept = {name: frame.coalesce(1).persist() if name in small else frame for name, frame in frames.items()}
     for name, frame in kept.items():
         frame.createOrReplaceTempView(views[name])
     try:
-        counts = _counts(spark, [rule for rule in rules if rule.native is None], views)
-        suites = _run_suites(spark, kept, rules, counts, run_id)
+        with _planned_once(spark) if small == {*frames} else nullcontext():
+            counts = _counts(spark, [rule for rule in rules if rule.native is None], views)
+        looked_at = {name: _in_memory(frame) if name in small else frame for name, frame in kept.items()}
+        suites = _run_suites(looked_at, rules, counts, run_id)
         outcomes = {_rule_id(outcome): outcome for suite in suites for outcome in suite.results}
         results = [
             {
@@ -111,8 +120,9 @@ def all_rules(ties: int = CONFORMANCE_TIES) -> list[TableRule]:
     return [*(rule for table in VALIDATED for rule in table_rules(table)), *invariants(ties)]
 
 
-def _kept(frame: DataFrame) -> DataFrame:
-    return frame.coalesce(1).persist() if estimated_bytes(frame) <= KEPT_BYTES else frame
+def _planned_once(spark: SparkSession) -> AbstractContextManager[None]:
+    """Make Spark keep to its first plan: it would plan the long query again after each of a hundred short stages."""
+    return configured(spark, {"spark.sql.adaptive.enabled": "false"})
 
 
 def _counts(spark: SparkSession, rules: list[TableRule], views: Mapping[str, str]) -> dict[str, int]:
@@ -144,25 +154,32 @@ def _alike(keyed: list[TableRule], views: Mapping[str, str]) -> str:
 
 
 def _run_suites(
-    spark: SparkSession, frames: Mapping[str, DataFrame], rules: list[TableRule], counts: Mapping[str, int], run_id: str
+    frames: Mapping[str, DataFrame | pd.DataFrame], rules: list[TableRule], counts: Mapping[str, int], run_id: str
 ) -> list[ExpectationSuiteValidationResult]:
     """Run one suite per table for what its schema demands, and one for all rules that are counted by queries."""
-    counted = [rule for rule in rules if rule.native is None]
-    batches = {name: (frame, [r for r in rules if r.table == name and r.native]) for name, frame in frames.items()}
-    schema = ", ".join(f"{rule.id} BIGINT" for rule in counted)
-    batches[INVARIANTS_SUITE] = (spark.createDataFrame([tuple(counts[rule.id] for rule in counted)], schema), counted)
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
-    source = context.data_sources.add_or_update_spark("warehouse", persist=False)
+    by_spark = context.data_sources.add_or_update_spark("warehouse", persist=False)
+    in_memory = context.data_sources.add_or_update_pandas("small tables")
     when = gx.RunIdentifier(run_name=run_id, run_time=datetime.now(UTC))
-    results = []
-    for name, (frame, asked) in batches.items():
+
+    def run(name: str, frame: DataFrame | pd.DataFrame, asked: list[TableRule]) -> ExpectationSuiteValidationResult:
+        source = in_memory if isinstance(frame, pd.DataFrame) else by_spark
         batch = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("recording")
         suite = gx.ExpectationSuite(name, expectations=[rule.expectation() for rule in asked])
         definition = gx.ValidationDefinition(name=name, data=batch, suite=context.suites.add(suite))
         validation = context.validation_definitions.add(definition)
-        results.append(validation.run(batch_parameters={"dataframe": frame}, result_format="BOOLEAN_ONLY", run_id=when))
-    return results
+        return validation.run(batch_parameters={"dataframe": frame}, result_format="BOOLEAN_ONLY", run_id=when)
+
+    results = [run(name, frame, [r for r in rules if r.table == name and r.native]) for name, frame in frames.items()]
+    counted = [rule for rule in rules if rule.native is None]
+    return [*results, run(INVARIANTS_SUITE, pd.DataFrame([{rule.id: counts[rule.id] for rule in counted}]), counted)]
+
+
+def _in_memory(frame: DataFrame) -> pd.DataFrame:
+    """Return the rows with Arrow's types: a whole number that may be null stays one."""
+    rows: pd.DataFrame = frame.toArrow().to_pandas(types_mapper=pd.ArrowDtype)
+    return rows
 
 
 def _result_row(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +14,7 @@ from delta import DeltaTable
 from pyspark.sql import DataFrame
 
 from pipelines.recording.names import inside
+from pipelines.spark.configured import configured
 from pipelines.warehouse.contract import row_key, sql_string
 from pipelines.warehouse.delta_io import FILE_BYTES, WRITES_AT_ONCE
 from pipelines.warehouse.stretches import ALWAYS, DataFile, Stretch, stretches
@@ -24,7 +24,7 @@ from schemas.facts import FACTS
 from schemas.tables import REPLAY_TABLES, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from pipelines.warehouse.delta_io import Warehouse
     from schemas.model import Table
@@ -136,8 +136,8 @@ def compact(warehouse: Warehouse, name: str, recording_id: str, file_bytes: int 
 
 def _optimize(warehouse: Warehouse, name: str, recording_id: str, file_bytes: int) -> None:
     table = DeltaTable.forPath(warehouse.spark, warehouse.table_path(name))
-    told = {"optimize.maxFileSize": file_bytes, "optimize.minFileSize": file_bytes // 2}
-    with _configured(warehouse, told):
+    told = {f"{_DELTA}optimize.maxFileSize": file_bytes, f"{_DELTA}optimize.minFileSize": file_bytes // 2}
+    with configured(warehouse.spark, told):
         mine = f"recording_id = {sql_string(recording_id)}"
         warehouse.commit(name, lambda: table.optimize().where(mine).executeCompaction())
 
@@ -145,13 +145,14 @@ def _optimize(warehouse: Warehouse, name: str, recording_id: str, file_bytes: in
 def vacuum(warehouse: Warehouse, names: Iterable[str], hours: int) -> None:
     """Delete files that no version of the last so many hours needs."""
     # Otherwise Delta takes a number of hours, and then goes by each table's own property.
-    told = {"vacuum.retentionWindowIgnore.enabled": "false", "retentionDurationCheck.enabled": "false"}
-    told["vacuum.logging.enabled"] = "false"  # a commit here could replace one of a run that goes on at the same time
+    told = {f"{_DELTA}{name}.enabled": "false" for name in ("vacuum.retentionWindowIgnore", "retentionDurationCheck")}
+    # A commit here could replace one of a run that goes on at the same time.
+    told[f"{_DELTA}vacuum.logging.enabled"] = "false"
 
     def sweep(name: str) -> None:
         DeltaTable.forPath(warehouse.spark, warehouse.table_path(name)).vacuum(hours)
 
-    with _configured(warehouse, told), ThreadPoolExecutor(WRITES_AT_ONCE) as pool:
+    with configured(warehouse.spark, told), ThreadPoolExecutor(WRITES_AT_ONCE) as pool:
         for _ in pool.map(sweep, names):
             pass
 
@@ -170,20 +171,3 @@ def staged_before(warehouse: Warehouse, moment_ms: int) -> list[str]:
         if newest < moment_ms:
             found.append(str(folder.getPath().getName()))
     return sorted(found)
-
-
-@contextmanager
-def _configured(warehouse: Warehouse, told: Mapping[str, object]) -> Iterator[None]:
-    """Set settings of Delta's for a while."""
-    conf = warehouse.spark.conf
-    before = {_DELTA + name: conf.get(_DELTA + name, None) for name in told}
-    for name, value in told.items():
-        conf.set(_DELTA + name, str(value))
-    try:
-        yield
-    finally:
-        for name, stood in before.items():
-            if stood is None:
-                conf.unset(name)
-            else:
-                conf.set(name, stood)

@@ -13,7 +13,8 @@ import recorded_tables as recorded
 
 from pipelines.expectations.data_docs import escaped, publish_docs
 from pipelines.expectations.invariants import CONFORMANCE_TIES, DECIDED_BY_TIME, invariants
-from pipelines.stages.validate import check
+from pipelines.stages import validate
+from pipelines.stages.validate import KEPT_BYTES, check
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +86,11 @@ def test_a_clean_set_meets_every_expectation(spark: SparkSession) -> None:
     assert failed(spark, lambda rows: rows) == {}
 
 
-def test_each_planted_fault_breaks_its_expectation_and_no_other(spark: SparkSession) -> None:
+@pytest.mark.parametrize("kept_bytes", [KEPT_BYTES, -1])
+def test_each_planted_fault_breaks_its_expectation_and_no_other(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kept_bytes: int
+) -> None:
+    monkeypatch.setattr(validate, "KEPT_BYTES", kept_bytes)  # so that tables are evaluated in memory, or by Spark
     broken = failed(spark, *FAULTS.values())
     assert set(broken) == set(FAULTS)
     for partition, (name, row) in enumerate((name, broken[name]) for name in FAULTS):
