@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,6 +34,7 @@ from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
@@ -88,10 +90,12 @@ def check(
     for name, frame in kept.items():
         frame.createOrReplaceTempView(views[name])
     try:
-        with _planned_once(spark) if small == {*frames} else nullcontext():
-            counts = _counts(spark, [rule for rule in rules if rule.native is None], views)
         looked_at = {name: _in_memory(frame) if name in small else frame for name, frame in kept.items()}
-        suites = _run_suites(looked_at, rules, counts, run_id)
+        with _planned_once(spark) if small == {*frames} else nullcontext(), ThreadPoolExecutor(1) as beside:
+            # The JVM plans the one long query while Great Expectations works in Python.
+            counted = beside.submit(_counts, spark, [rule for rule in rules if rule.native is None], views)
+            suites = _run_suites(looked_at, rules, counted, run_id)
+        counts = counted.result()
         outcomes = {_rule_id(outcome): outcome for suite in suites for outcome in suite.results}
         results = [
             {
@@ -154,7 +158,10 @@ def _alike(keyed: list[TableRule], views: Mapping[str, str]) -> str:
 
 
 def _run_suites(
-    frames: Mapping[str, DataFrame | pd.DataFrame], rules: list[TableRule], counts: Mapping[str, int], run_id: str
+    frames: Mapping[str, DataFrame | pd.DataFrame],
+    rules: list[TableRule],
+    counts: Future[dict[str, int]],
+    run_id: str,
 ) -> list[ExpectationSuiteValidationResult]:
     """Run one suite per table for what its schema demands, and one for all rules that are counted by queries."""
     context = gx.get_context(mode="ephemeral")
@@ -173,7 +180,8 @@ def _run_suites(
 
     results = [run(name, frame, [r for r in rules if r.table == name and r.native]) for name, frame in frames.items()]
     counted = [rule for rule in rules if rule.native is None]
-    return [*results, run(INVARIANTS_SUITE, pd.DataFrame([{rule.id: counts[rule.id] for rule in counted}]), counted)]
+    breaches = pd.DataFrame([{rule.id: counts.result()[rule.id] for rule in counted}])
+    return [*results, run(INVARIANTS_SUITE, breaches, counted)]
 
 
 def _in_memory(frame: DataFrame) -> pd.DataFrame:
