@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
@@ -23,9 +24,9 @@ from schemas.errors import InputError
 from schemas.runs import COMPLETE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
     from pipelines.intake.ledger import Entry
     from pipelines.recording.recording import Recording
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 # Settings that decide what the tables contain.
 _DECIDING: Final = ("kafka_version", "broker_config", "conformance_ties", "window_minutes")
 
+_IDLE: Final = {"ingest", "report"}  # the stages of a run that found nothing new
+
 
 @dataclass(frozen=True, slots=True)
 class BroughtIn:
@@ -43,6 +46,7 @@ class BroughtIn:
     read: list[dict[str, Any]]  # counts of the files that it read,
     every: list[dict[str, Any]]  # and of all that are in the folder
     is_nothing_new: bool
+    are_files_as_before: bool = False  # also their names and places
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,8 @@ class LastReplay:
     run_id: str
     differs: tuple[str, ...]
     validation: Validation | None
+    alike: tuple[str, ...]  # runs after which all tables, and so the report, are what they are now
+    counts: dict[str, int]  # rows by table
 
     def sentence(self, files: int) -> str:
         """Say that nothing was computed, and what would be."""
@@ -68,8 +74,9 @@ def bring_in(warehouse: Warehouse, recording: Recording, run_id: str, staging: s
     stand = warehouse.read("facts", recording_id) if known else None
     parsed = ingest.parse(warehouse.spark, recording, staging, known, stand, run_id, full=full)
     if parsed.is_nothing_new:
-        write_entries(warehouse, recording_id, known, parsed.entries)
-        return BroughtIn([], parsed.every, is_nothing_new=_is_complete(warehouse, recording_id, known))
+        have_moved = write_entries(warehouse, recording_id, known, parsed.entries)
+        is_complete = _is_complete(warehouse, recording_id, known)
+        return BroughtIn([], parsed.every, is_complete, are_files_as_before=not have_moved)
     _refuse_other_cluster(warehouse, recording, parsed)
     changes = parsed.plan.changes
     rejected = parsed.rejected.withColumns({"recording_id": F.lit(recording_id), "run_id": F.lit(run_id)})
@@ -134,17 +141,19 @@ def _has_known_files(parsed: Parsed) -> bool:
 def last_replay(warehouse: Warehouse, recording_id: str, settings: Mapping[str, Any]) -> LastReplay | None:
     """Return the last run whose replay saw all evidence there is; None: none did, or of a part of it only."""
     rows = warehouse.read("runs", recording_id).where(COMPLETE)
-    columns = ("run_id", "stages", "versions", "configuration", "finished", (F.col("inputs") != "[]").alias("has_read"))
-    for row in sorted(rows.select(*columns).collect(), key=lambda row: row.finished, reverse=True):
+    columns = ("run_id", "stages", "versions", "configuration", "finished", "counts")
+    has_read = (F.col("inputs") != "[]").alias("has_read")
+    every = sorted(rows.select(*columns, has_read).collect(), key=lambda row: row.finished, reverse=True)
+    for row in every:
         if "replay" in row.stages:
-            return _last_replay(warehouse, recording_id, row.asDict(), settings)
+            return _last_replay(warehouse, recording_id, row.asDict(), settings, every)
         if "ingest" in row.stages and row.has_read:
             return None
     return None
 
 
 def _last_replay(
-    warehouse: Warehouse, recording_id: str, run: Mapping[str, Any], settings: Mapping[str, Any]
+    warehouse: Warehouse, recording_id: str, run: Mapping[str, Any], settings: Mapping[str, Any], every: Sequence[Row]
 ) -> LastReplay | None:
     then, versions = json.loads(run["configuration"]), json.loads(run["versions"])
     if Narrowing.of({name: then.get(name) for name in SETTINGS}):
@@ -155,7 +164,14 @@ def _last_replay(
         for name in _DECIDING
         if (then.get(name) or None) != (settings.get(name) or None)
     ]
-    return LastReplay(run["run_id"], tuple(differs), _validation(warehouse, recording_id, run))
+    idle = [*takewhile(lambda row: not row.has_read and {*row.stages} <= _IDLE, every)]
+    return LastReplay(
+        run["run_id"],
+        tuple(differs),
+        _validation(warehouse, recording_id, run),
+        alike=tuple(row.run_id for row in every[: len(idle) + 1]),
+        counts=json.loads(every[0].counts),
+    )
 
 
 def _validation(warehouse: Warehouse, recording_id: str, run: Mapping[str, Any]) -> Validation | None:

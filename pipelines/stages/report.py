@@ -16,6 +16,8 @@ from pipelines.intake.ledger import GONE, counts_of
 from pipelines.intake.releases import too_new
 from pipelines.overview import deposed
 from pipelines.overview.coverage import HOLES, not_covered, source_of_fact
+from pipelines.recording.names import inside
+from pipelines.spark.session import VERSION
 from pipelines.stages import report_text
 from pipelines.stages.verdict import Seen, acknowledged, verdict
 from pipelines.warehouse.contract import sql_string
@@ -28,7 +30,7 @@ from schemas.incidents import DATA_LOSS_INCIDENTS
 from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import Row
 
@@ -57,6 +59,19 @@ class Report:
         """Return the findings for machines: only types that JSON has."""
         plain: dict[str, Any] = json.loads(json.dumps(self.findings, default=_as_json))
         return plain
+
+    def to_json(self, run_id: str) -> str:
+        """Return the findings of a run as text from which `of_json` makes the report again."""
+        return json.dumps({"tidemark": VERSION, "run_id": run_id, "findings": self.as_dict()}, indent=1)
+
+    @classmethod
+    def of_json(cls, text: str) -> tuple[Report, str] | None:
+        """Return a report written by `to_json`, and its run; None: by another version, or it was cut off."""
+        try:
+            told = json.loads(text, object_hook=_with_times)
+        except json.JSONDecodeError:  # its driver was killed
+            return None
+        return (cls(told["findings"]), told["run_id"]) if told["tidemark"] == VERSION else None
 
     def terminal(self, colour: bool = False) -> str:  # noqa: FBT001, FBT002 - callers name it
         """Return the report for an operator's terminal; `colour` adds ANSI codes."""
@@ -112,6 +127,36 @@ def _as_json(value: object) -> str:
     if isinstance(value, datetime):  # PySpark's, in UTC (`session.in_utc`)
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
     return str(value)
+
+
+def _with_times(told: dict[str, Any]) -> dict[str, Any]:
+    """Return an object of JSON with its times as times: they are those columns whose names end in `ts`."""
+    return {
+        name: datetime.fromisoformat(value) if name.endswith("ts") and isinstance(value, str) else value
+        for name, value in told.items()
+    }
+
+
+def stored(warehouse: Warehouse, recording_id: str, runs: Collection[str]) -> Report | None:
+    """Return the report as it was written last; None: not by one of these runs."""
+    text = warehouse.text_of(_file(recording_id, "json"))
+    found = None if text is None else Report.of_json(text)
+    return found[0] if found and found[1] in runs else None
+
+
+def write(warehouse: Warehouse, recording_id: str, run_id: str, report: Report) -> None:
+    """Write the report next to the tables: as Markdown for people, and as JSON for programs and the next run."""
+    warehouse.write(_file(recording_id, "json"), report.to_json(run_id).encode())
+    warehouse.write(_file(recording_id, "md"), report.markdown().encode())
+
+
+def path_of(warehouse: Warehouse, recording_id: str) -> str:
+    """Return where the report lies that people read."""
+    return inside(warehouse.path, _file(recording_id, "md"))
+
+
+def _file(recording_id: str, suffix: str) -> str:
+    return f"reports/{recording_id}.{suffix}"
 
 
 def _plain(row: Row) -> dict[str, Any]:

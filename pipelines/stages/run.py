@@ -104,13 +104,19 @@ class Run:
             "steps": self.watch.costs,
         }
 
-    def leave_as_they_are(self, stands: bringing_in.LastReplay | None) -> None:
-        """Skip the stages whose tables a run before made of the same evidence; None: it made none of them."""
+    def leave_as_they_are(self, stands: bringing_in.LastReplay | None, *, are_files_as_before: bool) -> None:
+        """Skip the stages whose tables a run before made of the same evidence; None: it made none of them.
+
+        If the report would be the same as well, it is read and not made again.
+        """
         if stands is None or Narrowing.of(self.settings):
             self.remarks.append("nothing new to read")
             return
         self.skipped = ("replay", "validate")
         self.validation = stands.validation
+        if are_files_as_before and not stands.differs:
+            self.report = report.stored(self.warehouse, self.recording_id, stands.alike)
+            self.counts = stands.counts
         self.remarks.append(stands.sentence(len(self.known)))
 
     @contextmanager
@@ -238,7 +244,8 @@ def _ingest(run: Run) -> None:
         run.inputs, run.known = found.read, found.every
         counts.update({name: run.counters[name] for name in ("files", "lines", "facts", "rejected")})
     if found.is_nothing_new and not run.unfinished:
-        run.leave_as_they_are(bringing_in.last_replay(run.warehouse, run.recording_id, run.settings))
+        stands = bringing_in.last_replay(run.warehouse, run.recording_id, run.settings)
+        run.leave_as_they_are(stands, are_files_as_before=found.are_files_as_before)
         return
     with run.step("order"):
         facts = run.warehouse.read("facts", run.recording_id)
@@ -291,11 +298,13 @@ def _validate(run: Run) -> None:
 
 
 def _report(run: Run) -> None:
-    """Build the report, and write it as a Markdown file next to the tables."""
+    """Build the report, and write it next to the tables."""
     with run.step("report"):
-        said = run.settings.get("kafka_version")
-        run.report = report.build(run.warehouse, run.recording_id, run.run_id, run.known, said, run.narrowed)
-        run.report_path = run.warehouse.write(f"reports/{run.recording_id}.md", run.report.markdown().encode())
+        if run.report is None:
+            said = run.settings.get("kafka_version")
+            run.report = report.build(run.warehouse, run.recording_id, run.run_id, run.known, said, run.narrowed)
+            report.write(run.warehouse, run.recording_id, run.run_id, run.report)
+        run.report_path = report.path_of(run.warehouse, run.recording_id)
 
 
 def _maintain(run: Run) -> None:
@@ -320,7 +329,7 @@ _STAGES: Final[dict[str, Callable[[Run], None]]] = {
 def _record(run: Run, started: datetime, stages: Sequence[str], status: str, message: str | None) -> None:
     """Write the run's row, from which readers know which table versions belong together."""
     has_failed = status == FAILED
-    if not has_failed:  # else what stands is half made, and its driver may have little time
+    if not has_failed and not run.counts:  # else what stands is half made, and its driver may have little time
         run.counts = run.warehouse.row_counts(run.recording_id)
     software = {name: version(name) for name in ("pyspark", "delta-spark", "great-expectations", "numba", "pyarrow")}
     finished = datetime.now(UTC)

@@ -40,16 +40,17 @@ def entries_of(warehouse: Warehouse, recording_id: str) -> list[Entry]:
     return [_entry(row) for row in warehouse.read("files", recording_id).collect()]
 
 
-def write_entries(warehouse: Warehouse, recording_id: str, before: Sequence[Entry], now: Sequence[Entry]) -> None:
-    """Write what has changed in the ledger."""
+def write_entries(warehouse: Warehouse, recording_id: str, before: Sequence[Entry], now: Sequence[Entry]) -> bool:
+    """Write what has changed in the ledger; return whether anything has."""
     stood, stands = ({entry.path: entry for entry in entries} for entries in (before, now))
     changed = sorted(path for path in {*stood, *stands} if stood.get(path) != stands.get(path))
     if not changed:
-        return
+        return False
     rows = [_row(recording_id, stands[path]) for path in changed if path in stands]
     frame = warehouse.spark.createDataFrame(rows, spark_schema(TABLES["files"]))
     within = f"path IN ({', '.join(map(sql_string, changed))})" if stood else None
     warehouse.replace("files", frame, recording_id, within=within)
+    return True
 
 
 def _row(recording_id: str, entry: Entry) -> dict[str, Any]:

@@ -131,6 +131,18 @@ class Store:
             stream.close()
         return target
 
+    def text_of(self, name: str) -> str | None:
+        """Return what is in a file in the warehouse; None: there is none."""
+        path, system = self.hadoop(inside(self.path, name))
+        if not system.exists(path):
+            return None
+        jvm: Any = self.spark.sparkContext._jvm  # noqa: SLF001 - as in `hadoop`
+        stream = system.open(path)
+        try:
+            return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
     def _lease_name(self, recording_id: str) -> str:
         scheme = self.path.partition(":")[0] if _URI.match(self.path) else "file"
         is_unsafe = scheme in _UNSAFE and not self.spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None)

@@ -14,6 +14,7 @@ from delta import DeltaTable
 from pyspark.sql import functions as F
 
 from pipelines.recording.recording import discover
+from pipelines.stages import report
 from pipelines.stages.run import execute
 from schemas.tables import TABLES
 
@@ -75,7 +76,9 @@ def rows(done: Run, table: str) -> list[str]:
     return sorted(row.line for row in frame.select(F.to_json(F.struct(*kept)).alias("line")).collect())
 
 
-def test_the_tables_of_two_runs_are_those_of_one(spark: SparkSession, recordings: Path, tmp_path: Path) -> None:
+def test_the_tables_of_two_runs_are_those_of_one(
+    spark: SparkSession, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = tmp_path / "r"
     arrive(recordings / "last-replica", root, is_over=False)
     half = run(spark, root, tmp_path / "steps", ("ingest", "replay"))
@@ -95,6 +98,14 @@ def test_the_tables_of_two_runs_are_those_of_one(spark: SparkSession, recordings
     assert again.inputs == []
     assert set(again.durations) == {"parse", "report"}
     assert again.remarks == [f"nothing new to read: the tables stand as run {steps.run_id} left them"]
+
+    # Nor is the report made again.
+    monkeypatch.setattr(report, "build", None)
+    idle = run(spark, root, tmp_path / "steps", ("ingest", "replay", "report"))
+    assert idle.counts == again.counts
+    assert again.report
+    assert idle.report
+    assert idle.report.markdown() == again.report.markdown()
 
     # Another setting is said, and does so on request.
     other = run(spark, root, tmp_path / "steps", ("ingest", "replay"), conformance_ties=7)

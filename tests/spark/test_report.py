@@ -49,6 +49,9 @@ def test_a_loss_is_told_with_everything_that_is_known(spark: SparkSession) -> No
     rows["data_loss_incidents"][0].update(acked_one_possible=2, acked_possible=2)
     rows["expectation_results"] = [outcome(success=True, rows_failed=0), outcome(success=False, rows_failed=1)]
     found = report_of(spark, rows)
+    again, run_id = report.Report.of_json(found.to_json("run")) or pytest.fail("it was not read")
+    assert (run_id, again.as_dict(), again.markdown()) == ("run", found.as_dict(), found.markdown())
+    assert report.Report.of_json(found.to_json("run")[:-100]) is None  # cut off
     text = found.terminal()
     for words in (
         "small: 3 acknowledged records lost in 1 partition",
