@@ -62,7 +62,8 @@ class Report:
 
     def to_json(self, run_id: str) -> str:
         """Return the findings of a run as text from which `of_json` makes the report again."""
-        return json.dumps({"tidemark": VERSION, "run_id": run_id, "findings": self.as_dict()}, indent=1)
+        told = {"tidemark": VERSION, "run_id": run_id, "findings": self.findings}
+        return json.dumps(told, default=_as_json, indent=1)
 
     @classmethod
     def of_json(cls, text: str) -> tuple[Report, str] | None:

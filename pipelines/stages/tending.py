@@ -45,7 +45,7 @@ class Tended:
 
 def past_runs(warehouse: Warehouse) -> list[PastRun]:
     """Return what `runs` says, of all recordings."""
-    rows = care.as_it_is(warehouse, RUNS.name).select(
+    rows = warehouse.as_it_is(RUNS.name).select(
         "recording_id",
         "run_id",
         F.unix_micros("started").alias("started_us"),
@@ -74,7 +74,7 @@ def plan(
         (EXPECTATION_RESULTS, thinning.results_gone(runs, retention)),
     ):
         if table.name in there and gone:
-            due[table.name] = _of_runs(care.as_it_is(warehouse, table.name, recording_id), gone)
+            due[table.name] = _of_runs(warehouse.as_it_is(table.name, recording_id=recording_id), gone)
     if {EVENT_WINDOWS.name, REPLAY_CHECKPOINTS.name} <= set(there):
         due[REPLAY_CHECKPOINTS.name] = _states(warehouse, recording_id, runs)
     small = [name for name in there if care.due(name, care.files_of(warehouse, name).get(recording_id, []))]
@@ -122,8 +122,8 @@ def _of_runs(rows: DataFrame, gone: Collection[str]) -> tuple[str, int]:
 def _states(warehouse: Warehouse, recording_id: str, runs: Sequence[PastRun]) -> tuple[str, int]:
     """Return the condition that no run can go on from a state, and how many such states there are."""
     last = thinning.newest(runs)
-    windows = care.as_it_is(warehouse, EVENT_WINDOWS.name, recording_id).select(*_STATE_KEY, "digest", "window")
-    states = care.as_it_is(warehouse, REPLAY_CHECKPOINTS.name, recording_id).drop("state")
+    windows = warehouse.as_it_is(EVENT_WINDOWS.name, recording_id=recording_id).select(*_STATE_KEY, "digest", "window")
+    states = warehouse.as_it_is(REPLAY_CHECKPOINTS.name, recording_id=recording_id).drop("state")
     gone = thinning.states_gone(
         windows.toArrow().to_pylist(),
         states.toArrow().to_pylist(),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -35,7 +34,6 @@ from schemas.tables import REPLAY_TABLES
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from concurrent.futures import Future
-    from contextlib import AbstractContextManager
 
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
     from pyspark.sql import DataFrame, SparkSession
@@ -91,7 +89,9 @@ def check(
         frame.createOrReplaceTempView(views[name])
     try:
         looked_at = {name: _in_memory(frame) if name in small else frame for name, frame in kept.items()}
-        with _planned_once(spark) if small == {*frames} else nullcontext(), ThreadPoolExecutor(1) as beside:
+        # Of small tables the long query has a hundred short stages: Spark would plan it again after each of them.
+        planning = {"spark.sql.adaptive.enabled": "false"} if small == {*frames} else {}
+        with configured(spark, planning), ThreadPoolExecutor(1) as beside:
             # The JVM plans the one long query while Great Expectations works in Python.
             counted = beside.submit(_counts, spark, [rule for rule in rules if rule.native is None], views)
             suites = _run_suites(looked_at, rules, counted, run_id)
@@ -122,11 +122,6 @@ def _rule_id(outcome: ExpectationValidationResult) -> str:
 def all_rules(ties: int = CONFORMANCE_TIES) -> list[TableRule]:
     """Return the rules of all validated tables, then the invariants across tables."""
     return [*(rule for table in VALIDATED for rule in table_rules(table)), *invariants(ties)]
-
-
-def _planned_once(spark: SparkSession) -> AbstractContextManager[None]:
-    """Make Spark keep to its first plan: it would plan the long query again after each of a hundred short stages."""
-    return configured(spark, {"spark.sql.adaptive.enabled": "false"})
 
 
 def _counts(spark: SparkSession, rules: list[TableRule], views: Mapping[str, str]) -> dict[str, int]:

@@ -39,14 +39,6 @@ def tables_there(warehouse: Warehouse) -> list[str]:
     return [name for name in TABLES if DeltaTable.isDeltaTable(warehouse.spark, warehouse.table_path(name))]
 
 
-def as_it_is(warehouse: Warehouse, name: str, recording_id: str | None = None, version: int | None = None) -> DataFrame:
-    """Return the rows of a table, or of a recording in it; to look at it must not bring the table up to date."""
-    reader = warehouse.spark.read.format("delta")
-    reader = reader if version is None else reader.option("versionAsOf", version)
-    frame = reader.load(warehouse.table_path(name))
-    return frame if recording_id is None else frame.where(f"recording_id = {sql_string(recording_id)}")
-
-
 def files_of(warehouse: Warehouse, name: str) -> dict[str, list[DataFile]]:
     """Return by recording the files of a table, from what Delta notes of them."""
     table = DeltaTable.forPath(warehouse.spark, warehouse.table_path(name))
@@ -85,7 +77,7 @@ def differing(warehouse: Warehouse, recording_id: str, versions: Mapping[str, in
     """Return the tables of which the recording's part is not made of the files that it had in these versions."""
 
     def files(name: str, version: int | None) -> set[str]:
-        return set(as_it_is(warehouse, name, recording_id, version).inputFiles())
+        return set(warehouse.as_it_is(name, version, recording_id).inputFiles())
 
     return [
         name

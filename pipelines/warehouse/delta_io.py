@@ -116,9 +116,13 @@ class Warehouse(Store):
     def read_at(self, table_name: str, version: int | None, recording_id: str | None = None) -> DataFrame:
         """Return the table in a version; None: in the newest."""
         self.ensure(table_name)
+        return completed(TABLES[table_name], self.as_it_is(table_name, version, recording_id))
+
+    def as_it_is(self, table_name: str, version: int | None = None, recording_id: str | None = None) -> DataFrame:
+        """Return the table, which must be there, as it stands: without bringing it up to this version of Tidemark."""
         reader = self.spark.read.format("delta")
         reader = reader if version is None else reader.option("versionAsOf", version)
-        frame = completed(TABLES[table_name], reader.load(self.table_path(table_name)))
+        frame = reader.load(self.table_path(table_name))
         return frame if recording_id is None else frame.where(F.col("recording_id") == F.lit(recording_id))
 
     def version(self, table_name: str) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
+
 if TYPE_CHECKING:
-    from py4j.protocol import Py4JJavaError
     from pyspark.sql import SparkSession
 
 
@@ -15,6 +16,20 @@ def on_hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
     hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
     configuration = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - as said above
     return hadoop_path, hadoop_path.getFileSystem(configuration)
+
+
+def content_of(jvm: Any, system: Any, path: Any) -> bytes | None:  # noqa: ANN401 - Java's
+    """Return what is in a file; None: it is not there."""
+    try:
+        stream = system.open(path)
+    except Py4JJavaError as error:
+        if is_missing(error):
+            return None
+        raise
+    try:
+        return bytes(jvm.org.apache.hadoop.io.IOUtils.readFullyToByteArray(stream))
+    finally:
+        stream.close()
 
 
 def is_missing(error: Py4JJavaError) -> bool:

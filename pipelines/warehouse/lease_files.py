@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
 
-from pipelines.warehouse.hadoop import is_missing
+from pipelines.warehouse.hadoop import content_of, is_missing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,15 +111,12 @@ class HadoopFiles:
         path = self._path(name)
         try:
             written = self.system.getFileStatus(path).getModificationTime() / 1000
-            stream = self.system.open(path)
-            try:
-                return bytes(self.jvm.org.apache.hadoop.io.IOUtils.readFullyToByteArray(stream)), written
-            finally:
-                stream.close()
         except Py4JJavaError as error:
             if is_missing(error):
                 return None
             raise
+        content = content_of(self.jvm, self.system, path)
+        return None if content is None else (content, written)
 
     def delete(self, name: str) -> None:
         """As `LeaseFiles`."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.recording.names import inside
 from pipelines.spark.termination import TERMINATION
-from pipelines.warehouse.hadoop import on_hadoop
+from pipelines.warehouse.hadoop import content_of, on_hadoop
 from pipelines.warehouse.lease import Holder, Lease
 from pipelines.warehouse.lease_files import HadoopFiles, LocalFiles
 
@@ -134,14 +134,8 @@ class Store:
     def text_of(self, name: str) -> str | None:
         """Return what is in a file in the warehouse; None: there is none."""
         path, system = self.hadoop(inside(self.path, name))
-        if not system.exists(path):
-            return None
-        jvm: Any = self.spark.sparkContext._jvm  # noqa: SLF001 - as in `hadoop`
-        stream = system.open(path)
-        try:
-            return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+        content = content_of(self.spark.sparkContext._jvm, system, path)  # noqa: SLF001 - as in `on_hadoop`
+        return None if content is None else content.decode(errors="replace")
 
     def _lease_name(self, recording_id: str) -> str:
         scheme = self.path.partition(":")[0] if _URI.match(self.path) else "file"

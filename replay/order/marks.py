@@ -93,7 +93,7 @@ class Merged(NamedTuple):
     def told_before(self, count: int) -> tuple[int, int]:
         """Return the digest of the events that come of no request, before the operation number `count`."""
         before = self.before.copy()
-        before[rows_of(self.ops[:count])] = True
+        before[rows_of(self.ops["first"][:count], self.ops["count"][:count])] = True
         return told_sum(self.rows, before)
 
     def heads_at(self, count: int) -> tuple[str, ...]:
@@ -103,10 +103,10 @@ class Merged(NamedTuple):
         return tuple(sorted(names_of(self.rows, np.array(heads, np.int64))))
 
 
-def rows_of(ops: Records[OperationRecord]) -> Ints:
-    """Return the rows of the events of some operations."""
-    begins = np.cumsum(ops["count"]) - ops["count"]
-    found: Ints = np.repeat(ops["first"] - begins, ops["count"]) + np.arange(ops["count"].sum())
+def rows_of(first: Ints, count: Ints) -> Ints:
+    """Return the rows of the events of some operations, by the first row of each and how many it has."""
+    begins = np.cumsum(count) - count
+    found: Ints = np.repeat(first - begins, count) + np.arange(count.sum())
     return found
 
 

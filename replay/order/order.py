@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
     from replay.arrays.ints import Ints
     from replay.arrays.records import Records
+    from replay.engine.moves import Moves
     from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
     from replay.evidence.steady import Steady
@@ -134,13 +135,13 @@ def order_on(facts: PartitionFacts, mark: Mark, at: Boundary, length_us: int) ->
     end = front + sum(int(chain["count"].sum()) for chain in every)
     before[:end] = True
     for chain in chains:
-        before[rows_of(chain)] = False
+        before[rows_of(chain["first"], chain["count"])] = False
     events = encoded(rows, mark.brokers)
     named = {broker for some, _ in rows.slices() for broker in brokers_of(EventBatch(some).events)}
     if told_sum(rows, before) != mark.told or not named <= {*mark.brokers}:
         return None
     state = copied(mark.state)
-    ops, chosen, swapped = merged_of(state, events, chains, profile)
+    ops, chosen, swapped = merged_of(state, events, chains, profile, new_moves())
     order = np.concatenate([rows_in_order(ops, chosen, swapped), np.arange(end, spans[-1].end)])
     merged = Merged(rows, mark.seq, chains, ops[chosen], before, mark.state, profile, mark.reach)
     boundaries = boundaries_of(events["ts"][order[at.seq - mark.seq :]], length_us, at)
@@ -259,7 +260,7 @@ def arrange(
         begin = end
         if chains:
             opening = copied(state) if rows is not None and k == len(spans) - 2 else None
-            ops, chosen, swapped = merged_of(state, events, chains, profile)
+            ops, chosen, swapped = merged_of(state, events, chains, profile, moves)
             order.append(rows_in_order(ops, chosen, swapped))
             if rows is not None and opening is not None:
                 last = Merged(rows, end, chains, ops[chosen], np.arange(len(rows)) < end, opening, profile, -NEVER)
@@ -268,19 +269,22 @@ def arrange(
 
 
 def merged_of(
-    state: State, events: Records[EventRecord], chains: list[Records[OperationRecord]], profile: Profile
+    state: State,
+    events: Records[EventRecord],
+    chains: list[Records[OperationRecord]],
+    profile: Profile,
+    moves: Moves,
 ) -> tuple[Records[OperationRecord], Ints, Ints]:
     """Return the operations of some chains, and their order: as `merge` says it."""
     ops = together(chains)
-    chosen, swapped = merge(state, profile, events, ops, np.cumsum([len(chain) for chain in chains]), new_moves())
+    chosen, swapped = merge(state, profile, events, ops, np.cumsum([len(chain) for chain in chains]), moves)
     return ops, chosen, swapped
 
 
 def rows_in_order(ops: Records[OperationRecord], sequence: Ints, swapped: Ints) -> Ints:
     """Return the event rows of the operations in `sequence`; where `swapped`, the first two rows change places."""
     first, count = ops["first"][sequence], ops["count"][sequence]
-    begins = np.cumsum(count) - count
-    out: Ints = np.repeat(first - begins, count) + np.arange(count.sum())
-    own = begins[swapped == 1]
+    out = rows_of(first, count)
+    own = (np.cumsum(count) - count)[swapped == 1]
     out[own], out[own + 1] = out[own + 1], out[own]
     return out
