@@ -12,14 +12,15 @@ from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from pipelines.spark.buckets import joined, spans_of
 from pipelines.stages.order_marks import LONG, is_whole, kept_of, since_when
-from replay.arrays.columns import numbers, texts
-from replay.arrays.digests import row_hashes, sum_of
+from replay.arrays.columns import filled, numbers, texts
+from replay.arrays.digests import row_hashes, sums_of
 from replay.evidence.clock_steps import SET_BACK, steadied
 from replay.evidence.cluster_digest import ToldOfCluster, digest_of
 from replay.evidence.incarnations import Lives, starts_of_brokers
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from replay.arrays.digests import Hashes
+    from replay.arrays.ints import Ints
     from replay.evidence.cluster import Cluster
     from replay.evidence.steady import Facts
     from replay.order.order import OrderedEvents
@@ -49,6 +51,9 @@ WITH_RECORDING: Final = pa.schema([pa.field("recording_id", pa.string()), *EVENT
 CHANGE_SCHEMA: Final = pa.schema(
     [WITH_RECORDING.field(name) for name in ("recording_id", "topic", "incarnation", "partition", "window")]
 )
+Of = tuple[str, int]  # topic and partition
+PARTITION: Final = ("topic", "partition")
+ENDS: Final = ("ts", "metadata_offset")  # the last of a partition's facts: its line, and its record
 Output = tuple[str, pa.Table]
 
 
@@ -59,62 +64,97 @@ class StandingWindows:
     length_us: int = HOUR_US  # of a window
     engine: str = ""  # a digest of its sources
     least: int = LONG  # facts of a partition that an order goes on for
-    rows: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    table: pa.Table = field(default_factory=EVENT_WINDOWS.arrow_schema.empty_table)
+    places: dict[Of, list[int]] = field(default_factory=lambda: defaultdict(list))  # of the rows
+    facts: list[str] = field(default_factory=list)  # of each row: the digest of what the events follow from
 
     @classmethod
     def of(cls, windows: pa.Table | None, length_us: int, engine: str, least: int = LONG) -> StandingWindows:
-        """Index rows of `event_windows`; None: nothing stands there."""
+        """Index rows of `event_windows`, which may lack columns that are null; None: nothing stands."""
         found = cls(length_us, engine, least)
-        for row in [] if windows is None else windows.to_pylist():
-            found.rows[row["topic"], row["partition"]].append(row)
+        if windows is not None:
+            columns = dict(zip(windows.column_names, windows.columns, strict=True))
+            found.table = filled(columns, len(windows), EVENT_WINDOWS.arrow_schema)
+            found.facts = windows["facts"].to_pylist()
+            for place, of in enumerate(zip(*(windows[name].to_pylist() for name in PARTITION), strict=True)):
+                found.places[of].append(place)
         return found
 
-    def boundaries(self, topic: str, partition: int, incarnation: int) -> dict[Boundary, dict[str, Any]]:
+    def is_made_of(self, of: Of, facts: str) -> bool:
+        """Whether a partition's events stand there, and follow from what has this digest."""
+        mine = self.places.get(of, ())
+        return bool(mine) and all(self.facts[place] == facts for place in mine)
+
+    def rows(self, partitions: Iterable[Of]) -> pa.Table:
+        """Return the rows of some partitions."""
+        return self.table.take(pa.array((place for of in partitions for place in self.places.get(of, ())), pa.int64()))
+
+    def boundaries(self, of: Of, incarnation: int) -> dict[Boundary, dict[str, Any]]:
         """Return the boundaries of one incarnation, each with its row."""
-        mine = (row for row in self.rows.get((topic, partition), ()) if row["incarnation"] == incarnation)
+        mine = (row for row in self.rows([of]).to_pylist() if row["incarnation"] == incarnation)
         return {Boundary(row["place"], micros(row["window"]), row["seq"], row["digest"]): row for row in mine}
+
+
+class Waiting(NamedTuple):
+    """A partition that is to be ordered."""
+
+    of: Of
+    made_of: str  # digest of all that its events follow from
+    hashes: Hashes  # of its facts
+    facts: pa.Table  # a copy, which is released by its order
 
 
 def order_partitions(
     batches: Iterable[pa.RecordBatch], told: ToldOfCluster, standing: StandingWindows | None = None
 ) -> Iterator[Output]:
-    """Order a bucket's partitions one after the other. Each has a copy of its facts, which is released by its order.
+    """Order those of a bucket's partitions of which anything is new, one after the other.
 
     Yields `replication_events`, `event_windows` and `CHANGES`.
     """
     standing = standing or StandingWindows()
-    facts = joined(stream for batch in batches for stream in batch["rows"]).combine_chunks()
-    topic, names = texts(facts["topic"])
-    order, spans = spans_of(numbers(facts["partition"]) * len(names) + topic)
-    hashes = row_hashes(facts)[order]
-    told_apart = [hashes[first:stop] for first, stop in spans]
-    waiting = [facts.take(order[first:stop]) for first, stop in spans]
-    del facts, hashes
+    waiting, stand = told_apart(joined(stream for batch in batches for stream in batch["rows"]), told, standing)
+    if stand:
+        yield EVENT_WINDOWS.name, standing.rows(stand)
     while waiting:
-        topic, partition = (waiting[-1].column(name)[0].as_py() for name in ("topic", "partition"))
-        known_of_cluster = told.partition(topic, *ends_of(waiting[-1]))
-        own = told_apart.pop()
-        made_of = digest_of([sum_of(own), len(waiting[-1]), known_of_cluster, standing.length_us])
-        known = standing.rows.get((topic, partition), [])
-        if known and all(row["facts"] == made_of for row in known):
-            waiting.pop()
-            yield EVENT_WINDOWS.name, pa.Table.from_pylist(known, EVENT_WINDOWS.arrow_schema)
+        of, made_of, hashes, facts = waiting.pop()
+        given = [facts]
+        del facts
+        yield from order_windows(given, of, told.cluster, standing, hashes, made_of)
+
+
+def told_apart(facts: pa.Table, told: ToldOfCluster, standing: StandingWindows) -> tuple[list[Waiting], list[Of]]:
+    """Return the partitions of which anything is new, and those whose events stand as they would be made again.
+
+    There may be thousands without news, so nothing is read of one alone but its digests.
+    """
+    facts = facts.combine_chunks()
+    place, topics = texts(facts["topic"])
+    partition = numbers(facts["partition"])
+    order, spans = spans_of(partition * len(topics) + place)
+    begins = np.array([first for first, _ in spans], np.int64)
+    hashes = row_hashes(facts)[order]
+    ends = zip(*(np.maximum.reduceat(column_of(facts, name)[order], begins) for name in ENDS), strict=True)
+    waiting, stand = [], []
+    for (first, stop), sums, (last_us, last_record) in zip(spans, sums_of(hashes, begins), ends, strict=True):
+        of = topics[place[order[first]]], int(partition[order[first]])
+        known = told.partition(of[0], int(last_us), int(last_record))
+        made_of = digest_of([sums, stop - first, known, standing.length_us])
+        if standing.is_made_of(of, made_of):
+            stand.append(of)
         else:
-            yield from order_windows([waiting.pop()], (topic, partition), told.cluster, standing, own, made_of)
+            waiting.append(Waiting(of, made_of, hashes[first:stop], facts.take(order[first:stop])))
+    return waiting, stand
 
 
-def ends_of(facts: pa.Table) -> tuple[int, int]:
-    """Return the last stamp of a partition's facts, microseconds, and the last of their offsets in the metadata log."""
-    last: list[int] = []
-    for name in ("ts", "metadata_offset"):
-        column = facts[name] if name in facts.column_names else None
-        last.append(int(numbers(column, NONE).max(initial=NONE)) if column is not None else NONE)
-    return last[0], last[1]
+def column_of(facts: pa.Table, name: str) -> Ints:
+    """Return a column as integers; NONE where it is null, or where there is none of the name."""
+    held = name in facts.column_names
+    return numbers(facts[name], NONE) if held else np.full(len(facts), NONE, np.int64)
 
 
 def order_windows(
     given: list[pa.Table],
-    of: tuple[str, int],
+    of: Of,
     cluster: Cluster,
     standing: StandingWindows,
     hashes: Hashes | None = None,
@@ -131,7 +171,7 @@ def order_windows(
         known = facts_of(given[0], hashes) if hashes is not None and is_long and is_whole(cluster.missing) else None
         found = None if known is None else gone_on(given[0], known, of, cluster, standing)
         for ordered, windows in order_whole(given, of, cluster, standing, known) if found is None else [found]:
-            before = standing.boundaries(*of, ordered.key["incarnation"])
+            before = standing.boundaries(of, ordered.key["incarnation"])
             key = {"recording_id": cluster.recording_id, **ordered.key}
             if before:
                 yield from changed(ordered, windows, before, key)
@@ -144,27 +184,27 @@ def order_windows(
 
 
 def order_whole(
-    given: list[pa.Table], of: tuple[str, int], cluster: Cluster, standing: StandingWindows, known: Facts | None
+    given: list[pa.Table], of: Of, cluster: Cluster, standing: StandingWindows, known: Facts | None
 ) -> Iterator[tuple[OrderedEvents, Windows]]:
     """Order all facts of a partition; yield each incarnation's order, and its windows if some stand of it."""
     count, parts = incarnations(*of, given, cluster)
     marked_us = standing.length_us if known is not None and count == 1 else None
     for ordered in map(partial(order_of, marked_us=marked_us), parts):
         windows = Windows(standing.length_us)
-        for piece in ordered.pieces() if standing.boundaries(*of, ordered.key["incarnation"]) else ():
+        for piece in ordered.pieces() if standing.boundaries(of, ordered.key["incarnation"]) else ():
             windows.take(piece)
         yield ordered, windows
 
 
 def gone_on(
-    facts: pa.Table, known: Facts, of: tuple[str, int], cluster: Cluster, standing: StandingWindows
+    facts: pa.Table, known: Facts, of: Of, cluster: Cluster, standing: StandingWindows
 ) -> tuple[OrderedEvents, Windows] | None:
     """Order a long partition from a place on before which nothing is new; None: it has to be ordered as a whole.
 
     What lies between that place and the first news is ordered once more, and has to be as it stands.
     """
-    before = standing.boundaries(*of, 0)
-    since = since_when(known, before, standing.engine) if len(before) == len(standing.rows.get(of, ())) else None
+    before = standing.boundaries(of, 0)
+    since = since_when(known, before, standing.engine) if len(before) == len(standing.places.get(of, ())) else None
     if since is None:
         return None
     some = facts.filter(pa.array(kept(known, since.hole)))

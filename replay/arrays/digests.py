@@ -17,6 +17,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from replay.arrays.ints import Ints
+
 Hashes = npt.NDArray[np.uint64]
 
 _WORD: Final = 8  # bytes
@@ -45,6 +47,12 @@ def row_hashes(table: pa.Table, without: Collection[str] = ()) -> Hashes:
 def sum_of(hashes: Hashes) -> tuple[int, int]:
     """Return two sums over rows, the same in any order of the rows; sums of parts may be added (modulo 2**64)."""
     return int(hashes.sum(dtype=np.uint64)), int(mixed(hashes ^ _SECOND).sum(dtype=np.uint64))
+
+
+def sums_of(hashes: Hashes, begins: Ints) -> list[tuple[int, int]]:
+    """Return the same for each stretch of rows, by where they begin; none is empty."""
+    both = (np.add.reduceat(words, begins, dtype=np.uint64) for words in (hashes, mixed(hashes ^ _SECOND)))
+    return list(zip(*(sums.tolist() for sums in both), strict=True))
 
 
 def mixed(words: Hashes) -> Hashes:

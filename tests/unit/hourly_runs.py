@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.spark.buckets import bucket_of, divided
 from pipelines.stages.checkpoints import STATE, Checkpoints
 from pipelines.stages.order import by_session, in_one_session, rebuilding
 from pipelines.stages.partition_order import CHANGES, EVENTS, WITH_RECORDING, StandingWindows, order_partitions
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 Rows = dict[str, pa.Table]
 SECOND_US = 1_000_000
+BUCKETS = 5
 PLACE = ("topic", "incarnation", "partition")
 
 
@@ -55,11 +57,18 @@ class HourlyRuns:
     def order(self, facts: pa.Table, stated: dict[str, Any]) -> None:
         """Bring events and their windows up to date."""
         cluster = cluster_told(collected_of(facts), stated, missing_requests(facts))
-        sessions = by_session(in_one_session(facts).to_batches(), cluster.names, buckets=1)
-        standing = StandingWindows.of(self.tables[EVENT_WINDOWS.name], self.length_us, engine_version(), self.least)
-        made: dict[str, list[pa.Table]] = {}
-        for name, rows in order_partitions(rebuilding(buckets=1)(sessions), ToldOfCluster(cluster), standing):
-            made.setdefault(name, []).append(rows)
+        sessions = by_session(in_one_session(facts).to_batches(), cluster.names, BUCKETS)
+        buckets: dict[int, list[pa.RecordBatch]] = {}
+        for batch in rebuilding(BUCKETS)(sessions):
+            for k, bucket in enumerate(batch["bucket"].to_pylist()):
+                buckets.setdefault(bucket, []).append(batch.slice(k, 1))
+        stands = self.tables[EVENT_WINDOWS.name]
+        known = dict(divided(bucket_of(stands, BUCKETS), stands))
+        made: dict[str, list[pa.Table]] = {EVENT_WINDOWS.name: [stands.slice(0, 0)]}
+        for bucket, batches in buckets.items():
+            standing = StandingWindows.of(known.get(bucket), self.length_us, engine_version(), self.least)
+            for name, rows in order_partitions(batches, ToldOfCluster(cluster), standing):
+                made.setdefault(name, []).append(rows)
         windows = pa.concat_tables(made[EVENT_WINDOWS.name])
         since = {place_of(row): row["window"] for rows in made.get(CHANGES, ()) for row in rows.to_pylist()}
         left = {place_of(row) for row in windows.to_pylist()}

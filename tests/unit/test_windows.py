@@ -14,7 +14,7 @@ import zstandard
 
 from pipelines.spark.saved_states import bytes_of, state_of
 from pipelines.warehouse.changes import ALL_US, Changes
-from replay.arrays.digests import row_hashes, sum_of
+from replay.arrays.digests import row_hashes, sum_of, sums_of
 from replay.order.operation_blocks import EVENT_SCHEMA
 from replay.order.windows import Boundary, Windows, is_kept, starts_of
 from replay.protocol.state import new_state
@@ -99,6 +99,8 @@ def test_hashes_see_values_and_their_columns_but_neither_chunks_nor_empty_column
     assert row_hashes(swapped)[0] != row_hashes(pa.table({"a": [1], "b": [2]}))[0]
     assert len(set(row_hashes(pa.table({"t": ["", "\0", "a", "a\0", "ab", None]})).tolist())) == 6
     assert sum_of(row_hashes(rows)) == sum_of(row_hashes(rows.take([2, 0, 1])))
+    apart_too = [sum_of(row_hashes(rows.slice(0, 2))), sum_of(row_hashes(rows.slice(2)))]
+    assert sums_of(row_hashes(rows), np.array([0, 2])) == apart_too
 
 
 def test_a_state_comes_back_as_it_was_with_its_fields_in_one_memory() -> None:
