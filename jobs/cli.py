@@ -196,7 +196,8 @@ def add_watch_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--on-incident",
         metavar="COMMAND",
-        help="run this shell command if the run finds incidents that none before had found; it reads them as JSON",
+        help="run this shell command if the run finds incidents that none before had found, or revises or withdraws "
+        "some that one had; it reads them as JSON",
     )
     group.add_argument(
         "--webhook",

@@ -120,17 +120,18 @@ class Outcomes:
 
 
 def _tell(run: Run, args: argparse.Namespace) -> None:
-    """Log warnings and remarks, and tell of new incidents whoever is to be told."""
+    """Log warnings and remarks, and tell of incidents whoever is to be told."""
     for sentence in _warnings(run):
         run.watch.log("finding", sentence, logging.WARNING)
     for sentence in run.remarks:
         run.watch.log("remark", sentence)
-    if not run.new_incidents or not (args.on_incident or args.webhook):
+    if not run.told or not (args.on_incident or args.webhook):
         return
-    from pipelines.stages.new_incidents import incident_rows
+    from pipelines.stages.incident_reports import incident_rows
 
     about = {"recording_id": run.recording_id, "run_id": run.run_id, "warehouse": run.warehouse.path}
-    told = message(about, incident_rows(run.warehouse, run.recording_id, run.new_incidents))
+    new = incident_rows(run.warehouse, run.recording_id, run.told.new) if run.told.new else []
+    told = message(about, new, run.told.revised, run.told.withdrawn)
     for way, where in ((run_command, args.on_incident), (post, args.webhook)):
         if where and (warning := way(where, told)):
             run.watch.log("not_told", warning, logging.WARNING)
@@ -156,7 +157,9 @@ def _summary(run: Run) -> dict[str, Any]:
         "warehouse": run.warehouse.path,
         "durations": run.durations,
         "counters": run.counters,
-        "new_incidents": run.new_incidents,
+        "new_incidents": None if run.told is None else run.told.new,
+        "revised": None if run.told is None else run.told.revised,
+        "withdrawn": None if run.told is None else run.told.withdrawn,
         "warnings": _warnings(run),
         "remarks": run.remarks,
         "validation": {"errors": validation.errors, "warnings": validation.warnings} if validation else None,
@@ -216,7 +219,7 @@ def _dry_run(args: argparse.Namespace, wanted: Sequence[Callable[[], Recording]]
 
     tables: Mapping[str, Sequence[str]] = {
         "ingest": ("facts", "rejected_lines", "files", "replication_events", "coverage"),
-        "replay": [table.name for table in REPLAY_TABLES],
+        "replay": [*(table.name for table in REPLAY_TABLES), "incident_reports"],
         "validate": ("expectation_results",),
         "report": (),
     }

@@ -1,12 +1,14 @@
-"""What is told of the input and of each run: coverage, rejected lines, rows set aside, expectations, runs."""
+"""What is told of the input and of each run: coverage, rejected lines, rows set aside, expectations, reports, runs."""
 
 from __future__ import annotations
 
+from schemas.incidents import DATA_LOSS_INCIDENTS
 from schemas.model import (
     BOOL,
     EVIDENCE_COLUMN,
     INT32,
     INT64,
+    PARTITION_KEY,
     STRING,
     STRING_LIST,
     TIMESTAMP,
@@ -193,6 +195,63 @@ EXPECTATION_RESULTS = Table(
             """
             SELECT run_id, severity, table, expectation, meaning, rows_failed, example
             FROM expectation_results WHERE NOT success ORDER BY severity, table
+            """,
+        ),
+    ),
+)
+
+# What is kept of what an incident said.
+SAID = ("mechanism", "severity", "first_offset", "last_offset", "records", "acked_all", "acked_one")
+
+INCIDENT_REPORTS = Table(
+    "incident_reports",
+    "One row per incident that any complete run of the recording reported: since when, whether it was revised or "
+    "withdrawn, and what was said of it last. Those that stand are in data_loss_incidents, with all that is known.",
+    (
+        *PARTITION_KEY,
+        required("incident_id", STRING, "As in data_loss_incidents; it stays, whatever later evidence changes."),
+        required(
+            "status",
+            STRING,
+            "'reported': it stands as it was first told. 'revised': it stands, and says something else than at first, "
+            "or was withdrawn meanwhile. 'withdrawn': no run finds it any more; the row has what the last one that "
+            "did said.",
+            values=("reported", "revised", "withdrawn"),
+        ),
+        required(
+            "first_reported",
+            TIMESTAMP,
+            "Begin of the run that reported it first. If an earlier version of Tidemark did, which kept no such table: "
+            "begin of the last run that came to its end before there was one.",
+        ),
+        required("first_run_id", STRING, "That run."),
+        Column("revised", TIMESTAMP, "Begin of the run that changed or withdrew it last; null: none has."),
+        Column("revised_run_id", STRING, "That run."),
+        required("revision", INT64, "How many runs have changed or withdrawn it."),
+        *map(DATA_LOSS_INCIDENTS.column, SAID),
+        required(
+            "digest",
+            STRING,
+            "Digest of its row in data_loss_incidents, by which a run sees that it changed. Where in the order and in "
+            "which lines its evidence stands is no part of it.",
+        ),
+    ),
+    key=("incident_id",),
+    checks={"revised_or_as_first_told": "(status = 'reported') = (revised IS NULL)"},
+    questions=(
+        (
+            "Which incidents that we were told of no longer stand?",
+            """
+            SELECT topic, partition, first_offset, last_offset, acked_all, acked_one, mechanism, first_reported, revised
+            FROM incident_reports WHERE status = 'withdrawn' ORDER BY revised DESC, topic, partition, first_offset
+            """,
+        ),
+        (
+            "Since when do we know of the losses that stand, and which were told otherwise before?",
+            """
+            SELECT i.topic, i.partition, i.lost_ts, r.first_reported, r.revision, r.revised
+            FROM data_loss_incidents i JOIN incident_reports r USING (recording_id, incident_id)
+            ORDER BY r.first_reported, i.incident_id
             """,
         ),
     ),

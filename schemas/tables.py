@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from schemas import consequences, incidents, leadership, offsets, rounds, states
 from schemas.events import REPLICATION_EVENTS
 from schemas.facts import FACTS
-from schemas.runs import COVERAGE, EXPECTATION_RESULTS, FILES, REJECTED_LINES, RUNS, SET_ASIDE
+from schemas.runs import COVERAGE, EXPECTATION_RESULTS, FILES, INCIDENT_REPORTS, REJECTED_LINES, RUNS, SET_ASIDE
 from schemas.windows import EVENT_WINDOWS, REPLAY_CHECKPOINTS
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ TABLES: dict[str, Table] = {
         REJECTED_LINES,
         SET_ASIDE,
         EXPECTATION_RESULTS,
+        INCIDENT_REPORTS,
         RUNS,
     )
 }

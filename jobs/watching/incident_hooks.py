@@ -1,4 +1,6 @@
-"""Tells people of new incidents: a command of theirs, and a webhook. What goes wrong with it is a warning.
+"""Tells people of incidents that are new, or revised or withdrawn: by a command of theirs, and a webhook.
+
+What goes wrong with it is a warning.
 
 Neither the command nor the URL is ever printed or logged, as both may hold secrets; nor is what the receiver answers.
 """
@@ -11,11 +13,12 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from datetime import datetime
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 TOLD_AT_ONCE: Final = 1000  # incidents in one message, the worst
 COMMAND_S: Final = 60.0
@@ -24,9 +27,27 @@ PAUSES_S: Final = (1.0, 4.0)  # before the second and the third attempt
 _TRY_AGAIN: Final = frozenset({408, 425, 429, *range(500, 600)})
 
 
-def message(about: Mapping[str, str], incidents: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what is told: whose run it was, how many incidents are new, and these, worst first."""
-    return {**about, "new_incidents": len(incidents), "incidents": incidents[:TOLD_AT_ONCE]}
+def message(
+    about: Mapping[str, str],
+    incidents: Sequence[Mapping[str, Any]],
+    revised: Sequence[Mapping[str, Any]] = (),
+    withdrawn: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Return what is told: whose run it was, how many incidents are new, and these, worst first.
+
+    And which incidents of earlier runs say something else now, or were withdrawn.
+    """
+    return {
+        **about,
+        "new_incidents": len(incidents),
+        "incidents": [*incidents[:TOLD_AT_ONCE]],
+        "revised": [*revised[:TOLD_AT_ONCE]],
+        "withdrawn": [*withdrawn[:TOLD_AT_ONCE]],
+    }
+
+
+def _body(told: Mapping[str, Any]) -> bytes:
+    return json.dumps(told, default=datetime.isoformat).encode()
 
 
 def run_command(command: str, told: Mapping[str, Any]) -> str | None:
@@ -44,7 +65,7 @@ def run_command(command: str, told: Mapping[str, Any]) -> str | None:
     try:
         done = subprocess.run(  # noqa: S603 - the user's own command
             ["/bin/sh", "-c", command],
-            input=json.dumps(told).encode(),
+            input=_body(told),
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -63,7 +84,7 @@ def run_command(command: str, told: Mapping[str, Any]) -> str | None:
 def post(url: str, told: Mapping[str, Any], sleep: Callable[[float], None] = time.sleep) -> str | None:
     """Send the message to a webhook, at most three times; return a warning if none arrived."""
     opener = urllib.request.build_opener(_NoRedirect)
-    body = json.dumps(told).encode()
+    body = _body(told)
     said = ""
     for pause in (0.0, *PAUSES_S):
         if pause:
@@ -77,11 +98,11 @@ def post(url: str, told: Mapping[str, Any], sleep: Callable[[float], None] = tim
         except urllib.error.HTTPError as error:
             said = f"it answered {error.code}"
             if error.code not in _TRY_AGAIN:
-                return f"the webhook took no notice of the new incidents: {said}"
+                return f"the webhook took no notice of the incidents: {said}"
         except (OSError, HTTPException, ValueError) as error:  # its words could hold the URL
             reason = getattr(error, "reason", error)
             said = getattr(reason, "strerror", None) or type(reason).__name__
-    return f"the webhook took no notice of the new incidents, asked {len(PAUSES_S) + 1} times: {said}"
+    return f"the webhook took no notice of the incidents, asked {len(PAUSES_S) + 1} times: {said}"
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Row
 
+    from pipelines.stages.incident_reports import Told
     from pipelines.warehouse.delta_io import Warehouse
 
 REASONS: Final = 5  # reasons for rejected lines that are listed
@@ -83,19 +84,22 @@ class Report:
         return report_text.markdown(self.findings)
 
 
-def build(
+def build(  # noqa: PLR0913 - what a run knows beside its tables
     warehouse: Warehouse,
     recording_id: str,
     run_id: str | None = None,
     inputs: Sequence[dict[str, Any]] = (),
     kafka_version: str | None = None,
     looked_at: Narrowing | None = None,
+    *,
+    told: Told | None = None,
 ) -> Report:
     """Collect the findings; expectations are those of the run `run_id`, else of the last run.
 
     `inputs`: the files in the recording's folder; if empty, those that were there when it was read last.
     `kafka_version`: stated by the manifest or the user, for brokers whose start is not in the logs. `looked_at`: what
-    this run has replayed; None: nothing, so the report is about the tables as they are.
+    this run has replayed; None: nothing, so the report is about the tables as they are. `told`: what it says of
+    incidents that earlier runs reported; None: it has not looked.
     """
     narrowed = of_last_replay(warehouse, recording_id) if looked_at is None else looked_at
     incidents = _incidents(warehouse, recording_id, narrowed)
@@ -112,6 +116,8 @@ def build(
             *deposed.sentences(deposed.records_set_aside(warehouse.read("facts", recording_id))),
         ],
         "incidents": incidents,
+        "withdrawn": told.withdrawn if told else [],
+        "revised": told.revised if told else [],
         **_consequences(warehouse, recording_id),
         "tables": tables,
         "conformance": _conformance(warehouse, recording_id),
@@ -131,9 +137,9 @@ def _as_json(value: object) -> str:
 
 
 def _with_times(told: dict[str, Any]) -> dict[str, Any]:
-    """Return an object of JSON with its times as times: they are those columns whose names end in `ts`."""
+    """Return an object of JSON with its times as times: they are those columns whose names end like this."""
     return {
-        name: datetime.fromisoformat(value) if name.endswith("ts") and isinstance(value, str) else value
+        name: datetime.fromisoformat(value) if name.endswith(("ts", "reported")) and isinstance(value, str) else value
         for name, value in told.items()
     }
 

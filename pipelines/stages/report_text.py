@@ -149,16 +149,8 @@ def _notes(findings: dict[str, Any]) -> list[str]:
 
 def _incident_lines(incident: dict[str, Any]) -> list[str]:
     """Return title and details of one incident as plain text that must still be escaped."""
-    place = f"{incident['topic']}-{incident['partition']}"
-    if incident["incarnation"]:
-        place += f" (incarnation {incident['incarnation']})"
-    last = incident["last_offset"]
-    offsets = f"offsets {incident['first_offset']} to {'the end (open)' if last is None else last}"
-    if last == incident["first_offset"]:
-        offsets = f"offset {last}"
-    records = "an unknown number of records" if incident["records"] is None else counted(incident["records"])
     lines = [
-        f"{place}: {offsets}, {records}",
+        f"{_place(incident)}: {_extent(incident)}",
         incident["explanation"],
         f"acknowledged: {_acks(incident)}",
         f"how: {mechanisms.WORDS[incident['mechanism']]} [{incident['mechanism']}]",
@@ -168,6 +160,14 @@ def _incident_lines(incident: dict[str, Any]) -> list[str]:
         f"leader: {_leader(incident, 'old')} -> {_leader(incident, 'new')}",
     ]
     return lines + [f"{who}: {listed(incident[who])}" for who in ("producers", "consumers") if incident[who]]
+
+
+def _extent(incident: dict[str, Any]) -> str:
+    """Return what was lost of a partition."""
+    first, last = incident["first_offset"], incident["last_offset"]
+    offsets = f"offset {last}" if last == first else f"offsets {first} to {'the end (open)' if last is None else last}"
+    records = "an unknown number of records" if incident["records"] is None else counted(incident["records"])
+    return f"{offsets}, {records}"
 
 
 def _prevention_lines(incident: dict[str, Any]) -> list[str]:
@@ -232,6 +232,10 @@ def _story_lines(incident: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
 
 def _sections(findings: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
     """Return title and lines of each part after the incidents that has something to say."""
+    retold = [_retold_line(one) for name in ("withdrawn", "revised") for one in findings.get(name, ())]
+    if retold:
+        more = [f"and {len(retold) - SHOWN_LINES} more in incident_reports"] if len(retold) > SHOWN_LINES else []
+        yield "Withdrawn or revised: what earlier runs had said, and what holds now", [*retold[:SHOWN_LINES], *more]
     for title, key, line in CONSEQUENCES:
         if findings[key]:
             yield title, [line(row) for row in findings[key]]
@@ -257,6 +261,24 @@ def _sections(findings: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
 
 def _place(row: dict[str, Any]) -> str:
     return f"{row['topic']}-{row['partition']}" + (f" (incarnation {row['incarnation']})" if row["incarnation"] else "")
+
+
+def _retold_line(one: dict[str, Any]) -> str:
+    before, now = one["before"], one["now"]
+    said = "withdrawn" if before["status"] == "withdrawn" else _said(before)
+    if now is None:
+        holds = "withdrawn"
+    elif said == _said(now):
+        holds = "the same, with another explanation, chain of events or prevention"
+    else:
+        holds = _said(now)
+    return f"{_place(one)}, first reported {_time(one['first_reported'])}: before: {said}; now: {holds}"
+
+
+def _said(row: dict[str, Any]) -> str:
+    acks = (("acks=all", row["acked_all"]), ("acks=1", row["acked_one"]))
+    known = ", ".join(f"{name} {'unknown' if count is None else f'{count:,}'}" for name, count in acks)
+    return f"{_extent(row)} (acknowledged: {known}), {row['mechanism']}, {row['severity']}"
 
 
 def _difference_line(row: dict[str, Any]) -> str:

@@ -10,7 +10,6 @@ import json
 import platform
 import time
 import uuid
-from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,8 +24,7 @@ from pipelines.recording.names import recording_name
 from pipelines.spark.session import VERSION
 from pipelines.spark.spark_schemas import spark_schema
 from pipelines.spark.termination import TERMINATION
-from pipelines.stages import bringing_in, report, tending, validate
-from pipelines.stages.new_incidents import new_among, standing
+from pipelines.stages import bringing_in, incident_reports, report, tending, validate
 from pipelines.stages.renewal import Renewal
 from pipelines.stages.thinning import Retention
 from pipelines.stages.watch import Watch
@@ -72,8 +70,7 @@ class Run:
     report: report.Report | None = None
     report_path: str | None = None
     narrowed: Narrowing | None = None  # what was replayed; None: this run has replayed nothing
-    new_incidents: list[str] | None = None  # that no earlier run had; None: replay is no stage of this run
-    severities: dict[str, int] | None = None  # incidents by severity; None as above
+    told: incident_reports.Told | None = None  # what it says of incidents; None: replay is no stage of this run
     tended: tending.Tended | None = None  # None: maintain is no stage of this run
     counts: dict[str, int] = field(default_factory=dict)  # rows by table, once the run is over
     unfinished: tuple[str, ...] = ()  # runs before that did not come to their end
@@ -98,8 +95,8 @@ class Run:
             **{name: sum(one.get(name) or 0 for one in self.inputs) for name in read},
             "events": self.counts.get("replication_events"),
             "incidents": self.counts.get("data_loss_incidents"),
-            "new_incidents": None if self.new_incidents is None else len(self.new_incidents),
-            "severities": self.severities,
+            "new_incidents": None if self.told is None else len(self.told.new),
+            "severities": None if self.told is None else self.told.severities,
             "rows": self.counts,
             "steps": self.watch.costs,
         }
@@ -180,14 +177,13 @@ def _execute(run: Run, stages: Sequence[str]) -> None:
     run.watch.log("run_started", f"{recording_id}: {', '.join(stages)} (run {run.run_id})", stages=list(stages))
     try:
         for stage in stages:
+            run.watch.about["stage"] = stage
             if stage not in run.skipped:
-                run.watch.about["stage"] = stage
                 _STAGES[stage](run)
+            if stage == "replay":
+                before = run.last if run.unfinished else None
+                run.told = incident_reports.tell(warehouse, recording_id, run.run_id, started, before)
         run.watch.about.pop("stage", None)
-        if "replay" in stages:
-            stand = standing(warehouse, recording_id)
-            run.severities = dict(Counter(stand.values()))
-            run.new_incidents = new_among(stand, warehouse, recording_id)
         failed = run.validation is not None and run.validation.errors > 0
         _record(run, started, stages, "expectations_failed" if failed else "ok", None)
     except BaseException as error:
@@ -302,7 +298,9 @@ def _report(run: Run) -> None:
     with run.step("report"):
         if run.report is None:
             said = run.settings.get("kafka_version")
-            run.report = report.build(run.warehouse, run.recording_id, run.run_id, run.known, said, run.narrowed)
+            run.report = report.build(
+                run.warehouse, run.recording_id, run.run_id, run.known, said, run.narrowed, told=run.told
+            )
             report.write(run.warehouse, run.recording_id, run.run_id, run.report)
         run.report_path = report.path_of(run.warehouse, run.recording_id)
 
@@ -349,7 +347,7 @@ def _record(run: Run, started: datetime, stages: Sequence[str], status: str, mes
         "counts": _json(run.counts),
         "durations": _json(run.durations),
         "counters": _json(run.counters),
-        "new_incidents": None if has_failed else run.new_incidents,
+        "new_incidents": None if has_failed or run.told is None else run.told.new,
         "table_versions": _json(
             {} if has_failed else versions_after(run.warehouse, run.recording_id, stages, run.last)
         ),

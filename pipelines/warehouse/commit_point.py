@@ -6,7 +6,7 @@ A run's row in `runs` is its commit point: it is written last, and names a versi
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from schemas.runs import COMPLETE
 from schemas.tables import REPLAY_TABLES, TABLES
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # By stage the tables that it writes; what it did not change is as it left it.
 WRITTEN: Final[Mapping[str, tuple[str, ...]]] = {
     "ingest": ("facts", "rejected_lines", "files", "event_windows", "replication_events", "coverage", "set_aside"),
-    "replay": (*(table.name for table in REPLAY_TABLES), "replay_checkpoints", "set_aside"),
+    "replay": (*(table.name for table in REPLAY_TABLES), "replay_checkpoints", "incident_reports", "set_aside"),
     "validate": ("expectation_results",),
 }
 # By stage the tables that it reads of the last complete run, if no stage before it has just written them.
@@ -32,9 +32,15 @@ _READ: Final[Mapping[str, tuple[str, ...]]] = {
 
 def last_complete(warehouse: Warehouse, recording_id: str) -> dict[str, int]:
     """Return the versions of the tables that belong to the last complete run; none: there was no such run."""
-    rows = warehouse.read("runs", recording_id).where(COMPLETE).select("finished", "run_id", "table_versions").collect()
-    last = max(rows, key=lambda row: (row.finished, row.run_id), default=None)
-    return {} if last is None else json.loads(last.table_versions)
+    last = last_complete_run(warehouse, recording_id, "table_versions")
+    return {} if last is None else json.loads(last["table_versions"])
+
+
+def last_complete_run(warehouse: Warehouse, recording_id: str, *columns: str) -> dict[str, Any] | None:
+    """Return these columns of the last complete run's row, and `run_id`; None: there was no such run."""
+    rows = warehouse.read("runs", recording_id).where(COMPLETE).select("finished", "run_id", *columns)
+    every: list[dict[str, Any]] = rows.toArrow().to_pylist()
+    return max(every, key=lambda row: (row["finished"], row["run_id"]), default=None)
 
 
 def pinned(stages: Iterable[str], last: Mapping[str, int]) -> dict[str, int]:

@@ -18,6 +18,9 @@ from schemas.tables import TABLES
 # What belongs to one run and its recording: names, times, and how what it read was divided.
 OF_A_RUN: Final = {"recording_id", "run_id", "seen", "modified", "counts", "resume"}
 
+# And when incidents were told: one that was withdrawn meanwhile is told of by no single run.
+WHEN_TOLD: Final = {"status", "first_reported", "first_run_id", "revised", "revised_run_id", "revision"}
+
 # By table what is made of rows with the recording's name in them.
 OF_A_NAME: Final = {"event_windows": {"facts"}}
 
@@ -38,6 +41,8 @@ def rows_of(found: tidemark.Snapshot, table: str, apart: set[str]) -> Counter[st
         there = {row["run_id"] for row in rows}
         last = max(there & set(ended), key=ended.__getitem__, default=None)
         rows = [row for row in rows if row["run_id"] == last or row["run_id"] not in ended]
+    if table == "incident_reports":
+        rows, apart = [row for row in rows if row["status"] != "withdrawn"], apart | WHEN_TOLD
     shown = [{key: value for key, value in row.items() if key not in OF_A_RUN | apart} for row in rows]
     return Counter(json.dumps(row, sort_keys=True, default=str) for row in shown)
 

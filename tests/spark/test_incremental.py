@@ -13,6 +13,7 @@ import pytest
 from delta import DeltaTable
 from pyspark.sql import functions as F
 
+import tidemark
 from pipelines.recording.recording import discover
 from pipelines.stages import report
 from pipelines.stages.run import execute
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 OF_A_RUN = {"run_id", "modified", "seen", "counts"}  # counts: of each piece that was read by itself
+OF_A_RUN |= {"status", "first_reported", "first_run_id", "revised", "revised_run_id", "revision"}  # of an incident
 CUT = datetime(2026, 11, 21, 3, 53, 5, tzinfo=UTC)  # late: most events have come by then
 STAMP = re.compile(rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)|.*CreateTime: (\d+)")
 
@@ -90,20 +92,33 @@ def test_the_tables_of_two_runs_are_those_of_one(
         if table not in {"runs", "expectation_results", "replay_checkpoints"}:  # a state is kept where a run had it
             assert rows(steps, table) == rows(one, table), table
     assert rows(one, "data_loss_incidents")
+    assert half.told
+    assert not steps.told  # the incident says what it said, though its chain stands elsewhere now
     written = DeltaTable.forPath(spark, steps.warehouse.table_path("replication_events")).history(1).collect()[0]
     assert 0 < int(written.operationMetrics["numDeletedRows"]) < stood / 2
 
-    # Nothing is new: nothing is read nor computed.
+    # Nothing is new: nothing is read nor computed. What an incident says is compared with what was said all the same.
+    incidents = DeltaTable.forPath(spark, steps.warehouse.table_path("data_loss_incidents"))
+    incidents.update(set={"acked_all": "acked_all - 1"})
     again = run(spark, root, tmp_path / "steps", ("ingest", "replay", "report"))
     assert again.inputs == []
     assert set(again.durations) == {"parse", "report"}
     assert again.remarks == [f"nothing new to read: the tables stand as run {steps.run_id} left them"]
 
+    assert again.told
+    assert again.report
+    assert "Withdrawn or revised" in again.report.terminal()
+    (told,) = again.report.as_dict()["revised"]
+    assert [told[when]["acked_all"] for when in ("before", "now")] == [816, 815]
+    (noted,) = tidemark.snapshot(str(tmp_path / "steps"), "r").arrow("incident_reports").to_pylist()
+    names = ("status", "first_run_id", "revised_run_id", "revision", "acked_all")
+    assert [noted[name] for name in names] == ["revised", half.run_id, again.run_id, 1, 815]
+
     # Nor is the report made again.
     monkeypatch.setattr(report, "build", None)
     idle = run(spark, root, tmp_path / "steps", ("ingest", "replay", "report"))
     assert idle.counts == again.counts
-    assert again.report
+    assert not idle.told
     assert idle.report
     assert idle.report.markdown() == again.report.markdown()
 

@@ -7,11 +7,11 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from delta import DeltaTable
 from pyspark.sql import functions as F
 from whole_run import NAME
 
 from jobs import cli, stage_jobs
-from pipelines.stages.new_incidents import new_among
 from pipelines.warehouse.delta_io import Warehouse
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-
-    from pipelines.stages.run import Run
 
 pytestmark = pytest.mark.spark
 
@@ -64,6 +62,7 @@ def test_a_run_is_told_to_logs_metrics_and_once_to_people(
 
     message = json.loads(told.read_text())
     (incident,) = message.pop("incidents")
+    assert (message.pop("revised"), message.pop("withdrawn")) == ([], [])
     assert message == {"recording_id": NAME, "run_id": run["run_id"], "warehouse": str(warehouse), "new_incidents": 1}
     assert [incident["incident_id"]] == row.new_incidents == run["new_incidents"]
     assert incident["mechanism"] == "last_replica_standing"
@@ -84,15 +83,18 @@ def test_a_run_is_told_to_logs_metrics_and_once_to_people(
     told.unlink()
     assert job(("replay",), warehouse, *flags) == 0
     (again,) = json.loads(capfd.readouterr().out)["recordings"]
-    assert again["new_incidents"] == []
+    assert again["new_incidents"] == again["revised"] == again["withdrawn"] == []
     assert not told.exists()
 
-
-def test_an_incident_that_no_complete_run_had_is_new(first: Run) -> None:
-    stand = [row.incident_id for row in first.warehouse.read("data_loss_incidents", NAME).collect()]
-    assert first.new_incidents == stand
-    assert new_among([*stand, "another"], first.warehouse, NAME) == ["another"]
-    assert new_among(stand, first.warehouse, "of another recording") == stand
+    DeltaTable.forPath(spark, f"{warehouse}/data_loss_incidents").delete()  # as if later evidence had withdrawn it
+    assert job(("replay",), warehouse, *flags) == 0
+    (last,) = json.loads(capfd.readouterr().out)["recordings"]
+    message = json.loads(told.read_text())
+    assert (message["new_incidents"], message["incidents"], message["revised"]) == (0, [], [])
+    (gone,) = message["withdrawn"]
+    assert [gone["incident_id"]] == run["new_incidents"]
+    assert (gone["before"]["acked_all"], gone["now"]) == (816, None)
+    assert [one["incident_id"] for one in last["withdrawn"]] == run["new_incidents"]
 
 
 def test_a_recording_that_fails_is_json_and_a_metric(

@@ -35,7 +35,7 @@ def run(spark: SparkSession, root: Path, warehouse: Path, stages: tuple[str, ...
 def rows(warehouse: Warehouse, table: str, run_id: str | None = None) -> list[str]:
     """The recording's rows as JSON, sorted; of a table that every run adds to, those of one run."""
     frame = warehouse.read(table, NAME)
-    if run_id is not None:
+    if run_id is not None and "run_id" in frame.columns:
         frame = frame.where(F.col("run_id") == run_id)
     return sorted(row.line for row in frame.select(F.to_json(F.struct(*sorted(frame.columns))).alias("line")).collect())
 

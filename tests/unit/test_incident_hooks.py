@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import threading
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +125,14 @@ def test_a_url_that_is_none_is_not_repeated(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError) as caught:
         values.url(text)
     assert "secret" not in str(caught.value)
+
+
+def test_who_was_told_of_an_incident_hears_what_became_of_it(tmp_path: Path) -> None:
+    said = {"incident_id": "i1", "first_reported": datetime(2026, 11, 21, 3, tzinfo=UTC), "now": None}
+    assert run_command(f"cat > {tmp_path}/told", message(ABOUT, [], [], [said])) is None
+    told = json.loads((tmp_path / "told").read_text())
+    assert (told["new_incidents"], told["incidents"], told["revised"]) == (0, [], [])
+    assert told["withdrawn"] == [{**said, "first_reported": "2026-11-21T03:00:00+00:00"}]
 
 
 def test_of_very_many_incidents_the_first_are_told_and_all_are_counted() -> None:

@@ -84,8 +84,43 @@ def test_replicas_that_differ_are_named(differs: str, words: str) -> None:
         assert f"orders-0: offsets 2 to 4 on brokers 1 and 2: {words} (observed)" in text
 
 
+SAID = {
+    "status": "reported", "mechanism": "unclean_election", "severity": "S1", "first_offset": 7, "last_offset": None,
+    "records": None, "acked_all": 2, "acked_one": None,
+}  # fmt: skip
+
+
+def test_what_became_of_incidents_that_were_reported_is_said() -> None:
+    told = {**PLACE, "first_reported": START, "before": SAID}
+    complete = {**SAID, "status": "revised", "last_offset": 9, "records": 3, "acked_one": 1, "severity": "S0"}
+    gone = {**told, "topic": "bills", "now": None}
+    again = {**told, "before": {**SAID, "status": "withdrawn"}, "now": complete}
+    same = {**told, "now": {**SAID, "status": "revised"}}
+    before = (
+        "offsets 7 to the end (open), an unknown number of records (acknowledged: acks=all 2, acks=1 unknown), "
+        "unclean_election, S1"
+    )
+    after = "offsets 7 to 9, 3 records (acknowledged: acks=all 2, acks=1 1), unclean_election, S0"
+    for text in both(findings(withdrawn=[gone], revised=[{**told, "now": complete}, again, same])):
+        plain = text.replace("\\", "")
+        assert "Withdrawn or revised: what earlier runs had said, and what holds now" in plain
+        first = "first reported 2024-05-01 03:00:00.000 UTC: before:"
+        assert f"bills-0, {first} {before}; now: withdrawn" in plain
+        assert f"orders-0, {first} {before}; now: {after}" in plain
+        assert f"orders-0, {first} withdrawn; now: {after}" in plain
+        assert f"{before}; now: the same, with another explanation, chain of events or prevention" in plain
+
+
+def test_of_very_many_revised_incidents_some_are_shown() -> None:
+    many = [{**PLACE, "first_reported": START, "before": SAID, "now": None}] * 12
+    for text in both(findings(withdrawn=many)):
+        assert text.count("first reported") == 10
+        assert "and 2 more in" in text
+
+
 def test_nothing_is_said_where_nothing_was() -> None:
-    for text in both(findings()):
+    for text in both(findings(withdrawn=[], revised=[])):
+        assert "Withdrawn" not in text
         assert "Nearly lost" not in text
         assert "What consumers saw" not in text
         assert "differ below" not in text
