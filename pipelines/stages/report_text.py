@@ -269,7 +269,7 @@ def _retold_line(one: dict[str, Any]) -> str:
     if now is None:
         holds = "withdrawn"
     elif said == _said(now):
-        holds = "the same, with another explanation, chain of events or prevention"
+        holds = "the same, but other details of it have changed"
     else:
         holds = _said(now)
     return f"{_place(one)}, first reported {_time(one['first_reported'])}: before: {said}; now: {holds}"

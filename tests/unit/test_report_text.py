@@ -108,7 +108,7 @@ def test_what_became_of_incidents_that_were_reported_is_said() -> None:
         assert f"bills-0, {first} {before}; now: withdrawn" in plain
         assert f"orders-0, {first} {before}; now: {after}" in plain
         assert f"orders-0, {first} withdrawn; now: {after}" in plain
-        assert f"{before}; now: the same, with another explanation, chain of events or prevention" in plain
+        assert f"{before}; now: the same, but other details of it have changed" in plain
 
 
 def test_of_very_many_revised_incidents_some_are_shown() -> None:
