@@ -6,29 +6,45 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from replay.arrays.records import blank, fields_of, together
 from replay.engine import codes as c
-from replay.protocol.state import ROLE_LEADER
+from replay.engine.emit import CheckRow
+from replay.protocol.state import NONE, ROLE_LEADER
 from replay.tables.check_notes import note_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from replay.arrays.ints import Ints
+    from replay.arrays.ints import Flags, Ints
     from replay.arrays.records import Records
-    from replay.engine.emit import CheckRow, HwRow
+    from replay.engine.emit import HwRow
     from replay.engine.event_record import EventRecord
 
 EVENTS_NEAR = 200  # how many events before or after a line may have been handled at the same time
 HW_MOVES_KEPT = 1000  # how many HW moves of a broker its line about one of them may lag behind
 
 
+class NearEvent:
+    """What is asked of an event near a line."""
+
+    seq: int
+    kind: int
+    broker: int
+    ts: int
+    ts_lo: int
+    fetch_offset: int
+    base_offset: int
+
+
 class Conformance:
-    """The checks of one partition, summed up as they come."""
+    """The checks of one partition, summed up as they come; the sums do not depend on the batches that these come in."""
 
     def __init__(self) -> None:
         """Start with nothing compared."""
         self.checks: dict[str, dict[str, Any]] = {}
         self.taken = np.zeros((0, 3), np.int64)  # the last HW moves of leaders: broker, seq, HW
+        self.near = blank(0, NearEvent)  # the last events
+        self.open = blank(0, CheckRow)  # HW lines that do not agree, as far as is known: what comes next may tell why
 
     def add(self, rows: Records[CheckRow], brokers: Sequence[int]) -> None:
         """Compare computed with stated values. `brokers`: the broker ids by index."""
@@ -60,8 +76,11 @@ class Conformance:
     ) -> Records[CheckRow]:
         """Return the checks; an HW line counts as equal if the engine's HW had its value then or shortly before.
 
-        Values that the HW took from an observation do not count.
+        Values that the HW took from an observation do not count. A line that differs is returned once all events near
+        it have come.
         """
+        self.near = together([self.near, near_of(events)])
+        differs = (rows["check"] == c.CHECK_HW_LINE) & (rows["computed"] != rows["stated"])
         own = (moves["role"] == ROLE_LEADER) & (moves["step"] != c.STEP_OBSERVATION)
         taken = np.stack([moves["broker"][own], moves["seq"][own], moves["hw"][own]], axis=1)
         out = rows.copy()
@@ -75,14 +94,37 @@ class Conformance:
             last = np.searchsorted(mine[order, 2] * width + order, stated * width + before) - 1
             found = order[np.maximum(last, 0)]
             passed = (last >= 0) & (mine[found, 2] == stated) & (before - found <= HW_MOVES_KEPT)
-            for k in np.flatnonzero(~passed).tolist():
-                passed[k] = was_under_way(events, int(rows["seq"][lines[k]]), b, int(stated[k]))
             out["computed"][lines[passed]] = stated[passed]
+            differs[lines[passed]] = False
             self.taken = np.concatenate([self.taken[self.taken[:, 0] != b], mine[-HW_MOVES_KEPT:]])
+        self.open = together([self.open, out[differs]])
+        surrounded = int(self.near["seq"][-EVENTS_NEAR]) if len(self.near) >= EVENTS_NEAR else NONE
+        decided = self.looked_at(self.open["seq"] <= surrounded)
+        self.near = self.near[-2 * EVENTS_NEAR :]
+        return together([decided, out[~differs]])
+
+    def rest(self) -> Records[CheckRow]:
+        """Return the checks that have waited for events to come. Call once, after the last batch."""
+        return self.looked_at(np.ones(len(self.open), np.bool_))
+
+    def looked_at(self, which: Flags) -> Records[CheckRow]:
+        """Return some of the lines that differ, as equal if a request near them tells why; they are open no more."""
+        out, self.open = self.open[which].copy(), self.open[~which]
+        for k in range(len(out)):
+            if was_under_way(self.near, out[k].seq, out[k].broker, out[k].stated):
+                out["computed"][k] = out["stated"][k]
         return out
 
 
-def was_under_way(events: Records[EventRecord], seq: int, leader: int, hw: int) -> bool:
+def near_of(events: Records[EventRecord]) -> Records[NearEvent]:
+    """Return what is asked of events near a line."""
+    out = blank(len(events), NearEvent)
+    for name in fields_of(NearEvent):
+        out[name] = events[name]
+    return out
+
+
+def was_under_way(events: Records[NearEvent], seq: int, leader: int, hw: int) -> bool:
     """Whether a leader's HW line agrees with the engine if one request near it were on the other side of the line.
 
     There are two such cases: a fetch after the line that had begun by then and raises the HW to the value; and an

@@ -393,6 +393,7 @@ class PartitionReplay:
         self.out.add_rows("follower_states", self.key, [*self.followers.moves, *self.future.states])
         checks = [*election_checks(self.story.decisions), *self.machines.checks()]
         checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks()]
+        self.conformance.add(self.conformance.rest(), self.brokers)
         self.conformance.put(checks)
         self.out.add_rows("conformance", self.key, self.conformance.rows())
 
