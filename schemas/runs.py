@@ -101,7 +101,7 @@ FILES = Table(
             "File, as `source_file` names it. A content whose name another one took over has `@` and its checksum "
             "after the name.",
         ),
-        required("run_id", STRING, "Run that read it last."),
+        required("run_id", STRING, "Run that read it last, or that went on with what a killed one had read."),
         required(
             "state",
             STRING,

@@ -7,7 +7,7 @@ are read again, and what that states takes the place of what was stated before.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row
 
-    from pipelines.intake.ledger import Entry
     from pipelines.recording.recording import Recording
     from pipelines.stages.ingest import Parsed
     from pipelines.warehouse.delta_io import Warehouse
@@ -73,10 +72,13 @@ def bring_in(warehouse: Warehouse, recording: Recording, run_id: str, staging: s
     known = entries_of(warehouse, recording_id)
     stand = warehouse.read("facts", recording_id) if known else None
     parsed = ingest.parse(warehouse.spark, recording, staging, known, stand, run_id, full=full)
+    complete = _complete_runs(warehouse, recording_id)
+    # What a killed run read was perhaps never ordered: this run does that, and so answers for it.
+    entries = [one if one.run_id in complete else replace(one, run_id=run_id) for one in parsed.entries]
     if parsed.is_nothing_new:
-        have_moved = write_entries(warehouse, recording_id, known, parsed.entries)
-        is_complete = _is_complete(warehouse, recording_id, known)
-        return BroughtIn([], parsed.every, is_complete, are_files_as_before=not have_moved)
+        have_moved = write_entries(warehouse, recording_id, known, entries)
+        is_ordered = all(one.run_id in complete for one in known)
+        return BroughtIn([], parsed.every, is_ordered, are_files_as_before=not have_moved)
     _refuse_other_cluster(warehouse, recording, parsed)
     changes = parsed.plan.changes
     rejected = parsed.rejected.withColumns({"recording_id": F.lit(recording_id), "run_id": F.lit(run_id)})
@@ -90,14 +92,14 @@ def bring_in(warehouse: Warehouse, recording: Recording, run_id: str, staging: s
         restated = restated_facts(warehouse, recording_id, parsed.facts, parsed.inputs)
         warehouse.append_facts(parsed.facts, recording_id, restated)
         warehouse.replace("rejected_lines", rejected, recording_id)
-    write_entries(warehouse, recording_id, known, parsed.entries)
+    write_entries(warehouse, recording_id, known, entries)
     return BroughtIn(parsed.inputs, parsed.every, is_nothing_new=False)
 
 
-def _is_complete(warehouse: Warehouse, recording_id: str, known: list[Entry]) -> bool:
-    """Whether each run that read a file came to its end: what a killed one read was perhaps never ordered."""
+def _complete_runs(warehouse: Warehouse, recording_id: str) -> set[str]:
+    """Return the runs that came to their end."""
     rows = warehouse.read("runs", recording_id).where(COMPLETE).select("run_id").collect()
-    return {entry.run_id for entry in known} <= {row.run_id for row in rows}
+    return {row.run_id for row in rows}
 
 
 def _span(facts: DataFrame) -> tuple[int, int] | None:
@@ -142,7 +144,9 @@ def last_replay(warehouse: Warehouse, recording_id: str, settings: Mapping[str, 
     """Return the last run whose replay saw all evidence there is; None: none did, or of a part of it only."""
     rows = warehouse.read("runs", recording_id).where(COMPLETE)
     columns = ("run_id", "stages", "versions", "configuration", "finished", "counts")
-    has_read = (F.col("inputs") != "[]").alias("has_read")
+    # A run may have ordered what a killed one had read.
+    has_ordered = F.get_json_object("durations", "$.order").isNotNull()
+    has_read = (has_ordered | (F.col("inputs") != "[]")).alias("has_read")
     every = sorted(rows.select(*columns, has_read).collect(), key=lambda row: row.finished, reverse=True)
     for row in every:
         if "replay" in row.stages:

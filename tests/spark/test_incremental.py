@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 import tidemark
 from pipelines.recording.recording import discover
+from pipelines.spark import buckets
 from pipelines.stages import report
 from pipelines.stages.run import execute
 from schemas.tables import TABLES
@@ -81,6 +82,7 @@ def rows(done: Run, table: str) -> list[str]:
 def test_the_tables_of_two_runs_are_those_of_one(
     spark: SparkSession, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(buckets, "BUCKET_ROWS", 5_000)  # so that there are several, as in a large recording
     root = tmp_path / "r"
     arrive(recordings / "last-replica", root, is_over=False)
     half = run(spark, root, tmp_path / "steps", ("ingest", "replay"))
@@ -126,3 +128,12 @@ def test_the_tables_of_two_runs_are_those_of_one(
     other = run(spark, root, tmp_path / "steps", ("ingest", "replay"), conformance_ties=7)
     assert set(other.durations) == {"parse"}
     assert "conformance_ties None in place of 7; --full reads all" in other.remarks[0]
+
+    # What a killed run had read is ordered by the next one, and by no later one.
+    files = DeltaTable.forPath(spark, steps.warehouse.table_path("files"))
+    files.update(set={"run_id": "'killed'"})
+    mended = run(spark, root, tmp_path / "steps", ("ingest",))
+    assert mended.inputs == []
+    assert "order" in mended.durations
+    assert "replay" in run(spark, root, tmp_path / "steps", ("ingest", "replay")).durations
+    assert set(run(spark, root, tmp_path / "steps", ("ingest", "replay")).durations) == {"parse"}
