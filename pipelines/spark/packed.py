@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from pipelines.spark.spark_schemas import spark_ddl
-from replay.arrays.columns import filled
+from replay.arrays.columns import completed_to
 from replay.evidence.rows import used_columns
 from schemas.tables import TABLES
 
@@ -68,6 +68,4 @@ def unpacked(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[p
     wanted = set(schema.names)
     for batch in batches:
         for stream in batch.column("rows"):
-            rows = rows_of_stream(stream, wanted)
-            columns = dict(zip(rows.column_names, rows.columns, strict=True))
-            yield from filled(columns, len(rows), schema).to_batches()
+            yield from completed_to(rows_of_stream(stream, wanted), schema).to_batches()

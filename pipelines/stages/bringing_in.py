@@ -72,7 +72,7 @@ def bring_in(warehouse: Warehouse, recording: Recording, run_id: str, staging: s
     known = entries_of(warehouse, recording_id)
     stand = warehouse.read("facts", recording_id) if known else None
     parsed = ingest.parse(warehouse.spark, recording, staging, known, stand, run_id, full=full)
-    complete = _complete_runs(warehouse, recording_id)
+    complete = _complete_runs(warehouse, recording_id) if known else set()
     # What a killed run read was perhaps never ordered: this run does that, and so answers for it.
     entries = [one if one.run_id in complete else replace(one, run_id=run_id) for one in parsed.entries]
     if parsed.is_nothing_new:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from pipelines.spark.buckets import joined, spans_of
 from pipelines.stages.order_marks import LONG, is_whole, kept_of, since_when
-from replay.arrays.columns import filled, numbers, texts
+from replay.arrays.columns import completed_to, numbers, numbers_of, texts
 from replay.arrays.digests import row_hashes, sums_of
 from replay.evidence.clock_steps import SET_BACK, steadied
 from replay.evidence.cluster_digest import ToldOfCluster, digest_of
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from replay.arrays.digests import Hashes
-    from replay.arrays.ints import Ints
     from replay.evidence.cluster import Cluster
     from replay.evidence.steady import Facts
     from replay.order.order import OrderedEvents
@@ -73,8 +72,7 @@ class StandingWindows:
         """Index rows of `event_windows`, which may lack columns that are null; None: nothing stands."""
         found = cls(length_us, engine, least)
         if windows is not None:
-            columns = dict(zip(windows.column_names, windows.columns, strict=True))
-            found.table = filled(columns, len(windows), EVENT_WINDOWS.arrow_schema)
+            found.table = completed_to(windows, EVENT_WINDOWS.arrow_schema)
             found.facts = windows["facts"].to_pylist()
             for place, of in enumerate(zip(*(windows[name].to_pylist() for name in PARTITION), strict=True)):
                 found.places[of].append(place)
@@ -112,7 +110,8 @@ def order_partitions(
     Yields `replication_events`, `event_windows` and `CHANGES`.
     """
     standing = standing or StandingWindows()
-    waiting, stand = told_apart(joined(stream for batch in batches for stream in batch["rows"]), told, standing)
+    streams = (stream for batch in batches for stream in batch["rows"])
+    waiting, stand = told_apart(joined(streams).combine_chunks(), told, standing)
     if stand:
         yield EVENT_WINDOWS.name, standing.rows(stand)
     while waiting:
@@ -127,13 +126,12 @@ def told_apart(facts: pa.Table, told: ToldOfCluster, standing: StandingWindows) 
 
     There may be thousands without news, so nothing is read of one alone but its digests.
     """
-    facts = facts.combine_chunks()
     place, topics = texts(facts["topic"])
     partition = numbers(facts["partition"])
     order, spans = spans_of(partition * len(topics) + place)
     begins = np.array([first for first, _ in spans], np.int64)
     hashes = row_hashes(facts)[order]
-    ends = zip(*(np.maximum.reduceat(column_of(facts, name)[order], begins) for name in ENDS), strict=True)
+    ends = zip(*(np.maximum.reduceat(numbers_of(facts, name, NONE)[order], begins) for name in ENDS), strict=True)
     waiting, stand = [], []
     for (first, stop), sums, (last_us, last_record) in zip(spans, sums_of(hashes, begins), ends, strict=True):
         of = topics[place[order[first]]], int(partition[order[first]])
@@ -144,12 +142,6 @@ def told_apart(facts: pa.Table, told: ToldOfCluster, standing: StandingWindows) 
         else:
             waiting.append(Waiting(of, made_of, hashes[first:stop], facts.take(order[first:stop])))
     return waiting, stand
-
-
-def column_of(facts: pa.Table, name: str) -> Ints:
-    """Return a column as integers; NONE where it is null, or where there is none of the name."""
-    held = name in facts.column_names
-    return numbers(facts[name], NONE) if held else np.full(len(facts), NONE, np.int64)
 
 
 def order_windows(

@@ -34,6 +34,12 @@ def numbers(column: pa.Array | pa.ChunkedArray, missing: int = 0) -> Ints:
     return found
 
 
+def numbers_of(table: pa.Table, name: str, missing: int = 0) -> Ints:
+    """The same of a table's column; `missing` throughout if it has none of the name."""
+    held = name in table.column_names
+    return numbers(table[name], missing) if held else np.full(len(table), missing, np.int64)
+
+
 def texts(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
     """A text column: for each row its place among the different texts, and these; nulls are empty."""
     encoded = pc.fill_null(column, "").combine_chunks().dictionary_encode()
@@ -80,6 +86,11 @@ def filled(columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int, schema
     """So many rows with the columns of a schema, null where there are none of the name."""
     arrays = [columns[one.name] if one.name in columns else pa.nulls(count, one.type) for one in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def completed_to(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows that may lack columns of a schema, which are null throughout, with all of them."""
+    return filled(dict(zip(rows.column_names, rows.columns, strict=True)), len(rows), schema)
 
 
 def row_columns(at: Records[Any]) -> dict[str, pa.Array]:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.arrays.columns import numbers, texts
+from replay.arrays.columns import numbers, numbers_of, texts
 from replay.arrays.digests import sum_of
 from replay.arrays.ints import NEVER
 from replay.evidence.retries import GIVEN_UP_US
@@ -94,8 +94,7 @@ def facts_of(table: pa.Table, hashes: Hashes) -> Facts | None:
         return None
 
     def column(name: str, missing: int = NONE) -> Ints:
-        held = name in table.column_names
-        return numbers(table[name], missing) if held else np.full(len(table), missing, np.int64)
+        return numbers_of(table, name, missing)
 
     code = numbers(pc.index_in(table["kind"], place), NONE)
     kind = np.where(code < len(BULK), code, NONE)
