@@ -10,6 +10,8 @@ import logging
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from jobs.cli import recordings, settings
@@ -39,9 +41,13 @@ def run_stages(args: argparse.Namespace, job: str, stages: Sequence[str]) -> int
     from pipelines.spark.session import spark_session
     from pipelines.spark.standard_error import standard_error
     from pipelines.spark.termination import TERMINATION
+
+    with ThreadPoolExecutor(1) as beside:  # to import Great Expectations takes as long as to start a session
+        imported = beside.submit(import_module, "pipelines.stages.run")
+        spark = spark_session(f"tidemark {job}")
+        imported.result()
     from pipelines.stages.run import execute, recorded_ids
 
-    spark = spark_session(f"tidemark {job}")
     TERMINATION.listen(spark)
     logs.begin(standard_error(spark), args.log_format, quiet=args.quiet, as_json=args.json)
     named: list[Callable[[], tuple[str, Recording | None]]] = [

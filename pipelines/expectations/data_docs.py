@@ -66,10 +66,11 @@ def escaped(text: str) -> str:
 
 def publish_docs(suites: Sequence[ExpectationSuiteValidationResult], warehouse: Warehouse, recording_id: str) -> str:
     """Write a page per suite and an index into the warehouse, replacing the last run's; return the index's path."""
+    view = DefaultJinjaPageView()  # one for all pages: it compiles its templates
     with tempfile.TemporaryDirectory() as folder:
         for suite in suites:
             document = ValidationResultsPageRenderer(run_info_at_end=True).render(suite)
-            page = DefaultJinjaPageView().render(document)  # type: ignore[no-untyped-call]
+            page = view.render(document)  # type: ignore[no-untyped-call]
             Path(folder, f"{suite.suite_name}.html").write_text(self_contained(page), encoding="utf-8")
         Path(folder, "index.html").write_text(_index_page(suites, recording_id), encoding="utf-8")
         published = warehouse.publish(folder, "_data_docs/" + quote(recording_id, safe=""))

@@ -17,16 +17,16 @@ from pipelines.intake.attribution import clusters_of
 from pipelines.intake.ledger import GONE, counts_of
 from pipelines.stages import ingest
 from pipelines.stages.validate import Validation
+from pipelines.warehouse.commit_point import complete_runs
 from pipelines.warehouse.file_ledger import entries_of, write_entries
 from pipelines.warehouse.narrowing import SETTINGS, Narrowing
 from pipelines.warehouse.superseded import changed_facts, engine_version, rejected_after, restated_facts, spanned
 from schemas.errors import InputError
-from schemas.runs import COMPLETE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
 
     from pipelines.recording.recording import Recording
     from pipelines.stages.ingest import Parsed
@@ -72,7 +72,7 @@ def bring_in(warehouse: Warehouse, recording: Recording, run_id: str, staging: s
     known = entries_of(warehouse, recording_id)
     stand = warehouse.read("facts", recording_id) if known else None
     parsed = ingest.parse(warehouse.spark, recording, staging, known, stand, run_id, full=full)
-    complete = _complete_runs(warehouse, recording_id) if known else set()
+    complete = {row["run_id"] for row in complete_runs(warehouse, recording_id, "run_id")} if known else set()
     # What a killed run read was perhaps never ordered: this run does that, and so answers for it.
     entries = [one if one.run_id in complete else replace(one, run_id=run_id) for one in parsed.entries]
     if parsed.is_nothing_new:
@@ -94,12 +94,6 @@ def bring_in(warehouse: Warehouse, recording: Recording, run_id: str, staging: s
         warehouse.replace("rejected_lines", rejected, recording_id)
     write_entries(warehouse, recording_id, known, entries)
     return BroughtIn(parsed.inputs, parsed.every, is_nothing_new=False)
-
-
-def _complete_runs(warehouse: Warehouse, recording_id: str) -> set[str]:
-    """Return the runs that came to their end."""
-    rows = warehouse.read("runs", recording_id).where(COMPLETE).select("run_id").collect()
-    return {row.run_id for row in rows}
 
 
 def _span(facts: DataFrame) -> tuple[int, int] | None:
@@ -142,22 +136,28 @@ def _has_known_files(parsed: Parsed) -> bool:
 
 def last_replay(warehouse: Warehouse, recording_id: str, settings: Mapping[str, Any]) -> LastReplay | None:
     """Return the last run whose replay saw all evidence there is; None: none did, or of a part of it only."""
-    rows = warehouse.read("runs", recording_id).where(COMPLETE)
-    columns = ("run_id", "stages", "versions", "configuration", "finished", "counts")
-    # A run may have ordered what a killed one had read.
-    has_ordered = F.get_json_object("durations", "$.order").isNotNull()
-    has_read = (has_ordered | (F.col("inputs") != "[]")).alias("has_read")
-    every = sorted(rows.select(*columns, has_read).collect(), key=lambda row: row.finished, reverse=True)
+    columns = ("run_id", "stages", "versions", "configuration", "finished", "counts", "durations", "inputs")
+    rows = complete_runs(warehouse, recording_id, *columns)
+    every = sorted(rows, key=lambda row: row["finished"], reverse=True)
     for row in every:
-        if "replay" in row.stages:
-            return _last_replay(warehouse, recording_id, row.asDict(), settings, every)
-        if "ingest" in row.stages and row.has_read:
+        if "replay" in row["stages"]:
+            return _last_replay(warehouse, recording_id, row, settings, every)
+        if "ingest" in row["stages"] and _has_read(row):
             return None
     return None
 
 
+def _has_read(run: Mapping[str, Any]) -> bool:
+    """Whether a run read anything, or ordered what a killed one had read."""
+    return run["inputs"] != "[]" or "order" in json.loads(run["durations"])
+
+
 def _last_replay(
-    warehouse: Warehouse, recording_id: str, run: Mapping[str, Any], settings: Mapping[str, Any], every: Sequence[Row]
+    warehouse: Warehouse,
+    recording_id: str,
+    run: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    every: Sequence[Mapping[str, Any]],
 ) -> LastReplay | None:
     then, versions = json.loads(run["configuration"]), json.loads(run["versions"])
     if Narrowing.of({name: then.get(name) for name in SETTINGS}):
@@ -168,13 +168,13 @@ def _last_replay(
         for name in _DECIDING
         if (then.get(name) or None) != (settings.get(name) or None)
     ]
-    idle = [*takewhile(lambda row: not row.has_read and {*row.stages} <= _IDLE, every)]
+    idle = [*takewhile(lambda row: not _has_read(row) and {*row["stages"]} <= _IDLE, every)]
     return LastReplay(
         run["run_id"],
         tuple(differs),
         _validation(warehouse, recording_id, run),
-        alike=tuple(row.run_id for row in every[: len(idle) + 1]),
-        counts=json.loads(every[0].counts),
+        alike=tuple(row["run_id"] for row in every[: len(idle) + 1]),
+        counts=json.loads(every[0]["counts"]),
     )
 
 
@@ -182,6 +182,6 @@ def _validation(warehouse: Warehouse, recording_id: str, run: Mapping[str, Any])
     """Return how the validation of a run ended; None: it did not validate."""
     if "validate" not in run["stages"]:
         return None
-    failed = warehouse.read("expectation_results", recording_id).where(F.col("run_id") == run["run_id"])
-    severities = [row.severity for row in failed.where("NOT success").select("severity").collect()]
+    rows = warehouse.arrow("expectation_results", recording_id, ("run_id", "success", "severity")).to_pylist()
+    severities = [row["severity"] for row in rows if row["run_id"] == run["run_id"] and not row["success"]]
     return Validation([], severities.count("error"), severities.count("warning"), "")

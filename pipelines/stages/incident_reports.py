@@ -56,8 +56,8 @@ def tell(
     `last`: after a run that did not come to its end, the versions of the tables that the last one that did left; None:
     they are the newest.
     """
-    stand = _rows(warehouse.read(TABLE, recording_id))
-    there = _rows(warehouse.read(REPORTS, recording_id))
+    stand: list[Row] = warehouse.arrow(TABLE, recording_id).to_pylist()
+    there: list[Row] = warehouse.arrow(REPORTS, recording_id).to_pylist()
     before = there
     if last is not None:
         before = _rows(warehouse.read_at(REPORTS, last[REPORTS], recording_id)) if REPORTS in last else []

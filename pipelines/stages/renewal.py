@@ -26,8 +26,9 @@ from schemas.tables import REPLAY_TABLES
 from schemas.windows import EVENT_WINDOWS, REPLAY_CHECKPOINTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from pipelines.warehouse.delta_io import Warehouse
@@ -53,14 +54,18 @@ class Renewal:
         """Return the recording's rows."""
         return self.warehouse.read(table_name, self.recording_id)
 
+    def arrow(self, table_name: str, columns: Sequence[str] = ()) -> pa.Table:
+        """Return the recording's rows, or only these columns of them, in the driver's memory."""
+        return self.warehouse.arrow(table_name, self.recording_id, columns)
+
     @property
     def is_anew(self) -> bool:
         """Whether everything is made anew: also if rows were set aside, of which no digest knows."""
-        return self.full or bool(self.read("set_aside").head(1))
+        return self.full or bool(len(self.arrow("set_aside", ("table",))))
 
     def order(self, facts: DataFrame, missing: MissingLines) -> None:
         """Order the facts of the recording; write its events and their windows."""
-        known = self.read(EVENT_WINDOWS.name).toArrow()
+        known = self.arrow(EVENT_WINDOWS.name)
         standing = None if self.is_anew or not len(known) else known
         stream = order.order(self.spark, facts, self.settings, missing, standing)
         staged = stage(stream, f"{self.staging}/order", ORDERED_KINDS)
@@ -85,16 +90,16 @@ class Renewal:
         if changes is not None:
             within = is_among(changes.since)
             within += f" AND place = {WHOLE}" if table is REPLAY_CHECKPOINTS else ""
-        if self.read(table.name).where(within or "true").head(1):
+        if len(self.arrow(table.name, ("place",))) and self.read(table.name).where(within or "true").head(1):
             none = self.spark.createDataFrame([], spark_schema(table))
             self.warehouse.replace(table.name, none, self.recording_id, within=within)
 
     def plan(self) -> Resumption | None:
         """Return which partitions are to be replayed, and from where; None: all, and no states are kept."""
-        windows = self.read(EVENT_WINDOWS.name).drop("state").toArrow().to_pylist()
+        windows = self.arrow(EVENT_WINDOWS.name, _but_state(EVENT_WINDOWS)).to_pylist()
         if not windows:  # the events are of another program, or of an older version
             return None
-        states = [] if self.is_anew else self.read(REPLAY_CHECKPOINTS.name).drop("state").toArrow().to_pylist()
+        states = [] if self.is_anew else self.arrow(REPLAY_CHECKPOINTS.name, _but_state(REPLAY_CHECKPOINTS)).to_pylist()
         return resumed(windows, states, engine_version())
 
     def replay(self, plan: Resumption | None) -> DataFrame:
@@ -145,6 +150,11 @@ class Renewal:
             within = f"{is_among(plan.gone)} OR {is_among(plan.since)} AND place = {WHOLE}"
             within += f" OR coalesce(place > element_at({begun}, {PLACE_KEY}), false)"
         self.warehouse.replace(REPLAY_CHECKPOINTS.name, rows, self.recording_id, within=within)
+
+
+def _but_state(table: Table) -> list[str]:
+    """Return the columns without the state, which is long."""
+    return [column.name for column in table.columns if column.name != "state"]
 
 
 def changes_of(plan: Resumption) -> Changes:

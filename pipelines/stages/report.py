@@ -113,7 +113,7 @@ def build(  # noqa: PLR0913 - what a run knows beside its tables
         "too_new": too_new(seen.versions),
         "attribution": [
             *attribution.sentences(inputs or _inputs(warehouse, recording_id)),
-            *deposed.sentences(deposed.records_set_aside(warehouse.read("facts", recording_id))),
+            *deposed.sentences(deposed.records_set_aside(warehouse.looked_at("facts", recording_id))),
         ],
         "incidents": incidents,
         "withdrawn": told.withdrawn if told else [],
@@ -179,7 +179,7 @@ def _narrowed(verdict: dict[str, Any], narrowed: Narrowing) -> dict[str, Any]:
 
 def _incidents(warehouse: Warehouse, recording_id: str, narrowed: Narrowing) -> list[dict[str, Any]]:
     """Return incidents, worst first: by severity, then by how many acknowledged records are gone."""
-    found = warehouse.read("data_loss_incidents", recording_id)
+    found = warehouse.looked_at("data_loss_incidents", recording_id)
     within = narrowed.condition(DATA_LOSS_INCIDENTS)
     rows = [_plain(row) for row in (found if within is None else found.where(within)).collect()]
 
@@ -208,11 +208,11 @@ def _seen(
 ) -> Seen:
     """Return what the logs could show."""
     stated = sorted({version for row in coverage for version in row["kafka_versions"]})
-    facts = warehouse.read("facts", recording_id)
-    leaders = warehouse.read("leadership_timeline", recording_id).select("leader_id").distinct().collect()
+    facts = warehouse.looked_at("facts", recording_id)
+    leaders = warehouse.looked_at("leadership_timeline", recording_id).select("leader_id").distinct().collect()
     return Seen(
         kinds=frozenset(row.kind for row in facts.select("kind").distinct().collect()),
-        events=len(warehouse.read("replication_events", recording_id).select("seq").head(1)),
+        events=len(warehouse.looked_at("replication_events", recording_id).select("seq").head(1)),
         leaders=frozenset(row.leader_id for row in leaders if row.leader_id is not None and row.leader_id >= 0),
         with_requests=frozenset(row["broker_id"] for row in coverage if LOG_WORDS[REQUEST_LOG] in row["sources"]),
         versions=stated or ([kafka_version] if kafka_version else []),
@@ -234,7 +234,7 @@ def _table_rows(counts: Mapping[str, int]) -> dict[str, int]:
 
 def _consequences(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
     """Return what goes beyond losses: times at risk, near losses, effects on consumers, replicas that differ."""
-    risk = warehouse.read("partition_risk", recording_id)
+    risk = warehouse.looked_at("partition_risk", recording_id)
     spent = risk.groupBy("state").agg(
         F.count("*").alias("spans"),
         F.count_distinct("topic", "incarnation", "partition").alias("partitions"),
@@ -244,7 +244,7 @@ def _consequences(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
     nearly = risk.where((F.col("state") == "isr_one") & (F.col("records_at_risk") > 0) & F.col("incident_id").isNull())
     worst = nearly.orderBy(F.desc_nulls_first("seconds"), "topic", "incarnation", "partition", "seq").limit(NEARLY)
     effects = (
-        warehouse.read("consumer_effects", recording_id)
+        warehouse.looked_at("consumer_effects", recording_id)
         .groupBy("client_id", "effect")
         .agg(
             F.count_distinct("topic", "incarnation", "partition").alias("partitions"),
@@ -253,7 +253,7 @@ def _consequences(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
             F.min("first_ts").alias("first_ts"),
         )
     )
-    differing = warehouse.read("replica_divergences", recording_id)
+    differing = warehouse.looked_at("replica_divergences", recording_id)
     places = differing.orderBy("topic", "incarnation", "partition", "first_offset", "broker_a", "broker_b")
     return {
         "at_risk": sorted((_plain(row) for row in spent.collect()), key=lambda row: row["state"]),
@@ -268,7 +268,7 @@ def _consequences(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
 def _conformance(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
     """Return each check over all partitions, worst first, with the note of one partition that differs."""
     rows = (
-        warehouse.read("conformance", recording_id)
+        warehouse.looked_at("conformance", recording_id)
         .groupBy("check")
         .agg(
             F.sum("compared").alias("compared"),
@@ -288,7 +288,7 @@ def _conformance(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]
 
 def _rejected(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
     """Return how many lines were rejected, and why, most frequent reasons first."""
-    lines = warehouse.read("rejected_lines", recording_id)
+    lines = warehouse.looked_at("rejected_lines", recording_id)
     reasons = (
         lines.groupBy("reason")
         .agg(F.count("*").alias("lines"), F.min(F.struct("source_file", "source_line", "text")).alias("first"))
@@ -303,7 +303,7 @@ def _expectations(warehouse: Warehouse, recording_id: str, run_id: str | None) -
     run = _run_that_validated(warehouse, recording_id, run_id)
     if run is None:
         return {"checked": None, "failed": []}
-    rows = warehouse.read("expectation_results", recording_id).where(F.col("run_id") == run).collect()
+    rows = warehouse.looked_at("expectation_results", recording_id).where(F.col("run_id") == run).collect()
     failed = sorted(
         (_plain(row) for row in rows if not row["success"]),
         key=lambda row: (row["severity"], row["table"], row["expectation"]),
@@ -314,10 +314,10 @@ def _expectations(warehouse: Warehouse, recording_id: str, run_id: str | None) -
 
 def _run_that_validated(warehouse: Warehouse, recording_id: str, run_id: str | None) -> str | None:
     """Return the given run if it has validated (its row in `runs` comes last), else the last that did."""
-    results = warehouse.read("expectation_results", recording_id)
+    results = warehouse.looked_at("expectation_results", recording_id)
     if run_id is not None and results.where(F.col("run_id") == run_id).head(1):
         return run_id
-    runs = warehouse.read("runs", recording_id).where(
+    runs = warehouse.looked_at("runs", recording_id).where(
         F.array_contains("stages", "validate") & (F.col("run_id") != (run_id or ""))
     )
     last = runs.orderBy(F.desc("finished"), F.desc("run_id")).select("run_id").head(1)
@@ -327,7 +327,7 @@ def _run_that_validated(warehouse: Warehouse, recording_id: str, run_id: str | N
 def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
     """Return per broker its sources, time range and releases; broker null: facts of no broker (the metadata dump)."""
     rows = (
-        warehouse.read("facts", recording_id)
+        warehouse.looked_at("facts", recording_id)
         .groupBy("broker_id")
         .agg(
             F.collect_set(source_of_fact()).alias("sources"),
@@ -354,7 +354,7 @@ def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
 def _holes(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
     """Return the rows of `coverage` where the logs miss something that happened, times in microseconds."""
     times = {name: F.unix_micros(name) for name in ("start_ts", "end_ts")}
-    rows = warehouse.read("coverage", recording_id).where(F.col("state").isin(*HOLES)).withColumns(times).collect()
+    rows = warehouse.looked_at("coverage", recording_id).where(F.col("state").isin(*HOLES)).withColumns(times).collect()
     named = (row.asDict() for row in rows)
     return sorted(
         named, key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0, row["start_ts"], row["source"])

@@ -244,7 +244,7 @@ def _ingest(run: Run) -> None:
         run.leave_as_they_are(stands, are_files_as_before=found.are_files_as_before)
         return
     with run.step("order"):
-        facts = run.warehouse.read("facts", run.recording_id)
+        facts = run.warehouse.looked_at("facts", run.recording_id)
         covered = coverage_of(facts)
         renewal_of(run).order(facts, covered.missing)
         run.warehouse.replace("coverage", covered.table(run.spark, run.recording_id), run.recording_id)

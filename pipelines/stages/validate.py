@@ -25,7 +25,7 @@ from pipelines.expectations.data_docs import escaped, publish_docs
 from pipelines.expectations.invariants import CONFORMANCE_TIES, invariants
 from pipelines.expectations.rules import TableRule, table_rules
 from pipelines.spark.configured import configured
-from pipelines.warehouse.delta_io import estimated_bytes
+from pipelines.warehouse.delta_io import SMALL_BYTES, estimated_bytes
 from schemas.events import REPLICATION_EVENTS
 from schemas.facts import FACTS
 from schemas.runs import COVERAGE, REJECTED_LINES, SET_ASIDE
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from concurrent.futures import Future
 
+    import pyarrow as pa
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
     from pyspark.sql import DataFrame, SparkSession
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 VALIDATED: Final = (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, COVERAGE, REJECTED_LINES, SET_ASIDE)
 # Up to this size a table is cached, in one task, and evaluated in the driver; of a larger one each pass reads its part.
-KEPT_BYTES: Final = 8 << 20
+KEPT_BYTES: Final = SMALL_BYTES
 EXAMPLES: Final = 3
 VIEW_PREFIX: Final = "tidemark_validated_"
 INVARIANTS_SUITE: Final = "invariants"
@@ -66,8 +67,10 @@ def validate(
 
     `ties`: the setting `conformance_ties`.
     """
-    frames = {table.name: warehouse.read(table.name, recording_id) for table in VALIDATED}
-    results, suites = check(spark, frames, recording_id, run_id, CONFORMANCE_TIES if ties is None else ties)
+    names = [table.name for table in VALIDATED]
+    rows = {name: small.rows for name in names if (small := warehouse.small(name, recording_id)) is not None}
+    frames = {name: warehouse.looked_at(name, recording_id) for name in names}
+    results, suites = check(spark, frames, recording_id, run_id, CONFORMANCE_TIES if ties is None else ties, rows)
     docs_path = publish_docs(suites, warehouse, recording_id)
     failed = [row["severity"] for row in results if not row["success"]]
     return Validation(results, failed.count("error"), failed.count("warning"), docs_path)
@@ -79,18 +82,27 @@ def check(
     recording_id: str,
     run_id: str,
     ties: int = CONFORMANCE_TIES,
+    rows: Mapping[str, pa.Table] | None = None,
 ) -> tuple[list[dict[str, Any]], list[ExpectationSuiteValidationResult]]:
-    """Evaluate every rule on these frames; return rows of `expectation_results`, and Great Expectations' results."""
+    """Evaluate every rule on these frames; return rows of `expectation_results`, and Great Expectations' results.
+
+    `rows`: those of the frames that are in the driver's memory already.
+    """
     rules = all_rules(ties)
     views = {name: f"{VIEW_PREFIX}{name}" for name in frames}
-    small = {name for name, frame in frames.items() if estimated_bytes(frame) <= KEPT_BYTES}
-    kept = {name: frame.coalesce(1).persist() if name in small else frame for name, frame in frames.items()}
-    for name, frame in kept.items():
+    small = dict(rows or {})
+    kept = {
+        name: frame.coalesce(1).persist()
+        for name, frame in frames.items()
+        if name not in small and estimated_bytes(frame) <= KEPT_BYTES
+    }
+    for name, frame in {**frames, **kept}.items():
         frame.createOrReplaceTempView(views[name])
     try:
-        looked_at = {name: _in_memory(frame) if name in small else frame for name, frame in kept.items()}
+        small |= {name: frame.toArrow() for name, frame in kept.items()}
+        looked_at = {name: _in_memory(small[name]) if name in small else frame for name, frame in frames.items()}
         # Of small tables the long query has a hundred short stages: Spark would plan it again after each of them.
-        planning = {"spark.sql.adaptive.enabled": "false"} if small == {*frames} else {}
+        planning = {"spark.sql.adaptive.enabled": "false"} if {*small} == {*frames} else {}
         with configured(spark, planning), ThreadPoolExecutor(1) as beside:
             # The JVM plans the one long query while Great Expectations works in Python.
             counted = beside.submit(_counts, spark, [rule for rule in rules if rule.native is None], views)
@@ -179,10 +191,10 @@ def _run_suites(
     return [*results, run(INVARIANTS_SUITE, breaches, counted)]
 
 
-def _in_memory(frame: DataFrame) -> pd.DataFrame:
+def _in_memory(rows: pa.Table) -> pd.DataFrame:
     """Return the rows with Arrow's types: a whole number that may be null stays one."""
-    rows: pd.DataFrame = frame.toArrow().to_pandas(types_mapper=pd.ArrowDtype)
-    return rows
+    found: pd.DataFrame = rows.to_pandas(types_mapper=pd.ArrowDtype)
+    return found
 
 
 def _result_row(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from schemas.runs import COMPLETE
+from schemas.runs import FAILED
 from schemas.tables import REPLAY_TABLES, TABLES
 
 if TYPE_CHECKING:
@@ -38,9 +38,14 @@ def last_complete(warehouse: Warehouse, recording_id: str) -> dict[str, int]:
 
 def last_complete_run(warehouse: Warehouse, recording_id: str, *columns: str) -> dict[str, Any] | None:
     """Return these columns of the last complete run's row, and `run_id`; None: there was no such run."""
-    rows = warehouse.read("runs", recording_id).where(COMPLETE).select("finished", "run_id", *columns)
-    every: list[dict[str, Any]] = rows.toArrow().to_pylist()
+    every = complete_runs(warehouse, recording_id, "finished", "run_id", *columns)
     return max(every, key=lambda row: (row["finished"], row["run_id"]), default=None)
+
+
+def complete_runs(warehouse: Warehouse, recording_id: str, *columns: str) -> list[dict[str, Any]]:
+    """Return these columns of the runs that came to their end."""
+    rows = warehouse.arrow("runs", recording_id, ("status", *columns)).to_pylist()
+    return [row for row in rows if row["status"] != FAILED]
 
 
 def pinned(stages: Iterable[str], last: Mapping[str, int]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delta import DeltaTable
 from delta.exceptions import (
@@ -36,17 +36,20 @@ from pipelines.warehouse.commits import commits_of
 from pipelines.warehouse.contract import checks_of, row_key, sql_string
 from pipelines.warehouse.migration import bring_up, completed
 from pipelines.warehouse.store import Store
+from pipelines.warehouse.table_files import TableFiles
 from schemas.errors import TableContractError
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from pipelines.warehouse.commits import Commit
 
 FILE_BYTES: Final = 128 * 1024 * 1024  # intended size of one file of a write, by the optimizer's estimate
+SMALL_BYTES: Final = 8 << 20  # up to this size, compressed, a recording's rows of a table are looked at in the driver
 COMMIT_ATTEMPTS: Final = 8
 WRITES_AT_ONCE: Final = 4
 # Another run committed in between; Delta's Python classes for it have no common base.
@@ -85,6 +88,7 @@ class Warehouse(Store):
         self._pinned: dict[str, int] = {}
         self._counted: dict[str, dict[str, int]] = {}  # by recording: rows of each table
         self._aside: dict[str, set[str]] = {}  # by recording: tables that have rows set aside
+        self._small: dict[tuple[str, str], Small | None] = {}  # by table and recording
 
     def table_path(self, table_name: str) -> str:
         """Return the path of a table."""
@@ -108,6 +112,8 @@ class Warehouse(Store):
     def pin(self, versions: Mapping[str, int]) -> None:
         """From now on read these tables in these versions, whoever writes to them."""
         self._pinned = dict(versions)
+        for table_name in TABLES:
+            self._forget(table_name)
 
     def read(self, table_name: str, recording_id: str | None = None) -> DataFrame:
         """Return the table, or one recording's rows of it; an empty frame if nothing was written yet."""
@@ -124,6 +130,42 @@ class Warehouse(Store):
         reader = reader if version is None else reader.option("versionAsOf", version)
         frame = reader.load(self.table_path(table_name))
         return frame if recording_id is None else frame.where(F.col("recording_id") == F.lit(recording_id))
+
+    def arrow(self, table_name: str, recording_id: str, columns: Sequence[str] = ()) -> pa.Table:
+        """Return the rows as `read` does, or only these columns of them, in the driver's memory."""
+        files = self._files(table_name, recording_id)
+        if files is not None:
+            return files.rows(columns)
+        frame = self.read(table_name, recording_id)
+        return frame.select(*columns or frame.columns).toArrow()
+
+    def looked_at(self, table_name: str, recording_id: str) -> DataFrame:
+        """Return the rows as `read` does, for who asks more than once: those of a small table are read once."""
+        found = self.small(table_name, recording_id)
+        return self.read(table_name, recording_id) if found is None else found.frame
+
+    def small(self, table_name: str, recording_id: str) -> Small | None:
+        """Return the rows in the driver's memory; None: they are too many, or only Spark can read them."""
+        key = (table_name, recording_id)
+        if key not in self._small:
+            files = self._files(table_name, recording_id)
+            is_small = files is not None and files.size_bytes <= SMALL_BYTES
+            self._small[key] = Small.of(self.spark, files.rows()) if files is not None and is_small else None
+        return self._small[key]
+
+    def _files(self, table_name: str, recording_id: str) -> TableFiles | None:
+        """Return the files that `read` reads; None: only Spark can read them."""
+        self.ensure(table_name)
+        place, version = self._local(self.table_path(table_name)), self._pinned.get(table_name)
+        return None if place is None else TableFiles.of(table_name, place, version, recording_id)
+
+    def _forget(self, table_name: str) -> None:
+        """Let the rows be read anew that are asked for again."""
+        self._counted.clear()
+        for key in [key for key in self._small if key[0] == table_name]:
+            small = self._small.pop(key)
+            if small is not None:
+                small.frame.unpersist()
 
     def version(self, table_name: str) -> int:
         """Return the table's newest version."""
@@ -152,13 +194,17 @@ class Warehouse(Store):
     def row_counts(self, recording_id: str) -> dict[str, int]:
         """Return how many rows of the recording each table but `runs` has; counted anew after a write."""
         if recording_id not in self._counted:
+            names = [name for name in TABLES if name != "runs"]
+            stated = {name: files.count for name in names if (files := self._files(name, recording_id)) is not None}
+            counts = {name: count for name, count in stated.items() if count is not None}
             each = [
                 self.read(name, recording_id).agg(F.lit(name).alias("name"), F.count("*").alias("n"))
-                for name in TABLES
-                if name != "runs"
+                for name in names
+                if name not in counts
             ]
-            rows = reduce(lambda one, other: one.unionAll(other), each).collect()
-            self._counted[recording_id] = {row.name: row.n for row in rows}
+            rows = reduce(lambda one, other: one.unionAll(other), each).collect() if each else []
+            counts |= {row.name: row.n for row in rows}
+            self._counted[recording_id] = {name: counts[name] for name in names}
         return self._counted[recording_id]
 
     def append(self, table_name: str, frame: DataFrame) -> None:
@@ -245,8 +291,7 @@ class Warehouse(Store):
     def _with_aside(self, recording_id: str) -> set[str]:
         """Return the tables of which rows of the recording were set aside before."""
         if recording_id not in self._aside:
-            tables = self.read("set_aside", recording_id).select("table").distinct()
-            self._aside[recording_id] = {row.table for row in tables.collect()}
+            self._aside[recording_id] = {*self.arrow("set_aside", recording_id, ["table"])["table"].to_pylist()}
         return self._aside[recording_id]
 
     def _put_aside(self, table_name: str, rows: DataFrame | None, recording_id: str) -> None:
@@ -324,7 +369,7 @@ class Warehouse(Store):
         self._committed.add(table_name)
 
     def _attempt(self, table_name: str, action: Callable[[], object]) -> None:
-        self._counted.clear()
+        self._forget(table_name)
         for attempt in range(1, COMMIT_ATTEMPTS + 1):
             self.check_leases()
             try:
@@ -344,6 +389,18 @@ class Warehouse(Store):
 
 def _is_half_made(error: BaseException) -> bool:
     return any(mark in str(error) for mark in _HALF_MADE_MARKS)
+
+
+class Small(NamedTuple):
+    """The rows of a small table: for Python, and for Spark."""
+
+    rows: pa.Table
+    frame: DataFrame
+
+    @classmethod
+    def of(cls, spark: SparkSession, rows: pa.Table) -> Small:
+        """Hand them to Spark, which keeps them in columns once they are asked for."""
+        return cls(rows, spark.createDataFrame(rows).coalesce(1).persist())
 
 
 def estimated_bytes(frame: DataFrame) -> int:

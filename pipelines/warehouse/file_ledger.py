@@ -14,8 +14,6 @@ from schemas.tables import TABLES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Row
-
     from pipelines.warehouse.delta_io import Warehouse
 
 _SAME: Final = (
@@ -37,7 +35,7 @@ _RESUME: Final = ("head_length", "broken", "is_cut", "settled_digest", "settled_
 
 def entries_of(warehouse: Warehouse, recording_id: str) -> list[Entry]:
     """Return the ledger of a recording."""
-    return [_entry(row) for row in warehouse.read("files", recording_id).collect()]
+    return [_entry(row) for row in warehouse.arrow("files", recording_id).to_pylist()]
 
 
 def write_entries(warehouse: Warehouse, recording_id: str, before: Sequence[Entry], now: Sequence[Entry]) -> bool:
@@ -71,14 +69,14 @@ def _row(recording_id: str, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _entry(row: Row) -> Entry:
-    settled, rest = json.loads(row.counts)
+def _entry(row: dict[str, Any]) -> Entry:
+    settled, rest = json.loads(row["counts"])
     return Entry(
         **{name: row[name] for name in _SAME},
-        **json.loads(row.resume),
-        head=row.fingerprint,
-        modified_us=None if row.modified is None else micros(row.modified),
-        seen_us=micros(row.seen),
+        **json.loads(row["resume"]),
+        head=row["fingerprint"],
+        modified_us=None if row["modified"] is None else micros(row["modified"]),
+        seen_us=micros(row["seen"]),
         settled_counts=settled,
         open_counts=rest,
     )

@@ -68,7 +68,7 @@ class Narrowing:
 
 def of_last_replay(warehouse: Warehouse, recording_id: str) -> Narrowing:
     """Return what the recording's tables cover: everything if any run was unrestricted, else the last run's part."""
-    runs = warehouse.read("runs", recording_id).where(F.array_contains("stages", "replay") & F.expr(COMPLETE))
+    runs = warehouse.looked_at("runs", recording_id).where(F.array_contains("stages", "replay") & F.expr(COMPLETE))
     asked = F.coalesce(*(F.get_json_object("configuration", f"$.{name}") for name in SETTINGS))
     latest = runs.orderBy(asked.isNull().desc(), F.desc("finished")).select("configuration").head()
     return Narrowing.of(json.loads(latest.configuration)) if latest else Narrowing()

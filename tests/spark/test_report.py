@@ -9,6 +9,7 @@ import recorded_tables as recorded
 from pipelines.stages import report
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
@@ -22,8 +23,11 @@ class Shelf:
     def __init__(self, frames: dict[str, DataFrame]) -> None:
         self.frames = frames
 
-    def read(self, table_name: str, recording_id: str | None = None) -> DataFrame:  # noqa: ARG002
+    def looked_at(self, table_name: str, recording_id: str) -> DataFrame:  # noqa: ARG002
         return self.frames[table_name]
+
+    def arrow(self, table_name: str, recording_id: str) -> pa.Table:  # noqa: ARG002
+        return self.frames[table_name].toArrow()
 
     def row_counts(self, recording_id: str) -> dict[str, int]:  # noqa: ARG002
         return {name: frame.count() for name, frame in self.frames.items()}

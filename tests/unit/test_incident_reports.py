@@ -48,8 +48,8 @@ class Versions:
     def createDataFrame(self, rows: pa.Table) -> Frame:  # noqa: N802 - Spark's name
         return Frame(rows)
 
-    def read(self, name: str, recording_id: str) -> Frame:
-        return self.read_at(name, -1, recording_id)
+    def arrow(self, name: str, recording_id: str) -> pa.Table:
+        return self.read_at(name, -1, recording_id).rows
 
     def read_at(self, name: str, version: int, recording_id: str) -> Frame:
         assert recording_id == "r"

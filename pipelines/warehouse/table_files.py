@@ -1,0 +1,62 @@
+"""A table's rows and their number without a Spark job, as long as its files lie on this machine.
+
+To plan a query of Spark's takes longer than to read a table of some megabytes. deltalake reads Delta's log in
+milliseconds; it is asked only where a table needs nothing of its readers but Delta's first protocol.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from schemas.tables import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_PLAIN: Final = 1  # later protocols of readers have deletion vectors and renamed columns
+_OF: Final = "partition.recording_id"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """One recording's files of a table in one version."""
+
+    name: str
+    recording_id: str
+    table: DeltaTable
+    files: pa.Table  # as Delta's log states them: path, size_bytes, num_records
+
+    @classmethod
+    def of(cls, name: str, path: Path, version: int | None, recording_id: str) -> TableFiles | None:
+        """Find them; None: only Spark can read the table, or it lacks columns in that version."""
+        table = DeltaTable(path, version)
+        columns = {field.name for field in table.schema().fields}
+        if table.protocol().min_reader_version > _PLAIN or columns != {one.name for one in TABLES[name].columns}:
+            return None
+        every = pa.table(table.get_add_actions(flatten=True))
+        mine = every.filter(pc.equal(every[_OF], recording_id)) if len(every) else every
+        return cls(name, recording_id, table, mine)
+
+    @property
+    def size_bytes(self) -> int:
+        """The files' size, as they are compressed."""
+        return pc.sum(self.files["size_bytes"]).as_py() or 0
+
+    @property
+    def count(self) -> int | None:
+        """Number of rows; None: not stated of all files."""
+        records = self.files["num_records"]
+        return None if records.null_count else pc.sum(records).as_py() or 0
+
+    def rows(self, columns: Sequence[str] = ()) -> pa.Table:
+        """Read all rows, or only these columns of them."""
+        schema = TABLES[self.name].arrow_schema
+        wanted = pa.schema([schema.field(name) for name in columns or schema.names])
+        found = self.table.to_pyarrow_dataset(partitions=[("recording_id", "=", self.recording_id)])
+        return found.to_table(columns=wanted.names).cast(wanted)
