@@ -26,10 +26,11 @@ COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def packed(kept: dict[str, list[pa.Table]]) -> Iterator[pa.RecordBatch]:
-    """Yield one row per table with a stream of its kept rows; `kept` is emptied."""
+    """Yield one row per table with a stream of its kept rows, if there are any; `kept` is emptied."""
     for name in sorted(kept):
-        rows = stream_of(pa.concat_tables(kept.pop(name)))
-        yield pa.RecordBatch.from_pydict({"output": [name], "rows": [rows]}, schema=STREAM)
+        rows = pa.concat_tables(kept.pop(name))
+        if len(rows):
+            yield pa.RecordBatch.from_pydict({"output": [name], "rows": [stream_of(rows)]}, schema=STREAM)
 
 
 def stream_of(rows: pa.Table) -> bytes:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
+_FOLDER: Final = re.compile(r"/output=([^/]+)/")
 
 
 def stage(frame: DataFrame, path: str, kinds: int) -> DataFrame:
@@ -23,3 +25,8 @@ def stage(frame: DataFrame, path: str, kinds: int) -> DataFrame:
     finally:
         spark.conf.set(_WRITERS, before or "0")
     return spark.read.schema(frame.schema).parquet(path)
+
+
+def kinds_of(staged: DataFrame) -> set[str]:
+    """Return the kinds of rows that were staged, by the names of their folders."""
+    return {found[1] for file in staged.inputFiles() if (found := _FOLDER.search(file)) is not None}

@@ -91,7 +91,8 @@ def bring_in(warehouse: Warehouse, recording: Recording, run_id: str, staging: s
     else:
         restated = restated_facts(warehouse, recording_id, parsed.facts, parsed.inputs)
         warehouse.append_facts(parsed.facts, recording_id, restated)
-        warehouse.replace("rejected_lines", rejected, recording_id)
+        if any(one["rejected"] for one in parsed.inputs) or not warehouse.is_empty("rejected_lines", recording_id):
+            warehouse.replace("rejected_lines", rejected, recording_id)
     write_entries(warehouse, recording_id, known, entries)
     return BroughtIn(parsed.inputs, parsed.every, is_nothing_new=False)
 
@@ -115,7 +116,7 @@ def _refuse_other_cluster(warehouse: Warehouse, recording: Recording, parsed: Pa
             "own with --recording-id"
         )
         raise InputError(message, source=source)
-    if _has_known_files(parsed):
+    if _has_known_files(parsed) or warehouse.is_empty("facts", recording_id):
         return
     known = warehouse.read("facts", recording_id).where("topic_id IS NOT NULL").select("topic_id").distinct()
     if not known.head(1):

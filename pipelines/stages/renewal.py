@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from pipelines.spark.packed import rows_of, table_rows
 from pipelines.spark.spark_schemas import spark_schema
-from pipelines.spark.staging import stage
+from pipelines.spark.staging import kinds_of, stage
 from pipelines.stages import order, replay
 from pipelines.stages.partition_order import CHANGE_SCHEMA, CHANGES
 from pipelines.warehouse.changes import ALL_US, PLACE_KEY, Changes, as_map, is_among
@@ -61,7 +61,7 @@ class Renewal:
     @property
     def is_anew(self) -> bool:
         """Whether everything is made anew: also if rows were set aside, of which no digest knows."""
-        return self.full or bool(len(self.arrow("set_aside", ("table",))))
+        return self.full or not self.warehouse.is_empty("set_aside", self.recording_id)
 
     def order(self, facts: DataFrame, missing: MissingLines) -> None:
         """Order the facts of the recording; write its events and their windows."""
@@ -90,7 +90,9 @@ class Renewal:
         if changes is not None:
             within = is_among(changes.since)
             within += f" AND place = {WHOLE}" if table is REPLAY_CHECKPOINTS else ""
-        if len(self.arrow(table.name, ("place",))) and self.read(table.name).where(within or "true").head(1):
+        if self.warehouse.is_empty(table.name, self.recording_id):
+            return
+        if self.read(table.name).where(within or "true").head(1):
             none = self.spark.createDataFrame([], spark_schema(table))
             self.warehouse.replace(table.name, none, self.recording_id, within=within)
 
@@ -130,7 +132,7 @@ class Renewal:
         """Write the rows of the replay's tables. `condition`: which of a table's rows are replaced; None: all."""
         rows = {table.name: table_rows(staged, table.name) for table in REPLAY_TABLES}
         within = {table.name: condition(table) for table in REPLAY_TABLES} if condition else None
-        self.warehouse.replace_all(rows, self.recording_id, within)
+        self.warehouse.replace_all(rows, self.recording_id, within, kinds_of(staged))
 
     def write_checkpoints(self, plan: Resumption, staged: DataFrame) -> None:
         """Write the states that the replay made, and of which events each partition's tables are made now.

@@ -41,7 +41,7 @@ from schemas.errors import TableContractError
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -139,6 +139,11 @@ class Warehouse(Store):
         frame = self.read(table_name, recording_id)
         return frame.select(*columns or frame.columns).toArrow()
 
+    def is_empty(self, table_name: str, recording_id: str) -> bool:
+        """Whether the table has no rows of the recording."""
+        files = self._files(table_name, recording_id)
+        return not (self.read(table_name, recording_id).head(1) if files is None else len(files.files))
+
     def looked_at(self, table_name: str, recording_id: str) -> DataFrame:
         """Return the rows as `read` does, for who asks more than once: those of a small table are read once."""
         found = self.small(table_name, recording_id)
@@ -162,7 +167,7 @@ class Warehouse(Store):
     def _forget(self, table_name: str) -> None:
         """Let the rows be read anew that are asked for again."""
         self._counted.clear()
-        for key in [key for key in self._small if key[0] == table_name]:
+        for key in [key for key in tuple(self._small) if key[0] == table_name]:
             small = self._small.pop(key)
             if small is not None:
                 small.frame.unpersist()
@@ -322,13 +327,21 @@ class Warehouse(Store):
         self._with_aside(recording_id).add(table_name)
 
     def replace_all(
-        self, frames: Mapping[str, DataFrame], recording_id: str, within: Mapping[str, str | None] | None = None
+        self,
+        frames: Mapping[str, DataFrame],
+        recording_id: str,
+        within: Mapping[str, str | None] | None = None,
+        filled: Container[str] | None = None,
     ) -> None:
         """Replace the recording's rows of several tables; the first error is raised after all writes have ended.
 
         Writes run in parallel: a small write is mostly planning, which leaves cores idle. `within`: as in `replace`.
+        `filled`: the tables of which the frames have rows; one that has none, and none to be replaced, is left.
         """
-        self._with_aside(recording_id)
+        aside = self._with_aside(recording_id)
+        if filled is not None:
+            stands = {name for name in frames if name in aside or not self.is_empty(name, recording_id)}
+            frames = {name: frame for name, frame in frames.items() if name in filled or name in stands}
         with ThreadPoolExecutor(WRITES_AT_ONCE) as pool:
             written = [
                 pool.submit(self.replace, name, frame, recording_id, within=(within or {}).get(name))

@@ -98,9 +98,9 @@ def restated_facts(
     updated. Of the others those go that stand under the name and in the time of a file that was read: under the name of
     a log there may also be older lines, which have been rolled away. Columns as in `changed_facts`; None: none stands.
     """
-    stand = warehouse.read("facts", recording_id)
-    if not stand.head(1):
+    if warehouse.is_empty("facts", recording_id):
         return None
+    stand = warehouse.read("facts", recording_id)
     spark = warehouse.spark
     told = [(one["path"], one["content"] in MOMENTS, one["first_ts"], one["last_ts"]) for one in inputs]
     # By way of an RDD, so that the plan does not grow with the number of files.

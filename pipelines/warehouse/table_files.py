@@ -6,6 +6,8 @@ milliseconds; it is asked only where a table needs nothing of its readers but De
 
 from __future__ import annotations
 
+import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -16,11 +18,12 @@ from deltalake import DeltaTable
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 _PLAIN: Final = 1  # later protocols of readers have deletion vectors and renamed columns
 _OF: Final = "partition.recording_id"
+_DRAWN: Final = re.compile("\x1b\\[[0-9;]*m|\u21b3")  # deltalake draws an error's causes as a tree, in colours
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,8 @@ class TableFiles:
     @classmethod
     def of(cls, name: str, path: Path, version: int | None, recording_id: str) -> TableFiles | None:
         """Find them; None: only Spark can read the table, or it lacks columns in that version."""
-        table = DeltaTable(path, version)
+        with _one_line():
+            table = DeltaTable(path, version)
         columns = {field.name for field in table.schema().fields}
         if table.protocol().min_reader_version > _PLAIN or columns != {one.name for one in TABLES[name].columns}:
             return None
@@ -58,5 +62,15 @@ class TableFiles:
         """Read all rows, or only these columns of them."""
         schema = TABLES[self.name].arrow_schema
         wanted = pa.schema([schema.field(name) for name in columns or schema.names])
-        found = self.table.to_pyarrow_dataset(partitions=[("recording_id", "=", self.recording_id)])
-        return found.to_table(columns=wanted.names).cast(wanted)
+        with _one_line():
+            found = self.table.to_pyarrow_dataset(partitions=[("recording_id", "=", self.recording_id)])
+            return found.to_table(columns=wanted.names).cast(wanted)
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """Let an error of the file system say in one line which file it is about, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(" ".join(_DRAWN.sub(" ", str(error)).split())) from error
