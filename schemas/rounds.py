@@ -176,7 +176,7 @@ COMMIT_LATENCY = Table(
         "batch_not_empty": "last_offset >= base_offset",
         "commit_after_append": "commit_ts IS NULL OR commit_ts >= append_ts",
         "commit_before_answer": "error_code IS NULL OR error_code <> 0 OR commit_ts IS NULL OR commit_ts <= ack_ts",
-        "isr_has_its_size": "isr IS NULL OR size(isr) = isr_size",
+        "isr_has_its_size": "isr IS NULL OR cardinality(isr) = isr_size",
     },
     questions=(
         (

@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from pipelines.spark.spark_schemas import spark_ddl, spark_schema
-from replay.evidence.choices import FETCHES
+from pipelines.spark.spark_schemas import spark_ddl
+from replay.evidence.choices import FETCHES, any_sql
 from replay.evidence.coverage import (
     BY_ITSELF,
     BY_OTHERS,
     LIFE,
     MEMBER,
-    METADATA,
-    REQUEST_LOG,
-    SERVER_LOG,
     Heard,
     windows_of,
     with_windows,
 )
+from replay.evidence.heard import BY_ZOOKEEPER, SERVED, WRITTEN, heard_in, is_by_zookeeper, span_in
 from replay.evidence.kept_requests import KEPT
 from replay.evidence.missing_lines import (
     APPENDS,
@@ -38,28 +36,23 @@ from replay.evidence.missing_lines import (
     gaps_of_client,
     missing_lines,
 )
+from replay.evidence.missing_lines import missing_requests as gaps_in
 from replay.evidence.rows import Row
 from replay.evidence.sources import SOURCES
-from replay.evidence.zookeeper_view import VIEW_LINES
 from schemas.model import INT64, TIMESTAMP
 from schemas.runs import COVERAGE
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
+
+    from pipelines.spark.staging import Rows
 
 COVERAGE_COLUMNS: Final = (  # columns of the facts that coverage is computed from
     "kind", "name", "broker_id", "source_file", "source_line", "ts", "connection", "correlation_id", "client_id",
     "api_key", "total_us", "queue_us", "metadata_offset", "replica_id", "replicas", "isr",
 )  # fmt: skip
 HOLES: Final = ("missing", "lossy")  # states that mean that something happened and is not in the logs
-WRITTEN: Final = (METADATA, REQUEST_LOG, SERVER_LOG)  # sources whose lines are counted
 FETCHED: Final = "kind = 'fetch' AND replica_id >= 0"
-SERVED: Final = "kind = 'remote_leo_update'"  # a leader's line about a fetch that it handled
-# Facts that exist only if ZooKeeper keeps the cluster's state: then there is no metadata log that could be missing.
-BY_ZOOKEEPER: Final = (
-    "kind = 'leader_and_isr' OR (kind = 'isr_update' AND name IN ('zookeeper_write', 'zookeeper_conflict')) "
-    f"OR (kind = 'broker_lifecycle' AND name IN {VIEW_LINES})"
-)
 WINDOW_SCHEMA: Final = pa.schema(  # times as microseconds: Python's own would lose their zone in between
     [
         pa.field(field.name, INT64 if field.type == TIMESTAMP else field.type)
@@ -76,15 +69,16 @@ class Coverage:
     rows: list[dict[str, Any]]  # rows of the table `coverage`, without recording_id
     missing: MissingLines
 
-    def table(self, spark: SparkSession, recording_id: str) -> DataFrame:
-        """Return the rows as a frame of the table."""
+    def table(self, recording_id: str) -> pa.Table:
+        """Return the rows of the table."""
         named = [{**row, "recording_id": recording_id} for row in self.rows]
-        told = pa.Table.from_pylist(named, schema=COVERAGE.arrow_schema).to_pylist()
-        return spark.createDataFrame(told, spark_schema(COVERAGE))
+        return pa.Table.from_pylist(named, schema=COVERAGE.arrow_schema)
 
 
-def coverage_of(facts: DataFrame) -> Coverage:
+def coverage_of(facts: Rows) -> Coverage:
     """Return what the facts of one recording cover."""
+    if isinstance(facts, pa.Table):
+        return _coverage_in(facts)
     missing = missing_requests(facts)
     span, by_zookeeper = span_of(facts)
     if span is None:
@@ -93,6 +87,21 @@ def coverage_of(facts: DataFrame) -> Coverage:
     schema = spark_ddl(WINDOW_SCHEMA)
     found = brokers.applyInArrow(lambda key, table: windows_of_group(key, table, missing, span), schema)
     rows = [row.asDict() for row in found.collect()]
+    return _in_turn(rows, missing, span, by_zookeeper=by_zookeeper)
+
+
+def _coverage_in(facts: pa.Table) -> Coverage:
+    """Return the same of facts in the driver's memory: to plan Spark's queries would take seconds."""
+    missing, span = gaps_in(facts), span_in(facts)
+    if span is None:
+        return Coverage([], missing)
+    rows = [row for broker, heard_of in heard_in(facts).items() for row in windows_of(broker, heard_of, missing, span)]
+    return _in_turn(rows, missing, span, by_zookeeper=is_by_zookeeper(facts))
+
+
+def _in_turn(
+    rows: list[dict[str, Any]], missing: MissingLines, span: tuple[int, int], *, by_zookeeper: bool
+) -> Coverage:
     if not by_zookeeper and all(row["broker_id"] is not None for row in rows):
         rows += windows_of(None, [], missing, span)
     rows.sort(key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0, row["source"], row["start_ts"]))
@@ -122,7 +131,7 @@ def span_of(facts: DataFrame) -> tuple[tuple[int, int] | None, bool]:
     """
     stamp = F.unix_micros("ts")
     own = F.when(F.col("broker_id").isNotNull(), stamp)
-    told = facts.agg(F.min(own), F.max(own), F.min(stamp), F.max(stamp), F.max(F.expr(BY_ZOOKEEPER))).head()
+    told = facts.agg(F.min(own), F.max(own), F.min(stamp), F.max(stamp), F.max(F.expr(any_sql(BY_ZOOKEEPER)))).head()
     if told is None:
         return None, False
     span = next(((first, last) for first, last in (told[:2], told[2:4]) if first is not None), None)
@@ -142,7 +151,7 @@ def heard(facts: DataFrame) -> DataFrame:
     stamp = F.unix_micros("ts")
     own = F.when(source_of_fact().isin(*WRITTEN), told(source_of_fact(), F.col("broker_id")))
     fetched = F.when(F.expr(FETCHED), told(F.lit(BY_OTHERS), F.col("replica_id")))
-    served = F.when(F.expr(SERVED), told(F.lit(BY_ITSELF), F.col("broker_id")))
+    served = F.when(F.expr(SERVED.sql), told(F.lit(BY_ITSELF), F.col("broker_id")))
     life = (F.when(F.expr(one.sql), told(F.lit(source), F.col("broker_id"))) for source, one in LIFE.items())
     named = F.array_union(F.coalesce("replicas", F.array()), F.coalesce("isr", F.array()))
     members = F.transform(named, lambda broker: told(F.lit(MEMBER), broker))

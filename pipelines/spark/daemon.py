@@ -3,16 +3,22 @@
 Spark closes a worker's socket when it needs no more of its rows: the other side of a join was empty, a limit is
 reached, a task was finished elsewhere. The worker then gets a `BrokenPipeError`, which Spark's own daemon prints with a
 stack trace, though nothing is wrong. Spark starts this module (`spark.python.daemon.module`) instead of its own.
+
+The daemon also loads the large packages that all workers use: those are forked from it, and each would load them anew.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from pyspark import daemon
 
+LOADED = ("numpy", "pyarrow.compute", "pyarrow.parquet", "pandas", "numba", "msgspec")
 GONE = (BrokenPipeError, ConnectionResetError)
 
 
@@ -41,6 +47,10 @@ def without_gone(hook: Any) -> Any:  # noqa: ANN401 - as above
 def main() -> None:
     """Start the daemon."""
     os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "true"  # raise what would be printed otherwise
+    for name in LOADED:
+        with suppress(ImportError):  # whoever needs it will say so
+            import_module(name)
+    gc.freeze()  # or each worker would search all of it for reference cycles, and so copy its pages
     sys.unraisablehook = without_gone(sys.unraisablehook)
     daemon.worker = quiet(daemon.worker)
     daemon.manager()  # type: ignore[no-untyped-call]

@@ -3,17 +3,59 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+
+from pipelines.spark.hadoop import on_this_machine
+from pipelines.spark.packed import STREAM, rows_of, stream_of, unpacked
+from pipelines.spark.spark_schemas import spark_ddl
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
+SMALL_BYTES: Final = 8 << 20  # up to this size, compressed, rows are looked at, and written, by the driver
 _WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
 _FOLDER: Final = re.compile(r"/output=([^/]+)/")
 
+Rows: TypeAlias = DataFrame | pa.Table  # many, or few that are in the driver's memory
 
-def stage(frame: DataFrame, path: str, kinds: int) -> DataFrame:
-    """Write streams of `kinds` kinds of rows under `path`, one folder per kind, and return a frame that reads them.
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Streams that were staged: a frame that reads all, and where they lie on this machine; None: in another store."""
+
+    frame: DataFrame
+    folder: Path | None
+
+    def rows(self, kind: str, schema: pa.Schema) -> Rows:
+        """Return the rows of one kind with these columns, which are null where a stream lacks them."""
+        files = self._few(kind)
+        if files is None:
+            return rows_of(self.frame, kind, schema)
+        batches = (batch for file in files for batch in pq.ParquetFile(file).iter_batches(columns=["rows"]))
+        return pa.Table.from_batches(unpacked(batches, schema), schema)
+
+    def _few(self, kind: str) -> list[Path] | None:
+        """Return the files of one kind, in the order of the tasks that wrote them; None: they are too large."""
+        if self.folder is None:
+            return None
+        files = sorted((self.folder / f"output={kind}").glob("*.parquet"))
+        return files if sum(file.stat().st_size for file in files) <= SMALL_BYTES else None
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of rows that there are, by the names of their folders."""
+        return {found[1] for file in self.frame.inputFiles() if (found := _FOLDER.search(file)) is not None}
+
+
+def stage(frame: DataFrame, path: str, kinds: int) -> Staged:
+    """Write streams of `kinds` kinds of rows under `path`, one folder per kind.
 
     A task writes its few kinds side by side; otherwise Spark would sort all streams by kind first.
     """
@@ -24,9 +66,26 @@ def stage(frame: DataFrame, path: str, kinds: int) -> DataFrame:
         frame.write.mode("overwrite").partitionBy("output").parquet(path)
     finally:
         spark.conf.set(_WRITERS, before or "0")
-    return spark.read.schema(frame.schema).parquet(path)
+    return Staged(spark.read.schema(frame.schema).parquet(path), on_this_machine(spark, path))
 
 
-def kinds_of(staged: DataFrame) -> set[str]:
-    """Return the kinds of rows that were staged, by the names of their folders."""
-    return {found[1] for file in staged.inputFiles() if (found := _FOLDER.search(file)) is not None}
+def as_frame(spark: SparkSession, rows: Rows) -> DataFrame:
+    """Return rows as a frame, of which any column may be null: otherwise Spark would not look for nulls.
+
+    They go by way of a stream. Spark would put a table of Arrow's into its plans, and think for minutes about them.
+    """
+    if not isinstance(rows, pa.Table):
+        return rows
+    kind = "rows"
+    streams = spark.sparkContext.parallelize([(kind, stream_of(rows))], 1)
+    return rows_of(spark.createDataFrame(streams, spark_ddl(STREAM)), kind, rows.schema)
+
+
+def may_be_null(schema: pa.Schema) -> pa.Schema:
+    """Return the same columns, each of which may be null."""
+    return pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - Arrow's own
+
+
+def as_arrow(rows: Rows, columns: list[str]) -> pa.Table:
+    """Return these columns of rows in the driver's memory."""
+    return rows.select(columns) if isinstance(rows, pa.Table) else rows.select(*columns).toArrow()

@@ -11,26 +11,29 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from pipelines.intake.attribution import clusters_of
 from pipelines.intake.ledger import GONE, counts_of
+from pipelines.spark.staging import as_frame
 from pipelines.stages import ingest
 from pipelines.stages.validate import Validation
 from pipelines.warehouse.commit_point import complete_runs
 from pipelines.warehouse.file_ledger import entries_of, write_entries
 from pipelines.warehouse.narrowing import SETTINGS, Narrowing
-from pipelines.warehouse.superseded import changed_facts, engine_version, rejected_after, restated_facts, spanned
+from pipelines.warehouse.spans import span_of
+from pipelines.warehouse.superseded import changed_facts, engine_version, rejected_after, restated_facts
 from schemas.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame
-
     from pipelines.recording.recording import Recording
+    from pipelines.spark.staging import Rows
     from pipelines.stages.ingest import Parsed
     from pipelines.warehouse.delta_io import Warehouse
+    from pipelines.warehouse.spans import Span
 
 # Settings that decide what the tables contain.
 _DECIDING: Final = ("kafka_version", "broker_config", "conformance_ties", "window_minutes")
@@ -83,13 +86,13 @@ def bring_in(warehouse: Warehouse, recording: Recording, run_id: str, staging: s
     changes = parsed.plan.changes
     rejected = parsed.rejected.withColumns({"recording_id": F.lit(recording_id), "run_id": F.lit(run_id)})
     if known:
-        within = spanned("known.ts", [_span(parsed.facts), *(change.span for change in changes)])
-        warehouse.append_facts(parsed.facts, recording_id, changed_facts(warehouse, recording_id, changes), within)
+        spans = [_span(parsed.facts), *(change.span for change in changes)]
+        warehouse.append_facts(parsed.facts, recording_id, changed_facts(warehouse, recording_id, changes), spans)
         read = [one.source.name for one in parsed.plan.reads]
         rejected, lines = rejected_after(warehouse, recording_id, changes, rejected, read)
         warehouse.replace("rejected_lines", rejected, recording_id, within=lines)
     else:
-        restated = restated_facts(warehouse, recording_id, parsed.facts, parsed.inputs)
+        restated = restated_facts(warehouse, recording_id, as_frame(warehouse.spark, parsed.facts), parsed.inputs)
         warehouse.append_facts(parsed.facts, recording_id, restated)
         if any(one["rejected"] for one in parsed.inputs) or not warehouse.is_empty("rejected_lines", recording_id):
             warehouse.replace("rejected_lines", rejected, recording_id)
@@ -97,8 +100,10 @@ def bring_in(warehouse: Warehouse, recording: Recording, run_id: str, staging: s
     return BroughtIn(parsed.inputs, parsed.every, is_nothing_new=False)
 
 
-def _span(facts: DataFrame) -> tuple[int, int] | None:
+def _span(facts: Rows) -> Span | None:
     """Return the first and last time of facts."""
+    if isinstance(facts, pa.Table):
+        return span_of(facts["ts"])
     stamp = F.unix_micros("ts")
     found = facts.agg(F.min(stamp).alias("first"), F.max(stamp).alias("last")).head()
     return None if found is None or found["first"] is None else (found["first"], found["last"])
@@ -121,7 +126,7 @@ def _refuse_other_cluster(warehouse: Warehouse, recording: Recording, parsed: Pa
     known = warehouse.read("facts", recording_id).where("topic_id IS NOT NULL").select("topic_id").distinct()
     if not known.head(1):
         return
-    ids = parsed.facts.where("topic_id IS NOT NULL").select("topic_id").distinct()
+    ids = as_frame(warehouse.spark, parsed.facts).where("topic_id IS NOT NULL").select("topic_id").distinct()
     if ids.head(1) and not ids.join(known, on="topic_id", how="left_semi").head(1):
         message = (
             f"none of its topics stands in the recording '{recording_id}' of this warehouse: "

@@ -66,7 +66,7 @@ def tell(
     rows = {key_of(row): row for row in (*before, *changed)}
     if rows != {key_of(row): row for row in there}:
         made = pa.Table.from_pylist([*rows.values()], INCIDENT_REPORTS.arrow_schema)
-        warehouse.replace(REPORTS, warehouse.spark.createDataFrame(made), recording_id)
+        warehouse.replace(REPORTS, made, recording_id)
     known = {key_of(row): row for row in before}
     pairs = [retold(known[key_of(row)], row) for row in changed if key_of(row) in known]
     return Told(

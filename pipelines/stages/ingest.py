@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pipelines.intake.attribution import by_their_writers, refuse_two_clusters
+from pipelines.intake.collect import distinct
 from pipelines.intake.inputs import inputs_of, refuse_unreadable
 from pipelines.intake.inspection import findings
 from pipelines.intake.ledger import after, counts_of, decided, heads_of, listed, to_look_at
@@ -30,8 +31,9 @@ from pipelines.recording.reading import newlines
 from pipelines.spark.counted import count_of
 from pipelines.spark.packed import STREAM, packed, rows_of
 from pipelines.spark.spark_schemas import spark_ddl
-from pipelines.spark.staging import stage
-from pipelines.warehouse.superseded import between, parser_version
+from pipelines.spark.staging import Rows, Staged, as_arrow, stage
+from pipelines.warehouse.spans import spanned
+from pipelines.warehouse.superseded import parser_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -54,9 +56,9 @@ PLACE_SCHEMA: Final = pa.schema([FACT_SCHEMA.field(name) for name in ("fact_id",
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What the files of a recording say that is new; both frames read staged data and may be read more than once."""
+    """What the files of a recording say that is new; it is read from staged data, and may be read more than once."""
 
-    facts: DataFrame
+    facts: Rows
     rejected: DataFrame
     plan: Plan
     known: Sequence[Entry]  # the ledger as it was,
@@ -98,9 +100,10 @@ def parse(  # noqa: PLR0913 - what was read before, and what it told
     looks = _looks(spark, recording, entries)
     version, path, outputs = parser_version(), f"{staging_dir.rstrip('/')}/parsed", len((FACT, REJECTED, COUNTS))
 
-    def read(written: Recording, plan: Plan, path: str) -> tuple[DataFrame, list[Entry]]:
+    def read(written: Recording, plan: Plan, path: str) -> tuple[Staged, list[Entry]]:
         staged = stage(_stream(spark, written, _works(written, plan, stand), FACT_SCHEMA), path, outputs)
-        return staged, after(plan, _counts(staged), recording.manifest, version, run_id, recording.listed_us)
+        counted = _counts(staged.rows(COUNTS, COUNTS_SCHEMA))
+        return staged, after(plan, counted, recording.manifest, version, run_id, recording.listed_us)
 
     plan = decided(recording, entries, looks, version, full=full)
     if plan.is_nothing_new:
@@ -117,7 +120,7 @@ def parse(  # noqa: PLR0913 - what was read before, and what it told
         counts = counts_of(listed(found, recording))
     refuse_two_clusters(inputs_of(counts), recording.root or None)
     copies = [entry.path for entry in found if entry.same_as is not None]
-    rejected = rows_of(staged, REJECTED, REJECTED_SCHEMA).where(~F.col("source_file").isin(copies))
+    rejected = rows_of(staged.frame, REJECTED, REJECTED_SCHEMA).where(~F.col("source_file").isin(copies))
     rejected = rejected.dropDuplicates(["source_file", "source_line", "reason"])
     return Parsed(_distinct(staged), rejected, plan, entries, found, counts)
 
@@ -152,22 +155,22 @@ def inspect(spark: SparkSession, recording: Recording) -> dict[str, Any]:
 
     stream = read(recording)
     try:
-        counts = _counts(stream)
+        counts = _counts(rows_of(stream, COUNTS, COUNTS_SCHEMA))
         refuse_unreadable(counts, recording.root)
         written = by_their_writers(recording, counts, partial(_surveyed, spark, recording))
         if written is not recording:
             stream.unpersist()
             stream = read(written)
-            counts = _counts(stream)
+            counts = _counts(rows_of(stream, COUNTS, COUNTS_SCHEMA))
         covered = coverage_of(rows_of(stream, FACT, COVERAGE_SCHEMA))
     finally:
         stream.unpersist()
     return {**findings(inputs_of(counts), recording.manifest), "not_covered": not_covered(covered.rows)}
 
 
-def _counts(stream: DataFrame) -> list[dict[str, Any]]:
+def _counts(told: Rows) -> list[dict[str, Any]]:
     """Return the counts of each file, or part of a file."""
-    return [json.loads(row.counts) for row in rows_of(stream, COUNTS, COUNTS_SCHEMA).collect()]
+    return [json.loads(text) for text in as_arrow(told, COUNTS_SCHEMA.names)["counts"].to_pylist()]
 
 
 def _works(recording: Recording, plan: Plan, stand: DataFrame | None) -> list[Work]:
@@ -189,8 +192,7 @@ def _named_before(plan: Plan, stand: DataFrame | None) -> dict[str, tuple[tuple[
     found: dict[str, list[tuple[str, ...]]] = {name: list(entry.named_clusters) for name, entry in going.values()}
     spans = [span for _, entry in going.values() if (span := entry.span()) is not None]
     if stand is not None and spans:
-        within = between("ts", min(first for first, _ in spans), max(last for _, last in spans))
-        topics = stand.where(within).where("kind = 'topic_change' AND name = 'metadata_response'")
+        topics = stand.where(spanned("ts", spans)).where("kind = 'topic_change' AND name = 'metadata_response'")
         of_files = topics.where(F.col("source_file").isin(list(going)))
         for row in of_files.select("source_file", "source_line", "topic", "topic_id").collect():
             name, entry = going[row.source_file]
@@ -277,15 +279,17 @@ def _tasks(works: list[Work], parallelism: int) -> list[list[Work]]:
     return tasks
 
 
-def _distinct(staged: DataFrame) -> DataFrame:
+def _distinct(staged: Staged) -> Rows:
     """Return each fact once. Mostly no file repeats another; ids alone show this, and then no facts are moved."""
-    facts = rows_of(staged, FACT, FACT_SCHEMA)
+    facts = staged.rows(FACT, FACT_SCHEMA)
+    if isinstance(facts, pa.Table):
+        return distinct(facts)
     times = F.count(F.lit(1)).alias("times")
-    alike = rows_of(staged, FACT, ID_SCHEMA).groupBy(F.xxhash64("fact_id")).agg(times)
+    alike = rows_of(staged.frame, FACT, ID_SCHEMA).groupBy(F.xxhash64("fact_id")).agg(times)
     if not alike.where("times > 1").head(1):
         return facts
     place = F.struct("source_file", "source_line")
-    told = rows_of(staged, FACT, PLACE_SCHEMA).groupBy("fact_id").agg(times, F.min(place).alias("first"))
+    told = rows_of(staged.frame, FACT, PLACE_SCHEMA).groupBy("fact_id").agg(times, F.min(place).alias("first"))
     repeated = told.where("times > 1").select("fact_id", "first")
     once = facts.join(repeated, "fact_id", "left").where(F.col("first").isNull() | (F.col("first") == place))
     return once.select(*FACT_SCHEMA.names)

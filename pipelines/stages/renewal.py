@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from pipelines.spark.packed import rows_of, table_rows
-from pipelines.spark.spark_schemas import spark_schema
-from pipelines.spark.staging import kinds_of, stage
+from pipelines.spark.staging import Staged, as_arrow, as_frame, stage
 from pipelines.stages import order, replay
 from pipelines.stages.partition_order import CHANGE_SCHEMA, CHANGES
 from pipelines.warehouse.changes import ALL_US, PLACE_KEY, Changes, as_map, is_among
@@ -28,14 +28,15 @@ from schemas.windows import EVENT_WINDOWS, REPLAY_CHECKPOINTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from pipelines.spark.staging import Rows
     from pipelines.warehouse.delta_io import Warehouse
     from replay.evidence.missing_lines import MissingLines
     from schemas.model import Table
 
 KEY: Final = ("topic", "incarnation", "partition")
+_PLACE: Final = (*KEY, "place")
 ORDERED_KINDS: Final = 3  # of rows that the order stages: events, windows, changes
 
 
@@ -69,20 +70,19 @@ class Renewal:
         standing = None if self.is_anew or not len(known) else known
         stream = order.order(self.spark, facts, self.settings, missing, standing)
         staged = stage(stream, f"{self.staging}/order", ORDERED_KINDS)
-        windows = table_rows(staged, EVENT_WINDOWS.name).persist()
+        windows = staged.rows(EVENT_WINDOWS.name, EVENT_WINDOWS.arrow_schema)
         within = None
         if standing is not None:
-            left = {place_of(row.asDict()) for row in windows.select(*KEY).distinct().collect()}
+            left = {place_of(row) for row in as_arrow(windows, [*KEY]).to_pylist()}
             gone = {place_of(row) for row in known.to_pylist()} - left
-            told = Changes.of(rows_of(staged, CHANGES, CHANGE_SCHEMA).toArrow().to_pylist())
+            told = Changes.of(as_arrow(staged.rows(CHANGES, CHANGE_SCHEMA), CHANGE_SCHEMA.names).to_pylist())
             changes = Changes({**dict.fromkeys(gone, ALL_US), **told.since})
             within = changes.condition(REPLICATION_EVENTS)
         if standing is None or changes:
             self.forget(EVENT_WINDOWS, None if standing is None else changes)
-            events = table_rows(staged, REPLICATION_EVENTS.name)
+            events = staged.rows(REPLICATION_EVENTS.name, REPLICATION_EVENTS.arrow_schema)
             self.warehouse.replace(REPLICATION_EVENTS.name, events, self.recording_id, arranged=True, within=within)
         self.warehouse.replace(EVENT_WINDOWS.name, windows, self.recording_id)
-        windows.unpersist()
 
     def forget(self, table: Table, changes: Changes | None) -> None:
         """Take away what says that rows of these partitions stand (None: of all), but for states to go on from."""
@@ -93,8 +93,7 @@ class Renewal:
         if self.warehouse.is_empty(table.name, self.recording_id):
             return
         if self.read(table.name).where(within or "true").head(1):
-            none = self.spark.createDataFrame([], spark_schema(table))
-            self.warehouse.replace(table.name, none, self.recording_id, within=within)
+            self.warehouse.replace(table.name, table.arrow_schema.empty_table(), self.recording_id, within=within)
 
     def plan(self) -> Resumption | None:
         """Return which partitions are to be replayed, and from where; None: all, and no states are kept."""
@@ -104,9 +103,9 @@ class Renewal:
         states = [] if self.is_anew else self.arrow(REPLAY_CHECKPOINTS.name, _but_state(REPLAY_CHECKPOINTS)).to_pylist()
         return resumed(windows, states, engine_version())
 
-    def replay(self, plan: Resumption | None) -> DataFrame:
+    def replay(self, plan: Resumption | None) -> Staged:
         """Replay the events that the plan asks for; return the staged stream of all tables' rows."""
-        events = self.read(REPLICATION_EVENTS.name)
+        events = self.warehouse.looked_at(REPLICATION_EVENTS.name, self.recording_id)
         states = None
         if plan is not None and not plan.is_everything:
             events = events.where(changes_of(plan).condition(REPLICATION_EVENTS))
@@ -115,12 +114,12 @@ class Renewal:
                 states = self.read(REPLAY_CHECKPOINTS.name).where(f"place = element_at({as_map(begun)}, {PLACE_KEY})")
         return self.staged(events, states)
 
-    def staged(self, events: DataFrame, states: DataFrame | None = None) -> DataFrame:
+    def staged(self, events: DataFrame, states: DataFrame | None = None) -> Staged:
         """Replay these events, from these states on; return the staged stream of all tables' rows."""
         stream = replay.replay(self.spark, events, self.settings, states)
         return stage(stream, f"{self.staging}/replay", len(REPLAY_TABLES) + 1)
 
-    def write_replay(self, plan: Resumption | None, staged: DataFrame) -> None:
+    def write_replay(self, plan: Resumption | None, staged: Staged) -> None:
         """Write the rows of the replay's tables, and the states from which the next run goes on."""
         changes = None if plan is None or plan.is_everything else changes_of(plan)
         self.forget(REPLAY_CHECKPOINTS, changes)
@@ -128,30 +127,50 @@ class Renewal:
         if plan is not None:
             self.write_checkpoints(plan, staged)
 
-    def write_tables(self, staged: DataFrame, condition: Callable[[Table], str | None] | None = None) -> None:
+    def write_tables(self, staged: Staged, condition: Callable[[Table], str | None] | None = None) -> None:
         """Write the rows of the replay's tables. `condition`: which of a table's rows are replaced; None: all."""
-        rows = {table.name: table_rows(staged, table.name) for table in REPLAY_TABLES}
+        rows = {table.name: staged.rows(table.name, table.arrow_schema) for table in REPLAY_TABLES}
         within = {table.name: condition(table) for table in REPLAY_TABLES} if condition else None
-        self.warehouse.replace_all(rows, self.recording_id, within, kinds_of(staged))
+        self.warehouse.replace_all(rows, self.recording_id, within, staged.kinds)
 
-    def write_checkpoints(self, plan: Resumption, staged: DataFrame) -> None:
+    def write_checkpoints(self, plan: Resumption, staged: Staged) -> None:
         """Write the states that the replay made, and of which events each partition's tables are made now.
 
         States that are no longer kept go, and those of partitions that have no events any more.
         """
-        windows = self.read(EVENT_WINDOWS.name).select(*KEY, "place", "digest", "total", "topic_id")
-        made = table_rows(staged, REPLAY_CHECKPOINTS.name).drop("digest", "engine")
-        states = made.join(F.broadcast(windows.drop("total", "topic_id")), [*KEY, "place"])
-        firsts = windows.where(f"place = 0 AND {is_among(plan.since)}")
-        wholes = firsts.withColumn("place", F.lit(WHOLE)).withColumn("digest", F.col("total")).drop("total")
-        told = {"recording_id": F.lit(self.recording_id), "engine": F.lit(engine_version())}
-        rows = states.unionByName(wholes, allowMissingColumns=True).withColumns(told)
+        windows = self.arrow(EVENT_WINDOWS.name, [*_PLACE, "digest", "total", "topic_id"])
+        begun = [row for row in windows.to_pylist() if row["place"] == 0 and place_of(row) in plan.since]
+        told = {"recording_id": self.recording_id, "engine": engine_version()}
+        wholes = pa.Table.from_pylist(
+            [{**row, **told, "place": WHOLE, "digest": row["total"]} for row in begun], REPLAY_CHECKPOINTS.arrow_schema
+        )
+        made = staged.rows(REPLAY_CHECKPOINTS.name, REPLAY_CHECKPOINTS.arrow_schema)
+        rows: Rows
+        if isinstance(made, pa.Table):
+            rows = pa.concat_tables([_with_digests(made, windows, told), wholes])
+        else:
+            of_windows = F.broadcast(as_frame(self.spark, windows.select([*_PLACE, "digest"])))
+            states = made.drop("digest").join(of_windows, [*_PLACE])
+            every = states.withColumns({name: F.lit(text) for name, text in told.items()})
+            rows = every.unionByName(as_frame(self.spark, wholes))
         within = None
         if not plan.is_everything:
-            begun = as_map({place: row["place"] if row else 0 for place, row in plan.since.items()})
+            since = as_map({place: row["place"] if row else 0 for place, row in plan.since.items()})
             within = f"{is_among(plan.gone)} OR {is_among(plan.since)} AND place = {WHOLE}"
-            within += f" OR coalesce(place > element_at({begun}, {PLACE_KEY}), false)"
+            within += f" OR coalesce(place > element_at({since}, {PLACE_KEY}), false)"
         self.warehouse.replace(REPLAY_CHECKPOINTS.name, rows, self.recording_id, within=within)
+
+
+def _with_digests(made: pa.Table, windows: pa.Table, told: Mapping[str, str]) -> pa.Table:
+    """Return states with the digests of their windows, and without those that have none."""
+    digests = {tuple(row[name] for name in _PLACE): row["digest"] for row in windows.to_pylist()}
+    found = [digests.get(tuple(row.values())) for row in made.select([*_PLACE]).to_pylist()]
+    columns = {"digest": pa.array(found, pa.string())}
+    columns |= {name: pa.array([text] * len(made), pa.string()) for name, text in told.items()}
+    for name, values in columns.items():
+        place = made.schema.get_field_index(name)
+        made = made.set_column(place, made.schema.field(place), values)
+    return made.filter(pc.is_valid(made["digest"]))
 
 
 def _but_state(table: Table) -> list[str]:

@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from pipelines.intake.inspection import versions_seen
 from pipelines.overview.coverage import coverage_of
 from pipelines.recording.names import recording_name
 from pipelines.spark.session import VERSION
-from pipelines.spark.spark_schemas import spark_schema
 from pipelines.spark.termination import TERMINATION
 from pipelines.stages import bringing_in, incident_reports, report, tending, validate
 from pipelines.stages.renewal import Renewal
@@ -245,9 +245,10 @@ def _ingest(run: Run) -> None:
         return
     with run.step("order"):
         facts = run.warehouse.looked_at("facts", run.recording_id)
-        covered = coverage_of(facts)
+        small = run.warehouse.small("facts", run.recording_id)
+        covered = coverage_of(facts if small is None else small.rows)
         renewal_of(run).order(facts, covered.missing)
-        run.warehouse.replace("coverage", covered.table(run.spark, run.recording_id), run.recording_id)
+        run.warehouse.replace("coverage", covered.table(run.recording_id), run.recording_id)
 
 
 def _replay(run: Run) -> None:
@@ -287,8 +288,10 @@ def _validate(run: Run) -> None:
     with run.step("validate"):
         ties = run.settings.get("conformance_ties")
         run.validation = validate.validate(run.spark, run.warehouse, run.recording_id, run.run_id, ties)
-        schema = spark_schema(TABLES["expectation_results"])
-        results = run.spark.createDataFrame(run.validation.results, schema)
+        results = pa.Table.from_pylist(run.validation.results, TABLES["expectation_results"].arrow_schema)
+        if not run.unfinished:
+            run.warehouse.append("expectation_results", results)
+            return
         mine = f"run_id IN ({', '.join(map(sql_string, (run.run_id, *run.unfinished)))})"
         run.warehouse.replace("expectation_results", results, run.recording_id, within=mine)
 
@@ -354,7 +357,7 @@ def _record(run: Run, started: datetime, stages: Sequence[str], status: str, mes
         "message": message,
     }
     if WRITING.intersection(stages):
-        run.warehouse.append("runs", run.spark.createDataFrame([row], spark_schema(TABLES["runs"])))
+        run.warehouse.append("runs", pa.Table.from_pylist([row], TABLES["runs"].arrow_schema))
     seconds = round((finished - started).total_seconds(), 3)
     did = {name: value for name, value in run.counters.items() if name != "steps"}  # they have lines of their own
     run.watch.log("run_ended", f"{status} after {seconds:.1f} s", status=status, seconds=seconds, counters=did)

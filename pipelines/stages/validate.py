@@ -25,7 +25,8 @@ from pipelines.expectations.data_docs import escaped, publish_docs
 from pipelines.expectations.invariants import CONFORMANCE_TIES, invariants
 from pipelines.expectations.rules import TableRule, table_rules
 from pipelines.spark.configured import configured
-from pipelines.warehouse.delta_io import SMALL_BYTES, estimated_bytes
+from pipelines.spark.staging import SMALL_BYTES
+from pipelines.warehouse.delta_io import estimated_bytes
 from schemas.events import REPLICATION_EVENTS
 from schemas.facts import FACTS
 from schemas.runs import COVERAGE, REJECTED_LINES, SET_ASIDE

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 
-from pipelines.warehouse.hadoop import is_missing, on_hadoop
+from pipelines.spark.hadoop import is_missing, on_hadoop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -33,27 +35,50 @@ def mark_of(recording_id: str, run_id: str) -> str:
     return json.dumps({"recording_id": recording_id, "run_id": run_id})
 
 
-def commits_of(spark: SparkSession, path: str, recording_id: str, newest: int, since: int) -> Iterator[Commit]:
+def commits_of(
+    spark: SparkSession, path: str, place: Path | None, recording_id: str, newest: int, since: int
+) -> Iterator[Commit]:
     """Yield the commits after the version `since` that changed a recording's rows in a table, newest first.
 
-    They are read from the files of Delta's log: its own ways to the history of a table run a job for each.
+    They are read from the files of Delta's log: its own ways to the history of a table run a job for each. `place`: the
+    path, if it is on this machine.
     """
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - Spark has no public way to Hadoop's file systems
-    log, system = on_hadoop(spark, f"{path}/_delta_log")
+    first_line = _by_hadoop(spark, path) if place is None else partial(_first_line, place / "_delta_log")
     for version in range(newest, since, -1):
-        try:
-            stream = system.open(jvm.org.apache.hadoop.fs.Path(log, f"{version:020d}.json"))
-        except Py4JJavaError as error:
-            if is_missing(error):
-                return  # Delta has cleaned its log up to here
-            raise
-        try:
-            line = jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(stream, "UTF-8")).readLine()
-        finally:
-            stream.close()
+        line = first_line(f"{version:020d}.json")
+        if line is None:
+            return  # Delta has cleaned its log up to here
         info = json.loads(line or "{}").get("commitInfo", {})
         told = json.loads(info.get("userMetadata") or "null")
         if info.get("operation") in _OF_FORM or not isinstance(told, dict):
             continue
         if told.get("recording_id") == recording_id:
             yield Commit(version, told["run_id"])
+
+
+def _first_line(log: Path, name: str) -> str | None:
+    try:
+        with (log / name).open(encoding="utf-8") as file:
+            return file.readline()
+    except FileNotFoundError:
+        return None
+
+
+def _by_hadoop(spark: SparkSession, path: str) -> Callable[[str], str | None]:
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - Spark has no public way to Hadoop's file systems
+    log, system = on_hadoop(spark, f"{path}/_delta_log")
+
+    def first_line(name: str) -> str | None:
+        try:
+            stream = system.open(jvm.org.apache.hadoop.fs.Path(log, name))
+        except Py4JJavaError as error:
+            if is_missing(error):
+                return None
+            raise
+        try:
+            line: str | None = jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(stream, "UTF-8")).readLine()
+        finally:
+            stream.close()
+        return line or ""
+
+    return first_line

@@ -10,31 +10,24 @@ find them during the write, so rows that meet all checks are looked at only once
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from delta import DeltaTable
-from delta.exceptions import (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    DeltaConcurrentModificationException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from pipelines.recording.names import inside
 from pipelines.spark.spark_schemas import spark_schema
-from pipelines.warehouse.commits import commits_of
+from pipelines.spark.staging import SMALL_BYTES, Rows, as_frame, may_be_null
+from pipelines.warehouse import local_tables
+from pipelines.warehouse.attempts import ERRORS, attempt, is_half_made
+from pipelines.warehouse.commits import MARK, commits_of
 from pipelines.warehouse.contract import checks_of, row_key, sql_string
 from pipelines.warehouse.migration import bring_up, completed
+from pipelines.warehouse.spans import is_spanned, spanned
 from pipelines.warehouse.store import Store
 from pipelines.warehouse.table_files import TableFiles
 from schemas.errors import TableContractError
@@ -42,39 +35,15 @@ from schemas.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from pipelines.warehouse.commits import Commit
+    from pipelines.warehouse.spans import Span
 
 FILE_BYTES: Final = 128 * 1024 * 1024  # intended size of one file of a write, by the optimizer's estimate
-SMALL_BYTES: Final = 8 << 20  # up to this size, compressed, a recording's rows of a table are looked at in the driver
-COMMIT_ATTEMPTS: Final = 8
 WRITES_AT_ONCE: Final = 4
-# Another run committed in between; Delta's Python classes for it have no common base.
-_LOST_RACES: Final = (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    DeltaConcurrentModificationException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
-
-# Another run is creating the table: its directory exists, but its first commit does not, or did not when we looked.
-_HALF_MADE_MARKS: Final = ("[DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION]", "[DELTA_TABLE_NOT_FOUND]")
-
-# Delta's errors for rows that break the table's contract, most specific first: a replacing write reports every broken
-# constraint as a mismatch with the actual one as its cause; for rows of another recording that is EXPRESSION.
-_CONTRACT_MARKS: Final = (
-    "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED]",
-    "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES]",
-    "[DELTA_REPLACE_WHERE_MISMATCH]",
-)
-_FOREIGN_ROW_MARK: Final = "CHECK constraint EXPRESSION("
 
 
 class Warehouse(Store):
@@ -83,6 +52,7 @@ class Warehouse(Store):
     def __init__(self, spark: SparkSession, path: str) -> None:
         """Remember the path; nothing is created before it is needed."""
         super().__init__(spark, path)
+        self._places: dict[str, Path | None] = {}  # of tables that were asked for
         self._ensured: dict[str, int] = {}  # tables that were used, with their version before that
         self._committed: set[str] = set()  # tables that were written to
         self._pinned: dict[str, int] = {}
@@ -94,20 +64,26 @@ class Warehouse(Store):
         """Return the path of a table."""
         return inside(self.path, TABLES[table_name].name)
 
+    def place_of(self, table_name: str) -> Path | None:
+        """Return the path of a table on this machine; None: it is in another store."""
+        if table_name not in self._places:
+            self._places[table_name] = self._local(self.table_path(table_name))
+        return self._places[table_name]
+
     def ensure(self, table_name: str) -> None:
         """Create the table, or bring it up to this version of Tidemark; InputError if that cannot be done."""
         if table_name not in self._ensured:
             try:
                 self._bring_up(table_name)
-            except (Py4JJavaError, PySparkException) as error:
-                if not _is_half_made(error) or not self.drop_unmade(self.table_path(table_name)):
+            except ERRORS as error:
+                if not is_half_made(error) or not self.drop_unmade(self.table_path(table_name)):
                     raise
                 self._bring_up(table_name)
             self._ensured[table_name] = self._newest(table_name)
 
     def _bring_up(self, table_name: str) -> None:
         table, path = TABLES[table_name], self.table_path(table_name)
-        self.commit(table_name, lambda: bring_up(self.spark, table, path), "form")
+        self.commit(table_name, lambda: bring_up(self.spark, table, path, self.place_of(table_name)), "form")
 
     def pin(self, versions: Mapping[str, int]) -> None:
         """From now on read these tables in these versions, whoever writes to them."""
@@ -161,7 +137,7 @@ class Warehouse(Store):
     def _files(self, table_name: str, recording_id: str) -> TableFiles | None:
         """Return the files that `read` reads; None: only Spark can read them."""
         self.ensure(table_name)
-        place, version = self._local(self.table_path(table_name)), self._pinned.get(table_name)
+        place, version = self.place_of(table_name), self._pinned.get(table_name)
         return None if place is None else TableFiles.of(table_name, place, version, recording_id)
 
     def _forget(self, table_name: str) -> None:
@@ -178,6 +154,8 @@ class Warehouse(Store):
         return self._newest(table_name)
 
     def _newest(self, table_name: str) -> int:
+        if (place := self.place_of(table_name)) is not None:
+            return local_tables.newest(place)
         # The public way, history(), runs a job for the same answer.
         log = DeltaTable.forPath(self.spark, self.table_path(table_name))._jdt.deltaLog()  # noqa: SLF001
         return int(log.unsafeVolatileSnapshot().version())
@@ -185,7 +163,8 @@ class Warehouse(Store):
     def commits(self, table_name: str, recording_id: str, since: int) -> Iterator[Commit]:
         """Yield the commits that runs of the recording made to the table after the version `since`, newest first."""
         newest = self.version(table_name)
-        return commits_of(self.spark, self.table_path(table_name), recording_id, newest, since)
+        path, place = self.table_path(table_name), self.place_of(table_name)
+        return commits_of(self.spark, path, place, recording_id, newest, since)
 
     def own_versions(self, recording_id: str) -> dict[str, int]:
         """Return by table the last version that this run has made itself."""
@@ -212,26 +191,47 @@ class Warehouse(Store):
             self._counted[recording_id] = {name: counts[name] for name in names}
         return self._counted[recording_id]
 
-    def append(self, table_name: str, frame: DataFrame) -> None:
+    def append(self, table_name: str, found: Rows) -> None:
         """Add rows."""
         self.ensure(table_name)
-        rows = self._arranged(table_name, frame)
+        if isinstance(found, pa.Table) and len(found):
+            (recording_id,) = found["recording_id"].unique().to_pylist()
+            if self._written_here(table_name, lambda: _in_turn(table_name, found), recording_id, mode="append"):
+                return
+        rows = self._arranged(table_name, as_frame(self.spark, found))
         self.commit(table_name, lambda: rows.write.format("delta").mode("append").save(self.table_path(table_name)))
 
     def append_facts(
-        self, frame: DataFrame, recording_id: str, changed: DataFrame | None = None, within: str | None = None
+        self,
+        found: Rows,
+        recording_id: str,
+        changed: DataFrame | None = None,
+        spans: Sequence[Span | None] | None = None,
     ) -> None:
-        """Add the facts that are not in the table yet; the frame holds each once, in the order of its lines.
+        """Add the facts that are not in the table yet; what is given holds each once, in the order of its lines.
 
         `changed`: the facts of earlier readings that get another name or go (`superseded.changed_facts`). Those of them
-        that the frame states again are updated from it. `within`: a condition on `known.ts` that the facts of the frame
-        and of `changed` meet. Only the table's files with such facts are read, for an equal fact has an equal time.
+        that are given again are updated. `spans`: in which times the facts lie that are given or changed. Only the
+        table's files with such facts are read, for an equal fact has an equal time.
 
-        This is a merge, not a check followed by an append: two runs that bring the same facts must not both add them.
+        Many facts are merged. Of few those that stand are left out before they are added, while no other driver may
+        commit: two runs that bring the same facts must not both add them.
         """
         self.ensure("facts")
+
+        def news() -> pa.Table:
+            stand = self._files("facts", recording_id)
+            if stand is None:
+                return None
+            known = stand.rows(["fact_id"], None if spans is None else is_spanned("ts", spans))["fact_id"]
+            return found.filter(pc.invert(pc.is_in(found["fact_id"], known)))
+
+        is_few = changed is None and isinstance(found, pa.Table)
+        if is_few and self._written_here("facts", news, recording_id, mode="append"):
+            return
+        frame = as_frame(self.spark, found)
         same = f"known.recording_id = {sql_string(recording_id)} AND known.fact_id = new.fact_id"
-        same += f" AND {within}" if within else ""
+        same += f" AND {spanned('known.ts', spans)}" if spans else ""
 
         def write(rows: DataFrame) -> None:
             known = DeltaTable.forPath(self.spark, self.table_path("facts")).alias("known")
@@ -253,7 +253,7 @@ class Warehouse(Store):
         self._write_sound("facts", self._columns("facts", frame), recording_id, write)
 
     def replace(
-        self, table_name: str, frame: DataFrame, recording_id: str, *, arranged: bool = False, within: str | None = None
+        self, table_name: str, found: Rows, recording_id: str, *, arranged: bool = False, within: str | None = None
     ) -> None:
         """Replace the recording's rows with these; TableContractError if the new rows are another recording's.
 
@@ -261,6 +261,12 @@ class Warehouse(Store):
         only rows that meet it are replaced, and only new rows that meet it are written.
         """
         self.ensure(table_name)
+        whole = self._with_those_left(table_name, found, recording_id, within)
+        if isinstance(whole, pa.Table) and self._written_here(
+            table_name, lambda: _in_turn(table_name, whole), recording_id
+        ):
+            return
+        frame = as_frame(self.spark, found)
         some = frame if within is None else frame.where(within)
         rows = self._columns(table_name, some) if arranged else self._arranged(table_name, some)
         only = f"recording_id = {sql_string(recording_id)}" + (f" AND ({within})" if within else "")
@@ -270,6 +276,43 @@ class Warehouse(Store):
             writer.save(self.table_path(table_name))
 
         self._write_sound(table_name, rows, recording_id, write)
+
+    def _written_here(
+        self,
+        table_name: str,
+        rows_of_now: Callable[[], pa.Table | None],
+        recording_id: str,
+        mode: Literal["append", "overwrite"] = "overwrite",
+    ) -> bool:
+        """Write rows that are in the driver's memory; False: they are not, or Spark is to do it.
+
+        Rows that break a check are not written here, so that there is one way in which they are set aside.
+        """
+        place, table = self.place_of(table_name), TABLES[table_name]
+        if place is None:
+            return False
+        mark, written = self.spark.conf.get(MARK, None), []
+
+        def write() -> None:
+            rows = rows_of_now()
+            written.append(rows is not None and local_tables.write(place, table, rows, recording_id, mark, mode))
+
+        self.commit(table_name, write)
+        if written[-1] and table_name in self._with_aside(recording_id):
+            self._put_aside(table_name, None, recording_id)
+        return written[-1]
+
+    def _with_those_left(self, table_name: str, new: Rows, recording_id: str, within: str | None) -> Rows:
+        """Return new rows of a small table with those that they leave, as they replace what meets a condition."""
+        place = self.place_of(table_name)
+        if within is None or place is None or not isinstance(new, pa.Table):
+            return new
+        stand = TableFiles.of(table_name, place, None, recording_id)
+        if stand is None or stand.size_bytes > SMALL_BYTES:
+            return as_frame(self.spark, new)
+        left = as_frame(self.spark, stand.rows()).where(f"NOT coalesce({within}, false)")
+        rows = left.unionByName(as_frame(self.spark, new).where(within)).toArrow()
+        return rows.select(new.column_names).cast(may_be_null(new.schema))
 
     def _write_sound(
         self, table_name: str, rows: DataFrame, recording_id: str, write: Callable[[DataFrame], None]
@@ -328,7 +371,7 @@ class Warehouse(Store):
 
     def replace_all(
         self,
-        frames: Mapping[str, DataFrame],
+        frames: Mapping[str, Rows],
         recording_id: str,
         within: Mapping[str, str | None] | None = None,
         filled: Container[str] | None = None,
@@ -378,30 +421,15 @@ class Warehouse(Store):
         HeldError if this driver lost a lease. `part`: changes of another part of the table do not wait for this one.
         """
         with self.alone(f"{table_name}.{part}"):
-            self._attempt(table_name, action)
+            self._forget(table_name)
+            attempt(table_name, action, self.check_leases)
         self._committed.add(table_name)
 
-    def _attempt(self, table_name: str, action: Callable[[], object]) -> None:
-        self._forget(table_name)
-        for attempt in range(1, COMMIT_ATTEMPTS + 1):
-            self.check_leases()
-            try:
-                action()
-            except (*_LOST_RACES, Py4JJavaError, PySparkException) as error:
-                broken = _broken_contract(error)
-                if broken is not None:
-                    message = f"{table_name}: {broken}; nothing was written"
-                    raise TableContractError(message) from error
-                lost_race = _is_half_made(error) or isinstance(error, _LOST_RACES)
-                if not lost_race or attempt == COMMIT_ATTEMPTS:
-                    raise
-                time.sleep(0.1 * attempt)
-            else:
-                return
 
-
-def _is_half_made(error: BaseException) -> bool:
-    return any(mark in str(error) for mark in _HALF_MADE_MARKS)
+def _in_turn(table_name: str, rows: pa.Table) -> pa.Table:
+    """Return rows in a fixed order."""
+    keys = [(name, "ascending", "at_start") for name in row_key(TABLES[table_name])]  # where Spark has nulls
+    return rows.take(pc.sort_indices(rows, sort_keys=keys))
 
 
 class Small(NamedTuple):
@@ -419,18 +447,3 @@ class Small(NamedTuple):
 def estimated_bytes(frame: DataFrame) -> int:
     """Return the optimizer's estimate of the frame's size: exact for files and literals, huge if unknown."""
     return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))  # noqa: SLF001 - not in the API
-
-
-def _broken_contract(error: Py4JJavaError | PySparkException) -> str | None:
-    """Return Delta's own words for a broken constraint from anywhere in the chain of causes; None for other errors."""
-    throwable = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
-    said: list[str] = []
-    while throwable is not None:
-        said.append(str(throwable.getMessage()))
-        throwable = throwable.getCause()
-    for mark in _CONTRACT_MARKS:
-        for message in reversed(said):
-            if mark in message and (mark == _CONTRACT_MARKS[-1] or _FOREIGN_ROW_MARK not in message):
-                words = message[message.index(mark) + len(mark) :].split("[DELTA_", 1)[0]
-                return " ".join(words.split())
-    return None

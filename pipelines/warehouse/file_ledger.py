@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from pipelines.intake.ledger import Entry
-from pipelines.spark.spark_schemas import spark_schema
 from pipelines.warehouse.contract import sql_string, time_of
 from replay.evidence.tenures import micros
 from schemas.tables import TABLES
@@ -45,9 +46,9 @@ def write_entries(warehouse: Warehouse, recording_id: str, before: Sequence[Entr
     if not changed:
         return False
     rows = [_row(recording_id, stands[path]) for path in changed if path in stands]
-    frame = warehouse.spark.createDataFrame(rows, spark_schema(TABLES["files"]))
+    found = pa.Table.from_pylist(rows, TABLES["files"].arrow_schema)
     within = f"path IN ({', '.join(map(sql_string, changed))})" if stood else None
-    warehouse.replace("files", frame, recording_id, within=within)
+    warehouse.replace("files", found, recording_id, within=within)
     return True
 
 

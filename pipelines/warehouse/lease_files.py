@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
 
-from pipelines.warehouse.hadoop import content_of, is_missing
+from pipelines.spark.hadoop import content_of, is_missing
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,10 +23,14 @@ from pyspark.sql import types as T
 
 from pipelines.spark.session import VERSION
 from pipelines.spark.spark_schemas import spark_schema
+from pipelines.warehouse import local_tables
+from pipelines.warehouse.commits import MARK
 from pipelines.warehouse.contract import check_constraints, closed_list, closed_name, is_same, sql_string, values_in
 from schemas.errors import InputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
@@ -43,20 +47,33 @@ _CONSTRAINT: Final = "delta.constraints."
 _SKIPPING: Final = "delta.dataSkippingStatsColumns"
 
 
-def bring_up(spark: SparkSession, table: Table, path: str) -> None:
-    """Make the table if there is none, and let it have what this version writes; InputError if that cannot be."""
-    wanted = {**_properties(table), MADE_BY: VERSION}
-    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(spark_schema(table))
-    builder = builder.partitionedBy("recording_id").comment(table.comment)
-    for name, condition in check_constraints(table).items():
-        builder = builder.property(f"{_CONSTRAINT}{name}", condition)
-    for name, text in wanted.items():
-        builder = builder.property(name, text)
-    builder.execute()
-    stands = StandingTable.of(spark, path)
+def bring_up(spark: SparkSession, table: Table, path: str, place: Path | None = None) -> None:
+    """Make the table if there is none, and let it have what this version writes; InputError if that cannot be.
+
+    `place`: the path, if it is on this machine: there neither takes Spark as long as nothing is to be changed.
+    """
+    if place is None:
+        _make(spark, table, path)
+    elif not local_tables.is_there(place):
+        mark = spark.conf.get(MARK, None)
+        local_tables.make(place, spark_schema(table).json(), table.comment, _first_properties(table), mark)
+    stands = StandingTable.of(spark, path, place)
     _refuse_what_cannot_be(spark, table, stands)
     if not stands.is_later:
         _Migration(spark, table, stands).run()
+
+
+def _make(spark: SparkSession, table: Table, path: str) -> None:
+    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(spark_schema(table))
+    builder = builder.partitionedBy("recording_id").comment(table.comment)
+    for name, text in _first_properties(table).items():
+        builder = builder.property(name, text)
+    builder.execute()
+
+
+def _first_properties(table: Table) -> dict[str, str]:
+    checks = {f"{_CONSTRAINT}{name}": condition for name, condition in check_constraints(table).items()}
+    return {**checks, **_properties(table), MADE_BY: VERSION}
 
 
 def completed(table: Table, frame: DataFrame) -> DataFrame:
@@ -78,19 +95,23 @@ class StandingTable:
     """What a table has: its columns in turn, its properties, its comment."""
 
     path: str
+    place: Path | None  # the path, if it is on this machine
     fields: dict[str, T.StructField]
     properties: dict[str, str]
     comment: str | None
 
     @classmethod
-    def of(cls, spark: SparkSession, path: str) -> StandingTable:
-        """Read it. The public ways, `detail` and SHOW TBLPROPERTIES, run a job or cost twice the time."""
+    def of(cls, spark: SparkSession, path: str, place: Path | None = None) -> StandingTable:
+        """Read it. Spark's public ways, `detail` and SHOW TBLPROPERTIES, run a job or cost twice the time."""
+        form = None if place is None else local_tables.form_of(place)
+        if form is not None:
+            text, stated, comment = form
+            return cls(path, place, _fields_of(text), stated, comment)
         snapshot = DeltaTable.forPath(spark, path)._jdt.deltaLog().unsafeVolatileSnapshot()  # noqa: SLF001
         metadata, jvm = snapshot.metadata(), spark.sparkContext._jvm  # noqa: SLF001
         java: Any = jvm
         properties = java.scala.jdk.javaapi.CollectionConverters.asJava(metadata.configuration())
-        schema = T.StructType.fromJson(json.loads(metadata.schemaString()))
-        return cls(path, {f.name: f for f in schema}, dict(properties), metadata.description())
+        return cls(path, place, _fields_of(metadata.schemaString()), dict(properties), metadata.description())
 
     @property
     def is_later(self) -> bool:
@@ -101,6 +122,10 @@ class StandingTable:
     def constraints(self) -> dict[str, str]:
         """The CHECK constraints by name."""
         return _named(self.properties, _CONSTRAINT)
+
+
+def _fields_of(schema: str) -> dict[str, T.StructField]:
+    return {field.name: field for field in T.StructType.fromJson(json.loads(schema))}
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -177,7 +202,7 @@ class _Migration:
         for step in (self._add_columns, self._allow_nulls, self._renew_checks, self._renew_comments):
             if step():
                 changed = True
-                self.stands = StandingTable.of(self.spark, self.stands.path)
+                self.stands = StandingTable.of(self.spark, self.stands.path, self.stands.place)
         self._renew_properties(changed=changed)
 
     def _alter(self, what: str) -> bool:

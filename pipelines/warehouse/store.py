@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.recording.names import inside
+from pipelines.spark.hadoop import content_of, on_hadoop, on_this_machine
 from pipelines.spark.termination import TERMINATION
-from pipelines.warehouse.hadoop import content_of, on_hadoop
 from pipelines.warehouse.lease import Holder, Lease
 from pipelines.warehouse.lease_files import HadoopFiles, LocalFiles
 
@@ -157,8 +157,7 @@ class Store:
 
     def _local(self, place: str) -> Path | None:
         """Return a place as a path of this machine; None: it is in another store."""
-        path, system = self.hadoop(place)
-        return Path(path.toUri().getPath()) if system.getUri().getScheme() == "file" else None
+        return on_this_machine(self.spark, place)
 
     def hadoop(self, path: str) -> tuple[Any, Any]:
         """Return a Hadoop path and its file system."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from pipelines.intake.ledger import MOMENTS
-from pipelines.lines.rows import EARLIEST, LATEST
-from pipelines.warehouse.contract import sql_string, sql_time
+from pipelines.warehouse.contract import sql_string
+from pipelines.warehouse.spans import spanned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,9 +37,6 @@ ENGINE: Final = (
     "pipelines/stages/partition_order.py",
     "pipelines/stages/replay.py",
 )
-# An equal line has an equal time, but for the hour that occurs twice where a clock is set back, and the second within
-# which a stamp in whole seconds gets its time from the lines around it.
-_AROUND_US: Final = 3_603_000_000
 _OFF_US: Final = 2_000_000  # a time from a stamp in whole seconds may be read differently by a second
 _FILE: Final = "path STRING, is_moment BOOLEAN, first_ts BIGINT, last_ts BIGINT"
 _CHANGE: Final = "path STRING, to STRING, since BIGINT"
@@ -61,21 +58,6 @@ def _digest(places: Iterable[str]) -> str:
     rooms = Path(__file__).parent.parent.parent
     found = sorted(path for place in places for path in rooms.glob(place))
     return hashlib.blake2b(b"\0".join(path.read_bytes() for path in found), digest_size=8).hexdigest()
-
-
-def between(column: str, first: int, last: int) -> str:
-    """Return the condition that a time is in this span, or a little outside it, as SQL from which Delta skips files."""
-    since, until = (min(max(us, EARLIEST), LATEST) for us in (first - _AROUND_US, last + _AROUND_US))
-    return f"{column} BETWEEN {sql_time(since)} AND {sql_time(until)}"
-
-
-def spanned(column: str, spans: Iterable[tuple[int, int] | None]) -> str:
-    """Return the condition that a time is in one span around all of these, or that there is no time."""
-    known = [span for span in spans if span is not None]
-    if not known:
-        return f"{column} IS NULL"
-    within = between(column, min(first for first, _ in known), max(last for _, last in known))
-    return f"({within} OR {column} IS NULL)"
 
 
 def changed_facts(warehouse: Warehouse, recording_id: str, changes: Sequence[Change]) -> DataFrame | None:

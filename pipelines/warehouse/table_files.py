@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from schemas.model import Table
+
 _PLAIN: Final = 1  # later protocols of readers have deletion vectors and renamed columns
 _OF: Final = "partition.recording_id"
 _DRAWN: Final = re.compile("\x1b\\[[0-9;]*m|\u21b3")  # deltalake draws an error's causes as a tree, in colours
@@ -38,10 +40,9 @@ class TableFiles:
     @classmethod
     def of(cls, name: str, path: Path, version: int | None, recording_id: str) -> TableFiles | None:
         """Find them; None: only Spark can read the table, or it lacks columns in that version."""
-        with _one_line():
+        with in_one_line():
             table = DeltaTable(path, version)
-        columns = {field.name for field in table.schema().fields}
-        if table.protocol().min_reader_version > _PLAIN or columns != {one.name for one in TABLES[name].columns}:
+        if table.protocol().min_reader_version > _PLAIN or not has_columns_of(table, TABLES[name]):
             return None
         every = pa.table(table.get_add_actions(flatten=True))
         mine = every.filter(pc.equal(every[_OF], recording_id)) if len(every) else every
@@ -58,17 +59,22 @@ class TableFiles:
         records = self.files["num_records"]
         return None if records.null_count else pc.sum(records).as_py() or 0
 
-    def rows(self, columns: Sequence[str] = ()) -> pa.Table:
-        """Read all rows, or only these columns of them."""
+    def rows(self, columns: Sequence[str] = (), where: pc.Expression | None = None) -> pa.Table:
+        """Read all rows, or only these columns of those that meet a condition."""
         schema = TABLES[self.name].arrow_schema
         wanted = pa.schema([schema.field(name) for name in columns or schema.names])
-        with _one_line():
+        with in_one_line():
             found = self.table.to_pyarrow_dataset(partitions=[("recording_id", "=", self.recording_id)])
-            return found.to_table(columns=wanted.names).cast(wanted)
+            return found.to_table(columns=wanted.names, filter=where).cast(wanted)
+
+
+def has_columns_of(stands: DeltaTable, table: Table) -> bool:
+    """Whether what stands has the table's columns and no others."""
+    return {field.name for field in stands.schema().fields} == {one.name for one in table.columns}
 
 
 @contextmanager
-def _one_line() -> Iterator[None]:
+def in_one_line() -> Iterator[None]:
     """Let an error of the file system say in one line which file it is about, and why."""
     try:
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructField, StructType
 
@@ -15,6 +16,8 @@ from schemas.facts import FACTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from pipelines.stages.run import Run
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -32,7 +35,10 @@ def fetches(numbers: list[int], client: str, kind: str = "fetch") -> list[dict[s
 def holes(spark: SparkSession, facts: list[dict[str, Any]]) -> list[tuple[int | None, str]]:
     every = spark_schema(FACTS)
     schema = StructType([StructField(name, every[name].dataType) for name in COVERAGE_COLUMNS])
-    rows = coverage_of(spark.createDataFrame([tuple(one[n] for n in COVERAGE_COLUMNS) for one in facts], schema)).rows
+    frame = spark.createDataFrame([tuple(one[n] for n in COVERAGE_COLUMNS) for one in facts], schema)
+    rows = coverage_of(frame).rows
+    arrow = pa.schema([FACTS.arrow_schema.field(name) for name in COVERAGE_COLUMNS])
+    assert coverage_of(frame.toArrow().cast(arrow)).rows == rows  # few facts are not Spark's business
     return [(row["broker_id"], row["source"]) for row in rows if row["state"] in HOLES]
 
 
@@ -74,6 +80,11 @@ def test_a_shutdown_that_closed_the_logs_before_the_broker_had_stopped_is_a_hole
     member = fact(0, kind="leader_and_isr", replicas=[1])
     life = [fact(3, kind="broker_lifecycle", name="terminating"), fact(3.5, kind="broker_lifecycle", name=last_word)]
     assert holes(spark, [member, *fetches([1, 2, 3], "shop", "produce"), *life]) == missing
+
+
+def test_a_real_recording_is_covered_as_spark_says(first: Run) -> None:
+    facts = first.warehouse.read("facts", first.recording_id)
+    assert coverage_of(facts.toArrow().cast(FACTS.arrow_schema)) == coverage_of(facts)
 
 
 def test_report_says_what_a_shutdown_left_open() -> None:

@@ -20,15 +20,28 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from pipelines.spark.staging import Rows
+
 pytestmark = pytest.mark.spark
 
 TABLE = "log_truncations"
 AWKWARD = "o'clock \\ ü"
 
 
-@pytest.fixture
-def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
-    return Warehouse(spark, str(tmp_path / "ware house's"))
+class OfFew(Warehouse):
+    """Is given all rows in the driver's memory, as those of a small recording are."""
+
+    def replace(self, table_name: str, found: Rows, recording_id: str, **how: Any) -> None:
+        super().replace(table_name, found if isinstance(found, pa.Table) else found.toArrow(), recording_id, **how)
+
+    def append_facts(self, found: Rows, recording_id: str, *told: Any) -> None:
+        super().append_facts(found if isinstance(found, pa.Table) else found.toArrow(), recording_id, *told)
+
+
+@pytest.fixture(params=[Warehouse, OfFew])
+def warehouse(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Warehouse:
+    made: Warehouse = request.param(spark, str(tmp_path / "ware house's"))
+    return made
 
 
 def frame(spark: SparkSession, table: str, rows: list[dict[str, Any]]) -> DataFrame:
@@ -168,10 +181,10 @@ def test_facts_are_taken_once_however_often_they_come(spark: SparkSession, wareh
 def test_runs_side_by_side_do_not_harm_each_other(spark: SparkSession, warehouse: Warehouse) -> None:
     def replace(number: int) -> None:
         name = f"r{number % 2}"
-        Warehouse(spark, warehouse.path).replace(TABLE, cuts(spark, name, [1, 2]), name)
+        type(warehouse)(spark, warehouse.path).replace(TABLE, cuts(spark, name, [1, 2]), name)
 
     def bring(_: int) -> None:
-        Warehouse(spark, warehouse.path).append_facts(facts(spark, ("1", "a.log", 1), ("2", "a.log", 2)), "r")
+        type(warehouse)(spark, warehouse.path).append_facts(facts(spark, ("1", "a.log", 1), ("2", "a.log", 2)), "r")
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(replace, range(4)))

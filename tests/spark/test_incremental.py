@@ -15,9 +15,10 @@ from pyspark.sql import functions as F
 
 import tidemark
 from pipelines.recording.recording import discover
-from pipelines.spark import buckets
+from pipelines.spark import buckets, staging
 from pipelines.stages import report
 from pipelines.stages.run import execute
+from pipelines.warehouse import delta_io
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -84,19 +85,28 @@ def test_the_tables_of_two_runs_are_those_of_one(
 ) -> None:
     monkeypatch.setattr(buckets, "BUCKET_ROWS", 5_000)  # so that there are several, as in a large recording
     root = tmp_path / "r"
+
+    def by_spark() -> Run:
+        """Rows are written by Spark, as those of a large recording are."""
+        with monkeypatch.context() as of_many:
+            for module in (staging, delta_io):
+                of_many.setattr(module, "SMALL_BYTES", 10)
+            return run(spark, root, tmp_path / "many", ("ingest", "replay"))
+
     arrive(recordings / "last-replica", root, is_over=False)
+    stood = by_spark().counts["replication_events"]
     half = run(spark, root, tmp_path / "steps", ("ingest", "replay"))
-    stood = half.counts["replication_events"]
     arrive(recordings / "last-replica", root, is_over=True)
+    many = by_spark()
     steps = run(spark, root, tmp_path / "steps", ("ingest", "replay"))
     one = run(spark, root, tmp_path / "one", ("ingest", "replay"))
     for table in TABLES:
         if table not in {"runs", "expectation_results", "replay_checkpoints"}:  # a state is kept where a run had it
-            assert rows(steps, table) == rows(one, table), table
+            assert rows(many, table) == rows(steps, table) == rows(one, table), table
     assert rows(one, "data_loss_incidents")
     assert half.told
     assert not steps.told  # the incident says what it said, though its chain stands elsewhere now
-    written = DeltaTable.forPath(spark, steps.warehouse.table_path("replication_events")).history(1).collect()[0]
+    written = DeltaTable.forPath(spark, many.warehouse.table_path("replication_events")).history(1).collect()[0]
     assert 0 < int(written.operationMetrics["numDeletedRows"]) < stood / 2
 
     # Nothing is new: nothing is read nor computed. What an incident says is compared with what was said all the same.

@@ -6,20 +6,23 @@ import gzip
 import shutil
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from pipelines.intake.collect import collect
 from pipelines.recording.recording import discover
+from pipelines.spark import staging
 from pipelines.stages import ingest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from pipelines.recording.recording import Recording
 
+# Facts are few and so in the driver's memory, or too many for it.
+EITHER_WAY = pytest.mark.parametrize("most", [staging.SMALL_BYTES, 10], ids=["few", "many"])
 ORDER = [("source_file", "ascending"), ("source_line", "ascending"), ("fact_id", "ascending")]
 
 
@@ -40,13 +43,16 @@ def sorted_rows(table: pa.Table) -> list[dict[str, object]]:
     return table.sort_by(ORDER).to_pylist()
 
 
+@EITHER_WAY
 def test_same_facts_as_in_one_process(
-    spark: SparkSession, recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
+    monkeypatch.setattr(staging, "SMALL_BYTES", most)
     expected = collect(recording)
     monkeypatch.setattr(ingest, "RANGE_BYTES", 300_000)  # so that the plain log is read in several ranges
     parsed = ingest.parse(spark, recording, str(tmp_path / "staging"))
-    found = parsed.facts.toArrow()
+    assert isinstance(parsed.facts, pa.Table) == (most > 10)
+    found = staging.as_arrow(parsed.facts, expected.facts.schema.names)
     assert found.schema.names == expected.facts.schema.names
     assert sorted_rows(found.cast(expected.facts.schema)) == sorted_rows(expected.facts)
     rejected = {(row["source_file"], row["source_line"], row["reason"]) for row in parsed.rejected.collect()}
@@ -69,9 +75,11 @@ def test_inspect_says_what_can_be_answered(spark: SparkSession, recording: Recor
     assert any("metadata dump states" in sentence for sentence in found["answers"])
 
 
+@EITHER_WAY
 def test_a_shared_file_is_told_apart_as_in_one_process(
-    spark: SparkSession, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
+    monkeypatch.setattr(staging, "SMALL_BYTES", most)
     shutil.copytree(recordings / "last-replica", tmp_path / "shared")
     logs = tmp_path / "shared" / "logs"
     texts = [gzip.decompress((logs / f"node-{n}" / "server.log.gz").read_bytes()) for n in (2, 3)]
@@ -82,7 +90,8 @@ def test_a_shared_file_is_told_apart_as_in_one_process(
     expected = collect(shared)
     monkeypatch.setattr(ingest, "RANGE_BYTES", 100_000)
     parsed = ingest.parse(spark, shared, str(tmp_path / "staging"))
-    assert sorted_rows(parsed.facts.toArrow().cast(expected.facts.schema)) == sorted_rows(expected.facts)
+    found = staging.as_arrow(parsed.facts, expected.facts.schema.names)
+    assert sorted_rows(found.cast(expected.facts.schema)) == sorted_rows(expected.facts)
     whose = {entry["broker_id"] for entry in parsed.inputs if entry["path"] == "logs/node-2/server.log"}
     assert whose >= {2, 3, None}
     told = ingest.inspect(spark, shared)["answers"]

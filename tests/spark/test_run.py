@@ -17,6 +17,8 @@ from whole_run import DERIVED, NAME, rows, run, without
 from without_spark import events_of, tables_of
 
 from pipelines.recording.recording import discover
+from pipelines.spark import staging
+from pipelines.warehouse import delta_io
 from schemas.errors import InputError
 from schemas.tables import REPLAY_TABLES
 
@@ -90,9 +92,11 @@ def test_the_run_says_which_release_each_broker_was_from_when_on(first: Run) -> 
     assert levels[0].endswith("(Kafka 4.1)")
 
 
-def test_tables_are_the_same_whatever_the_files_order_and_the_shuffle(
-    spark: SparkSession, first: Run, recordings: Path, tmp_path: Path
+def test_tables_are_the_same_whatever_the_files_order_and_the_shuffle_and_whoever_writes_them(
+    spark: SparkSession, first: Run, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for module in (staging, delta_io):
+        monkeypatch.setattr(module, "SMALL_BYTES", 10)  # nothing is small: Spark does it
     again = run(
         spark, shuffled(recordings / NAME, tmp_path / NAME), tmp_path / "wh", ("ingest", "replay"), partitions=7
     )

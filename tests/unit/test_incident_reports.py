@@ -41,13 +41,6 @@ class Versions:
         default_factory=lambda: {name: [TABLES[name].arrow_schema.empty_table()] for name in (TABLE, REPORTS)}
     )
 
-    @property
-    def spark(self) -> Versions:
-        return self
-
-    def createDataFrame(self, rows: pa.Table) -> Frame:  # noqa: N802 - Spark's name
-        return Frame(rows)
-
     def arrow(self, name: str, recording_id: str) -> pa.Table:
         return self.read_at(name, -1, recording_id).rows
 
@@ -55,9 +48,9 @@ class Versions:
         assert recording_id == "r"
         return Frame(self.tables[name][version])
 
-    def replace(self, name: str, frame: Frame, recording_id: str) -> None:
+    def replace(self, name: str, rows: pa.Table, recording_id: str) -> None:
         assert recording_id == "r"
-        self.tables[name].append(frame.rows)
+        self.tables[name].append(rows)
 
     def version(self, name: str) -> int:
         return len(self.tables[name]) - 1
@@ -76,7 +69,7 @@ class Runs:
         """A run that finds these incidents; None: it is of a release that does not tell of them."""
         run_id, last, told = f"run {self.hour}", self.last, None
         rows = pa.Table.from_pylist(list(stand), TABLES[TABLE].arrow_schema)
-        self.warehouse.replace(TABLE, Frame(rows), "r")
+        self.warehouse.replace(TABLE, rows, "r")
         if tells:
             versions = None if not self.unfinished else json.loads(last["table_versions"]) if last else {}
             told = tell(self.warehouse, "r", run_id, at(self.hour), versions)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -16,6 +17,12 @@ def on_hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
     hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
     configuration = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - as said above
     return hadoop_path, hadoop_path.getFileSystem(configuration)
+
+
+def on_this_machine(spark: SparkSession, path: str) -> Path | None:
+    """Return a path of Hadoop's as a path of this machine; None: it is in another store."""
+    found, system = on_hadoop(spark, path)
+    return Path(found.toUri().getPath()) if system.getUri().getScheme() == "file" else None
 
 
 def content_of(jvm: Any, system: Any, path: Any) -> bytes | None:  # noqa: ANN401 - Java's

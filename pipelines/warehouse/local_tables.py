@@ -1,0 +1,125 @@
+"""Makes and writes tables without a Spark job, as long as their files lie on this machine.
+
+Spark plans, compiles and commits for seconds to write some kilobytes; deltalake needs milliseconds for the same commit.
+What it does not take, it leaves as it was, and Spark is asked: rows that break a check of the table, a check that it
+cannot compute, a table that needs more of a writer, and one that lacks columns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from pipelines.warehouse.table_files import has_columns_of, in_one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from schemas.model import Table
+
+_CHECKING: Final = 3  # Delta's protocol of writers that mind CHECK constraints, and the one before it
+_WRITING: Final = 2
+# Names of recordings of which Spark and deltalake write the folders' names alike. Of others deltalake would take a file
+# of Spark's away under a name that Spark does not know, so that its rows stood twice.
+_ALIKE: Final = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+def is_there(place: Path) -> bool:
+    """Whether a table has a first commit."""
+    return (place / "_delta_log" / _file_of(0)).exists() or any((place / "_delta_log").glob("*.checkpoint.parquet"))
+
+
+def make(place: Path, schema: str, comment: str, properties: Mapping[str, str], mark: str | None) -> None:
+    """Make a table with the schema that stands here as Spark's JSON, unless another driver just did.
+
+    This is the first commit as Delta's protocol describes it. deltalake makes no tables with properties of ours.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    checks = any(name.startswith("delta.constraints.") for name in properties)
+    form = {
+        "id": str(uuid.uuid4()),
+        "description": comment,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema,
+        "partitionColumns": ["recording_id"],
+        "configuration": dict(properties),
+        "createdTime": now_ms,
+    }
+    told = {} if mark is None else {"userMetadata": mark}
+    actions: list[dict[str, Any]] = [
+        {"commitInfo": {"timestamp": now_ms, "operation": "CREATE TABLE", "operationParameters": {}, **told}},
+        {"metaData": form},
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": _CHECKING if checks else _WRITING}},
+    ]
+    log = place / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    made = log / f".{uuid.uuid4()}.json"  # a link to it is there as a whole or not at all
+    made.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+    try:
+        with suppress(FileExistsError):
+            os.link(made, log / _file_of(0))
+    finally:
+        made.unlink()
+
+
+def form_of(place: Path) -> tuple[str, dict[str, str], str | None] | None:
+    """Return a table's schema as Spark's JSON, its properties, its comment; None: only Spark can read it."""
+    with in_one_line():
+        try:
+            stands = DeltaTable(place, without_files=True)
+        except DeltaError:
+            return None
+        form = stands.metadata()
+    return stands.schema().to_json(), dict(form.configuration), form.description
+
+
+def newest(place: Path) -> int:
+    """Return a table's newest version."""
+    with in_one_line():
+        return int(DeltaTable(place, without_files=True).version())
+
+
+def _file_of(version: int) -> str:
+    return f"{version:020d}.json"
+
+
+def write(
+    place: Path,
+    table: Table,
+    rows: pa.Table,
+    recording_id: str,
+    mark: str | None,
+    mode: Literal["append", "overwrite"] = "overwrite",
+) -> bool:
+    """Add rows of a recording in one commit, in place of those that stand, or beside them; False: Spark is to do it.
+
+    OSError, in one line, if the file system does not let it.
+    """
+    if not _ALIKE.fullmatch(recording_id):
+        return False
+    with in_one_line():
+        stands = DeltaTable(place, without_files=mode == "append")
+        if stands.protocol().min_writer_version > _CHECKING or not has_columns_of(stands, table):
+            return False
+        told = CommitProperties(custom_metadata=None if mark is None else {"userMetadata": mark})
+        try:
+            given = rows.cast(table.arrow_schema)  # ValueError: a null that must not be, or a column is missing
+            if mode == "append":
+                write_deltalake(stands, given, mode=mode, commit_properties=told)
+            else:
+                mine = f"recording_id = '{recording_id}'"
+                write_deltalake(stands, given, mode=mode, predicate=mine, commit_properties=told)
+        except (DeltaError, ValueError):
+            return False
+    return True

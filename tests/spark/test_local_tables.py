@@ -1,0 +1,112 @@
+"""Tables that the driver makes and writes by itself are as Spark makes and writes them, and the two may take turns."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from pipelines.warehouse import local_tables, migration
+from pipelines.warehouse.delta_io import Warehouse
+from schemas.tables import TABLES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from pipelines.stages.run import Run
+
+pytestmark = pytest.mark.spark
+
+TABLE = TABLES["log_truncations"]
+
+
+def log_of(table: Path) -> list[list[dict[str, Any]]]:
+    """The actions of each commit of a table."""
+    commits = sorted((table / "_delta_log").glob("*.json"))
+    return [[json.loads(line) for line in commit.read_text().splitlines()] for commit in commits]
+
+
+def form_of(table: Path) -> dict[str, Any]:
+    told = {name: action for commit in log_of(table)[:1] for one in commit for name, action in one.items()}
+    form = told["metaData"]
+    kept = {name: form[name] for name in ("description", "format", "partitionColumns", "configuration")}
+    return {**kept, "schema": json.loads(form["schemaString"]), "protocol": told["protocol"]}
+
+
+def cuts(recording_id: str, *seqs: int) -> pa.Table:
+    row = {"topic": "t", "incarnation": 0, "partition": 0, "broker_id": 1, "leo_after": 5, "cause": "recovery"}
+    rows = [{**row, "recording_id": recording_id, "evidence": "observed", "seq": seq} for seq in seqs]
+    return pa.Table.from_pylist(rows, TABLE.arrow_schema)
+
+
+def seqs(warehouse: Warehouse, recording_id: str) -> list[int]:
+    by_spark = sorted(row.seq for row in warehouse.read(TABLE.name, recording_id).select("seq").collect())
+    assert sorted(warehouse.arrow(TABLE.name, recording_id, ["seq"])["seq"].to_pylist()) == by_spark
+    return by_spark
+
+
+def test_a_table_is_made_as_spark_makes_it(spark: SparkSession, tmp_path: Path) -> None:
+    for name, table in TABLES.items():
+        migration.bring_up(spark, table, str(tmp_path / "spark" / name))
+        migration.bring_up(spark, table, str(tmp_path / "driver" / name), tmp_path / "driver" / name)
+        assert form_of(tmp_path / "driver" / name) == form_of(tmp_path / "spark" / name), name
+        assert [len(log_of(tmp_path / made / name)) for made in ("driver", "spark")] == [1, 1], name
+
+
+def test_who_is_second_to_make_a_table_leaves_it(tmp_path: Path) -> None:
+    for comment in ("first", "second"):
+        local_tables.make(tmp_path / "t", '{"type":"struct","fields":[]}', comment, {}, None)
+    assert form_of(tmp_path / "t")["description"] == "first"
+    assert [path.name for path in (tmp_path / "t" / "_delta_log").iterdir()] == [f"{0:020d}.json"]
+
+
+def test_a_small_recording_is_written_without_spark(first: Run) -> None:
+    for name, count in first.counts.items():
+        writers = [commit[0]["commitInfo"].get("engineInfo", "") for commit in log_of(first.warehouse.place_of(name))]  # type: ignore[arg-type]
+        assert all(writer.startswith("delta-rs") for writer in writers[1:]), name
+        assert len(writers) > 1 or not count, name
+
+
+@pytest.mark.parametrize("name", ["prod-eu_1.b", "a b+c=d,e@f (é).x"])
+def test_spark_and_the_driver_write_in_turn(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    warehouse = Warehouse(spark, str(tmp_path / "w"))
+    for turn in range(0, 14, 2):  # Spark writes a checkpoint after ten commits
+        warehouse.replace(TABLE.name, cuts(name, turn, turn + 1), name)
+        if turn % 3 == 0:
+            assert seqs(warehouse, name) == [turn, turn + 1]
+            warehouse.replace(TABLE.name, spark.createDataFrame(cuts(name, turn)), name)
+            assert seqs(warehouse, name) == [turn]
+            warehouse.append(TABLE.name, cuts(name, 99))
+            assert seqs(warehouse, name) == [turn, 99]
+    warehouse.replace(TABLE.name, cuts("another", 7), "another")
+    assert seqs(warehouse, name) == [12, 99]
+    warehouse.replace(TABLE.name, cuts(name, 1, 30), name, within="seq >= 23")
+    assert seqs(warehouse, name) == [12, 30]
+    assert seqs(warehouse, "another") == [7]
+
+
+def test_commits_say_which_run_made_them(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark, str(tmp_path / "w"))
+    spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", '{"recording_id": "r", "run_id": "mine"}')
+    try:
+        warehouse.replace(TABLE.name, cuts("r", 1), "r")
+    finally:
+        spark.conf.unset("spark.databricks.delta.commitInfo.userMetadata")
+    warehouse.replace(TABLE.name, cuts("s", 1), "s")
+    assert [(one.version, one.run_id) for one in warehouse.commits(TABLE.name, "r", -1)] == [(1, "mine")]
+
+
+def test_a_check_that_the_driver_cannot_compute_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark, str(tmp_path / "w"))
+    warehouse.ensure(TABLE.name)
+    path = warehouse.table_path(TABLE.name)
+    spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT odd CHECK (bit_count(seq) % 2 = 1)")
+    place = warehouse.place_of(TABLE.name)
+    assert place is not None
+    assert not local_tables.write(place, TABLE, cuts("r", 1, 2), "r", None)
+    warehouse.replace(TABLE.name, cuts("r", 1, 2), "r")
+    assert seqs(warehouse, "r") == [1, 2]
