@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
+from pipelines.warehouse.table_files import dataset_of
 from schemas.errors import InputError
 from schemas.runs import FAILED
 from schemas.tables import TABLES
@@ -53,7 +54,7 @@ class Snapshot:
 
     def dataset(self, table: str) -> ds.Dataset:
         """Return the recording's rows, read when they are asked for."""
-        return self.table(table).to_pyarrow_dataset(partitions=[("recording_id", "=", self.recording_id)])
+        return dataset_of(self.table(table), self.recording_id)
 
     def arrow(self, table: str) -> pa.Table:
         """Return the recording's rows."""
@@ -78,7 +79,8 @@ def snapshot(
     columns = ["recording_id", "run_id", "status", "finished", "table_versions"]
     path = f"{warehouse.rstrip('/')}/runs"
     if spark is None:
-        every: pa.Table = DeltaTable(path, storage_options=_options(storage_options)).to_pyarrow_table(columns=columns)
+        runs = DeltaTable(path, storage_options=_options(storage_options))
+        every: pa.Table = dataset_of(runs, recording_id).to_table(columns=columns)
     else:
         every = spark.read.format("delta").load(path).select(columns).toArrow()
     rows: list[dict[str, Any]] = [

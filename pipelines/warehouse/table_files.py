@@ -10,16 +10,20 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    import pyarrow.dataset as ds
 
     from schemas.model import Table
 
@@ -64,8 +68,20 @@ class TableFiles:
         schema = TABLES[self.name].arrow_schema
         wanted = pa.schema([schema.field(name) for name in columns or schema.names])
         with in_one_line():
-            found = self.table.to_pyarrow_dataset(partitions=[("recording_id", "=", self.recording_id)])
+            found = dataset_of(self.table, self.recording_id)
             return found.to_table(columns=wanted.names, filter=where).cast(wanted)
+
+
+def dataset_of(table: DeltaTable, recording_id: str) -> ds.Dataset:
+    """Return one recording's rows, read when they are asked for.
+
+    Local files are read by Arrow alone. Through deltalake's file system Arrow's threads call Python, and if they still
+    do when the interpreter ends, it aborts (exit code 134).
+    """
+    place = urlsplit(table.table_uri)
+    is_local = place.scheme in {"", "file"}
+    files = SubTreeFileSystem(unquote(place.path), LocalFileSystem()) if is_local else None
+    return table.to_pyarrow_dataset(partitions=[("recording_id", "=", recording_id)], filesystem=files)
 
 
 def has_columns_of(stands: DeltaTable, table: Table) -> bool:
