@@ -193,9 +193,9 @@ LOSS_TOTALS = TableRule(
     "First offset, last offset and number of lost records are those of the lost ranges.",
     breaches=f"""
     SELECT {_PARTITION}, incident_id, first_offset, last_offset, records, ranges FROM {{data_loss_incidents}}
-    WHERE first_offset <> array_min(ranges.first_offset)
-      OR (NOT exists(ranges, r -> r.last_offset IS NULL) AND (
-        last_offset <> array_max(ranges.last_offset)
+    WHERE first_offset <> array_min(transform(ranges, r -> r.first_offset))
+      OR (cardinality(filter(ranges, r -> r.last_offset IS NULL)) = 0 AND (
+        last_offset <> array_max(transform(ranges, r -> r.last_offset))
         OR records <> aggregate(ranges, 0L, (total, r) -> total + r.last_offset - r.first_offset + 1)))""",
 )
 

@@ -2,7 +2,7 @@
 
 Rules about a single table are derived from `schemas`, where the table is defined. For rules that Great Expectations can
 express it queries the table itself, all in one pass. For the others it queries a frame of one row that holds the number
-of breaching rows per rule, so that Spark counts them all in one job instead of several jobs per rule.
+of breaching rows per rule (`counting`), so that there are not several jobs per rule.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read when Great Expectations is imported
 
@@ -21,10 +21,10 @@ import pandas as pd
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from pyspark.sql import functions as F
 
+from pipelines.expectations.counting import counts_by_spark, counts_in_memory
 from pipelines.expectations.data_docs import escaped, publish_docs
 from pipelines.expectations.invariants import CONFORMANCE_TIES, invariants
 from pipelines.expectations.rules import TableRule, table_rules
-from pipelines.spark.configured import configured
 from pipelines.spark.staging import SMALL_BYTES
 from pipelines.warehouse.delta_io import estimated_bytes
 from schemas.events import REPLICATION_EVENTS
@@ -33,7 +33,7 @@ from schemas.runs import COVERAGE, REJECTED_LINES, SET_ASIDE
 from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
     import pyarrow as pa
@@ -43,12 +43,11 @@ if TYPE_CHECKING:
     from pipelines.warehouse.delta_io import Warehouse
 
 VALIDATED: Final = (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, COVERAGE, REJECTED_LINES, SET_ASIDE)
-# Up to this size a table is cached, in one task, and evaluated in the driver; of a larger one each pass reads its part.
+# Up to this size a table is evaluated in the driver; of a larger one each pass reads its part.
 KEPT_BYTES: Final = SMALL_BYTES
 EXAMPLES: Final = 3
 VIEW_PREFIX: Final = "tidemark_validated_"
 INVARIANTS_SUITE: Final = "invariants"
-ALIKE: Final = "keys that may stand twice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +69,14 @@ def validate(
     """
     names = [table.name for table in VALIDATED]
     rows = {name: small.rows for name in names if (small := warehouse.small(name, recording_id)) is not None}
-    frames = {name: warehouse.looked_at(name, recording_id) for name in names}
-    results, suites = check(spark, frames, recording_id, run_id, CONFORMANCE_TIES if ties is None else ties, rows)
+    results, suites = check(
+        spark,
+        lambda name: warehouse.looked_at(name, recording_id),
+        recording_id,
+        run_id,
+        CONFORMANCE_TIES if ties is None else ties,
+        rows,
+    )
     docs_path = publish_docs(suites, warehouse, recording_id)
     failed = [row["severity"] for row in results if not row["success"]]
     return Validation(results, failed.count("error"), failed.count("warning"), docs_path)
@@ -79,7 +84,7 @@ def validate(
 
 def check(
     spark: SparkSession,
-    frames: Mapping[str, DataFrame],
+    frame_of: Callable[[str], DataFrame],
     recording_id: str,
     run_id: str,
     ties: int = CONFORMANCE_TIES,
@@ -87,26 +92,18 @@ def check(
 ) -> tuple[list[dict[str, Any]], list[ExpectationSuiteValidationResult]]:
     """Evaluate every rule on these frames; return rows of `expectation_results`, and Great Expectations' results.
 
-    `rows`: those of the frames that are in the driver's memory already.
+    `rows`: those of tables that are in the driver's memory already. Of these a frame is asked for only if a rule fails.
     """
     rules = all_rules(ties)
-    views = {name: f"{VIEW_PREFIX}{name}" for name in frames}
     small = dict(rows or {})
-    kept = {
-        name: frame.coalesce(1).persist()
-        for name, frame in frames.items()
-        if name not in small and estimated_bytes(frame) <= KEPT_BYTES
-    }
-    for name, frame in {**frames, **kept}.items():
-        frame.createOrReplaceTempView(views[name])
-    try:
-        small |= {name: frame.toArrow() for name, frame in kept.items()}
-        looked_at = {name: _in_memory(small[name]) if name in small else frame for name, frame in frames.items()}
-        # Of small tables the long query has a hundred short stages: Spark would plan it again after each of them.
-        planning = {"spark.sql.adaptive.enabled": "false"} if {*small} == {*frames} else {}
-        with configured(spark, planning), ThreadPoolExecutor(1) as beside:
-            # The JVM plans the one long query while Great Expectations works in Python.
-            counted = beside.submit(_counts, spark, [rule for rule in rules if rule.native is None], views)
+    names = [table.name for table in VALIDATED]
+    frames = {name: frame_of(name) for name in names if name not in small}
+    small |= {name: frame.toArrow() for name, frame in frames.items() if estimated_bytes(frame) <= KEPT_BYTES}
+    looked_at = {name: _in_memory(small[name]) if name in small else frames[name] for name in names}
+    with _Views(spark, frame_of) as views:
+        with ThreadPoolExecutor(1) as beside:
+            # What is large is counted while Great Expectations works in Python.
+            counted = beside.submit(_counts, spark, [rule for rule in rules if rule.native is None], small, views)
             suites = _run_suites(looked_at, rules, counted, run_id)
         counts = counted.result()
         outcomes = {_rule_id(outcome): outcome for suite in suites for outcome in suite.results}
@@ -118,12 +115,42 @@ def check(
             }
             for rule in rules
         ]
-    finally:
-        for view in views.values():
-            spark.catalog.dropTempView(view)
-        for frame in kept.values():
-            frame.unpersist()
     return results, suites
+
+
+class _Views(dict[str, str]):
+    """The names of the tables' views for Spark: each is made when it is first asked for, and dropped at the end."""
+
+    def __init__(self, spark: SparkSession, frame_of: Callable[[str], DataFrame]) -> None:
+        super().__init__()
+        self._spark = spark
+        self._frame_of = frame_of
+
+    def __missing__(self, name: str) -> str:
+        self._frame_of(name).createOrReplaceTempView(f"{VIEW_PREFIX}{name}")
+        self[name] = f"{VIEW_PREFIX}{name}"
+        return self[name]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for view in self.values():
+            self._spark.catalog.dropTempView(view)
+
+
+def _counts(
+    spark: SparkSession, rules: list[TableRule], small: Mapping[str, pa.Table], views: Mapping[str, str]
+) -> dict[str, int]:
+    """Count the rows of each table (by its name), and the rows that break each rule (by its id)."""
+    in_memory = [rule for rule in rules if {rule.table, *rule.reads} <= small.keys()]
+    by_spark = [rule for rule in rules if rule not in in_memory]
+    large = [table.name for table in VALIDATED if table.name not in small]
+    return (
+        {name: table.num_rows for name, table in small.items()}
+        | counts_in_memory(in_memory, small)
+        | counts_by_spark(spark, by_spark, views, large)
+    )
 
 
 def _rule_id(outcome: ExpectationValidationResult) -> str:
@@ -135,34 +162,6 @@ def _rule_id(outcome: ExpectationValidationResult) -> str:
 def all_rules(ties: int = CONFORMANCE_TIES) -> list[TableRule]:
     """Return the rules of all validated tables, then the invariants across tables."""
     return [*(rule for table in VALIDATED for rule in table_rules(table)), *invariants(ties)]
-
-
-def _counts(spark: SparkSession, rules: list[TableRule], views: Mapping[str, str]) -> dict[str, int]:
-    """Count in one job the rows of each table (by its name), and the rows that break each rule (by its id).
-
-    There are as few queries as possible: to plan and compile one takes longer than to run it on up to some millions of
-    rows.
-    """
-    keyed = [rule for rule in rules if rule.key]
-    alone = (rule for rule in rules if rule.condition is None and rule.key is None)
-    asked = [_passed_once(name, view, rules) for name, view in views.items()]
-    asked += [f"SELECT '{rule.id}' AS what, count(*) AS rows FROM ({rule.sql(views)})" for rule in alone]
-    asked += [f"SELECT '{ALIKE}' AS what, count(*) AS rows FROM ({_alike(keyed, views)})"]
-    counts = {row["what"]: row["rows"] for row in spark.sql(" UNION ALL ".join(asked)).collect()}
-    return counts | {rule.id: spark.sql(rule.sql(views)).count() if counts[ALIKE] else 0 for rule in keyed}
-
-
-def _passed_once(name: str, view: str, rules: list[TableRule]) -> str:
-    """Return a query that counts the rows of a table, and those that break each of its conditions."""
-    each = ((rule.id, rule.condition) for rule in rules if rule.table == name and rule.condition)
-    broken = (f", '{rule}', count_if(NOT ({condition}))" for rule, condition in each)
-    return f"SELECT explode(map('{name}', count(*){''.join(broken)})) AS (what, rows) FROM {view}"
-
-
-def _alike(keyed: list[TableRule], views: Mapping[str, str]) -> str:
-    """Return a query for hashes of keys that occur twice: if there are none, no key does, and no rows were moved."""
-    hashes = (f"SELECT xxhash64('{rule.id}', {rule.key}) AS hashed FROM {views[rule.table]}" for rule in keyed)
-    return f"SELECT hashed FROM ({' UNION ALL '.join(hashes)}) GROUP BY hashed HAVING count(*) > 1"
 
 
 def _run_suites(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,7 @@ from pipelines.warehouse.attempts import ERRORS, attempt, is_half_made
 from pipelines.warehouse.commits import MARK, commits_of
 from pipelines.warehouse.contract import checks_of, row_key, sql_string
 from pipelines.warehouse.migration import bring_up, completed
+from pipelines.warehouse.small import Small
 from pipelines.warehouse.spans import is_spanned, spanned
 from pipelines.warehouse.store import Store
 from pipelines.warehouse.table_files import TableFiles
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pipelines.warehouse.commits import Commit
-    from pipelines.warehouse.spans import Span
+from pipelines.warehouse.spans import Span
 
 FILE_BYTES: Final = 128 * 1024 * 1024  # intended size of one file of a write, by the optimizer's estimate
 WRITES_AT_ONCE: Final = 4
@@ -131,7 +132,7 @@ class Warehouse(Store):
         if key not in self._small:
             files = self._files(table_name, recording_id)
             is_small = files is not None and files.size_bytes <= SMALL_BYTES
-            self._small[key] = Small.of(self.spark, files.rows()) if files is not None and is_small else None
+            self._small[key] = Small(self.spark, files.rows()) if files is not None and is_small else None
         return self._small[key]
 
     def _files(self, table_name: str, recording_id: str) -> TableFiles | None:
@@ -146,7 +147,7 @@ class Warehouse(Store):
         for key in [key for key in tuple(self._small) if key[0] == table_name]:
             small = self._small.pop(key)
             if small is not None:
-                small.frame.unpersist()
+                small.forget()
 
     def version(self, table_name: str) -> int:
         """Return the table's newest version."""
@@ -430,18 +431,6 @@ def _in_turn(table_name: str, rows: pa.Table) -> pa.Table:
     """Return rows in a fixed order."""
     keys = [(name, "ascending", "at_start") for name in row_key(TABLES[table_name])]  # where Spark has nulls
     return rows.take(pc.sort_indices(rows, sort_keys=keys))
-
-
-class Small(NamedTuple):
-    """The rows of a small table: for Python, and for Spark."""
-
-    rows: pa.Table
-    frame: DataFrame
-
-    @classmethod
-    def of(cls, spark: SparkSession, rows: pa.Table) -> Small:
-        """Hand them to Spark, which keeps them in columns once they are asked for."""
-        return cls(rows, spark.createDataFrame(rows).coalesce(1).persist())
 
 
 def estimated_bytes(frame: DataFrame) -> int:

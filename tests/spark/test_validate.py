@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 import recorded_tables as recorded
 
+from pipelines.expectations.counting import counts_by_spark, counts_in_memory
 from pipelines.expectations.data_docs import escaped, publish_docs
 from pipelines.expectations.invariants import CONFORMANCE_TIES, DECIDED_BY_TIME, invariants
 from pipelines.stages import validate
-from pipelines.stages.validate import KEPT_BYTES, check
+from pipelines.stages.validate import KEPT_BYTES, VALIDATED, all_rules, check
+from schemas.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +34,7 @@ def failed(spark: SparkSession, *plants: Plant) -> dict[str, dict[str, Any]]:
     sets = [recorded.valid_rows(partition) for partition, _ in enumerate(plants)]
     for rows, plant in zip(sets, plants, strict=True):
         plant(rows)
-    results, _ = check(spark, recorded.frames_of(spark, recorded.together(sets)), "small", "run")
+    results, _ = check(spark, recorded.frames_of(spark, recorded.together(sets)).__getitem__, "small", "run")
     return {f"{row['table'].split(', ')[0]}.{row['expectation']}": row for row in results if not row["success"]}
 
 
@@ -100,6 +104,40 @@ def test_each_planted_fault_breaks_its_expectation_and_no_other(
         assert example.get("partition", partition) == partition, name
 
 
+def test_duckdb_and_spark_count_the_same_of_any_rows(spark: SparkSession) -> None:
+    dice = random.Random(7)  # noqa: S311 - no secret
+    sets = [recorded.valid_rows(partition) for partition in range(200)]
+    for rows in sets:
+        for _ in range(4):
+            table = TABLES[dice.choice([name for name in rows if rows[name]])]
+            column = dice.choice(table.columns)
+            some = dice.choice(rows[table.name])
+            some[column.name] = dice.choice([None, *_others(table.arrow_schema.field(column.name).type, column.values)])
+    frames = recorded.frames_of(spark, recorded.together(sets))
+    asked = [rule for rule in all_rules() if rule.native is None]
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(f"noisy_{name}")
+    names = [table.name for table in VALIDATED]
+    by_spark = counts_by_spark(spark, asked, {name: f"noisy_{name}" for name in names}, names)
+    small = {name: frames[name].toArrow() for name in names}
+    in_memory = counts_in_memory(asked, small)
+    assert in_memory | {name: rows.num_rows for name, rows in small.items()} == by_spark
+    assert sum(1 for found in in_memory.values() if found) > len(asked) // 2
+
+
+def _others(kind: pa.DataType, words: tuple[str, ...]) -> list[Any]:
+    """Values that a column of this type may hold, most of them at odds with the rows beside them."""
+    if pa.types.is_timestamp(kind):
+        return [recorded.at(0), recorded.at(9)]
+    if pa.types.is_list(kind):
+        return [[], [9], [2, 9, 1]] if pa.types.is_integer(kind.value_type) else [[], None]
+    if pa.types.is_boolean(kind):
+        return [True, False]
+    if pa.types.is_string(kind):
+        return list(words) or ["", "else"]
+    return [-2, -1, 0, 1, 7, 100]
+
+
 def test_every_invariant_has_a_planted_fault() -> None:
     assert {f"{rule.table}.{rule.name}" for rule in invariants()} <= set(FAULTS)
 
@@ -126,14 +164,14 @@ def test_ties_of_all_partitions_count_together(spark: SparkSession) -> None:
 def test_a_setting_says_how_many_ties_there_may_be(spark: SparkSession) -> None:
     rows = recorded.valid_rows()
     few("role_hw", 1)(rows)
-    results, _ = check(spark, recorded.frames_of(spark, rows), "small", "run", 0)
+    results, _ = check(spark, recorded.frames_of(spark, rows).__getitem__, "small", "run", 0)
     assert [row["expectation"] for row in results if not row["success"]] == ["engine_conforms"]
 
 
 def test_a_table_with_other_columns_is_told(spark: SparkSession) -> None:
     frames = recorded.frames_of(spark, recorded.valid_rows())
     frames["conformance"] = frames["conformance"].selectExpr("*", "1 AS stray")
-    results, _ = check(spark, frames, "small", "run")
+    results, _ = check(spark, frames.__getitem__, "small", "run")
     (row,) = (row for row in results if not row["success"])
     assert row["expectation"] == "columns"
     assert "stray" in row["example"]
@@ -155,7 +193,7 @@ def test_no_rows_at_all_break_nothing(spark: SparkSession) -> None:
 def test_pages_fetch_and_run_nothing_and_escape_names(spark: SparkSession, tmp_path: Path) -> None:
     rows = recorded.valid_rows()
     rows["hw_timeline"][1].update(role="<script>alert(1)</script> $role ${x}")
-    _, suites = check(spark, recorded.frames_of(spark, rows), "small", "run")
+    _, suites = check(spark, recorded.frames_of(spark, rows).__getitem__, "small", "run")
 
     class Shelf:
         def publish(self, local_dir: str, name: str) -> str:
