@@ -7,14 +7,14 @@ also collects them from facts in one table. Here Spark selects them and aggregat
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
 from pipelines.overview.coverage import source_of_fact
 from pipelines.spark.spark_schemas import spark_ddl
-from replay.evidence.cluster import NAMED_COLUMNS, NAMING, WHOLE, Cluster, ClusterFacts, cluster_told
+from replay.evidence.cluster import NAMED_COLUMNS, NAMING, WHOLE, ClusterFacts
 from replay.evidence.coverage import SERVER_LOG
 from replay.evidence.standstills import (
     CONNECTION_SCHEMA,
@@ -31,18 +31,16 @@ from replay.evidence.standstills import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import DataFrame
 
-    from replay.evidence.missing_lines import MissingLines
 
-
-def cluster_of(facts: DataFrame, settings: Mapping[str, Any], missing: MissingLines) -> Cluster:
-    """Return what holds for every partition of the recording that the facts are of."""
+def collected_by_spark(facts: DataFrame) -> ClusterFacts:
+    """Collect what `collected_of` does, from facts of which there are many."""
     recording = facts.agg(F.max("recording_id").alias("recording_id"), F.count(F.lit(1)).alias("facts")).head()
     silences = silences_of_brokers(facts)
-    told = ClusterFacts(
+    return ClusterFacts(
         recording_id=(recording.recording_id if recording else None) or "",
         facts=recording.facts if recording else 0,
         whole=facts.where(WHOLE.sql).toArrow(),
@@ -51,7 +49,6 @@ def cluster_of(facts: DataFrame, settings: Mapping[str, Any], missing: MissingLi
         connection_ends=connection_ends(facts, silences),
         own_logs=own_logs(facts),
     )
-    return cluster_told(told, settings, missing)
 
 
 def names_of_topics(facts: DataFrame) -> DataFrame:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.overview.cluster import cluster_of
+from pipelines.overview.cluster import collected_by_spark
 from pipelines.overview.coverage import coverage_of
 from pipelines.spark.buckets import ROWS_AT_ONCE, bucket_count, bucket_of, divided, gathered, joined, streams_by
 from pipelines.spark.packed import STREAM, packed
@@ -28,6 +28,7 @@ from pipelines.stages.partition_order import StandingWindows, order_partitions
 from pipelines.warehouse.superseded import engine_version
 from replay.arrays.columns import numbers
 from replay.evidence.choices import FETCHES, Choice, any_of, any_sql
+from replay.evidence.cluster import cluster_told, collected_of
 from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.rows import METADATA_TOPIC
 from replay.evidence.sessions import rebuild_sessions
@@ -60,13 +61,17 @@ def order(
     settings: Mapping[str, Any],
     missing: MissingLines | None = None,
     standing: pa.Table | None = None,
+    rows: pa.Table | None = None,
 ) -> DataFrame:
     """Return as one stream (`packed`) the outputs of `order_partitions` for one recording's facts.
 
     `missing`: where the logs are known to miss lines; None: it is computed here. `standing`: the rows of
     `event_windows` of the events that stand in the warehouse, so that only what differs is made; None: everything is.
+    `rows`: the same facts, if they are in the driver's memory.
     """
-    cluster = cluster_of(facts, settings, coverage_of(facts).missing if missing is None else missing)
+    known_missing = coverage_of(facts if rows is None else rows).missing if missing is None else missing
+    collected = collected_by_spark(facts) if rows is None else collected_of(rows)
+    cluster = cluster_told(collected, settings, known_missing)
     tasks = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     buckets = bucket_count(cluster.facts, tasks)
     tasks = min(tasks, buckets)

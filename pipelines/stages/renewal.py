@@ -64,11 +64,11 @@ class Renewal:
         """Whether everything is made anew: also if rows were set aside, of which no digest knows."""
         return self.full or not self.warehouse.is_empty("set_aside", self.recording_id)
 
-    def order(self, facts: DataFrame, missing: MissingLines) -> None:
-        """Order the facts of the recording; write its events and their windows."""
+    def order(self, facts: DataFrame, missing: MissingLines, rows: pa.Table | None = None) -> None:
+        """Order the facts of the recording; write its events and their windows. `rows`: the facts, if in memory."""
         known = self.arrow(EVENT_WINDOWS.name)
         standing = None if self.is_anew or not len(known) else known
-        stream = order.order(self.spark, facts, self.settings, missing, standing)
+        stream = order.order(self.spark, facts, self.settings, missing, standing, rows)
         staged = stage(stream, f"{self.staging}/order", ORDERED_KINDS)
         windows = staged.rows(EVENT_WINDOWS.name, EVENT_WINDOWS.arrow_schema)
         within = None

@@ -246,8 +246,9 @@ def _ingest(run: Run) -> None:
     with run.step("order"):
         facts = run.warehouse.looked_at("facts", run.recording_id)
         small = run.warehouse.small("facts", run.recording_id)
-        covered = coverage_of(facts if small is None else small.rows)
-        renewal_of(run).order(facts, covered.missing)
+        rows = None if small is None else small.rows
+        covered = coverage_of(facts if rows is None else rows)
+        renewal_of(run).order(facts, covered.missing, rows)
         run.warehouse.replace("coverage", covered.table(run.recording_id), run.recording_id)
 
 

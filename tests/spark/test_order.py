@@ -12,7 +12,7 @@ from silent_lines import Line, lines_of
 
 from pipelines.intake.collect import collect
 from pipelines.overview import coverage
-from pipelines.overview.cluster import cluster_of, connection_ends, silences_of_brokers
+from pipelines.overview.cluster import collected_by_spark, connection_ends, silences_of_brokers
 from pipelines.overview.deposed import records_set_aside
 from pipelines.recording.recording import discover
 from replay.evidence import standstills
@@ -106,6 +106,6 @@ def test_what_holds_for_the_cluster_is_the_same_through_spark(spark: SparkSessio
     expected, missing = cluster_told(collected_of(facts), stated, missing_requests(facts)), missing_requests(facts)
     frame = spark.createDataFrame(facts)
     assert coverage.missing_requests(frame) == missing
-    found = cluster_of(frame, stated, missing)
+    found = cluster_told(collected_by_spark(frame), stated, missing)
     assert [row["fact_id"] for row in found.rows] == [row["fact_id"] for row in expected.rows]
     assert replace(found, rows=[]) == replace(expected, rows=[])
