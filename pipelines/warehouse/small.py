@@ -16,7 +16,8 @@ class Small:
     def __init__(self, spark: SparkSession, rows: pa.Table) -> None:
         """Remember the rows; Spark learns of them when it is asked."""
         self._spark = spark
-        self.rows = rows
+        # Spark does not take columns of no chunks, which is how Arrow reads a table without files.
+        self.rows = rows if len(rows) else rows.schema.empty_table()
 
     @cached_property
     def frame(self) -> DataFrame:

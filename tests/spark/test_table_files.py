@@ -50,6 +50,9 @@ def test_a_recording_that_is_not_there_has_no_rows(first: Run) -> None:
     read = Warehouse(first.spark, first.warehouse.path)
     assert len(read.arrow("facts", "another")) == 0
     assert set(read.row_counts("another").values()) == {0}
+    small = read.small("facts", "another")
+    assert small is not None
+    assert small.frame.toArrow().schema.names == small.rows.schema.names
 
 
 def test_a_large_table_is_left_to_spark(first: Run, monkeypatch: pytest.MonkeyPatch) -> None:
