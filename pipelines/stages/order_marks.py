@@ -11,6 +11,7 @@ from replay.evidence.steady import Facts, Steady, Sums, bears_on_neighbours, hol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pipelines.stages.spilled_events import SpilledEvents
     from replay.evidence.missing_lines import MissingLines
     from replay.order.marks import Mark
     from replay.order.order import OrderedEvents
@@ -34,7 +35,7 @@ def is_whole(missing: MissingLines) -> bool:
     return not (missing.gaps or missing.cuts or missing.lossy)
 
 
-def kept_of(ordered: OrderedEvents, facts: Facts | None) -> dict[int, bytes]:
+def kept_of(ordered: OrderedEvents | SpilledEvents, facts: Facts | None) -> dict[int, bytes]:
     """Return the marks that an order made as bytes, by the places of their boundaries."""
     if facts is None or ordered.steady is None or not ordered.marks:
         return {}
@@ -64,9 +65,18 @@ def since_when(facts: Facts, before: Mapping[Boundary, Mapping[str, Any]], engin
             found.append((at, told["mark"], told["steady"]))
         if len(found) > 1:
             (until, later, _), (_, mark, steady) = found
-            hole = hole_of(steady, mark.since)
-            ends = mark.reach + STAMP_LATE_US < later.since
-            if hole and ends and bears_on_neighbours(facts, steady, mark.since, later.since):
-                return Since(at, mark, steady, until, hole)
-            return None
+            return since_of(facts, steady, (at, mark), (until, later))
+    return None
+
+
+def since_of(facts: Facts, steady: Steady, first: tuple[Boundary, Mark], second: tuple[Boundary, Mark]) -> Since | None:
+    """Return from where the order of these facts can go on, if it is the first of these two marks; None: it cannot.
+
+    No fact before the second is new.
+    """
+    (at, mark), (until, later) = first, second
+    hole = hole_of(steady, mark.since)
+    ends = mark.reach + STAMP_LATE_US < later.since
+    if hole and ends and bears_on_neighbours(facts, steady, mark.since, later.since):
+        return Since(at, mark, steady, until, hole)
     return None

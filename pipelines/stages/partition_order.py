@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from pipelines.spark.buckets import joined, spans_of
 from pipelines.stages.order_marks import LONG, is_whole, kept_of, since_when
+from pipelines.stages.stretches import by_stretches
 from replay.arrays.columns import completed_to, numbers, numbers_of, texts
 from replay.arrays.digests import row_hashes, sums_of
 from replay.evidence.clock_steps import SET_BACK, steadied
@@ -38,6 +39,7 @@ from schemas.windows import EVENT_WINDOWS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from pipelines.stages.spilled_events import SpilledEvents
     from replay.arrays.digests import Hashes
     from replay.evidence.cluster import Cluster
     from replay.evidence.steady import Facts
@@ -181,15 +183,25 @@ def order_windows(
 
 def order_whole(
     given: list[pa.Table], of: Of, cluster: Cluster, standing: StandingWindows, known: Facts | None
-) -> Iterator[tuple[OrderedEvents, Windows]]:
+) -> Iterator[tuple[OrderedEvents | SpilledEvents, Windows]]:
     """Order all facts of a partition; yield each incarnation's order, and its windows if some stand of it."""
+    if known is not None and not standing.boundaries(of, 1):
+        spilled = by_stretches(given[0], known, cluster, standing.length_us, partial(incarnations, *of))
+        if spilled is not None:
+            yield spilled, windows_through(spilled, of, standing)
+            return
     count, parts = incarnations(*of, given, cluster)
     marked_us = standing.length_us if known is not None and count == 1 else None
     for ordered in map(partial(order_of, marked_us=marked_us), parts):
-        windows = Windows(standing.length_us)
-        for piece in ordered.pieces() if standing.boundaries(of, ordered.key["incarnation"]) else ():
-            windows.take(piece)
-        yield ordered, windows
+        yield ordered, windows_through(ordered, of, standing)
+
+
+def windows_through(ordered: OrderedEvents | SpilledEvents, of: Of, standing: StandingWindows) -> Windows:
+    """Return the windows of events: of all, if some stand that they are to be compared with, else of none so far."""
+    windows = Windows(standing.length_us)
+    for piece in ordered.pieces() if standing.boundaries(of, ordered.key["incarnation"]) else ():
+        windows.take(piece)
+    return windows
 
 
 def gone_on(
@@ -217,7 +229,10 @@ def gone_on(
 
 
 def changed(
-    ordered: OrderedEvents, windows: Windows, before: dict[Boundary, dict[str, Any]], key: dict[str, Any]
+    ordered: OrderedEvents | SpilledEvents,
+    windows: Windows,
+    before: dict[Boundary, dict[str, Any]],
+    key: dict[str, Any],
 ) -> Iterator[Output]:
     """Yield the events from the newest boundary that stands there as well (`before`); all, if there is none."""
     stands = next(iter(before.values()))

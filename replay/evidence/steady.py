@@ -74,9 +74,14 @@ class Facts(NamedTuple):
         columns: Any = (column[which] for column in self)
         return Facts(*columns)
 
+    def are(self, kind: str) -> Flags:
+        """Which of them are of one kind of `BULK`."""
+        found: Flags = self.kind == BULK.index(kind)
+        return found
+
     def of_kind(self, kind: str) -> Facts:
         """Those of one kind of `BULK`."""
-        return self.only(self.kind == BULK.index(kind))
+        return self.only(self.are(kind))
 
     def during(self, since: int, until: int = NEVER) -> Facts:
         """Those that came in a time."""
@@ -195,13 +200,19 @@ def hole_of(steady: Steady, since: int) -> tuple[int, int] | None:
     return (begin, end) if begin < end and steady.settled_us + RESENT_US < since else None
 
 
-def kept(facts: Facts, hole: tuple[int, int]) -> Flags:
+def first_on_connections(facts: Facts) -> Flags:
+    """Return which facts are the first on their connection."""
+    found = np.zeros(len(facts.us), np.bool_)
+    order = np.argsort(facts.us, kind="stable")
+    found[order[np.unique(facts.connection[order], return_index=True)[1]]] = True
+    return found
+
+
+def kept(facts: Facts, hole: tuple[int, int], firsts: Flags | None = None) -> Flags:
     """Return which facts are kept: of the hole, only the first on each connection, by which connections have an order.
 
-    What began in it and ended behind it is kept, too.
+    What began in it and ended behind it is kept, too. `firsts`: the first on each connection, if they are known.
     """
     left_out = (facts.kind != NONE) & (facts.us > hole[0]) & (facts.until < hole[1])
-    order = np.argsort(facts.us, kind="stable")
-    left_out[order[np.unique(facts.connection[order], return_index=True)[1]]] = False
-    found: Flags = ~left_out
+    found: Flags = ~left_out | (first_on_connections(facts) if firsts is None else firsts)
     return found

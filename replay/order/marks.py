@@ -179,10 +179,27 @@ def marks_of(
     return out
 
 
-def boundaries_of(us: Ints, length_us: int, at: Boundary | None = None) -> list[Boundary]:
-    """Return where windows begin, without digests, of events at these times. `at`: the boundary that they begin at."""
-    newest = BEFORE_ALL if at is None else at.window - 1
-    window = windows_of(us, length_us, newest)
-    place, seq = (0, 0) if at is None else (at.place, at.seq)
-    begins = starts_of(window, None).tolist()
-    return [Boundary(place + k, int(window[begin]), seq + begin, "") for k, begin in enumerate(begins)]
+class Grid(NamedTuple):
+    """Windows of one length, from an event on."""
+
+    length_us: int
+    newest: int = BEFORE_ALL  # the window of the event before
+    place: int = 0  # of the next boundary
+    seq: int = 0  # of the first event
+
+    @classmethod
+    def at(cls, length_us: int, boundary: Boundary) -> Grid:
+        """Return those from a boundary on, which is the first of them."""
+        return cls(length_us, boundary.window - 1, boundary.place, boundary.seq)
+
+    def boundaries(self, us: Ints) -> list[Boundary]:
+        """Return where windows begin, without digests, of events at these times."""
+        window = windows_of(us, self.length_us, self.newest)
+        begins = starts_of(window, None if self.newest == BEFORE_ALL else self.newest).tolist()
+        return [Boundary(self.place + k, int(window[begin]), self.seq + begin, "") for k, begin in enumerate(begins)]
+
+    def since(self, us: Ints, seq: int) -> Grid:
+        """Return the same windows from a later event on, by the times of the events up to there."""
+        before = [one for one in self.boundaries(us) if one.seq < seq]
+        newest, place = (before[-1].window, before[-1].place + 1) if before else (self.newest, self.place)
+        return Grid(self.length_us, newest, place, seq)

@@ -31,9 +31,9 @@ from replay.order.isr_requests import expansions_of
 from replay.order.line_order import hw_by_lines
 from replay.order.log_dumps import dump_drafts
 from replay.order.marks import (
+    Grid,
     Merged,
     behind,
-    boundaries_of,
     ground_of,
     marks_of,
     rows_of,
@@ -85,6 +85,7 @@ class OrderedEvents(NamedTuple):
     begin: int = 0  # seq of the first: the order may have gone on from a mark
     marks: Sequence[Mark] = ()  # from which a later order can go on
     steady: Steady | None = None  # the tenure that they are in
+    others: Sequence[Mark] = ()  # marks where windows of another length begin
 
     def pieces(self, begin: int = 0) -> Iterator[pa.Table]:
         """Yield the events from seq `begin` on, in tables of `AT_ONCE` rows and less; at least one, if it is empty."""
@@ -94,10 +95,11 @@ class OrderedEvents(NamedTuple):
             yield completed(piece, **self.key, seq=np.arange(first, first + len(piece)))
 
 
-def order_of(facts: PartitionFacts, marked_us: int | None = None) -> OrderedEvents:
+def order_of(facts: PartitionFacts, marked_us: int | None = None, others: Grid | None = None) -> OrderedEvents:
     """Order the events that the facts of one incarnation of a partition make; the facts are released on the way.
 
-    `marked_us`: the length of windows, if a later order may go on from where they begin.
+    `marked_us`: the length of windows, if a later order may go on from where they begin. `others`: other windows from
+    which it may.
     """
     key = facts.key
     steady = None if marked_us is None else steady_tenure(facts)
@@ -110,17 +112,24 @@ def order_of(facts: PartitionFacts, marked_us: int | None = None) -> OrderedEven
     state = new_state(len(brokers), min_isr=min_isr, lag_us=lag_us)
     events = encoded(rows, brokers)
     order, merged = arrange(state, events, spans, rows if steady else None)
-    marks: list[Mark] = []
+    found: list[list[Mark]] = [[], []]
     if merged is not None and marked_us is not None:
-        boundaries = boundaries_of(events["ts"][order], marked_us)
-        marks = marks_of(merged, events, order[merged.begin :], tuple(brokers), ground, boundaries)
-    return OrderedEvents(key, rows, order, marks=marks, steady=steady)
+        us = events["ts"][order]
+        found = [
+            marks_of(merged, events, order[merged.begin :], tuple(brokers), ground, grid.boundaries(us))
+            for grid in (Grid(marked_us), others)
+            if grid is not None
+        ]
+    return OrderedEvents(key, rows, order, 0, found[0], steady, *found[1:])
 
 
-def order_on(facts: PartitionFacts, mark: Mark, at: Boundary, length_us: int) -> OrderedEvents | None:
+def order_on(
+    facts: PartitionFacts, mark: Mark, at: Boundary, length_us: int, others: Grid | None = None
+) -> OrderedEvents | None:
     """Order the events from a mark on; None: that cannot be done, so all have to be ordered.
 
-    `facts`: all but those of requests that are left out (`steady`). `at`: the boundary that the mark is for.
+    `facts`: all but those of requests that are left out (`steady`). `at`: the boundary that the mark is for, of windows
+    of that length. `others`: other windows where marks are made.
     """
     key, steady = facts.key, steady_tenure(facts)
     if steady is None or ground_of(facts) != mark.ground:
@@ -145,9 +154,13 @@ def order_on(facts: PartitionFacts, mark: Mark, at: Boundary, length_us: int) ->
     ops, chosen, swapped = merged_of(state, events, chains, profile, new_moves())
     order = np.concatenate([rows_in_order(ops, chosen, swapped), np.arange(end, spans[-1].end)])
     merged = Merged(rows, mark.seq, chains, ops[chosen], before, mark.state, profile, mark.reach)
-    boundaries = boundaries_of(events["ts"][order[at.seq - mark.seq :]], length_us, at)
-    marks = marks_of(merged, events, order, mark.brokers, mark.ground, boundaries)
-    return OrderedEvents(key, rows, order, mark.seq, marks, steady)
+    us = events["ts"][order[at.seq - mark.seq :]]
+    marks = [
+        marks_of(merged, events, order, mark.brokers, mark.ground, grid.boundaries(us))
+        for grid in (Grid.at(length_us, at), others)
+        if grid is not None
+    ]
+    return OrderedEvents(key, rows, order, mark.seq, marks[0], steady, *marks[1:])
 
 
 def laid(facts: PartitionFacts) -> tuple[EventRows, list[TenureSpan]]:

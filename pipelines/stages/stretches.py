@@ -1,0 +1,184 @@
+"""The first order of a long steady partition, stretch of time by stretch of time, so that not all of it is in memory.
+
+It is done as hourly runs do it (`order_marks`): the facts up to a moment are ordered, and marks are left; the next
+stretch goes on from the last mark but one, orders what lies between the two once more, and has to find it as it was.
+The events of each stretch wait in a file until the last stretch is ordered. If anything is not as it has to be, there
+are no stretches, and the partition is ordered as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.stages.order_marks import Since
+from pipelines.stages.spilled_events import SpilledEvents
+from replay.arrays.ints import NEVER
+from replay.engine.stamps import STAMP_LATE_US
+from replay.evidence.missing_lines import Gap, MissingLines
+from replay.evidence.steady import (
+    FETCH,
+    MARGIN_US,
+    PRODUCE,
+    RESENT_US,
+    Steady,
+    bears_on_neighbours,
+    first_on_connections,
+    hole_of,
+    kept,
+    settled_us,
+)
+from replay.order.marks import MARKED, Grid, Mark
+from replay.order.order import order_of, order_on
+from replay.order.windows import Boundary, Windows, is_kept
+from replay.protocol.state import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from replay.arrays.ints import Flags
+    from replay.evidence.cluster import Cluster
+    from replay.evidence.partition_facts import PartitionFacts
+    from replay.evidence.steady import Facts
+    from replay.order.order import OrderedEvents
+
+    Parts = Callable[[list[pa.Table], Cluster], tuple[int, Iterator[PartitionFacts]]]
+
+WINDOW_FACTS: Final = 12_000  # so many facts, or more, lie between two marks
+WINDOWS: Final = 8  # a stretch is that long
+FEWEST: Final = 3  # stretches for which it is worth while
+
+
+class Stretches(NamedTuple):
+    """Where a partition's facts are cut, by when they came."""
+
+    steady: Steady
+    length_us: int  # of the windows at which marks are left
+    turns: list[int]  # the last window that begins in each stretch but the last
+
+    @property
+    def ends(self) -> list[int]:
+        """Return up to when the facts of each stretch came: half a window behind the last mark."""
+        return [*(turn + self.length_us // 2 for turn in self.turns), NEVER]
+
+
+def extremes(facts: Facts, since: int) -> Flags:
+    """Return which facts have the greatest offset of those before a moment: of batches, and of followers' fetches."""
+    found = np.zeros(len(facts.us), np.bool_)
+    before = facts.us < since
+    for kind in (PRODUCE, FETCH):
+        mine = facts.are(kind) & before & ((facts.replica >= 0) | (kind == PRODUCE))
+        if mine.any():
+            found[np.argmax(np.where(mine, facts.offset, -NEVER))] = True
+    return found
+
+
+def stretches_of(facts: Facts) -> Stretches | None:
+    """Return where the facts can be cut; None: nowhere, or too seldom to be worth while."""
+    is_fetch = facts.are(FETCH) & (facts.replica >= 0)
+    epoch = int(facts.epoch[is_fetch].max(initial=NONE))
+    leaders = np.unique(facts.broker[is_fetch & (facts.epoch == epoch)])
+    if epoch == NONE or len(leaders) != 1:
+        return None
+    steady = Steady(epoch, int(leaders[0]), settled_us(facts, epoch, int(leaders[0])))
+    begin, last = steady.settled_us + RESENT_US, int(facts.us.max())
+    count = int((facts.us > begin).sum())
+    if count < FEWEST * WINDOWS * WINDOW_FACTS:
+        return None
+    length_us = max(MARGIN_US, (last - begin) * WINDOW_FACTS // count)
+    firsts = first_on_connections(facts)
+    while last - begin > FEWEST * WINDOWS * length_us:
+        first = (begin // length_us + 3) * length_us
+        turns = [*range(first, last - 2 * length_us, WINDOWS * length_us)]
+        found = Stretches(steady, length_us, turns)
+        if all(can_go_on(facts, found, k, firsts) for k in range(len(turns))):
+            return found
+        length_us *= 2
+    return None
+
+
+def can_go_on(facts: Facts, stretches: Stretches, k: int, firsts: Flags) -> bool:
+    """Whether the order of the facts up to the end of a stretch can go on from the marks of the one before, `k`."""
+    until = stretches.turns[k]
+    since = until - stretches.length_us
+    hole = hole_of(stretches.steady, since)
+    if hole is None:
+        return False
+    some = (kept(facts, hole, firsts) | extremes(facts, since)) & (facts.us < stretches.ends[k + 1])
+    return bears_on_neighbours(facts.only(some), stretches.steady, since, until)
+
+
+def by_stretches(facts: pa.Table, known: Facts, cluster: Cluster, length_us: int, parts: Parts) -> SpilledEvents | None:
+    """Order a long partition stretch by stretch; None: it has to be ordered as a whole.
+
+    `length_us`: of the windows in which events are written. `parts`: makes `PartitionFacts` of some of the facts.
+    """
+    stretches = stretches_of(known)
+    if stretches is None:
+        return None
+    out = SpilledEvents(stretches.steady)
+    firsts = first_on_connections(known)
+    grid = Grid(length_us)
+    left: list[Mark] = []
+    since: Since | None = None
+    windows = Windows(stretches.length_us)
+    for k, end in enumerate(stretches.ends):
+        mine = known.us < end
+        if since is not None:
+            mine &= kept(known, since.hole, firsts)
+        ordered = ordered_on([facts.filter(pa.array(mine))], cluster, parts, since, (stretches.length_us, grid))
+        if ordered is None or ordered.steady != stretches.steady._replace(settled_us=0):
+            return None
+        begin = 0
+        if since is not None:
+            before = [one for one in windows.boundaries if one.place <= since.at.place]
+            windows = Windows.going_on(stretches.length_us, before)
+            begin = since.at.seq
+        us = out.add(map(windows.take, ordered.pieces(begin)), begin)
+        if since is not None and since.until not in windows.boundaries:
+            return None
+        out.key, stop = ordered.key, NEVER
+        if k < len(stretches.turns):
+            since = since_next(stretches, k, ordered.marks, windows.boundaries)
+            if since is None:
+                return None
+            stop = since.at.seq
+        left += [mark for mark in ordered.others if mark.seq < stop]
+        grid = grid.since(us, stop)
+        del ordered
+    out.marks = [mark for mark in left if is_kept(mark.place, grid.place - 1)][-MARKED:]
+    return out
+
+
+def ordered_on(
+    given: list[pa.Table], cluster: Cluster, parts: Parts, since: Since | None, grids: tuple[int, Grid]
+) -> OrderedEvents | None:
+    """Order some facts, from the beginning or from a mark on; None: that cannot be done.
+
+    `given`: the facts, which are taken out of the list. `grids`: the length of the windows at which marks are left, and
+    other windows where they are.
+    """
+    if since is None:
+        count, found = parts(given, cluster)
+        return order_of(next(found), *grids) if count == 1 else None
+    missing = MissingLines({since.steady.leader: [Gap(*since.hole)]})
+    count, found = parts(given, replace(cluster, missing=missing))
+    return order_on(next(found), since.mark, since.at, *grids) if count == 1 else None
+
+
+def since_next(stretches: Stretches, k: int, marks: Sequence[Mark], boundaries: Sequence[Boundary]) -> Since | None:
+    """Return from where the stretch behind number `k` goes on: the last mark of that one but one; None: from nowhere.
+
+    That it can by the facts was looked at before anything was ordered (`can_go_on`).
+    """
+    until = stretches.turns[k]
+    places = {one.place: one for one in boundaries}
+    found = {mark.since: mark for mark in marks}
+    mark, later = found.get(until - stretches.length_us), found.get(until)
+    hole = hole_of(stretches.steady, until - stretches.length_us)
+    if mark is None or later is None or hole is None or mark.reach + STAMP_LATE_US >= later.since:
+        return None
+    return Since(places[mark.place], mark, stretches.steady, places[later.place], hole)

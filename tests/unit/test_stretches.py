@@ -1,0 +1,106 @@
+"""A long steady partition that is ordered stretch by stretch has the events and windows of one order of all of it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hourly_runs import HourlyRuns
+from made_recording import MadeCluster
+from made_shape import Shape
+from test_hourly_runs import facts_of, windows_told
+
+from pipelines.stages import partition_order, stretches
+from replay.evidence import steady
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipelines.stages.spilled_events import SpilledEvents
+
+TIMES = {"SPAN_US": 600_000, "MARGIN_US": 1_800_000, "RESENT_US": 1_200_000}  # seconds here stand for minutes
+
+
+@pytest.fixture
+def in_stretches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """In how many stretches each partition was ordered that could be."""
+    for name, us in TIMES.items():
+        monkeypatch.setattr(steady, name, us)
+        monkeypatch.setattr(stretches, name, us, raising=False)
+    monkeypatch.setattr(stretches, "WINDOW_FACTS", 100)
+    monkeypatch.setattr(stretches, "WINDOWS", 2)
+    found: list[int] = []
+    by_stretches = stretches.by_stretches
+
+    def noted(*args: Any) -> SpilledEvents | None:
+        spilled = by_stretches(*args)
+        found.append(0 if spilled is None else len(spilled.begins))
+        return spilled
+
+    monkeypatch.setattr(partition_order, "by_stretches", noted)
+    return found
+
+
+def made(folder: Path, **shape: int) -> tuple[pa.Table, dict[str, Any]]:
+    MadeCluster(Shape(events=8_000, partitions=1, flaps=0, **shape), folder / "made").write()
+    return facts_of(folder / "made")
+
+
+def ordered_as_a_whole(facts: pa.Table, stated: dict[str, Any], length_us: int) -> HourlyRuns:
+    whole = HourlyRuns(length_us, least=len(facts) + 1)
+    whole.order(facts, stated)
+    return whole
+
+
+def same_events(one: HourlyRuns, other: HourlyRuns) -> bool:
+    return one.tables["replication_events"].sort_by("seq").equals(other.tables["replication_events"].sort_by("seq"))
+
+
+@pytest.mark.parametrize("length_us", [700_000, 7_000_000])
+def test_stretches_give_the_events_and_windows_of_one_order(
+    tmp_path: Path, in_stretches: list[int], length_us: int
+) -> None:
+    facts, stated = made(tmp_path, elections=0, seed=1)
+    some = HourlyRuns(length_us)
+    some.order(facts, stated)
+    assert in_stretches[0] >= stretches.FEWEST
+    whole = ordered_as_a_whole(facts, stated, length_us)
+    assert same_events(some, whole)
+    assert windows_told(some) == windows_told(whole)
+
+
+def test_a_later_order_goes_on_from_the_marks_that_stretches_left(
+    tmp_path: Path, in_stretches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts, stated = made(tmp_path, elections=0, seed=2)
+    last = max(facts["ts"].to_pylist()).timestamp()
+    some = HourlyRuns()
+    some.order(facts.filter(pa.array([ts.timestamp() < last - 2 for ts in facts["ts"].to_pylist()])), stated)
+    assert in_stretches[0] >= stretches.FEWEST
+    went_on: list[bool] = []
+    gone_on = partition_order.gone_on
+    monkeypatch.setattr(partition_order, "gone_on", lambda *args: (went_on.append(True), gone_on(*args))[1])
+    some.order(facts, stated)
+    assert len(in_stretches) == 1, "the second order was none of all facts"
+    assert went_on
+    whole = ordered_as_a_whole(facts, stated, some.length_us)
+    assert same_events(some, whole)
+    assert windows_told(some) == windows_told(whole)
+
+
+def test_what_reaches_over_a_cut_is_ordered_as_a_whole(tmp_path: Path, in_stretches: list[int]) -> None:
+    """A batch that is answered in the middle with an offset from the beginning bears upon what lies far away."""
+    facts, stated = made(tmp_path, elections=0, seed=3)
+    chosen = Random(3)  # noqa: S311 - nothing secret
+    produces = [k for k, kind in enumerate(facts["kind"].to_pylist()) if kind == "produce"]
+    late = chosen.choice(produces[len(produces) * 2 // 3 :])
+    base = facts["base_offset"].to_pylist()
+    base[late] = base[produces[len(produces) // 3]] + 1
+    place = facts.schema.get_field_index("base_offset")
+    facts = facts.set_column(place, facts.schema.field(place), pa.array(base, facts.schema.field(place).type))
+    some = HourlyRuns()
+    some.order(facts, stated)
+    assert in_stretches == [0]
+    assert same_events(some, ordered_as_a_whole(facts, stated, some.length_us))
