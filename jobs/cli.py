@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from pipelines.recording.recording import Recording
 SETTINGS_FILE: Final = Path(__file__).parent.parent / "conf" / "tidemark.toml"
-_SETTINGS: Final = {"shuffle_partitions": 1, "conformance_ties": 0, "window_minutes": 1}  # whole numbers, from these on
+# Whole numbers, from these on.
+_SETTINGS: Final = {"shuffle_partitions": 1, "driver_facts": 0, "conformance_ties": 0, "window_minutes": 1}
 # Of what a warehouse may do without. Of any other table a later run makes its own rows.
 _RETENTION: Final = {"vacuum_days": 1, "rejected_lines_days": 0, "expectation_results_runs": 0}
 _EXIT_CODES: Final = (

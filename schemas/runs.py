@@ -18,7 +18,6 @@ from schemas.model import (
 )
 
 FAILED = "failed"  # the status of a run that did not come to its end
-COMPLETE = f"status <> '{FAILED}'"  # the condition, as SQL, that one did: readers read the tables of the last of these
 
 COVERAGE = Table(
     "coverage",

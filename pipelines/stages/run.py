@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pipelines.intake.inspection import versions_seen
 from pipelines.overview.coverage import coverage_of
 from pipelines.recording.names import recording_name
+from pipelines.spark.held import driver_facts
 from pipelines.spark.session import VERSION
 from pipelines.spark.termination import TERMINATION
 from pipelines.stages import bringing_in, incident_reports, report, tending, validate
@@ -234,9 +235,8 @@ def _ingest(run: Run) -> None:
         if run.unfinished:
             take_back_reading(run.warehouse, run.recording_id)
         staging = f"{run.warehouse.staging_dir(run.recording_id)}/parse"
-        found = bringing_in.bring_in(
-            run.warehouse, run.recording, run.run_id, staging, full=bool(run.settings.get("full"))
-        )
+        full, few = bool(run.settings.get("full")), driver_facts(run.settings)
+        found = bringing_in.bring_in(run.warehouse, run.recording, run.run_id, staging, full=full, few=few)
         run.inputs, run.known = found.read, found.every
         counts.update({name: run.counters[name] for name in ("files", "lines", "facts", "rejected")})
     if found.is_nothing_new and not run.unfinished:
@@ -244,11 +244,9 @@ def _ingest(run: Run) -> None:
         run.leave_as_they_are(stands, are_files_as_before=found.are_files_as_before)
         return
     with run.step("order"):
-        facts = run.warehouse.looked_at("facts", run.recording_id)
         small = run.warehouse.small("facts", run.recording_id)
-        rows = None if small is None else small.rows
-        covered = coverage_of(facts if rows is None else rows)
-        renewal_of(run).order(facts, covered.missing, rows)
+        covered = coverage_of(run.warehouse.read("facts", run.recording_id) if small is None else small.rows)
+        renewal_of(run).order(covered.missing)
         run.warehouse.replace("coverage", covered.table(run.recording_id), run.recording_id)
 
 

@@ -7,8 +7,11 @@ import pytest
 import recorded_tables as recorded
 
 from pipelines.stages import report
+from pipelines.warehouse.small import Small
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
@@ -20,14 +23,23 @@ class Shelf:
 
     path = "/data/ware house"
 
-    def __init__(self, frames: dict[str, DataFrame]) -> None:
-        self.frames = frames
+    def __init__(self, spark: SparkSession, frames: dict[str, DataFrame], *, are_small: bool) -> None:
+        self.spark, self.frames, self.are_small = spark, frames, are_small
 
     def looked_at(self, table_name: str, recording_id: str) -> DataFrame:  # noqa: ARG002
         return self.frames[table_name]
 
-    def arrow(self, table_name: str, recording_id: str) -> pa.Table:  # noqa: ARG002
-        return self.frames[table_name].toArrow()
+    read = looked_at
+
+    def arrow(self, table_name: str, recording_id: str, columns: Sequence[str] = ()) -> pa.Table:  # noqa: ARG002
+        rows = self.frames[table_name].toArrow()
+        return rows.select(columns) if columns else rows
+
+    def small(self, table_name: str, recording_id: str) -> Small | None:
+        return Small(self.spark, self.arrow(table_name, recording_id)) if self.are_small else None
+
+    def is_empty(self, table_name: str, recording_id: str) -> bool:
+        return not len(self.arrow(table_name, recording_id))
 
     def row_counts(self, recording_id: str) -> dict[str, int]:  # noqa: ARG002
         return {name: frame.count() for name, frame in self.frames.items()}
@@ -36,10 +48,13 @@ class Shelf:
         return f"{self.path}/{table_name}"
 
 
-def report_of(spark: SparkSession, rows: dict[str, list[dict[str, Any]]], run_id: str | None = "run") -> report.Report:
+def report_of(
+    spark: SparkSession, rows: dict[str, list[dict[str, Any]]], run_id: str | None = "run", *, are_small: bool = True
+) -> report.Report:
     for name in ("files", "runs", "expectation_results"):
         rows.setdefault(name, [])
-    return report.build(Shelf(recorded.frames_of(spark, rows)), "small", run_id)  # type: ignore[arg-type]
+    shelf = Shelf(spark, recorded.frames_of(spark, rows), are_small=are_small)
+    return report.build(shelf, "small", run_id)  # type: ignore[arg-type]
 
 
 def outcome(*, success: bool, rows_failed: int) -> dict[str, Any]:
@@ -56,6 +71,7 @@ def test_a_loss_is_told_with_everything_that_is_known(spark: SparkSession) -> No
     again, run_id = report.Report.of_json(found.to_json("run")) or pytest.fail("it was not read")
     assert (run_id, again.as_dict(), again.markdown()) == ("run", found.as_dict(), found.markdown())
     assert report.Report.of_json(found.to_json("run")[:-100]) is None  # cut off
+    assert report_of(spark, rows, are_small=False).as_dict() == found.as_dict()  # Spark says what DuckDB says
     text = found.terminal()
     for words in (
         "small: 3 acknowledged records lost in 1 partition",

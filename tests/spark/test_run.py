@@ -47,7 +47,7 @@ def shuffled(source: Path, target: Path) -> Path:
     return target
 
 
-def test_spark_tells_what_the_same_functions_tell_without_it(first: Run, recordings: Path) -> None:
+def test_a_run_tells_what_its_functions_tell_without_a_warehouse(first: Run, recordings: Path) -> None:
     told: dict[str, list[pa.Table]] = defaultdict(list)
     for events in events_of(recordings / NAME):
         for name, found in tables_of(events).items():
@@ -92,14 +92,13 @@ def test_the_run_says_which_release_each_broker_was_from_when_on(first: Run) -> 
     assert levels[0].endswith("(Kafka 4.1)")
 
 
-def test_tables_are_the_same_whatever_the_files_order_and_the_shuffle_and_whoever_writes_them(
+def test_tables_are_the_same_whatever_the_files_order_and_the_shuffle_and_whether_spark_makes_them(
     spark: SparkSession, first: Run, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (staging, delta_io):
         monkeypatch.setattr(module, "SMALL_BYTES", 10)  # nothing is small: Spark does it
-    again = run(
-        spark, shuffled(recordings / NAME, tmp_path / NAME), tmp_path / "wh", ("ingest", "replay"), partitions=7
-    )
+    root, by_spark = shuffled(recordings / NAME, tmp_path / NAME), {"shuffle_partitions": 7, "driver_facts": 0}
+    again = run(spark, root, tmp_path / "wh", ("ingest", "replay"), **by_spark)
     for table in DERIVED:
         assert without(PLACES, rows(first.warehouse, table)) == without(PLACES, rows(again.warehouse, table)), table
 

@@ -43,7 +43,9 @@ def test_a_run_is_told_to_logs_metrics_and_once_to_people(
     spark: SparkSession, recordings: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     warehouse, metrics, told = tmp_path / "wh", tmp_path / "m.prom", tmp_path / "told"
-    flags = ("--metrics-file", str(metrics), "--on-incident", f"cat >> {told}; exit 3")
+    by_spark = tmp_path / "settings.toml"
+    by_spark.write_text("driver_facts = 0")
+    flags = ("--metrics-file", str(metrics), "--on-incident", f"cat >> {told}; exit 3", "--settings", str(by_spark))
     assert job(("ingest", "replay"), warehouse, "--recording", str(recordings / NAME), *flags) == 0
     printed = capfd.readouterr()
     (run,) = json.loads(printed.out)["recordings"]
