@@ -33,7 +33,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if place.is_file():
             found.append(_file(target, root, config))
         elif place.is_dir():
-            found.append(File.generated(config, f"{target}/index.md", content=_listing(place, root)))
+            listing = f"{target}/index.md"
+            content = _listing(place, root)
+            found.append(File.generated(config, listing, content=content, inclusion=InclusionLevel.NOT_IN_NAV))
             listed = (f"{target}/{path.name}" for path in place.iterdir() if path.is_file())
             found += [_file(path, root, config) for path in listed if path not in {f.src_uri for f in found}]
     return Files(found)
