@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import sqlglot
 from sqlglot import exp
 
 from pipelines.recording.names import inside, whole_place
+from schemas.errors import InputError
 from schemas.tables import TABLES
 from schemas.views import PLACE, UNNESTED, VIEWS
 from schemas.windows import EVENT_WINDOWS, REPLAY_CHECKPOINTS
@@ -23,6 +25,7 @@ DIALECTS: Final = (SPARK, DUCKDB)
 # Where a run goes on from: of use to the same version of Tidemark only, and to nobody's questions.
 _INNER: Final = {EVENT_WINDOWS.name, REPLAY_CHECKPOINTS.name}
 SHOWN: Final = tuple(name for name in TABLES if name not in _INNER)  # tables that a catalog is to have
+_DATABASE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # what Hive takes without quotes, and so does everybody else
 _DUCKDB_READS_DELTA: Final = ("INSTALL delta", "LOAD delta")
 
 
@@ -41,11 +44,17 @@ def statements(warehouse: str, dialect: str, database: str | None = None, tables
     """Return what registers these tables of a warehouse, and the views that read no others, in a catalog.
 
     Tables are registered where they lie: nothing is copied, and no statement replaces or deletes anything of theirs.
+
+    Raises:
+        InputError: catalogs do not take the name of the database.
+
     """
     said = []
     if database is not None:
-        name = exp.to_identifier(database, quoted=True).sql(dialect=dialect)
-        said = [f"CREATE SCHEMA IF NOT EXISTS {name}", f"USE {name}"]
+        if not _DATABASE.fullmatch(database):
+            message = f"{database!r} cannot name a database: letters, digits and _ can, beginning with a letter"
+            raise InputError(message)
+        said = [f"CREATE SCHEMA IF NOT EXISTS {database}", f"USE {database}"]
     if dialect == DUCKDB:
         said = [*_DUCKDB_READS_DELTA, *said]
     said += [_table(name, inside(whole_place(warehouse), name), dialect) for name in tables]

@@ -42,8 +42,9 @@ in every row, and all rows after the first {rows}.
 What to run them with:
 
 ```python
-import tidemark                                        # DuckDB or Polars, without a JVM
-tables = tidemark.snapshot("WAREHOUSE", "RECORDING")   # versions of all tables that belong together
+import tidemark  # DuckDB or Polars, without a JVM
+
+tables = tidemark.snapshot("WAREHOUSE", "RECORDING")  # versions of all tables that belong together
 query = open("docs/queries/q01-acknowledged-and-gone.sql").read()
 tables.duckdb().sql(query)
 tables.polars().execute(query).collect()
