@@ -48,5 +48,6 @@ def _check_place(spark: SparkSession, name: str, place: str) -> None:
 
 
 def _path(place: str) -> str:
+    """Delta writes a place as a URI, where a path of this machine may have been given."""
     parts = urlsplit(place)
-    return unquote(parts.path) if parts.scheme in {"", "file"} else place
+    return unquote(parts.path) if parts.scheme == "file" else place
