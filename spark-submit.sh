@@ -47,6 +47,7 @@ Tidemark replays Kafka's replication protocol from broker logs, and says which a
   ./spark-submit.sh run --recording DIR --warehouse DIR         parse, order, replay, validate, report
   ./spark-submit.sh ingest|replay|validate|report ...           one stage of it
   ./spark-submit.sh maintain --warehouse DIR                    small files together, old ones away: once a week
+  ./spark-submit.sh views --warehouse DIR [--run]               tables and views for SQL and BI tools: CREATE statements
   ./spark-submit.sh tests [pytest arguments]                    every check of this repository
   ./spark-submit.sh bench [CASE...] [--events N]                ratios against what Spark itself costs, measured side by side
   ./spark-submit.sh JOB --help                                  the flags of a job, with examples
@@ -336,7 +337,7 @@ job_help() {
 
 command=${1:-help}
 [ $# -eq 0 ] || shift
-dry_run=
+dry_run='' runs_statements=''
 # spark-submit reads both streams of a Python driver, which so cannot see whether there is a terminal.
 [ ! -t 2 ] || export TIDEMARK_TERMINAL=yes
 for argument in "$@"; do
@@ -350,21 +351,22 @@ case $command in
   set-up) set_up "$@"; exit 0 ;;
   executor) run_executor ;;
   tests) run_tests "$@"; exit 0 ;;
-  demo | run | ingest | validate | report | maintain) job=$command.py ;;
+  demo | run | ingest | validate | report | maintain | views) job=$command.py ;;
   replay) job=replay_job.py ;;
   inspect) job=inspect_recording.py ;;
   collect) job=collect.py ;;
   bench) job=../tests/bench/bench.py; export PYTHONPATH=$here/tests/bench${PYTHONPATH:+:$PYTHONPATH} ;;
-  *) die 2 "there is no job '$command': demo, collect, inspect, run, ingest, replay, validate, report, maintain, bench or tests" ;;
+  *) die 2 "there is no job '$command': demo, collect, inspect, run, ingest, replay, validate, report, maintain, views, bench or tests" ;;
 esac
 for argument in "$@"; do
   case $argument in
     --) break ;;
     -h | --help) job_help "$job" ;;
     --dry-run) dry_run=yes ;;
+    --run) runs_statements=yes ;;
   esac
 done
-if [ "$command" = collect ]; then # reads files only: there is nothing to give to Spark
+if [ "$command" = collect ] || [ "$command$runs_statements" = views ]; then # nothing to give to Spark
   ensure_set_up packages
   exec "$venv/bin/python" "$here/jobs/$job" "$@"
 fi

@@ -53,7 +53,7 @@ def test_without_a_job_it_helps(repository: Path, arguments: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize(
-    "job", ["demo", "collect", "inspect", "run", "ingest", "replay", "validate", "report", "maintain"]
+    "job", ["demo", "collect", "inspect", "run", "ingest", "replay", "validate", "report", "maintain", "views"]
 )
 def test_help_of_a_job_needs_neither_java_nor_an_environment(checkout: Path, tmp_path: Path, job: str) -> None:
     no_java = str(program(tmp_path / "java/bin", "java", "exit 9").parent.parent)
