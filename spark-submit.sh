@@ -339,6 +339,7 @@ command=${1:-help}
 dry_run=
 # spark-submit reads both streams of a Python driver, which so cannot see whether there is a terminal.
 [ ! -t 2 ] || export TIDEMARK_TERMINAL=yes
+[ ! -t 1 ] || { TIDEMARK_COLUMNS=$(stty size <&1 2>/dev/null | cut -d' ' -f2) && export TIDEMARK_COLUMNS; } || true
 for argument in "$@"; do
   case $argument in
     --) break ;;

@@ -18,7 +18,8 @@ from pipelines.overview import deposed
 from pipelines.overview.coverage import HOLES, not_covered, source_of_fact
 from pipelines.recording.names import inside
 from pipelines.spark.session import VERSION
-from pipelines.stages import report_text
+from pipelines.stages import report_text, summary_text
+from pipelines.stages.screen import DEFAULT_WIDTH
 from pipelines.stages.verdict import Seen, acknowledged, verdict
 from pipelines.warehouse.contract import sql_string
 from pipelines.warehouse.file_ledger import entries_of
@@ -75,9 +76,9 @@ class Report:
             return None
         return (cls(told["findings"]), told["run_id"]) if told["tidemark"] == VERSION else None
 
-    def terminal(self, colour: bool = False) -> str:  # noqa: FBT001, FBT002 - callers name it
-        """Return the report for an operator's terminal; `colour` adds ANSI codes."""
-        return report_text.terminal(self.findings, colour=colour)
+    def terminal(self, *, colour: bool = False, width: int = DEFAULT_WIDTH) -> str:
+        """Return a summary that fits on an operator's terminal of this width; `colour` adds ANSI codes."""
+        return summary_text.terminal(self.findings, colour=colour, width=width)
 
     def markdown(self) -> str:
         """Return the report as Markdown for a ticket."""
