@@ -46,9 +46,11 @@ Tidemark replays Kafka's replication protocol from broker logs, and says which a
   ./spark-submit.sh inspect --recording DIR                     what is in a recording, and what it can answer
   ./spark-submit.sh run --recording DIR --warehouse DIR         parse, order, replay, validate, report
   ./spark-submit.sh ingest|replay|validate|report ...           one stage of it
+  ./spark-submit.sh show incident|partition|record|broker ...   an incident, a partition, a record, a broker, from the tables
   ./spark-submit.sh maintain --warehouse DIR                    small files together, old ones away: once a week
   ./spark-submit.sh tests [pytest arguments]                    every check of this repository
   ./spark-submit.sh bench [CASE...] [--events N]                ratios against what Spark itself costs, measured side by side
+  ./spark-submit.sh completion bash|zsh                         lets the shell complete all of this
   ./spark-submit.sh JOB --help                                  the flags of a job, with examples
 
 Everything after `--` goes to spark-submit:  ./spark-submit.sh run --recording DIR --warehouse DIR -- --master yarn --conf K=V
@@ -328,10 +330,11 @@ run_executor() {
 }
 
 # The flags of a job, by its own parser: neither the environment nor a JVM is needed.
-job_help() {
-  local python=$venv/bin/python
+job_help() { # FILE ARGUMENTS...
+  local python=$venv/bin/python job=$1
+  shift
   [ -x "$python" ] || python=$(find_python)
-  PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$here exec "$python" "$here/jobs/$1" --help
+  PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$here exec "$python" "$here/jobs/$job" "$@"
 }
 
 command=${1:-help}
@@ -355,20 +358,23 @@ case $command in
   replay) job=replay_job.py ;;
   inspect) job=inspect_recording.py ;;
   collect) job=collect.py ;;
+  show | completion) job=$command.py ;;
   bench) job=../tests/bench/bench.py; export PYTHONPATH=$here/tests/bench${PYTHONPATH:+:$PYTHONPATH} ;;
-  *) die 2 "there is no job '$command': demo, collect, inspect, run, ingest, replay, validate, report, maintain, bench or tests" ;;
+  *) die 2 "there is no job '$command': demo, collect, inspect, run, ingest, replay, validate, report, show, maintain, completion, bench or tests" ;;
 esac
 for argument in "$@"; do
   case $argument in
     --) break ;;
-    -h | --help) job_help "$job" ;;
+    -h | --help) if [ "$command" = show ]; then job_help "$job" "$@"; else job_help "$job" --help; fi ;;
     --dry-run) dry_run=yes ;;
   esac
 done
-if [ "$command" = collect ]; then # reads files only: there is nothing to give to Spark
-  ensure_set_up packages
-  exec "$venv/bin/python" "$here/jobs/$job" "$@"
-fi
+case $command in
+  collect | show | completion) # read files only: there is nothing to give to Spark
+    ensure_set_up packages
+    exec "$venv/bin/python" "$here/jobs/$job" "$@"
+    ;;
+esac
 case "$dry_run $(master_of "$@")" in
   'yes k8s://'*) print_manifests "$command" "$@" ;;
   ' k8s://'*) [ -n "${TIDEMARK_IMAGE:-}" ] || die 2 'on Kubernetes the driver runs in a pod: --dry-run prints the manifests for it (docs/cluster.md)' ;;
