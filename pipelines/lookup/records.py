@@ -17,7 +17,7 @@ from pipelines.lookup.reading import Row, count, rows
 from schemas.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from pipelines.lookup.places import Place
     from pipelines.lookup.reading import Tables
@@ -51,6 +51,7 @@ class Fate:
 
     offset: int
     leaders: dict[int, int | None]  # by leader epoch
+    appended: frozenset[int] = frozenset()  # leader epochs in which a record was appended here
     slots: dict[int | None, Slot] = field(default_factory=dict)
     held: dict[int, int | None] = field(default_factory=dict)  # broker: epoch of the slot that it has; absent: none
 
@@ -120,9 +121,19 @@ class Fate:
                 told = {**_stamp(row), "leo_before": row["leo_before"], "leo_after": row["leo"], "cause": row["step"]}
                 self.slot(lost).cut.append({**told, "broker": broker})
         elif row["step"] != "leader_append":
-            leader = self.leaders.get(epoch) if epoch is not None else None
-            self.held[broker] = self.held.get(leader, EARLIER) if leader is not None else EARLIER
+            self.held[broker] = self._served_in(epoch)
             self.slot(self.held[broker]).taken.append({**_stamp(row), "broker": broker, "step": row["step"]})
+
+    def _served_in(self, epoch: int | None) -> int | None:
+        """Return the epoch of the slot that the leader of an epoch serves; None: no row told what it has here.
+
+        A leader has one record here all through its epoch, so that one which it appends then is the one that it serves,
+        even where the order has the follower's row, whose time is bounded, before the append.
+        """
+        if epoch in self.appended:
+            return epoch
+        leader = self.leaders.get(epoch) if epoch is not None else None
+        return EARLIER if leader is None else self.held.get(leader, EARLIER)
 
 
 def record(tables: Tables, place: Place, offset: int) -> dict[str, Any]:
@@ -134,8 +145,9 @@ def record(tables: Tables, place: Place, offset: int) -> dict[str, Any]:
             f"{bounds['end']}, so its last record was at {bounds['end'] - 1}"
         )
         raise InputError(message)
-    fate = Fate(offset, _leaders(tables, place))
-    for table, row in sorted(_rows_about(tables, place, offset), key=lambda one: (one[1]["seq"], ORDER[one[0]])):
+    about = sorted(_rows_about(tables, place, offset), key=lambda one: (one[1]["seq"], ORDER[one[0]]))
+    fate = Fate(offset, _leaders(tables, place), frozenset(_epochs_of_appends(about)))
+    for table, row in about:
         fate.take(table, row)
     for row in rows(tables, "data_loss_incidents", place.condition):
         _take_incident(fate, row)
@@ -267,6 +279,14 @@ def _rows_about(tables: Tables, place: Place, offset: int) -> Iterable[tuple[str
     before, after = pc.field("leo_before"), pc.field("leo_after")
     for row in rows(tables, "log_truncations", place.condition & (before > offset) & (after <= offset)):
         yield "cuts", row
+
+
+def _epochs_of_appends(about: Iterable[tuple[str, Row]]) -> Iterator[int]:
+    """Return the leader epochs in which a batch was appended that surely covers the offset."""
+    for table, row in about:
+        is_append = table == "events" and row["kind"] == "append" and not row["duplicate"]
+        if is_append and row["next_offset"] is not None and row["leader_epoch"] is not None:
+            yield row["leader_epoch"]
 
 
 def _of_unknown_end(tables: Tables, place: Place, offset: int) -> list[Row]:

@@ -240,6 +240,26 @@ def test_records_of_two_epochs_at_one_offset_are_told_apart() -> None:
     assert [(epoch, word) for epoch, word, _ in words(shelf, 8)] == [(0, "cut")]
 
 
+def test_a_follower_whose_row_comes_before_the_append_has_the_same_record() -> None:
+    took = {
+        **KEY,
+        "seq": 1,
+        "ts": NOON,
+        "broker_id": 2,
+        "observer": "local",
+        "leader_epoch": 0,
+        "step": "follower_append",
+    }
+    took |= {"leo_before": 5, "leo": 6, "evidence": "bounded"}
+    led = {**KEY, "leader_epoch": 0, "leader_id": 1}
+    retried = event(4, "ack", broker_id=2, leader_epoch=1, base_offset=5, next_offset=6, error_code=0, acks=-1)
+    retried["duplicate"] = True
+    shelf = small([append(2, 0, 5, 6), retried], leo_timeline=[took], leadership_timeline=[led])
+    ((epoch, word, sentence),) = words(shelf, 5)
+    assert (epoch, word) == (0, "kept")
+    assert sentence.endswith("in the log of brokers 1, 2 at the end; acknowledged (acks=all)")
+
+
 def test_what_retention_removed_is_no_loss() -> None:
     start = {**KEY, "seq": 5, "ts": NOON, "broker_id": 1, "log_start_before": 0, "log_start_offset": 7}
     gone = {**start, "records_removed": 7, "cause": "segment_deletion"}
