@@ -18,7 +18,7 @@ from pipelines.stages.report_text import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NARROWEST: Final = 60
+NARROWEST: Final = 80
 DEFAULT_WIDTH: Final = 100  # where nobody says how wide the terminal is
 
 
