@@ -46,10 +46,12 @@ Tidemark replays Kafka's replication protocol from broker logs, and says which a
   ./spark-submit.sh inspect --recording DIR                     what is in a recording, and what it can answer
   ./spark-submit.sh run --recording DIR --warehouse DIR         parse, order, replay, validate, report
   ./spark-submit.sh ingest|replay|validate|report ...           one stage of it
+  ./spark-submit.sh show incident|partition|record|broker ...   an incident, a partition, a record, a broker, from the tables
   ./spark-submit.sh maintain --warehouse DIR                    small files together, old ones away: once a week
   ./spark-submit.sh views --warehouse DIR [--run]               tables and views for SQL and BI tools: CREATE statements
   ./spark-submit.sh tests [pytest arguments]                    every check of this repository
   ./spark-submit.sh bench [CASE...] [--events N]                ratios against what Spark itself costs, measured side by side
+  ./spark-submit.sh completion bash|zsh                         lets the shell complete all of this
   ./spark-submit.sh JOB --help                                  the flags of a job, with examples
 
 Everything after `--` goes to spark-submit:  ./spark-submit.sh run --recording DIR --warehouse DIR -- --master yarn --conf K=V
@@ -329,10 +331,11 @@ run_executor() {
 }
 
 # The flags of a job, by its own parser: neither the environment nor a JVM is needed.
-job_help() {
-  local python=$venv/bin/python
+job_help() { # FILE ARGUMENTS...
+  local python=$venv/bin/python job=$1
+  shift
   [ -x "$python" ] || python=$(find_python)
-  PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$here exec "$python" "$here/jobs/$1" --help
+  PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$here exec "$python" "$here/jobs/$job" "$@"
 }
 
 command=${1:-help}
@@ -340,6 +343,7 @@ command=${1:-help}
 dry_run='' runs_statements=''
 # spark-submit reads both streams of a Python driver, which so cannot see whether there is a terminal.
 [ ! -t 2 ] || export TIDEMARK_TERMINAL=yes
+[ ! -t 1 ] || { TIDEMARK_COLUMNS=$(stty size <&1 2>/dev/null | cut -d' ' -f2) && export TIDEMARK_COLUMNS; } || true
 for argument in "$@"; do
   case $argument in
     --) break ;;
@@ -355,21 +359,24 @@ case $command in
   replay) job=replay_job.py ;;
   inspect) job=inspect_recording.py ;;
   collect) job=collect.py ;;
+  show | completion) job=$command.py ;;
   bench) job=../tests/bench/bench.py; export PYTHONPATH=$here/tests/bench${PYTHONPATH:+:$PYTHONPATH} ;;
-  *) die 2 "there is no job '$command': demo, collect, inspect, run, ingest, replay, validate, report, maintain, views, bench or tests" ;;
+  *) die 2 "there is no job '$command': demo, collect, inspect, run, ingest, replay, validate, report, show, maintain, views, completion, bench or tests" ;;
 esac
 for argument in "$@"; do
   case $argument in
     --) break ;;
-    -h | --help) job_help "$job" ;;
+    -h | --help) if [ "$command" = show ]; then job_help "$job" "$@"; else job_help "$job" --help; fi ;;
     --dry-run) dry_run=yes ;;
     --run) runs_statements=yes ;;
   esac
 done
-if [ "$command" = collect ] || [ "$command$runs_statements" = views ]; then # nothing to give to Spark
-  ensure_set_up packages
-  exec "$venv/bin/python" "$here/jobs/$job" "$@"
-fi
+case $command$runs_statements in
+  collect | show | completion | views) # read files only: there is nothing to give to Spark
+    ensure_set_up packages
+    exec "$venv/bin/python" "$here/jobs/$job" "$@"
+    ;;
+esac
 case "$dry_run $(master_of "$@")" in
   'yes k8s://'*) print_manifests "$command" "$@" ;;
   ' k8s://'*) [ -n "${TIDEMARK_IMAGE:-}" ] || die 2 'on Kubernetes the driver runs in a pod: --dry-run prints the manifests for it (docs/cluster.md)' ;;

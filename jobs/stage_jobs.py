@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.cli import recordings, settings
 from jobs.endings import DONE, EXPECTATIONS_FAILED, LOSSES_FOUND, Failure, failure_of, interruption, worst
+from jobs.terminal import has_colour, width
 from jobs.watching import logs
 from jobs.watching.incident_hooks import message, post, run_command
 from jobs.watching.metrics import Metrics
@@ -176,7 +175,8 @@ def _summary(run: Run) -> dict[str, Any]:
 def _print_outcome(run: Run) -> None:
     """Print a run's outcome for people: what was found, and where to look."""
     if run.report is not None:
-        print(run.report.terminal(sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+        print(run.report.terminal(colour=has_colour(), width=width()))
+        print()
     for sentence in _warnings(run):
         print(f"warning:    {sentence}")
     for sentence in run.remarks:

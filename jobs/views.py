@@ -9,9 +9,13 @@ How to start it:
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from jobs import cli, endings
 from schemas.errors import InputError
+
+if TYPE_CHECKING:
+    import argparse
 
 SPARK, DUCKDB = "spark", "duckdb"
 DESCRIPTION = """\
@@ -36,8 +40,8 @@ NOTES = {
 }
 
 
-def main() -> int:
-    """Parse the arguments, then print the statements or run them."""
+def parser() -> argparse.ArgumentParser:
+    """Return the job's parser."""
     parser = cli.job_parser("views", DESCRIPTION, EXAMPLES, EXIT_CODES)
     parser.add_argument("--warehouse", metavar="DIR", required=True, help="folder or URI of the tables")
     parser.add_argument(
@@ -47,7 +51,12 @@ def main() -> int:
     parser.add_argument(
         "--run", action="store_true", help="run the statements in Spark, for the tables that are there, and name them"
     )
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    """Parse the arguments, then print the statements or run them."""
+    args = parser().parse_args()
     if args.run and args.dialect != SPARK:
         message = "--run is for Spark: print the statements for DuckDB, and give them to its client"
         raise InputError(message)

@@ -16,7 +16,8 @@ from pipelines.overview import deposed
 from pipelines.overview.coverage import HOLES, SOURCE_SQL, not_covered
 from pipelines.recording.names import inside
 from pipelines.spark.session import VERSION
-from pipelines.stages import report_text
+from pipelines.stages import report_text, summary_text
+from pipelines.stages.screen import DEFAULT_WIDTH
 from pipelines.stages.verdict import Seen, acknowledged, verdict
 from pipelines.warehouse.answers import answer
 from pipelines.warehouse.contract import sql_string
@@ -76,9 +77,9 @@ class Report:
             return None
         return (cls(told["findings"]), told["run_id"]) if told["tidemark"] == VERSION else None
 
-    def terminal(self, colour: bool = False) -> str:  # noqa: FBT001, FBT002 - callers name it
-        """Return the report for an operator's terminal; `colour` adds ANSI codes."""
-        return report_text.terminal(self.findings, colour=colour)
+    def terminal(self, *, colour: bool = False, width: int = DEFAULT_WIDTH) -> str:
+        """Return a summary that fits on an operator's terminal of this width; `colour` adds ANSI codes."""
+        return summary_text.terminal(self.findings, colour=colour, width=width)
 
     def markdown(self) -> str:
         """Return the report as Markdown for a ticket."""

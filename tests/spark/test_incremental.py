@@ -119,7 +119,7 @@ def test_the_tables_of_two_runs_are_those_of_one(
 
     assert again.told
     assert again.report
-    assert "Withdrawn or revised" in again.report.terminal()
+    assert "withdrawn or revised" in again.report.terminal()
     (told,) = again.report.as_dict()["revised"]
     assert [told[when]["acked_all"] for when in ("before", "now")] == [816, 815]
     (noted,) = tidemark.snapshot(str(tmp_path / "steps"), "r").arrow("incident_reports").to_pylist()

@@ -53,7 +53,11 @@ def test_without_a_job_it_helps(repository: Path, arguments: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize(
-    "job", ["demo", "collect", "inspect", "run", "ingest", "replay", "validate", "report", "maintain", "views"]
+    "job",
+    [
+        *("demo", "collect", "inspect", "run", "ingest", "replay", "validate", "report", "maintain", "views"),
+        *("show", "completion"),
+    ],
 )
 def test_help_of_a_job_needs_neither_java_nor_an_environment(checkout: Path, tmp_path: Path, job: str) -> None:
     no_java = str(program(tmp_path / "java/bin", "java", "exit 9").parent.parent)
@@ -62,6 +66,12 @@ def test_help_of_a_job_needs_neither_java_nor_an_environment(checkout: Path, tmp
     assert f"usage: ./spark-submit.sh {job}" in result.stdout
     assert "examples:" in result.stdout
     assert not (checkout / ".venv").exists()
+
+
+def test_help_of_what_show_shows_is_its_own(checkout: Path, tmp_path: Path) -> None:
+    result = submit(checkout / "spark-submit.sh", "show", "record", "--help", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "usage: ./spark-submit.sh show record" in result.stdout
 
 
 def test_an_unknown_job_is_bad_usage(repository: Path) -> None:
