@@ -51,7 +51,9 @@ def divided(number: Ints, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     if not len(table):
         return
     if number.min() == number.max():
-        yield int(number[0]), table
+        given = [table]
+        del table  # who gets it may release it
+        yield int(number[0]), given.pop()
         return
     order, spans = spans_of(number)
     table = used_columns(table).combine_chunks().take(order)

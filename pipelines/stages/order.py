@@ -164,10 +164,12 @@ def rebuilding(buckets: int) -> Callable[..., Iterator[pa.RecordBatch]]:
             yield batch.filter(through).select(BY_PARTITION.names)
             found += batch.filter(pc.invert(through))["rows"]
         if found:
-            fetches = joined(found)
+            given = [joined(found)]
             del found
-            for _, mine in divided(numbers(fetches["broker_id"]), fetches):
-                for rows in map(known_partitions, rebuild_sessions(mine)):
+            for _, mine in divided(numbers(given[0]["broker_id"]), given.pop()):
+                given.append(mine)
+                del mine
+                for rows in map(known_partitions, rebuild_sessions(given.pop())):
                     told = dict(streams_by(bucket_of(rows, buckets), rows))
                     yield pa.RecordBatch.from_pydict({"bucket": [*told], "rows": [*told.values()]}, schema=BY_PARTITION)
 

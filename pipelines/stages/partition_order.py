@@ -99,7 +99,7 @@ class Waiting(NamedTuple):
     of: Of
     made_of: str  # digest of all that its events follow from
     hashes: Hashes  # of its facts
-    facts: pa.Table  # a copy, which is released by its order
+    facts: pa.Table  # which is released by its order
 
 
 def order_partitions(
@@ -111,7 +111,7 @@ def order_partitions(
     """
     standing = standing or StandingWindows()
     streams = (stream for batch in batches for stream in batch["rows"])
-    waiting, stand = told_apart(joined(streams).combine_chunks(), told, standing)
+    waiting, stand = told_apart(joined(streams), told, standing)
     if stand:
         yield EVENT_WINDOWS.name, standing.rows(stand)
     while waiting:
@@ -124,12 +124,15 @@ def order_partitions(
 def told_apart(facts: pa.Table, told: ToldOfCluster, standing: StandingWindows) -> tuple[list[Waiting], list[Of]]:
     """Return the partitions of which anything is new, and those whose events stand as they would be made again.
 
-    There may be thousands without news, so nothing is read of one alone but its digests.
+    There may be thousands without news, so nothing is read of one alone but its digests. A partition that has a bucket
+    for itself may be a long one, so its facts are not copied.
     """
     place, topics = texts(facts["topic"])
     partition = numbers(facts["partition"])
     order, spans = spans_of(partition * len(topics) + place)
     begins = np.array([first for first, _ in spans], np.int64)
+    if len(spans) > 1:
+        facts = facts.combine_chunks()
     hashes = row_hashes(facts)[order]
     ends = zip(*(np.maximum.reduceat(numbers_of(facts, name, NONE)[order], begins) for name in ENDS), strict=True)
     waiting, stand = [], []
@@ -140,7 +143,8 @@ def told_apart(facts: pa.Table, told: ToldOfCluster, standing: StandingWindows) 
         if standing.is_made_of(of, made_of):
             stand.append(of)
         else:
-            waiting.append(Waiting(of, made_of, hashes[first:stop], facts.take(order[first:stop])))
+            mine = facts.take(order[first:stop]) if len(spans) > 1 else facts
+            waiting.append(Waiting(of, made_of, hashes[first:stop], mine))
     return waiting, stand
 
 

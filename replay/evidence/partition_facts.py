@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -182,6 +182,11 @@ class PartitionFacts:
         own = stated.get(MIN_ISR_SETTING)
         found = min_isr_of(rows, self.decisions, own, is_whole=self.was_seen_made())
         self.min_insync_replicas, self.min_isr_changes = found
+
+    def release(self) -> None:
+        """Let go of everything, whoever holds this object: the indexes refer to each other. It is not used again."""
+        for one in fields(self):
+            delattr(self, one.name)
 
     def was_seen_made(self) -> bool:
         """Whether the topic's configuration is known from its start: by its own record, or by a newly created log."""

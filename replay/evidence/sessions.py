@@ -174,7 +174,9 @@ def rebuild_sessions(facts: pa.Table, rows: int = ROWS_AT_ONCE) -> Iterator[pa.T
 
     They are yielded in tables of at most `rows` rows, because together they take more memory than the facts.
     """
-    lines = SessionLines(facts.sort_by("fact_id").combine_chunks())
+    facts = facts.sort_by("fact_id")  # the caller's table is released, if it has let go of it
+    facts = facts.combine_chunks()
+    lines = SessionLines(facts)
     out = Rebuilt(*(array("q") for _ in Rebuilt._fields))
     changes = np.flatnonzero(np.diff(lines.session)) + 1
     session = Session(lines, out)

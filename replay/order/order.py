@@ -104,7 +104,7 @@ def order_of(facts: PartitionFacts, marked_us: int | None = None) -> OrderedEven
     ground = "" if steady is None else ground_of(facts)
     min_isr, lag_us = facts.min_insync_replicas or MIN_ISR_UNKNOWN, facts.lag_us
     rows, spans = laid(facts)
-    del facts
+    facts.release()
     rows.close()
     brokers = sorted({broker for events, _ in rows.slices() for broker in brokers_of(EventBatch(events).events)})
     state = new_state(len(brokers), min_isr=min_isr, lag_us=lag_us)
@@ -126,6 +126,7 @@ def order_on(facts: PartitionFacts, mark: Mark, at: Boundary, length_us: int) ->
     if steady is None or ground_of(facts) != mark.ground:
         return None
     rows, spans = laid(facts)
+    facts.release()
     rows.close()
     front, every, profile = spans[-2]
     chains = behind(mark, rows, every)
