@@ -26,8 +26,9 @@ class Shelf:
     def looked_at(self, table_name: str, recording_id: str) -> DataFrame:  # noqa: ARG002
         return self.frames[table_name]
 
-    def arrow(self, table_name: str, recording_id: str) -> pa.Table:  # noqa: ARG002
-        return self.frames[table_name].toArrow()
+    def arrow(self, table_name: str, recording_id: str, columns: tuple[str, ...] = ()) -> pa.Table:  # noqa: ARG002
+        rows = self.frames[table_name].toArrow()
+        return rows.select(columns) if columns else rows
 
     def row_counts(self, recording_id: str) -> dict[str, int]:  # noqa: ARG002
         return {name: frame.count() for name, frame in self.frames.items()}
