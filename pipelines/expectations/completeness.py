@@ -410,13 +410,6 @@ _REPORTS: Final = (
       SELECT run_id, explode(new_incidents) AS incident_id FROM {runs}) AS new
     LEFT ANTI JOIN {incident_reports} AS told ON new.incident_id = told.incident_id""",
     ),
-    _each_row(
-        "runs",
-        "new_incidents_counted",
-        "A run counts at least as many incidents as it calls new.",
-        "cardinality(new_incidents) <= CAST(get_json_object(counts, '$.data_loss_incidents') AS BIGINT)",
-        "run_id, new_incidents, counts",
-    ),
 )
 
 COMPLETENESS: Final = tuple(with_answer(rule) for rule in (*_COVERAGE, *_COUNTS, *_FOLLOW, *_LOSSES, *_REPORTS))

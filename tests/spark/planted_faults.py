@@ -145,5 +145,4 @@ FAULTS: dict[str, Plant] = {
     "incident_reports.revised_or_as_first_told": put("incident_reports", 0, **REVISED),
     "runs.ends_after_it_began": put("runs", 0, finished=recorded.at(19)),
     "runs.new_incidents_told": put("runs", 0, new_incidents=["nowhere"]),
-    "runs.new_incidents_counted": put("runs", 0, counts='{"data_loss_incidents": 0}'),
 }

@@ -85,12 +85,12 @@ def _others(kind: pa.DataType, words: tuple[str, ...]) -> list[Any]:
         return [True, False]
     if pa.types.is_string(kind):
         return list(words) or ["", "else"]
-    return [-2, -1, 0, 1, 7, 100]
+    return [b"", b"else"] if pa.types.is_binary(kind) else [-2, -1, 0, 1, 7, 100]
 
 
 def few(check_name: str, differing: int) -> Plant:
     """A check of which a handful was compared."""
-    return put("conformance", 1, check=check_name, compared=12, matched=12 - differing)
+    return put("conformance", 1, check=check_name, compared=12, matched=12 - differing, first_mismatch_seq=4)
 
 
 @pytest.mark.parametrize("name", [DECIDED_BY_TIME[0], DECIDED_BY_TIME[-1]])
