@@ -191,6 +191,8 @@ def _last_replay(
         for name in _DECIDING
         if (then.get(name) or None) != (settings.get(name) or None)
     ]
+    if (then.get("expectations") or {}) != (settings.get("expectations") or {}):
+        differs.append("other expectations")
     idle = [*takewhile(lambda row: not _has_read(row) and {*row["stages"]} <= _IDLE, every)]
     return LastReplay(
         run["run_id"],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from pipelines.expectations.history import RESULT_COLUMNS, RUN_COLUMNS, quality_history
 from pipelines.intake import attribution
 from pipelines.intake.inputs import inputs_of
 from pipelines.intake.inspection import in_turn, metadata_version_text
@@ -125,6 +126,7 @@ def build(  # noqa: PLR0913 - what a run knows beside its tables
         "conformance": _conformance(warehouse, recording_id),
         "rejected_lines": _rejected(warehouse, recording_id),
         "expectations": _expectations(warehouse, recording_id, run_id),
+        "quality_history": _quality_history(warehouse, recording_id, run_id),
         "coverage": coverage,
         "not_covered": not_covered(holes),
         "look_at": _look_at(warehouse, recording_id),
@@ -306,8 +308,16 @@ def _expectations(warehouse: Warehouse, recording_id: str, run_id: str | None) -
         (row for row in rows if not row["success"]),
         key=lambda row: (row["severity"], row["table"], row["expectation"]),
     )
-    shown = ("table", "expectation", "meaning", "severity", "rows_checked", "rows_failed", "example")
+    shown: tuple[str, ...] = ("table", "expectation", "meaning", "severity", "rows_checked", "rows_failed", "example")
+    shown += ("rows_allowed", "answer", "places")
     return {"checked": len(rows) or None, "failed": [{name: row[name] for name in shown} for row in failed]}
+
+
+def _quality_history(warehouse: Warehouse, recording_id: str, run_id: str | None) -> list[dict[str, Any]]:
+    """Return how the validations of the recording ended, oldest first: see `quality_history`."""
+    results = warehouse.arrow("expectation_results", recording_id, RESULT_COLUMNS).to_pylist()
+    runs = warehouse.arrow("runs", recording_id, RUN_COLUMNS).to_pylist()
+    return quality_history(results, runs, run_id)
 
 
 def _run_that_validated(warehouse: Warehouse, recording_id: str, run_id: str | None) -> str | None:

@@ -9,6 +9,8 @@ import html
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from pipelines.expectations.found_rows import in_words
+from pipelines.expectations.history import history_lines
 from replay.losses import mechanisms
 from replay.losses.sentences import counted, listed
 
@@ -223,6 +225,9 @@ def _sections(findings: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
         ]
         yield f"Rejected lines: {rejected['lines']:,}", reasons
     yield _expectation_section(findings["expectations"])
+    history = history_lines(findings.get("quality_history") or ())
+    if history:
+        yield "Quality from run to run (newest first)", history
     holes = findings["not_covered"]
     if holes:
         more = [f"and {len(holes) - SHOWN_LINES} more in coverage"] if len(holes) > SHOWN_LINES else []
@@ -313,16 +318,26 @@ def _expectation_section(expectations: dict[str, Any]) -> tuple[str, list[str]]:
     failed = expectations["failed"]
     if not failed:
         return "Expectations", [f"all {expectations['checked']} hold"]
-    lines = [expectation_line(row) for row in failed[:SHOWN_LINES]]
+    lines = [_failed_line(row) for row in failed[:SHOWN_LINES]]
     if len(failed) > SHOWN_LINES:
         lines.append(f"and {len(failed) - SHOWN_LINES} more in expectation_results")
     return f"Expectations: {len(failed)} of {expectations['checked']} do not hold", lines
 
 
 def expectation_line(row: Mapping[str, Any]) -> str:
-    """Return an expectation that does not hold."""
-    of_rows = "" if row["rows_failed"] is None else f" {row['rows_failed']:,} of {row['rows_checked']:,} rows"
-    return f"{row['severity']}: {row['table']}: {row['meaning']} [{row['expectation']}]{of_rows}"
+    """Return an expectation that does not hold, and for how many rows."""
+    line = f"{row['severity']}: {row['table']}: {row['meaning']} [{row['expectation']}]"
+    if row["rows_failed"] is None:
+        return line
+    may = f" ({row['rows_allowed']:,} may)" if row.get("rows_allowed") else ""
+    return f"{line} {row['rows_failed']:,} of {row['rows_checked']:,} rows{may}"
+
+
+def _failed_line(row: Mapping[str, Any]) -> str:
+    """Return the same, with where the first of the rows stand, and what it means for the answer."""
+    places = f"; first at {'; '.join(map(in_words, row['places']))}" if row.get("places") else ""
+    answer = f". {row['answer']}" if row.get("answer") else ""
+    return f"{expectation_line(row)}{places}{answer}"
 
 
 def _coverage_line(row: dict[str, Any]) -> str:

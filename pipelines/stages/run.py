@@ -285,8 +285,7 @@ def _replay_narrowed(run: Run, looked_at: Narrowing) -> None:
 def _validate(run: Run) -> None:
     """Run Great Expectations over the tables as they are."""
     with run.step("validate"):
-        ties = run.settings.get("conformance_ties")
-        run.validation = validate.validate(run.spark, run.warehouse, run.recording_id, run.run_id, ties)
+        run.validation = validate.validate(run.spark, run.warehouse, run.recording_id, run.run_id, run.settings)
         results = pa.Table.from_pylist(run.validation.results, TABLES["expectation_results"].arrow_schema)
         if not run.unfinished:
             run.warehouse.append("expectation_results", results)
