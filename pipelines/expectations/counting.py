@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ALIKE: Final = "keys that may stand twice"
 # Nothing is fetched from the network, and no file is read.
-_CLOSED: Final[dict[str, str | bool | int | float | list[str]]] = {
+CLOSED: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": False,
     "enable_external_access": False,
 }
@@ -37,7 +37,7 @@ def counts_in_memory(rules: Sequence[TableRule], tables: Mapping[str, pa.Table])
     """
     names = {name: name for name in tables}
     counts = {}
-    with duckdb.connect(config=_CLOSED) as db:
+    with duckdb.connect(config=CLOSED) as db:
         for name, rows in tables.items():
             db.register(name, rows)
         for rule in rules:

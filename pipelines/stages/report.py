@@ -302,14 +302,15 @@ def _expectations(warehouse: Warehouse, recording_id: str, run_id: str | None) -
     """Return expectations that do not hold, errors first; `checked` is null if no run has validated the recording."""
     run = _run_that_validated(warehouse, recording_id, run_id)
     if run is None:
-        return {"checked": None, "failed": []}
+        return {"checked": None, "failed": [], "run_id": None}
     rows = warehouse.looked_at("expectation_results", recording_id).where(F.col("run_id") == run).collect()
     failed = sorted(
         (_plain(row) for row in rows if not row["success"]),
         key=lambda row: (row["severity"], row["table"], row["expectation"]),
     )
     shown = ("table", "expectation", "meaning", "severity", "rows_checked", "rows_failed", "example")
-    return {"checked": len(rows) or None, "failed": [{name: row[name] for name in shown} for row in failed]}
+    told = [{name: row[name] for name in shown} for row in failed]
+    return {"checked": len(rows) or None, "failed": told, "run_id": run}
 
 
 def _run_that_validated(warehouse: Warehouse, recording_id: str, run_id: str | None) -> str | None:
