@@ -31,6 +31,10 @@ class Ask(Protocol):
         """Return the rows of the answer."""
         ...
 
+    def arrow(self, question: str, *tables: str) -> pa.Table:
+        """Return the answer."""
+        ...
+
 
 class Questions:
     """Asks the tables of a warehouse about one recording."""
@@ -42,27 +46,31 @@ class Questions:
 
     def __call__(self, question: str, *tables: str) -> Rows:
         """Return the rows of the answer."""
+        return self.arrow(question, *tables).to_pylist()
+
+    def arrow(self, question: str, *tables: str) -> pa.Table:
+        """Return the answer."""
         small = {name: self._warehouse.small(name, self._recording_id) for name in tables}
         kept = {name: one.rows for name, one in small.items() if one is not None}
         if len(kept) == len(tables):
             return asked_in_memory(question, kept)
         return self._asked_by_spark(question, tables)
 
-    def _asked_by_spark(self, question: str, tables: Sequence[str]) -> Rows:
+    def _asked_by_spark(self, question: str, tables: Sequence[str]) -> pa.Table:
         spark = self._warehouse.spark
         try:
             for name in tables:
                 frame = self._warehouse.looked_at(name, self._recording_id)
                 frame.createOrReplaceTempView(f"{_PREFIX}{name}")
             asked = question.format_map({name: f"{_PREFIX}{name}" for name in tables})
-            rows: Rows = spark.sql(asked).toArrow().to_pylist()
+            answer = spark.sql(asked).toArrow()
         finally:
             for name in tables:
                 spark.catalog.dropTempView(f"{_PREFIX}{name}")
-        return rows
+        return answer
 
 
-def asked_in_memory(question: str, tables: Mapping[str, pa.Table]) -> Rows:
+def asked_in_memory(question: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the answer of tables in memory."""
     (asked,) = sqlglot.transpile(
         question.format_map({name: f"`{name}`" for name in tables}), read="spark", write="duckdb"
@@ -70,5 +78,4 @@ def asked_in_memory(question: str, tables: Mapping[str, pa.Table]) -> Rows:
     with duckdb.connect(config=CLOSED) as db:
         for name, rows in tables.items():
             db.register(name, rows)
-        answer: Rows = db.sql(asked).to_arrow_table().to_pylist()
-    return answer
+        return db.sql(asked).to_arrow_table()
