@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 WIDTH: Final = 760
-MOST_LANES: Final = 24  # brokers, or partitions, in one picture
+MOST_LANES: Final = 24  # partitions, or logs, in one picture
+MOST_BROKERS: Final = 18
 MOST_SPANS: Final = 600
 MOST_MOMENTS: Final = 60  # of losses, drawn into other pictures
+# Around a picture: browsers' letters may be wider than those it was measured with.
+PADDING: Final = {"left": 36, "right": 36, "top": 5, "bottom": 5}
 SLOTS: Final = 48  # into which a recording's time is cut, at most
 SLOT_WIDTHS_S: Final = (1, 2, 5, 10, 30, 60, 300, 600, 1800, 3600, 10_800, 21_600, 86_400)
 LATENCIES_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)  # the upper ends of the classes
@@ -32,6 +35,13 @@ COVERAGE_WORDS: Final = {
     "lossy": "lines are missing",
     "missing": "no log",
     "silent": "no lines, nothing shows why",
+}
+COMMIT_WORDS: Final = {
+    "append": "nobody: the append alone",
+    "isr_change": "a change of the ISR",
+    "role": "its leader's taking up the role",
+    "statement": "not known: a line states it",
+    "fetch": "a fetch",
 }
 LOGS: Final = {"request_log": "request log", "server_log": "server log", "metadata": "metadata log"}
 
@@ -56,7 +66,7 @@ def flaps(rows: Sequence[Row], slot: int, span: tuple[int, int], losses: Sequenc
     """Return who left the ISR and came back: by broker and slot of time."""
     brokers = sorted({row["broker_id"] for row in rows})
     worst = sorted(brokers, key=lambda one: -sum(row["flaps"] for row in rows if row["broker_id"] == one))
-    shown = set(worst[:MOST_LANES])
+    shown = set(worst[:MOST_BROKERS])
     values = [
         {
             "who": f"broker {row['broker_id']}",
@@ -72,14 +82,11 @@ def flaps(rows: Sequence[Row], slot: int, span: tuple[int, int], losses: Sequenc
     most = max((row["flaps"] for row in rows), default=1)
     layers = [
         {
-            "mark": {"type": "bar", "height": {"band": 0.8}, "cornerRadius": 2},
+            "mark": {"type": "bar", "height": {"band": 0.8}, "cornerRadius": 2, "color": COLOURS["risk"].light},
             "encoding": {
                 **_lane([f"broker {one}" for one in brokers if one in shown]),
                 **_from_to(span),
-                "color": {
-                    "field": "flaps", "type": "quantitative", "legend": {"title": "times out and back"},
-                    "scale": {"domain": [0, most], "range": [COLOURS["pale"].light, COLOURS["lost"].light]},
-                },
+                "fillOpacity": _shade("flaps", most),
                 "description": {"field": "told"},
             },
         },
@@ -194,6 +201,7 @@ def commit_latency(rows: Sequence[Row]) -> Picture:
     ]
     spec = {
         "width": {"step": 60},
+        "padding": PADDING,
         "height": {"step": 30},
         "data": {"values": values},
         "encoding": {
@@ -203,10 +211,9 @@ def commit_latency(rows: Sequence[Row]) -> Picture:
         },
         "layer": [
             {
-                "mark": {"type": "rect", "cornerRadius": 2},
+                "mark": {"type": "rect", "cornerRadius": 2, "color": COLOURS["calm"].light},
                 "encoding": {
-                    "color": {"field": "share", "type": "quantitative", "legend": None,
-                              "scale": {"domain": [0, 1], "range": [COLOURS["ground"].light, COLOURS["calm"].light]}},
+                    "fillOpacity": _shade("share", 1),
                     "description": {"field": "told"},
                 },
             },
@@ -294,6 +301,7 @@ def conformance(checks: Sequence[Row]) -> Picture:
     ]
     spec = {
         "width": 420,
+        "padding": PADDING,
         "height": {"step": 22},
         "data": {"values": values},
         "encoding": _lane(names),
@@ -352,6 +360,7 @@ def expectations(rows: Sequence[Row]) -> Picture:
     ]
     spec = {
         "width": 420,
+        "padding": PADDING,
         "height": {"step": 20},
         "data": {"values": values},
         "mark": {"type": "bar", "height": {"band": 0.7}},
@@ -387,7 +396,8 @@ def _spec(values: Sequence[Row], layers: list[dict[str, Any]], losses: Sequence[
     }
     return {
         "width": WIDTH,
-        "height": {"step": step},
+        "height": {"step": step, "for": "position"},
+        "padding": PADDING,
         "data": {"values": list(values)},
         "layer": [*layers, *([rule] if moments else [])],
     }
@@ -406,9 +416,20 @@ def _from_to(span: tuple[int, int]) -> dict[str, Any]:
     return {"x": {"field": "start", "type": "temporal", "scale": scale, "axis": axis}, "x2": {"field": "end"}}
 
 
+def _shade(field: str, most: float) -> dict[str, Any]:
+    """Return how strongly something is filled; a page in the dark can change the colour, and it stays right."""
+    scale = {"domain": [0, most], "range": [0.08, 0.7]}
+    return {"field": field, "type": "quantitative", "legend": None, "scale": scale}
+
+
 def _colours(field: str, names: Mapping[str, str]) -> dict[str, Any]:
     scale = {"domain": list(names), "range": [COLOURS[name].light for name in names.values()]}
-    return {"field": field, "type": "nominal", "scale": scale, "legend": {"title": None}}
+    return {
+        "field": field,
+        "type": "nominal",
+        "scale": scale,
+        "legend": {"title": None, "columnPadding": 44, "columns": 2},
+    }
 
 
 def _place(row: Row) -> str:
@@ -440,7 +461,7 @@ def _first_difference(check: Row) -> str:
 def _waited_for(row: Row) -> str:
     if row["last_replica_id"] is not None:
         return f"broker {row['last_replica_id']}'s fetch"
-    return "not committed while its leader led" if row["committed_by"] is None else f"{row['committed_by']}"
+    return "not while its leader led" if row["committed_by"] is None else COMMIT_WORDS[row["committed_by"]]
 
 
 def _class_of(ms_class: int | None) -> int:

@@ -41,7 +41,7 @@ def style_of_colours() -> str:
     light, dark = values(0), values(1)
     return (
         f":root{{color-scheme:light dark;{light}}}\n"
-        f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}\n"
+        f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}\n"
         f":root[data-theme=dark]{{color-scheme:dark;{dark}}}\n"
         f":root[data-theme=light]{{color-scheme:light}}\n"
         f"@media print{{:root,:root[data-theme]{{color-scheme:light;{light}}}}}\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -123,3 +123,25 @@ class Contents:
     made_by: str
     left_out: Sequence[str] = field(default=())  # what the page does not show, and where it is
     docs: str | None = None  # address of Data Docs, relative to the page
+    too_large: str | None = None  # what a page of two megabytes has room for, if not for all
+
+    def thinner(self) -> Contents | None:
+        """Return the contents without the pictures, or the section, of the last incident that has them; None: no more.
+
+        What goes then is half of the rows: the table is the last that a page can do without.
+        """
+        for at in reversed(range(len(self.incidents))):
+            one = self.incidents[at]
+            if one.pictures:
+                return self._with(at, replace(one, pictures=()), "pictures")
+        for at in reversed(range(len(self.incidents))):
+            if self.incidents[at].is_told:
+                return self._with(at, replace(self.incidents[at], is_told=False), "a section")
+        kept = len(self.incidents) // 2
+        if not kept:
+            return None
+        return replace(self, incidents=self.incidents[:kept], too_large=f"the worst {kept:,} incidents have a row")
+
+    def _with(self, at: int, less: Incident, what: str) -> Contents:
+        incidents = [*self.incidents[:at], less, *self.incidents[at + 1 :]]
+        return replace(self, incidents=incidents, too_large=f"the worst {at:,} incidents have {what}")

@@ -149,8 +149,8 @@ def figures_of(findings: Findings) -> list[Figure]:
                     "consumed", incidents)]  # fmt: skip
         times = [one["lost_ts"] for one in incidents if one["lost_ts"] is not None]
         if times:
-            last = f"last at {clock_of(max(times))}" if max(times) != min(times) else None
-            figures.append(Figure(f"First loss, {min(times):%Y-%m-%d}", f"{min(times):%H:%M:%S}", last))
+            last = f", last at {max(times):%H:%M:%S}" if max(times) != min(times) else ""
+            figures.append(Figure("First loss (UTC)", f"{min(times):%H:%M:%S}", f"{min(times):%Y-%m-%d}{last}"))
     checked = findings["expectations"]["checked"]
     compared = sum(check["compared"] for check in findings["conformance"])
     if compared:

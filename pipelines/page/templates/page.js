@@ -67,7 +67,7 @@
       });
       byId("shown").textContent = words.length ? `${shown} of ${asWritten.length}` : "";
     });
-    byId("filter").hidden = false;
+    byId("filter").hidden = asWritten.length < 6;
   }
 
   document.querySelectorAll("a.anchor").forEach((anchor) => {
