@@ -167,12 +167,14 @@ def _panel(  # noqa: PLR0913 - a panel is made of all of them
     broker: int, incident: Row, rows: PartitionRows, scene: Scene, lines: Sequence[Line], acks: Sequence[int], *, is_last: bool
 ) -> dict[str, Any]:
     """Return a broker's view: its lane, its lines, and what is lost."""
+    box, words = _lost(broker, incident, rows, scene)
     layers = [
-        *_lost(broker, incident, rows, scene),
+        *box,
         *_lane(broker, rows, scene),
         *_flag_rules(scene),
         *(one for line in lines if line.broker == broker for one in _line(line, scene)),
         *_cuts(broker, rows, scene),
+        *words,
     ]
     if broker == incident["losing_broker_id"] and acks:
         marks = [{"at": time / 1000} for time in acks]
@@ -263,12 +265,12 @@ def _or(value: int | None) -> str:
     return "an end not known" if value is None else str(value)
 
 
-def _lost(broker: int, incident: Row, rows: PartitionRows, scene: Scene) -> list[dict[str, Any]]:
-    """Return the box of what is lost on the broker that had it, and its lower edge on the others."""
+def _lost(broker: int, incident: Row, rows: PartitionRows, scene: Scene) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the box of what is lost on the broker that had it, or its lower edge on the others; and its words."""
     first = incident["first_offset"]
     if broker != incident["losing_broker_id"]:
         values = [{"to": first}]
-        return [layer("rule", values, {"y": _y(scene, "to")}, color=colour("lost"), strokeDash=[1, 3], strokeWidth=1.5)]
+        return [layer("rule", values, {"y": _y(scene, "to")}, color=colour("lost"), strokeDash=[1, 3], strokeWidth=1.5)], []
     appended = [
         row["ts"] for row in rows.of("leo_timeline")
         if row["broker_id"] == broker and row["observer"] == "local" and row["ts"] is not None and row["leo"] > first
@@ -293,7 +295,9 @@ def _lost(broker: int, incident: Row, rows: PartitionRows, scene: Scene) -> list
     text = [{"at": at / 1000, "what": words}]
     return [
         layer("rect", boxes, encoding, color=colour("lost"), fillOpacity=0.18, stroke=colour("lost"), strokeWidth=1, **how),
-        layer("text", text, {"x": _x(scene), "y": {"value": STRIP + 19}, "text": {"field": "what"}}, align=align, dx=dx, fontWeight="bold", color=colour("lost"), baseline="middle"),
+    ], [
+        layer("text", text, {"x": _x(scene), "y": {"value": STRIP + 19}, "text": {"field": "what"}}, align=align, dx=dx, fontWeight="bold", color=colour("lost"), baseline="middle", **rim)
+        for rim in ({"stroke": colour("card"), "strokeWidth": 3, "strokeJoin": "round"}, {})
     ]
 
 

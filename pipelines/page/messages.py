@@ -56,8 +56,9 @@ def is_lost(row: Row, incident: Row) -> bool:
 def story_of(incident: Row, rows: PartitionRows) -> list[Step]:
     """Return the steps, at most `MOST_STEPS`, each with what happened between it and the one before."""
     events = rows.of("replication_events")
-    doom = next((at for at, row in enumerate(events) if _is_doom(row, incident)), None)
-    middle = len(events) if doom is None else doom
+    elected = next((at for at, row in enumerate(events) if _is_election(row, incident)), None)
+    middle = len(events) if elected is None else elected
+    doom = _restart(events, incident, middle) if incident["losing_broker_id"] == incident["new_leader_id"] else elected
     wanted: dict[int, None] = {}
     for places in (_decisive(events, incident, middle), _fetches(events, incident, middle), _decisions(events, middle)):
         wanted.update(dict.fromkeys(places))
@@ -120,7 +121,16 @@ def _with_gaps(ordered: Sequence[tuple[int, Step]], events: Sequence[Row]) -> li
     return steps
 
 
-def _is_doom(row: Row, incident: Row) -> bool:
+def _restart(events: Sequence[Row], incident: Row, middle: int) -> int | None:
+    """Return where the losing broker loaded its log for the last time before it led again: what it lacked then is gone."""
+    found = (
+        at for at, row in enumerate(events[: middle + 1])
+        if row["kind"] == "log_load" and row["broker_id"] == incident["losing_broker_id"]
+    )  # fmt: skip
+    return max(found, default=None)
+
+
+def _is_election(row: Row, incident: Row) -> bool:
     return (
         row["kind"] == "partition_change"
         and incident["new_leader_epoch"] is not None
@@ -132,6 +142,7 @@ def _decisive(events: Sequence[Row], incident: Row, middle: int) -> Iterator[int
     """Yield the election, the cut, and the first and the last lost batch with its acknowledgement."""
     if middle < len(events):
         yield middle
+        yield from [at for at in [_restart(events, incident, middle)] if at is not None]
         took = (at for at in range(middle, len(events)) if events[at]["kind"] == "role_change")
         yield from (at for at in list(took)[:1] if events[at]["role"] == "leader")
     cuts = [at for at, row in enumerate(events) if row["kind"] == "truncation" and row["broker_id"] == incident["losing_broker_id"]]
@@ -204,7 +215,7 @@ def _step(row: Row, incident: Row, led: Mapping[int, Row], *, is_doom: bool) -> 
         "role_change": ("role", f"leads epoch {row['leader_epoch']}" + ("" if row["leo"] is None else f" from offset {row['leo']}")),
         "log_load": ("started", "starts" + ("" if row["leo"] is None else f": its log ends at {row['leo']}")),
     }[kind]  # fmt: skip
-    return None if broker is None else Step(row["seq"], row["ts"], *words[:1], broker, None, words[1], row["evidence"])
+    return None if broker is None else Step(row["seq"], row["ts"], words[0], broker, None, words[1], row["evidence"], is_doom=is_doom)
 
 
 def _produce(row: Row, incident: Row) -> Step:

@@ -23,8 +23,8 @@ STEP: Final = 29  # height of a step
 GAP: Final = 22  # of what is left out
 ROOM: Final = 20  # for what is said of the doom
 _CAPTION: Final = (
-    "Read it from top to bottom: each column is a broker, each arrow a message, with the time at its receiver or actor on the left, "
-    "by that broker's own clock. The distances mean nothing: steps follow each other in the order in which they happened, and lines in italics say how much "
+    "Read it from top to bottom: each column is a broker, each arrow a message, with the time that its line has on the left, "
+    "by the clock of whoever wrote it. The distances mean nothing: steps follow each other in the order in which they happened, and lines in italics say how much "
     "time passed and what is not drawn. A thick column leads, a thin one is in the ISR, a dotted one is fenced or out of the ISR. "
     "The red line is where the records were doomed: whoever leads from there on does not have them. Dashed arrows are bounded or not known."
 )
