@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipelines.page.incident_timeline import timeline
+from pipelines.page.slot_strip import slot_strip
+from pipelines.page.space_time import space_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,5 +21,5 @@ if TYPE_CHECKING:
 
 def pictures_of(incident: Mapping[str, Any], rows: PartitionRows) -> list[Picture]:
     """Return the pictures that the rows can show, those that say most first."""
-    drawn = (timeline(incident, rows),)
+    drawn = (timeline(incident, rows), space_time(incident, rows), slot_strip(incident, rows))
     return [picture for picture in drawn if picture is not None]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pipelines.page import replica_lanes as lanes
 from pipelines.page.flags import Flag, flags_of, placed
 from pipelines.page.marks import (
-    LETTER, UNSURE, WIDTH, bounded_table, brokers, clock, colour, count, day, key_of, layer, name_of, offsets, sentences,
+    LETTER, UNSURE, WIDTH, bounded_table, clock, colour, count, day, key_of, layer, name_of, offsets, sentences,
 )
+from pipelines.page.messages import is_lost
 from pipelines.page.partition_rows import MOST_TIME, microseconds, window_of
 from pipelines.page.picture import MOST_MARKS, Picture
 from pipelines.page.step_lines import Line, thinned
@@ -70,7 +71,7 @@ def timeline(incident: Row, rows: PartitionRows) -> Picture | None:
     panels = [_panel(broker, incident, rows, scene, drawn, few, is_last=broker == shown[-1]) for broker in shown]
     table, more = bounded_table(_table(incident, rows, shown, scene))
     spec = {
-        "vconcat": [_heading(scene), *panels],
+        "vconcat": [_heading(scene), *panels, _legend()],
         "spacing": 12,
         "resolve": {"scale": {"x": "shared"}},
         "config": {"concat": {"spacing": 12}},
@@ -91,6 +92,27 @@ def timeline(incident: Row, rows: PartitionRows) -> Picture | None:
             more,
         ),
     )
+
+
+def _legend() -> dict[str, Any]:
+    """Return the view that says what the lines are."""
+    samples: list[tuple[str, str, dict[str, Any]]] = [
+        ("end of the log (LEO)", "rule", _LOOKS["leo"]),
+        ("high watermark (HW)", "rule", _LOOKS["hw"]),
+        ("lost", "rect", {"color": colour("lost"), "fillOpacity": 0.18, "stroke": colour("lost")}),
+        ("acknowledged", "rule", {"color": colour("safe"), "strokeWidth": 8, "strokeDash": [1.5, 3]}),
+        ("cut", "point", {"shape": "triangle-down", "filled": True, "size": 90, "color": colour("lost"), "opacity": 1}),
+        ("no request log", "rule", _SILENT),
+    ]
+    at: list[dict[str, Any]] = []
+    x = 0.0
+    for what, mark, how in samples:
+        place = {"x": {"value": x + 10}} if mark == "point" else {"x": {"value": x}, "x2": {"value": x + 20}}
+        y = {"y": {"value": 3}, "y2": {"value": 13}} if mark == "rect" else {"y": {"value": 8}}
+        at.append(layer(mark, [{}], {**place, **y}, **how))
+        at.append(layer("text", [{"what": what}], {"x": {"value": x + 25}, "y": {"value": 8}, "text": {"field": "what"}}, align="left", baseline="middle", fontSize=11))
+        x += 25 + len(what) * 5.6 + 16
+    return {"width": WIDTH, "height": 16, "layer": at}
 
 
 def _beyond(incident: Row, start: int, end: int) -> str | None:
@@ -123,17 +145,6 @@ def _acks(incident: Row, rows: PartitionRows) -> list[int]:
     ]
 
 
-def is_lost(row: Row, incident: Row) -> bool:
-    """Return whether a batch is of the lost slots."""
-    base, following = row["base_offset"], row["next_offset"]
-    return base is not None and any(
-        row["leader_epoch"] == one["leader_epoch"]
-        and (one["last_offset"] is None or base <= one["last_offset"])
-        and (following if following is not None else base + 1) > one["first_offset"]
-        for one in incident["ranges"]
-    )
-
-
 def _heading(scene: Scene) -> dict[str, Any]:
     """Return the view with the flags' words."""
     height = 16 * (1 + max((flag.row for flag in scene.flags), default=0))
@@ -144,7 +155,9 @@ def _heading(scene: Scene) -> dict[str, Any]:
     for is_left, align, dx in ((True, "right", -7), (False, "left", 7)):
         side = [one for one, flag in zip(values, scene.flags, strict=True) if flag.is_left == is_left]
         if side:
-            sides.append(layer("text", side, {"x": x, "y": y, "text": {"field": "what"}}, align=align, dx=dx, baseline="middle"))
+            encoding = {"x": x, "y": y, "text": {"field": "what"}}
+            for rim in ({"stroke": colour("card"), "strokeWidth": 4, "strokeJoin": "round"}, {}):
+                sides.append(layer("text", [{**one, "told": ""} if rim else one for one in side], encoding, align=align, dx=dx, baseline="middle", **rim))
     stems = layer("rule", [{**one, "foot": height} for one in values], {"x": x, "y": y, "y2": {"field": "foot"}}, color=colour("faint"))
     dots = layer("point", values, {"x": x, "y": y}, shape="circle", filled=True, size=45, color=colour("ink"), opacity=1)
     return {"width": WIDTH, "height": height, "layer": [stems, dots, *sides] if values else [layer("rule", [{"at": scene.start / 1000}], {"x": x}, opacity=0)]}
@@ -154,18 +167,18 @@ def _panel(  # noqa: PLR0913 - a panel is made of all of them
     broker: int, incident: Row, rows: PartitionRows, scene: Scene, lines: Sequence[Line], acks: Sequence[int], *, is_last: bool
 ) -> dict[str, Any]:
     """Return a broker's view: its lane, its lines, and what is lost."""
+    box, words = _lost(broker, incident, rows, scene)
     layers = [
-        *_lost(broker, incident, rows, scene),
+        *box,
         *_lane(broker, rows, scene),
         *_flag_rules(scene),
         *(one for line in lines if line.broker == broker for one in _line(line, scene)),
         *_cuts(broker, rows, scene),
+        *words,
     ]
     if broker == incident["losing_broker_id"] and acks:
         marks = [{"at": time / 1000} for time in acks]
         layers.append(layer("rule", marks, {"x": _x(scene), "y": {"value": PANEL + 1}, "y2": {"value": PANEL - 6}}, color=colour("safe"), strokeWidth=1.5))
-        words = [{"at": acks[-1] / 1000, "what": "▴ acknowledged to the producer"}]
-        layers.append(layer("text", words, {"x": _x(scene), "y": {"value": PANEL - 3}, "text": {"field": "what"}}, align="left", dx=5, baseline="middle", fontSize=11, color=colour("safe")))
     axis = {"title": "time of day, UTC, on " + day(scene.start), "format": "%H:%M:%S" if scene.end - scene.start > 6_000_000 else "%H:%M:%S.%L", "labelOverlap": True, "grid": False, "tickCount": 8}
     anchor = layer("rule", [{"at": scene.start / 1000, "y": scene.low}], {"x": {**_x(scene), "axis": axis if is_last else None}, "y": {"field": "y", "type": "quantitative", "scale": scene.offset(), "axis": {"title": f"broker {broker}", "titleFontWeight": "bold", "titleColor": colour("ink"), "tickCount": 3, "format": "d", "tickMinStep": 1}}}, opacity=0)
     return {"width": WIDTH, "height": PANEL, "layer": [anchor, *layers]}
@@ -179,6 +192,11 @@ def _y(scene: Scene, field: str) -> dict[str, Any]:
     return {"field": field, "type": "quantitative", "scale": scene.offset()}
 
 
+_LOOKS: Final[Mapping[str, dict[str, Any]]] = {
+    "leo": {"strokeWidth": 3, "color": colour("accent")},
+    "hw": {"strokeWidth": 1.5, "color": colour("ink"), "strokeDash": [5, 3]},
+}
+_SILENT: Final[dict[str, Any]] = {"strokeDash": [1, 4], "strokeWidth": 3, "color": colour("risk")}
 # Filled, outlined or dashed: the kinds of lanes differ without their colours, too.
 _LANES: Final[Mapping[str, Mapping[str, Any]]] = {
     lanes.LEADER: {"fill": "calm", "fillOpacity": 0.45, "stroke": "calm"},
@@ -214,7 +232,7 @@ def _lane(broker: int, rows: PartitionRows, scene: Scene) -> list[dict[str, Any]
         for one in lanes.silences_of(broker, rows, scene.start, scene.end)
     ]
     if holes:
-        made.append(layer("rule", holes, {**x, "y": {"value": STRIP + 5}}, strokeDash=[1, 4], strokeWidth=3, color=colour("risk")))
+        made.append(layer("rule", holes, {**x, "y": {"value": STRIP + 5}}, **_SILENT))
     return made
 
 
@@ -225,7 +243,7 @@ def _flag_rules(scene: Scene) -> list[dict[str, Any]]:
 
 def _line(line: Line, scene: Scene) -> list[dict[str, Any]]:
     """Return a line of steps: what is sure drawn through, what is bounded or not known in dots."""
-    look = {"strokeWidth": 3, "color": colour("accent")} if line.what == "leo" else {"strokeWidth": 1.5, "color": colour("ink"), "strokeDash": [5, 3]}
+    look = _LOOKS[line.what]
     made = []
     for values, is_unsure in line.stretches(scene.end):
         unsure = {"strokeDash": [1, 3], "opacity": 0.55} if is_unsure else {}
@@ -247,12 +265,12 @@ def _or(value: int | None) -> str:
     return "an end not known" if value is None else str(value)
 
 
-def _lost(broker: int, incident: Row, rows: PartitionRows, scene: Scene) -> list[dict[str, Any]]:
-    """Return the box of what is lost on the broker that had it, and its lower edge on the others."""
+def _lost(broker: int, incident: Row, rows: PartitionRows, scene: Scene) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the box of what is lost on the broker that had it, or its lower edge on the others; and its words."""
     first = incident["first_offset"]
     if broker != incident["losing_broker_id"]:
         values = [{"to": first}]
-        return [layer("rule", values, {"y": _y(scene, "to")}, color=colour("lost"), strokeDash=[1, 3], strokeWidth=1.5)]
+        return [layer("rule", values, {"y": _y(scene, "to")}, color=colour("lost"), strokeDash=[1, 3], strokeWidth=1.5)], []
     appended = [
         row["ts"] for row in rows.of("leo_timeline")
         if row["broker_id"] == broker and row["observer"] == "local" and row["ts"] is not None and row["leo"] > first
@@ -277,7 +295,9 @@ def _lost(broker: int, incident: Row, rows: PartitionRows, scene: Scene) -> list
     text = [{"at": at / 1000, "what": words}]
     return [
         layer("rect", boxes, encoding, color=colour("lost"), fillOpacity=0.18, stroke=colour("lost"), strokeWidth=1, **how),
-        layer("text", text, {"x": _x(scene), "y": {"value": STRIP + 19}, "text": {"field": "what"}}, align=align, dx=dx, fontWeight="bold", color=colour("lost"), baseline="middle"),
+    ], [
+        layer("text", text, {"x": _x(scene), "y": {"value": STRIP + 19}, "text": {"field": "what"}}, align=align, dx=dx, fontWeight="bold", color=colour("lost"), baseline="middle", **rim)
+        for rim in ({"stroke": colour("card"), "strokeWidth": 3, "strokeJoin": "round"}, {})
     ]
 
 
@@ -290,5 +310,3 @@ def _table(incident: Row, rows: PartitionRows, shown: Sequence[int], scene: Scen
             told.append((hole.start, str(broker), f"request log {hole.state} until {clock(hole.end)}: {hole.reason}"))
     return [[clock(time), broker, what] for time, broker, what in sorted(told)]
 
-
-__all__ = ["brokers", "timeline"]

@@ -64,11 +64,7 @@ def lane_of(broker: int, rows: PartitionRows, start: int, end: int) -> list[Span
         for row in rows.of("leadership_timeline")
         if row["start_ts"] is not None
     ]
-    fenced = [
-        (row["ts"], bool(row["fenced"]))
-        for row in rows.of("replication_events")
-        if row["kind"] == "broker_change" and row["broker_id"] == broker and row["fenced"] is not None
-    ]
+    fenced = _fenced(broker, rows)
     times = sorted({start, *(time for time, _ in (*isr, *led, *fenced) if start < time < end)})
     spans: list[Span] = []
     for time, until in zip(times, [*times[1:], end], strict=True):
@@ -78,6 +74,15 @@ def lane_of(broker: int, rows: PartitionRows, start: int, end: int) -> list[Span
         else:
             spans.append(Span(state, time, until))
     return spans
+
+
+def state_at(broker: int, rows: PartitionRows, seq: int, time: int) -> str:
+    """Return what the broker was at a place in the replay's order; whether it was fenced, by the controller's time."""
+    committed = [row for row in rows.of("isr_timeline") if row["state"] == "committed" and row["seq"] <= seq]
+    fenced = [(when, is_so) for when, is_so in _fenced(broker, rows) if when <= time]
+    if not committed:
+        return NOT_KNOWN
+    return _state(broker in (committed[-1]["isr"] or ()), committed[-1]["leader_id"] == broker, _last(fenced, time))
 
 
 def silences_of(broker: int, rows: PartitionRows, start: int, end: int) -> list[Silence]:
@@ -91,6 +96,15 @@ def silences_of(broker: int, rows: PartitionRows, start: int, end: int) -> list[
         and row["start_ts"] < end
         and row["end_ts"] > start
     ]
+
+
+def _fenced(broker: int, rows: PartitionRows) -> list[tuple[int, bool]]:
+    found = [
+        (row["ts"], bool(row["fenced"]))
+        for row in rows.of("replication_events")
+        if row["kind"] == "broker_change" and row["broker_id"] == broker and row["fenced"] is not None
+    ]
+    return sorted(found, key=lambda one: one[0])
 
 
 def _state(in_isr: bool | None, led: bool | None, fenced: bool | None) -> str:  # noqa: FBT001 - what is known of each

@@ -37,10 +37,12 @@ def thinned(lines: list[Line], most: int) -> tuple[list[Line], tuple[int, int]]:
     points = sum(len(line.points) for line in lines)
     if points <= most:
         return lines, (points, points)
-    slots = max(1, most // (4 * sum(1 for line in lines if line.points)))
     start = min(line.points[0][0] for line in lines if line.points)
     end = max(line.points[-1][0] for line in lines if line.points)
-    few = [line._replace(points=_thinned(line.points, start, end, slots)) for line in lines]
+    slots, few = most, lines
+    while slots and sum(len(line.points) for line in few) > most:
+        slots = slots * 3 // 4
+        few = [line._replace(points=_thinned(line.points, start, end, max(1, slots))) for line in lines]
     return few, (points, sum(len(line.points) for line in few))
 
 
