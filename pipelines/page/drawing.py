@@ -124,7 +124,8 @@ def _let_page_colour(element: ET.Element) -> None:
 
 def _keep_label_of_mark(element: ET.Element) -> None:
     """Keep what is said of a single mark, which the page shows on demand, and nothing about the library's structure."""
-    is_mark = element.attrib.get("aria-roledescription", "").endswith(" mark")
+    what = element.attrib.get("aria-roledescription", "")
+    is_mark = what == "bar" or what.endswith(" mark")
     if element.attrib.get("role") == "graphics-symbol" and is_mark and element.attrib.get("aria-label"):
         element.attrib.pop("aria-roledescription")
         return

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
-from pipelines.page import cluster_pictures
+from pipelines.page import cluster_pictures, trust_pictures
 from pipelines.page.contents import Grid, Part
+from pipelines.page.lanes import seconds
 from pipelines.stages.report_text import EFFECT_WORDS, ENDS, SHOWN_LINES, STATE_WORDS, place_of, retold_line, time_of
 from replay.losses.sentences import counted
 
@@ -90,7 +91,7 @@ def _risk(findings: Findings, ask: Ask, span: tuple[int, int], losses: Sequence[
             STATE_WORDS[row["state"]],
             f"{row['partitions']:,}",
             f"{row['spans']:,}",
-            cluster_pictures.seconds(row["seconds"]) if row["seconds"] is not None else "not known",
+            seconds(row["seconds"]) if row["seconds"] is not None else "not known",
             f"{row['still_open']:,}",
         )
         for row in spent
@@ -110,7 +111,7 @@ def _nearly(rows: Sequence[Mapping[str, Any]]) -> Grid:
         (
             place_of(row),
             time_of(row["start_ts"]),
-            "to the end of the recording" if row["seconds"] is None else cluster_pictures.seconds(row["seconds"]),
+            "to the end of the recording" if row["seconds"] is None else seconds(row["seconds"]),
             f"up to {counted(row['records_at_risk'])} on broker {row['leader_id']}",
             "unknown" if row["acked_all"] is None else f"{row['acked_all']:,}",
             "unknown" if row["acked_one"] is None else f"{row['acked_one']:,}",
@@ -194,7 +195,7 @@ def _covered(findings: Findings, ask: Ask, span: tuple[int, int] | None, losses:
 
 def _trust(findings: Findings) -> Part:
     checks = findings["conformance"]
-    pictures: list[Picture] = [cluster_pictures.conformance(checks)] if any(one["compared"] for one in checks) else []
+    pictures: list[Picture] = [trust_pictures.conformance(checks)] if any(one["compared"] for one in checks) else []
     sentences = [] if pictures else ["There was nothing to compare with what was computed."]
     return Part("conformance", "Conformance", sentences, pictures)
 
@@ -212,7 +213,7 @@ def quality_of(findings: Findings, ask: Ask, run_id: str | None) -> Part:
     )
     quoted = None if run_id is None else "'" + run_id.replace("'", "''") + "'"
     rows = ask(_EXPECTATIONS.format(run=quoted), "expectation_results") if quoted else []
-    pictures = [cluster_pictures.expectations(rows)] if rows else []
+    pictures = [trust_pictures.expectations(rows)] if rows else []
     grids = []
     if failed:
         columns = ("Severity", "Table", "What does not hold", "Rows", "Example")

@@ -46,7 +46,8 @@ class Questions:
 
     def __call__(self, question: str, *tables: str) -> Rows:
         """Return the rows of the answer."""
-        return self.arrow(question, *tables).to_pylist()
+        rows: Rows = self.arrow(question, *tables).to_pylist()
+        return rows
 
     def arrow(self, question: str, *tables: str) -> pa.Table:
         """Return the answer."""

@@ -33,7 +33,7 @@ class Tables:
     def arrow(self, question: str, *tables: str) -> pa.Table:
         made = {}
         for name in tables:
-            schema = pa.schema([field.with_nullable(True) for field in TABLES[name].arrow_schema])
+            schema = pa.schema([(field.name, field.type) for field in TABLES[name].arrow_schema])  # nothing required
             made[name] = pa.Table.from_pylist(self.rows.get(name, []), schema)
         return asked_in_memory(question, made)
 

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pages import END, HOSTILE, LATER, START, QUOTE, Tables, findings, incident, page_of, tables
+from pages import HOSTILE, QUOTE, Tables, findings, incident, page_of, tables
 
 from pipelines.page import cluster_pictures
 from pipelines.page.page_file import MOST_BYTES
@@ -49,8 +49,8 @@ def test_the_page_says_what_was_lost_how_and_what_would_have_kept_it() -> None:
     text = " ".join(" ".join(Elements(page).text).split())
     for said in (
         "7 acknowledged records lost.",
-        "Unclean election: a replica outside the ISR became leader. Would have kept them: "
-        "unclean.leader.election.enable=false.",
+        "Unclean election: a replica outside the ISR became leader.",
+        "Would have kept them: unclean.leader.election.enable=false.",
         "up to 2 more possible",
         "acknowledged with acks=all 7 up to 2",
         "the partition would have waited without a leader",
@@ -86,7 +86,7 @@ def test_of_hundreds_of_incidents_the_worst_have_sections_and_all_have_rows() ->
     assert len(page.encode()) <= MOST_BYTES
     assert page.count('<article class="incident"') == MOST_TOLD
     assert page.count('<span class="badge bounded">') == 600 + MOST_TOLD
-    assert f"The worst {MOST_TOLD} of 600 incidents have a section with pictures." in page
+    assert f"The worst {MOST_TOLD} of 600 incidents have a section." in page
 
 
 def test_without_the_files_at_hand_the_page_says_that_it_does_not_quote() -> None:
@@ -204,4 +204,3 @@ def test_a_table_without_rows_makes_a_sentence_and_no_picture() -> None:
     page = page_of({**findings(), "at_risk": [], "conformance": []}, Tables())
     assert "No replica left an ISR and came back." in page
     assert "No acks=all produce is in the logs." in page
-    assert START < LATER < END
