@@ -1,7 +1,7 @@
 """The colours of the page, in light and in dark: one list for its text and for its pictures.
 
-A picture is drawn once, in the colours for light. In the dark the style sheet replaces each by its counterpart, which it
-finds by the attribute, so that nothing needs a script.
+A picture is drawn once, in the colours for light. Each is named in it, so that the style sheet says what it is, without
+a script.
 """
 
 from __future__ import annotations
@@ -33,16 +33,11 @@ COLOURS: Final[dict[str, Shades]] = {
 
 
 def style_of_colours() -> str:
-    """Return the part of the style sheet that says what the colours are, and which a picture's are replaced by."""
+    """Return the part of the style sheet that says what the colours are, by name: a picture names them as well."""
 
     def values(shade: int) -> str:
         return "".join(f"--{name}:{shades[shade]};" for name, shades in COLOURS.items())
 
-    replaced = "".join(
-        f'.drawing [{what}="{shades.light}"]{{{what}:var(--{name})}}\n'
-        for name, shades in COLOURS.items()
-        for what in ("fill", "stroke")
-    )
     light, dark = values(0), values(1)
     return (
         f":root{{color-scheme:light dark;{light}}}\n"
@@ -50,5 +45,4 @@ def style_of_colours() -> str:
         f":root[data-theme=dark]{{color-scheme:dark;{dark}}}\n"
         f":root[data-theme=light]{{color-scheme:light}}\n"
         f"@media print{{:root,:root[data-theme]{{color-scheme:light;{light}}}}}\n"
-        f"{replaced}"
     )
