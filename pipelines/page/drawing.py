@@ -37,6 +37,7 @@ CONFIG: Final[dict[str, Any]] = {
         "symbolType": "square",
     },
     "text": {"color": COLOURS["ink"].light, "fontSize": 12},
+    "rule": {"color": COLOURS["ink"].light},  # else black, which the page cannot make light
 }
 
 _SVG: Final = "http://www.w3.org/2000/svg"
@@ -45,12 +46,12 @@ _SVG: Final = "http://www.w3.org/2000/svg"
 _NOT_XML: Final = re.compile("[\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _REFERENCE: Final = re.compile(r"url\(#([^)]+)\)")
 _TOKENS: Final = {shades.light: name for name, shades in COLOURS.items()}
-# What the library says about its own structure. To a screen reader the picture is one image with a title and a description.
+# What the library says about its own structure: to a screen reader the picture is one image with a description.
 _STRUCTURE: Final = ("role", "aria-label", "aria-roledescription", "aria-hidden", "class")
 
 
 def svg_of(picture: Picture) -> str:
-    """Return the picture as SVG: the same bytes whatever was drawn before, and ids that no other picture of the page has.
+    """Return the picture as SVG: the same bytes whatever was drawn before, with ids that no other picture has.
 
     Colours of the page become its style sheet's variables, with the colour for light where there is no style sheet.
     The first call of a process takes a second or two, the others a tenth.
@@ -106,7 +107,9 @@ def _name(root: ET.Element, picture: Picture) -> None:
 
 def _rename_ids(root: ET.Element, key: str) -> None:
     """Number the clip paths anew: the library counts on from picture to picture."""
-    made = [element for element in root.iter() if "id" in element.attrib and not element.attrib["id"].startswith(f"{key}-")]
+    made = [
+        element for element in root.iter() if "id" in element.attrib and not element.attrib["id"].startswith(f"{key}-")
+    ]
     names = {element.attrib["id"]: f"{key}-{place}" for place, element in enumerate(made, 1)}
     for element in made:
         element.attrib["id"] = names[element.attrib["id"]]

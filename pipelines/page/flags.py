@@ -37,7 +37,7 @@ def flags_of(incident: Row, rows: PartitionRows, start: int, end: int) -> list[F
 
 
 def placed(flags: Sequence[Flag], start: int, end: int) -> tuple[list[Flag], int]:
-    """Return the moments whose words have room, each with its row, and how many have none: those that matter most first."""
+    """Return the moments whose words have room, each with its row, and how many have none; what matters goes first."""
     taken: list[list[tuple[float, float]]] = [[] for _ in range(MOST_ROWS)]
     shown: list[Flag] = []
     for flag in sorted(flags, key=lambda one: (one.rank, one.time, one.words)):
@@ -47,7 +47,9 @@ def placed(flags: Sequence[Flag], start: int, end: int) -> tuple[list[Flag], int
         span = (at - long, at + 5) if is_left else (at - 5, at + long)
         if span[0] < -40:
             continue
-        row = next((place for place, spans in enumerate(taken) if all(span[1] < a or span[0] > b for a, b in spans)), None)
+        row = next(
+            (place for place, spans in enumerate(taken) if all(span[1] < a or span[0] > b for a, b in spans)), None
+        )
         if row is None:
             continue
         taken[row].append(span)
@@ -64,8 +66,17 @@ def _elections(incident: Row, rows: PartitionRows) -> list[Flag]:
         is_it = row["leader_epoch"] == incident["new_leader_epoch"]
         who = "no leader" if row["leader_id"] is None or row["leader_id"] < 0 else f"broker {row['leader_id']} elected"
         how = row["election"].replace("_", " ")
-        told = f"{clock(row['start_ts'])}: {who}, leader epoch {row['leader_epoch']} ({how}): {short(row['trigger'] or 'nothing tells why', 200)}"
-        made.append(Flag(row["start_ts"], 0 if is_it else 4, f"{who} ({how}), epoch {row['leader_epoch']}", told, row["leader_id"]))
+        why = short(row["trigger"] or "nothing tells why", 200)
+        told = f"{clock(row['start_ts'])}: {who}, leader epoch {row['leader_epoch']} ({how}): {why}"
+        made.append(
+            Flag(
+                row["start_ts"],
+                0 if is_it else 4,
+                f"{who} ({how}), epoch {row['leader_epoch']}",
+                told,
+                row["leader_id"],
+            )
+        )
     return made
 
 
@@ -74,7 +85,8 @@ def _isr_changes(rows: PartitionRows) -> list[Flag]:
     committed = [row for row in rows.of("isr_timeline") if row["state"] == "committed" and row["ts"] is not None]
     return [
         Flag(row["ts"], 3 if len(row["isr"]) == 1 else 5, f"ISR {brokers(row['isr'])}",
-             f"{clock(row['ts'])}: ISR {brokers(row['isr_before'] or ())} becomes {brokers(row['isr'])} ({row['change'].replace('_', ' ')})")
+             f"{clock(row['ts'])}: ISR {brokers(row['isr_before'] or ())} becomes {brokers(row['isr'])} "
+             f"({row['change'].replace('_', ' ')})")
         for row in committed
         if row["isr"] != row["isr_before"] and row["ts"] != began.get(row["leader_epoch"])
     ]  # fmt: skip
@@ -87,7 +99,10 @@ def _cuts(incident: Row, rows: PartitionRows) -> list[Flag]:
             is_it = row["broker_id"] == incident["losing_broker_id"] and row["leo_after"] <= incident["first_offset"]
             before = "?" if row["leo_before"] is None else row["leo_before"]
             words = f"broker {row['broker_id']} cuts {before} → {row['leo_after']}"
-            told = f"{clock(row['ts'])}: broker {row['broker_id']} cut its log from {before} to {row['leo_after']} ({row['cause'].replace('_', ' ')})"
+            why = row["cause"].replace("_", " ")
+            told = (
+                f"{clock(row['ts'])}: broker {row['broker_id']} cut its log from {before} to {row['leo_after']} ({why})"
+            )
             made.append(Flag(row["ts"], 1 if is_it else 4, words, told, row["broker_id"]))
     return made
 
@@ -96,7 +111,23 @@ def _acknowledgements(incident: Row) -> list[Flag]:
     first, last = microseconds(incident["first_ack_ts"]), microseconds(incident["last_ack_ts"])
     made = []
     if last is not None:
-        made.append(Flag(last, 2, "last acknowledgement of a lost record", f"{clock(last)}: a lost record is acknowledged for the last time", incident["losing_broker_id"]))
+        made.append(
+            Flag(
+                last,
+                2,
+                "last acknowledgement of a lost record",
+                f"{clock(last)}: a lost record is acknowledged for the last time",
+                incident["losing_broker_id"],
+            )
+        )
     if first is not None and first != last:
-        made.append(Flag(first, 3, "first lost record acknowledged", f"{clock(first)}: a lost record is acknowledged for the first time", incident["losing_broker_id"]))
+        made.append(
+            Flag(
+                first,
+                3,
+                "first lost record acknowledged",
+                f"{clock(first)}: a lost record is acknowledged for the first time",
+                incident["losing_broker_id"],
+            )
+        )
     return made

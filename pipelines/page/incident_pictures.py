@@ -1,7 +1,7 @@
 """The pictures of one incident: what happened when, who told whom what, and which offsets are gone.
 
-For the stage that makes the page: read what `partition_rows.READINGS` says into a `PartitionRows`, and hand it over with
-the incident's row as a dict.
+For the stage that makes the page: read what `partition_rows.READINGS` says into a `PartitionRows`, and hand it over
+with the incident's row as a dict.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def offsets(first: int, last: int | None) -> str:
     """Return a range of offsets in words; an open end is said to be one."""
     if last is None:
         return f"{first} and on, nobody knows how far"
-    return str(first) if first == last else f"{first}–{last}"
+    return str(first) if first == last else f"{first} to {last}"
 
 
 def count(number: int, one: str, many: str | None = None) -> str:

@@ -16,11 +16,17 @@ if TYPE_CHECKING:
 
 PRODUCER: Final = -2  # the column of whoever produced
 MOST_STEPS: Final = 32
+MOST_OTHER_CUTS: Final = 3  # of replicas that did not lose what was acknowledged
 MOST_DECISIONS: Final = 10  # of the controller and about brokers, nearest to the loss
 _FETCHES: Final = ("fetch_update", "fetch_read", "fetch_apply")
 LOOSE: Final = ("fenced", "unfenced", "started")
 _DECIDED: Final = ("elected", "isr")
-_SKIPPED: Final = {"append": "append", "fetch_update": "fetch", "partition_change": "decision", "broker_change": "change of a broker"}
+_SKIPPED: Final = {
+    "append": "append",
+    "fetch_update": "fetch",
+    "partition_change": "decision",
+    "broker_change": "change of a broker",
+}
 
 
 class Step(NamedTuple):
@@ -70,7 +76,7 @@ def story_of(incident: Row, rows: PartitionRows) -> list[Step]:
         row = events[at]
         step = _step(row, incident, led, is_doom=at == doom)
         if step is not None:
-            # A leader reads before it notes how far the follower is: to tell the story, the fetch comes before its answer.
+            # A leader reads before it notes how far the follower is; the fetch still comes before its answer.
             first, last = ends.get(row["request_id"], (at, at)) if row["kind"] in _FETCHES else (at, at)
             made.append((first if step.what == "fetch" else last, step.what == "answer", at, step))
     ordered = [(at, step) for _, _, at, step in sorted(made)]
@@ -115,14 +121,18 @@ def _with_gaps(ordered: Sequence[tuple[int, Step]], events: Sequence[Row]) -> li
     steps: list[Step] = []
     before, drawn = -1, {at for at, _ in ordered}
     for at, step in ordered:
-        skipped = [row for place, row in enumerate(events[before + 1 : at], before + 1) if place not in drawn] if steps else []
+        skipped = (
+            [row for place, row in enumerate(events[before + 1 : at], before + 1) if place not in drawn]
+            if steps
+            else []
+        )
         steps.append(step._replace(skipped=_between(skipped, steps, step)))
         before = max(before, at)
     return steps
 
 
 def _restart(events: Sequence[Row], incident: Row, middle: int) -> int | None:
-    """Return where the losing broker loaded its log for the last time before it led again: what it lacked then is gone."""
+    """Return where the losing broker loaded its log last before it led again: what it lacked then is gone."""
     found = (
         at for at, row in enumerate(events[: middle + 1])
         if row["kind"] == "log_load" and row["broker_id"] == incident["losing_broker_id"]
@@ -145,12 +155,22 @@ def _decisive(events: Sequence[Row], incident: Row, middle: int) -> Iterator[int
         yield from [at for at in [_restart(events, incident, middle)] if at is not None]
         took = (at for at in range(middle, len(events)) if events[at]["kind"] == "role_change")
         yield from (at for at in list(took)[:1] if events[at]["role"] == "leader")
-    cuts = [at for at, row in enumerate(events) if row["kind"] == "truncation" and row["broker_id"] == incident["losing_broker_id"]]
+    cuts = [
+        at
+        for at, row in enumerate(events)
+        if row["kind"] == "truncation" and row["broker_id"] == incident["losing_broker_id"]
+    ]
+    others = [at for at, row in enumerate(events) if row["kind"] == "truncation" and at not in cuts]
+    yield from sorted(others, key=lambda at: abs(at - middle))[:MOST_OTHER_CUTS]
     for cut in [at for at in cuts if at >= min(middle, len(events) - 1)][:1]:
         yield cut
         asked = events[cut]["request_id"]
         yield from (at for at in range(max(0, cut - 200), cut) if asked and events[at]["request_id"] == asked)
-    acked = [at for at, row in enumerate(events) if row["kind"] == "ack" and row["error_code"] == 0 and is_lost(row, incident)]
+    acked = [
+        at
+        for at, row in enumerate(events)
+        if row["kind"] == "ack" and row["error_code"] == 0 and is_lost(row, incident)
+    ]
     appended = {row["request_id"]: at for at, row in enumerate(events) if row["kind"] == "append" and row["request_id"]}
     for at in [acked[-1], acked[0]] if acked else []:
         yield at
@@ -184,7 +204,8 @@ def _fetches(events: Sequence[Row], incident: Row, middle: int) -> Iterator[int]
 def _decisions(events: Sequence[Row], middle: int) -> list[int]:
     places = [
         at for at, row in enumerate(events)
-        if row["kind"] in {"partition_change", "log_load"} or (row["kind"] == "broker_change" and row["fenced"] is not None)
+        if row["kind"] in {"partition_change", "log_load"}
+        or (row["kind"] == "broker_change" and row["fenced"] is not None)
     ]  # fmt: skip
     return sorted(places, key=lambda at: abs(at - middle))[:MOST_DECISIONS]
 
@@ -194,28 +215,49 @@ def _between(skipped: Sequence[Row], steps: Sequence[Step], step: Step) -> str:
     if not steps:
         return ""
     counted = Counter(row["kind"] for row in skipped if row["kind"] in _SKIPPED)
-    told = [count(counted[kind], word, {"fetch": "fetches", "change of a broker": "changes of brokers"}.get(word)) for kind, word in _SKIPPED.items() if counted[kind]]
+    told = [
+        count(counted[kind], word, {"fetch": "fetches", "change of a broker": "changes of brokers"}.get(word))
+        for kind, word in _SKIPPED.items()
+        if counted[kind]
+    ]
     passed = (step.time - steps[-1].time) / 1_000_000
     if not told and passed < 1:
         return ""
-    return f"{passed:,.1f} s later" + (f"; not drawn: {', '.join(told)}" if told else "") if passed >= 0.1 else f"not drawn: {', '.join(told)}"
+    return (
+        f"{passed:,.1f} s later" + (f"; not drawn: {', '.join(told)}" if told else "")
+        if passed >= 0.1
+        else f"not drawn: {', '.join(told)}"
+    )
 
 
 def _step(row: Row, incident: Row, led: Mapping[int, Row], *, is_doom: bool) -> Step | None:
     """Return an event as a step; None: it says nothing that can be drawn."""
     kind, broker = row["kind"], row["broker_id"]
-    made = {"append": _produce, "ack": _produce, "fetch_update": _fetch, "fetch_read": _answer, "fetch_apply": _answer}.get(kind)
+    made = {
+        "append": _produce,
+        "ack": _produce,
+        "fetch_update": _fetch,
+        "fetch_read": _answer,
+        "fetch_apply": _answer,
+    }.get(kind)
     if made is not None:
         return made(row, incident)
     if kind == "partition_change":
         return _decision(row, led, is_doom=is_doom)
+    start, end = "" if row["leo"] is None else f" from offset {row['leo']}", row["leo"]
     words = {
         "truncation": ("cut", f"cuts its log to {row['truncate_to']}"),
-        "broker_change": ("fenced", "fenced: dead to the controller") if row["fenced"] else ("unfenced", "back: no longer fenced"),
-        "role_change": ("role", f"leads epoch {row['leader_epoch']}" + ("" if row["leo"] is None else f" from offset {row['leo']}")),
-        "log_load": ("started", "starts" + ("" if row["leo"] is None else f": its log ends at {row['leo']}")),
+        "broker_change": ("fenced", "fenced: dead to the controller")
+        if row["fenced"]
+        else ("unfenced", "back: no longer fenced"),
+        "role_change": ("role", f"leads epoch {row['leader_epoch']}{start}"),
+        "log_load": ("started", "starts" + ("" if end is None else f": its log ends at {end}")),
     }[kind]  # fmt: skip
-    return None if broker is None else Step(row["seq"], row["ts"], words[0], broker, None, words[1], row["evidence"], is_doom=is_doom)
+    return (
+        None
+        if broker is None
+        else Step(row["seq"], row["ts"], words[0], broker, None, words[1], row["evidence"], is_doom=is_doom)
+    )
 
 
 def _produce(row: Row, incident: Row) -> Step:
@@ -224,16 +266,40 @@ def _produce(row: Row, incident: Row) -> Step:
     acks = {-1: "all", 1: "1", 0: "0"}.get(row["acks"], "?")
     lost = " (lost)" if is_lost(row, incident) else ""
     if row["kind"] == "append":
-        return Step(row["seq"], row["ts"], "produce", PRODUCER, row["broker_id"], f"produce {which}, acks={acks}{lost}", row["evidence"])
+        return Step(
+            row["seq"],
+            row["ts"],
+            "produce",
+            PRODUCER,
+            row["broker_id"],
+            f"produce {which}, acks={acks}{lost}",
+            row["evidence"],
+        )
     good = row["error_code"] == 0
-    words = f"{which} acknowledged" if good else f"{which}: no answer known" if row["error_code"] is None else f"{which}: error {row['error_code']}"
-    return Step(row["seq"], row["ts"], "ack", row["broker_id"], PRODUCER, words + (lost if good else ""), row["evidence"])
+    words = (
+        f"{which} acknowledged"
+        if good
+        else f"{which}: no answer known"
+        if row["error_code"] is None
+        else f"{which}: error {row['error_code']}"
+    )
+    return Step(
+        row["seq"], row["ts"], "ack", row["broker_id"], PRODUCER, words + (lost if good else ""), row["evidence"]
+    )
 
 
 def _fetch(row: Row, incident: Row) -> Step:  # noqa: ARG001 - as the others
     words = "fetch" if row["fetch_offset"] is None else f"fetch from {row['fetch_offset']}"
     end = row["diverging_end_offset"]
-    return Step(row["seq"], row["ts"], "fetch", row["replica_id"], row["broker_id"], words + ("" if end is None else f"; told: parts at {end}"), row["evidence"])
+    return Step(
+        row["seq"],
+        row["ts"],
+        "fetch",
+        row["replica_id"],
+        row["broker_id"],
+        words + ("" if end is None else f"; told: parts at {end}"),
+        row["evidence"],
+    )
 
 
 def _answer(row: Row, incident: Row) -> Step:  # noqa: ARG001 - as the others
@@ -241,7 +307,15 @@ def _answer(row: Row, incident: Row) -> Step:  # noqa: ARG001 - as the others
     sender, receiver = row["broker_id"], row["replica_id"]
     parts = [f"log to {row['next_offset']}"] if is_apply and row["next_offset"] is not None else []
     parts += [] if row["response_hw"] is None else [f"HW {row['response_hw']}"]
-    return Step(row["seq"], row["ts"], "answer", sender, receiver, "answer: " + (", ".join(parts) or "nothing said"), row["evidence"])
+    return Step(
+        row["seq"],
+        row["ts"],
+        "answer",
+        sender,
+        receiver,
+        "answer: " + (", ".join(parts) or "nothing said"),
+        row["evidence"],
+    )
 
 
 def _decision(row: Row, led: Mapping[int, Row], *, is_doom: bool) -> Step | None:
@@ -253,7 +327,25 @@ def _decision(row: Row, led: Mapping[int, Row], *, is_doom: bool) -> Step | None
         at = where if where is not None else next(iter(row["isr"] or ()), None)
         if at is None:
             return None
-        return Step(row["seq"], row["ts"], "elected", at, None, f"{who} ({how}), ISR {brokers(row['isr'] or ())}", row["evidence"], is_doom=is_doom)
+        return Step(
+            row["seq"],
+            row["ts"],
+            "elected",
+            at,
+            None,
+            f"{who} ({how}), ISR {brokers(row['isr'] or ())}",
+            row["evidence"],
+            is_doom=is_doom,
+        )
     if where is None:
         return None
-    return Step(row["seq"], row["ts"], "isr", where, None, f"ISR is now {brokers(row['isr'] or ())}", row["evidence"], is_doom=is_doom)
+    return Step(
+        row["seq"],
+        row["ts"],
+        "isr",
+        where,
+        None,
+        f"ISR is now {brokers(row['isr'] or ())}",
+        row["evidence"],
+        is_doom=is_doom,
+    )

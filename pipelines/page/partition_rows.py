@@ -30,7 +30,9 @@ READINGS: Final[Mapping[str, Reading]] = {
         ("seq", "ts", "broker_id", "observer", "leo_before", "leo", "step", "evidence"), time="ts"
     ),
     "hw_timeline": Reading(("seq", "ts", "broker_id", "role", "hw_before", "hw", "step", "evidence"), time="ts"),
-    "isr_timeline": Reading(("seq", "ts", "leader_id", "leader_epoch", "isr", "isr_before", "state", "change", "evidence")),
+    "isr_timeline": Reading(
+        ("seq", "ts", "leader_id", "leader_epoch", "isr", "isr_before", "state", "change", "evidence")
+    ),
     "leadership_timeline": Reading(
         ("leader_epoch", "leader_id", "start_ts", "end_ts", "start_offset", "election", "trigger", "evidence")
     ),
@@ -106,14 +108,16 @@ def _rows(name: str, table: pa.Table) -> list[dict[str, Any]]:
     plain = _with_integers(table.select([column for column in reading.columns if column in table.column_names]))
     if reading.kinds:
         plain = plain.filter(pc.is_in(plain.column("kind"), pa.array(reading.kinds, pa.string())))
-    order = next(column for column in ("seq", "leader_epoch", "start_ts", "first_offset") if column in plain.column_names)
+    order = next(
+        column for column in ("seq", "leader_epoch", "start_ts", "first_offset") if column in plain.column_names
+    )
     rows: list[dict[str, Any]] = plain.sort_by(order).to_pylist()
     return rows
 
 
 def _with_integers(table: pa.Table) -> pa.Table:
-    for place, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type):
-            as_us = table.column(place).cast(pa.timestamp("us", field.type.tz)).cast(pa.int64())
-            table = table.set_column(place, field.name, as_us)
+    for place, column in enumerate(table.schema):
+        if pa.types.is_timestamp(column.type):
+            as_us = table.column(place).cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+            table = table.set_column(place, column.name, as_us)
     return table

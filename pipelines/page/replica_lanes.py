@@ -1,8 +1,8 @@
-"""What each broker was to a partition, span by span: leader, in the ISR, out of it, fenced; and where nothing is logged."""
+"""What each broker was to a partition, span by span: leader, in the ISR, out, fenced; and where nothing is logged."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,6 +74,15 @@ def lane_of(broker: int, rows: PartitionRows, start: int, end: int) -> list[Span
         else:
             spans.append(Span(state, time, until))
     return spans
+
+
+Part = TypeVar("Part", Span, Silence)
+
+
+def longest(parts: Sequence[Part], most: int) -> list[Part]:
+    """Return the longest parts, at most so many, in their order."""
+    kept = sorted(parts, key=lambda one: (one.start - one.end, one.start))[:most]
+    return sorted(kept, key=lambda one: (one.start, one.end))
 
 
 def state_at(broker: int, rows: PartitionRows, seq: int, time: int) -> str:

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
     Run = tuple[int, int]  # first offset, and the one after the last
 
-MOST_RUNS: Final = 200  # of one lane
+MOST_RUNS: Final = 150  # of one lane
 LANE: Final = 26
 SHOWN_OF_OPEN_END: Final = 20  # offsets, where nobody knows how far the loss goes and nothing else is known beyond
 _CAPTION: Final = (
-    "Offsets run to the right. The first bar is what is lost; each bar below it says what was true of those records, with how many. "
-    "A bar with a dashed rim is possible, bounded or not known. A slot is a leader epoch and an offset: offsets that were written again hold "
+    "Offsets run to the right. The first bar is what is lost; each bar below it says what was true of those "
+    "records, with how many. "
+    "A bar with a dashed rim is possible, bounded or not known. A slot is a leader epoch and an offset: "
+    "offsets that were written again hold "
     "other records now, so a consumer that comes back there reads on without noticing."
 )
 
@@ -52,14 +54,22 @@ def slot_strip(incident: Row, rows: PartitionRows) -> Picture | None:
     low, high = min(first for first, _ in lost), max(following for _, following in lost)
     margin = max(3, (high - low) // 10)
     domain = [max(0, low - margin), high + margin]
-    cut = {lane.words: [run for run in (_clipped(one, domain) for one in lane.runs) if run[0] < run[1]] for lane in lanes}
+    cut = {
+        lane.words: [run for run in (_clipped(one, domain) for one in lane.runs) if run[0] < run[1]] for lane in lanes
+    }
     layers = [_bars(lane, cut[lane.words][:MOST_RUNS], domain, [one.label for one in lanes]) for lane in lanes]
     edge = [{"at": low, "lane": lanes[0].label}]
     height = LANE * len(lanes)
     rule = layer(
-        "rule", edge, {"x": _x(domain), "y": {"value": 0}, "y2": {"value": height}}, color=colour("lost"), strokeDash=[2, 3]
+        "rule",
+        edge,
+        {"x": _x(domain), "y": {"value": 0}, "y2": {"value": height}},
+        color=colour("lost"),
+        strokeDash=[2, 3],
     )
-    table, more = bounded_table([[lane.words, _number(lane.counted), where] for lane in lanes for where in _where(lane, incident)])
+    table, more = bounded_table(
+        [[lane.words, _number(lane.counted), where] for lane in lanes for where in _where(lane, incident)]
+    )
     too_many = [lane.words for lane in lanes if len(cut[lane.words]) > MOST_RUNS]
     return Picture(
         key=key_of(incident, "slots"),
@@ -71,7 +81,11 @@ def slot_strip(incident: Row, rows: PartitionRows) -> Picture | None:
         left_out=sentences(
             f"Of {', '.join(too_many)} the first {MOST_RUNS} runs are drawn." if too_many else None,
             _without_place(lanes),
-            f"{count(incident['aborted'], 'record')} of the acknowledged were of aborted transactions, and promised to nobody." if incident["aborted"] else None,
+            _beyond_sure(lanes),
+            f"{count(incident['aborted'], 'record')} of the acknowledged were of aborted transactions, and "
+            "promised to nobody."
+            if incident["aborted"]
+            else None,
             more,
         ),
     )
@@ -91,8 +105,19 @@ def _lanes(incident: Row, rows: PartitionRows, lost: Sequence[Run]) -> list[Lane
         Lane("acknowledged, acks=all", incident["acked_all"] or 0, told.get("all", ()), "safe"),
         Lane("acknowledged, acks=1", incident["acked_one"] or 0, told.get("one", ()), "safe"),
         Lane("possibly acknowledged", possible or 0, unanswered, "safe", is_unsure=True),
-        Lane("answered as it stood still", incident["acked_unconfirmed"] or 0, told.get("unconfirmed", ()), "risk", is_unsure=True),
-        Lane("never acknowledged", incident["unacked"] or 0, [*told.get("failed", ()), *(() if possible else unanswered)], "faint"),
+        Lane(
+            "answered as it stood still",
+            incident["acked_unconfirmed"] or 0,
+            told.get("unconfirmed", ()),
+            "risk",
+            is_unsure=True,
+        ),
+        Lane(
+            "never acknowledged",
+            incident["unacked"] or 0,
+            [*told.get("failed", ()), *(() if possible else unanswered)],
+            "faint",
+        ),
         Lane("of them answered with an error", incident["failed_appended"] or 0, told.get("failed", ()), "faint"),
         Lane("committed", incident["committed"] or 0, _first_of(lost, incident["committed"] or 0), "accent"),
         Lane("read by consumers", incident["consumed"] or 0, _inside(_read(incident, rows), lost), "risk"),
@@ -133,7 +158,9 @@ def _read(incident: Row, rows: PartitionRows) -> list[Run]:
     return [
         (row["first_offset"], row["last_offset"] + 1)
         for row in rows.of("consumer_effects")
-        if row["effect"] == "read_then_lost" and row["incident_id"] == incident["incident_id"] and row["last_offset"] is not None
+        if row["effect"] == "read_then_lost"
+        and row["incident_id"] == incident["incident_id"]
+        and row["last_offset"] is not None
     ]
 
 
@@ -142,18 +169,26 @@ def _written_again(incident: Row, rows: PartitionRows) -> list[Run]:
     return [
         (row["base_offset"], row["next_offset"])
         for row in rows.of("replication_events")
-        if row["kind"] == "append" and epoch is not None and (row["leader_epoch"] or 0) >= epoch
-        and row["base_offset"] is not None and row["next_offset"] is not None
+        if row["kind"] == "append"
+        and epoch is not None
+        and (row["leader_epoch"] or 0) >= epoch
+        and row["base_offset"] is not None
+        and row["next_offset"] is not None
     ]
 
 
 def _far_end(incident: Row, rows: PartitionRows) -> int:
     """Return up to where an open end is drawn: as far as the losing broker's log is known to have reached."""
     reached = [
-        row["leo"] for row in rows.of("leo_timeline")
+        row["leo"]
+        for row in rows.of("leo_timeline")
         if row["broker_id"] == incident["losing_broker_id"] and row["observer"] == "local"
     ]
-    return max(reached, default=0) if max(reached, default=0) > incident["first_offset"] else incident["first_offset"] + SHOWN_OF_OPEN_END
+    return (
+        max(reached, default=0)
+        if max(reached, default=0) > incident["first_offset"]
+        else incident["first_offset"] + SHOWN_OF_OPEN_END
+    )
 
 
 def _merged(runs: Iterable[Run]) -> list[Run]:
@@ -202,13 +237,31 @@ def _clipped(run: Run, domain: Sequence[int]) -> Run:
 
 def _x(domain: Sequence[int]) -> dict[str, Any]:
     axis = {"title": "offset", "format": "d", "tickMinStep": 1, "labelOverlap": True, "tickCount": 8}
-    return {"field": "at", "type": "quantitative", "scale": {"domain": list(domain), "nice": False, "zero": False}, "axis": axis}
+    return {
+        "field": "at",
+        "type": "quantitative",
+        "scale": {"domain": list(domain), "nice": False, "zero": False},
+        "axis": axis,
+    }
 
 
 def _bars(lane: Lane, runs: Sequence[Run], domain: Sequence[int], labels: Sequence[str]) -> dict[str, Any]:
-    axis = {"title": None, "labelColor": colour("ink"), "domain": False, "ticks": False, "labelPadding": 8, "labelLimit": 250, "grid": False}
+    axis = {
+        "title": None,
+        "labelColor": colour("ink"),
+        "domain": False,
+        "ticks": False,
+        "labelPadding": 8,
+        "labelLimit": 250,
+        "grid": False,
+    }
     values = [
-        {"at": first, "to": following, "lane": lane.label, "told": f"{lane.words}: offsets {offsets(first, following - 1)}"}
+        {
+            "at": first,
+            "to": following,
+            "lane": lane.label,
+            "told": f"{lane.words}: offsets {offsets(first, following - 1)}",
+        }
         for first, following in runs
     ]
     encoding = {
@@ -218,12 +271,17 @@ def _bars(lane: Lane, runs: Sequence[Run], domain: Sequence[int], labels: Sequen
     }
     rim = {"strokeDash": [3, 2], "fillOpacity": 0.2} if lane.is_unsure else {"fillOpacity": 0.75}
     thick = {"band": 0.62 if lane.words != "lost" else 0.8}
-    return layer("bar", values, encoding, height=thick, color=colour(lane.look), stroke=colour(lane.look), strokeWidth=1, **rim)
+    return layer(
+        "bar", values, encoding, height=thick, color=colour(lane.look), stroke=colour(lane.look), strokeWidth=1, **rim
+    )
 
 
 def _where(lane: Lane, incident: Row) -> list[str]:
     if lane.words == "lost":
-        return [f"{offsets(one['first_offset'], one['last_offset'])} of leader epoch {one['leader_epoch']}" for one in incident["ranges"]]
+        return [
+            f"{offsets(one['first_offset'], one['last_offset'])} of leader epoch {one['leader_epoch']}"
+            for one in incident["ranges"]
+        ]
     known = [offsets(first, following - 1) for first, following in lane.runs]
     if lane.is_unsure:
         return [f"among {', '.join(known[:5])}" if known else "not known"]
@@ -239,7 +297,25 @@ def _without_place(lanes: Sequence[Lane]) -> str | None:
     told = [
         f"{lane.words} ({sum(b - a for a, b in lane.runs):,} of {lane.counted:,})"
         for lane in lanes
-        if not lane.is_unsure and lane.counted is not None and lane.words != "written again since"
-        and sum(b - a for a, b in lane.runs) != lane.counted
+        if not lane.is_unsure
+        and lane.counted is not None
+        and lane.words != "written again since"
+        and sum(b - a for a, b in lane.runs) < lane.counted
     ]
-    return f"Not all have a place, as the recording or the time looked at does not say which offsets they are: {'; '.join(told)}." if told else None
+    return (
+        "Not all have a place, as the recording or the time looked at does not say which offsets they are: "
+        f"{'; '.join(told)}."
+        if told
+        else None
+    )
+
+
+def _beyond_sure(lanes: Sequence[Lane]) -> str | None:
+    """Say of which lanes more is drawn than is sure: a reader may have had more than what it surely had."""
+    told = [
+        f"{lane.words}: at least {lane.counted:,}, perhaps {placed:,}, as drawn"
+        for lane in lanes
+        for placed in [sum(b - a for a, b in lane.runs)]
+        if not lane.is_unsure and lane.counted is not None and placed > lane.counted
+    ]
+    return f"Not all that is drawn is sure ({'; '.join(told)})." if told else None

@@ -23,10 +23,14 @@ STEP: Final = 29  # height of a step
 GAP: Final = 22  # of what is left out
 ROOM: Final = 20  # for what is said of the doom
 _CAPTION: Final = (
-    "Read it from top to bottom: each column is a broker, each arrow a message, with the time that its line has on the left, "
-    "by the clock of whoever wrote it. The distances mean nothing: steps follow each other in the order in which they happened, and lines in italics say how much "
-    "time passed and what is not drawn. A thick column leads, a thin one is in the ISR, a dotted one is fenced or out of the ISR. "
-    "The red line is where the records were doomed: whoever leads from there on does not have them. Dashed arrows are bounded or not known."
+    "Read it from top to bottom: each column is a broker, each arrow a message, with the time that its line "
+    "has on the left, "
+    "by the clock of whoever wrote it. The distances mean nothing: steps follow each other in the order in "
+    "which they happened, and lines in italics say how much "
+    "time passed and what is not drawn. A thick column leads, a thin one is in the ISR, a dotted one is "
+    "fenced or out of the ISR. "
+    "The red line is where the records were doomed: whoever leads from there on does not have them. Dashed "
+    "arrows are bounded or not known."
 )
 
 
@@ -64,8 +68,11 @@ def space_time(incident: Row, rows: PartitionRows) -> Picture | None:
         columns=("Time (UTC)", "From", "To", "What", "Evidence"),
         rows=table,
         left_out=sentences(
-            "It shows the messages and decisions that tell the story, not all; what is left out between them is counted there.",
-            f"{count(len(steps) - len(drawn), 'step')} of further brokers are only in the table." if len(drawn) < len(steps) else None,
+            "It shows the messages and decisions that tell the story, not all; what is left out between them "
+            "is counted there.",
+            f"{count(len(steps) - len(drawn), 'step')} of further brokers are only in the table."
+            if len(drawn) < len(steps)
+            else None,
             more,
         ),
     )
@@ -80,7 +87,7 @@ def _columns(shown: Sequence[int], *, with_producer: bool) -> dict[int, int]:
 
 def _places(steps: Sequence[Step]) -> tuple[list[Place], int]:
     y = HEAD + 6
-    made = []
+    made: list[Place] = []
     for step in steps:
         y += STEP + (GAP if step.skipped else 0) + (ROOM if made and made[-1].step.is_doom else 0)
         made.append(Place(step, y))
@@ -106,7 +113,9 @@ def text(values: Sequence[Mapping[str, Any]], **how: Any) -> list[dict[str, Any]
     return [layer("text", plain, encoding, **{**shared, **rim}), layer("text", plain, encoding, **shared)]
 
 
-def _lifelines(places: Sequence[Place], columns: Mapping[int, int], height: int, rows: PartitionRows) -> list[dict[str, Any]]:
+def _lifelines(
+    places: Sequence[Place], columns: Mapping[int, int], height: int, rows: PartitionRows
+) -> list[dict[str, Any]]:
     """Return the columns, as thick as what the broker was at each step."""
     looks: dict[str, list[dict[str, Any]]] = {}
     for broker, x in columns.items():
@@ -139,7 +148,9 @@ def _joined(values: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _heads(columns: Mapping[int, int]) -> list[dict[str, Any]]:
-    names = [{"x": x, "y": 14, "words": "producer" if one == PRODUCER else f"broker {one}"} for one, x in columns.items()]
+    names = [
+        {"x": x, "y": 14, "words": "producer" if one == PRODUCER else f"broker {one}"} for one, x in columns.items()
+    ]
     return text(names, fontWeight="bold", fontSize=13)
 
 
@@ -150,7 +161,11 @@ def _gaps(places: Sequence[Place]) -> list[dict[str, Any]]:
 
 def _doom(places: Sequence[Place]) -> list[dict[str, Any]]:
     lines = [{"x": 0, "x2": WIDTH, "y": y + 15, "y2": y + 15} for step, y in places if step.is_doom]
-    words = [{"x": WIDTH, "y": y + 27, "words": "doomed: from here on, whoever leads does not have them"} for step, y in places if step.is_doom]
+    words = [
+        {"x": WIDTH, "y": y + 27, "words": "doomed: from here on, whoever leads does not have them"}
+        for step, y in places
+        if step.is_doom
+    ]
     if not lines:
         return []
     return [
@@ -180,7 +195,9 @@ def _arrows(places: Sequence[Place], columns: Mapping[int, int]) -> list[dict[st
         for is_right, values in heads.items():
             if values:
                 shape = "triangle-right" if is_right else "triangle-left"
-                made.append(layer("point", values, _xy(), shape=shape, filled=True, size=70, color=colour("ink"), opacity=1))
+                made.append(
+                    layer("point", values, _xy(), shape=shape, filled=True, size=70, color=colour("ink"), opacity=1)
+                )
     times.extend({"x": 0, "y": y, "words": clock(step.time)} for step, y in places if step.receiver is None)
     return [*made, *text(words), *text(times, align="left", color=colour("muted"))]
 
@@ -208,7 +225,9 @@ def _moments(places: Sequence[Place], columns: Mapping[int, int]) -> list[dict[s
     for what, (shape, name) in _SHAPES.items():
         values = [{"x": columns[step.sender], "y": y, "told": _said(step)} for step, y in places if step.what == what]
         if values:
-            made.append(layer("point", values, _xy(), shape=shape, filled=True, size=130, color=colour(name), opacity=1))
+            made.append(
+                layer("point", values, _xy(), shape=shape, filled=True, size=130, color=colour(name), opacity=1)
+            )
     for is_left in (False, True):
         words = [
             {"x": columns[step.sender] + (-12 if is_left else 12), "y": y, "words": step.words}

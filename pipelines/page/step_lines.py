@@ -15,7 +15,7 @@ class Line(NamedTuple):
     points: list[Point]
 
     def stretches(self, end: int) -> list[tuple[list[tuple[int, int]], bool]]:
-        """Return the line in stretches that are sure or not; what was said last holds to the end, which nothing states."""
+        """Return the line in stretches that are sure or not; what was said last is drawn on to the end."""
         made: list[tuple[list[tuple[int, int]], bool]] = []
         for place, (time, value, is_unsure) in enumerate(self.points):
             following = self.points[place + 1] if place + 1 < len(self.points) else None
@@ -50,7 +50,7 @@ def _thinned(points: list[Point], start: int, end: int, slots: int) -> list[Poin
     of_slots: dict[int, list[int]] = {}
     for place, (time, _, _) in enumerate(points):
         of_slots.setdefault(min(slots - 1, (time - start) * slots // max(1, end - start)), []).append(place)
-    kept = set()
+    kept: set[int] = set()
     for places in of_slots.values():
         kept.update((places[0], places[-1]))
         kept.add(min(places, key=lambda place: points[place][1]))
