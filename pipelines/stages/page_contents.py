@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 MOST_TOLD: Final = 12  # incidents that have a section of their own: the worst
 MOST_PICTURED: Final = 6  # of them with pictures: each takes a fifth of a second
+MOST_WAYS: Final = 3  # of keeping records that the second sentence names
 MOST_ROWS: Final = 1000  # incidents in the table of the first screen
 _COUNTS: Final = (
     ("acknowledged with acks=all", "acked_all", "acked_all_possible"),
@@ -117,10 +118,18 @@ def second_sentence(findings: Findings) -> str:
         return said
     if len(set(kept)) == 1:
         return f"{said} {would_have_kept(list(kept[0]), them)}"
+    ways_out = dict.fromkeys(kept)
+    if len(ways_out) <= MOST_WAYS and all(kept):
+        each = [f"{_settings(one, them)} ({counted(kept.count(one), 'incident')})" for one in ways_out]
+        return f"{said} Would have kept {them}: {'; '.join(each)}."
     firsts = list(dict.fromkeys(one[0] for one in kept if one))
     if len(firsts) == 1 and all(kept):
         return f"{said} The most direct setting that would have kept {them} is {firsts[0]}."
     return f"{said} What would have kept {them} differs from one to the next; each names it below."
+
+
+def _settings(names: Sequence[str], them: str) -> str:
+    return would_have_kept(list(names), them).removeprefix(f"Would have kept {them}: ").removesuffix(".")
 
 
 def _basis(findings: Findings) -> str:

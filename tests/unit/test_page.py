@@ -115,9 +115,13 @@ def test_the_same_tables_make_the_same_page(hostile: str) -> None:
 
 def test_the_second_sentence_names_a_setting_only_for_the_incidents_that_it_would_have_prevented() -> None:
     one, other = incident(), incident(1, mechanism="acks_one_planned_move", prevention=["acks=all"])
-    assert "differs from one to the next" in second_sentence(findings(one, other))
-    both = incident(1, prevention=["unclean.leader.election.enable=false", "acks=all"])
-    assert "The most direct setting that would have kept them is unclean" in second_sentence(findings(one, both))
+    assert second_sentence(findings(one, other, one)).endswith(
+        "Would have kept them: unclean.leader.election.enable=false (2 incidents); acks=all (1 incident)."
+    )
+    assert "differs from one to the next" in second_sentence(findings(one, incident(1, prevention=[])))
+    first = "unclean.leader.election.enable=false"
+    many = [incident(number, prevention=[first, f"another {number}"]) for number in range(4)]
+    assert f"The most direct setting that would have kept them is {first}" in second_sentence(findings(*many))
     assert "kept" not in second_sentence(findings(incident(prevention=[])))
 
 
