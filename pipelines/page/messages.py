@@ -21,6 +21,7 @@ MOST_DECISIONS: Final = 10  # of the controller and about brokers, nearest to th
 _FETCHES: Final = ("fetch_update", "fetch_read", "fetch_apply")
 LOOSE: Final = ("fenced", "unfenced", "registered", "started")
 _DECIDED: Final = ("elected", "isr")
+_OF_OTHERS: Final = (*_DECIDED, "fenced", "unfenced", "registered")  # decided by the controller, of a broker
 # In which turn those are put in their places that may stand where their time puts them.
 _TURNS: Final = {"elected": 0, "isr": 0, "role": 1, "fenced": 2, "unfenced": 2, "registered": 2, "started": 3}
 _FAR_US: Final = 1_000_000  # clocks of brokers are not as far from each other
@@ -67,7 +68,10 @@ def story_of(incident: Row, rows: PartitionRows) -> list[Step]:
     events = rows.of("replication_events")
     elected = next((at for at, row in enumerate(events) if _is_election(row, incident)), None)
     middle = len(events) if elected is None else elected
-    doom = _restart(events, incident, middle) if incident["losing_broker_id"] == incident["new_leader_id"] else elected
+    doom = elected
+    if incident["losing_broker_id"] == incident["new_leader_id"]:
+        restarted = _restart(events, incident, middle)
+        doom = elected if restarted is None else restarted
     wanted: dict[int, None] = {}
     for places in (_decisive(events, incident, middle), _fetches(events, incident, middle), _decisions(events, middle)):
         wanted.update(dict.fromkeys(places))
@@ -140,7 +144,7 @@ def _is_loose(step: Step, before: Sequence[tuple[int, Step]]) -> bool:
 def _stays_before(step: Step, at: int, other_at: int, other: Step) -> bool:
     """Return whether another step is surely before it."""
     if step.what == "started":
-        return other.what not in LOOSE and step.sender in (other.sender, other.receiver) and other_at < at
+        return other.what not in _OF_OTHERS and step.sender in (other.sender, other.receiver) and other_at < at
     if step.what == "role":
         return other.what == "elected" and other.sender == step.sender and other_at < at
     return other.what in _DECIDED and other.time < step.time
@@ -148,7 +152,7 @@ def _stays_before(step: Step, at: int, other_at: int, other: Step) -> bool:
 
 def _stays_after(step: Step, other: Step) -> bool:
     if step.what == "started":
-        return other.what not in LOOSE and step.sender in (other.sender, other.receiver)
+        return other.what not in _OF_OTHERS and step.sender in (other.sender, other.receiver)
     return step.what != "role" and other.what in _DECIDED
 
 
@@ -169,10 +173,11 @@ def _with_gaps(ordered: Sequence[tuple[int, Step]], events: Sequence[Row]) -> li
 
 def _restart(events: Sequence[Row], incident: Row, middle: int) -> int | None:
     """Return where the losing broker loaded its log last before it led again: what it lacked then is gone."""
-    found = (
-        at for at, row in enumerate(events[: middle + 1])
-        if row["kind"] == "log_load" and row["broker_id"] == incident["losing_broker_id"]
-    )  # fmt: skip
+    broker = incident["losing_broker_id"]
+    took = (at for at in range(middle, len(events)) if events[at]["kind"] == "role_change")
+    until = next((at for at in took if events[at]["broker_id"] == broker), middle)
+    found = (at for at in range(min(until, len(events))) if events[at]["kind"] == "log_load")
+    found = (at for at in found if events[at]["broker_id"] == broker)
     return max(found, default=None)
 
 
