@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 MOST_BROKERS: Final = 7
+LEAST_SEEN: Final = 8  # offsets that a loss is taken to have at least when the scale is chosen
+MOST_TIMES: Final = 6  # how many times as many offsets as are lost are shown at most
 MOST_SPANS: Final = 40  # of one broker's lane, the longest
 MOST_SILENCES: Final = 15
 MOST_CUTS: Final = 15  # of one broker, those that cut most
@@ -50,6 +52,7 @@ _CAPTION: Final = (
     "On the other brokers the dotted red line is the first lost offset: a log that ends at or below it when "
     "that broker leads has none of them. "
     "Dotted and lighter lines are bounded or not known; a thin line of dots under a bar: no request log there."
+    " A line that leaves its panel goes on beyond it."
 )
 
 
@@ -69,7 +72,8 @@ def timeline(incident: Row, rows: PartitionRows) -> Picture | None:
         min(*ends, incident["first_offset"]),
         max(*ends, (incident["last_offset"] or incident["first_offset"]) + 1),
     )
-    scene = Scene(start, end, low, max(high, low + 1), flags)
+    low, high = _near(incident, low, max(high, low + 1))
+    scene = Scene(start, end, low, high, flags)
     acks = [time for time in _acks(incident, rows) if start <= time <= end]
     few = acks if len(acks) <= MOST_ACKS else [acks[place * len(acks) // MOST_ACKS] for place in range(MOST_ACKS)]
     panels = [_panel(broker, incident, rows, scene, drawn, few, is_last=broker == shown[-1]) for broker in shown]
@@ -107,6 +111,18 @@ def timeline(incident: Row, rows: PartitionRows) -> Picture | None:
     )
 
 
+def _near(incident: Row, low: int, high: int) -> tuple[int, int]:
+    """Return the offsets that the panels show: not so many that what is lost cannot be seen among them."""
+    first, last = incident["first_offset"], incident["last_offset"]
+    if last is None:
+        return low, high
+    lost = max(last + 1 - first, LEAST_SEEN)
+    if high - low <= MOST_TIMES * lost:
+        return low, high
+    half = MOST_TIMES * lost // 2
+    return max(low, first - half), min(high, last + 1 + half)
+
+
 def _beyond(incident: Row, start: int, end: int) -> str | None:
     links = [microseconds(link["ts"]) for link in incident["chain"] or ()]
     outside = [one for one in links if one is not None and not start <= one <= end]
@@ -141,7 +157,11 @@ def _acks(incident: Row, rows: PartitionRows) -> list[int]:
     return [
         row["ts"]
         for row in rows.of("replication_events")
-        if row["kind"] == "ack" and row["error_code"] == 0 and is_lost(row, incident) and row["acks"] != 0
+        if row["kind"] == "ack"
+        and row["error_code"] == 0
+        and is_lost(row, incident)
+        and row["acks"] != 0
+        and not row["unconfirmed"]
     ]
 
 
@@ -159,9 +179,10 @@ def _panel(  # noqa: PLR0913 - a panel is made of all of them
     box, words = _lost(broker, incident, rows, scene)
     layers = [
         *box,
-        *_lane(broker, rows, scene),
         *_flag_rules(scene),
         *(one for line in lines if line.broker == broker for one in _line(line, scene)),
+        _cover(scene),
+        *_lane(broker, rows, scene),
         *_cuts(broker, rows, scene),
         *words,
     ]
@@ -179,9 +200,10 @@ def _panel(  # noqa: PLR0913 - a panel is made of all of them
     axis = {
         "title": "time of day, UTC, on " + day(scene.start),
         "format": "%H:%M:%S" if scene.end - scene.start > 6_000_000 else "%H:%M:%S.%L",
-        "labelOverlap": True,
+        "labelOverlap": "greedy",
+        "labelSeparation": 10,
         "grid": False,
-        "tickCount": 8,
+        "tickCount": 8 if scene.end - scene.start > 6_000_000 else 5,
     }
     anchor = layer(
         "rule",
@@ -266,6 +288,13 @@ def _lane(broker: int, rows: PartitionRows, scene: Scene) -> list[dict[str, Any]
     return made
 
 
+def _cover(scene: Scene) -> dict[str, Any]:
+    """Return what keeps lines that leave the panel out of the lane."""
+    whole = [{"at": scene.start / 1000, "to": scene.end / 1000}]
+    place = {"x": x_of(scene), "x2": {"field": "to"}, "y": {"value": 0}, "y2": {"value": STRIP + 9}}
+    return layer("rect", whole, place, color=colour("card"), opacity=1)
+
+
 def _flag_rules(scene: Scene) -> list[dict[str, Any]]:
     values = [{"at": flag.time / 1000} for flag in scene.flags]
     return [layer("rule", values, {"x": x_of(scene)}, color=colour("faint"), strokeDash=[2, 2])] if values else []
@@ -284,6 +313,7 @@ def _line(line: Line, scene: Scene) -> list[dict[str, Any]]:
                 [{"at": time / 1000, "to": value} for time, value in values],
                 encoding,
                 interpolate="step-after",
+                clip=True,
                 **{**look, **unsure},
             )
         )
@@ -294,7 +324,10 @@ def _cuts(broker: int, rows: PartitionRows, scene: Scene) -> list[dict[str, Any]
     own = [
         row
         for row in rows.of("log_truncations")
-        if row["broker_id"] == broker and row["ts"] is not None and scene.start <= row["ts"] <= scene.end
+        if row["broker_id"] == broker
+        and row["ts"] is not None
+        and scene.start <= row["ts"] <= scene.end
+        and scene.low <= row["leo_after"] <= scene.high
     ]
     values = [
         {

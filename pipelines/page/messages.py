@@ -19,8 +19,12 @@ MOST_STEPS: Final = 32
 MOST_OTHER_CUTS: Final = 3  # of replicas that did not lose what was acknowledged
 MOST_DECISIONS: Final = 10  # of the controller and about brokers, nearest to the loss
 _FETCHES: Final = ("fetch_update", "fetch_read", "fetch_apply")
-LOOSE: Final = ("fenced", "unfenced", "started")
+LOOSE: Final = ("fenced", "unfenced", "registered", "started")
 _DECIDED: Final = ("elected", "isr")
+_OF_OTHERS: Final = (*_DECIDED, "fenced", "unfenced", "registered")  # decided by the controller, of a broker
+# In which turn those are put in their places that may stand where their time puts them.
+_TURNS: Final = {"elected": 0, "isr": 0, "role": 1, "fenced": 2, "unfenced": 2, "registered": 2, "started": 3}
+_FAR_US: Final = 1_000_000  # clocks of brokers are not as far from each other
 _SKIPPED: Final = {
     "append": "append",
     "fetch_update": "fetch",
@@ -64,23 +68,42 @@ def story_of(incident: Row, rows: PartitionRows) -> list[Step]:
     events = rows.of("replication_events")
     elected = next((at for at, row in enumerate(events) if _is_election(row, incident)), None)
     middle = len(events) if elected is None else elected
-    doom = _restart(events, incident, middle) if incident["losing_broker_id"] == incident["new_leader_id"] else elected
+    doom = elected
+    if incident["losing_broker_id"] == incident["new_leader_id"]:
+        restarted = _restart(events, incident, middle)
+        doom = elected if restarted is None else restarted
     wanted: dict[int, None] = {}
     for places in (_decisive(events, incident, middle), _fetches(events, incident, middle), _decisions(events, middle)):
         wanted.update(dict.fromkeys(places))
     kept = sorted(list(wanted)[:MOST_STEPS])
     led = {row["leader_epoch"]: row for row in rows.of("leadership_timeline")}
     ends = _ends_of_requests(events)
+    again = _fenced_again(events)
     made = []
     for at in kept:
         row = events[at]
         step = _step(row, incident, led, is_doom=at == doom)
+        if step is not None and at in again:
+            step = step._replace(what="registered", words="registers, still fenced")
         if step is not None:
             # A leader reads before it notes how far the follower is; the fetch still comes before its answer.
             first, last = ends.get(row["request_id"], (at, at)) if row["kind"] in _FETCHES else (at, at)
             made.append((first if step.what == "fetch" else last, step.what == "answer", at, step))
     ordered = [(at, step) for _, _, at, step in sorted(made)]
     return _with_gaps(_floated(ordered), events)
+
+
+def _fenced_again(events: Sequence[Row]) -> set[int]:
+    """Return where brokers that were fenced already are said to be so: they start, and register anew."""
+    fenced: dict[int, bool] = {}
+    found = set()
+    changes = [at for at, row in enumerate(events) if row["kind"] == "broker_change" and row["fenced"] is not None]
+    for at in sorted(changes, key=lambda one: events[one]["ts"]):
+        broker = events[at]["broker_id"]
+        if events[at]["fenced"] and fenced.get(broker):
+            found.add(at)
+        fenced[broker] = events[at]["fenced"]
+    return found
 
 
 def _ends_of_requests(events: Sequence[Row]) -> dict[str, tuple[int, int]]:
@@ -95,25 +118,42 @@ def _floated(ordered: Sequence[tuple[int, Step]]) -> list[tuple[int, Step]]:
     """Return the steps with those moved to their time that the order of the replay leaves loose.
 
     A broker that is fenced or starts is in no order with the messages of others. So it stands where its time puts it:
-    among the controller's decisions, or after what its own log says before.
+    among the controller's decisions, or after what its own log says before. A decision of which an old leader did not
+    hear for long, paused or cut off, stands where it was made: what that leader acknowledged afterwards was gone.
     """
-    loose = [one for one in ordered if one[1].what in LOOSE]
-    placed = [one for one in ordered if one[1].what not in LOOSE]
-    for at, step in loose:
-        is_controllers = step.what in {"fenced", "unfenced"}
-        fixed = [
-            place for place, (other_at, other) in enumerate(placed)
-            if (other.what in _DECIDED and other.time < step.time if is_controllers
-                else step.sender in (other.sender, other.receiver) and other_at < at)
-        ]  # fmt: skip
+    loose = [one for place, one in enumerate(ordered) if _is_loose(one[1], ordered[:place])]
+    placed = [one for one in ordered if one not in loose]
+    for at, step in sorted(loose, key=lambda one: (_TURNS[one[1].what], one[0])):
+        fixed = [place for place, other in enumerate(placed) if _stays_before(step, at, *other)]
         place = max(fixed, default=-1) + 1
-        while place < len(placed) and placed[place][1].time < step.time and (
-            placed[place][1].what not in _DECIDED if is_controllers
-            else step.sender not in (placed[place][1].sender, placed[place][1].receiver)
-        ):  # fmt: skip
+        while place < len(placed):
+            if placed[place][1].time >= step.time or _stays_after(step, placed[place][1]):
+                break
             place += 1
         placed.insert(place, (at, step))
     return placed
+
+
+def _is_loose(step: Step, before: Sequence[tuple[int, Step]]) -> bool:
+    """Return whether a step stands where its time puts it: a decision only if it is far from there."""
+    if step.what in LOOSE:
+        return True
+    return step.what in _TURNS and any(other.time > step.time + _FAR_US for _, other in before)
+
+
+def _stays_before(step: Step, at: int, other_at: int, other: Step) -> bool:
+    """Return whether another step is surely before it."""
+    if step.what == "started":
+        return other.what not in _OF_OTHERS and step.sender in (other.sender, other.receiver) and other_at < at
+    if step.what == "role":
+        return other.what == "elected" and other.sender == step.sender and other_at < at
+    return other.what in _DECIDED and other.time < step.time
+
+
+def _stays_after(step: Step, other: Step) -> bool:
+    if step.what == "started":
+        return other.what not in _OF_OTHERS and step.sender in (other.sender, other.receiver)
+    return step.what != "role" and other.what in _DECIDED
 
 
 def _with_gaps(ordered: Sequence[tuple[int, Step]], events: Sequence[Row]) -> list[Step]:
@@ -133,10 +173,11 @@ def _with_gaps(ordered: Sequence[tuple[int, Step]], events: Sequence[Row]) -> li
 
 def _restart(events: Sequence[Row], incident: Row, middle: int) -> int | None:
     """Return where the losing broker loaded its log last before it led again: what it lacked then is gone."""
-    found = (
-        at for at, row in enumerate(events[: middle + 1])
-        if row["kind"] == "log_load" and row["broker_id"] == incident["losing_broker_id"]
-    )  # fmt: skip
+    broker = incident["losing_broker_id"]
+    took = (at for at in range(middle, len(events)) if events[at]["kind"] == "role_change")
+    until = next((at for at in took if events[at]["broker_id"] == broker), middle)
+    found = (at for at in range(min(until, len(events))) if events[at]["kind"] == "log_load")
+    found = (at for at in found if events[at]["broker_id"] == broker)
     return max(found, default=None)
 
 
@@ -220,7 +261,7 @@ def _between(skipped: Sequence[Row], steps: Sequence[Step], step: Step) -> str:
         for kind, word in _SKIPPED.items()
         if counted[kind]
     ]
-    passed = (step.time - steps[-1].time) / 1_000_000
+    passed = (step.time - max(one.time for one in steps)) / 1_000_000
     if not told and passed < 1:
         return ""
     return (

@@ -75,7 +75,7 @@ def slot_strip(incident: Row, rows: PartitionRows) -> Picture | None:
         key=key_of(incident, "slots"),
         title=f"{name_of(incident)}: the lost offsets",
         caption=_CAPTION,
-        spec={"width": WIDTH - 190, "height": height, "layer": [*layers, rule]},
+        spec={"width": WIDTH - 230, "height": height, "layer": [*layers, rule]},
         columns=("What", "Records", "Offsets"),
         rows=table,
         left_out=sentences(
@@ -118,15 +118,15 @@ def _lanes(incident: Row, rows: PartitionRows, lost: Sequence[Run]) -> list[Lane
             [*told.get("failed", ()), *(() if possible else unanswered)],
             "faint",
         ),
-        Lane("of them answered with an error", incident["failed_appended"] or 0, told.get("failed", ()), "faint"),
+        Lane("of these, with an error", incident["failed_appended"] or 0, told.get("failed", ()), "faint"),
         Lane("committed", incident["committed"] or 0, _first_of(lost, incident["committed"] or 0), "accent"),
         Lane("read by consumers", incident["consumed"] or 0, _inside(_read(incident, rows), lost), "risk"),
     ]
     saved = told.get("saved", ())
-    made.append(Lane("kept: a retry reached another leader", sum(b - a for a, b in saved), saved, "calm"))
+    made.append(Lane("kept: retried elsewhere", sum(b - a for a, b in saved), saved, "calm"))
     again = _merged(_written_again(incident, rows))
     within = _inside(again, [(min(a for a, _ in lost), max(b for _, b in lost))])
-    made.append(Lane("written again since", sum(b - a for a, b in within), again, "calm"))
+    made.append(Lane("written again since", sum(b - a for a, b in within), within, "calm"))
     return made
 
 
@@ -252,7 +252,8 @@ def _bars(lane: Lane, runs: Sequence[Run], domain: Sequence[int], labels: Sequen
         "domain": False,
         "ticks": False,
         "labelPadding": 8,
-        "labelLimit": 250,
+        "labelLimit": 220,
+        "minExtent": 228,
         "grid": False,
     }
     values = [
@@ -297,10 +298,7 @@ def _without_place(lanes: Sequence[Lane]) -> str | None:
     told = [
         f"{lane.words} ({sum(b - a for a, b in lane.runs):,} of {lane.counted:,})"
         for lane in lanes
-        if not lane.is_unsure
-        and lane.counted is not None
-        and lane.words != "written again since"
-        and sum(b - a for a, b in lane.runs) < lane.counted
+        if not lane.is_unsure and lane.counted is not None and sum(b - a for a, b in lane.runs) < lane.counted
     ]
     return (
         "Not all have a place, as the recording or the time looked at does not say which offsets they are: "

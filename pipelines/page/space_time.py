@@ -215,6 +215,7 @@ _SHAPES: Final[Mapping[str, tuple[str, str]]] = {
     "fenced": ("cross", "lost"),
     "unfenced": ("circle", "safe"),
     "started": ("square", "safe"),
+    "registered": ("square", "faint"),
     "cut": ("triangle-down", "lost"),
 }
 

@@ -109,5 +109,5 @@ def legend() -> dict[str, Any]:
                 fontSize=11,
             )
         )
-        x += 25 + len(what) * 5.6 + 16
+        x += 25 + len(what) * 6.2 + 16
     return {"width": WIDTH, "height": 16, "layer": at}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from facts_builder import History
 from histories_of_losses import acks_one_failure, alone, replicated, tail, taken_over
 from without_spark import tables_of
 
@@ -22,8 +23,6 @@ from pipelines.page.picture import MOST_MARKS, Picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from facts_builder import History
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "</svg><script>alert(1)</script>&\"'\x00\x1b[31m\u202e\ufffe" + "x" * 500
@@ -308,3 +307,42 @@ def test_the_time_looked_at_is_bounded_and_what_lies_outside_is_said(
     assert window_of(naive) == window_of(incident)
     assert window_of(incident)[0].tzinfo == UTC
     assert isinstance(start, datetime)
+
+
+def test_what_an_old_leader_acknowledged_after_an_election_it_did_not_hear_of_stands_below_the_doom(
+    lost: tuple[dict[str, Any], PartitionRows],
+) -> None:
+    """In the replay's order it stands before it, since nothing on that broker tells of the election."""
+    incident, rows = lost
+    table = rows.tables["replication_events"]
+    later = incident["lost_ts"] + timedelta(milliseconds=1100)
+    times = [
+        later
+        if row["kind"] in {"append", "ack"} and row["leader_epoch"] == 0 and row["base_offset"] == 4
+        else row["ts"]
+        for row in table.select(["kind", "leader_epoch", "base_offset", "ts"]).to_pylist()
+    ]
+    place = table.column_names.index("ts")
+    moved = table.set_column(place, table.schema.field(place), pa.array(times, table.schema.field(place).type))
+    steps = story_of(incident, PartitionRows({**rows.tables, "replication_events": moved}))
+    words = [step.words for step in steps]
+    (doom,) = (place for place, step in enumerate(steps) if step.is_doom)
+    assert words.index("produce 2, acks=all (lost)") < doom < words.index("4 acknowledged (lost)")
+
+
+def test_a_partition_with_one_replica_that_comes_back_with_less_is_doomed_as_it_starts() -> None:
+    history = History()
+    history.decide(0, 1, [1], replicas=[1])
+    history.role(10, 1, "leader", 0, offset=0, hw=0)
+    for base in range(3):
+        history.produce(100 + base, 1, base)
+    history.decide(900, -1, [1])
+    history.add("log_load", 950, broker_id=1, offset=1, hw=1, name="loaded", source_file="server-1.log")
+    history.decide(1000, 1, [1])
+    history.role(1010, 1, "leader", 2, offset=1, hw=1)
+    history.produce(1020, 1, 1)
+    incident, rows = read(history)
+    assert incident["mechanism"] == "last_replica_standing"
+    pictures = by_kind(incident, rows)
+    assert list(pictures) == ["timeline", "messages", "slots"]
+    assert [step.what for step in story_of(incident, rows) if step.is_doom] == ["started"]
