@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -133,7 +134,11 @@ def tables(topic: str = "orders") -> Tables:
     )  # fmt: skip
 
 
-def page_of(told: dict[str, Any], asked: Tables, quotes: dict[tuple[str, int], str] | None = None) -> str:
-    """The page as the report stage makes it."""
+def page_of(
+    told: dict[str, Any], asked: Tables, quotes: dict[tuple[str, int], str] | None = None, *, is_drawn: bool = True
+) -> str:
+    """The page as the report stage makes it; pictures can be left out, since they take most of the time."""
     parts = [*parts_of(told, asked), quality_of(told, asked, "r")]
-    return html_of(contents_of(told, parts, lambda one: pictures(one, asked), quotes, "../_data_docs/small/index.html"))
+    drawn = parts if is_drawn else [replace(part, pictures=()) for part in parts]
+    docs = "../_data_docs/small/index.html"
+    return html_of(contents_of(told, drawn, lambda one: pictures(one, asked) if is_drawn else (), quotes, docs))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pages import HOSTILE, QUOTE, Tables, findings, incident, page_of, tables
 
-from pipelines.page import cluster_pictures
+from pipelines.page import cluster_pictures, page_file
 from pipelines.page.page_file import MOST_BYTES
 from pipelines.page.picture import MOST_MARKS
 from pipelines.recording.quoting import place_of, quotes_of
@@ -45,7 +45,7 @@ def hostile() -> str:
 
 
 def test_the_page_says_what_was_lost_how_and_what_would_have_kept_it() -> None:
-    page = page_of(findings(incident()), tables(), {("logs/orders/server.log", 17): "the line itself"})
+    page = page_of(findings(incident()), tables(), {("logs/orders/server.log", 17): "the line itself"}, is_drawn=False)
     text = " ".join(" ".join(Elements(page).text).split())
     for said in (
         "7 acknowledged records lost.",
@@ -55,7 +55,6 @@ def test_the_page_says_what_was_lost_how_and_what_would_have_kept_it() -> None:
         "acknowledged with acks=all 7 up to 2",
         "the partition would have waited without a leader",
         "logs/orders/server.log:17 the line itself",
-        "broker 1, request log",
     ):
         assert said in text, said
 
@@ -82,20 +81,31 @@ def test_every_id_is_there_once_and_every_link_within_the_page_has_its_end(hosti
 
 def test_of_hundreds_of_incidents_the_worst_have_sections_and_all_have_rows() -> None:
     many = [incident(number, "a topic " + "with a long name " * 12) for number in range(600)]
-    page = page_of(findings(*many), tables(), {})
+    page = page_of(findings(*many), tables(), {}, is_drawn=False)
     assert len(page.encode()) <= MOST_BYTES
     assert page.count('<article class="incident"') == MOST_TOLD
     assert page.count('<span class="badge bounded">') == 600 + MOST_TOLD
     assert f"The worst {MOST_TOLD} of 600 incidents have a section." in page
 
 
+def test_of_what_has_no_room_the_page_shows_the_worst_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [incident(number) for number in range(40)]
+    asked = tables()
+    whole = page_of(findings(*many), asked, {}, is_drawn=False)
+    for share, said in ((0.9, "incidents have a section"), (0.5, "incidents have a row")):
+        monkeypatch.setattr(page_file, "MOST_BYTES", int(len(whole) * share))
+        page = page_of(findings(*many), asked, {}, is_drawn=False)
+        assert len(page) <= len(whole) * share
+        assert re.search(f"So that the page stays small, only the worst \\d+ {said}", page)
+
+
 def test_without_the_files_at_hand_the_page_says_that_it_does_not_quote() -> None:
-    assert "Source lines are named, not quoted" in page_of(findings(incident()), tables())
-    assert "Source lines are named, not quoted" not in page_of(findings(incident()), tables(), {})
+    assert "Source lines are named, not quoted" in page_of(findings(incident()), tables(), is_drawn=False)
+    assert "Source lines are named, not quoted" not in page_of(findings(incident()), tables(), {}, is_drawn=False)
 
 
 def test_where_nothing_was_lost_the_page_says_what_that_rests_on() -> None:
-    page = page_of(findings(), tables())
+    page = page_of(findings(), tables(), is_drawn=False)
     assert "Nothing acknowledged was lost." in page
     assert "This rests on logs of 1 broker, from 2024-05-01 03:00:00.000 UTC to 2024-05-01 03:01:00.000 UTC" in page
     assert "<article" not in page
@@ -104,7 +114,7 @@ def test_where_nothing_was_lost_the_page_says_what_that_rests_on() -> None:
 def test_a_count_that_no_log_tells_looks_unknown() -> None:
     unknown = dict.fromkeys(("acked_all", "acked_one", "acked_possible", "acked_all_possible", "acked_one_possible",
                              "unacked", "consumed", "consumers", "producers"))  # fmt: skip
-    page = page_of(findings(incident(**unknown)), tables(), {})
+    page = page_of(findings(incident(**unknown)), tables(), {}, is_drawn=False)
     assert page.count("unknown: no log tells") == 4
 
 
