@@ -338,7 +338,7 @@ def _fetch(row: Row, incident: Row) -> Step:  # noqa: ARG001 - as the others
         "fetch",
         row["replica_id"],
         row["broker_id"],
-        words + ("" if end is None else f"; told: parts at {end}"),
+        words + ("" if end is None else f": diverges at {end}"),
         row["evidence"],
     )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipelines.page.marks import UNSURE, WIDTH, bounded_table, colour, count, key_of, layer, name_of, offsets, sentences
 from pipelines.page.messages import is_lost
+from pipelines.page.partition_rows import microseconds
 from pipelines.page.picture import Picture
 
 if TYPE_CHECKING:
@@ -179,10 +180,13 @@ def _written_again(incident: Row, rows: PartitionRows) -> list[Run]:
 
 def _far_end(incident: Row, rows: PartitionRows) -> int:
     """Return up to where an open end is drawn: as far as the losing broker's log is known to have reached."""
+    loss = microseconds(incident["lost_ts"])
     reached = [
         row["leo"]
         for row in rows.of("leo_timeline")
-        if row["broker_id"] == incident["losing_broker_id"] and row["observer"] == "local"
+        if row["broker_id"] == incident["losing_broker_id"]
+        and row["observer"] == "local"
+        and (loss is None or row["ts"] is None or row["ts"] <= loss)
     ]
     return (
         max(reached, default=0)
@@ -280,7 +284,7 @@ def _bars(lane: Lane, runs: Sequence[Run], domain: Sequence[int], labels: Sequen
 def _where(lane: Lane, incident: Row) -> list[str]:
     if lane.words == "lost":
         return [
-            f"{offsets(one['first_offset'], one['last_offset'])} of leader epoch {one['leader_epoch']}"
+            f"{offsets(one['first_offset'], one['last_offset'])} (leader epoch {one['leader_epoch']})"
             for one in incident["ranges"]
         ]
     known = [offsets(first, following - 1) for first, following in lane.runs]

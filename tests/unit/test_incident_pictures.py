@@ -129,7 +129,7 @@ def test_the_counts_along_the_offsets_are_those_of_the_incident(
     assert labels_of(drawn["slots"])[:3] == ["lost: 3", "acknowledged, acks=all: 3", "committed: 3"]
     places = {one["lane"]: (one["at"], one["to"]) for one in values_of(drawn["slots"].spec) if "to" in one}
     assert places["lost: 3"] == places["acknowledged, acks=all: 3"] == (2, 5)
-    assert ["lost", "3", "2 to 4 of leader epoch 0"] in [list(row) for row in drawn["slots"].rows]
+    assert ["lost", "3", "2 to 4 (leader epoch 0)"] in [list(row) for row in drawn["slots"].rows]
 
 
 def test_acknowledged_by_the_leader_alone_is_another_lane_than_by_all() -> None:
