@@ -242,10 +242,12 @@ master_of() {
 # Where an archive lies that is made of what stands on stdin: made once, for all runs.
 archive_of() { printf '%s' "$cache/$1-$(sha256 | cut -c1-16).tar.gz"; }
 
-# Packs the installed packages, and prints the archive. The nodes need the same Python at the same place.
-pack_environment() {
-  local archive stage packages
-  archive=$({ declare -f pack_environment && "$venv/bin/python" -c 'import sys; print(sys.base_prefix, sys.version)' &&
+# Packs the installed packages, and prints the archive. The nodes need the same Python at the same place. What only the
+# driver needs, and is large, goes along where the driver does: vl_convert draws the page's pictures.
+pack_environment() { # MODE
+  local archive stage packages drawing=(--exclude '*/site-packages/vl_convert*')
+  [ "$1" != cluster ] || drawing=()
+  archive=$({ declare -f pack_environment && echo "$1" && "$venv/bin/python" -c 'import sys; print(sys.base_prefix, sys.version)' &&
     cat "$here/requirements.lock"; } | archive_of environment)
   if [ ! -e "$archive" ]; then
     say "packing the environment for the cluster into $archive (once; it takes half a minute)"
@@ -256,7 +258,7 @@ pack_environment() {
     # Beside the environment, where our own packages are unpacked.
     echo ../../../../tidemark >"$stage/${packages#"$venv"/}/tidemark-shipped.pth"
     tar -cf - --exclude '*/pyspark/jars' --exclude '*/site-packages/*/tests' --exclude '*/site-packages/pip' \
-      --exclude __pycache__ --exclude tidemark.pth -C "$venv" . -C "$stage" lib | gzip -1 >"$stage/packed"
+      --exclude __pycache__ --exclude tidemark.pth ${drawing[@]+"${drawing[@]}"} -C "$venv" . -C "$stage" lib | gzip -1 >"$stage/packed"
     mv "$stage/packed" "$archive"
     rm -rf "$stage"
   fi
@@ -266,7 +268,7 @@ pack_environment() {
 # Packs our own packages, with what was compiled of them here so far, and prints the archive.
 pack_tidemark() {
   local archive rooms=(schemas replay pipelines jobs)
-  archive=$(cd "$here" && { find "${rooms[@]}" -name '*.py' | LC_ALL=C sort | while IFS= read -r file; do
+  archive=$(cd "$here" && { find "${rooms[@]}" -name '*.py' -o -path '*/templates/*' -type f | LC_ALL=C sort | while IFS= read -r file; do
     echo "$file" && cat "$file"
   done; find replay -name '*.nbi' | LC_ALL=C sort; } | archive_of tidemark)
   if [ ! -e "$archive" ]; then
@@ -294,7 +296,7 @@ submit() { # FILE ARGUMENTS... [-- SPARK FLAGS...]
     'cluster spark://'*) die 2 'a standalone cluster starts no Python drivers: without --deploy-mode cluster the driver runs here' ;;
     *' k8s://'*) ;; # in our image, as executors are
     *)
-      environment=$(pack_environment) && environment=$(as_uri "$environment")
+      environment=$(pack_environment "$mode") && environment=$(as_uri "$environment")
       tidemark=$(pack_tidemark) && tidemark=$(as_uri "$tidemark")
       flags+=(--archives "$environment#environment,$tidemark#tidemark")
       flags+=(--conf spark.pyspark.python=./environment/bin/python)

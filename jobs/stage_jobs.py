@@ -169,6 +169,7 @@ def _summary(run: Run) -> dict[str, Any]:
         "remarks": run.remarks,
         "validation": {"errors": validation.errors, "warnings": validation.warnings} if validation else None,
         "report": run.report.as_dict() if run.report else None,
+        "page": run.page_path,
     }
 
 
@@ -184,6 +185,8 @@ def _print_outcome(run: Run) -> None:
     print(f"tables:     {run.warehouse.path}")
     if run.report_path is not None:
         print(f"report:     {run.report_path}")
+    if run.page_path is not None:
+        print(f"page:       {run.page_path}")
     if run.validation is not None:
         failed = f"{_counted(run.validation.errors, 'error')}, {_counted(run.validation.warnings, 'warning')}"
         pages = f"; see {run.validation.docs_path}" if run.validation.docs_path else ""

@@ -25,6 +25,7 @@ ALIKE: Final = "keys that may stand twice"
 _CLOSED: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": False,
     "enable_external_access": False,
+    "TimeZone": "UTC",
 }
 
 

@@ -18,9 +18,9 @@ from pipelines.overview.coverage import HOLES, SOURCE_SQL, not_covered
 from pipelines.recording.names import inside
 from pipelines.spark.session import VERSION
 from pipelines.stages import report_text, summary_text
+from pipelines.stages.questions import Questions, without_zones
 from pipelines.stages.screen import DEFAULT_WIDTH
 from pipelines.stages.verdict import Seen, acknowledged, verdict
-from pipelines.warehouse.answers import answer
 from pipelines.warehouse.contract import sql_string
 from pipelines.warehouse.file_ledger import entries_of
 from pipelines.warehouse.narrowing import Narrowing, of_last_replay
@@ -179,6 +179,12 @@ def _plain(row: Row) -> dict[str, Any]:
     return dict(row.asDict(recursive=True))
 
 
+def _asked(warehouse: Warehouse, recording_id: str, question: str, table: str) -> list[dict[str, Any]]:
+    """Return the answer to a question (`questions`); as everywhere in the findings, times say no zone."""
+    rows: list[dict[str, Any]] = without_zones(Questions(warehouse, recording_id)(question, table))
+    return rows
+
+
 def _narrowed(verdict: dict[str, Any], narrowed: Narrowing) -> dict[str, Any]:
     """Return the verdict; if it covers only a part of the recording, its headline begins with that part."""
     if not narrowed:
@@ -190,7 +196,7 @@ def _incidents(warehouse: Warehouse, recording_id: str, narrowed: Narrowing) -> 
     """Return incidents, worst first: by severity, then by how many acknowledged records are gone."""
     within = narrowed.condition(DATA_LOSS_INCIDENTS)
     if within is None:
-        rows = answer(warehouse, recording_id, "SELECT * FROM {data_loss_incidents}", ["data_loss_incidents"])
+        rows = _asked(warehouse, recording_id, "SELECT * FROM {data_loss_incidents}", "data_loss_incidents")
     else:  # a topic's pattern is Java's
         rows = [_plain(row) for row in warehouse.looked_at("data_loss_incidents", recording_id).where(within).collect()]
 
@@ -219,7 +225,7 @@ def _seen(
 ) -> Seen:
     """Return what the logs could show."""
     stated = sorted({version for row in coverage for version in row["kafka_versions"]})
-    kinds = answer(warehouse, recording_id, "SELECT DISTINCT kind FROM {facts}", ["facts"])
+    kinds = _asked(warehouse, recording_id, "SELECT DISTINCT kind FROM {facts}", "facts")
     leaders = warehouse.arrow("leadership_timeline", recording_id, ["leader_id"])["leader_id"].unique().to_pylist()
     return Seen(
         kinds=frozenset(row["kind"] for row in kinds),
@@ -245,7 +251,7 @@ def _table_rows(counts: Mapping[str, int]) -> dict[str, int]:
 
 def _consequences(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
     """Return what goes beyond losses: times at risk, near losses, effects on consumers, replicas that differ."""
-    return {name: answer(warehouse, recording_id, query, [table]) for name, (table, query) in _CONSEQUENCES.items()}
+    return {name: _asked(warehouse, recording_id, query, table) for name, (table, query) in _CONSEQUENCES.items()}
 
 
 _PARTITIONS: Final = "CAST(count(DISTINCT topic, incarnation, partition) AS BIGINT) AS partitions"
@@ -284,7 +290,7 @@ def _conformance(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]
             min(named_struct('topic', topic, 'partition', partition, 'first_mismatch_seq', first_mismatch_seq,
                 'note', note)) FILTER (WHERE matched < compared) AS first
         FROM {conformance} GROUP BY check"""
-    rows = answer(warehouse, recording_id, query, ["conformance"])
+    rows = _asked(warehouse, recording_id, query, "conformance")
     checks = [{**row, "ratio": row["matched"] / row["compared"] if row["compared"] else None} for row in rows]
     return sorted(checks, key=lambda check: (check["ratio"] is None, check["ratio"] or 0.0, check["check"]))
 
@@ -294,7 +300,7 @@ def _rejected(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
     query = """SELECT reason, count(*) AS lines,
             min(named_struct('source_file', source_file, 'source_line', source_line, 'text', text)) AS first
         FROM {rejected_lines} GROUP BY reason ORDER BY lines DESC, reason"""
-    told = answer(warehouse, recording_id, query, ["rejected_lines"])
+    told = _asked(warehouse, recording_id, query, "rejected_lines")
     return {"lines": sum(row["lines"] for row in told), "reasons": told[:REASONS]}
 
 
@@ -302,7 +308,7 @@ def _expectations(warehouse: Warehouse, recording_id: str, run_id: str | None) -
     """Return expectations that do not hold, errors first; `checked` is null if no run has validated the recording."""
     run = _run_that_validated(warehouse, recording_id, run_id)
     if run is None:
-        return {"checked": None, "failed": []}
+        return {"checked": None, "failed": [], "run_id": None}
     rows = [row for row in warehouse.arrow("expectation_results", recording_id).to_pylist() if row["run_id"] == run]
     failed = sorted(
         (row for row in rows if not row["success"]),
@@ -310,7 +316,8 @@ def _expectations(warehouse: Warehouse, recording_id: str, run_id: str | None) -
     )
     shown: tuple[str, ...] = ("table", "expectation", "meaning", "severity", "rows_checked", "rows_failed", "example")
     shown += ("rows_allowed", "answer", "places")
-    return {"checked": len(rows) or None, "failed": [{name: row[name] for name in shown} for row in failed]}
+    told = [{name: row[name] for name in shown} for row in failed]
+    return {"checked": len(rows) or None, "failed": told, "run_id": run}
 
 
 def _quality_history(warehouse: Warehouse, recording_id: str, run_id: str | None) -> list[dict[str, Any]]:
@@ -339,7 +346,7 @@ def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
             collect_set(CASE WHEN {VERSION_TOLD} THEN named_struct('ts', ts, 'value', value) END) AS kafka_versions,
             collect_set(CASE WHEN {LEVEL_TOLD} THEN named_struct('ts', ts, 'value', value) END) AS metadata_versions
         FROM (SELECT broker_id, ts, kind, name, value, {SOURCE_SQL} AS source FROM {{facts}}) GROUP BY broker_id"""
-    rows = answer(warehouse, recording_id, query, ["facts"])
+    rows = _asked(warehouse, recording_id, query, "facts")
     told = [
         {
             **row,

@@ -13,6 +13,7 @@ from pipelines.expectations.found_rows import in_words
 from pipelines.expectations.history import history_lines
 from replay.losses import mechanisms
 from replay.losses.sentences import counted, listed
+from schemas.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -54,15 +55,9 @@ ENDS: Final = {
     "other": "the controller decided anew",
 }
 
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
 _MARKDOWN: Final = re.compile(r"([\\`*_\[\]|~])")
 # What trackers make links and notifications of although it is no markup: addresses, @names, #numbers.
 _ALIVE: Final = re.compile(r"(?:https?|ftp):(?=//)|www(?=\.)|[@#](?=\w)", re.IGNORECASE)
-
-
-def printable(text: object) -> str:
-    """Return text from a log with its control characters written out."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", str(text))
 
 
 def markdown_text(text: object) -> str:

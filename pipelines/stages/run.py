@@ -25,7 +25,7 @@ from pipelines.recording.names import recording_name
 from pipelines.spark.held import driver_facts
 from pipelines.spark.session import VERSION
 from pipelines.spark.termination import TERMINATION
-from pipelines.stages import bringing_in, incident_reports, report, tending, validate
+from pipelines.stages import bringing_in, incident_page, incident_reports, report, tending, validate
 from pipelines.stages.renewal import Renewal
 from pipelines.stages.thinning import Retention
 from pipelines.stages.watch import Watch
@@ -70,6 +70,7 @@ class Run:
     validation: validate.Validation | None = None
     report: report.Report | None = None
     report_path: str | None = None
+    page_path: str | None = None
     narrowed: Narrowing | None = None  # what was replayed; None: this run has replayed nothing
     told: incident_reports.Told | None = None  # what it says of incidents; None: replay is no stage of this run
     tended: tending.Tended | None = None  # None: maintain is no stage of this run
@@ -295,15 +296,20 @@ def _validate(run: Run) -> None:
 
 
 def _report(run: Run) -> None:
-    """Build the report, and write it next to the tables."""
+    """Build the report, and write it next to the tables, with its page; what stands there already is kept."""
     with run.step("report"):
+        is_new = run.report is None
         if run.report is None:
             said = run.settings.get("kafka_version")
             run.report = report.build(
                 run.warehouse, run.recording_id, run.run_id, run.known, said, run.narrowed, told=run.told
             )
             report.write(run.warehouse, run.recording_id, run.run_id, run.report)
+        if is_new or not incident_page.is_there(run.warehouse, run.recording_id):
+            read = run.recording if run.known else None  # else what lies in the folder may not be what the tables tell
+            incident_page.write(run.warehouse, run.report.findings, read)
         run.report_path = report.path_of(run.warehouse, run.recording_id)
+        run.page_path = incident_page.path_of(run.warehouse, run.recording_id)
 
 
 def _maintain(run: Run) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.stages.report_text import printable
+from schemas.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

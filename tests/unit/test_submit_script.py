@@ -6,10 +6,12 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from typing import IO, TYPE_CHECKING, Any
 
@@ -218,3 +220,33 @@ def test_a_job_holds_its_environment_until_it_ends(checkout: Path, tmp_path: Pat
         go_on.touch()
         running.wait(timeout=60)
         assert may_be_removed(lock)
+
+
+def test_what_draws_pictures_is_shipped_only_where_the_driver_is(repository: Path, tmp_path: Path) -> None:
+    """The function as it stands in the script, on a small environment."""
+    packages = tmp_path / "env" / "lib" / "site-packages"
+    for name in ("vl_convert/vl_convert.so", "vl_convert_python-1.dist-info/METADATA", "jinja2/core.py"):
+        (packages / name).parent.mkdir(parents=True)
+        (packages / name).write_text("it")
+    program(tmp_path / "env" / "bin", "python", f"case $2 in *purelib*) echo {packages} ;; *) echo 3 ;; esac")
+    script = (repository / "spark-submit.sh").read_text()
+    parts = [
+        part
+        for name in ("sha256", "archive_of", "pack_environment")
+        for part in re.findall(rf"^{name}\(\) {{.*?}}$", script, re.MULTILINE | re.DOTALL)
+    ]
+    for mode, is_there in (("client", False), ("cluster", True)):
+        setting = f"set -euo pipefail; here={repository} venv={tmp_path}/env cache={tmp_path}/cache; say() {{ :; }}"
+        text = "\n".join((setting, *parts, f"pack_environment {mode}"))
+        archive = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True).stdout
+        with tarfile.open(archive) as packed:
+            names = packed.getnames()
+        assert any("jinja2/core.py" in name for name in names)
+        assert any("vl_convert" in name for name in names) == is_there
+
+
+def test_templates_of_the_page_are_shipped_with_our_own_packages(repository: Path) -> None:
+    script = (repository / "spark-submit.sh").read_text()
+    assert "-path '*/templates/*'" in script.split("pack_tidemark() {")[1].split("\n}")[0]
+    templates = repository / "pipelines" / "page" / "templates"
+    assert {one.name for one in templates.iterdir()} == {"page.html", "page.css", "page.js"}
