@@ -216,6 +216,13 @@ def add_watch_flags(parser: argparse.ArgumentParser) -> None:
         help="send the same JSON there by POST; a URL that is a secret goes into the environment variable "
         "TIDEMARK_WEBHOOK, as others can read command lines",
     )
+    group.add_argument(
+        "--tell-of",
+        choices=("new", "changed", "all"),
+        default="changed",
+        help="tell them of new incidents only; or of those, too, that were withdrawn, or whose severity or mechanism "
+        "changed, or that became surer (default: changed); or of all that was revised, as an incident that grew",
+    )
 
 
 def recordings(args: argparse.Namespace) -> list[Callable[[], Recording]]:

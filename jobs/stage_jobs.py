@@ -134,9 +134,13 @@ def _tell(run: Run, args: argparse.Namespace) -> None:
         return
     from pipelines.stages.incident_reports import incident_rows
 
+    said = run.told.what_is_told(args.tell_of)
+    if not said:
+        return
     about = {"recording_id": run.recording_id, "run_id": run.run_id, "warehouse": run.warehouse.path}
-    new = incident_rows(run.warehouse, run.recording_id, run.told.new) if run.told.new else []
-    told = message(about, new, run.told.revised, run.told.withdrawn)
+    new = incident_rows(run.warehouse, run.recording_id, said.new) if said.new else []
+    not_listed = len(run.told.revised + run.told.withdrawn) - len(said.revised + said.withdrawn)
+    told = message(about, new, said.revised, said.withdrawn, not_listed)
     for way, where in ((run_command, args.on_incident), (post, args.webhook)):
         if where and (warning := way(where, told)):
             run.watch.log("not_told", warning, logging.WARNING)

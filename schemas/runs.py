@@ -7,6 +7,7 @@ import pyarrow as pa
 from schemas.incidents import DATA_LOSS_INCIDENTS
 from schemas.model import (
     BOOL,
+    EVIDENCE,
     EVIDENCE_COLUMN,
     INT32,
     INT64,
@@ -227,7 +228,8 @@ EXPECTATION_RESULTS = Table(
 )
 
 # What is kept of what an incident said.
-SAID = ("mechanism", "severity", "first_offset", "last_offset", "records", "acked_all", "acked_one")
+_STATED = ("mechanism", "severity", "first_offset", "last_offset", "records", "acked_all", "acked_one")
+SAID = (*_STATED, "evidence")
 
 INCIDENT_REPORTS = Table(
     "incident_reports",
@@ -254,7 +256,13 @@ INCIDENT_REPORTS = Table(
         Column("revised", TIMESTAMP, "Begin of the run that changed or withdrew it last; null: none has."),
         Column("revised_run_id", STRING, "That run."),
         required("revision", INT64, "How many runs have changed or withdrawn it."),
-        *map(DATA_LOSS_INCIDENTS.column, SAID),
+        *map(DATA_LOSS_INCIDENTS.column, _STATED),
+        Column(
+            "evidence",
+            STRING,
+            "How that was known, as in data_loss_incidents; null: an earlier version of Tidemark wrote the row.",
+            values=EVIDENCE,
+        ),
         required(
             "digest",
             STRING,

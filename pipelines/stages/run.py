@@ -98,6 +98,8 @@ class Run:
             "events": self.counts.get("replication_events"),
             "incidents": self.counts.get("data_loss_incidents"),
             "new_incidents": None if self.told is None else len(self.told.new),
+            "revised_incidents": None if self.told is None else len(self.told.revised),
+            "withdrawn_incidents": None if self.told is None else len(self.told.withdrawn),
             "severities": None if self.told is None else self.told.severities,
             "rows": self.counts,
             "steps": self.watch.costs,

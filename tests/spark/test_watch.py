@@ -65,7 +65,7 @@ def test_a_run_is_told_to_logs_metrics_and_once_to_people(
 
     message = json.loads(told.read_text())
     (incident,) = message.pop("incidents")
-    assert (message.pop("revised"), message.pop("withdrawn")) == ([], [])
+    assert (message.pop("revised"), message.pop("withdrawn"), message.pop("not_listed")) == ([], [], 0)
     assert message == {"recording_id": NAME, "run_id": run["run_id"], "warehouse": str(warehouse), "new_incidents": 1}
     assert [incident["incident_id"]] == row.new_incidents == run["new_incidents"]
     assert incident["mechanism"] == "last_replica_standing"
@@ -98,6 +98,7 @@ def test_a_run_is_told_to_logs_metrics_and_once_to_people(
     assert [gone["incident_id"]] == run["new_incidents"]
     assert (gone["before"]["acked_all"], gone["now"]) == (816, None)
     assert [one["incident_id"] for one in last["withdrawn"]] == run["new_incidents"]
+    assert (last["counters"]["revised_incidents"], last["counters"]["withdrawn_incidents"]) == (0, 1)
 
 
 def test_a_recording_that_fails_is_json_and_a_metric(
