@@ -25,6 +25,7 @@ and was killed. The topic payments allows unclean elections: a follower that had
 """
 NEXT = """
 What to look at next:
+  the incident page         {page} (open it in a browser)
   the losses as rows        {python} -c "{program}"
   the whole report          less {report}
   the same of your cluster  docs/recording.md, then ./spark-submit.sh run --recording DIR --warehouse DIR"""
@@ -52,9 +53,9 @@ def main() -> int:
     code = stage_jobs.run_stages(args, "demo", ("ingest", "replay", "validate", "report"))
     if not args.json and not args.dry_run and code != endings.FAILED:
         warehouse = str(Path(args.warehouse).absolute())
-        report = shlex.quote(f"{warehouse}/reports/{RECORDING.name}.md")
+        report, page = (shlex.quote(f"{warehouse}/reports/{RECORDING.name}.{suffix}") for suffix in ("md", "html"))
         program = PROGRAM.format(warehouse=warehouse)
-        print(NEXT.format(python=shlex.quote(sys.executable), program=program, report=report))
+        print(NEXT.format(python=shlex.quote(sys.executable), program=program, report=report, page=page))
     return code
 
 
