@@ -369,7 +369,8 @@ _REPORTS: Final = (
     SELECT {_of("told", "incident_id", *SAID)} FROM {{incident_reports}} AS told
     JOIN {{data_loss_incidents}} AS loss ON told.incident_id = loss.incident_id
     WHERE told.status <> 'withdrawn'
-      AND NOT ({" AND ".join(f"told.{name} <=> loss.{name}" for name in SAID)})""",
+      AND NOT ({" AND ".join(f"told.{name} <=> loss.{name}" for name in SAID if name != "evidence")}
+           AND coalesce(told.evidence = loss.evidence, true))""",  # null: a version that did not keep it
     ),
     # A warehouse of a version that kept no such table has incidents, and nothing was said of any of them.
     TableRule(

@@ -75,7 +75,8 @@ def _line(row: Mapping[str, Any]) -> str:
     when = "this run" if row["started_ts"] is None else f"{row['started_ts']:%Y-%m-%d %H:%M:%S} UTC"
     line = f"{when}: {row['held']:,} of {row['checked']:,} hold"
     if row["failed_errors"] or row["failed_warnings"]:
-        line += f", {row['failed_errors']:,} errors, {row['failed_warnings']:,} warnings"
+        failed = ((row["failed_errors"], "error"), (row["failed_warnings"], "warning"))
+        line += "".join(f", {count:,} {noun}{'' if count == 1 else 's'}" for count, noun in failed)
     for words, name in (("newly failed", "newly_failed"), ("mended", "mended")):
         if row[name]:
             others = len(row[name]) - SHOWN_NAMES

@@ -288,18 +288,18 @@ PARTITIONS_HAVE_ISR = TableRule(
 )
 
 
-def engine_conforms(ties: int = CONFORMANCE_TIES, min_percent: float = CONFORMANCE_MIN_PERCENT) -> TableRule:
+def engine_conforms(ties: int = CONFORMANCE_TIES) -> TableRule:
     """Return the rule about `conformance`; `ties`: the setting `conformance_ties`."""
     race = ", ".join(sql_string(name) for name in DECIDED_BY_TIME)
     return TableRule(
         "engine_conforms",
         "conformance",
-        f"Of each check at least {min_percent:g} % of what was computed equals what the brokers reported; of "
-        f"what two threads raced for, {ties} may differ however few there are.",
+        f"Of each check at least {CONFORMANCE_MIN_PERCENT:g} % of what was computed equals what the brokers reported; "
+        f"of what two threads raced for, {ties} may differ however few there are.",
         severity="warning",
         breaches=f"""
     SELECT check, sum(compared) AS compared, sum(matched) AS matched FROM {{conformance}}
-    GROUP BY check HAVING sum(matched) * 100 < sum(compared) * {min_percent:g}
+    GROUP BY check HAVING sum(matched) * 100 < sum(compared) * {CONFORMANCE_MIN_PERCENT:g}
       AND (sum(compared) - sum(matched) > {ties} OR check NOT IN ({race}))""",
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.page.lanes import MOST_LANES, PADDING, colours, lane, left_out
 from pipelines.page.picture import Picture
@@ -73,39 +73,12 @@ def conformance(checks: Sequence[Row]) -> Picture:
 
 def expectations(rows: Sequence[Row]) -> Picture:
     """Return how many expectations hold and do not hold, by table; `rows`: table, held, warnings, errors."""
-    said = {"held": "hold", "warnings": "do not hold (warning)", "errors": "do not hold (error)"}
     shown = sorted(rows, key=lambda row: (-row["errors"], -row["warnings"], row["table"]))[:MOST_LANES]
-    values = [
-        {
-            "who": row["table"],
-            "state": words,
-            "count": row[name],
-            "order": at,
-            "told": f"{row['table']}: {row[name]:,} {words}",
-        }
-        for row in shown
-        for at, (name, words) in enumerate(said.items())
-        if row[name]
-    ]
-    spec = {
-        "width": 420,
-        "padding": PADDING,
-        "height": {"step": 20},
-        "data": {"values": values},
-        "mark": {"type": "bar", "height": {"band": 0.7}},
-        "encoding": {
-            **lane([row["table"] for row in shown]),
-            "x": {"field": "count", "type": "quantitative", "title": "expectations", "axis": {"tickMinStep": 1}},
-            "order": {"field": "order"},
-            "color": colours("state", dict(zip(said.values(), ("calm", "risk", "lost"), strict=True))),
-            "description": {"field": "told"},
-        },
-    }
     return Picture(
         key="expectations-picture",
         title="Expectations on the tables",
         caption="What must hold of the tables whatever the recording, checked after each run.",
-        spec=spec,
+        spec=_holding({row["table"]: row for row in shown}),
         columns=("Table", "Hold", "Do not hold: warnings", "Do not hold: errors"),
         rows=[
             (row["table"], f"{row['held']:,}", f"{row['warnings']:,}", f"{row['errors']:,}")
@@ -113,6 +86,65 @@ def expectations(rows: Sequence[Row]) -> Picture:
         ],
         left_out=left_out(len(rows) - len(shown), "table", "expectation_results"),
     )
+
+
+def trend(history: Sequence[Row]) -> Picture:
+    """Return how many expectations held in run after run; `history`: as `quality_history` returns it."""
+    shown = history[-MOST_LANES:]
+    return Picture(
+        key="quality-trend-picture",
+        title="Expectations, run after run",
+        caption="How many expectations held in each run that validated the recording, newest first. A later version of "
+        "Tidemark, or a file of your own, may check more.",
+        spec=_holding({_run_of(row): _counted(row) for row in shown[::-1]}),
+        columns=("Run", "Hold", "Do not hold: warnings", "Do not hold: errors", "Newly failed", "Mended"),
+        rows=[
+            (
+                _run_of(row),
+                *(f"{count:,}" for count in _counted(row).values()),
+                *("" if row[name] is None else ", ".join(row[name]) for name in ("newly_failed", "mended")),
+            )
+            for row in shown[::-1]
+        ],
+        left_out=left_out(len(history) - len(shown), "run", "expectation_results"),
+    )
+
+
+_SAID: Final = {"held": "hold", "warnings": "do not hold (warning)", "errors": "do not hold (error)"}
+
+
+def _holding(rows: Mapping[str, Row]) -> dict[str, Any]:
+    """Return a lane for each name, with how many expectations hold and do not."""
+    values = [
+        {"who": who, "state": words, "count": row[name], "order": at, "told": f"{who}: {row[name]:,} {words}"}
+        for who, row in rows.items()
+        for at, (name, words) in enumerate(_SAID.items())
+        if row[name]
+    ]
+    return {
+        "width": 420,
+        "padding": PADDING,
+        "height": {"step": 20},
+        "data": {"values": values},
+        "mark": {"type": "bar", "height": {"band": 0.7}},
+        "encoding": {
+            **lane(rows),
+            "x": {"field": "count", "type": "quantitative", "title": "expectations", "axis": {"tickMinStep": 1}},
+            "order": {"field": "order"},
+            "color": colours("state", dict(zip(_SAID.values(), ("calm", "risk", "lost"), strict=True))),
+            "description": {"field": "told"},
+        },
+    }
+
+
+def _counted(row: Row) -> dict[str, int]:
+    """Return how many expectations of a run held and did not, by the names of `_SAID`."""
+    return dict(zip(_SAID, (row["held"], row["failed_warnings"], row["failed_errors"]), strict=True))
+
+
+def _run_of(row: Row) -> str:
+    """Return a run by when it began; the run that goes on has not said so yet."""
+    return "this run" if row["started_ts"] is None else f"{row['started_ts']:%Y-%m-%d %H:%M:%S} ({row['run_id'][:8]})"
 
 
 def _check_name(check: Row) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
+from pipelines.expectations.found_rows import in_words
 from pipelines.page import cluster_pictures, trust_pictures
 from pipelines.page.contents import Grid, Part
 from pipelines.page.lanes import seconds
@@ -214,16 +215,20 @@ def quality_of(findings: Findings, ask: Ask, run_id: str | None) -> Part:
     quoted = None if run_id is None else "'" + run_id.replace("'", "''") + "'"
     rows = ask(_EXPECTATIONS.format(run=quoted), "expectation_results") if quoted else []
     pictures = [trust_pictures.expectations(rows)] if rows else []
+    history = findings.get("quality_history") or []
+    if len(history) > 1:  # one run has no trend
+        pictures.append(trust_pictures.trend(history))
     grids = []
     if failed:
-        columns = ("Severity", "Table", "What does not hold", "Rows", "Example")
+        columns = ("Severity", "Table", "What does not hold", "Rows", "First at", "What it means for the answer")
         shown = [
             (
                 row["severity"],
                 row["table"],
                 f"{row['meaning']} [{row['expectation']}]",
                 "" if row["rows_failed"] is None else f"{row['rows_failed']:,} of {row['rows_checked']:,}",
-                row["example"] or "",
+                "; ".join(map(in_words, row.get("places") or [])) or row["example"] or "",
+                row.get("answer") or "",
             )
             for row in failed[:50]
         ]

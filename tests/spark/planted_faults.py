@@ -46,7 +46,10 @@ FAULTS: dict[str, Plant] = {
     "isr_timeline.evidence_not_null": put("isr_timeline", 0, evidence=None),
     "conformance.check_not_null": put("conformance", 1, check=None),
     "hw_timeline.role_known": put("hw_timeline", 1, role="observer"),
-    "data_loss_incidents.evidence_known": put("data_loss_incidents", 0, evidence="surely"),
+    "data_loss_incidents.evidence_known": lambda rows: (
+        rows["data_loss_incidents"][0].update(evidence="surely"),
+        rows["incident_reports"][0].update(evidence=None),
+    ),
     "conformance.matched": put("conformance", 1, matched=51),
     "rejected_lines.key_unique": lambda rows: (twice("rejected_lines")(rows), rows["files"][0].update(rejected=2)),
     "facts.key_unique": twice("facts"),

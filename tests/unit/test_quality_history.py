@@ -10,6 +10,8 @@ import pytest
 from pipelines.expectations.data_docs import Shown, self_contained
 from pipelines.expectations.found_rows import in_words, lines_asked, places_of, with_lines
 from pipelines.expectations.history import history_lines, quality_history
+from pipelines.page.drawing import svg_of
+from pipelines.page.trust_pictures import trend
 from pipelines.stages.report_text import _expectation_section
 
 START = datetime(2024, 5, 1, 3, 0, tzinfo=UTC)
@@ -49,9 +51,9 @@ def test_the_trend_tells_what_newly_failed_and_what_was_mended() -> None:
     assert history[3]["started_ts"] is None
     assert history_lines(history) == [
         "this run: 1 of 1 hold; mended: facts.a",
-        "2024-05-01 06:00:00 UTC: 1 of 2 hold, 1 errors, 0 warnings",
-        "2024-05-01 05:00:00 UTC: 1 of 2 hold, 1 errors, 0 warnings; newly failed: facts.a; mended: facts.b",
-        "2024-05-01 04:00:00 UTC: 1 of 2 hold, 1 errors, 0 warnings",
+        "2024-05-01 06:00:00 UTC: 1 of 2 hold, 1 error, 0 warnings",
+        "2024-05-01 05:00:00 UTC: 1 of 2 hold, 1 error, 0 warnings; newly failed: facts.a; mended: facts.b",
+        "2024-05-01 04:00:00 UTC: 1 of 2 hold, 1 error, 0 warnings",
     ]
 
 
@@ -65,6 +67,18 @@ def test_of_many_runs_the_last_are_shown() -> None:
     rows = [row for number in range(9) for row in results(number, a=True)]
     lines = history_lines(quality_history(rows, [run(number) for number in range(9)]))
     assert (len(lines), lines[-1]) == (6, "and 4 earlier in expectation_results")
+
+
+def test_the_trend_is_drawn_newest_run_first_and_has_the_same_as_a_table() -> None:
+    history = quality_history([*results(1, a=True, b=False), *results(2, a=False, b=True)], [run(1)], "run2")
+    picture = trend(history)
+    drawn = {(bar["who"], bar["state"]): bar["count"] for bar in picture.spec["data"]["values"]}
+    assert [row[0] for row in picture.rows] == ["this run", "2024-05-01 04:00:00 (run1)"]
+    assert sum(drawn.values()) == 4
+    assert drawn["this run", "hold"] == 1
+    assert picture.rows[0][1] == "1"
+    assert picture.rows[0][-2:] == ("facts.a", "facts.b")
+    assert "this run" in svg_of(picture)
 
 
 PLACE = {"topic": "orders", "incarnation": 0, "partition": 2, "seq": 7, "source_file": None, "source_line": None}
