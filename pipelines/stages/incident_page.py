@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -45,6 +46,14 @@ def write(warehouse: Warehouse, findings: Mapping[str, Any], recording: Recordin
     docs = None if findings["expectations"]["checked"] is None else docs_of(recording_id)
     contents = contents_of(findings, parts, lambda incident: pictures(incident, ask), quotes, docs)
     warehouse.write(_file(recording_id), html_of(contents).encode())
+
+
+def write_why_not(warehouse: Warehouse, recording_id: str, sentence: str) -> None:
+    """Write in place of the page why there is none: one of an earlier run would tell of other tables."""
+    text = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>No page</title><p>{escape(sentence)}</p></html>'
+    )
+    warehouse.write(_file(recording_id), text.encode())
 
 
 def pictures(incident: Mapping[str, Any], ask: Ask) -> list[Picture]:

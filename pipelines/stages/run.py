@@ -7,6 +7,7 @@ Each table's write is atomic, but the run as a whole is not. `runs` is written l
 from __future__ import annotations
 
 import json
+import logging
 import platform
 import time
 import uuid
@@ -307,11 +308,24 @@ def _report(run: Run) -> None:
                 run.warehouse, run.recording_id, run.run_id, run.known, said, run.narrowed, told=run.told
             )
             report.write(run.warehouse, run.recording_id, run.run_id, run.report)
-        if is_new or not incident_page.is_there(run.warehouse, run.recording_id):
-            read = run.recording if run.known else None  # else what lies in the folder may not be what the tables tell
-            incident_page.write(run.warehouse, run.report.findings, read)
         run.report_path = report.path_of(run.warehouse, run.recording_id)
-        run.page_path = incident_page.path_of(run.warehouse, run.recording_id)
+        if is_new or not incident_page.is_there(run.warehouse, run.recording_id):
+            _draw(run, run.report)
+        else:
+            run.page_path = incident_page.path_of(run.warehouse, run.recording_id)
+
+
+def _draw(run: Run, made: report.Report) -> None:
+    """Make the page. If that fails, the run says so and goes on: tables and report are worth more."""
+    read = run.recording if run.known else None  # else what lies in the folder may not be what the tables tell
+    try:
+        incident_page.write(run.warehouse, made.findings, read)
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        sentence = f"the incident page could not be made, and the report has all that it says: {error!r:.300}"
+        run.watch.log("page_failed", sentence, logging.WARNING)
+        run.remarks.append(sentence)
+        incident_page.write_why_not(run.warehouse, run.recording_id, sentence)
+    run.page_path = incident_page.path_of(run.warehouse, run.recording_id)
 
 
 def _maintain(run: Run) -> None:

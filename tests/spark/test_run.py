@@ -18,6 +18,7 @@ from without_spark import events_of, tables_of
 
 from pipelines.recording.recording import discover
 from pipelines.spark import staging
+from pipelines.stages import incident_page
 from pipelines.warehouse import delta_io
 from schemas.errors import InputError
 from schemas.tables import REPLAY_TABLES
@@ -73,6 +74,23 @@ def test_a_good_recording_breaks_no_expectation(first: Run) -> None:
     assert first.validation is not None
     assert first.validation.errors == 0
     assert Path(first.validation.docs_path.removeprefix("file://")).exists()
+
+
+def test_a_page_that_cannot_be_made_is_said_and_ends_no_run(
+    spark: SparkSession, first: Run, recordings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        message = "<no> picture"
+        raise ValueError(message)
+
+    page = Path(first.page_path.removeprefix("file://")) if first.page_path else pytest.fail("it made none")
+    before = page.read_text()
+    monkeypatch.setattr(incident_page, "contents_of", fails)
+    again = run(spark, recordings / NAME, Path(first.warehouse.path), ("report",))
+    assert again.report
+    assert any("ValueError('<no> picture')" in remark for remark in again.remarks)
+    assert "ValueError(&#x27;&lt;no&gt; picture&#x27;)" in page.read_text()
+    page.write_text(before)
 
 
 def test_the_run_says_which_table_versions_belong_together(first: Run) -> None:
