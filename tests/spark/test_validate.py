@@ -126,9 +126,17 @@ def test_a_table_with_other_columns_is_told(spark: SparkSession) -> None:
 def test_what_is_not_known_breaks_nothing(spark: SparkSession) -> None:
     open_end = [{"leader_epoch": 0, "first_offset": 7, "last_offset": None}]
     bounded_leo = put("leo_timeline", 0, leo=3, evidence="bounded")
-    acks_unknown = put("data_loss_incidents", 0, acked_one=None, acked_all=None)
-    open_loss = put("data_loss_incidents", 0, last_offset=None, records=None, ranges=open_end)
     nobody_leads = put("isr_timeline", 1, leader_id=None, isr=[1])
+
+    def acks_unknown(rows: dict[str, list[dict[str, Any]]]) -> None:
+        for table in ("data_loss_incidents", "incident_reports"):
+            rows[table][0].update(acked_one=None, acked_all=None)
+
+    def open_loss(rows: dict[str, list[dict[str, Any]]]) -> None:
+        for table in ("data_loss_incidents", "incident_reports"):
+            rows[table][0].update(last_offset=None, records=None)
+        rows["data_loss_incidents"][0].update(ranges=open_end)
+
     assert failed(spark, bounded_leo, acks_unknown, open_loss, nobody_leads) == {}
 
 
