@@ -164,7 +164,11 @@ def bears_on_neighbours(facts: Facts, steady: Steady, since: int, until: int) ->
     ):
         return False
     before = requests.during(steady.settled_us, since)
-    return no_reach_back(before, between, after) and are_held(requests.during(steady.settled_us), since)
+    return (
+        no_reach_back(before, between, after)
+        and are_held(requests.during(steady.settled_us), since)
+        and take_turns(fetches.only(fetches.broker == steady.leader), since - MARGIN_US)
+    )
 
 
 def no_reach_back(before: Facts, between: Facts, after: Facts) -> bool:
@@ -178,6 +182,25 @@ def no_reach_back(before: Facts, between: Facts, after: Facts) -> bool:
         and after.of_kind(FETCH).offset.min(initial=NEVER) >= floor
         and (not len(reached) or reached.max() > last)
     )
+
+
+def take_turns(fetches: Facts, since: int) -> bool:
+    """Whether a follower's connections came one after the other, as far as they were in use from `since` on.
+
+    A follower's fetches are ordered connection by connection (`partition_facts.in_own_order`). If it used two at the
+    same time, all that came on the later one is behind the last fetch on the earlier one, however much later that was.
+    """
+    mine = fetches.only(fetches.replica >= 0)
+    by_connection = np.lexsort((mine.connection, mine.replica))
+    of = np.stack([mine.replica, mine.connection])[:, by_connection]
+    us, until = mine.us[by_connection], mine.until[by_connection]
+    first = np.flatnonzero(np.diff(of, axis=1, prepend=NONE - 1).any(axis=0))
+    replica, begin = of[0][first], np.minimum.reduceat(us, first)
+    last, end = np.maximum.reduceat(us, first), np.maximum.reduceat(until, first)
+    order = np.lexsort((-last, begin, replica))
+    one, following = order[:-1], order[1:]
+    overlap = (replica[one] == replica[following]) & (begin[following] < last[one])
+    return not bool((overlap & (end[one] >= since)).any())
 
 
 def are_held(of_tenure: Facts, since: int) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hourly_runs import HourlyRuns, lines
 from made_recording import MadeCluster
@@ -100,6 +102,26 @@ def test_the_order_of_a_long_partition_goes_on_and_finds_what_one_run_finds(
     assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
     assert windows_told(stepwise) == windows_told(once)
     assert any(went_on)
+
+
+def test_a_follower_that_used_two_connections_at_the_same_time_is_ordered_as_a_whole(
+    tmp_path: Path, went_on: list[bool]
+) -> None:
+    MadeCluster(Shape(events=4_500, partitions=1, elections=0, flaps=0, seed=1), tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    fetches = np.flatnonzero(pc.equal(facts["replica_id"], 2).to_numpy(zero_copy_only=False))
+    names = facts["connection"].to_pylist()
+    for k in fetches[len(fetches) // 4 : len(fetches) // 2 : 20]:
+        names[k] += " at the same time"
+    place = facts.schema.get_field_index("connection")
+    facts = facts.set_column(place, facts.schema.field(place), pa.array(names, facts["connection"].type))
+    times = facts["ts"].to_numpy()
+    once, stepwise = HourlyRuns(), HourlyRuns()
+    once.order(facts, stated)
+    stepwise.order(facts.filter(pa.array(times < np.sort(times)[len(times) * 9 // 10])), stated)
+    stepwise.order(facts, stated)
+    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
+    assert not any(went_on)
 
 
 def test_a_run_without_news_writes_and_replays_nothing(recordings: Path) -> None:

@@ -105,6 +105,38 @@ def test_what_reaches_further_back_asks_for_the_whole(rows: list[dict[str, Any]]
     assert not goes_on(rows)
 
 
+def on_second(since: float, until: float, connection: str = "f2 again") -> list[dict[str, Any]]:
+    """The rows, with what a follower fetched in a time on another connection."""
+    rows = steady_rows()
+    for row in rows:
+        if row.get("replica_id") == 2 and since <= row["ts"] < until:
+            row["connection"] = connection
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "allowed"),
+    [
+        pytest.param(100, 102, False, id="for a moment long ago"),
+        pytest.param(310, 312, False, id="between the two places"),
+        pytest.param(325, 327, False, id="since"),
+        pytest.param(100, END, True, id="opened anew long ago"),
+        pytest.param(310, END, True, id="opened anew between the two places"),
+        pytest.param(325, END, True, id="opened anew since"),
+    ],
+)
+def test_a_follower_uses_one_connection_after_the_other(since: int, until: int, allowed: bool) -> None:  # noqa: FBT001
+    assert goes_on(on_second(since, until)) is allowed
+
+
+def test_two_connections_at_the_same_time_do_not_matter_once_both_are_given_up() -> None:
+    rows = on_second(100, 102)
+    for row in rows:
+        if row.get("replica_id") == 2 and row["ts"] >= 200:
+            row["connection"] = "f2 for good"
+    assert goes_on(rows)
+
+
 def test_only_requests_in_the_middle_of_a_steady_tenure_are_left_out() -> None:
     rows = [*steady_rows(), line(100, "isr_update", name="shrink"), fetch(100, 101, 3, connection="once")]
     known = told(rows)
