@@ -46,9 +46,12 @@ Tidemark replays Kafka's replication protocol from broker logs, and says which a
   ./spark-submit.sh inspect --recording DIR                     what is in a recording, and what it can answer
   ./spark-submit.sh run --recording DIR --warehouse DIR         parse, order, replay, validate, report
   ./spark-submit.sh ingest|replay|validate|report ...           one stage of it
+  ./spark-submit.sh show incident|partition|record|broker ...   an incident, a partition, a record, a broker, from the tables
   ./spark-submit.sh maintain --warehouse DIR                    small files together, old ones away: once a week
+  ./spark-submit.sh views --warehouse DIR [--run]               tables and views for SQL and BI tools: CREATE statements
   ./spark-submit.sh tests [pytest arguments]                    every check of this repository
   ./spark-submit.sh bench [CASE...] [--events N]                ratios against what Spark itself costs, measured side by side
+  ./spark-submit.sh completion bash|zsh                         lets the shell complete all of this
   ./spark-submit.sh JOB --help                                  the flags of a job, with examples
 
 Everything after `--` goes to spark-submit:  ./spark-submit.sh run --recording DIR --warehouse DIR -- --master yarn --conf K=V
@@ -239,10 +242,12 @@ master_of() {
 # Where an archive lies that is made of what stands on stdin: made once, for all runs.
 archive_of() { printf '%s' "$cache/$1-$(sha256 | cut -c1-16).tar.gz"; }
 
-# Packs the installed packages, and prints the archive. The nodes need the same Python at the same place.
-pack_environment() {
-  local archive stage packages
-  archive=$({ declare -f pack_environment && "$venv/bin/python" -c 'import sys; print(sys.base_prefix, sys.version)' &&
+# Packs the installed packages, and prints the archive. The nodes need the same Python at the same place. What only the
+# driver needs, and is large, goes along where the driver does: vl_convert draws the page's pictures.
+pack_environment() { # MODE
+  local archive stage packages drawing=(--exclude '*/site-packages/vl_convert*')
+  [ "$1" != cluster ] || drawing=()
+  archive=$({ declare -f pack_environment && echo "$1" && "$venv/bin/python" -c 'import sys; print(sys.base_prefix, sys.version)' &&
     cat "$here/requirements.lock"; } | archive_of environment)
   if [ ! -e "$archive" ]; then
     say "packing the environment for the cluster into $archive (once; it takes half a minute)"
@@ -253,7 +258,7 @@ pack_environment() {
     # Beside the environment, where our own packages are unpacked.
     echo ../../../../tidemark >"$stage/${packages#"$venv"/}/tidemark-shipped.pth"
     tar -cf - --exclude '*/pyspark/jars' --exclude '*/site-packages/*/tests' --exclude '*/site-packages/pip' \
-      --exclude __pycache__ --exclude tidemark.pth -C "$venv" . -C "$stage" lib | gzip -1 >"$stage/packed"
+      --exclude __pycache__ --exclude tidemark.pth ${drawing[@]+"${drawing[@]}"} -C "$venv" . -C "$stage" lib | gzip -1 >"$stage/packed"
     mv "$stage/packed" "$archive"
     rm -rf "$stage"
   fi
@@ -263,7 +268,7 @@ pack_environment() {
 # Packs our own packages, with what was compiled of them here so far, and prints the archive.
 pack_tidemark() {
   local archive rooms=(schemas replay pipelines jobs)
-  archive=$(cd "$here" && { find "${rooms[@]}" -name '*.py' | LC_ALL=C sort | while IFS= read -r file; do
+  archive=$(cd "$here" && { find "${rooms[@]}" -name '*.py' -o -path '*/templates/*' -type f | LC_ALL=C sort | while IFS= read -r file; do
     echo "$file" && cat "$file"
   done; find replay -name '*.nbi' | LC_ALL=C sort; } | archive_of tidemark)
   if [ ! -e "$archive" ]; then
@@ -291,7 +296,7 @@ submit() { # FILE ARGUMENTS... [-- SPARK FLAGS...]
     'cluster spark://'*) die 2 'a standalone cluster starts no Python drivers: without --deploy-mode cluster the driver runs here' ;;
     *' k8s://'*) ;; # in our image, as executors are
     *)
-      environment=$(pack_environment) && environment=$(as_uri "$environment")
+      environment=$(pack_environment "$mode") && environment=$(as_uri "$environment")
       tidemark=$(pack_tidemark) && tidemark=$(as_uri "$tidemark")
       flags+=(--archives "$environment#environment,$tidemark#tidemark")
       flags+=(--conf spark.pyspark.python=./environment/bin/python)
@@ -328,17 +333,19 @@ run_executor() {
 }
 
 # The flags of a job, by its own parser: neither the environment nor a JVM is needed.
-job_help() {
-  local python=$venv/bin/python
+job_help() { # FILE ARGUMENTS...
+  local python=$venv/bin/python job=$1
+  shift
   [ -x "$python" ] || python=$(find_python)
-  PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$here exec "$python" "$here/jobs/$1" --help
+  PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$here exec "$python" "$here/jobs/$job" "$@"
 }
 
 command=${1:-help}
 [ $# -eq 0 ] || shift
-dry_run=
+dry_run='' runs_statements=''
 # spark-submit reads both streams of a Python driver, which so cannot see whether there is a terminal.
 [ ! -t 2 ] || export TIDEMARK_TERMINAL=yes
+[ ! -t 1 ] || { TIDEMARK_COLUMNS=$(stty size <&1 2>/dev/null | cut -d' ' -f2) && export TIDEMARK_COLUMNS; } || true
 for argument in "$@"; do
   case $argument in
     --) break ;;
@@ -350,24 +357,28 @@ case $command in
   set-up) set_up "$@"; exit 0 ;;
   executor) run_executor ;;
   tests) run_tests "$@"; exit 0 ;;
-  demo | run | ingest | validate | report | maintain) job=$command.py ;;
+  demo | run | ingest | validate | report | maintain | views) job=$command.py ;;
   replay) job=replay_job.py ;;
   inspect) job=inspect_recording.py ;;
   collect) job=collect.py ;;
+  show | completion) job=$command.py ;;
   bench) job=../tests/bench/bench.py; export PYTHONPATH=$here/tests/bench${PYTHONPATH:+:$PYTHONPATH} ;;
-  *) die 2 "there is no job '$command': demo, collect, inspect, run, ingest, replay, validate, report, maintain, bench or tests" ;;
+  *) die 2 "there is no job '$command': demo, collect, inspect, run, ingest, replay, validate, report, show, maintain, views, completion, bench or tests" ;;
 esac
 for argument in "$@"; do
   case $argument in
     --) break ;;
-    -h | --help) job_help "$job" ;;
+    -h | --help) if [ "$command" = show ]; then job_help "$job" "$@"; else job_help "$job" --help; fi ;;
     --dry-run) dry_run=yes ;;
+    --run) runs_statements=yes ;;
   esac
 done
-if [ "$command" = collect ]; then # reads files only: there is nothing to give to Spark
-  ensure_set_up packages
-  exec "$venv/bin/python" "$here/jobs/$job" "$@"
-fi
+case $command$runs_statements in
+  collect | show | completion | views) # read files only: there is nothing to give to Spark
+    ensure_set_up packages
+    exec "$venv/bin/python" "$here/jobs/$job" "$@"
+    ;;
+esac
 case "$dry_run $(master_of "$@")" in
   'yes k8s://'*) print_manifests "$command" "$@" ;;
   ' k8s://'*) [ -n "${TIDEMARK_IMAGE:-}" ] || die 2 'on Kubernetes the driver runs in a pod: --dry-run prints the manifests for it (docs/cluster.md)' ;;

@@ -7,8 +7,8 @@ has come to its end; these are read here, whatever has been written since:
     tables = tidemark.snapshot("/lake/tidemark", "prod")
     tables.arrow("data_loss_incidents").to_pandas()                  # without a JVM
     tables.spark(spark, "isr_timeline").where("under_min_isr")       # with Spark
-    incidents = tables.dataset("data_loss_incidents")                # with DuckDB:
-    duckdb.sql("SELECT mechanism, count(*) FROM incidents GROUP BY mechanism")
+    tables.duckdb().sql("SELECT mechanism, records FROM incidents")  # with DuckDB, all tables and views by their names
+    tables.polars().execute("SELECT mechanism, records FROM incidents").collect()  # the same with Polars
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
+from pipelines.warehouse.engines import in_duckdb, in_polars
 from pipelines.warehouse.table_files import dataset_of
+from pipelines.warehouse.views import SHOWN
 from schemas.errors import InputError
 from schemas.runs import FAILED
 from schemas.tables import TABLES
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    import duckdb
+    import polars as pl
     import pyarrow as pa
     import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
@@ -59,6 +63,17 @@ class Snapshot:
     def arrow(self, table: str) -> pa.Table:
         """Return the recording's rows."""
         return self.dataset(table).to_table()
+
+    def duckdb(self) -> duckdb.DuckDBPyConnection:
+        """Return a DuckDB connection in which tables, and the views of `schemas.views`, have their plain names."""
+        return in_duckdb(self._shown())
+
+    def polars(self) -> pl.SQLContext[pl.LazyFrame]:
+        """Return the same for Polars, which Tidemark does not bring."""
+        return in_polars(self._shown())
+
+    def _shown(self) -> dict[str, ds.Dataset]:
+        return {name: self.dataset(name) for name in SHOWN if name in self.versions}
 
     def spark(self, spark: SparkSession, table: str) -> DataFrame:
         """Return the recording's rows as a frame of a session that has Delta."""

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from pipelines.recording.recording import Recording
 SETTINGS_FILE: Final = Path(__file__).parent.parent / "conf" / "tidemark.toml"
-_SETTINGS: Final = {"shuffle_partitions": 1, "conformance_ties": 0, "window_minutes": 1}  # whole numbers, from these on
+EXPECTATIONS_FILE: Final = SETTINGS_FILE.with_name("expectations.toml")
+# Whole numbers, from these on.
+_SETTINGS: Final = {"shuffle_partitions": 1, "driver_facts": 0, "conformance_ties": 0, "window_minutes": 1}
 # Of what a warehouse may do without. Of any other table a later run makes its own rows.
 _RETENTION: Final = {"vacuum_days": 1, "rejected_lines_days": 0, "expectation_results_runs": 0}
 _EXIT_CODES: Final = (
@@ -139,6 +141,13 @@ def add_warehouse_flags(parser: argparse.ArgumentParser, default: str | None = N
         help="keep timelines from here on, as 2025-03-01T10:00 (UTC, or with an offset)",
     )
     group.add_argument("--to", type=values.time, metavar="TIME", help="keep timelines up to here")
+    group.add_argument(
+        "--expectations",
+        type=Path,
+        metavar="FILE",
+        help="severities, thresholds and expectations of one's own, other than conf/expectations.toml "
+        "(docs/quality.md)",
+    )
 
 
 def add_place_flags(parser: argparse.ArgumentParser, default: str | None = None) -> argparse._ArgumentGroup:
@@ -207,6 +216,13 @@ def add_watch_flags(parser: argparse.ArgumentParser) -> None:
         help="send the same JSON there by POST; a URL that is a secret goes into the environment variable "
         "TIDEMARK_WEBHOOK, as others can read command lines",
     )
+    group.add_argument(
+        "--tell-of",
+        choices=("new", "changed", "all"),
+        default="changed",
+        help="tell them of new incidents only; or of those, too, that were withdrawn, or whose severity or mechanism "
+        "changed, or that became surer (default: changed); or of all that was revised, as an incident that grew",
+    )
 
 
 def recordings(args: argparse.Namespace) -> list[Callable[[], Recording]]:
@@ -235,13 +251,7 @@ def recordings(args: argparse.Namespace) -> list[Callable[[], Recording]]:
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
     """Settings from the file, and limits from the flags. Raises InputError for an unknown or invalid setting."""
-    path = args.settings or SETTINGS_FILE
-    found: dict[str, Any] = {}
-    if args.settings or path.exists():  # a job that was shipped to a cluster alone has no conf/
-        try:
-            found = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(str(error), source=str(path)) from error
+    path, found = args.settings or SETTINGS_FILE, _read(args.settings, SETTINGS_FILE)
     retention = found.get("retention", {})
     if not isinstance(retention, dict):
         message = f"retention is {retention!r}, and should be a section: [retention]"
@@ -251,7 +261,30 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
     narrow = {"topics": getattr(args, "topic", None) or None}
     narrow |= {name: getattr(args, flag, None) for name, flag in (("from", "from_"), ("to", "to"))}
     full = {"full": True} if getattr(args, "full", False) else {}
+    narrow["expectations"] = _expectations(args) or None
     return {**found, **full, **{name: value for name, value in narrow.items() if value is not None}}
+
+
+def _expectations(args: argparse.Namespace) -> dict[str, Any]:
+    """What the expectations file says, once it is known to be understood."""
+    named = getattr(args, "expectations", None)
+    said = _read(named, EXPECTATIONS_FILE)
+    if said:  # else nobody waits for Great Expectations to be imported
+        from pipelines.expectations.suites import all_rules
+
+        all_rules(said=said, source=str(named or EXPECTATIONS_FILE))
+    return said
+
+
+def _read(named: Path | None, default: Path) -> dict[str, Any]:
+    """Return what stands in a file of TOML: the one that is named, else ours."""
+    path = named or default
+    if named is None and not path.exists():  # a job that was shipped to a cluster alone has no conf/
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(str(error), source=str(path)) from error
 
 
 def _check(found: dict[str, Any], least: dict[str, int], section: str, path: Path) -> None:

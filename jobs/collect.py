@@ -13,9 +13,13 @@ import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jobs import cli, collect_flags, endings
 from schemas.errors import InputError
+
+if TYPE_CHECKING:
+    import argparse
 
 DESCRIPTION = (
     "Gathers what brokers left on their disks into a recording: logs, dumps of the metadata log and of telling\n"
@@ -28,11 +32,16 @@ EXAMPLES = (
 )
 
 
+def parser() -> argparse.ArgumentParser:
+    """Return the job's parser."""
+    found = cli.job_parser("collect", DESCRIPTION, EXAMPLES, collect_flags.EXIT_CODES)
+    collect_flags.add(found)
+    return found
+
+
 def main() -> int:
     """Parse the arguments, gather, and say what came of it."""
-    parser = cli.job_parser("collect", DESCRIPTION, EXAMPLES, collect_flags.EXIT_CODES)
-    collect_flags.add(parser)
-    args = parser.parse_args()
+    args = parser().parse_args()
     if bool(args.broker) == bool(args.recording):
         message = "say what to collect: --broker ID=FOLDER[,FOLDER..] for each broker, or --recording DIR to redact one"
         raise InputError(message)

@@ -11,8 +11,12 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jobs import cli, endings, stage_jobs
+
+if TYPE_CHECKING:
+    import argparse
 
 RECORDING = Path(__file__).parent.parent / "tests" / "recordings" / "unclean-election"
 STORY = """\
@@ -21,31 +25,37 @@ and was killed. The topic payments allows unclean elections: a follower that had
 """
 NEXT = """
 What to look at next:
+  the incident page         {page} (open it in a browser)
   the losses as rows        {python} -c "{program}"
-  the report                less {report}
+  the whole report          less {report}
   the same of your cluster  docs/recording.md, then ./spark-submit.sh run --recording DIR --warehouse DIR"""
 PROGRAM = "import deltalake; print(deltalake.DeltaTable('{warehouse}/data_loss_incidents').to_pandas().T.to_string())"
 
 
-def main() -> int:
-    """Run every stage on the bundled recording."""
-    parser = cli.job_parser(
+def parser() -> argparse.ArgumentParser:
+    """Return the job's parser."""
+    found = cli.job_parser(
         "demo",
         "Runs the whole of Tidemark on a real recording of a cluster that lost data.",
         ("", "--warehouse /tmp/demo"),
     )
-    cli.add_warehouse_flags(parser, default="tidemark-demo")
-    cli.add_output_flags(parser)
-    cli.add_watch_flags(parser)
-    args = parser.parse_args(namespace=cli.only_recording(str(RECORDING)))
+    cli.add_warehouse_flags(found, default="tidemark-demo")
+    cli.add_output_flags(found)
+    cli.add_watch_flags(found)
+    return found
+
+
+def main() -> int:
+    """Run every stage on the bundled recording."""
+    args = parser().parse_args(namespace=cli.only_recording(str(RECORDING)))
     if not args.json:
         print(STORY, file=sys.stderr)
     code = stage_jobs.run_stages(args, "demo", ("ingest", "replay", "validate", "report"))
     if not args.json and not args.dry_run and code != endings.FAILED:
         warehouse = str(Path(args.warehouse).absolute())
-        report = shlex.quote(f"{warehouse}/reports/{RECORDING.name}.md")
+        report, page = (shlex.quote(f"{warehouse}/reports/{RECORDING.name}.{suffix}") for suffix in ("md", "html"))
         program = PROGRAM.format(warehouse=warehouse)
-        print(NEXT.format(python=shlex.quote(sys.executable), program=program, report=report))
+        print(NEXT.format(python=shlex.quote(sys.executable), program=program, report=report, page=page))
     return code
 
 

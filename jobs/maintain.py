@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from jobs import cli, endings, upkeep_text
 
 if TYPE_CHECKING:
+    import argparse
+
     from pipelines.stages.upkeep import Outcome
 
 DESCRIPTION = """\
@@ -35,12 +37,16 @@ EXAMPLES = (
 EXIT_CODES = "exit codes: 0 done (recordings that were left as they are are named); 1 failed; 2 bad usage or input."
 
 
+def parser() -> argparse.ArgumentParser:
+    """Return the job's parser."""
+    cli.add_place_flags(found := cli.job_parser("maintain", DESCRIPTION, EXAMPLES, EXIT_CODES))
+    cli.add_print_flags(found)
+    return found
+
+
 def main() -> int:
     """Parse the arguments, tend the warehouse, and say what came of it."""
-    parser = cli.job_parser("maintain", DESCRIPTION, EXAMPLES, EXIT_CODES)
-    cli.add_place_flags(parser)
-    cli.add_print_flags(parser)
-    args = parser.parse_args()
+    args = parser().parse_args()
     settings = cli.settings(args)
     from jobs.watching import logs
     from pipelines.spark.session import spark_session

@@ -9,8 +9,12 @@ How to start it:
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from jobs import cli, endings, stage_jobs
+
+if TYPE_CHECKING:
+    import argparse
 
 DESCRIPTION = "Replays the events of a warehouse: of one recording, or of all that stand there."
 EXAMPLES = (
@@ -19,14 +23,19 @@ EXAMPLES = (
 )
 
 
+def parser() -> argparse.ArgumentParser:
+    """Return the job's parser."""
+    found = cli.job_parser("replay", DESCRIPTION, EXAMPLES)
+    cli.add_input_flags(found)
+    cli.add_warehouse_flags(found)
+    cli.add_output_flags(found)
+    cli.add_watch_flags(found)
+    return found
+
+
 def main() -> int:
     """Parse the arguments, run the stages, and say how it ended."""
-    parser = cli.job_parser("replay", DESCRIPTION, EXAMPLES)
-    cli.add_input_flags(parser)
-    cli.add_warehouse_flags(parser)
-    cli.add_output_flags(parser)
-    cli.add_watch_flags(parser)
-    return stage_jobs.run_stages(parser.parse_args(), "replay", ("replay",))
+    return stage_jobs.run_stages(parser().parse_args(), "replay", ("replay",))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,12 @@ How to start it:
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from jobs import cli, endings, stage_jobs
+
+if TYPE_CHECKING:
+    import argparse
 
 DESCRIPTION = (
     "Says what the tables of a warehouse tell: what was lost, when, by which mechanism, and what would have kept it."
@@ -21,14 +25,19 @@ EXAMPLES = (
 )
 
 
+def parser() -> argparse.ArgumentParser:
+    """Return the job's parser."""
+    found = cli.job_parser("report", DESCRIPTION, EXAMPLES)
+    cli.add_input_flags(found)
+    cli.add_warehouse_flags(found)
+    cli.add_output_flags(found)
+    cli.add_watch_flags(found)
+    return found
+
+
 def main() -> int:
     """Parse the arguments, run the stages, and say how it ended."""
-    parser = cli.job_parser("report", DESCRIPTION, EXAMPLES)
-    cli.add_input_flags(parser)
-    cli.add_warehouse_flags(parser)
-    cli.add_output_flags(parser)
-    cli.add_watch_flags(parser)
-    return stage_jobs.run_stages(parser.parse_args(), "report", ("report",))
+    return stage_jobs.run_stages(parser().parse_args(), "report", ("report",))
 
 
 if __name__ == "__main__":

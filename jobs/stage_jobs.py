@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.cli import recordings, settings
 from jobs.endings import DONE, EXPECTATIONS_FAILED, LOSSES_FOUND, Failure, failure_of, interruption, worst
+from jobs.terminal import has_colour, width
 from jobs.watching import logs
 from jobs.watching.incident_hooks import message, post, run_command
 from jobs.watching.metrics import Metrics
@@ -135,9 +134,13 @@ def _tell(run: Run, args: argparse.Namespace) -> None:
         return
     from pipelines.stages.incident_reports import incident_rows
 
+    said = run.told.what_is_told(args.tell_of)
+    if not said:
+        return
     about = {"recording_id": run.recording_id, "run_id": run.run_id, "warehouse": run.warehouse.path}
-    new = incident_rows(run.warehouse, run.recording_id, run.told.new) if run.told.new else []
-    told = message(about, new, run.told.revised, run.told.withdrawn)
+    new = incident_rows(run.warehouse, run.recording_id, said.new) if said.new else []
+    not_listed = len(run.told.revised + run.told.withdrawn) - len(said.revised + said.withdrawn)
+    told = message(about, new, said.revised, said.withdrawn, not_listed)
     for way, where in ((run_command, args.on_incident), (post, args.webhook)):
         if where and (warning := way(where, told)):
             run.watch.log("not_told", warning, logging.WARNING)
@@ -170,13 +173,15 @@ def _summary(run: Run) -> dict[str, Any]:
         "remarks": run.remarks,
         "validation": {"errors": validation.errors, "warnings": validation.warnings} if validation else None,
         "report": run.report.as_dict() if run.report else None,
+        "page": run.page_path,
     }
 
 
 def _print_outcome(run: Run) -> None:
     """Print a run's outcome for people: what was found, and where to look."""
     if run.report is not None:
-        print(run.report.terminal(sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+        print(run.report.terminal(colour=has_colour(), width=width()))
+        print()
     for sentence in _warnings(run):
         print(f"warning:    {sentence}")
     for sentence in run.remarks:
@@ -184,6 +189,8 @@ def _print_outcome(run: Run) -> None:
     print(f"tables:     {run.warehouse.path}")
     if run.report_path is not None:
         print(f"report:     {run.report_path}")
+    if run.page_path is not None:
+        print(f"page:       {run.page_path}")
     if run.validation is not None:
         failed = f"{_counted(run.validation.errors, 'error')}, {_counted(run.validation.warnings, 'warning')}"
         pages = f"; see {run.validation.docs_path}" if run.validation.docs_path else ""

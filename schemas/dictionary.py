@@ -26,15 +26,16 @@ Every row says in `evidence` how it is known: `observed` (a log line, metadata r
 (follows from observed facts by the protocol's rules), `bounded` (known within an interval, or its cautious end) or
 `unknown`. A null count means that nothing tells, never zero.
 
-The queries use the tables' names. Spark SQL reads a directory as ``delta.`WAREHOUSE/hw_timeline` ``, or once:
+A partition is named by `recording_id`, `topic`, `incarnation` and `partition`: join tables of one partition by these
+four, and by `seq` where both have it. `broker_id` is the broker that acted or whose log it is, `leader_id` and
+`leader_epoch` who led then, `replica_id` the other side. Start with `data_loss_incidents` (what was lost), go on to
+`leadership_timeline` and `isr_timeline` (how it came about), and to `replication_events` for the single lines.
 
-```python
-for name in ("data_loss_incidents", "hw_timeline", "leo_timeline", "isr_timeline", "leadership_timeline"):
-    spark.read.format("delta").load(f"{warehouse}/{name}").createOrReplaceTempView(name)
-```
-
-Without Spark: `deltalake.DeltaTable("WAREHOUSE/hw_timeline").to_pandas()`. A warehouse may hold several recordings:
-add `WHERE recording_id = '...'`.
+The queries are Spark SQL, and use the tables' names. `./spark-submit.sh views --warehouse DIR` prints the statements
+that register these names in a catalog; Spark SQL reads a directory also as ``delta.`WAREHOUSE/hw_timeline` ``. Without
+Spark: `tidemark.snapshot("WAREHOUSE", "RECORDING").duckdb()` has all tables by their names, and views without nested
+columns; [cookbook.md](cookbook.md) has queries that every engine takes. A warehouse may hold several recordings: add
+`WHERE recording_id = '...'`.
 """
 
 

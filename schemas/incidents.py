@@ -48,8 +48,9 @@ DATA_LOSS_INCIDENTS = Table(
         required(
             "severity",
             STRING,
-            "S0 committed and lost silently, S1 lost as the configuration permits, S2 only acks=1, S3 visibility. What "
-            "aborted transactions appended counts for none of them.",
+            "How bad it is, S0 worst. S0: promised records lost, or logs that diverged silently. S1: lost as the "
+            "configuration permits. S2: only what the leader alone had acknowledged. S3: read, and promised to nobody. "
+            "What aborted transactions appended counts for none of S0 to S2.",
             values=("S0", "S1", "S2", "S3"),
         ),
         required("first_offset", INT64, "First lost offset."),
@@ -57,25 +58,43 @@ DATA_LOSS_INCIDENTS = Table(
         required(
             "ranges", RANGES, "The lost slots exactly: leader epoch, first and last offset, inclusive (null: open end)."
         ),
-        Column("records", INT64, "Lost slots; null: open end.", unit="records"),
+        Column("records", INT64, "How many offsets of ranges are lost; null: open end.", unit="records"),
         Column(
             "acked_all",
             INT64,
-            "Of them acknowledged with acks=all: at least so many; null: no evidence of acknowledgements.",
+            "Of records those acknowledged with acks=all: at least so many; null: no evidence of acknowledgements.",
             unit="records",
         ),
         Column(
-            "acked_one", INT64, "Of them acknowledged with acks=1: at least so many; null as above.", unit="records"
+            "acked_one",
+            INT64,
+            "Of records those acknowledged with acks=1: at least so many; null: no evidence of acknowledgements.",
+            unit="records",
         ),
-        Column("unacked", INT64, "Of them never acknowledged; null as above.", unit="records"),
+        Column(
+            "unacked",
+            INT64,
+            "Of records those never acknowledged; null: no evidence of acknowledgements.",
+            unit="records",
+        ),
         Column(
             "failed_appended",
             INT64,
             "Of the unacknowledged: appended, yet answered with an error (not leader, timed out, too few replicas).",
             unit="records",
         ),
-        Column("committed", INT64, "Of them below the highest high watermark that a leader had.", unit="records"),
-        Column("consumed", INT64, "Of them handed to a consumer: at least so many; null as above.", unit="records"),
+        Column(
+            "committed",
+            INT64,
+            "Of records those below the highest high watermark that a leader had.",
+            unit="records",
+        ),
+        Column(
+            "consumed",
+            INT64,
+            "Of records those handed to a consumer: at least so many; null: no evidence of that kind.",
+            unit="records",
+        ),
         Column("consumers", STRING_LIST, "Client ids of those consumers, sorted; null as above."),
         Column("acked_all_possible", INT64, "How many more the evidence cannot rule out (acks=all).", unit="records"),
         Column("acked_one_possible", INT64, "How many more the evidence cannot rule out (acks=1).", unit="records"),

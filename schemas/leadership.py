@@ -193,7 +193,12 @@ ISR_FLAPS = Table(
         Column("back_ts", TIMESTAMP, "When it was back."),
         required("back_seq", INT64, "Place of its return in the replay order."),
         Column("back_leader_id", INT32, "Leader when it came back."),
-        Column("out_ms", INT64, "How long it was out.", unit="ms"),
+        Column(
+            "out_ms",
+            INT64,
+            "How long it was out; null: two brokers tell its ends, and by their clocks it was back before it left.",
+            unit="ms",
+        ),
         required("times", INT64, "How many times it has been out and back so far in this partition."),
         Column("left_reason", STRING, "Why it left, as in isr_timeline.", values=LEAVE_REASONS),
         Column("back_reason", STRING, "Why it came back, as in isr_timeline.", values=(*JOIN_REASONS, "unknown")),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from schemas.incidents import DATA_LOSS_INCIDENTS
 from schemas.model import (
     BOOL,
+    EVIDENCE,
     EVIDENCE_COLUMN,
     INT32,
     INT64,
@@ -18,7 +21,6 @@ from schemas.model import (
 )
 
 FAILED = "failed"  # the status of a run that did not come to its end
-COMPLETE = f"status <> '{FAILED}'"  # the condition, as SQL, that one did: readers read the tables of the last of these
 
 COVERAGE = Table(
     "coverage",
@@ -173,6 +175,19 @@ SET_ASIDE = Table(
     ),
 )
 
+PLACES = pa.list_(
+    pa.struct(
+        [
+            ("topic", STRING),
+            ("incarnation", INT32),
+            ("partition", INT32),
+            ("seq", INT64),
+            ("source_file", STRING),
+            ("source_line", INT64),
+        ]
+    )
+)
+
 EXPECTATION_RESULTS = Table(
     "expectation_results",
     "What each expectation said of each table in each run.",
@@ -187,21 +202,34 @@ EXPECTATION_RESULTS = Table(
         Column("rows_checked", INT64, "Rows looked at."),
         Column("rows_failed", INT64, "Rows that broke it; null: not counted."),
         Column("example", STRING, "A few of the rows that broke it, as JSON."),
+        Column("rows_allowed", INT64, "Rows that might break it, as set; null: before there was such a setting."),
+        Column("answer", STRING, "What it means for the report's answer that it did not hold; null: it held."),
+        Column("places", PLACES, "Where those of `example` stand, and the lines they were read from; null: it held."),
     ),
     key=("run_id", "table", "expectation"),
     questions=(
         (
             "What did not hold?",
             """
-            SELECT run_id, severity, table, expectation, meaning, rows_failed, example
+            SELECT run_id, severity, table, expectation, meaning, rows_failed, answer, places, example
             FROM expectation_results WHERE NOT success ORDER BY severity, table
+            """,
+        ),
+        (
+            "Do the tables get better or worse from run to run?",
+            """
+            SELECT r.started, e.run_id, count(*) AS checked, count_if(NOT success AND severity = 'error') AS errors,
+                   count_if(NOT success AND severity = 'warning') AS warnings
+            FROM expectation_results e JOIN runs r USING (recording_id, run_id)
+            GROUP BY r.started, e.run_id ORDER BY r.started DESC
             """,
         ),
     ),
 )
 
 # What is kept of what an incident said.
-SAID = ("mechanism", "severity", "first_offset", "last_offset", "records", "acked_all", "acked_one")
+_STATED = ("mechanism", "severity", "first_offset", "last_offset", "records", "acked_all", "acked_one")
+SAID = (*_STATED, "evidence")
 
 INCIDENT_REPORTS = Table(
     "incident_reports",
@@ -228,7 +256,13 @@ INCIDENT_REPORTS = Table(
         Column("revised", TIMESTAMP, "Begin of the run that changed or withdrew it last; null: none has."),
         Column("revised_run_id", STRING, "That run."),
         required("revision", INT64, "How many runs have changed or withdrawn it."),
-        *map(DATA_LOSS_INCIDENTS.column, SAID),
+        *map(DATA_LOSS_INCIDENTS.column, _STATED),
+        Column(
+            "evidence",
+            STRING,
+            "How that was known, as in data_loss_incidents; null: an earlier version of Tidemark wrote the row.",
+            values=EVIDENCE,
+        ),
         required(
             "digest",
             STRING,

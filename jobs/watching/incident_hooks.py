@@ -32,10 +32,12 @@ def message(
     incidents: Sequence[Mapping[str, Any]],
     revised: Sequence[Mapping[str, Any]] = (),
     withdrawn: Sequence[Mapping[str, Any]] = (),
+    not_listed: int = 0,
 ) -> dict[str, Any]:
     """Return what is told: whose run it was, how many incidents are new, and these, worst first.
 
-    And which incidents of earlier runs say something else now, or were withdrawn.
+    And which incidents of earlier runs say something else now, or were withdrawn; `not_listed`: how many more did that
+    nobody wants to be told of.
     """
     return {
         **about,
@@ -43,6 +45,7 @@ def message(
         "incidents": [*incidents[:TOLD_AT_ONCE]],
         "revised": [*revised[:TOLD_AT_ONCE]],
         "withdrawn": [*withdrawn[:TOLD_AT_ONCE]],
+        "not_listed": not_listed,
     }
 
 

@@ -86,7 +86,8 @@ class Metrics:
                 self.add(f"run_input_{name}", counters[name], **about)
             self.add("run_input_rejected_lines", counters["rejected"], **about)
         self.add("events", counters["events"], **about)
-        self.add("new_incidents", counters["new_incidents"], **about)
+        for name in ("new_incidents", "revised_incidents", "withdrawn_incidents"):
+            self.add(name, counters[name], **about)
         for severity, count in sorted((counters["severities"] or {}).items()):
             self.add("incidents", count, **about, severity=severity)
         for table, rows in sorted(counters["rows"].items()):
@@ -145,6 +146,8 @@ def _families() -> Iterable[Family]:
     yield Family("tidemark_events", "events of the recording in replication_events")
     yield Family("tidemark_incidents", "incidents that stand in the recording, by severity")
     yield Family("tidemark_new_incidents", "incidents that no earlier run had")
+    yield Family("tidemark_revised_incidents", "incidents of earlier runs that say something else now")
+    yield Family("tidemark_withdrawn_incidents", "incidents of earlier runs that no longer stand")
     yield Family("tidemark_expectations_failed", "expectations that did not hold, by severity")
     yield Family("tidemark_table_rows", "rows of the recording by table")
     yield Family("tidemark_step_duration_seconds", "how long a step took", "seconds")

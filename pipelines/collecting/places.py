@@ -54,6 +54,9 @@ def look(broker: int, named: Iterable[str], into: Path) -> Places:
                 places.logs.append(path)
         except OSError as error:
             places.unread.append(f"{path}: {why(error)}")
+    places.logs = [
+        path for path in places.logs if path not in places.properties
+    ]  # those may lie in a folder named, too
     if not places.data:
         places.data = [found for path in places.properties for found in _log_directories(path) if found.is_dir()]
     return places

@@ -6,6 +6,7 @@ a second, so sqlglot says the same rule in DuckDB's SQL.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import duckdb
@@ -24,7 +25,23 @@ ALIKE: Final = "keys that may stand twice"
 _CLOSED: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": False,
     "enable_external_access": False,
+    "TimeZone": "UTC",
 }
+
+
+# What sqlglot says for Spark's `try_add` and `try_subtract`, which are null where a number would be too large.
+_MACROS: Final = (
+    "CREATE MACRO safe_add(one, other) AS TRY(one + other)",
+    "CREATE MACRO safe_subtract(one, other) AS TRY(one - other)",
+)
+
+
+def closed_database() -> duckdb.DuckDBPyConnection:
+    """Return a database in memory that reads no file, fetches nothing, and knows the functions that rules use."""
+    db = duckdb.connect(config=_CLOSED)
+    for macro in _MACROS:
+        db.execute(macro)
+    return db
 
 
 def counts_in_memory(rules: Sequence[TableRule], tables: Mapping[str, pa.Table]) -> dict[str, int]:
@@ -37,13 +54,18 @@ def counts_in_memory(rules: Sequence[TableRule], tables: Mapping[str, pa.Table])
     """
     names = {name: name for name in tables}
     counts = {}
-    with duckdb.connect(config=_CLOSED) as db:
+    with closed_database() as db:
         for name, rows in tables.items():
             db.register(name, rows)
         for rule in rules:
-            (asked,) = sqlglot.transpile(f"SELECT count(*) FROM ({rule.sql(names)})", read="spark", write="duckdb")
-            ((counts[rule.id],),) = db.execute(asked).fetchall()
+            ((counts[rule.id],),) = db.execute(_for_duckdb(f"SELECT count(*) FROM ({rule.sql(names)})")).fetchall()
     return counts
+
+
+@cache  # for who counts more than once
+def _for_duckdb(query: str) -> str:
+    (said,) = sqlglot.transpile(query, read="spark", write="duckdb")
+    return said
 
 
 def counts_by_spark(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipelines.expectations.rules import Severity, TableRule
+from pipelines.expectations.rules import Severity, TableRule, same_partition, with_answer
 from pipelines.warehouse.contract import sql_string
 
 # A row and all rows at or before it; `turn` orders rows of the same seq.
@@ -38,10 +38,6 @@ DECIDED_BY_TIME: Final = (
     "commit_before_ack", "election_choice", "election_isr", "fetch_completion", "leader_hw_by_lines", "leader_hw_line",
     "overdue_shrink", "predicted_expansion", "predicted_shrink", "response_hw", "role_hw",
 )  # fmt: skip
-
-
-def _same_partition(left: str, right: str) -> str:
-    return " AND ".join(f"{left}.{name} = {right}.{name}" for name in ("topic", "incarnation", "partition"))
 
 
 HW_WITHIN_LEO = TableRule(
@@ -179,11 +175,11 @@ LOSS_WITHIN_CUT = TableRule(
         SELECT *, explode(ranges) AS range FROM {{data_loss_incidents}} WHERE new_leader_id IS NOT NULL)
     ), kept AS (
       SELECT lost.* FROM lost LEFT ANTI JOIN {{leadership_timeline}} AS term
-        ON {_same_partition("lost", "term")} AND lost.new_leader_epoch = term.leader_epoch
+        ON {same_partition("lost", "term")} AND lost.new_leader_epoch = term.leader_epoch
         AND (term.start_offset IS NULL OR term.start_offset <= lost.first_offset)
     )
     SELECT kept.* FROM kept LEFT ANTI JOIN {{log_truncations}} AS cut
-      ON {_same_partition("kept", "cut")} AND cut.leo_after <= kept.first_offset
+      ON {same_partition("kept", "cut")} AND cut.leo_after <= kept.first_offset
       AND (kept.last_offset IS NULL OR cut.leo_before IS NULL OR kept.last_offset < cut.leo_before)""",
 )
 
@@ -242,7 +238,7 @@ def _names_incident(table: str) -> TableRule:
         breaches=f"""
     SELECT {", ".join(f"line.{n}" for n in ("topic", "incarnation", "partition", "seq", "incident_id"))}
     FROM {{{table}}} AS line LEFT ANTI JOIN {{data_loss_incidents}} AS loss
-      ON {_same_partition("line", "loss")} AND line.incident_id = loss.incident_id
+      ON {same_partition("line", "loss")} AND line.incident_id = loss.incident_id
     WHERE line.incident_id IS NOT NULL""",
     )
 
@@ -258,7 +254,7 @@ COMMIT_RAISES_HW = TableRule(
     breaches=f"""
     SELECT {", ".join(f"batch.{n}" for n in ("topic", "incarnation", "partition", "seq", "commit_seq", "last_offset"))}
     FROM {{commit_latency}} AS batch LEFT ANTI JOIN {{hw_timeline}} AS raise
-      ON {_same_partition("batch", "raise")} AND batch.broker_id = raise.broker_id
+      ON {same_partition("batch", "raise")} AND batch.broker_id = raise.broker_id
       AND batch.commit_seq = raise.seq AND raise.hw > batch.last_offset
     WHERE batch.commit_seq IS NOT NULL""",
 )
@@ -266,13 +262,18 @@ COMMIT_RAISES_HW = TableRule(
 ROWS_JOIN_EVENTS = TableRule(
     "rows_join_events",
     "replication_events",
-    "Every row of a timeline stands at the seq of an event.",
-    reads=_WITH_SEQ,
+    "Every row of a timeline, and whatever else names a seq, stands at the seq of an event.",
+    reads=(*_WITH_SEQ, "conformance", "data_loss_incidents"),
     breaches=f"""
     SELECT line.* FROM ({
         " UNION ALL ".join(f"SELECT '{table}' AS in_table, {_PARTITION}, seq FROM {{{table}}}" for table in _WITH_SEQ)
-    }) AS line LEFT ANTI JOIN {{replication_events}} AS event
-      ON {_same_partition("line", "event")} AND line.seq = event.seq""",
+    } UNION ALL SELECT 'conformance', {_PARTITION}, first_mismatch_seq FROM {{conformance}}
+      WHERE first_mismatch_seq IS NOT NULL
+      UNION ALL SELECT 'partition_risk', {_PARTITION}, end_seq FROM {{partition_risk}} WHERE end_seq IS NOT NULL
+      UNION ALL SELECT 'data_loss_incidents', {_PARTITION}, link.seq
+      FROM (SELECT *, explode(chain) AS link FROM {{data_loss_incidents}}) WHERE link.seq IS NOT NULL
+    ) AS line LEFT ANTI JOIN {{replication_events}} AS event
+      ON {same_partition("line", "event")} AND line.seq = event.seq""",
 )
 
 PARTITIONS_HAVE_ISR = TableRule(
@@ -283,7 +284,7 @@ PARTITIONS_HAVE_ISR = TableRule(
     reads=("isr_timeline",),
     breaches=f"""
     SELECT event.* FROM (SELECT DISTINCT {_PARTITION} FROM {{replication_events}}) AS event
-    LEFT ANTI JOIN {{isr_timeline}} AS line ON {_same_partition("event", "line")} AND line.state = 'committed'""",
+    LEFT ANTI JOIN {{isr_timeline}} AS line ON {same_partition("event", "line")} AND line.state = 'committed'""",
 )
 
 
@@ -293,12 +294,12 @@ def engine_conforms(ties: int = CONFORMANCE_TIES) -> TableRule:
     return TableRule(
         "engine_conforms",
         "conformance",
-        f"Of each check at least {CONFORMANCE_MIN_PERCENT} % of what was computed equals what the brokers reported; of "
-        f"what two threads raced for, {ties} may differ however few there are.",
+        f"Of each check at least {CONFORMANCE_MIN_PERCENT:g} % of what was computed equals what the brokers reported; "
+        f"of what two threads raced for, {ties} may differ however few there are.",
         severity="warning",
         breaches=f"""
     SELECT check, sum(compared) AS compared, sum(matched) AS matched FROM {{conformance}}
-    GROUP BY check HAVING sum(matched) * 100 < sum(compared) * {CONFORMANCE_MIN_PERCENT}
+    GROUP BY check HAVING sum(matched) * 100 < sum(compared) * {CONFORMANCE_MIN_PERCENT:g}
       AND (sum(compared) - sum(matched) > {ties} OR check NOT IN ({race}))""",
     )
 
@@ -346,5 +347,5 @@ _INVARIANTS: Final = (
 
 
 def invariants(ties: int = CONFORMANCE_TIES) -> tuple[TableRule, ...]:
-    """Return all rules across rows and tables; `ties`: the setting `conformance_ties`."""
-    return (*_INVARIANTS, engine_conforms(ties))
+    """Return the protocol's guarantees across rows and tables; `ties`: the setting `conformance_ties`."""
+    return tuple(with_answer(rule) for rule in (*_INVARIANTS, engine_conforms(ties)))

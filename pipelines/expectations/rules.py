@@ -7,7 +7,8 @@ of breaching rows per rule (`counting`), so that there are not several jobs per 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from great_expectations.expectations.core.expect_column_max_to_be_between import ExpectColumnMaxToBeBetween
@@ -16,6 +17,7 @@ from great_expectations.expectations.core.expect_column_values_to_not_be_null im
 from great_expectations.expectations.core.expect_table_columns_to_match_set import ExpectTableColumnsToMatchSet
 from great_expectations.expectations.metadata_types import FailureSeverity
 
+from pipelines.expectations.answers import ANSWERS, ANYWHERE
 from pipelines.warehouse.contract import row_key, sql_string
 
 if TYPE_CHECKING:
@@ -40,6 +42,9 @@ class TableRule:
     `native` is Great Expectations' own expectation for the rule; without one, breaches are counted. A rule that can be
     counted together with others states one more thing: the `condition` that each row meets by itself (one pass per
     table), or the columns of the `key` that no two rows share (one shuffle for the keys of all tables).
+
+    `answer` says what it means for the report's answer if the rule does not hold. So many rows as `allowed_rows`, or
+    such a share of the table's rows as `allowed_share`, whichever is more, may break the rule.
     """
 
     name: str
@@ -51,6 +56,22 @@ class TableRule:
     native: Expectation | None = None
     condition: str | None = None
     key: str | None = None
+    answer: str = ""
+    allowed_rows: int = 0
+    allowed_share: float = 0.0
+
+    @property
+    def named(self) -> str:
+        """The rule's name as people write it: table.rule."""
+        return f"{self.table}.{self.name}"
+
+    def allowed(self, rows: int) -> int:
+        """Return how many of so many rows may break the rule."""
+        return max(self.allowed_rows, math.floor(self.allowed_share * rows))
+
+    def counted(self) -> TableRule:
+        """Return the same rule, counted by a query: Great Expectations' own expectations know no number of rows."""
+        return replace(self, native=None)
 
     @property
     def id(self) -> str:
@@ -64,6 +85,8 @@ class TableRule:
     def expectation(self) -> Expectation:
         """Return the expectation to put in a suite, marked with the rule's id."""
         if self.native is not None:
+            if self.severity == "warning":  # else it is critical, as it was made
+                self.native.severity = GX_SEVERITY["warning"]
             return self.native
         return ExpectColumnMaxToBeBetween(
             column=self.id,
@@ -80,7 +103,17 @@ def table_rules(table: Table) -> list[TableRule]:
     rules += [_not_null_rule(table, column) for column in table.columns if not column.nullable]
     rules += [_values_rule(table, column) for column in table.columns if column.values]
     rules += [_check_rule(table, name, condition) for name, condition in table.checks.items()]
-    return [*rules, _key_rule(table)]
+    return [with_answer(rule) for rule in (*rules, _key_rule(table))]
+
+
+def same_partition(left: str, right: str) -> str:
+    """Return the condition that rows under two aliases are of the same partition."""
+    return " AND ".join(f"{left}.{name} = {right}.{name}" for name in ("topic", "incarnation", "partition"))
+
+
+def with_answer(rule: TableRule) -> TableRule:
+    """Return the rule with what its failure means, which is that of its table if it says nothing of its own."""
+    return rule if rule.answer else replace(rule, answer=ANSWERS.get(rule.table, ANYWHERE))
 
 
 def _columns_rule(table: Table) -> TableRule:
@@ -106,6 +139,7 @@ def _not_null_rule(table: Table, column: Column) -> TableRule:
         table.name,
         meaning,
         breaches=f"SELECT * FROM {{{table.name}}} WHERE {column.name} IS NULL",
+        condition=f"{column.name} IS NOT NULL",
         native=ExpectColumnValuesToNotBeNull(
             column=column.name, description=meaning, meta={"rule": f"{table.name}__{name}"}
         ),
@@ -121,6 +155,7 @@ def _values_rule(table: Table, column: Column) -> TableRule:
         table.name,
         meaning,
         breaches=f"SELECT * FROM {{{table.name}}} WHERE {column.name} NOT IN ({literals})",
+        condition=f"{column.name} IN ({literals})",
         native=ExpectColumnValuesToBeInSet(
             column=column.name,
             value_set=list(column.values),

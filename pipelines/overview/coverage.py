@@ -138,9 +138,14 @@ def span_of(facts: DataFrame) -> tuple[tuple[int, int] | None, bool]:
     return span, bool(told[4])
 
 
+# The source (of `SOURCES`) that a fact comes from; null if two might state it.
+_WHEN = (f"WHEN {choice.sql} THEN '{name}'" for name, choice in SOURCES.items())
+SOURCE_SQL: Final = f"CASE {' '.join(_WHEN)} END"
+
+
 def source_of_fact() -> Column:
-    """Return an expression for the source (of `SOURCES`) that a fact comes from; null if two might state it."""
-    return F.coalesce(*(F.when(F.expr(choice.sql), F.lit(name)) for name, choice in SOURCES.items()))
+    """Return the source that a fact comes from."""
+    return F.expr(SOURCE_SQL)
 
 
 def heard(facts: DataFrame) -> DataFrame:

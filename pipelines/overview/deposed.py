@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from replay.arrays.ints import NEVER
 from replay.evidence.metadata_log import PART, Parts
 from replay.evidence.rows import rows_of_facts
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pipelines.spark.staging import Rows
 
 
-def records_set_aside(facts: DataFrame) -> int:
+def records_set_aside(facts: Rows) -> int:
     """Return how many records of the metadata log a deposed controller wrote that never reached anybody else."""
+    if isinstance(facts, pa.Table):
+        return _in_memory(facts)
     told = facts.where(F.col("kind") == PART).select("kind", "fact_id", "name", "ts", *_OF_PARTS)
     deposed = Parts(rows_of_facts(told.toArrow())).deposed()
     if not deposed:
@@ -31,6 +36,22 @@ def records_set_aside(facts: DataFrame) -> int:
         .where("metadata_offset >= deposed_from")
     )
     return overwritten.select("controller_epoch", "metadata_offset").distinct().count()
+
+
+def _in_memory(facts: pa.Table) -> int:
+    is_part = pc.equal(facts["kind"], PART)
+    deposed = Parts(
+        rows_of_facts(facts.filter(is_part).select(["kind", "fact_id", "name", "ts", *_OF_PARTS]))
+    ).deposed()
+    if not deposed:
+        return 0
+    records = facts.filter(pc.and_(pc.invert(is_part), pc.is_valid(facts["metadata_offset"]))).select([*_OF_PARTS])
+    overwritten = {
+        (row["controller_epoch"], row["metadata_offset"])
+        for row in records.to_pylist()
+        if not row["in_snapshot"] and row["metadata_offset"] >= deposed.get(row["controller_epoch"], NEVER)
+    }
+    return len(overwritten)
 
 
 _OF_PARTS = ("metadata_offset", "last_offset", "controller_epoch", "in_snapshot")

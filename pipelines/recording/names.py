@@ -11,6 +11,7 @@ from schemas.errors import InputError
 
 # Begins with a letter or digit, so that it is neither "..", nor hidden, nor taken for a flag.
 _NAME: Final = re.compile(r"[^\W_][\w .,+=@()-]*")
+URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # anything else is a path of this machine
 _LONGEST: Final = 200  # in its quoted form, where other characters take three per byte; file systems end at 255
 
 
@@ -31,6 +32,11 @@ def folder_name(path: str) -> str:
         return unquote(path.partition("?")[0].rstrip("/").rpartition("/")[2])
     found = Path(path)
     return (found.resolve() if ".." in found.parts else found.absolute()).name
+
+
+def whole_place(path: str) -> str:
+    """Return a URI as it is, a path of this machine in full: it means the same wherever one is."""
+    return (path if URI.match(path) else str(Path(path).absolute())).rstrip("/") or "/"
 
 
 def inside(root: str, name: str) -> str:

@@ -1,7 +1,11 @@
-"""How far a step is, in a unit that people know: counted by the workers, told by Spark as each task ends."""
+"""How far a step is, in a unit that people know: counted by the workers, told by Spark as each task ends.
+
+Of what the driver does itself, it counts itself.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -9,10 +13,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@dataclass(slots=True)
+class Tally:
+    """What the driver has done."""
+
+    value: int = 0
+
+    def add(self, more: int) -> None:
+        """Count so much more."""
+        self.value += more
+
+
 class Counted(NamedTuple):
     """How much is done, of how much."""
 
-    done: Accumulator[int]
+    done: Accumulator[int] | Tally
     total: int
     unit: str
 
@@ -23,6 +38,13 @@ _in_hand: list[Counted] = []  # at most one: a driver does one thing at a time
 def count_of(spark: SparkSession, total: int, unit: str) -> Accumulator[int]:
     """Return what workers add to as they get on with the work that now begins."""
     done = spark.sparkContext.accumulator(0)
+    _in_hand[:] = [Counted(done, total, unit)]
+    return done
+
+
+def tally_of(total: int, unit: str) -> Tally:
+    """Return what the driver adds to as it gets on with the work that now begins."""
+    done = Tally()
     _in_hand[:] = [Counted(done, total, unit)]
     return done
 

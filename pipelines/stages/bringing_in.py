@@ -69,12 +69,17 @@ class LastReplay:
         return f"{stand}, with {' and '.join(self.differs)}; --full reads all {files:,} files again and computes anew"
 
 
-def bring_in(warehouse: Warehouse, recording: Recording, run_id: str, staging: str, *, full: bool) -> BroughtIn:
-    """Read what is new in the recording, and write what it states; `full`: read everything again."""
+def bring_in(
+    warehouse: Warehouse, recording: Recording, run_id: str, staging: str, *, full: bool, few: int
+) -> BroughtIn:
+    """Read what is new in the recording, and write what it states.
+
+    `full`: read everything again. `few`: up to how many facts the driver reads itself.
+    """
     recording_id = recording.recording_id
     known = entries_of(warehouse, recording_id)
     stand = warehouse.read("facts", recording_id) if known else None
-    parsed = ingest.parse(warehouse.spark, recording, staging, known, stand, run_id, full=full)
+    parsed = ingest.parse(warehouse.spark, recording, staging, known, stand, run_id, full=full, few=few)
     complete = {row["run_id"] for row in complete_runs(warehouse, recording_id, "run_id")} if known else set()
     # What a killed run read was perhaps never ordered: this run does that, and so answers for it.
     entries = [one if one.run_id in complete else replace(one, run_id=run_id) for one in parsed.entries]
@@ -84,20 +89,32 @@ def bring_in(warehouse: Warehouse, recording: Recording, run_id: str, staging: s
         return BroughtIn([], parsed.every, is_ordered, are_files_as_before=not have_moved)
     _refuse_other_cluster(warehouse, recording, parsed)
     changes = parsed.plan.changes
-    rejected = parsed.rejected.withColumns({"recording_id": F.lit(recording_id), "run_id": F.lit(run_id)})
+    rejected = _of_run(parsed.rejected, recording_id, run_id)
     if known:
         spans = [_span(parsed.facts), *(change.span for change in changes)]
         warehouse.append_facts(parsed.facts, recording_id, changed_facts(warehouse, recording_id, changes), spans)
         read = [one.source.name for one in parsed.plan.reads]
-        rejected, lines = rejected_after(warehouse, recording_id, changes, rejected, read)
+        rejected, lines = rejected_after(warehouse, recording_id, changes, as_frame(warehouse.spark, rejected), read)
         warehouse.replace("rejected_lines", rejected, recording_id, within=lines)
     else:
-        restated = restated_facts(warehouse, recording_id, as_frame(warehouse.spark, parsed.facts), parsed.inputs)
+        restated = restated_facts(warehouse, recording_id, parsed.facts, parsed.inputs)
         warehouse.append_facts(parsed.facts, recording_id, restated)
         if any(one["rejected"] for one in parsed.inputs) or not warehouse.is_empty("rejected_lines", recording_id):
             warehouse.replace("rejected_lines", rejected, recording_id)
     write_entries(warehouse, recording_id, known, entries)
     return BroughtIn(parsed.inputs, parsed.every, is_nothing_new=False)
+
+
+def _of_run(rejected: Rows, recording_id: str, run_id: str) -> Rows:
+    """Return rejected lines as rows of their table."""
+    told = {"recording_id": recording_id, "run_id": run_id}
+    if not isinstance(rejected, pa.Table):
+        return rejected.withColumns({name: F.lit(value) for name, value in told.items()})
+    for name, value in told.items():
+        column = pa.array([value] * len(rejected), pa.string())
+        place = rejected.schema.get_field_index(name)
+        rejected = rejected.append_column(name, column) if place < 0 else rejected.set_column(place, name, column)
+    return rejected
 
 
 def _span(facts: Rows) -> Span | None:
@@ -174,6 +191,8 @@ def _last_replay(
         for name in _DECIDING
         if (then.get(name) or None) != (settings.get(name) or None)
     ]
+    if (then.get("expectations") or {}) != (settings.get("expectations") or {}):
+        differs.append("other expectations")
     idle = [*takewhile(lambda row: not _has_read(row) and {*row["stages"]} <= _IDLE, every)]
     return LastReplay(
         run["run_id"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -11,6 +11,9 @@ from replay.evidence.tenures import micros
 from replay.order.windows import is_kept
 from replay.tables.partitions import KEY
 from schemas.windows import REPLAY_CHECKPOINTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 STATE: Final = "state"
 # Columns beside those of the events: a partition's first row has the state to go on from, and its window's place.
@@ -37,10 +40,14 @@ class Checkpoints:
         if GIVEN_STATE not in rows.column_names:
             return rows
         is_state = rows[GIVEN_STATE].is_valid()
-        for row in rows.filter(is_state).select([*KEY, "window", GIVEN_PLACE, GIVEN_STATE]).to_pylist():
-            name = tuple(row[column] for column in KEY)
-            self.given[name] = row[GIVEN_PLACE], micros(row["window"]), row[GIVEN_STATE]
+        given = rows.filter(is_state).select([*KEY, "window", GIVEN_PLACE, GIVEN_STATE])
+        self.give(given.rename_columns([*KEY, "window", "place", STATE]).to_pylist())
         return rows.filter(rows[GIVEN_STATE].is_null()).drop_columns([GIVEN_STATE, GIVEN_PLACE])
+
+    def give(self, states: Iterable[Mapping[str, Any]]) -> None:
+        """Take states to go on from: rows of `replay_checkpoints`, at most one of a partition."""
+        for row in states:
+            self.given[tuple(row[column] for column in KEY)] = row["place"], micros(row["window"]), row[STATE]
 
     def state_of(self, name: tuple[Any, ...]) -> tuple[int, int, dict[str, Any]] | None:
         """Begin a partition: return the state to go on from (`Keeper`)."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from pipelines.stages.revisions import key_of, reports_changed, retold
+from pipelines.stages.revisions import is_judged_otherwise, key_of, reports_changed, retold
 from pipelines.warehouse.commit_point import last_complete_run
 from schemas.incidents import DATA_LOSS_INCIDENTS
 from schemas.runs import INCIDENT_REPORTS
@@ -46,6 +46,17 @@ class Told:
     def __bool__(self) -> bool:
         """Whether there is any news."""
         return bool(self.new or self.revised or self.withdrawn)
+
+    def what_is_told(self, tell_of: str) -> Told:
+        """Return what of it people want to be told: what is `new`, what is judged otherwise (`changed`), or `all`.
+
+        While a failure lasts, its incident grows from run to run. Whoever was woken by it once has no use for that.
+        """
+        if tell_of == "all":
+            return self
+        if tell_of == "new":
+            return replace(self, revised=[], withdrawn=[])
+        return replace(self, revised=[one for one in self.revised if is_judged_otherwise(one)])
 
 
 def tell(

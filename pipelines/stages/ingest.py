@@ -1,7 +1,8 @@
 """The parse stage: turns the files of a recording into facts and rejected lines; one task reads each file as a stream.
 
 Spark's own text source has no line numbers and fails on a gzip stream that is cut off. So the list of files goes
-through `mapInArrow`, and facts, rejected lines and counts leave it as Arrow streams, which are staged once.
+through `mapInArrow`, and facts, rejected lines and counts leave it as Arrow streams, which are staged once. Few bytes
+are parsed by the driver itself (`held`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import pickle
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -28,7 +30,8 @@ from pipelines.overview.coverage import COVERAGE_COLUMNS, coverage_of, not_cover
 from pipelines.parse.files.file_parser import Range, survey_file
 from pipelines.parse.files.splits import may_split
 from pipelines.recording.reading import newlines
-from pipelines.spark.counted import count_of
+from pipelines.spark.counted import count_of, tally_of
+from pipelines.spark.held import DRIVER_FACTS, LOG_BYTES, MOST_BYTES, Held
 from pipelines.spark.packed import STREAM, packed, rows_of
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.staging import Rows, Staged, as_arrow, stage
@@ -36,7 +39,7 @@ from pipelines.warehouse.spans import spanned
 from pipelines.warehouse.superseded import parser_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -59,7 +62,7 @@ class Parsed:
     """What the files of a recording say that is new; it is read from staged data, and may be read more than once."""
 
     facts: Rows
-    rejected: DataFrame
+    rejected: Rows
     plan: Plan
     known: Sequence[Entry]  # the ledger as it was,
     entries: list[Entry]  # and as it is then
@@ -91,41 +94,67 @@ def parse(  # noqa: PLR0913 - what was read before, and what it told
     run_id: str = "",
     *,
     full: bool = False,
+    few: int = DRIVER_FACTS,
 ) -> Parsed:
     """Parse what is new once, stage the result under `staging_dir`, and return each fact once.
 
     A fact that several files state is taken from the first of them, by name and line number. `entries`: the ledger of
-    what was read before, and `stand`: the facts that it told. `full`: read everything again.
+    what was read before, and `stand`: the facts that it told. `full`: read everything again. `few`: the driver itself
+    reads what has about so many facts at most, and then nothing is staged.
     """
-    looks = _looks(spark, recording, entries)
+    few_bytes = few * LOG_BYTES
+    looks = _looks(spark, recording, entries, few_bytes)
     version, path, outputs = parser_version(), f"{staging_dir.rstrip('/')}/parsed", len((FACT, REJECTED, COUNTS))
 
-    def read(written: Recording, plan: Plan, path: str) -> tuple[Staged, list[Entry]]:
-        staged = stage(_stream(spark, written, _works(written, plan, stand), FACT_SCHEMA), path, outputs)
+    def read(written: Recording, plan: Plan, path: str) -> tuple[Staged | Held, list[Entry]]:
+        works = _works(written, plan, stand)
+        staged: Staged | Held | None = _held(written, works, few) if sum(map(_weight, works)) <= few_bytes else None
+        if staged is None:
+            staged = stage(_stream(spark, written, works, FACT_SCHEMA), path, outputs)
         counted = _counts(staged.rows(COUNTS, COUNTS_SCHEMA))
         return staged, after(plan, counted, recording.manifest, version, run_id, recording.listed_us)
 
     plan = decided(recording, entries, looks, version, full=full)
     if plan.is_nothing_new:
-        none = spark.createDataFrame([], spark_ddl(STREAM))
+        none = pa.table({})
         found = after(plan, (), recording.manifest, version, run_id, recording.listed_us)
         return Parsed(none, none, plan, entries, found, counts_of(listed(found, recording)))
     staged, found = read(recording, plan, path)
     counts = counts_of(listed(found, recording))
     refuse_unreadable(counts, recording.root)
-    written = by_their_writers(recording, counts, partial(_surveyed, spark, recording))
+    written = by_their_writers(recording, counts, partial(_surveyed, spark, recording, few_bytes=few_bytes))
     if written is not recording:
         plan = decided(recording, entries, looks, version, full=True)
         staged, found = read(written, plan, f"{path}-by-writers")
         counts = counts_of(listed(found, recording))
     refuse_two_clusters(inputs_of(counts), recording.root or None)
     copies = [entry.path for entry in found if entry.same_as is not None]
-    rejected = rows_of(staged.frame, REJECTED, REJECTED_SCHEMA).where(~F.col("source_file").isin(copies))
-    rejected = rejected.dropDuplicates(["source_file", "source_line", "reason"])
-    return Parsed(_distinct(staged), rejected, plan, entries, found, counts)
+    return Parsed(_distinct(staged), _rejected_once(staged, copies), plan, entries, found, counts)
 
 
-def _looks(spark: SparkSession, recording: Recording, entries: Sequence[Entry]) -> list[Look]:
+def _rejected_once(staged: Staged | Held, copies: list[str]) -> Rows:
+    """Return each rejected line once, without those of files that are copies of others."""
+    rejected = staged.rows(REJECTED, REJECTED_SCHEMA)
+    once = ["source_file", "source_line", "reason"]
+    if not isinstance(rejected, pa.Table):
+        return rejected.where(~F.col("source_file").isin(copies)).dropDuplicates(once)
+    mine = rejected.filter(pc.invert(pc.is_in(rejected["source_file"], pa.array(copies, pa.string()))))
+    numbered = mine.append_column("row", pa.array(range(len(mine)), pa.int64()))
+    return mine.take(numbered.group_by(once).aggregate([("row", "min")])["row_min"])
+
+
+T_ = TypeVar("T_")
+R_ = TypeVar("R_")
+
+
+def _each(spark: SparkSession, do: Callable[[T_], R_], given: list[T_], tasks: int, *, are_few: bool) -> list[R_]:
+    """Do it to each of what is given, in so many tasks, or here if that is little work."""
+    if are_few:
+        return [do(one) for one in given]
+    return spark.sparkContext.parallelize(given, tasks).map(do).collect() if given else []
+
+
+def _looks(spark: SparkSession, recording: Recording, entries: Sequence[Entry], few_bytes: int) -> list[Look]:
     """Look into the files of which the listing does not tell that they are as they were."""
     heads = heads_of(entries)
     some = to_look_at(recording, entries)
@@ -135,15 +164,17 @@ def _looks(spark: SparkSession, recording: Recording, entries: Sequence[Entry]) 
     whole = replace(recording, sources=())
     asked = [(source, begun.get(source.name)) for source in some]
     tasks = min(len(asked), 4 * spark.sparkContext.defaultParallelism)
-    return spark.sparkContext.parallelize(asked, tasks).map(lambda one: seen(whole, *one, heads)).collect()
+    are_few = sum(source.size for source in some) <= few_bytes
+    return _each(spark, lambda one: seen(whole, *one, heads), asked, tasks, are_few=are_few)
 
 
-def _surveyed(spark: SparkSession, recording: Recording, sources: list[Source]) -> list[Ties]:
+def _surveyed(
+    spark: SparkSession, recording: Recording, sources: list[Source], few_bytes: int = DRIVER_FACTS * LOG_BYTES
+) -> list[Ties]:
     """Return what each of these files says that ties directories and addresses to brokers."""
-    if not sources:
-        return []
     survey = partial(survey_file, replace(recording, sources=()))
-    return spark.sparkContext.parallelize(sources, len(sources)).map(survey).collect()
+    are_few = sum(_weight(Work(source)) for source in sources) <= few_bytes
+    return _each(spark, survey, sources, len(sources), are_few=are_few)
 
 
 def inspect(spark: SparkSession, recording: Recording) -> dict[str, Any]:
@@ -209,11 +240,16 @@ def divided(spark: SparkSession, recording: Recording, works: list[Work]) -> lis
         if work.begun is None and source.size > RANGE_BYTES + RANGE_BYTES // 2 and _splits(recording, source):
             large.append(work)
         else:
-            packed = source.name.endswith((".gz", ".zst"))
-            rest = source.size - (work.begun.place if work.begun is not None else 0)
-            found.append(work._replace(weight=rest * (PACKED_RATIO if packed else 1)))
+            found.append(work._replace(weight=_weight(work)))
     found += _ranges(spark, large)
     return sorted(found, key=lambda work: (-work.weight, work.source.name, work.part or (0, 0, 0)))
+
+
+def _weight(work: Work) -> int:
+    """Return about how many bytes there are to parse, decompressed, in a file that is read to its end."""
+    packed = work.source.name.endswith((".gz", ".zst"))
+    rest = work.source.size - (work.begun.place if work.begun is not None else 0)
+    return rest * (PACKED_RATIO if packed else 1)
 
 
 def _splits(recording: Recording, source: Source) -> bool:
@@ -265,6 +301,26 @@ def _stream(spark: SparkSession, recording: Recording, works: list[Work], column
     return frame.mapInArrow(run, spark_ddl(STREAM))
 
 
+def _held(recording: Recording, works: list[Work], few: int) -> Held | None:
+    """Return everything that the files say, read by this process; None: a packed file says far more than it seemed."""
+    read = tally_of(sum(map(_weight, works)), "bytes")
+    whole = replace(recording, sources=())
+    room = few * MOST_BYTES
+
+    def said() -> Iterator[tuple[str, pa.Table]]:
+        nonlocal room
+        for work in works:
+            for output, rows in said_of(whole, work):
+                room -= rows.nbytes
+                if room < 0:
+                    return
+                yield output, rows
+            read.add(_weight(work))
+
+    held = Held.of(said())
+    return None if room < 0 else held
+
+
 def _tasks(works: list[Work], parallelism: int) -> list[list[Work]]:
     """Divide works into tasks: a large one has its own, small ones share. Largest first, so the last is short."""
     limit = min(TASK_BYTES, max(sum(work.weight for work in works) // (4 * parallelism), 1))
@@ -279,10 +335,10 @@ def _tasks(works: list[Work], parallelism: int) -> list[list[Work]]:
     return tasks
 
 
-def _distinct(staged: Staged) -> Rows:
+def _distinct(staged: Staged | Held) -> Rows:
     """Return each fact once. Mostly no file repeats another; ids alone show this, and then no facts are moved."""
     facts = staged.rows(FACT, FACT_SCHEMA)
-    if isinstance(facts, pa.Table):
+    if isinstance(staged, Held) or isinstance(facts, pa.Table):
         return distinct(facts)
     times = F.count(F.lit(1)).alias("times")
     alike = rows_of(staged.frame, FACT, ID_SCHEMA).groupBy(F.xxhash64("fact_id")).agg(times)

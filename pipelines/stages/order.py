@@ -2,7 +2,8 @@
 
 It makes two grouped passes. First fetch sessions are rebuilt per broker and session, because an incremental fetch is
 one of every partition in its session; then each partition's facts are ordered on their own. What holds for the whole
-cluster (registrations, configuration, topic ids, standstills) is small, and every partition gets all of it.
+cluster (registrations, configuration, topic ids, standstills) is small, and every partition gets all of it. Few facts
+are ordered by the driver itself, by the same functions (`order_here`).
 """
 
 from __future__ import annotations
@@ -76,14 +77,29 @@ def order(
     buckets = bucket_count(cluster.facts, tasks)
     tasks = min(tasks, buckets)
     known = {} if standing is None else dict(divided(bucket_of(standing, buckets), standing))
-    minutes = settings.get("window_minutes")
-    length_us = HOUR_US if minutes is None else int(minutes) * MINUTE_US
     sent = facts.where(any_sql(ORDERED)).drop(*UNREAD).withColumn("session", F.pmod(session_of_fetch(), F.lit(buckets)))
     parted = sent.mapInArrow(partial(by_session, names=cluster.names, buckets=buckets), spark_ddl(BY_SESSION))
     rebuilt = by_number(parted, "session", tasks).applyInArrow(rebuilding(buckets), spark_ddl(BY_PARTITION))
     return by_number(rebuilt, "bucket", tasks).applyInArrow(
-        ordering(ToldOfCluster(cluster), known, length_us, engine_version()), spark_ddl(STREAM)
+        ordering(ToldOfCluster(cluster), known, _length_us(settings), engine_version()), spark_ddl(STREAM)
     )
+
+
+def order_here(
+    facts: pa.Table, settings: Mapping[str, Any], missing: MissingLines | None = None, standing: pa.Table | None = None
+) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the outputs of `order_partitions` for one recording's facts, in this process; arguments as of `order`."""
+    known_missing = coverage_of(facts).missing if missing is None else missing
+    told = ToldOfCluster(cluster_told(collected_of(facts), settings, known_missing))
+    sessions = by_session(in_one_session(facts).to_batches(), told.cluster.names, buckets=1)
+    known = StandingWindows.of(standing, _length_us(settings), engine_version())
+    yield from order_partitions(rebuilding(buckets=1)(sessions), told, known)
+
+
+def _length_us(settings: Mapping[str, Any]) -> int:
+    """Return the length of a window."""
+    minutes = settings.get("window_minutes")
+    return HOUR_US if minutes is None else int(minutes) * MINUTE_US
 
 
 def by_number(frame: DataFrame, name: str, tasks: int) -> GroupedData:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from pipelines.spark.held import Held, driver_facts
 from pipelines.spark.staging import Staged, as_arrow, as_frame, stage
 from pipelines.stages import order, replay
 from pipelines.stages.partition_order import CHANGE_SCHEMA, CHANGES
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 KEY: Final = ("topic", "incarnation", "partition")
 _PLACE: Final = (*KEY, "place")
 ORDERED_KINDS: Final = 3  # of rows that the order stages: events, windows, changes
+EVENTS_OF_FACTS: Final = 2  # by fact, at most, as a rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,19 @@ class Renewal:
         """Whether everything is made anew: also if rows were set aside, of which no digest knows."""
         return self.full or not self.warehouse.is_empty("set_aside", self.recording_id)
 
-    def order(self, facts: DataFrame, missing: MissingLines, rows: pa.Table | None = None) -> None:
-        """Order the facts of the recording; write its events and their windows. `rows`: the facts, if in memory."""
+    def order(self, missing: MissingLines) -> None:
+        """Order the facts of the recording; write its events and their windows."""
+        small = self.warehouse.small("facts", self.recording_id)
+        rows = None if small is None else small.rows
         known = self.arrow(EVENT_WINDOWS.name)
         standing = None if self.is_anew or not len(known) else known
-        stream = order.order(self.spark, facts, self.settings, missing, standing, rows)
-        staged = stage(stream, f"{self.staging}/order", ORDERED_KINDS)
+        staged: Staged | Held
+        if rows is not None and len(rows) <= driver_facts(self.settings):
+            staged = Held.of(order.order_here(rows, self.settings, missing, standing))
+        else:
+            facts = self.warehouse.looked_at("facts", self.recording_id)
+            stream = order.order(self.spark, facts, self.settings, missing, standing, rows)
+            staged = stage(stream, f"{self.staging}/order", ORDERED_KINDS)
         windows = staged.rows(EVENT_WINDOWS.name, EVENT_WINDOWS.arrow_schema)
         within = None
         if standing is not None:
@@ -103,8 +112,11 @@ class Renewal:
         states = [] if self.is_anew else self.arrow(REPLAY_CHECKPOINTS.name, _but_state(REPLAY_CHECKPOINTS)).to_pylist()
         return resumed(windows, states, engine_version())
 
-    def replay(self, plan: Resumption | None) -> Staged:
-        """Replay the events that the plan asks for; return the staged stream of all tables' rows."""
+    def replay(self, plan: Resumption | None) -> Staged | Held:
+        """Replay the events that the plan asks for; return all tables' rows."""
+        small = self.warehouse.small(REPLICATION_EVENTS.name, self.recording_id)
+        if small is not None and len(small.rows) <= EVENTS_OF_FACTS * driver_facts(self.settings):
+            return self._replayed_here(small.rows, plan)
         events = self.warehouse.looked_at(REPLICATION_EVENTS.name, self.recording_id)
         states = None
         if plan is not None and not plan.is_everything:
@@ -114,12 +126,20 @@ class Renewal:
                 states = self.read(REPLAY_CHECKPOINTS.name).where(f"place = element_at({as_map(begun)}, {PLACE_KEY})")
         return self.staged(events, states)
 
+    def _replayed_here(self, events: pa.Table, plan: Resumption | None) -> Held:
+        if plan is None or plan.is_everything:
+            return Held.of(replay.replay_here(events))
+        begun = {place: row["place"] for place, row in plan.since.items() if row is not None}
+        states = self.arrow(REPLAY_CHECKPOINTS.name).to_pylist() if begun else []
+        given = [row for row in states if begun.get(place_of(row)) == row["place"]]
+        return Held.of(replay.replay_here(events.filter(changes_of(plan).are_replaced(events)), given))
+
     def staged(self, events: DataFrame, states: DataFrame | None = None) -> Staged:
         """Replay these events, from these states on; return the staged stream of all tables' rows."""
         stream = replay.replay(self.spark, events, self.settings, states)
         return stage(stream, f"{self.staging}/replay", len(REPLAY_TABLES) + 1)
 
-    def write_replay(self, plan: Resumption | None, staged: Staged) -> None:
+    def write_replay(self, plan: Resumption | None, staged: Staged | Held) -> None:
         """Write the rows of the replay's tables, and the states from which the next run goes on."""
         changes = None if plan is None or plan.is_everything else changes_of(plan)
         self.forget(REPLAY_CHECKPOINTS, changes)
@@ -127,13 +147,13 @@ class Renewal:
         if plan is not None:
             self.write_checkpoints(plan, staged)
 
-    def write_tables(self, staged: Staged, condition: Callable[[Table], str | None] | None = None) -> None:
+    def write_tables(self, staged: Staged | Held, condition: Callable[[Table], str | None] | None = None) -> None:
         """Write the rows of the replay's tables. `condition`: which of a table's rows are replaced; None: all."""
         rows = {table.name: staged.rows(table.name, table.arrow_schema) for table in REPLAY_TABLES}
         within = {table.name: condition(table) for table in REPLAY_TABLES} if condition else None
         self.warehouse.replace_all(rows, self.recording_id, within, staged.kinds)
 
-    def write_checkpoints(self, plan: Resumption, staged: Staged) -> None:
+    def write_checkpoints(self, plan: Resumption, staged: Staged | Held) -> None:
         """Write the states that the replay made, and of which events each partition's tables are made now.
 
         States that are no longer kept go, and those of partitions that have no events any more.

@@ -2,7 +2,8 @@
 
 Each partition is replayed once, batch by batch, in seq order; the largest start first (`spread`). The rows of all
 tables leave in one frame: `output` names the table, `rows` holds thousands of its rows as one Arrow stream. So they
-pass through Spark's staging as bytes and become Spark rows only where their table is written (`packed`).
+pass through Spark's staging as bytes and become Spark rows only where their table is written (`packed`). Few events are
+replayed by the driver itself (`replay_here`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from pipelines.spark.packed import STREAM, packed
@@ -20,9 +22,8 @@ from pipelines.stages.checkpoints import BEFORE_EVENTS, GIVEN_PLACE, GIVEN_STATE
 from replay.tables.partitions import KEY, replayed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 # Columns of the events that no rule reads: names of lines and requests, and what only the order needed.
@@ -57,18 +58,36 @@ def read_of(events: DataFrame) -> DataFrame:
 
 def replay_partitions(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     """Replay whole partitions, one after the other, each in seq order; rows of several share a batch."""
-    kept: defaultdict[str, list[pa.Table]] = defaultdict(list)
-    count = 0
     keeper = Checkpoints()
     events = (batch for told in batches for batch in keeper.take(told).combine_chunks().to_batches())
+    for kept in _rows_of(events, keeper):
+        yield from packed(kept)
+    settle("replay")
+
+
+def replay_here(events: pa.Table, states: Iterable[Mapping[str, Any]] = ()) -> Iterator[tuple[str, pa.Table]]:
+    """Yield each table's rows, of the events of any number of partitions, in this process; arguments as of `replay`."""
+    keeper = Checkpoints()
+    keeper.give(states)
+    read = events.drop_columns([*UNREAD])
+    ordered = read.sort_by([(name, "ascending") for name in (*KEY, "seq")]).combine_chunks()
+    for kept in _rows_of(ordered.to_batches(max_chunksize=ROWS_A_BATCH), keeper):
+        for name in sorted(kept):
+            yield name, pa.concat_tables(kept[name])
+
+
+def _rows_of(events: Iterable[pa.RecordBatch], keeper: Checkpoints) -> Iterator[dict[str, list[pa.Table]]]:
+    """Yield each table's rows of some thousand events, and the states that were made among them."""
+    kept: defaultdict[str, list[pa.Table]] = defaultdict(list)
+    count = 0
     for name, rows in replayed(events, keeper):
         kept[name].append(rows)
         count += len(rows)
         if count >= ROWS_A_BATCH or keeper.size >= BYTES_A_BATCH:
             keeper.hand_out(kept)
-            yield from packed(kept)
+            yield kept
+            kept = defaultdict(list)
             count = 0
     keeper.end()
     keeper.hand_out(kept)
-    yield from packed(kept)
-    settle("replay")
+    yield kept

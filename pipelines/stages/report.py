@@ -7,33 +7,36 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import functions as F
-
+from pipelines.expectations.history import RESULT_COLUMNS, RUN_COLUMNS, quality_history
 from pipelines.intake import attribution
 from pipelines.intake.inputs import inputs_of
 from pipelines.intake.inspection import in_turn, metadata_version_text
 from pipelines.intake.ledger import GONE, counts_of
 from pipelines.intake.releases import too_new
 from pipelines.overview import deposed
-from pipelines.overview.coverage import HOLES, not_covered, source_of_fact
+from pipelines.overview.coverage import HOLES, SOURCE_SQL, not_covered
 from pipelines.recording.names import inside
 from pipelines.spark.session import VERSION
-from pipelines.stages import report_text
+from pipelines.stages import report_text, summary_text
+from pipelines.stages.questions import Questions, without_zones
+from pipelines.stages.screen import DEFAULT_WIDTH
 from pipelines.stages.verdict import Seen, acknowledged, verdict
 from pipelines.warehouse.contract import sql_string
 from pipelines.warehouse.file_ledger import entries_of
 from pipelines.warehouse.narrowing import Narrowing, of_last_replay
 from replay.evidence.coverage import REQUEST_LOG
 from replay.evidence.sources import SOURCES
+from replay.evidence.tenures import micros
 from replay.evidence.versions import METADATA_VERSION
 from schemas.incidents import DATA_LOSS_INCIDENTS
 from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import Row
 
+    from pipelines.spark.staging import Rows
     from pipelines.stages.incident_reports import Told
     from pipelines.warehouse.delta_io import Warehouse
 
@@ -75,9 +78,9 @@ class Report:
             return None
         return (cls(told["findings"]), told["run_id"]) if told["tidemark"] == VERSION else None
 
-    def terminal(self, colour: bool = False) -> str:  # noqa: FBT001, FBT002 - callers name it
-        """Return the report for an operator's terminal; `colour` adds ANSI codes."""
-        return report_text.terminal(self.findings, colour=colour)
+    def terminal(self, *, colour: bool = False, width: int = DEFAULT_WIDTH) -> str:
+        """Return a summary that fits on an operator's terminal of this width; `colour` adds ANSI codes."""
+        return summary_text.terminal(self.findings, colour=colour, width=width)
 
     def markdown(self) -> str:
         """Return the report as Markdown for a ticket."""
@@ -113,7 +116,7 @@ def build(  # noqa: PLR0913 - what a run knows beside its tables
         "too_new": too_new(seen.versions),
         "attribution": [
             *attribution.sentences(inputs or _inputs(warehouse, recording_id)),
-            *deposed.sentences(deposed.records_set_aside(warehouse.looked_at("facts", recording_id))),
+            *deposed.sentences(deposed.records_set_aside(_facts(warehouse, recording_id))),
         ],
         "incidents": incidents,
         "withdrawn": told.withdrawn if told else [],
@@ -123,11 +126,17 @@ def build(  # noqa: PLR0913 - what a run knows beside its tables
         "conformance": _conformance(warehouse, recording_id),
         "rejected_lines": _rejected(warehouse, recording_id),
         "expectations": _expectations(warehouse, recording_id, run_id),
+        "quality_history": _quality_history(warehouse, recording_id, run_id),
         "coverage": coverage,
         "not_covered": not_covered(holes),
         "look_at": _look_at(warehouse, recording_id),
     }
     return Report(findings)
+
+
+def _facts(warehouse: Warehouse, recording_id: str) -> Rows:
+    small = warehouse.small("facts", recording_id)
+    return warehouse.read("facts", recording_id) if small is None else small.rows
 
 
 def _as_json(value: object) -> str:
@@ -170,6 +179,12 @@ def _plain(row: Row) -> dict[str, Any]:
     return dict(row.asDict(recursive=True))
 
 
+def _asked(warehouse: Warehouse, recording_id: str, question: str, table: str) -> list[dict[str, Any]]:
+    """Return the answer to a question (`questions`); as everywhere in the findings, times say no zone."""
+    rows: list[dict[str, Any]] = without_zones(Questions(warehouse, recording_id)(question, table))
+    return rows
+
+
 def _narrowed(verdict: dict[str, Any], narrowed: Narrowing) -> dict[str, Any]:
     """Return the verdict; if it covers only a part of the recording, its headline begins with that part."""
     if not narrowed:
@@ -179,9 +194,11 @@ def _narrowed(verdict: dict[str, Any], narrowed: Narrowing) -> dict[str, Any]:
 
 def _incidents(warehouse: Warehouse, recording_id: str, narrowed: Narrowing) -> list[dict[str, Any]]:
     """Return incidents, worst first: by severity, then by how many acknowledged records are gone."""
-    found = warehouse.looked_at("data_loss_incidents", recording_id)
     within = narrowed.condition(DATA_LOSS_INCIDENTS)
-    rows = [_plain(row) for row in (found if within is None else found.where(within)).collect()]
+    if within is None:
+        rows = _asked(warehouse, recording_id, "SELECT * FROM {data_loss_incidents}", "data_loss_incidents")
+    else:  # a topic's pattern is Java's
+        rows = [_plain(row) for row in warehouse.looked_at("data_loss_incidents", recording_id).where(within).collect()]
 
     def badness(row: dict[str, Any]) -> tuple[Any, ...]:
         sure, possible = acknowledged(row)
@@ -208,12 +225,12 @@ def _seen(
 ) -> Seen:
     """Return what the logs could show."""
     stated = sorted({version for row in coverage for version in row["kafka_versions"]})
-    facts = warehouse.looked_at("facts", recording_id)
-    leaders = warehouse.looked_at("leadership_timeline", recording_id).select("leader_id").distinct().collect()
+    kinds = _asked(warehouse, recording_id, "SELECT DISTINCT kind FROM {facts}", "facts")
+    leaders = warehouse.arrow("leadership_timeline", recording_id, ["leader_id"])["leader_id"].unique().to_pylist()
     return Seen(
-        kinds=frozenset(row.kind for row in facts.select("kind").distinct().collect()),
-        events=len(warehouse.looked_at("replication_events", recording_id).select("seq").head(1)),
-        leaders=frozenset(row.leader_id for row in leaders if row.leader_id is not None and row.leader_id >= 0),
+        kinds=frozenset(row["kind"] for row in kinds),
+        events=0 if warehouse.is_empty("replication_events", recording_id) else 1,
+        leaders=frozenset(leader for leader in leaders if leader is not None and leader >= 0),
         with_requests=frozenset(row["broker_id"] for row in coverage if LOG_WORDS[REQUEST_LOG] in row["sources"]),
         versions=stated or ([kafka_version] if kafka_version else []),
         complete=complete,
@@ -234,67 +251,56 @@ def _table_rows(counts: Mapping[str, int]) -> dict[str, int]:
 
 def _consequences(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
     """Return what goes beyond losses: times at risk, near losses, effects on consumers, replicas that differ."""
-    risk = warehouse.looked_at("partition_risk", recording_id)
-    spent = risk.groupBy("state").agg(
-        F.count("*").alias("spans"),
-        F.count_distinct("topic", "incarnation", "partition").alias("partitions"),
-        F.sum("seconds").alias("seconds"),
-        F.count_if(F.col("end_seq").isNull()).alias("still_open"),
-    )
-    nearly = risk.where((F.col("state") == "isr_one") & (F.col("records_at_risk") > 0) & F.col("incident_id").isNull())
-    worst = nearly.orderBy(F.desc_nulls_first("seconds"), "topic", "incarnation", "partition", "seq").limit(NEARLY)
-    effects = (
-        warehouse.looked_at("consumer_effects", recording_id)
-        .groupBy("client_id", "effect")
-        .agg(
-            F.count_distinct("topic", "incarnation", "partition").alias("partitions"),
-            F.sum("records").alias("records"),
-            F.sum("fetches").alias("fetches"),
-            F.min("first_ts").alias("first_ts"),
-        )
-    )
-    differing = warehouse.looked_at("replica_divergences", recording_id)
-    places = differing.orderBy("topic", "incarnation", "partition", "first_offset", "broker_a", "broker_b")
-    return {
-        "at_risk": sorted((_plain(row) for row in spent.collect()), key=lambda row: row["state"]),
-        "nearly_lost": [_plain(row) for row in worst.collect()],
-        "consumer_effects": sorted(
-            (_plain(row) for row in effects.collect()), key=lambda row: (row["effect"], row["client_id"])
-        ),
-        "divergences": [_plain(row) for row in places.limit(NEARLY).collect()],
-    }
+    return {name: _asked(warehouse, recording_id, query, table) for name, (table, query) in _CONSEQUENCES.items()}
+
+
+_PARTITIONS: Final = "CAST(count(DISTINCT topic, incarnation, partition) AS BIGINT) AS partitions"
+# By what is asked: the table that tells it, and the query.
+_CONSEQUENCES: Final = {
+    "at_risk": (
+        "partition_risk",
+        f"""SELECT state, count(*) AS spans, {_PARTITIONS}, sum(seconds) AS seconds,
+            CAST(count_if(end_seq IS NULL) AS BIGINT) AS still_open
+        FROM {{partition_risk}} GROUP BY state ORDER BY state""",
+    ),
+    "nearly_lost": (
+        "partition_risk",
+        f"""SELECT * FROM {{partition_risk}}
+        WHERE state = 'isr_one' AND records_at_risk > 0 AND incident_id IS NULL
+        ORDER BY seconds DESC NULLS FIRST, topic, incarnation, partition, seq LIMIT {NEARLY}""",
+    ),
+    "consumer_effects": (
+        "consumer_effects",
+        f"""SELECT client_id, effect, {_PARTITIONS}, CAST(sum(records) AS BIGINT) AS records,
+            CAST(sum(fetches) AS BIGINT) AS fetches, min(first_ts) AS first_ts
+        FROM {{consumer_effects}} GROUP BY client_id, effect ORDER BY effect, client_id""",
+    ),
+    "divergences": (
+        "replica_divergences",
+        f"""SELECT * FROM {{replica_divergences}}
+        ORDER BY topic, incarnation, partition, first_offset, broker_a, broker_b LIMIT {NEARLY}""",
+    ),
+}
 
 
 def _conformance(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
     """Return each check over all partitions, worst first, with the note of one partition that differs."""
-    rows = (
-        warehouse.looked_at("conformance", recording_id)
-        .groupBy("check")
-        .agg(
-            F.sum("compared").alias("compared"),
-            F.sum("matched").alias("matched"),
-            F.count_if(F.col("matched") < F.col("compared")).alias("partitions_differing"),
-            F.min(
-                F.when(
-                    F.col("matched") < F.col("compared"), F.struct("topic", "partition", "first_mismatch_seq", "note")
-                )
-            ).alias("first"),
-        )
-        .collect()
-    )
-    checks = [{**_plain(row), "ratio": row["matched"] / row["compared"] if row["compared"] else None} for row in rows]
+    query = """SELECT check, CAST(sum(compared) AS BIGINT) AS compared, CAST(sum(matched) AS BIGINT) AS matched,
+            CAST(count_if(matched < compared) AS BIGINT) AS partitions_differing,
+            min(named_struct('topic', topic, 'partition', partition, 'first_mismatch_seq', first_mismatch_seq,
+                'note', note)) FILTER (WHERE matched < compared) AS first
+        FROM {conformance} GROUP BY check"""
+    rows = _asked(warehouse, recording_id, query, "conformance")
+    checks = [{**row, "ratio": row["matched"] / row["compared"] if row["compared"] else None} for row in rows]
     return sorted(checks, key=lambda check: (check["ratio"] is None, check["ratio"] or 0.0, check["check"]))
 
 
 def _rejected(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
     """Return how many lines were rejected, and why, most frequent reasons first."""
-    lines = warehouse.looked_at("rejected_lines", recording_id)
-    reasons = (
-        lines.groupBy("reason")
-        .agg(F.count("*").alias("lines"), F.min(F.struct("source_file", "source_line", "text")).alias("first"))
-        .collect()
-    )
-    told = sorted((_plain(row) for row in reasons), key=lambda row: (-row["lines"], row["reason"]))
+    query = """SELECT reason, count(*) AS lines,
+            min(named_struct('source_file', source_file, 'source_line', source_line, 'text', text)) AS first
+        FROM {rejected_lines} GROUP BY reason ORDER BY lines DESC, reason"""
+    told = _asked(warehouse, recording_id, query, "rejected_lines")
     return {"lines": sum(row["lines"] for row in told), "reasons": told[:REASONS]}
 
 
@@ -302,60 +308,67 @@ def _expectations(warehouse: Warehouse, recording_id: str, run_id: str | None) -
     """Return expectations that do not hold, errors first; `checked` is null if no run has validated the recording."""
     run = _run_that_validated(warehouse, recording_id, run_id)
     if run is None:
-        return {"checked": None, "failed": []}
-    rows = warehouse.looked_at("expectation_results", recording_id).where(F.col("run_id") == run).collect()
+        return {"checked": None, "failed": [], "run_id": None}
+    rows = [row for row in warehouse.arrow("expectation_results", recording_id).to_pylist() if row["run_id"] == run]
     failed = sorted(
-        (_plain(row) for row in rows if not row["success"]),
+        (row for row in rows if not row["success"]),
         key=lambda row: (row["severity"], row["table"], row["expectation"]),
     )
-    shown = ("table", "expectation", "meaning", "severity", "rows_checked", "rows_failed", "example")
-    return {"checked": len(rows) or None, "failed": [{name: row[name] for name in shown} for row in failed]}
+    shown: tuple[str, ...] = ("table", "expectation", "meaning", "severity", "rows_checked", "rows_failed", "example")
+    shown += ("rows_allowed", "answer", "places")
+    told = [{name: row[name] for name in shown} for row in failed]
+    return {"checked": len(rows) or None, "failed": told, "run_id": run}
+
+
+def _quality_history(warehouse: Warehouse, recording_id: str, run_id: str | None) -> list[dict[str, Any]]:
+    """Return how the validations of the recording ended, oldest first: see `quality_history`."""
+    results = warehouse.arrow("expectation_results", recording_id, RESULT_COLUMNS).to_pylist()
+    runs = warehouse.arrow("runs", recording_id, RUN_COLUMNS).to_pylist()
+    return quality_history(results, runs, run_id)
 
 
 def _run_that_validated(warehouse: Warehouse, recording_id: str, run_id: str | None) -> str | None:
     """Return the given run if it has validated (its row in `runs` comes last), else the last that did."""
-    results = warehouse.looked_at("expectation_results", recording_id)
-    if run_id is not None and results.where(F.col("run_id") == run_id).head(1):
+    validated = warehouse.arrow("expectation_results", recording_id, ["run_id"])["run_id"].unique().to_pylist()
+    if run_id in validated:
         return run_id
-    runs = warehouse.looked_at("runs", recording_id).where(
-        F.array_contains("stages", "validate") & (F.col("run_id") != (run_id or ""))
-    )
-    last = runs.orderBy(F.desc("finished"), F.desc("run_id")).select("run_id").head(1)
-    return str(last[0]["run_id"]) if last else run_id
+    columns = ["run_id", "stages", "finished"]
+    runs = warehouse.arrow("runs", recording_id, columns).to_pylist()
+    others = [row for row in runs if "validate" in row["stages"] and row["run_id"] != run_id]
+    last = max(others, key=lambda row: (row["finished"], row["run_id"]), default=None)
+    return str(last["run_id"]) if last else run_id
 
 
 def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
     """Return per broker its sources, time range and releases; broker null: facts of no broker (the metadata dump)."""
-    rows = (
-        warehouse.looked_at("facts", recording_id)
-        .groupBy("broker_id")
-        .agg(
-            F.collect_set(source_of_fact()).alias("sources"),
-            F.min("ts").alias("first_ts"),
-            F.max("ts").alias("last_ts"),
-            F.count("*").alias("facts"),
-            F.collect_set(F.when(F.expr(VERSION_TOLD), F.struct("ts", "value"))).alias("kafka_versions"),
-            F.collect_set(F.when(F.expr(LEVEL_TOLD), F.struct("ts", "value"))).alias("metadata_versions"),
-        )
-        .collect()
-    )
+    query = f"""SELECT broker_id, min(ts) AS first_ts, max(ts) AS last_ts, count(*) AS facts,
+            collect_set(source) AS sources,
+            collect_set(CASE WHEN {VERSION_TOLD} THEN named_struct('ts', ts, 'value', value) END) AS kafka_versions,
+            collect_set(CASE WHEN {LEVEL_TOLD} THEN named_struct('ts', ts, 'value', value) END) AS metadata_versions
+        FROM (SELECT broker_id, ts, kind, name, value, {SOURCE_SQL} AS source FROM {{facts}}) GROUP BY broker_id"""
+    rows = _asked(warehouse, recording_id, query, "facts")
     told = [
         {
-            **_plain(row),
-            "sources": sorted(LOG_WORDS[name] for name in row.sources),
-            "kafka_versions": [version for _, version in in_turn(row.kafka_versions)],
-            "metadata_versions": [metadata_version_text(level) for _, level in in_turn(row.metadata_versions)],
+            **row,
+            "sources": sorted(LOG_WORDS[name] for name in row["sources"] or ()),
+            "kafka_versions": _versions(row["kafka_versions"]),
+            "metadata_versions": [metadata_version_text(level) for level in _versions(row["metadata_versions"])],
         }
         for row in rows
     ]
     return sorted(told, key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0))
 
 
+def _versions(stated: Iterable[Mapping[str, Any]] | None) -> list[str]:
+    """Return versions in the order in which they were stated; None, as DuckDB says it: there are none."""
+    return [version for _, version in in_turn((one["ts"], one["value"]) for one in stated or ())]
+
+
 def _holes(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
     """Return the rows of `coverage` where the logs miss something that happened, times in microseconds."""
-    times = {name: F.unix_micros(name) for name in ("start_ts", "end_ts")}
-    rows = warehouse.looked_at("coverage", recording_id).where(F.col("state").isin(*HOLES)).withColumns(times).collect()
-    named = (row.asDict() for row in rows)
+    rows = warehouse.arrow("coverage", recording_id).to_pylist()
+    times = ("start_ts", "end_ts")
+    named = ({**row, **{name: micros(row[name]) for name in times}} for row in rows if row["state"] in HOLES)
     return sorted(
         named, key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0, row["start_ts"], row["source"])
     )

@@ -1,4 +1,4 @@
-"""The report in words: for a terminal at three in the morning, and as Markdown for the ticket.
+"""The report in words, as Markdown for the ticket, and one incident of it for a terminal.
 
 Names from logs are never trusted: control characters cannot reach a terminal, nor Markdown or HTML a page.
 """
@@ -9,14 +9,16 @@ import html
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from pipelines.expectations.found_rows import in_words
+from pipelines.expectations.history import history_lines
 from replay.losses import mechanisms
 from replay.losses.sentences import counted, listed
+from schemas.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-SHOWN_INCIDENTS: Final = 20  # on a terminal; the JSON and the table hold all
 SHOWN_LINES: Final = 10
 
 SEVERITY_WORDS: Final = {
@@ -52,24 +54,10 @@ ENDS: Final = {
     "topic_deleted": "the topic was deleted",
     "other": "the controller decided anew",
 }
-RED, YELLOW, GREEN, BOLD, PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[1m", "\x1b[0m"
-VERDICT_COLOURS: Final = {
-    "lost": RED,
-    "possible": YELLOW,
-    "unknown": YELLOW,
-    "unacknowledged": YELLOW,
-    "nothing_lost": GREEN,
-}
 
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
 _MARKDOWN: Final = re.compile(r"([\\`*_\[\]|~])")
 # What trackers make links and notifications of although it is no markup: addresses, @names, #numbers.
 _ALIVE: Final = re.compile(r"(?:https?|ftp):(?=//)|www(?=\.)|[@#](?=\w)", re.IGNORECASE)
-
-
-def printable(text: object) -> str:
-    """Return text from a log with its control characters written out."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", str(text))
 
 
 def markdown_text(text: object) -> str:
@@ -81,29 +69,7 @@ def markdown_text(text: object) -> str:
     return _ALIVE.sub(r"\g<0><!-- -->", escaped)
 
 
-def terminal(findings: dict[str, Any], *, colour: bool) -> str:
-    """Return the summary: the headline, a block per incident, and one line for everything else that matters."""
-
-    def paint(code: str, text: str) -> str:
-        return f"{code}{text}{PLAIN}" if colour else text
-
-    incidents = findings["incidents"]
-    headline = paint(BOLD + VERDICT_COLOURS[findings["verdict"]], findings["headline"])
-    lines = [f"{printable(findings['recording_id'])}: {headline}", *map(printable, _notes(findings))]
-    for incident in incidents[:SHOWN_INCIDENTS]:
-        title, *told = incident_text(incident)
-        lines += ["", paint(BOLD, title), *told]
-    if len(incidents) > SHOWN_INCIDENTS:
-        lines += ["", f"... and {len(incidents) - SHOWN_INCIDENTS} more in data_loss_incidents"]
-    for title, section in _sections(findings):
-        lines += ["", paint(BOLD, title), *(f"  {printable(line)}" for line in section)]
-    lines += ["", paint(BOLD, "Where to look"), f"  tables under {printable(findings['look_at']['warehouse'])}"]
-    for query in findings["look_at"]["queries"]:
-        lines += [f"  {query['question']}  ({query['tool']})", *(f"    {line}" for line in query["text"].splitlines())]
-    return "\n".join(lines)
-
-
-def incident_text(incident: dict[str, Any]) -> list[str]:
+def incident_text(incident: Mapping[str, Any]) -> list[str]:
     """Return one incident for a terminal: its title, then indented the details, what led to it, what prevents it."""
     title, *details = _incident_lines(incident)
     lines = [printable(title), *(f"  {printable(detail)}" for detail in details)]
@@ -116,7 +82,7 @@ def markdown(findings: dict[str, Any]) -> str:
     """Return the report as Markdown, with all incidents."""
     name = markdown_text(findings["recording_id"])
     lines = [f"# What {name} lost", "", f"**{markdown_text(findings['headline'])}**", ""]
-    lines += [f"{markdown_text(note)}\n" for note in _notes(findings)]
+    lines += [f"{markdown_text(note)}\n" for note in notes(findings)]
     for incident in findings["incidents"]:
         title, *details = _incident_lines(incident)
         lines += [f"## {markdown_text(title)}", "", *(f"- {markdown_text(detail)}" for detail in details), ""]
@@ -133,7 +99,7 @@ def markdown(findings: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _notes(findings: dict[str, Any]) -> list[str]:
+def notes(findings: Mapping[str, Any]) -> list[str]:
     """Return what the headline cannot say in one sentence."""
     notes = list(findings.get("attribution", ()))
     others = [reason for reason in findings.get("cannot_tell", ()) if reason not in findings["headline"]]
@@ -147,22 +113,22 @@ def _notes(findings: dict[str, Any]) -> list[str]:
     return notes
 
 
-def _incident_lines(incident: dict[str, Any]) -> list[str]:
+def _incident_lines(incident: Mapping[str, Any]) -> list[str]:
     """Return title and details of one incident as plain text that must still be escaped."""
     lines = [
-        f"{_place(incident)}: {_extent(incident)}",
+        f"{place_of(incident)}: {extent(incident)}",
         incident["explanation"],
-        f"acknowledged: {_acks(incident)}",
+        f"acknowledged: {acks_of(incident)}",
         f"how: {mechanisms.WORDS[incident['mechanism']]} [{incident['mechanism']}]",
         f"severity: {incident['severity']}, {SEVERITY_WORDS[incident['severity']]}",
         f"how sure: {EVIDENCE_WORDS[incident['evidence']]} [{incident['evidence']}]",
-        f"when: lost {_time(incident['lost_ts'])}, cut {_time(incident['truncated_ts'])}",
+        f"when: lost {time_of(incident['lost_ts'])}, cut {time_of(incident['truncated_ts'])}",
         f"leader: {_leader(incident, 'old')} -> {_leader(incident, 'new')}",
     ]
     return lines + [f"{who}: {listed(incident[who])}" for who in ("producers", "consumers") if incident[who]]
 
 
-def _extent(incident: dict[str, Any]) -> str:
+def extent(incident: Mapping[str, Any]) -> str:
     """Return what was lost of a partition."""
     first, last = incident["first_offset"], incident["last_offset"]
     offsets = f"offset {last}" if last == first else f"offsets {first} to {'the end (open)' if last is None else last}"
@@ -170,28 +136,29 @@ def _extent(incident: dict[str, Any]) -> str:
     return f"{offsets}, {records}"
 
 
-def _prevention_lines(incident: dict[str, Any]) -> list[str]:
+def _prevention_lines(incident: Mapping[str, Any]) -> list[str]:
     """Return each setting that would have kept the records, and why."""
     settings, reasons = incident["prevention"] or [], incident["prevention_reasons"] or []
     reasons = [*reasons, *[""] * (len(settings) - len(reasons))]
     return [f"{name}{f': {why}' if why else ''}" for name, why in zip(settings, reasons, strict=True)]
 
 
-def _link_lines(incident: dict[str, Any]) -> list[str]:
+def _link_lines(incident: Mapping[str, Any]) -> list[str]:
     """Return each link of the causal chain, with its time and the line that states it."""
     links, sources = incident["chain"] or [], incident["chain_sources"] or []
     sources = [*sources, *[None] * (len(links) - len(sources))]
     return [
-        f"{_clock(link['ts'])} {link['what']}{f'  [{source}]' if source else ''}"
+        f"{clock_of(link['ts'])} {link['what']}{f'  [{source}]' if source else ''}"
         for link, source in zip(links, sources, strict=True)
     ]
 
 
-def _clock(value: datetime | None) -> str:
+def clock_of(value: datetime | None) -> str:
+    """Return the time of a day."""
     return "at an unknown time" if value is None else f"{value:%H:%M:%S}.{value.microsecond // 1000:03d}"
 
 
-def _acks(incident: dict[str, Any]) -> str:
+def acks_of(incident: Mapping[str, Any]) -> str:
     """Return counts by acks: the certain minimum and how many more are possible; unknown if nothing tells."""
     parts = []
     for name, column in (("acks=all", "acked_all"), ("acks=1", "acked_one")):
@@ -210,17 +177,18 @@ def _acks(incident: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _leader(incident: dict[str, Any], which: str) -> str:
+def _leader(incident: Mapping[str, Any], which: str) -> str:
     broker, epoch = incident[f"{which}_leader_id"], incident[f"{which}_leader_epoch"]
     named = "unknown" if broker is None else f"broker {broker}"
     return named if epoch is None else f"{named} (epoch {epoch})"
 
 
-def _time(value: datetime | None) -> str:
+def time_of(value: datetime | None) -> str:
+    """Return a time with its day."""
     return "at an unknown time" if value is None else f"{value:%Y-%m-%d %H:%M:%S}.{value.microsecond // 1000:03d} UTC"
 
 
-def _story_lines(incident: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
+def _story_lines(incident: Mapping[str, Any]) -> Iterable[tuple[str, list[str]]]:
     """Return title and lines of what follows an incident's details, if there is any."""
     for title, lines in (
         ("what led to it (UTC)", _link_lines(incident)),
@@ -232,7 +200,7 @@ def _story_lines(incident: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
 
 def _sections(findings: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
     """Return title and lines of each part after the incidents that has something to say."""
-    retold = [_retold_line(one) for name in ("withdrawn", "revised") for one in findings.get(name, ())]
+    retold = [retold_line(one) for name in ("withdrawn", "revised") for one in findings.get(name, ())]
     if retold:
         more = [f"and {len(retold) - SHOWN_LINES} more in incident_reports"] if len(retold) > SHOWN_LINES else []
         yield "Withdrawn or revised: what earlier runs had said, and what holds now", [*retold[:SHOWN_LINES], *more]
@@ -242,7 +210,7 @@ def _sections(findings: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
     yield "Tables", [", ".join(f"{name} {rows:,}" for name, rows in findings["tables"].items())]
     yield (
         "Computed against reported (worst first)",
-        [_check_line(check) for check in findings["conformance"]] or ["nothing to compare with"],
+        [check_line(check) for check in findings["conformance"]] or ["nothing to compare with"],
     )
     rejected = findings["rejected_lines"]
     if rejected["lines"]:
@@ -252,6 +220,9 @@ def _sections(findings: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
         ]
         yield f"Rejected lines: {rejected['lines']:,}", reasons
     yield _expectation_section(findings["expectations"])
+    history = history_lines(findings.get("quality_history") or ())
+    if history:
+        yield "Quality from run to run (newest first)", history
     holes = findings["not_covered"]
     if holes:
         more = [f"and {len(holes) - SHOWN_LINES} more in coverage"] if len(holes) > SHOWN_LINES else []
@@ -259,11 +230,13 @@ def _sections(findings: dict[str, Any]) -> Iterable[tuple[str, list[str]]]:
     yield "What was recorded", [_coverage_line(row) for row in findings["coverage"]] or ["nothing"]
 
 
-def _place(row: dict[str, Any]) -> str:
+def place_of(row: Mapping[str, Any]) -> str:
+    """Return a row's partition, with its incarnation unless that is the first."""
     return f"{row['topic']}-{row['partition']}" + (f" (incarnation {row['incarnation']})" if row["incarnation"] else "")
 
 
-def _retold_line(one: dict[str, Any]) -> str:
+def retold_line(one: Mapping[str, Any]) -> str:
+    """Return what had been said of an incident, and what holds now."""
     before, now = one["before"], one["now"]
     said = "withdrawn" if before["status"] == "withdrawn" else _said(before)
     if now is None:
@@ -272,19 +245,19 @@ def _retold_line(one: dict[str, Any]) -> str:
         holds = "the same, but other details of it have changed"
     else:
         holds = _said(now)
-    return f"{_place(one)}, first reported {_time(one['first_reported'])}: before: {said}; now: {holds}"
+    return f"{place_of(one)}, first reported {time_of(one['first_reported'])}: before: {said}; now: {holds}"
 
 
-def _said(row: dict[str, Any]) -> str:
+def _said(row: Mapping[str, Any]) -> str:
     acks = (("acks=all", row["acked_all"]), ("acks=1", row["acked_one"]))
     known = ", ".join(f"{name} {'unknown' if count is None else f'{count:,}'}" for name, count in acks)
-    return f"{_extent(row)} (acknowledged: {known}), {row['mechanism']}, {row['severity']}"
+    return f"{extent(row)} (acknowledged: {known}), {row['mechanism']}, {row['severity']}"
 
 
 def _difference_line(row: dict[str, Any]) -> str:
     what = f"leader epochs {row['epoch_a']} and {row['epoch_b']}" if row["differs"] == "epoch" else "other batches"
     span = f"offsets {row['first_offset']} to {row['last_offset']}"
-    return f"{_place(row)}: {span} on brokers {row['broker_a']} and {row['broker_b']}: {what} ({row['evidence']})"
+    return f"{place_of(row)}: {span} on brokers {row['broker_a']} and {row['broker_b']}: {what} ({row['evidence']})"
 
 
 def _nearly_line(row: dict[str, Any]) -> str:
@@ -295,7 +268,7 @@ def _nearly_line(row: dict[str, Any]) -> str:
     )
     only = f"up to {counted(row['records_at_risk'])} on broker {row['leader_id']} only"
     ended = "" if row["ended_by"] is None else f"; then: {ENDS[row['ended_by']]}"
-    return f"{_place(row)}: {how_long} from {_time(row['start_ts'])} {only} (acknowledged meanwhile: {acks}){ended}"
+    return f"{place_of(row)}: {how_long} from {time_of(row['start_ts'])} {only} (acknowledged meanwhile: {acks}){ended}"
 
 
 def _risk_line(row: dict[str, Any]) -> str:
@@ -309,7 +282,7 @@ def _risk_line(row: dict[str, Any]) -> str:
 def _effect_line(row: dict[str, Any]) -> str:
     records = "" if row["records"] is None else f"{counted(row['records'])}, "
     where = f"{row['partitions']:,} partition{'' if row['partitions'] == 1 else 's'}"
-    return f"{row['client_id']}: {EFFECT_WORDS[row['effect']]}: {records}{where}, first {_time(row['first_ts'])}"
+    return f"{row['client_id']}: {EFFECT_WORDS[row['effect']]}: {records}{where}, first {time_of(row['first_ts'])}"
 
 
 CONSEQUENCES: Final = (
@@ -320,7 +293,8 @@ CONSEQUENCES: Final = (
 )
 
 
-def _check_line(check: dict[str, Any]) -> str:
+def check_line(check: Mapping[str, Any]) -> str:
+    """Return how much of what a check computed equals what brokers reported."""
     if not check["compared"]:
         return f"{check['check']}: nothing to compare"
     # Truncated, not rounded: only if all are equal it is 100 %.
@@ -339,19 +313,31 @@ def _expectation_section(expectations: dict[str, Any]) -> tuple[str, list[str]]:
     failed = expectations["failed"]
     if not failed:
         return "Expectations", [f"all {expectations['checked']} hold"]
-    lines = [
-        f"{row['severity']}: {row['table']}: {row['meaning']} [{row['expectation']}]"
-        + ("" if row["rows_failed"] is None else f" {row['rows_failed']:,} of {row['rows_checked']:,} rows")
-        for row in failed[:SHOWN_LINES]
-    ]
+    lines = [_failed_line(row) for row in failed[:SHOWN_LINES]]
     if len(failed) > SHOWN_LINES:
         lines.append(f"and {len(failed) - SHOWN_LINES} more in expectation_results")
     return f"Expectations: {len(failed)} of {expectations['checked']} do not hold", lines
 
 
+def expectation_line(row: Mapping[str, Any]) -> str:
+    """Return an expectation that does not hold, and for how many rows."""
+    line = f"{row['severity']}: {row['table']}: {row['meaning']} [{row['expectation']}]"
+    if row["rows_failed"] is None:
+        return line
+    may = f" ({row['rows_allowed']:,} may)" if row.get("rows_allowed") else ""
+    return f"{line} {row['rows_failed']:,} of {row['rows_checked']:,} rows{may}"
+
+
+def _failed_line(row: Mapping[str, Any]) -> str:
+    """Return the same, with where the first of the rows stand, and what it means for the answer."""
+    places = f"; first at {'; '.join(map(in_words, row['places']))}" if row.get("places") else ""
+    answer = f". {row['answer']}" if row.get("answer") else ""
+    return f"{expectation_line(row)}{places}{answer}"
+
+
 def _coverage_line(row: dict[str, Any]) -> str:
     who = "cluster" if row["broker_id"] is None else f"broker {row['broker_id']}"
-    times = "without times" if row["first_ts"] is None else f"{_time(row['first_ts'])} to {_time(row['last_ts'])}"
+    times = "without times" if row["first_ts"] is None else f"{time_of(row['first_ts'])} to {time_of(row['last_ts'])}"
     release = f"; Kafka {', then '.join(row['kafka_versions'])}" if row.get("kafka_versions") else ""
     if row.get("metadata_versions"):
         release += f"; metadata.version {', then '.join(row['metadata_versions'])}"

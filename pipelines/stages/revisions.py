@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from schemas.model import PARTITION_KEY
+from schemas.model import EVIDENCE, PARTITION_KEY
 from schemas.runs import SAID
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ _PLACE: Final = tuple(column.name for column in PARTITION_KEY)
 _KEPT: Final = (*_PLACE, "incident_id", *SAID)
 # No part of what an incident says: whose it is, and in which lines its evidence stands, for files are rolled.
 _NOT_SAID: Final = frozenset({"recording_id", "chain_sources"})
+# A judgement; the other columns that are kept are how much was lost, which grows while a failure lasts.
+_JUDGED: Final = ("mechanism", "severity")
 
 
 def key_of(row: Row) -> tuple[str, str]:
@@ -71,4 +73,17 @@ def retold(before: Row, now: Row) -> Row:
     said = ("status", *SAID)
     about = {name: now[name] for name in ("incident_id", "topic", "incarnation", "partition", "first_reported")}
     holds = None if now["status"] == "withdrawn" else {name: now[name] for name in said}
-    return {**about, "before": {name: before[name] for name in said}, "now": holds}
+    return {**about, "before": {name: before.get(name) for name in said}, "now": holds}
+
+
+def is_judged_otherwise(one: Row) -> bool:
+    """Whether what was retold is another judgement than before, and not only a matter of counts, ranges or details.
+
+    It is one if the incident is withdrawn or stands again, if its mechanism or severity is another one, and if it is
+    surer than before. That it is less sure alone changes nothing in what is to be done.
+    """
+    before, now = one["before"], one["now"]
+    if now is None or before["status"] == "withdrawn":
+        return True
+    is_surer = before["evidence"] is not None and EVIDENCE.index(now["evidence"]) < EVIDENCE.index(before["evidence"])
+    return is_surer or any(before[name] != now[name] for name in _JUDGED)

@@ -7,6 +7,7 @@ Each table's write is atomic, but the run as a whole is not. `runs` is written l
 from __future__ import annotations
 
 import json
+import logging
 import platform
 import time
 import uuid
@@ -22,9 +23,10 @@ from pyspark.sql import functions as F
 from pipelines.intake.inspection import versions_seen
 from pipelines.overview.coverage import coverage_of
 from pipelines.recording.names import recording_name
+from pipelines.spark.held import driver_facts
 from pipelines.spark.session import VERSION
 from pipelines.spark.termination import TERMINATION
-from pipelines.stages import bringing_in, incident_reports, report, tending, validate
+from pipelines.stages import bringing_in, incident_page, incident_reports, report, tending, validate
 from pipelines.stages.renewal import Renewal
 from pipelines.stages.thinning import Retention
 from pipelines.stages.watch import Watch
@@ -69,6 +71,7 @@ class Run:
     validation: validate.Validation | None = None
     report: report.Report | None = None
     report_path: str | None = None
+    page_path: str | None = None
     narrowed: Narrowing | None = None  # what was replayed; None: this run has replayed nothing
     told: incident_reports.Told | None = None  # what it says of incidents; None: replay is no stage of this run
     tended: tending.Tended | None = None  # None: maintain is no stage of this run
@@ -96,6 +99,8 @@ class Run:
             "events": self.counts.get("replication_events"),
             "incidents": self.counts.get("data_loss_incidents"),
             "new_incidents": None if self.told is None else len(self.told.new),
+            "revised_incidents": None if self.told is None else len(self.told.revised),
+            "withdrawn_incidents": None if self.told is None else len(self.told.withdrawn),
             "severities": None if self.told is None else self.told.severities,
             "rows": self.counts,
             "steps": self.watch.costs,
@@ -234,9 +239,8 @@ def _ingest(run: Run) -> None:
         if run.unfinished:
             take_back_reading(run.warehouse, run.recording_id)
         staging = f"{run.warehouse.staging_dir(run.recording_id)}/parse"
-        found = bringing_in.bring_in(
-            run.warehouse, run.recording, run.run_id, staging, full=bool(run.settings.get("full"))
-        )
+        full, few = bool(run.settings.get("full")), driver_facts(run.settings)
+        found = bringing_in.bring_in(run.warehouse, run.recording, run.run_id, staging, full=full, few=few)
         run.inputs, run.known = found.read, found.every
         counts.update({name: run.counters[name] for name in ("files", "lines", "facts", "rejected")})
     if found.is_nothing_new and not run.unfinished:
@@ -244,11 +248,9 @@ def _ingest(run: Run) -> None:
         run.leave_as_they_are(stands, are_files_as_before=found.are_files_as_before)
         return
     with run.step("order"):
-        facts = run.warehouse.looked_at("facts", run.recording_id)
         small = run.warehouse.small("facts", run.recording_id)
-        rows = None if small is None else small.rows
-        covered = coverage_of(facts if rows is None else rows)
-        renewal_of(run).order(facts, covered.missing, rows)
+        covered = coverage_of(run.warehouse.read("facts", run.recording_id) if small is None else small.rows)
+        renewal_of(run).order(covered.missing)
         run.warehouse.replace("coverage", covered.table(run.recording_id), run.recording_id)
 
 
@@ -287,8 +289,7 @@ def _replay_narrowed(run: Run, looked_at: Narrowing) -> None:
 def _validate(run: Run) -> None:
     """Run Great Expectations over the tables as they are."""
     with run.step("validate"):
-        ties = run.settings.get("conformance_ties")
-        run.validation = validate.validate(run.spark, run.warehouse, run.recording_id, run.run_id, ties)
+        run.validation = validate.validate(run.spark, run.warehouse, run.recording_id, run.run_id, run.settings)
         results = pa.Table.from_pylist(run.validation.results, TABLES["expectation_results"].arrow_schema)
         if not run.unfinished:
             run.warehouse.append("expectation_results", results)
@@ -298,8 +299,9 @@ def _validate(run: Run) -> None:
 
 
 def _report(run: Run) -> None:
-    """Build the report, and write it next to the tables."""
+    """Build the report, and write it next to the tables, with its page; what stands there already is kept."""
     with run.step("report"):
+        is_new = run.report is None
         if run.report is None:
             said = run.settings.get("kafka_version")
             run.report = report.build(
@@ -307,6 +309,23 @@ def _report(run: Run) -> None:
             )
             report.write(run.warehouse, run.recording_id, run.run_id, run.report)
         run.report_path = report.path_of(run.warehouse, run.recording_id)
+        if is_new or not incident_page.is_there(run.warehouse, run.recording_id):
+            _draw(run, run.report)
+        else:
+            run.page_path = incident_page.path_of(run.warehouse, run.recording_id)
+
+
+def _draw(run: Run, made: report.Report) -> None:
+    """Make the page. If that fails, the run says so and goes on: tables and report are worth more."""
+    read = run.recording if run.known else None  # else what lies in the folder may not be what the tables tell
+    try:
+        incident_page.write(run.warehouse, made.findings, read)
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        sentence = f"the incident page could not be made, and the report has all that it says: {error!r:.300}"
+        run.watch.log("page_failed", sentence, logging.WARNING)
+        run.remarks.append(sentence)
+        incident_page.write_why_not(run.warehouse, run.recording_id, sentence)
+    run.page_path = incident_page.path_of(run.warehouse, run.recording_id)
 
 
 def _maintain(run: Run) -> None:

@@ -18,31 +18,32 @@ os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read when Great Expect
 
 import great_expectations as gx
 import pandas as pd
+import pyarrow as pa
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from pyspark.sql import functions as F
 
 from pipelines.expectations.counting import counts_by_spark, counts_in_memory
-from pipelines.expectations.data_docs import escaped, publish_docs
-from pipelines.expectations.invariants import CONFORMANCE_TIES, invariants
-from pipelines.expectations.rules import TableRule, table_rules
+from pipelines.expectations.data_docs import Shown, escaped, publish_docs
+from pipelines.expectations.found_rows import in_words, lines_asked, places_of, with_lines
+from pipelines.expectations.invariants import CONFORMANCE_TIES
+from pipelines.expectations.suites import EVERY, LOOKED_INTO, VALIDATED, all_rules
 from pipelines.spark.staging import SMALL_BYTES
 from pipelines.warehouse.delta_io import estimated_bytes
 from schemas.events import REPLICATION_EVENTS
-from schemas.facts import FACTS
-from schemas.runs import COVERAGE, REJECTED_LINES, SET_ASIDE
-from schemas.tables import REPLAY_TABLES
+from schemas.runs import FILES, RUNS
+from schemas.windows import EVENT_WINDOWS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
-    import pyarrow as pa
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
     from pyspark.sql import DataFrame, SparkSession
 
+    from pipelines.expectations.rules import TableRule
     from pipelines.warehouse.delta_io import Warehouse
+    from schemas.model import Table
 
-VALIDATED: Final = (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, COVERAGE, REJECTED_LINES, SET_ASIDE)
 # Up to this size a table is evaluated in the driver; of a larger one each pass reads its part.
 KEPT_BYTES: Final = SMALL_BYTES
 EXAMPLES: Final = 3
@@ -61,50 +62,52 @@ class Validation:
 
 
 def validate(
-    spark: SparkSession, warehouse: Warehouse, recording_id: str, run_id: str, ties: int | None = None
+    spark: SparkSession, warehouse: Warehouse, recording_id: str, run_id: str, settings: Mapping[str, Any] | None = None
 ) -> Validation:
     """Check every table of the recording and publish the pages; the caller writes the results to their table.
 
-    `ties`: the setting `conformance_ties`.
+    Of the run's `settings` these count: `conformance_ties`, and `expectations`, what an expectations file says.
     """
+    said, when = settings or {}, datetime.now(UTC)
+    ties = said.get("conformance_ties")
+    rules = all_rules(CONFORMANCE_TIES if ties is None else ties, said.get("expectations"))
+    rows = {table.name: warehouse.arrow(table.name, recording_id, _asked_of(table)) for table in LOOKED_INTO}
     names = [table.name for table in VALIDATED]
-    rows = {name: small.rows for name in names if (small := warehouse.small(name, recording_id)) is not None}
+    rows |= {name: small.rows for name in names if (small := warehouse.small(name, recording_id)) is not None}
     results, suites = check(
-        spark,
-        lambda name: warehouse.looked_at(name, recording_id),
-        recording_id,
-        run_id,
-        CONFORMANCE_TIES if ties is None else ties,
-        rows,
+        spark, lambda name: warehouse.looked_at(name, recording_id), recording_id, run_id, rules, rows=rows, when=when
     )
-    docs_path = publish_docs(suites, warehouse, recording_id)
+    docs_path = publish_docs(suites, warehouse, Shown(recording_id, run_id, when))
     failed = [row["severity"] for row in results if not row["success"]]
     return Validation(results, failed.count("error"), failed.count("warning"), docs_path)
 
 
-def check(
+def check(  # noqa: PLR0913 - what a validation is made of
     spark: SparkSession,
     frame_of: Callable[[str], DataFrame],
     recording_id: str,
     run_id: str,
-    ties: int = CONFORMANCE_TIES,
+    rules: Sequence[TableRule] | None = None,
+    *,
     rows: Mapping[str, pa.Table] | None = None,
+    when: datetime | None = None,
 ) -> tuple[list[dict[str, Any]], list[ExpectationSuiteValidationResult]]:
-    """Evaluate every rule on these frames; return rows of `expectation_results`, and Great Expectations' results.
+    """Evaluate rules on these frames; return rows of `expectation_results`, and Great Expectations' results.
 
-    `rows`: those of tables that are in the driver's memory already. Of these a frame is asked for only if a rule fails.
+    `rules`: None, all without any settings. `rows`: those of tables that are in the driver's memory already. Of these a
+    frame is asked for only if a rule fails. `when`: the run's time, for the pages.
     """
-    rules = all_rules(ties)
+    rules = all_rules() if rules is None else rules
     small = dict(rows or {})
-    names = [table.name for table in VALIDATED]
-    frames = {name: frame_of(name) for name in names if name not in small}
+    frames = {table.name: frame_of(table.name) for table in EVERY if table.name not in small}
     small |= {name: frame.toArrow() for name, frame in frames.items() if estimated_bytes(frame) <= KEPT_BYTES}
-    looked_at = {name: _in_memory(small[name]) if name in small else frames[name] for name in names}
+    names = [table.name for table in VALIDATED]
+    looked_at = {name: _in_memory(small[name], name, rules) if name in small else frames[name] for name in names}
     with _Views(spark, frame_of) as views:
         with ThreadPoolExecutor(1) as beside:
             # What is large is counted while Great Expectations works in Python.
             counted = beside.submit(_counts, spark, [rule for rule in rules if rule.native is None], small, views)
-            suites = _run_suites(looked_at, rules, counted, run_id)
+            suites = _run_suites(looked_at, rules, counted, run_id, when or datetime.now(UTC))
         counts = counted.result()
         outcomes = {_rule_id(outcome): outcome for suite in suites for outcome in suite.results}
         results = [
@@ -140,12 +143,12 @@ class _Views(dict[str, str]):
 
 
 def _counts(
-    spark: SparkSession, rules: list[TableRule], small: Mapping[str, pa.Table], views: Mapping[str, str]
+    spark: SparkSession, rules: Sequence[TableRule], small: Mapping[str, pa.Table], views: Mapping[str, str]
 ) -> dict[str, int]:
     """Count the rows of each table (by its name), and the rows that break each rule (by its id)."""
     in_memory = [rule for rule in rules if {rule.table, *rule.reads} <= small.keys()]
     by_spark = [rule for rule in rules if rule not in in_memory]
-    large = [table.name for table in VALIDATED if table.name not in small]
+    large = [table.name for table in EVERY if table.name not in small]
     return (
         {name: table.num_rows for name, table in small.items()}
         | counts_in_memory(in_memory, small)
@@ -159,23 +162,19 @@ def _rule_id(outcome: ExpectationValidationResult) -> str:
     return str((meta or {})["rule"])
 
 
-def all_rules(ties: int = CONFORMANCE_TIES) -> list[TableRule]:
-    """Return the rules of all validated tables, then the invariants across tables."""
-    return [*(rule for table in VALIDATED for rule in table_rules(table)), *invariants(ties)]
-
-
 def _run_suites(
     frames: Mapping[str, DataFrame | pd.DataFrame],
-    rules: list[TableRule],
+    rules: Sequence[TableRule],
     counts: Future[dict[str, int]],
     run_id: str,
+    when: datetime,
 ) -> list[ExpectationSuiteValidationResult]:
     """Run one suite per table for what its schema demands, and one for all rules that are counted by queries."""
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
     by_spark = context.data_sources.add_or_update_spark("warehouse", persist=False)
     in_memory = context.data_sources.add_or_update_pandas("small tables")
-    when = gx.RunIdentifier(run_name=run_id, run_time=datetime.now(UTC))
+    run_of = gx.RunIdentifier(run_name=run_id, run_time=when)
 
     def run(name: str, frame: DataFrame | pd.DataFrame, asked: list[TableRule]) -> ExpectationSuiteValidationResult:
         source = in_memory if isinstance(frame, pd.DataFrame) else by_spark
@@ -183,17 +182,25 @@ def _run_suites(
         suite = gx.ExpectationSuite(name, expectations=[rule.expectation() for rule in asked])
         definition = gx.ValidationDefinition(name=name, data=batch, suite=context.suites.add(suite))
         validation = context.validation_definitions.add(definition)
-        return validation.run(batch_parameters={"dataframe": frame}, result_format="BOOLEAN_ONLY", run_id=when)
+        return validation.run(batch_parameters={"dataframe": frame}, result_format="BOOLEAN_ONLY", run_id=run_of)
 
     results = [run(name, frame, [r for r in rules if r.table == name and r.native]) for name, frame in frames.items()]
     counted = [rule for rule in rules if rule.native is None]
-    breaches = pd.DataFrame([{rule.id: counts.result()[rule.id] for rule in counted}])
+    found = counts.result()
+    breaches = pd.DataFrame([{rule.id: max(0, found[rule.id] - rule.allowed(found[rule.table])) for rule in counted}])
     return [*results, run(INVARIANTS_SUITE, breaches, counted)]
 
 
-def _in_memory(rows: pa.Table) -> pd.DataFrame:
-    """Return the rows with Arrow's types: a whole number that may be null stays one."""
-    found: pd.DataFrame = rows.to_pandas(types_mapper=pd.ArrowDtype)
+def _in_memory(rows: pa.Table, name: str, rules: Sequence[TableRule]) -> pd.DataFrame:
+    """Return the rows with Arrow's types: a whole number that may be null stays one.
+
+    Great Expectations hashes every value that it is given, so columns into which no expectation looks are left empty.
+    """
+    natives = [rule.native for rule in rules if rule.table == name and rule.native is not None]
+    looked_into = {getattr(native, "column", None) for native in natives}
+    empty = pa.nulls(len(rows), pa.int8())
+    kept = [rows[column] if column in looked_into else empty for column in rows.column_names]
+    found: pd.DataFrame = pa.table(kept, names=rows.column_names).to_pandas(types_mapper=pd.ArrowDtype)
     return found
 
 
@@ -205,20 +212,9 @@ def _result_row(
     counts: Mapping[str, int],
 ) -> dict[str, Any]:
     """Return the outcome as a row of `expectation_results`; if it failed, add count and examples for the pages."""
-    failed: int | None = 0
-    example: str | None = None
-    outcome.result = {"observed_value": "no row breaks it", "unexpected_percent": 0.0}
-    if not outcome.success:
-        failed, example = _breaches(spark, rule, outcome, views)
-        told = escaped(example)
-        outcome.result = {
-            "observed_value": told if failed is None or rule.native is None else f"{failed} rows break it",
-            "partial_unexpected_list": [told],
-            "unexpected_count": failed or 0,
-            "element_count": counts[rule.table],
-            "unexpected_percent": 100.0 * (failed or 0) / max(1, counts[rule.table]),
-        }
-    return {
+    failed = counts.get(rule.id, 0)  # as many as may break it, if it holds
+    allowed = rule.allowed(counts[rule.table])
+    row = {
         "table": ", ".join((rule.table, *rule.reads)),
         "expectation": rule.name,
         "meaning": rule.meaning,
@@ -226,18 +222,52 @@ def _result_row(
         "success": bool(outcome.success),
         "rows_checked": counts[rule.table],
         "rows_failed": failed,
-        "example": example,
+        "example": None,
+        "rows_allowed": allowed,
+        "answer": None,
+        "places": None,
     }
+    if outcome.success:
+        held = f"{failed} rows break it, and {allowed} may" if failed else "no row breaks it"
+        outcome.result = {"observed_value": held, "unexpected_percent": 0.0}
+        return row
+    many, example, places = _breaches(spark, rule, outcome, views)
+    where = f" ({'; '.join(map(in_words, places))})" if places else ""
+    may = f", and {allowed} may" if allowed else ""
+    told = example if many is None else f"{many} rows break it{may}{where}. {rule.answer}"
+    outcome.result = {
+        "observed_value": escaped(told),
+        "partial_unexpected_list": [escaped(example)],
+        "unexpected_count": many or 0,
+        "element_count": counts[rule.table],
+        "unexpected_percent": 100.0 * (many or 0) / max(1, counts[rule.table]),
+    }
+    return {**row, "rows_failed": many, "example": example, "answer": rule.answer, "places": places}
 
 
 def _breaches(
     spark: SparkSession, rule: TableRule, outcome: ExpectationValidationResult, views: Mapping[str, str]
-) -> tuple[int | None, str]:
-    """Return how many rows break the rule and the first few as a JSON list; None if the rule is not about rows."""
+) -> tuple[int | None, str, list[dict[str, Any]]]:
+    """Return how many rows break the rule, and of the first few a JSON list and the places.
+
+    None and no places, if the rule is not about rows.
+    """
     rows = spark.sql(rule.sql(views))
     as_json = rows.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row"))
     examples = [row["row"] for row in as_json.orderBy("row").limit(EXAMPLES).collect()]
     if examples:
-        return rows.count(), f"[{', '.join(examples)}]"
+        places = places_of([json.loads(example) for example in examples])
+        asked = lines_asked(places, views[REPLICATION_EVENTS.name])
+        events = [] if asked is None else [row.asDict() for row in spark.sql(asked).collect()]
+        return rows.count(), f"[{', '.join(examples)}]", with_lines(places, events)
     said = outcome.exception_info or {}
-    return None, json.dumps([said.get("exception_message") or {"columns": spark.table(views[rule.table]).columns}])
+    return None, json.dumps([said.get("exception_message") or {"columns": spark.table(views[rule.table]).columns}]), []
+
+
+def _asked_of(table: Table) -> tuple[str, ...]:
+    """Return the columns that rules look into of a table of Tidemark's own books: others hold long texts."""
+    return {
+        FILES.name: ("path", "lines", "rejected"),
+        RUNS.name: ("run_id", "started", "finished", "new_incidents"),
+        EVENT_WINDOWS.name: ("topic", "incarnation", "partition", "events"),
+    }[table.name]

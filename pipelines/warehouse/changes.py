@@ -6,6 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from pipelines.warehouse.contract import sql_string, sql_time
 from replay.evidence.tenures import micros
 from replay.tables.resumption import Place, place_of
@@ -33,6 +36,15 @@ class Changes:
     def __bool__(self) -> bool:
         """Whether there are any."""
         return bool(self.since)
+
+    def are_replaced(self, rows: pa.Table) -> pa.ChunkedArray:
+        """Return which rows of a table with windows are replaced; the same as `condition`, for rows in memory."""
+        texts = [rows[name].cast(pa.string()) for name in ("topic", "incarnation", "partition")]
+        places = pc.binary_join_element_wise(*texts, BETWEEN)
+        since = {BETWEEN.join(map(str, place)): begin for place, begin in self.since.items()}
+        begin = pa.array(since.values(), pa.int64()).take(pc.index_in(places, pa.array(since, pa.string())))
+        window = pc.coalesce(rows["window"].cast(pa.timestamp("us")).cast(pa.int64()), pa.scalar(ALL_US + 1))
+        return pc.coalesce(pc.greater_equal(window, begin), pa.scalar(False))  # noqa: FBT003 - Arrow's own
 
     def condition(self, table: Table) -> str:
         """Return the SQL condition that a row is replaced; of a table without windows, all rows of a partition are.

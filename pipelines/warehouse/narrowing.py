@@ -6,10 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import functions as F
-
+from pipelines.warehouse.commit_point import complete_runs
 from pipelines.warehouse.contract import sql_string
-from schemas.runs import COMPLETE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +66,9 @@ class Narrowing:
 
 def of_last_replay(warehouse: Warehouse, recording_id: str) -> Narrowing:
     """Return what the recording's tables cover: everything if any run was unrestricted, else the last run's part."""
-    runs = warehouse.looked_at("runs", recording_id).where(F.array_contains("stages", "replay") & F.expr(COMPLETE))
-    asked = F.coalesce(*(F.get_json_object("configuration", f"$.{name}") for name in SETTINGS))
-    latest = runs.orderBy(asked.isNull().desc(), F.desc("finished")).select("configuration").head()
-    return Narrowing.of(json.loads(latest.configuration)) if latest else Narrowing()
+    runs = complete_runs(warehouse, recording_id, "stages", "configuration", "finished")
+    of_replays = [row for row in runs if "replay" in row["stages"]]
+    latest = [
+        Narrowing.of(json.loads(row["configuration"])) for row in sorted(of_replays, key=lambda row: row["finished"])
+    ]
+    return Narrowing() if not all(latest) or not latest else latest[-1]

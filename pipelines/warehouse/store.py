@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import fcntl
-import re
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pipelines.recording.names import inside
+from pipelines.recording.names import URI, inside, whole_place
 from pipelines.spark.hadoop import content_of, on_hadoop, on_this_machine
 from pipelines.spark.termination import TERMINATION
 from pipelines.warehouse.lease import Holder, Lease
@@ -17,12 +15,12 @@ from pipelines.warehouse.lease_files import HadoopFiles, LocalFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from pipelines.warehouse.lease import LeaseFiles
 
-_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # anything else is a path of this machine
 LEASES: Final = "_leases"
 WHOLE: Final = "_warehouse"  # no recording's name begins like this
 _TABLES: Final = "_tables"
@@ -36,7 +34,7 @@ class Store:
     def __init__(self, spark: SparkSession, path: str) -> None:
         """Remember the path; nothing is created before it is needed."""
         self.spark = spark
-        self.path = (path if _URI.match(path) else str(Path(path).absolute())).rstrip("/") or "/"
+        self.path = whole_place(path)
         self.run_id = "none"  # the run that writes
         self._leases: dict[str, Lease] = {}  # held now
 
@@ -138,7 +136,7 @@ class Store:
         return None if content is None else content.decode(errors="replace")
 
     def _lease_name(self, recording_id: str) -> str:
-        scheme = self.path.partition(":")[0] if _URI.match(self.path) else "file"
+        scheme = self.path.partition(":")[0] if URI.match(self.path) else "file"
         is_unsafe = scheme in _UNSAFE and not self.spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None)
         return WHOLE if is_unsafe else recording_id
 

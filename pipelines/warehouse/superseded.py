@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from pipelines.intake.ledger import MOMENTS
+from pipelines.spark.staging import as_frame
 from pipelines.warehouse.contract import sql_string
 from pipelines.warehouse.spans import spanned
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pipelines.intake.ledger import Change
+    from pipelines.spark.staging import Rows
     from pipelines.warehouse.delta_io import Warehouse
 
 # Files that decide which facts are read, and which rows are made of them.
@@ -72,7 +74,7 @@ def changed_facts(warehouse: Warehouse, recording_id: str, changes: Sequence[Cha
 
 
 def restated_facts(
-    warehouse: Warehouse, recording_id: str, facts: DataFrame, inputs: Iterable[Mapping[str, Any]]
+    warehouse: Warehouse, recording_id: str, facts: Rows, inputs: Iterable[Mapping[str, Any]]
 ) -> DataFrame | None:
     """Return the facts that stand though no ledger tells of their files, and that a reading of files replaces.
 
@@ -91,7 +93,8 @@ def restated_facts(
     inside = stamp.between(F.col("first_ts") - _OFF_US, F.col("last_ts") + _OFF_US)
     of_file = (F.col("source_file") == F.col("path")) & (F.col("is_moment") | F.col("ts").isNull() | inside)
     gone = stand.join(files, on=of_file, how="left_semi")
-    again = stand.join(facts.select("fact_id"), on="fact_id", how="left_semi").select(stand.columns)
+    stated = as_frame(spark, facts).select("fact_id")
+    again = stand.join(stated, on="fact_id", how="left_semi").select(stand.columns)
     columns = ("fact_id", F.col("source_file").alias("to"), "source_line", F.expr("true").alias("is_gone"))
     return gone.select(stand.columns).unionByName(again).select(*columns).distinct()
 

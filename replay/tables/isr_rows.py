@@ -277,6 +277,8 @@ class IsrRows:
         if gone is None:
             return
         self.times[replica] = self.times.get(replica, 0) + 1
+        out_us = row["ts"] - gone["row"]["ts"]
+        is_told = out_us >= 0  # else the clocks of two brokers disagree by more than it was out
         self.flaps.append(
             {
                 "seq": gone["row"]["seq"],
@@ -287,11 +289,11 @@ class IsrRows:
                 "back_ts": row["ts"],
                 "back_seq": row["seq"],
                 "back_leader_id": row["leader_id"],
-                "out_ms": (row["ts"] - gone["row"]["ts"]) // 1000,
+                "out_ms": out_us // 1000 if is_told else None,
                 "times": self.times[replica],
                 "left_reason": gone["mover"]["reason"],
                 "back_reason": mover["reason"],
-                "evidence": row["evidence"],
+                "evidence": row["evidence"] if is_told else max(row["evidence"], "bounded", key=EVIDENCE.index),
             }
         )
 

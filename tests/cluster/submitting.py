@@ -28,6 +28,7 @@ SETTINGS: Final = {
     "spark.executor.extraJavaOptions": QUICK,
     "spark.sql.shuffle.partitions": "4",
 }
+BY_SPARK: Final = "driver_facts = 0\n"  # settings: the recording is small, and its work goes to executors all the same
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,12 @@ def submit(
     """Run the recording into the warehouse, from `home`, and return what was printed; it must end well."""
     script = Path(__file__).parent.parent.parent / "spark-submit.sh"
     recording, warehouse = where
+    by_spark = home / "settings.toml"
+    by_spark.write_text(BY_SPARK)
+    said = ["--recording", recording, "--warehouse", warehouse, "--settings", str(by_spark)]
     given = [part for key, value in {**SETTINGS, **settings}.items() for part in ("--conf", f"{key}={value}")]
     done = subprocess.run(
-        [script, "run", "--recording", recording, "--warehouse", warehouse, "--", *given, *flags],
+        [script, "run", *said, "--", *given, *flags],
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **(environment or {})},
         cwd=home,
         capture_output=True,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -220,8 +221,8 @@ class Cluster:
         formatting = []
         for node in self.nodes:
             self.logs(node).mkdir(parents=True)
-            self._config(node).write_text("".join(f"{k}={v}\n" for k, v in self._properties(node).items()))
-            format_disk = ("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config(node)))
+            self.config(node).write_text("".join(f"{k}={v}\n" for k, v in self._properties(node).items()))
+            format_disk = ("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.config(node)))
             formatting.append(Process(self._command(*format_disk), self.home / f"node-{node}" / "format"))
         for process in formatting:
             if process.wait():
@@ -293,6 +294,11 @@ class Cluster:
         """What `kafka-dump-log.sh` says about segments."""
         return self._tool(self._release.dump_log, *options, "--files", ",".join(map(str, files)))
 
+    @property
+    def dump_tool(self) -> str:
+        """The same as a command, as `collect` takes it."""
+        return shlex.join(self._command(self._release.dump_log, of_tools=True))
+
     def data(self, node: int) -> Path:
         """Its log directory."""
         return self.home / f"node-{node}" / "data"
@@ -314,7 +320,8 @@ class Cluster:
             **self.settings,
         }
 
-    def _config(self, node: int) -> Path:
+    def config(self, node: int) -> Path:
+        """Its settings."""
         return self.home / f"node-{node}" / "server.properties"
 
     def _log4j(self, logging: Path) -> str:
@@ -329,7 +336,7 @@ class Cluster:
 
     def _start(self, node: int) -> None:
         options = (self._logging, f"-Dkafka.logs.dir={self.logs(node)}", NODE_HEAP, *self._jvm)
-        command = self._command("kafka.Kafka", str(self._config(node)), options=options)
+        command = self._command("kafka.Kafka", str(self.config(node)), options=options)
         self._nodes[node] = Process(command, self.home / f"node-{node}" / "output")
 
     def _starts(self, node: int) -> int:

@@ -21,6 +21,7 @@ from recorder import record
 from releases import RELEASES, release
 from without_spark import events_of, tables_of
 
+from pipelines.collecting.collector import Order, gather
 from pipelines.recording.recording import discover
 from pipelines.stages.run import execute
 
@@ -69,6 +70,8 @@ class Seen:
     leaders: list[int]
     kills: list[float]
     recording: Path
+    folders: dict[int, list[str]]  # what the nodes left behind
+    dump_tool: str
 
     def lost(self, topic: str) -> list[dict[str, Any]]:
         """Acknowledged records that do not stand where they were said to stand."""
@@ -122,7 +125,11 @@ def tell_the_story(cluster: Cluster) -> Seen:
     read = read_everything(cluster, producers)
     cluster.stop()
     acknowledged = {topic: producer.acknowledged() for topic, producer in producers.items()}
-    return Seen(acknowledged, read, leaders, kills, record(cluster, cluster.home / "recording"))
+    folders = {
+        node: list(map(str, (cluster.logs(node), cluster.data(node), cluster.config(node)))) for node in cluster.nodes
+    }
+    recording = record(cluster, cluster.home / "recording")
+    return Seen(acknowledged, read, leaders, kills, recording, folders, cluster.dump_tool)
 
 
 def read_everything(cluster: Cluster, producers: dict[str, Producer]) -> dict[Slot, str]:
@@ -143,8 +150,12 @@ def has_read(consumer: Client, record: Slot) -> bool:
 @pytest.fixture(scope="module")
 def replayed(seen: Seen) -> Tables:
     """Each topic's tables, without Spark."""
+    return tables_from(seen.recording)
+
+
+def tables_from(recording: Path) -> Tables:
     found = {}
-    for events in events_of(seen.recording):
+    for events in events_of(recording):
         topic = events["topic"][0].as_py()
         if topic in TOPICS:
             found[topic] = {name: table.to_pylist() for name, table in tables_of(events).items()}
@@ -212,6 +223,31 @@ def test_each_log_was_cut_where_its_broker_said(topic: str, seen: Seen, replayed
     assert sorted(cuts) == sorted(said)
     starts = [row["start_offset"] for row in tenures(seen, replayed[topic])]
     assert {(seen.leaders[kill], starts[kill + 1]) for kill in LOSSES[topic][1]} <= said
+
+
+@pytest.mark.parametrize("seen", REPLAYED[-1:], indirect=True)
+def test_what_collect_takes_from_dead_brokers_folders_says_the_same(
+    seen: Seen, replayed: Tables, tmp_path: Path
+) -> None:
+    """With dumps that it made by the release's own tool, and once more when there is nothing new."""
+    order = Order(tmp_path / seen.recording.name, seen.folders, dump_tool=seen.dump_tool)
+    gathered = gather(order)
+    assert gathered.unread == []
+    assert not gathered.commands
+    for name in ("kafka-request.log", "server.log", "00000000000000000000.log.dump"):
+        assert len(list(order.into.glob(f"**/{name}*.zst"))) >= len(Cluster.brokers)
+    tables = tables_from(order.into)
+    for topic in TOPICS:
+        compare(seen, topic, tables[topic]["data_loss_incidents"])
+        for name, rows in replayed[topic].items():
+            assert [told(row) for row in tables[topic][name]] == [told(row) for row in rows], name
+    again = gather(order)
+    assert (again.new, again.grown) == ([], [])
+
+
+def told(row: dict[str, Any]) -> dict[str, Any]:
+    """What a row says, without where in the recording it is told."""
+    return {name: value for name, value in row.items() if name not in {"source_file", "source_line", "chain_sources"}}
 
 
 @pytest.mark.spark

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from schemas.runs import SAID
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -312,9 +313,39 @@ def valid_rows(partition: int = 0) -> Rows:
     }
 
 
+def whole_rows(partition: int = 0) -> Rows:
+    """The same, with Tidemark's own books: files, runs, what was reported, how many events there are."""
+    rows = valid_rows(partition)
+    place = {"recording_id": RECORDING, "topic": "orders", "topic_id": None, "incarnation": 0, "partition": partition}
+    (incident,) = rows["data_loss_incidents"]
+    run = f"run{partition}"
+    return rows | {
+        "files": [{"recording_id": RECORDING, "path": f"r{partition}.log", "lines": 9, "rejected": 1}],
+        "event_windows": [{**place, "place": 0, "events": 6}],
+        "incident_reports": [
+            {
+                **place, "incident_id": incident["incident_id"], "status": "reported", "first_reported": at(20),
+                "first_run_id": run, "revision": 0, "digest": "d", **{name: incident.get(name) for name in SAID},
+            }
+        ],
+        "runs": [
+            {
+                "recording_id": RECORDING, "run_id": run, "started": at(20), "finished": at(21), "status": "ok",
+                "new_incidents": [incident["incident_id"]],
+            }
+        ],
+    }  # fmt: skip
+
+
 def together(sets: list[Rows]) -> Rows:
     """Several sets as one recording."""
-    return {name: [row for rows in sets for row in rows[name]] for name in valid_rows()}
+    return {name: [row for rows in sets for row in rows[name]] for name in sets[0]}
+
+
+def arrow_of(rows: Rows) -> dict[str, pa.Table]:
+    """The rows with the tables' schemas, every column nullable, so that a fault can be planted anywhere."""
+    schemas = {name: [field.with_nullable(nullable=True) for field in TABLES[name].arrow_schema] for name in rows}
+    return {name: pa.Table.from_pylist(some, schema=pa.schema(schemas[name])) for name, some in rows.items()}
 
 
 def set_aside(severity: str) -> dict[str, Any]:
@@ -375,8 +406,4 @@ def _consequences(place: dict[str, Any]) -> Rows:
 
 def frames_of(spark: SparkSession, rows: Rows) -> dict[str, DataFrame]:
     """The rows as frames of the tables' schemas, every column nullable, so that a fault can be planted anywhere."""
-    frames = {}
-    for name, some in rows.items():
-        schema = pa.schema([field.with_nullable(nullable=True) for field in TABLES[name].arrow_schema])
-        frames[name] = spark.createDataFrame(pa.Table.from_pylist(some, schema=schema))
-    return frames
+    return {name: spark.createDataFrame(table) for name, table in arrow_of(rows).items()}

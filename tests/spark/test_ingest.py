@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.intake.collect import collect
 from pipelines.recording.recording import discover
-from pipelines.spark import staging
+from pipelines.spark import held, staging
 from pipelines.stages import ingest
 
 if TYPE_CHECKING:
@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 
     from pipelines.recording.recording import Recording
 
-# Facts are few and so in the driver's memory, or too many for it.
-EITHER_WAY = pytest.mark.parametrize("most", [staging.SMALL_BYTES, 10], ids=["few", "many"])
+# The driver reads them; Spark does, and they are few and so in the driver's memory; or they are too many for it.
+EACH_WAY = pytest.mark.parametrize(
+    ("few", "most"),
+    [(held.DRIVER_FACTS, staging.SMALL_BYTES), (0, staging.SMALL_BYTES), (0, 10)],
+    ids=["by the driver", "few", "many"],
+)
 ORDER = [("source_file", "ascending"), ("source_line", "ascending"), ("fact_id", "ascending")]
 
 
@@ -43,19 +47,21 @@ def sorted_rows(table: pa.Table) -> list[dict[str, object]]:
     return table.sort_by(ORDER).to_pylist()
 
 
-@EITHER_WAY
+@EACH_WAY
 def test_same_facts_as_in_one_process(
-    spark: SparkSession, recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+    spark: SparkSession, recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int, most: int
 ) -> None:
     monkeypatch.setattr(staging, "SMALL_BYTES", most)
     expected = collect(recording)
     monkeypatch.setattr(ingest, "RANGE_BYTES", 300_000)  # so that the plain log is read in several ranges
-    parsed = ingest.parse(spark, recording, str(tmp_path / "staging"))
+    parsed = ingest.parse(spark, recording, str(tmp_path / "staging"), few=few)
     assert isinstance(parsed.facts, pa.Table) == (most > 10)
     found = staging.as_arrow(parsed.facts, expected.facts.schema.names)
     assert found.schema.names == expected.facts.schema.names
     assert sorted_rows(found.cast(expected.facts.schema)) == sorted_rows(expected.facts)
-    rejected = {(row["source_file"], row["source_line"], row["reason"]) for row in parsed.rejected.collect()}
+    lines = staging.as_arrow(parsed.rejected, expected.rejected.schema.names).to_pylist()
+    rejected = {(row["source_file"], row["source_line"], row["reason"]) for row in lines}
+    assert len(lines) == len(rejected)
     assert rejected == {(r["source_file"], r["source_line"], r["reason"]) for r in expected.rejected.to_pylist()}
     assert {file for file, _, _ in rejected} == {"logs/node-1/server.log.gz", "logs/node-2/notes.txt"}
     whole = next(entry for entry in parsed.inputs if entry["path"] == "logs/node-1/server.log")
@@ -75,9 +81,9 @@ def test_inspect_says_what_can_be_answered(spark: SparkSession, recording: Recor
     assert any("metadata dump states" in sentence for sentence in found["answers"])
 
 
-@EITHER_WAY
+@EACH_WAY
 def test_a_shared_file_is_told_apart_as_in_one_process(
-    spark: SparkSession, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+    spark: SparkSession, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int, most: int
 ) -> None:
     monkeypatch.setattr(staging, "SMALL_BYTES", most)
     shutil.copytree(recordings / "last-replica", tmp_path / "shared")
@@ -89,7 +95,7 @@ def test_a_shared_file_is_told_apart_as_in_one_process(
     shared = discover(tmp_path / "shared")
     expected = collect(shared)
     monkeypatch.setattr(ingest, "RANGE_BYTES", 100_000)
-    parsed = ingest.parse(spark, shared, str(tmp_path / "staging"))
+    parsed = ingest.parse(spark, shared, str(tmp_path / "staging"), few=few)
     found = staging.as_arrow(parsed.facts, expected.facts.schema.names)
     assert sorted_rows(found.cast(expected.facts.schema)) == sorted_rows(expected.facts)
     whose = {entry["broker_id"] for entry in parsed.inputs if entry["path"] == "logs/node-2/server.log"}

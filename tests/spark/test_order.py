@@ -94,8 +94,9 @@ def test_records_that_a_later_controller_overwrote_are_counted_once(spark: Spark
     records = [("partition_change", None, offset, None, epoch) for offset, epoch in ((109, 1), (110, 1), (110, 2))]
     records += [("broker_change", None, 110, None, 1), ("broker_change", None, 111, None, 1)]
     rows = [(f"f{k}", *row[:2], START, *row[2:], False) for k, row in enumerate((*parts, *records))]
-    assert records_set_aside(spark.createDataFrame(rows, RECORD_COLUMNS)) == len({110, 111})
-    assert records_set_aside(spark.createDataFrame(rows[2:], RECORD_COLUMNS)) == 0
+    some, others = (spark.createDataFrame(told, RECORD_COLUMNS) for told in (rows, rows[2:]))
+    assert records_set_aside(some) == records_set_aside(some.toArrow()) == len({110, 111})
+    assert records_set_aside(others) == records_set_aside(others.toArrow()) == 0
 
 
 @pytest.mark.parametrize("name", ["last-replica", "unclean-election"])

@@ -18,6 +18,7 @@ from without_spark import events_of, tables_of
 
 from pipelines.recording.recording import discover
 from pipelines.spark import staging
+from pipelines.stages import incident_page
 from pipelines.warehouse import delta_io
 from schemas.errors import InputError
 from schemas.tables import REPLAY_TABLES
@@ -47,7 +48,7 @@ def shuffled(source: Path, target: Path) -> Path:
     return target
 
 
-def test_spark_tells_what_the_same_functions_tell_without_it(first: Run, recordings: Path) -> None:
+def test_a_run_tells_what_its_functions_tell_without_a_warehouse(first: Run, recordings: Path) -> None:
     told: dict[str, list[pa.Table]] = defaultdict(list)
     for events in events_of(recordings / NAME):
         for name, found in tables_of(events).items():
@@ -75,6 +76,23 @@ def test_a_good_recording_breaks_no_expectation(first: Run) -> None:
     assert Path(first.validation.docs_path.removeprefix("file://")).exists()
 
 
+def test_a_page_that_cannot_be_made_is_said_and_ends_no_run(
+    spark: SparkSession, first: Run, recordings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        message = "<no> picture"
+        raise ValueError(message)
+
+    page = Path(first.page_path.removeprefix("file://")) if first.page_path else pytest.fail("it made none")
+    before = page.read_text()
+    monkeypatch.setattr(incident_page, "contents_of", fails)
+    again = run(spark, recordings / NAME, Path(first.warehouse.path), ("report",))
+    assert again.report
+    assert any("ValueError('<no> picture')" in remark for remark in again.remarks)
+    assert "ValueError(&#x27;&lt;no&gt; picture&#x27;)" in page.read_text()
+    page.write_text(before)
+
+
 def test_the_run_says_which_table_versions_belong_together(first: Run) -> None:
     row = first.warehouse.read("runs", NAME).where(F.col("run_id") == first.run_id).collect()[0]
     assert row.status == "ok"
@@ -92,14 +110,13 @@ def test_the_run_says_which_release_each_broker_was_from_when_on(first: Run) -> 
     assert levels[0].endswith("(Kafka 4.1)")
 
 
-def test_tables_are_the_same_whatever_the_files_order_and_the_shuffle_and_whoever_writes_them(
+def test_tables_are_the_same_whatever_the_files_order_and_the_shuffle_and_whether_spark_makes_them(
     spark: SparkSession, first: Run, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (staging, delta_io):
         monkeypatch.setattr(module, "SMALL_BYTES", 10)  # nothing is small: Spark does it
-    again = run(
-        spark, shuffled(recordings / NAME, tmp_path / NAME), tmp_path / "wh", ("ingest", "replay"), partitions=7
-    )
+    root, by_spark = shuffled(recordings / NAME, tmp_path / NAME), {"shuffle_partitions": 7, "driver_facts": 0}
+    again = run(spark, root, tmp_path / "wh", ("ingest", "replay"), **by_spark)
     for table in DERIVED:
         assert without(PLACES, rows(first.warehouse, table)) == without(PLACES, rows(again.warehouse, table)), table
 

@@ -43,7 +43,9 @@ def test_a_run_is_told_to_logs_metrics_and_once_to_people(
     spark: SparkSession, recordings: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     warehouse, metrics, told = tmp_path / "wh", tmp_path / "m.prom", tmp_path / "told"
-    flags = ("--metrics-file", str(metrics), "--on-incident", f"cat >> {told}; exit 3")
+    by_spark = tmp_path / "settings.toml"
+    by_spark.write_text("driver_facts = 0")
+    flags = ("--metrics-file", str(metrics), "--on-incident", f"cat >> {told}; exit 3", "--settings", str(by_spark))
     assert job(("ingest", "replay"), warehouse, "--recording", str(recordings / NAME), *flags) == 0
     printed = capfd.readouterr()
     (run,) = json.loads(printed.out)["recordings"]
@@ -63,7 +65,7 @@ def test_a_run_is_told_to_logs_metrics_and_once_to_people(
 
     message = json.loads(told.read_text())
     (incident,) = message.pop("incidents")
-    assert (message.pop("revised"), message.pop("withdrawn")) == ([], [])
+    assert (message.pop("revised"), message.pop("withdrawn"), message.pop("not_listed")) == ([], [], 0)
     assert message == {"recording_id": NAME, "run_id": run["run_id"], "warehouse": str(warehouse), "new_incidents": 1}
     assert [incident["incident_id"]] == row.new_incidents == run["new_incidents"]
     assert incident["mechanism"] == "last_replica_standing"
@@ -96,6 +98,7 @@ def test_a_run_is_told_to_logs_metrics_and_once_to_people(
     assert [gone["incident_id"]] == run["new_incidents"]
     assert (gone["before"]["acked_all"], gone["now"]) == (816, None)
     assert [one["incident_id"] for one in last["withdrawn"]] == run["new_incidents"]
+    assert (last["counters"]["revised_incidents"], last["counters"]["withdrawn_incidents"]) == (0, 1)
 
 
 def test_a_recording_that_fails_is_json_and_a_metric(

@@ -25,10 +25,10 @@ STAGES = ("ingest", "replay", "validate", "report")
 DERIVED = ("replication_events", *(table.name for table in REPLAY_TABLES))
 
 
-def run(spark: SparkSession, root: Path, warehouse: Path, stages: tuple[str, ...], partitions: int = 2) -> Run:
-    """Within this process's session; `partitions` of every shuffle."""
+def run(spark: SparkSession, root: Path, warehouse: Path, stages: tuple[str, ...], **settings: int) -> Run:
+    """Within this process's session."""
     recording = discover(str(root), recording_id=NAME)
-    settings = {"shuffle_partitions": partitions}
+    settings = {"shuffle_partitions": 2, **settings}
     return execute(spark, str(warehouse), NAME, recording, stages, settings, lambda _name, _seconds: None)
 
 

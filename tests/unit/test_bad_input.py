@@ -189,7 +189,8 @@ def test_files_none_of_which_can_be_read_are_bad_input() -> None:
 def test_times_are_utc_whatever_the_zone_of_this_machine() -> None:
     program = (
         "from pipelines.spark.session import in_utc; in_utc(); from pyspark.sql.types import TimestampType;"
-        "from pipelines.stages.report_text import _time; print(_time(TimestampType().fromInternal(1740823200123000)))"
+        "from pipelines.stages.report_text import time_of as said;"
+        "print(said(TimestampType().fromInternal(1740823200123000)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

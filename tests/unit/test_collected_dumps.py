@@ -79,6 +79,16 @@ def run(data: Path, into: Path, **others: Any) -> Gathered:
     return gather(Order(into, {1: [str(data)]}, **others))
 
 
+def test_settings_that_are_named_are_no_log_that_was_passed_over(data: Path, tmp_path: Path) -> None:
+    """Even if they lie in a folder that is searched."""
+    (data.parent / "server.properties").write_text("min.insync.replicas=2\n")
+    named = [str(data.parent), str(data.parent / "server.properties")]
+    gathered = gather(Order(tmp_path / "elsewhere" / "into", {1: named}))
+    assert gathered.passed_over == []
+    manifest = json.loads((tmp_path / "elsewhere" / "into" / "MANIFEST.json").read_text())
+    assert manifest["broker_config"] == {"min.insync.replicas": "2"}
+
+
 def dumped(into: Path) -> list[str]:
     return sorted(path.relative_to(into / "segments/node-1").as_posix() for path in into.rglob("0*.dump.txt.zst"))
 

@@ -178,3 +178,24 @@ def test_an_earlier_release_that_found_nothing_leaves_nothing(runs: Runs) -> Non
     runs.run(tells=False)
     assert ids(runs.run()) == ([], [], [])
     assert runs.version == 0
+
+
+def test_an_incident_that_grows_wakes_nobody_again(runs: Runs) -> None:
+    """While the failure lasts; that it became graver, or was none after all, is told."""
+    told = runs.run(incident("a", severity="S2"), incident("b"))
+    assert ids(told.what_is_told("changed") if told else told) == (["a", "b"], [], [])
+    for records in range(4, 8):
+        told = runs.run(incident("a", severity="S2", records=records), incident("b"))
+        assert ids(told) == ([], ["a"], [])
+        assert told is not None
+        assert [bool(told.what_is_told(of)) for of in ("new", "changed", "all")] == [False, False, True]
+    told = runs.run(incident("a", severity="S1", records=8), incident("b", records=9), incident("c"))
+    assert ids(told) == (["c"], ["a", "b"], [])
+    assert told is not None
+    assert ids(told.what_is_told("new")) == (["c"], [], [])
+    assert ids(told.what_is_told("changed")) == (["c"], ["a"], [])
+    assert told.what_is_told("all") == told
+    told = runs.run(incident("a", severity="S1", records=8), incident("c"))
+    assert told is not None
+    assert ids(told.what_is_told("changed")) == ([], [], ["b"])
+    assert ids(told.what_is_told("new")) == ([], [], [])

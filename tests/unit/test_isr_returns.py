@@ -12,6 +12,7 @@ from replay.evidence.tenures import Tenure
 from replay.order.isr_requests import IsrChange, split_run
 from replay.order.merge import OP_UPDATE
 from replay.order.operations import Draft, Operation
+from replay.tables.isr_rows import IsrRows
 
 
 def test_request_to_join_stands_behind_the_fetch_that_led_to_it() -> None:
@@ -109,3 +110,13 @@ def test_replica_that_left_and_came_back_is_a_flap() -> None:
     (flap,) = replayed(history)["isr_flaps"]
     assert (flap["broker_id"], flap["out_ms"], flap["times"]) == (3, 105, 1)
     assert (flap["left_reason"], flap["back_reason"]) == ("no_fetches", "leo_reached_hw")
+
+
+def test_replica_that_came_back_before_it_left_by_the_clocks_of_two_leaders_was_out_for_an_unknown_time() -> None:
+    rows, told = IsrRows(), {"leader_epoch": 1, "evidence": "observed"}
+    moves = ((1, 92_000, "no_fetches"), (2, 0, "leo_reached_hw"))
+    for seq, ts, reason in moves:
+        row = {**told, "seq": seq, "ts": ts, "leader_id": seq}
+        rows.note_flap(row, {"broker_id": 3, "joined": seq == 2, "reason": reason})
+    (flap,) = rows.flaps
+    assert (flap["out_ms"], flap["evidence"], flap["left_ts"], flap["back_ts"]) == (None, "bounded", 92_000, 0)

@@ -24,7 +24,8 @@ COST = {
 }  # fmt: skip
 COUNTERS: dict[str, Any] = {
     "files": 3, "bytes": 10_000, "lines": 100, "facts": 90, "rejected": 1, "events": 500, "incidents": 2,
-    "new_incidents": 1, "severities": {"S1": 2}, "rows": {"facts": 90, "hw_timeline": 70}, "steps": {"parse": COST},
+    "new_incidents": 1, "revised_incidents": 3, "withdrawn_incidents": 2,
+    "severities": {"S1": 2}, "rows": {"facts": 90, "hw_timeline": 70}, "steps": {"parse": COST},
 }  # fmt: skip
 READ = """
 import json, sys
@@ -56,6 +57,8 @@ def test_a_real_parser_takes_it_and_gives_back_what_was_measured(tmp_path: Path)
     about = {"recording_id": HOSTILE}
     assert ["tidemark_run_info", {**about, "run_id": "a-run", "version": "1.2.3"}, 1.0, "info", ""] in samples
     assert ["tidemark_table_rows", {**about, "table": "hw_timeline"}, 70.0, "gauge", ""] in samples
+    for name, count in (("new", 1.0), ("revised", 3.0), ("withdrawn", 2.0)):
+        assert [f"tidemark_{name}_incidents", about, count, "gauge", ""] in samples
     cpu = {**about, "step": "parse", "process": "jvm"}
     assert ["tidemark_step_process_cpu_seconds", cpu, 9.0, "gauge", "seconds"] in samples
     assert {one[0].removesuffix("_info") for one in samples} == set(metrics.families)

@@ -8,7 +8,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from without_spark import events_of, tables_of
+from without_spark import events_and_tables_of, events_of, tables_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,10 +22,10 @@ def replayed(
 ) -> tuple[dict[str, dict[str, list[dict[str, Any]]]], Any]:
     truth = json.loads(gzip.decompress((recordings / f"{request.param}.truth" / "brokers.json.gz").read_bytes()))
     tables = {}
-    for events in events_of(recordings / request.param):
+    for events, found in events_and_tables_of(recordings / request.param):
         name = f"{events['topic'][0].as_py()}-{events['partition'][0].as_py()}"
         if name in truth["partitions"]:
-            tables[name] = {table: rows.to_pylist() for table, rows in tables_of(events).items()}
+            tables[name] = {table: rows.to_pylist() for table, rows in found.items()}
     return tables, truth["partitions"]
 
 

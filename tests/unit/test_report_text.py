@@ -9,7 +9,15 @@ from typing import Any
 import mistune
 import pytest
 
-from pipelines.stages.report_text import EFFECT_WORDS, ENDS, STATE_WORDS, markdown, markdown_text, terminal
+from pipelines.stages.report_text import (
+    EFFECT_WORDS,
+    ENDS,
+    STATE_WORDS,
+    incident_text,
+    markdown,
+    markdown_text,
+)
+from pipelines.stages.summary_text import terminal
 from schemas.consequences import CONSUMER_EFFECTS, PARTITION_RISK
 from schemas.incidents import DATA_LOSS_INCIDENTS
 
@@ -40,48 +48,55 @@ def findings(**some: Any) -> dict[str, Any]:
 
 
 def both(found: dict[str, Any]) -> list[str]:
-    return [terminal(found, colour=False), markdown(found)]
+    """The summary on a terminal, which is in test_summary_text.py, and the whole report."""
+    return [terminal(found), markdown(found)]
 
 
 def test_a_near_loss_says_what_one_broker_alone_had_and_how_it_ended() -> None:
-    for text in both(findings(nearly_lost=[NEARLY])):
-        assert "Nearly lost" in text
-        assert "orders-0: for 6.5 s from 2024-05-01 03:00:00.000 UTC up to 127 records on broker 2 only" in text
-        assert "(acknowledged meanwhile: acks=all 0, acks=1 92); then: another replica joined the ISR" in text
+    assert "nearly lost: orders-0" in terminal(findings(nearly_lost=[NEARLY]))
+    text = markdown(findings(nearly_lost=[NEARLY]))
+    assert "Nearly lost" in text
+    assert "orders-0: for 6.5 s from 2024-05-01 03:00:00.000 UTC up to 127 records on broker 2 only" in text
+    assert "(acknowledged meanwhile: acks=all 0, acks=1 92); then: another replica joined the ISR" in text
 
 
 def test_a_span_that_never_ended_and_unknown_answers_are_said() -> None:
     row = {**NEARLY, "seconds": None, "ended_by": None, "acked_all": None, "acked_one": None}
-    for text in both(findings(nearly_lost=[row])):
-        assert "to the end of the recording" in text
-        assert "(acknowledged meanwhile: acks=all unknown, acks=1 unknown)" in text
-        assert "then:" not in text
+    text = markdown(findings(nearly_lost=[row]))
+    assert "to the end of the recording" in text
+    assert "(acknowledged meanwhile: acks=all unknown, acks=1 unknown)" in text
+    assert "then:" not in text
 
 
 def test_time_at_risk_is_said_per_state() -> None:
     row = {"state": "leaderless", "spans": 2, "partitions": 1, "seconds": 9.0, "still_open": 1}
-    for text in both(findings(at_risk=[row])):
-        assert "without a leader: 9.0 s in 1 partition, 2 spans, 1 still so at the end" in text
+    text = markdown(findings(at_risk=[row]))
+    assert "without a leader: 9.0 s in 1 partition, 2 spans, 1 still so at the end" in text
+    assert "still at risk when the recording ends: without a leader 1 partition" in terminal(findings(at_risk=[row]))
+    assert "at risk" not in terminal(findings(at_risk=[{**row, "still_open": 0}]))
 
 
 def test_time_at_risk_that_never_ended_is_no_number() -> None:
     row = {"state": "isr_one", "spans": 4, "partitions": 4, "seconds": None, "still_open": 4}
-    for text in both(findings(at_risk=[row])):
-        assert "one of several replicas in the ISR: in 4 partitions, 4 spans, 4 still so at the end" in text
+    text = markdown(findings(at_risk=[row]))
+    assert "one of several replicas in the ISR: in 4 partitions, 4 spans, 4 still so at the end" in text
 
 
 def test_what_consumers_saw_is_said_per_client() -> None:
     row = {"client_id": "billing", "effect": "read_then_lost", "records": 3, "partitions": 1, "first_ts": START}
-    for text in both(findings(consumer_effects=[row])):
-        assert "billing: read records that were lost later: 3 records, 1 partition, first 2024-05-01" in text
+    text = markdown(findings(consumer_effects=[row]))
+    assert "billing: read records that were lost later: 3 records, 1 partition, first 2024-05-01" in text
+    summary = terminal(findings(consumer_effects=[row]))
+    assert "consumers that read records which were lost later: billing" in summary
 
 
 @pytest.mark.parametrize(("differs", "words"), [("epoch", "leader epochs 0 and 2"), ("batch", "other batches")])
 def test_replicas_that_differ_are_named(differs: str, words: str) -> None:
     row = {**PLACE, "first_offset": 2, "last_offset": 4, "broker_a": 1, "broker_b": 2, "differs": differs}
     row |= {"epoch_a": 0, "epoch_b": 2, "evidence": "observed"}
-    for text in both(findings(divergences=[row])):
-        assert f"orders-0: offsets 2 to 4 on brokers 1 and 2: {words} (observed)" in text
+    assert "replicas that differ below their high watermarks: orders-0" in terminal(findings(divergences=[row]))
+    text = markdown(findings(divergences=[row]))
+    assert f"orders-0: offsets 2 to 4 on brokers 1 and 2: {words} (observed)" in text
 
 
 SAID = {
@@ -101,35 +116,40 @@ def test_what_became_of_incidents_that_were_reported_is_said() -> None:
         "unclean_election, S1"
     )
     after = "offsets 7 to 9, 3 records (acknowledged: acks=all 2, acks=1 1), unclean_election, S0"
-    for text in both(findings(withdrawn=[gone], revised=[{**told, "now": complete}, again, same])):
-        plain = text.replace("\\", "")
-        assert "Withdrawn or revised: what earlier runs had said, and what holds now" in plain
-        first = "first reported 2024-05-01 03:00:00.000 UTC: before:"
-        assert f"bills-0, {first} {before}; now: withdrawn" in plain
-        assert f"orders-0, {first} {before}; now: {after}" in plain
-        assert f"orders-0, {first} withdrawn; now: {after}" in plain
-        assert f"{before}; now: the same, but other details of it have changed" in plain
+    found = findings(withdrawn=[gone], revised=[{**told, "now": complete}, again, same])
+    plain = markdown(found).replace("\\", "")
+    assert "Withdrawn or revised: what earlier runs had said, and what holds now" in plain
+    first = "first reported 2024-05-01 03:00:00.000 UTC: before:"
+    assert f"bills-0, {first} {before}; now: withdrawn" in plain
+    assert f"orders-0, {first} {before}; now: {after}" in plain
+    assert f"orders-0, {first} withdrawn; now: {after}" in plain
+    assert f"{before}; now: the same, but other details of it have changed" in plain
+    summary = terminal(found, width=1000)
+    assert f"withdrawn or revised (4 in the report), first: bills-0, {first} {before}; now: withdrawn" in summary
 
 
 def test_of_very_many_revised_incidents_some_are_shown() -> None:
     many = [{**PLACE, "first_reported": START, "before": SAID, "now": None}] * 12
-    for text in both(findings(withdrawn=many)):
-        assert text.count("first reported") == 10
-        assert "and 2 more in" in text
+    text = markdown(findings(withdrawn=many))
+    assert text.count("first reported") == 10
+    assert "and 2 more in" in text
+    assert terminal(findings(withdrawn=many), width=1000).count("first reported") == 1
 
 
 def test_nothing_is_said_where_nothing_was() -> None:
     for text in both(findings(withdrawn=[], revised=[])):
-        assert "Withdrawn" not in text
-        assert "Nearly lost" not in text
+        assert "withdrawn" not in text.lower()
+        assert "nearly lost" not in text.lower()
+        assert "consumers" not in text
         assert "What consumers saw" not in text
         assert "differ below" not in text
 
 
 def test_names_of_consumers_stay_text() -> None:
-    row = {"client_id": "\x1b[2J<b>", "effect": "out_of_range", "records": None, "partitions": 1, "first_ts": START}
+    row = {"client_id": "\x1b[2J<b>", "effect": "read_then_lost", "records": None, "partitions": 1, "first_ts": START}
     in_terminal, page = both(findings(consumer_effects=[row]))
     assert "\x1b" not in in_terminal
+    assert "\\x1b[2J<b>" in in_terminal
     assert "<b>" not in page
 
 
@@ -145,7 +165,7 @@ def test_of_thousands_of_clients_that_lost_records_some_are_named() -> None:
     names = [f"shop-{k}" for k in range(5000)]
     told = {"mechanism": "other", "severity": "S2", "evidence": "bounded", "producers": names, "aborted": 0}
     incident = {**some, **counts, **PLACE, **told, "first_offset": 1, "last_offset": 2, "records": 2}
-    for text in both(findings(incidents=[incident])):
+    for text in ("\n".join(incident_text(incident)), markdown(findings(incidents=[incident]))):
         assert "shop-0" in text
         assert len(text) < 5000
         assert "more" in next(line for line in text.splitlines() if "producers" in line)

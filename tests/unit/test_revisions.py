@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.stages.revisions import Row, digest_of, key_of, reports_changed, retold
+from pipelines.stages.revisions import Row, digest_of, is_judged_otherwise, key_of, reports_changed, retold
 from schemas.incidents import DATA_LOSS_INCIDENTS
 from schemas.runs import INCIDENT_REPORTS
 
@@ -124,6 +124,41 @@ def test_one_that_comes_back_is_revised_and_no_new_one(runs: Runs, acked: int) -
     assert (row["status"], row["revised"], row["revision"], row["acked_all"]) == ("revised", HOURS[2], 2, acked)
     assert (row["first_reported"], row["first_run_id"]) == (HOURS[0], "run 0")
     assert runs.find(incident(acked_all=acked)) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "told"),
+    [
+        ({}, {"acked_all": 40, "records": 50, "last_offset": 56}, False),
+        ({}, {"explanation": "Broker 1 was killed."}, False),
+        ({"severity": "S2"}, {"severity": "S1"}, True),
+        ({"severity": "S1"}, {"severity": "S2"}, True),
+        ({}, {"mechanism": "last_replica_standing"}, True),
+        ({"evidence": "bounded"}, {"evidence": "derived"}, True),
+        ({"evidence": "derived"}, {"evidence": "bounded"}, False),
+    ],
+)
+def test_an_incident_that_only_grows_is_judged_as_before(
+    runs: Runs, first: dict[str, Any], then: dict[str, Any], *, told: bool
+) -> None:
+    (before,) = runs.find(incident(**first))
+    (now,) = runs.find(incident(**{**first, **then}))
+    assert is_judged_otherwise(retold(before, now)) == told
+
+
+def test_an_incident_that_is_withdrawn_or_stands_again_is_judged_otherwise(runs: Runs) -> None:
+    (stood,) = runs.find(incident())
+    (gone,) = runs.find()
+    (again,) = runs.find(incident())
+    assert is_judged_otherwise(retold(stood, gone))
+    assert is_judged_otherwise(retold(gone, again))
+
+
+def test_a_row_that_says_not_how_sure_it_was_has_not_become_surer(runs: Runs) -> None:
+    (before,) = runs.find(incident(evidence="bounded"))
+    of_an_older_version = {name: value for name, value in before.items() if name != "evidence"}
+    (now,) = reports_changed([of_an_older_version], [incident()], "run 1", HOURS[1])
+    assert not is_judged_otherwise(retold(of_an_older_version, now))
 
 
 def test_recordings_and_incidents_have_nothing_to_do_with_each_other(runs: Runs) -> None:

@@ -6,10 +6,12 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from typing import IO, TYPE_CHECKING, Any
 
@@ -53,7 +55,11 @@ def test_without_a_job_it_helps(repository: Path, arguments: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize(
-    "job", ["demo", "collect", "inspect", "run", "ingest", "replay", "validate", "report", "maintain"]
+    "job",
+    [
+        *("demo", "collect", "inspect", "run", "ingest", "replay", "validate", "report", "maintain", "views"),
+        *("show", "completion"),
+    ],
 )
 def test_help_of_a_job_needs_neither_java_nor_an_environment(checkout: Path, tmp_path: Path, job: str) -> None:
     no_java = str(program(tmp_path / "java/bin", "java", "exit 9").parent.parent)
@@ -62,6 +68,12 @@ def test_help_of_a_job_needs_neither_java_nor_an_environment(checkout: Path, tmp
     assert f"usage: ./spark-submit.sh {job}" in result.stdout
     assert "examples:" in result.stdout
     assert not (checkout / ".venv").exists()
+
+
+def test_help_of_what_show_shows_is_its_own(checkout: Path, tmp_path: Path) -> None:
+    result = submit(checkout / "spark-submit.sh", "show", "record", "--help", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "usage: ./spark-submit.sh show record" in result.stdout
 
 
 def test_an_unknown_job_is_bad_usage(repository: Path) -> None:
@@ -208,3 +220,33 @@ def test_a_job_holds_its_environment_until_it_ends(checkout: Path, tmp_path: Pat
         go_on.touch()
         running.wait(timeout=60)
         assert may_be_removed(lock)
+
+
+def test_what_draws_pictures_is_shipped_only_where_the_driver_is(repository: Path, tmp_path: Path) -> None:
+    """The function as it stands in the script, on a small environment."""
+    packages = tmp_path / "env" / "lib" / "site-packages"
+    for name in ("vl_convert/vl_convert.so", "vl_convert_python-1.dist-info/METADATA", "jinja2/core.py"):
+        (packages / name).parent.mkdir(parents=True)
+        (packages / name).write_text("it")
+    program(tmp_path / "env" / "bin", "python", f"case $2 in *purelib*) echo {packages} ;; *) echo 3 ;; esac")
+    script = (repository / "spark-submit.sh").read_text()
+    parts = [
+        part
+        for name in ("sha256", "archive_of", "pack_environment")
+        for part in re.findall(rf"^{name}\(\) {{.*?}}$", script, re.MULTILINE | re.DOTALL)
+    ]
+    for mode, is_there in (("client", False), ("cluster", True)):
+        setting = f"set -euo pipefail; here={repository} venv={tmp_path}/env cache={tmp_path}/cache; say() {{ :; }}"
+        text = "\n".join((setting, *parts, f"pack_environment {mode}"))
+        archive = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True).stdout
+        with tarfile.open(archive) as packed:
+            names = packed.getnames()
+        assert any("jinja2/core.py" in name for name in names)
+        assert any("vl_convert" in name for name in names) == is_there
+
+
+def test_templates_of_the_page_are_shipped_with_our_own_packages(repository: Path) -> None:
+    script = (repository / "spark-submit.sh").read_text()
+    assert "-path '*/templates/*'" in script.split("pack_tidemark() {")[1].split("\n}")[0]
+    templates = repository / "pipelines" / "page" / "templates"
+    assert {one.name for one in templates.iterdir()} == {"page.html", "page.css", "page.js"}

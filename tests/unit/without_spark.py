@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 from facts_builder import KEY
 
 from pipelines.intake.collect import collect
+from pipelines.overview.coverage import coverage_of
 from pipelines.recording.recording import discover
 from pipelines.stages.order import by_session, in_one_session, rebuilding
 from pipelines.stages.partition_order import EVENTS, StandingWindows, order_partitions, order_windows
@@ -44,6 +46,22 @@ def events_of_facts(facts: pa.Table, recording: Recording) -> list[pa.Table]:
             continue
         found[events["topic"][0].as_py(), events["partition"][0].as_py()].append(events)
     return [one for place in sorted(found) for one in by_incarnation(pa.concat_tables(found[place]))]
+
+
+@cache
+def events_and_tables_of(root: Path) -> tuple[tuple[pa.Table, dict[str, pa.Table]], ...]:
+    """Return the events of each partition and the tables made of them; kept, since many tests look at the same."""
+    return tuple((events, tables_of(events)) for events in events_of(root))
+
+
+@cache
+def tables_of_recording(root: Path) -> dict[str, pa.Table]:
+    """Return the tables of a whole recording: its events, what is replayed from them, and what the logs cover."""
+    parts = events_and_tables_of(root)
+    found = {name: pa.concat_tables([tables[name] for _, tables in parts]) for name in parts[0][1]}
+    facts = collect(discover(str(root), recording_id=root.name)).facts
+    events = pa.concat_tables([events for events, _ in parts])
+    return {**found, "facts": facts, "replication_events": events, "coverage": coverage_of(facts).table(root.name)}
 
 
 def events_of_partition(of: tuple[str, int], facts: pa.Table, cluster: Cluster) -> pa.Table:

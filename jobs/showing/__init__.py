@@ -1,0 +1,1 @@
+"""What `show` finds, written for a terminal."""
