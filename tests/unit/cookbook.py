@@ -39,7 +39,7 @@ stands what it answers on `tests/recordings/{recording}`, a real cluster that lo
 recording of `./spark-submit.sh demo`). The answers there leave out `recording_id` and `incarnation`, which are the same
 in every row, and all rows after the first {rows}.
 
-What to run them with:
+What to run them with, from this folder in `.venv/bin/python`, which has all that they need:
 
 ```python
 import tidemark  # DuckDB or Polars, without a JVM
