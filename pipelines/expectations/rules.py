@@ -11,13 +11,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from great_expectations.expectations.core.expect_column_max_to_be_between import ExpectColumnMaxToBeBetween
-from great_expectations.expectations.core.expect_column_values_to_be_in_set import ExpectColumnValuesToBeInSet
-from great_expectations.expectations.core.expect_column_values_to_not_be_null import ExpectColumnValuesToNotBeNull
-from great_expectations.expectations.core.expect_table_columns_to_match_set import ExpectTableColumnsToMatchSet
 from great_expectations.expectations.metadata_types import FailureSeverity
 
 from pipelines.expectations.answers import ANSWERS, ANYWHERE
+from pipelines.expectations.described import ExpectColumns, ExpectKnownValues, ExpectNoBreaches, ExpectNoNulls
 from pipelines.warehouse.contract import row_key, sql_string
 
 if TYPE_CHECKING:
@@ -88,7 +85,7 @@ class TableRule:
             if self.severity == "warning":  # else it is critical, as it was made
                 self.native.severity = GX_SEVERITY["warning"]
             return self.native
-        return ExpectColumnMaxToBeBetween(
+        return ExpectNoBreaches(
             column=self.id,
             max_value=0,
             description=f"{self.name}: {self.meaning}",
@@ -123,7 +120,7 @@ def _columns_rule(table: Table) -> TableRule:
         table.name,
         meaning,
         breaches=f"SELECT * FROM {{{table.name}}} LIMIT 0",
-        native=ExpectTableColumnsToMatchSet(
+        native=ExpectColumns(
             column_set=[column.name for column in table.columns],
             exact_match=True,
             description=meaning,
@@ -140,7 +137,7 @@ def _not_null_rule(table: Table, column: Column) -> TableRule:
         meaning,
         breaches=f"SELECT * FROM {{{table.name}}} WHERE {column.name} IS NULL",
         condition=f"{column.name} IS NOT NULL",
-        native=ExpectColumnValuesToNotBeNull(
+        native=ExpectNoNulls(
             column=column.name, description=meaning, meta={"rule": f"{table.name}__{name}"}
         ),
     )
@@ -156,7 +153,7 @@ def _values_rule(table: Table, column: Column) -> TableRule:
         meaning,
         breaches=f"SELECT * FROM {{{table.name}}} WHERE {column.name} NOT IN ({literals})",
         condition=f"{column.name} IN ({literals})",
-        native=ExpectColumnValuesToBeInSet(
+        native=ExpectKnownValues(
             column=column.name,
             value_set=list(column.values),
             description=meaning,

@@ -12,11 +12,13 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Self
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read when Great Expectations is imported
 
 import great_expectations as gx
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from great_expectations.data_context.types.base import ProgressBarsConfig
@@ -24,6 +26,7 @@ from pyspark.sql import functions as F
 
 from pipelines.expectations.counting import counts_by_spark, counts_in_memory
 from pipelines.expectations.data_docs import Shown, escaped, publish_docs
+from pipelines.expectations.described import ExpectKnownValues, ExpectNoNulls
 from pipelines.expectations.found_rows import in_words, lines_asked, places_of, with_lines
 from pipelines.expectations.invariants import CONFORMANCE_TIES
 from pipelines.expectations.suites import EVERY, LOOKED_INTO, VALIDATED, all_rules
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
+    from great_expectations.core.batch_definition import BatchDefinition
+    from great_expectations.datasource.fluent import PandasDatasource, SparkDatasource
     from pyspark.sql import DataFrame, SparkSession
 
     from pipelines.expectations.rules import TableRule
@@ -170,19 +175,14 @@ def _run_suites(
     when: datetime,
 ) -> list[ExpectationSuiteValidationResult]:
     """Run one suite per table for what its schema demands, and one for all rules that are counted by queries."""
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
-    by_spark = context.data_sources.add_or_update_spark("warehouse", persist=False)
-    in_memory = context.data_sources.add_or_update_pandas("small tables")
     run_of = gx.RunIdentifier(run_name=run_id, run_time=when)
 
     def run(name: str, frame: DataFrame | pd.DataFrame, asked: list[TableRule]) -> ExpectationSuiteValidationResult:
-        source = in_memory if isinstance(frame, pd.DataFrame) else by_spark
-        batch = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("recording")
+        batch = _whole_of(name, is_small=isinstance(frame, pd.DataFrame)).get_batch({"dataframe": frame})
         suite = gx.ExpectationSuite(name, expectations=[rule.expectation() for rule in asked])
-        definition = gx.ValidationDefinition(name=name, data=batch, suite=context.suites.add(suite))
-        validation = context.validation_definitions.add(definition)
-        return validation.run(batch_parameters={"dataframe": frame}, result_format="BOOLEAN_ONLY", run_id=run_of)
+        found = batch.validate(suite, result_format="BOOLEAN_ONLY")
+        found.meta |= {"run_id": run_of, "validation_time": when}
+        return found
 
     results = [run(name, frame, [r for r in rules if r.table == name and r.native]) for name, frame in frames.items()]
     counted = [rule for rule in rules if rule.native is None]
@@ -191,17 +191,42 @@ def _run_suites(
     return [*results, run(INVARIANTS_SUITE, breaches, counted)]
 
 
-def _in_memory(rows: pa.Table, name: str, rules: Sequence[TableRule]) -> pd.DataFrame:
-    """Return the rows with Arrow's types: a whole number that may be null stays one.
+@cache
+def _source(*, is_small: bool) -> PandasDatasource | SparkDatasource:
+    """Return what Great Expectations reads frames through: one for all recordings of a process."""
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
+    if is_small:
+        return context.data_sources.add_or_update_pandas("small tables")
+    return context.data_sources.add_or_update_spark("warehouse", persist=False)
 
-    Great Expectations hashes every value that it is given, so columns into which no expectation looks are left empty.
+
+@cache
+def _whole_of(name: str, *, is_small: bool) -> BatchDefinition[Any]:
+    """Return what takes a frame as a whole for a table, under its name."""
+    return _source(is_small=is_small).add_dataframe_asset(name).add_batch_definition_whole_dataframe("recording")
+
+
+def _in_memory(rows: pa.Table, name: str, rules: Sequence[TableRule]) -> pd.DataFrame:
+    """Return what the table's own expectations look into: of most columns only which values are null, if that.
+
+    Great Expectations hashes every value that it is given, times and texts one by one. Columns with a closed list of
+    values are given as codes into the list of those that occur.
     """
     natives = [rule.native for rule in rules if rule.table == name and rule.native is not None]
-    looked_into = {getattr(native, "column", None) for native in natives}
-    empty = pa.nulls(len(rows), pa.int8())
-    kept = [rows[column] if column in looked_into else empty for column in rows.column_names]
-    found: pd.DataFrame = pa.table(kept, names=rows.column_names).to_pandas(types_mapper=pd.ArrowDtype)
-    return found
+    listed = {native.column for native in natives if isinstance(native, ExpectKnownValues)}
+    filled = {native.column for native in natives if isinstance(native, ExpectNoNulls)}
+
+    def given(column: str) -> pd.Series[Any]:
+        values = rows[column]
+        if column in listed:
+            return pd.Series(values.dictionary_encode().to_pandas())
+        zeros = np.zeros(len(values), np.int8)
+        if column in filled and values.null_count:
+            return pd.Series(pd.arrays.IntegerArray(zeros, values.is_null().to_numpy()))
+        return pd.Series(zeros)
+
+    return pd.DataFrame({column: given(column) for column in rows.column_names})
 
 
 def _result_row(
