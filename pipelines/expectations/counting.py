@@ -6,7 +6,7 @@ a second, so sqlglot says the same rule in DuckDB's SQL.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import duckdb
@@ -58,12 +58,13 @@ def counts_in_memory(rules: Sequence[TableRule], tables: Mapping[str, pa.Table])
         for name, rows in tables.items():
             db.register(name, rows)
         for rule in rules:
-            ((counts[rule.id],),) = db.execute(_for_duckdb(f"SELECT count(*) FROM ({rule.sql(names)})")).fetchall()
+            ((counts[rule.id],),) = db.execute(for_duckdb(f"SELECT count(*) FROM ({rule.sql(names)})")).fetchall()
     return counts
 
 
-@cache  # for who counts more than once
-def _for_duckdb(query: str) -> str:
+@lru_cache(2000)  # rules and most questions are the same for every recording
+def for_duckdb(query: str) -> str:
+    """Return a query of Spark's SQL in DuckDB's."""
     (said,) = sqlglot.transpile(query, read="spark", write="duckdb")
     return said
 

@@ -137,9 +137,7 @@ def _not_null_rule(table: Table, column: Column) -> TableRule:
         meaning,
         breaches=f"SELECT * FROM {{{table.name}}} WHERE {column.name} IS NULL",
         condition=f"{column.name} IS NOT NULL",
-        native=ExpectNoNulls(
-            column=column.name, description=meaning, meta={"rule": f"{table.name}__{name}"}
-        ),
+        native=ExpectNoNulls(column=column.name, description=meaning, meta={"rule": f"{table.name}__{name}"}),
     )
 
 

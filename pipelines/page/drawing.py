@@ -75,13 +75,6 @@ def drawn(picture: Picture) -> str:
     return svg
 
 
-def begin() -> None:
-    """Draw nothing, once, so that whoever draws first need not wait."""
-    import vl_convert  # noqa: PLC0415 - as above
-
-    vl_convert.vegalite_to_svg({"mark": "point", "data": {"values": []}}, config=CONFIG, allowed_base_urls=[])
-
-
 def fit(value: Any) -> Any:  # noqa: ANN401 - a part of a specification is whatever JSON can be
     """Return a part of a specification with all its text written so that it can be drawn."""
     if isinstance(value, str):

@@ -21,6 +21,8 @@ from pipelines.page.drawing import svg_of
 from schemas.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pipelines.page.contents import Contents
     from pipelines.page.picture import Picture
 
@@ -31,15 +33,18 @@ _ELEMENTS: Final = frozenset(
 )
 
 
-def html_of(contents: Contents) -> str:
-    """Return the page; of what has no room in two megabytes it shows the worst, and says so."""
+def html_of(contents: Contents, draw: Callable[[Picture], str] = svg_of) -> str:
+    """Return the page; of what has no room in two megabytes it shows the worst, and says so.
+
+    `draw`: returns a picture as SVG; each is asked for once.
+    """
     style = style_of_colours() + _text_of("page.css")
     script = _text_of("page.js")
     drawings: dict[str, Markup] = {}
 
     def drawn(picture: Picture) -> Markup:
         if picture.key not in drawings:
-            drawings[picture.key] = _drawn(picture)
+            drawings[picture.key] = _checked(picture, draw(picture))
         return drawings[picture.key]
 
     template = _environment().get_template("page.html")
@@ -79,10 +84,9 @@ def _environment() -> Environment:
     )
 
 
-def _drawn(picture: Picture) -> Markup:
+def _checked(picture: Picture, svg: str) -> Markup:
     """Return the picture as markup; ValueError if it has anything in it that a drawing does not need."""
-    svg = svg_of(picture)
-    for element in ET.fromstring(svg).iter():  # noqa: S314 - it comes from the line above
+    for element in ET.fromstring(svg).iter():  # noqa: S314 - it comes from `drawing`
         names = {element.tag.rpartition("}")[2], *element.attrib}
         alive = {name for name in element.attrib if name.lower().startswith("on") or "href" in name or name == "style"}
         if element.tag.rpartition("}")[2] not in _ELEMENTS or alive:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from html import escape
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from pipelines.page.drawn_beside import DRAWER
 from pipelines.page.incident_pictures import pictures_of
 from pipelines.recording.names import inside
 from pipelines.recording.quoting import quotes_of
 from pipelines.stages.cluster_parts import parts_of, quality_of
 from pipelines.stages.incident_rows import MOST_ROWS, rows_of
-from pipelines.stages.page_contents import contents_of, places_quoted
+from pipelines.stages.page_contents import MOST_PICTURED, contents_of, places_quoted
 from pipelines.stages.questions import Questions
 from replay.losses.sentences import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+    from concurrent.futures import Future
 
     from pipelines.page.picture import Picture
     from pipelines.recording.recording import Recording
@@ -35,17 +38,56 @@ def path_of(warehouse: Warehouse, recording_id: str) -> str:
     return inside(warehouse.path, _file(recording_id))
 
 
-def write(warehouse: Warehouse, findings: Mapping[str, Any], recording: Recording | None) -> None:
-    """Write the page; `recording`: its files as this run has read them, None: they are not at hand."""
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The pictures of a page that are being drawn (`drawn_beside`)."""
+
+    pictures: dict[str, list[Picture]] = field(default_factory=dict)  # by incident
+    drawings: dict[str, Future[str]] = field(default_factory=dict)  # by picture
+
+    def draw(self, pictures: Iterable[Picture]) -> None:
+        """Have pictures drawn that are not yet."""
+        for picture in pictures:
+            if picture.key not in self.drawings:
+                self.drawings[picture.key] = DRAWER(picture)
+
+    def pictures_of(self, incident: Mapping[str, Any], ask: Ask) -> list[Picture]:
+        """Return an incident's pictures, which are then being drawn."""
+        name = incident["incident_id"]
+        if name not in self.pictures:
+            self.pictures[name] = pictures(incident, ask)
+            self.draw(self.pictures[name])
+        return self.pictures[name]
+
+
+def begin(warehouse: Warehouse, recording_id: str, incidents: Iterable[Mapping[str, Any]]) -> Begun:
+    """Have the pictures drawn of these incidents, worst first, of which the page will show some."""
+    begun, ask = Begun(), Questions(warehouse, recording_id)
+    for incident in islice(incidents, MOST_PICTURED):
+        begun.pictures_of(incident, ask)
+    return begun
+
+
+def write(
+    warehouse: Warehouse, findings: Mapping[str, Any], recording: Recording | None, begun: Begun | None = None
+) -> None:
+    """Write the page.
+
+    `recording`: its files as this run has read them, None: they are not at hand. `begun`: what is being drawn already.
+    """
     from pipelines.page.page_file import html_of  # noqa: PLC0415 - templates are wanted nowhere else
 
     recording_id = findings["recording_id"]
-    ask = Questions(warehouse, recording_id)
+    ask, begun = Questions(warehouse, recording_id), Begun() if begun is None else begun
+    parts = []
+    for part in (*parts_of(findings, ask), quality_of(findings, ask, findings["expectations"].get("run_id"))):
+        begun.draw(part.pictures)
+        parts.append(part)
     quotes = None if recording is None else quotes_of(recording.sources, places_quoted(findings))
-    parts = [*parts_of(findings, ask), quality_of(findings, ask, findings["expectations"].get("run_id"))]
     docs = None if findings["expectations"]["checked"] is None else docs_of(recording_id)
-    contents = contents_of(findings, parts, lambda incident: pictures(incident, ask), quotes, docs)
-    warehouse.write(_file(recording_id), html_of(contents).encode())
+    contents = contents_of(findings, parts, lambda incident: begun.pictures_of(incident, ask), quotes, docs)
+    page = html_of(contents, lambda picture: begun.drawings[picture.key].result())
+    warehouse.write(_file(recording_id), page.encode())
 
 
 def write_why_not(warehouse: Warehouse, recording_id: str, sentence: str) -> None:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from pipelines.expectations.history import RESULT_COLUMNS, RUN_COLUMNS, quality_history
 from pipelines.intake import attribution
 from pipelines.intake.inputs import inputs_of
@@ -105,7 +108,7 @@ def build(  # noqa: PLR0913 - what a run knows beside its tables
     incidents that earlier runs reported; None: it has not looked.
     """
     narrowed = of_last_replay(warehouse, recording_id) if looked_at is None else looked_at
-    incidents = _incidents(warehouse, recording_id, narrowed)
+    incidents = incidents_of(warehouse, recording_id, narrowed)
     coverage = _coverage(warehouse, recording_id)
     tables = _table_rows(warehouse.row_counts(recording_id))
     holes = _holes(warehouse, recording_id)
@@ -125,8 +128,7 @@ def build(  # noqa: PLR0913 - what a run knows beside its tables
         "tables": tables,
         "conformance": _conformance(warehouse, recording_id),
         "rejected_lines": _rejected(warehouse, recording_id),
-        "expectations": _expectations(warehouse, recording_id, run_id),
-        "quality_history": _quality_history(warehouse, recording_id, run_id),
+        **_quality(warehouse, recording_id, run_id),
         "coverage": coverage,
         "not_covered": not_covered(holes),
         "look_at": _look_at(warehouse, recording_id),
@@ -192,7 +194,7 @@ def _narrowed(verdict: dict[str, Any], narrowed: Narrowing) -> dict[str, Any]:
     return {**verdict, "headline": f"Of {narrowed.words} only: {verdict['headline']}", "looked_at": narrowed.words}
 
 
-def _incidents(warehouse: Warehouse, recording_id: str, narrowed: Narrowing) -> list[dict[str, Any]]:
+def incidents_of(warehouse: Warehouse, recording_id: str, narrowed: Narrowing) -> list[dict[str, Any]]:
     """Return incidents, worst first: by severity, then by how many acknowledged records are gone."""
     within = narrowed.condition(DATA_LOSS_INCIDENTS)
     if within is None:
@@ -210,7 +212,7 @@ def _incidents(warehouse: Warehouse, recording_id: str, narrowed: Narrowing) -> 
 
 def verdict_of(warehouse: Warehouse, recording_id: str, kafka_version: str | None = None) -> dict[str, Any]:
     """Return only the report's headline and the numbers it is based on."""
-    incidents, coverage = _incidents(warehouse, recording_id, Narrowing()), _coverage(warehouse, recording_id)
+    incidents, coverage = incidents_of(warehouse, recording_id, Narrowing()), _coverage(warehouse, recording_id)
     complete = not _holes(warehouse, recording_id)
     return verdict(incidents, _seen(warehouse, recording_id, coverage, kafka_version, complete=complete))
 
@@ -304,14 +306,23 @@ def _rejected(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
     return {"lines": sum(row["lines"] for row in told), "reasons": told[:REASONS]}
 
 
-def _expectations(warehouse: Warehouse, recording_id: str, run_id: str | None) -> dict[str, Any]:
+def _quality(warehouse: Warehouse, recording_id: str, run_id: str | None) -> dict[str, Any]:
+    """Return what does not hold now, and how the validations ended, oldest first (`quality_history`)."""
+    small = warehouse.small("expectation_results", recording_id)
+    results = warehouse.arrow("expectation_results", recording_id) if small is None else small.rows
+    runs = warehouse.arrow("runs", recording_id, (*RUN_COLUMNS, "stages")).to_pylist()
+    run = run_that_validated(results["run_id"].unique().to_pylist(), runs, run_id)
+    return {
+        "expectations": _expectations(results, run),
+        "quality_history": quality_history(results.select([*RESULT_COLUMNS]).to_pylist(), runs, run_id),
+    }
+
+
+def _expectations(results: pa.Table, run: str | None) -> dict[str, Any]:
     """Return expectations that do not hold, errors first; `checked` is null if no run has validated the recording."""
-    run = _run_that_validated(warehouse, recording_id, run_id)
-    if run is None:
-        return {"checked": None, "failed": [], "run_id": None}
-    rows = [row for row in warehouse.arrow("expectation_results", recording_id).to_pylist() if row["run_id"] == run]
+    rows = results.filter(pc.equal(results["run_id"], pa.scalar(run, pa.string())))
     failed = sorted(
-        (row for row in rows if not row["success"]),
+        rows.filter(pc.invert(rows["success"])).to_pylist(),
         key=lambda row: (row["severity"], row["table"], row["expectation"]),
     )
     shown: tuple[str, ...] = ("table", "expectation", "meaning", "severity", "rows_checked", "rows_failed", "example")
@@ -320,20 +331,10 @@ def _expectations(warehouse: Warehouse, recording_id: str, run_id: str | None) -
     return {"checked": len(rows) or None, "failed": told, "run_id": run}
 
 
-def _quality_history(warehouse: Warehouse, recording_id: str, run_id: str | None) -> list[dict[str, Any]]:
-    """Return how the validations of the recording ended, oldest first: see `quality_history`."""
-    results = warehouse.arrow("expectation_results", recording_id, RESULT_COLUMNS).to_pylist()
-    runs = warehouse.arrow("runs", recording_id, RUN_COLUMNS).to_pylist()
-    return quality_history(results, runs, run_id)
-
-
-def _run_that_validated(warehouse: Warehouse, recording_id: str, run_id: str | None) -> str | None:
+def run_that_validated(validated: Collection[str], runs: Iterable[Mapping[str, Any]], run_id: str | None) -> str | None:
     """Return the given run if it has validated (its row in `runs` comes last), else the last that did."""
-    validated = warehouse.arrow("expectation_results", recording_id, ["run_id"])["run_id"].unique().to_pylist()
     if run_id in validated:
         return run_id
-    columns = ["run_id", "stages", "finished"]
-    runs = warehouse.arrow("runs", recording_id, columns).to_pylist()
     others = [row for row in runs if "validate" in row["stages"] and row["run_id"] != run_id]
     last = max(others, key=lambda row: (row["finished"], row["run_id"]), default=None)
     return str(last["run_id"]) if last else run_id

@@ -72,6 +72,8 @@ class Run:
     report: report.Report | None = None
     report_path: str | None = None
     page_path: str | None = None
+    will_report: bool = False
+    begun_page: incident_page.Begun | None = None  # None: nothing of it is being drawn yet
     narrowed: Narrowing | None = None  # what was replayed; None: this run has replayed nothing
     told: incident_reports.Told | None = None  # what it says of incidents; None: replay is no stage of this run
     tended: tending.Tended | None = None  # None: maintain is no stage of this run
@@ -179,6 +181,7 @@ def _execute(run: Run, stages: Sequence[str]) -> None:
         run.last = last_complete(warehouse, recording_id)
         warehouse.pin({**runs, **pinned(stages, run.last)})
     run.settings = with_recording(run.settings, warehouse, recording_id, run.recording)
+    run.will_report = "report" in stages
     run.watch.log("run_started", f"{recording_id}: {', '.join(stages)} (run {run.run_id})", stages=list(stages))
     try:
         for stage in stages:
@@ -287,7 +290,9 @@ def _replay_narrowed(run: Run, looked_at: Narrowing) -> None:
 
 
 def _validate(run: Run) -> None:
-    """Run Great Expectations over the tables as they are."""
+    """Run Great Expectations over the tables as they are; the pictures of incidents are drawn at the same time."""
+    if run.will_report:
+        _begin_page(run)
     with run.step("validate"):
         run.validation = validate.validate(run.spark, run.warehouse, run.recording_id, run.run_id, run.settings)
         results = pa.Table.from_pylist(run.validation.results, TABLES["expectation_results"].arrow_schema)
@@ -315,11 +320,19 @@ def _report(run: Run) -> None:
             run.page_path = incident_page.path_of(run.warehouse, run.recording_id)
 
 
+def _begin_page(run: Run) -> None:
+    """Have pictures drawn. If that fails, it is tried again, and told, when the page is made."""
+    with run.step("draw"), suppress(Exception):
+        narrowed = Narrowing() if run.narrowed is None else run.narrowed
+        incidents = report.incidents_of(run.warehouse, run.recording_id, narrowed)
+        run.begun_page = incident_page.begin(run.warehouse, run.recording_id, incidents)
+
+
 def _draw(run: Run, made: report.Report) -> None:
     """Make the page. If that fails, the run says so and goes on: tables and report are worth more."""
     read = run.recording if run.known else None  # else what lies in the folder may not be what the tables tell
     try:
-        incident_page.write(run.warehouse, made.findings, read)
+        incident_page.write(run.warehouse, made.findings, read, run.begun_page)
     except Exception as error:  # noqa: BLE001 - whatever it is
         sentence = f"the incident page could not be made, and the report has all that it says: {error!r:.300}"
         run.watch.log("page_failed", sentence, logging.WARNING)

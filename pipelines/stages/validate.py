@@ -20,7 +20,6 @@ os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read when Great Expect
 import great_expectations as gx
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from pyspark.sql import functions as F
 
@@ -40,9 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
+    import pyarrow as pa
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
     from great_expectations.core.batch_definition import BatchDefinition
-    from great_expectations.datasource.fluent import PandasDatasource, SparkDatasource
+    from great_expectations.datasource.fluent.pandas_datasource import PandasDatasource
+    from great_expectations.datasource.fluent.spark_datasource import SparkDatasource
     from pyspark.sql import DataFrame, SparkSession
 
     from pipelines.expectations.rules import TableRule

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pipelines.lines.layout import LogLine, last_part
@@ -121,6 +122,7 @@ _PrefixValues = tuple[str | None, int | None, int | None, int | None, str | None
 _RulesOfWords = dict[str, tuple[CompiledRule, ...]]
 
 
+@cache  # they are the same for every file, and take tens of milliseconds
 def compiled_rules() -> dict[str, _RulesOfWords]:
     """By logger: the rules for each first word; those for any word come after a word's own, and stand alone at ""."""
     by_logger: dict[str, _RulesOfWords] = {}
