@@ -12,8 +12,7 @@ Output is taken from the facts column by column: a row is the places of the fact
 
 from __future__ import annotations
 
-from array import array
-from itertools import pairwise
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.arrays.columns import numbers
+from replay.arrays.ints import NEVER
 from replay.engine.stamps import timed_out
 from schemas.facts import FACTS
 from schemas.model import BOOL, INT64, TIMESTAMP
@@ -65,31 +65,21 @@ NOTHING = -1  # no fact has it
 ROWS_AT_ONCE = 50_000
 
 
-class Cached(NamedTuple):
-    """What a session remembers of a partition, as places of facts, and which line listed it last."""
-
-    row: int
-    asked: int  # the fact whose request fields are in force (`CACHED`)
-    hw: int  # the fact with the HW last sent; NOTHING: an error was sent
-    listed_at: int
-
-
 class Rebuilt(NamedTuple):
     """The output rows: places of the facts that each is made of, and for a run its lines."""
 
-    row: array[int]
-    line: array[int]
-    asked: array[int]
-    hw: array[int]
-    implied: array[int]
-    left_out: array[int]
-    first: array[int]  # first and last line of a run; NOTHING: a listed row
-    last: array[int]
+    row: Ints
+    line: Ints
+    asked: Ints  # the fact whose request fields are in force (`CACHED`)
+    hw: Ints  # the fact with the HW last sent; NOTHING: an error was sent
+    implied: Ints
+    left_out: Ints
+    first: Ints  # first and last line of a run; NOTHING: a listed row
+    last: Ints
 
-    def listed(self, row: int, asked: int, hw: int, *, implied: bool) -> None:
-        """Add a listed row, which is no run."""
-        for column, value in zip(self, (row, row, asked, hw, implied, False, NOTHING, NOTHING), strict=True):
-            column.append(value)
+    def only(self, which: Ints | Flags | slice) -> Rebuilt:
+        """Some of the rows."""
+        return Rebuilt(*(column[which] for column in self))
 
 
 class SessionLines:
@@ -141,6 +131,17 @@ class SessionLines:
         found: Ints = place[encoded.indices.to_numpy(zero_copy_only=False)]
         return found
 
+    def of_rows(self) -> Ints:
+        """The line of each of `rows`."""
+        found: Ints = np.repeat(np.arange(len(self.begin)), self.end - self.begin)
+        return found
+
+    def sessionless(self) -> Ints:
+        """Which of `rows` are of a partition, in requests without a session."""
+        found: Ints = np.flatnonzero((self.session[self.of_rows()] == 0) & (self.partitions[self.rows] != NOTHING))
+        return found
+
+    @cached_property
     def partitions(self) -> Ints:
         """The partition of each fact, as a number; NOTHING if it has none.
 
@@ -177,109 +178,140 @@ def rebuild_sessions(facts: pa.Table, rows: int = ROWS_AT_ONCE) -> Iterator[pa.T
     facts = facts.sort_by("fact_id")  # the caller's table is released, if it has let go of it
     facts = facts.combine_chunks()
     lines = SessionLines(facts)
-    out = Rebuilt(*(array("q") for _ in Rebuilt._fields))
-    changes = np.flatnonzero(np.diff(lines.session)) + 1
-    session = Session(lines, out)
-    for first, last in pairwise([0, *changes.tolist(), len(lines.session)] if len(facts) else []):
-        session.rebuild(first, last)
-    return rows_of(lines, out, rows)
+    return rows_of(lines, walked(lines), rows)
 
 
-class Session:
-    """Walk sessions one at a time and collect the output rows."""
+class Listings(NamedTuple):
+    """The facts in sessions that list a partition: by stretch of a session without a gap, then by partition.
 
-    def __init__(self, lines: SessionLines, out: Rebuilt) -> None:
-        """`out` is filled."""
-        self.out = out
-        self.session, self.epoch = lines.session.tolist(), lines.epoch.tolist()
-        self.begin, self.end, self.rows, self.partition = (
-            array("q", one.tobytes()) for one in (lines.begin, lines.end, lines.rows, lines.partitions())
-        )
-        self.failed, self.in_request, self.in_response, self.forgotten = (
-            (lines.numbers(name) != 0).tolist() for name in ("error_code", "in_request", "in_response", "forgotten")
-        )
-        self.diverged = lines.known("diverging_epoch").tolist()
+    A partition is cached from the first request for it on until a request forgets it; that is one life of it.
+    """
 
-    def rebuild(self, first: int, last: int) -> None:
-        """Rebuild one session from its lines `first` up to, but not including, `last`."""
-        if not self.session[first]:
-            for row in self.rows[self.begin[first] : self.end[last - 1]]:
-                if self.partition[row] != NOTHING:
-                    self.out.listed(row, row, row, implied=False)
-            return
-        cache: dict[int, Cached] = {}
-        left: dict[int, Cached] = {}
-        epoch_before = None
-        for index in range(first, last):
-            epoch = self.epoch[index]
-            if epoch_before is not None and epoch not in (epoch_before + 1, 0):
-                left.clear()
-                cache.clear()  # a line is missing: a partition is unknown until it is listed again
-            epoch_before = epoch
-            for row in self.rows[self.begin[index] : self.end[index]]:
-                key = self.partition[row]
-                if key == NOTHING:
-                    continue
-                held = cache.get(key)
-                if held is not None:
-                    self.run_between(held, index)
-                if key in left:
-                    self.run_between(left.pop(key), index, left_out=True)
-                if self.forgotten[row]:
-                    cache.pop(key, None)
-                    self.out.listed(row, row, NOTHING, implied=False)
-                    if held is not None and not self.diverged[held.row]:
-                        left[key] = held._replace(listed_at=index - 1)
-                    continue
-                self.complete(row, index, cache)
-        for held in cache.values():
-            self.run_between(held, last)
-        for held in left.values():
-            self.run_between(held, last, left_out=True)
+    place: Ints  # among all facts in the order of their lines
+    row: Ints
+    line: Ints
+    since: Ints  # the listing, if there is one before, that puts the partition into the cache in this life; else NEVER
+    goes_on: Flags  # whether the listing before is of the same partition and stretch
+    forgotten: Flags
+    failed: Flags
+    diverged: Flags
 
-    def complete(self, row: int, index: int, cache: dict[int, Cached]) -> None:
-        """Complete a listed row from the cache and update the cache; skip it if the cache does not know the offset."""
-        held = cache.get(self.partition[row])
-        asked = row
-        if not self.in_request[row]:
-            if held is None:
-                return
-            asked = held.asked
-        implied = self.in_request[row] and not self.in_response[row]
-        hw = (held.hw if held is not None else NOTHING) if implied else row
-        if self.failed[row]:
-            hw = NOTHING
-        cache[self.partition[row]] = Cached(row, asked, hw, index)
-        self.out.listed(row, asked, hw, implied=implied)
+    def are_held(self) -> Flags:
+        """Whether each leaves its partition in the cache."""
+        found: Flags = ~self.forgotten & (self.since <= np.arange(len(self.row)))
+        return found
 
-    def run_between(self, held: Cached, index: int, *, left_out: bool = False) -> None:
-        """Add the fetches after the last listing and before line `index` as one row, if there are any."""
-        first, last = held.listed_at + 1, index - 1
-        if last < first or self.failed[held.row]:
-            return
-        line = self.rows[self.begin[first]]
-        values = (held.row, line, held.asked, held.hw, True, left_out, first, last)
-        for column, value in zip(self.out, values, strict=True):
-            column.append(value)
+    def are_left(self) -> Flags:
+        """Whether each takes its partition out of the cache, so that the requests from then on leave it out."""
+        found: Flags = self.forgotten & self.goes_on & shifted(self.are_held() & ~self.diverged)
+        return found
+
+
+def shifted(flags: Flags) -> Flags:
+    """What holds for the one before; nothing does before the first."""
+    return np.append(np.False_, flags)[: len(flags)]
+
+
+def latest(flags: Flags) -> Ints:
+    """For each the last one up to it for which the flag is set; NOTHING if there is none."""
+    found: Ints = np.maximum.accumulate(np.where(flags, np.arange(len(flags)), NOTHING))
+    return found
+
+
+def listings_of(lines: SessionLines, stretch: Ints) -> Listings:
+    """Sort the facts in sessions by what is cached together; `stretch`: of each line."""
+    line, key = lines.of_rows(), lines.partitions[lines.rows]
+    place = np.flatnonzero((lines.session[line] != 0) & (key != NOTHING))
+    place = place[np.lexsort((key[place], stretch[line[place]]))]  # stable
+    row, line, key = lines.rows[place], line[place], key[place]
+    forgotten, asks, failed = (lines.numbers(name)[row] != 0 for name in ("forgotten", "in_request", "error_code"))
+    goes_on = np.diff(key, prepend=NOTHING) == 0
+    goes_on &= np.diff(stretch[line], prepend=NOTHING) == 0
+    life = np.cumsum(~goes_on | shifted(forgotten)) - 1
+    since = np.full(len(row), NEVER)
+    puts = np.flatnonzero(asks & ~forgotten)
+    np.minimum.at(since, life[puts], puts)
+    return Listings(place, row, line, since[life], goes_on, forgotten, failed, lines.known("diverging_epoch")[row])
+
+
+def walked(lines: SessionLines) -> Rebuilt:
+    """Complete each listed row from its session's cache, and find the fetches that came between two listings.
+
+    A row is skipped if the cache does not know the offset. The cache is empty behind a gap: where a line is missing, a
+    partition is unknown until it is listed again.
+    """
+    begins = ~shifted(np.ones(len(lines.session), np.bool_))
+    begins[1:] |= np.diff(lines.session) != 0
+    stretch = np.cumsum(begins | ((np.diff(lines.epoch, prepend=NOTHING) != 1) & (lines.epoch != 0)))
+    found = listings_of(lines, stretch)
+    held, left = found.are_held(), found.are_left()
+    asks, answers = (lines.numbers(name)[found.row] != 0 for name in ("in_request", "in_response"))
+    implied = asks & ~answers & ~found.forgotten
+    sent = latest(~implied | found.failed)
+    is_unsent = (sent < found.since) | found.failed[sent] | found.forgotten
+    nothing, none = np.full(len(found.row), NOTHING), np.zeros(len(found.row), np.int64)
+    listed = Rebuilt(
+        row=found.row,
+        line=found.row,
+        asked=np.where(found.forgotten, found.row, found.row[latest(asks)]),
+        hw=np.where(is_unsent, NOTHING, found.row[sent]),
+        implied=implied.astype(np.int64),
+        left_out=none,
+        first=nothing,
+        last=nothing,
+    )
+    # What a listing leaves behind lasts until the next one of its partition, or until its session ends. Where a gap
+    # ends it, nothing is known of the fetches before the gap.
+    ends = np.append(np.flatnonzero(begins)[1:], len(begins))[np.cumsum(begins) - 1][found.line]
+    is_last = ~np.append(found.goes_on, np.False_)[1:]
+    is_known = ~is_last | (stretch[found.line] == stretch[ends - 1])
+    first, last = found.line + ~left, np.where(is_last, ends, np.roll(found.line, -1)) - 1
+    behind = np.arange(len(held)) - left  # the listing whose values are in force
+    runs = np.flatnonzero((held | left) & is_known & (first <= last) & ~found.failed[behind])
+    between = listed.only(behind[runs])._replace(
+        line=lines.head[first[runs]],
+        implied=np.ones(len(runs), np.int64),
+        left_out=left[runs].astype(np.int64),
+        first=first[runs],
+        last=last[runs],
+    )
+    # In the order of their lines. What a session's end leaves comes behind its last line: first what is cached, in the
+    # order in which it came to be, then what was forgotten.
+    at_end = is_last[runs]
+    place = np.where(at_end, lines.end[ends[runs] - 1], np.roll(found.place, -1)[runs])
+    since = found.place[np.where(left, np.arange(len(held)), np.minimum(found.since, len(held) - 1))[runs]]
+    shown = held | found.forgotten
+    alone = lines.sessionless()
+    turn = np.concatenate([2 * found.place[shown] + 1, 2 * place, 2 * alone + 1])
+    stage, tie = np.zeros((2, len(turn)), np.int64)
+    some = slice(int(shown.sum()), int(shown.sum()) + len(runs))
+    stage[some], tie[some] = at_end * (1 + left[runs]), at_end * since
+    every = [listed.only(shown), between, as_they_are(lines.rows[alone])]
+    return Rebuilt(*map(np.concatenate, zip(*every, strict=True))).only(np.lexsort((tie, stage, turn)))
+
+
+def as_they_are(rows: Ints) -> Rebuilt:
+    """Rows of fetches without a session, to which nothing is added."""
+    none = np.zeros(len(rows), np.int64)
+    return Rebuilt(rows, rows, rows, rows, implied=none, left_out=none, first=none + NOTHING, last=none + NOTHING)
 
 
 def rows_of(lines: SessionLines, out: Rebuilt, rows: int) -> Iterator[pa.Table]:
     """The output rows, at most `rows` per table."""
     handed, forced = lines.note_request()
-    first = np.array(out.first, np.int64)
-    runs = first != NOTHING
+    runs = out.first != NOTHING
     nth = np.where(runs, np.cumsum(runs) - 1, NOTHING)
-    told = run_columns(lines, first[runs], np.array(out.last, np.int64)[runs], handed)
-    for begin in range(0, max(len(first), 1), rows):
+    told = run_columns(lines, out.first[runs], out.last[runs], handed)
+    for begin in range(0, max(len(runs), 1), rows):
         some = slice(begin, begin + rows)
-        yield columns_of(lines, Rebuilt(*(column[some] for column in out)), nth[some], told, handed, forced)
+        yield columns_of(lines, out.only(some), nth[some], told, handed, forced)
 
 
 def columns_of(
     lines: SessionLines, some: Rebuilt, nth: Ints, told: dict[str, pa.Array], handed: Ints, forced: Flags
 ) -> pa.Table:
     """Some output rows, column by column; `nth`: each row's index among all runs, into the columns in `told`."""
-    row, line, asked, hw, implied, left_out, _, _ = (np.array(column, np.int64) for column in some)
+    row, line, asked, hw, implied, left_out, _, _ = some
     runs = nth != NOTHING
     of_runs = {name: column.take(pa.array(nth, mask=~runs)) for name, column in told.items()}
     noted = {

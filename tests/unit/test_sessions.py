@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from facts_builder import History, at
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sessions_one_by_one import Walk
 
-from replay.evidence.sessions import rebuild_sessions
+from replay.evidence.sessions import SESSION_SCHEMA, SessionLines, rebuild_sessions, walked
 
 SESSION, NEXT_SESSION = 77, 78
 SILENT: dict[str, Any] = {"partition": None, "in_request": False, "in_response": False}
@@ -185,3 +189,46 @@ def test_consumer_that_is_sent_to_a_replica_is_answered_at_once_and_broker_0_is_
     read = {"fetch_offset": 10, "hw": 20, "preferred_read_replica": preferred, "in_request": True, "in_response": True}
     session.request("fetch", 0, "c1", broker_id=1, replica_id=-1, session_epoch=-1, **read)
     assert [row["request_forced"] for row in session.rebuilt()] == [forced]
+
+
+PARTITIONS = st.sampled_from([None, 0, 0, 1, 2])
+LISTED = st.fixed_dictionaries(
+    {
+        "partition": PARTITIONS,
+        "in_request": st.sampled_from([True, True, False]),
+        "in_response": st.booleans(),
+        "forgotten": st.sampled_from([False, False, False, True]),
+        "error_code": st.sampled_from([0, 0, 0, 6]),
+        "diverging_epoch": st.sampled_from([None, None, None, 3]),
+    }
+)
+LINES = st.tuples(st.integers(0, 2), st.integers(0, 12), st.lists(LISTED, min_size=1, max_size=4))
+
+
+@settings(max_examples=50)
+@given(lines=st.lists(LINES, max_size=40), seed=st.integers(0, 2**32))
+def test_all_lines_at_once_tell_what_they_tell_one_by_one(
+    lines: list[tuple[int, int, list[dict[str, Any]]]], seed: int
+) -> None:
+    rows = [
+        {
+            **listed,
+            "session_epoch": epoch,
+            "session_id": session if epoch else 0,
+            "response_session_id": session,
+            "connection": "c",
+            "correlation_id": number,
+            "ts": at(100 * epoch + number % 7),
+            "topic": "t",
+            "hw": 0,
+        }
+        for number, (session, epoch, every) in enumerate(lines)
+        for listed in every
+    ]
+    Random(seed).shuffle(rows)  # noqa: S311 - a test's choice
+    names = [*rows[0], "fact_id"] if rows else ["fact_id"]
+    schema = pa.schema([SESSION_SCHEMA.field(name) for name in names])
+    facts = pa.Table.from_pylist([{**row, "fact_id": f"{k:05}"} for k, row in enumerate(rows)], schema)
+    given_lines = SessionLines(facts)
+    found = walked(given_lines)
+    assert list(zip(*(column.tolist() for column in found), strict=True)) == Walk(given_lines).all()
