@@ -37,6 +37,7 @@ EVENT_KINDS: tuple[str, ...] = (
     "observation",
     "fetch_left_out",
     "log_dump",
+    "produce_refused",
 )
 
 # Which rule chose a leader, as in docs/protocol.md, Elections; leader_kept: nobody else was asked.
@@ -95,7 +96,7 @@ REPLICATION_EVENTS = Table(
             "How next_offset is known (the end of a batch stands in no request log line).",
         ),
         Column("bytes", INT64, "Bytes produced, or handed out by the answer.", unit="bytes"),
-        Column("acks", INT32, "acks of the produce: -1, 0, 1."),
+        Column("acks", INT32, "append, ack, produce_refused: acks of the produce: -1, 0, 1."),
         Column("error_code", INT32, "Error answered; 0 none; null no answer is known."),
         Column("client_id", STRING, "Client id of the request."),
         Column("duplicate", BOOL, "append, ack: answered from the producer's state, nothing appended."),
@@ -138,7 +139,7 @@ REPLICATION_EVENTS = Table(
         ),
         Column("diverging_epoch", INT32, "divergingEpoch of the answer."),
         Column("diverging_end_offset", INT64, "Its end offset."),
-        # -- where the time of a request went (ack, fetches, consumer_read)
+        # -- where the time of a request went (ack, produce_refused, fetches, consumer_read)
         Column("queue_us", INT64, "In the request queue.", unit="us"),
         Column("local_us", INT64, "In the handler: append or read.", unit="us"),
         Column("remote_us", INT64, "In purgatory.", unit="us"),
@@ -207,7 +208,8 @@ REPLICATION_EVENTS = Table(
             "cause",
             STRING,
             "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
-            "observation, topic_change: what it was; log_dump: holds, or differs from another replica.",
+            "observation, topic_change: what it was; log_dump: holds, or differs from another replica; "
+            "produce_refused: transactional if the producer was.",
         ),
         Column("note", STRING, "observation of lines that contradict each other: what cannot be true."),
         Column("crc", INT64, "log_dump that differs: crc of the broker's first batch of the run."),

@@ -98,6 +98,13 @@ def _ack(event: Row) -> str:
     return f"broker {event['broker_id']} {said} to {_client(event)}{late}"
 
 
+def _produce_refused(event: Row) -> str:
+    asked = f"a produce of {_client(event)} ({acks_words(event['acks'])})"
+    return (
+        f"broker {event['broker_id']} refuses {asked} before anything is appended: {error_words(event['error_code'])}"
+    )
+
+
 def _fetch_update(event: Row) -> str:
     text = f"broker {event['replica_id']} fetches from broker {event['broker_id']} at {event['fetch_offset']}"
     if event["error_code"]:
@@ -216,6 +223,7 @@ def _fetch_left_out(event: Row) -> str:
 WORDS: Final[dict[str, Callable[[Row], str]]] = {
     "append": _append,
     "ack": _ack,
+    "produce_refused": _produce_refused,
     "fetch_update": _fetch_update,
     "fetch_read": _fetch_read,
     "fetch_apply": _fetch_apply,

@@ -41,6 +41,7 @@ from replay.protocol.log import (
     match_epochs,
     move_log_start,
 )
+from replay.protocol.produce import ACKS_ALL
 from replay.protocol.state import (
     BOUNDED,
     OBSERVED,
@@ -67,8 +68,6 @@ from replay.protocol.steps import (
 if TYPE_CHECKING:
     from replay.engine.event_record import EventRecord
     from replay.protocol.profile import Profile
-
-ACKS_ALL = -1
 
 
 @compiled_in_place

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from replay.arrays.jit import compiled, compiled_in_place
 from replay.engine.apply_requests import acts_in_its_epoch
 from replay.engine.codes import (
+    APPEND,
     CHECK_EXPANSION,
     CHECK_FETCH_IS_LEO,
     CHECK_HW_BY_LINES,
     CHECK_HW_LINE,
     CHECK_OVERDUE,
+    CHECK_PRODUCE_GUARD,
     CHECK_RESPONSE_HW,
     CHECK_ROLE_HW,
     CHECK_ROLE_LEO,
@@ -24,10 +26,12 @@ from replay.engine.codes import (
     ISR_PENDING_SHRINK,
     ISR_REQUEST,
     OBSERVATION,
+    PRODUCE_REFUSED,
     ROLE_CHANGE,
 )
 from replay.engine.emit import Rows, check
 from replay.protocol.isr import IN_FLIGHT, PREDICTED, blocks_expansion, is_doubtful, is_out_of_sync
+from replay.protocol.produce import GUARD_ERRORS, may_be_unverified, produce_guard
 from replay.protocol.state import NONE, OBSERVED, ROLE_FOLLOWER, UNSET, State
 
 if TYPE_CHECKING:
@@ -39,7 +43,12 @@ if TYPE_CHECKING:
 def check_before(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
     """Compare the state with what the event states, before the event corrects it."""
     kind, b, r = e.kind, e.broker, e.replica
-    if kind == ISR_REQUEST:
+    if kind == APPEND:
+        if e.acks != UNSET and not e.duplicate:  # an inserted batch may have come with any acks
+            check_guard(s, p, e, 0, rows)
+    elif kind == PRODUCE_REFUSED:
+        check_guard(s, p, e, e.error_code if e.error_code in GUARD_ERRORS else 0, rows)
+    elif kind == ISR_REQUEST:
         check_isr_request(s, p, e, rows)
     elif kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
         if kind == OBSERVATION and r >= 0 and acts_in_its_epoch(s, e):
@@ -57,6 +66,14 @@ def check_before(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
         if e.hw >= 0:
             untaken = s.role[b] == ROLE_FOLLOWER and s.hw_untaken[b] == e.hw  # the role came before the last answer
             check(rows, e, CHECK_ROLE_HW, b, e.hw if untaken else s.hw[b], e.hw)
+
+
+@compiled_in_place
+def check_guard(s: State, p: Profile, e: EventRecord, stated: int, rows: Rows) -> None:
+    """Compare whether the broker takes a produce, as the state has it, with the answer; 0: it was appended."""
+    computed = produce_guard(s, p, e.broker, e.acks)
+    if computed != UNSET and not (computed != stated and may_be_unverified(p, e.acks, e.error_code)):
+        check(rows, e, CHECK_PRODUCE_GUARD, e.broker, computed, stated)
 
 
 @compiled

@@ -5,6 +5,12 @@ The protocol's own numbers are here as well, under Kafka's names.
 
 from __future__ import annotations
 
+from replay.protocol.produce import (
+    KAFKA_STORAGE_ERROR,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    NOT_LEADER_OR_FOLLOWER,
+    REQUEST_TIMED_OUT,
+)
 from schemas.events import EVENT_KINDS
 
 KIND = {name: code for code, name in enumerate(EVENT_KINDS)}
@@ -17,16 +23,17 @@ TOPIC_CHANGE = KIND["topic_change"]
 ROLE_CHANGE, LOG_LOAD, TRUNCATION = KIND["role_change"], KIND["log_load"], KIND["truncation"]
 LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
 FETCH_LEFT_OUT, EPOCH_END_OFFSET = KIND["fetch_left_out"], KIND["epoch_end_offset"]
+PRODUCE_REFUSED = KIND["produce_refused"]
 
 # of an event: it was applied, it corrected the state, it broke a rule and changed nothing
 OK, MISMATCH, BROKEN = 0, 1, 2
 
 CONSUMER = -1  # replica id of a fetch that is not a replica's
 
-# Error codes of answers (org.apache.kafka.common.protocol.Errors).
-OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT = 1, 3, 6, 7
-REPLICA_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS_AFTER_APPEND, INVALID_REQUEST, OPERATION_NOT_ATTEMPTED = 9, 20, 42, 55
-KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, UNKNOWN_TOPIC_ID = 56, 74, 95, 100
+# Error codes of answers (org.apache.kafka.common.protocol.Errors); those of produces are in `protocol.produce`.
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION = 1, 3
+REPLICA_NOT_AVAILABLE, NOT_CONTROLLER, INVALID_REQUEST, OPERATION_NOT_ATTEMPTED = 9, 41, 42, 55
+FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, UNKNOWN_TOPIC_ID = 74, 95, 100
 INCONSISTENT_TOPIC_ID, INELIGIBLE_REPLICA, NEW_LEADER_ELECTED = 103, 107, 108
 ENDS_OF_A_WAIT = (  # errors of a produce or a marker that waited for the HW and failed (DelayedProduce)
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -37,6 +44,7 @@ ENDS_OF_A_WAIT = (  # errors of a produce or a marker that waited for the HW and
 )
 
 LOG_CREATED = "created"  # log_load: created anew although the broker had one
+TRANSACTIONAL = "transactional"  # produce_refused: of a transactional producer
 STORAGE_FAILED = "storage_failure"  # observation: the log directory failed
 CONTRADICTED = "contradicted"  # observation: lines that cannot all be true
 LEADER_UNKNOWN = "leader_unknown"  # observation: a later epoch whose leader is unknown
@@ -90,7 +98,9 @@ CHECKS = (
     "leader_hw_by_lines",
     "fetch_completion",
     "commit_before_ack",
+    "produce_guard",
+    "delayed_produce",
 )
 CHECK_RESPONSE_HW, CHECK_ROLE_LEO, CHECK_ROLE_HW, CHECK_FETCH_IS_LEO, CHECK_HW_LINE, CHECK_RULE = range(6)
 CHECK_SHRINK, CHECK_EXPANSION, CHECK_OVERDUE, CHECK_HW_BY_LINES = range(6, 10)
-CHECK_FETCH_COMPLETION, CHECK_COMMIT_BEFORE_ACK = range(10, 12)
+CHECK_FETCH_COMPLETION, CHECK_COMMIT_BEFORE_ACK, CHECK_PRODUCE_GUARD, CHECK_DELAYED_PRODUCE = range(10, 14)

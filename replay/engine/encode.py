@@ -11,6 +11,7 @@ from replay.arrays.records import blank
 from replay.engine import codes as c
 from replay.engine.event_record import EventRecord
 from replay.engine.events import known_in
+from replay.protocol.produce import ACKS_ALL, ACKS_OF_COORDINATOR, ACKS_OF_TRANSACTION
 from replay.protocol.state import BOUNDED, DERIVED, NONE, OBSERVED, ROLE_FOLLOWER, ROLE_LEADER, UNKNOWN, UNSET
 from schemas.model import EVIDENCE
 
@@ -106,6 +107,17 @@ def encoded(batch: EventBatch) -> Records[EventRecord]:
         at = np.flatnonzero(kind == code)
         if len(at):
             out[field][at] = codes(column(name).take(at), table, missing)
+    out["acks"] = acks_of(events, kind, out["acks"])
+    return out
+
+
+def acks_of(events: Events, kind: Ints, asked: Ints) -> Ints:
+    """Which acks each produce asked for; markers, and refused transactional produces, have values of their own."""
+    out = np.where(events.numbers("is_control", 0) == 1, ACKS_OF_COORDINATOR, asked)
+    refused = np.flatnonzero((kind == c.PRODUCE_REFUSED) & (asked == ACKS_ALL))
+    if len(refused):
+        causes = events.batch.table.column("cause").take(refused)
+        out[refused] = codes(causes, {c.TRANSACTIONAL: ACKS_OF_TRANSACTION}, ACKS_ALL)
     return out
 
 

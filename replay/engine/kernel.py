@@ -69,5 +69,5 @@ def fold(  # noqa: PLR0913, PLR0917 - compiled
             overdue = note_expiry(s, p, b, e.ts)
             if overdue:
                 check(rows, e, CHECK_OVERDUE, b, overdue, 0)
-        watch(g, s, e, moves)
+        watch(g, s, p, e, moves)
     return isr_before

@@ -15,7 +15,6 @@ import numpy as np
 from replay.arrays.bundle import bundle
 from replay.arrays.jit import compiled, compiled_in_place
 from replay.arrays.records import blank
-from replay.engine.apply_requests import ACKS_ALL
 from replay.engine.codes import (
     ACK,
     APPEND,
@@ -25,10 +24,12 @@ from replay.engine.codes import (
     FETCH_UPDATE,
     ISR_REQUEST,
     LOG_LOAD,
+    PARTITION_CHANGE,
     ROLE_CHANGE,
 )
 from replay.engine.moves import HW, LEO, before_of
 from replay.engine.stamps import CLOCK_SLACK_US
+from replay.protocol.produce import ACKS_ALL, acks_outcome
 from replay.protocol.state import NONE, ROLE_LEADER, UNSET, State
 from schemas.rounds import COMMIT_CAUSES
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from replay.arrays.records import Records
     from replay.engine.event_record import EventRecord
     from replay.engine.moves import Moves
+    from replay.protocol.profile import Profile
 
 BY_FETCH, BY_APPEND, BY_ISR, BY_ROLE, BY_STATEMENT = range(len(COMMIT_CAUSES))
 
@@ -70,6 +72,8 @@ class OpenBatch:
     replica: int  # whose fetch committed it
     isr: int  # a mask
     ack_seq: int
+    outcome: int  # with which it is answered, being committed (`produce`)
+    lost_ts: int  # when its leader lost its role, at the latest
 
 
 class Mark:
@@ -150,11 +154,20 @@ def release(g: Purgatory, place: int) -> None:
 
 
 @compiled
-def release_all(g: Purgatory, b: int) -> None:
-    """Release all open batches of broker b as they are, since b leads no longer. NONE: of every broker."""
+def release_all(g: Purgatory, b: int, now: int = UNSET) -> None:
+    """Release all open batches of broker b as they are, since b leads no longer, `now`. NONE: of every broker."""
     for k in range(g.filled[N_OPEN] - 1, -1, -1):
         if b in (NONE, g.open[k].broker):
+            g.open[k].lost_ts = now
             release(g, k)
+
+
+@compiled
+def release_removed(g: Purgatory, s: State, now: int) -> None:
+    """Release the open batches of brokers that the assignment no longer names: they stop their replica."""
+    for b in range(len(s.gone)):
+        if s.gone[b]:
+            release_all(g, b, now)
 
 
 @compiled
@@ -165,11 +178,12 @@ def open_batch(g: Purgatory, e: EventRecord) -> None:
     row.base, row.end, row.evidence = e.base_offset, e.next_offset, max(e.evidence, e.next_offset_evidence)
     row.commit_seq, row.commit_lo, row.commit_ts, row.ack_seq = UNSET, UNSET, UNSET, UNSET
     row.cause, row.replica, row.isr = UNSET, UNSET, UNSET
+    row.outcome, row.lost_ts = UNSET, UNSET
     g.filled[N_OPEN] += 1
 
 
 @compiled
-def commit_batches(g: Purgatory, s: State, e: EventRecord, b: int) -> None:
+def commit_batches(g: Purgatory, s: State, p: Profile, e: EventRecord, b: int) -> None:
     """Commit the open batches below leader b's HW, which just rose, with the cause of the rise (DelayedProduce)."""
     kind = e.kind
     cause = BY_STATEMENT
@@ -186,7 +200,7 @@ def commit_batches(g: Purgatory, s: State, e: EventRecord, b: int) -> None:
         if row.broker != b or row.commit_seq != UNSET or row.end > s.hw[b]:
             continue
         row.commit_seq, row.commit_lo, row.commit_ts = e.seq, e.ts_lo, e.ts
-        row.cause, row.isr = cause, s.isr[b]
+        row.cause, row.isr, row.outcome = cause, s.isr[b], acks_outcome(s, p, b)
         row.replica = NONE
         if cause == BY_FETCH:
             row.replica = e.replica
@@ -259,24 +273,26 @@ def note_round(g: Purgatory, s: State, e: EventRecord) -> None:
 
 
 @compiled_in_place
-def watch(g: Purgatory, s: State, e: EventRecord, moves: Moves) -> None:
+def watch(g: Purgatory, s: State, p: Profile, e: EventRecord, moves: Moves) -> None:
     """Follow one event that has just been applied, and what it moved."""
     kind, b, r = e.kind, e.broker, e.replica
     if b < 0:
+        if kind == PARTITION_CHANGE:
+            release_removed(g, s, e.ts)
         return
     if kind == APPEND and e.acks == ACKS_ALL and not e.duplicate and before_of(moves, LEO, b, s.leo[b]) < s.leo[b]:
         open_batch(g, e)
     if kind == APPEND:
         mark_leo(g, s, b, e.ts)
     if kind == LOG_LOAD or (kind == ROLE_CHANGE and e.role != ROLE_LEADER):
-        release_all(g, b)
+        release_all(g, b, e.ts)
     if kind == ROLE_CHANGE:
         g.told_hw[b], g.settled_leo[b] = 0, NONE
         g.marks[b].leo, g.marks[b].next_leo = NONE, s.leo[b]
         g.marks[b].ts, g.marks[b].next_ts = e.ts, e.ts
     if s.role[b] == ROLE_LEADER and s.hw[b] > before_of(moves, HW, b, s.hw[b]):
         g.raised[b] = e.ts
-        commit_batches(g, s, e, b)
+        commit_batches(g, s, p, e, b)
     if kind == ACK and not e.duplicate:
         answer_batch(g, e)
     elif kind == FETCH_UPDATE:

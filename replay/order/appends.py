@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from replay.arrays.ints import NEVER
-from replay.engine.codes import ENDS_OF_A_WAIT, NOT_ENOUGH_REPLICAS_AFTER_APPEND
+from replay.engine.codes import ENDS_OF_A_WAIT
 from replay.evidence.batch_ends import MARKER_BYTES, Extents
 from replay.evidence.leader_lines import append_lines, as_told, is_within
 from replay.evidence.markers import MARKER_NAMES, Markers, may_be_marked, outcome_of
@@ -29,6 +29,7 @@ from replay.order.fetch_chains import TIMING
 from replay.order.merge import OP_ACK, OP_APPEND
 from replay.order.operation_blocks import Block, chosen, drafts_at, operations_of
 from replay.order.operations import Draft, Operation
+from replay.protocol.produce import NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 if TYPE_CHECKING:
     from replay.evidence.partition_facts import PartitionFacts

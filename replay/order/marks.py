@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from replay.protocol.profile import Profile
     from replay.protocol.state import State
 
-OF_REQUESTS: Final = ("append", "ack", "fetch_read", "fetch_update", "fetch_apply", "consumer_read")
+OF_REQUESTS: Final = (
+    "append", "ack", "produce_refused", "fetch_read", "fetch_update", "fetch_apply", "consumer_read"
+)  # fmt: skip
 OF_HW_LINES: Final = "high_watermark_updated"
 MARKED: Final = 4  # so many of the newest boundaries: later ones are always among them, and facts come late by little
 

@@ -17,6 +17,8 @@ import numpy as np
 from replay.arrays.jit import compiled
 from replay.engine.apply import apply
 from replay.protocol.high_watermark import hw_candidate
+from replay.protocol.produce import NOT_ENOUGH_REPLICAS, may_be_unverified, produce_guard
+from replay.protocol.state import UNSET
 from replay.protocol.steps import answered_hw, leader_update_follower_leo
 
 if TYPE_CHECKING:
@@ -44,9 +46,9 @@ class OperationRecord:
     exact: int  # 1: the leader's LEO was exactly `seen` (reads) or `offset` (parked fetches), not more
 
 
-OP_APPEND, OP_UPDATE, OP_FETCH, OP_READ, OP_ACK, OP_CONTROL, OP_WITNESS = range(7)
+OP_APPEND, OP_UPDATE, OP_FETCH, OP_READ, OP_ACK, OP_CONTROL, OP_WITNESS, OP_REFUSED = range(8)
 # UPDATE: a fetch that is parked in purgatory. READ: its answer from there, or a consumer's read. FETCH: both at once.
-# WITNESS: a log line of the broker that says its HW is now `hw`.
+# WITNESS: a log line of the broker that says its HW is now `hw`. REFUSED: a produce that it did not take.
 
 (
     RANK_FITS,
@@ -104,6 +106,14 @@ def strands_another(ops: Records[OperationRecord], heads: Ints, c: int, deadline
 
 
 @compiled
+def is_refused_now(s: State, p: Profile, e: EventRecord) -> bool:
+    """Whether the state lets a produce be refused as it was; only an ISR below the minimum is a matter of order."""
+    if e.error_code != NOT_ENOUGH_REPLICAS or may_be_unverified(p, e.acks, e.error_code):
+        return True
+    return produce_guard(s, p, e.broker, e.acks) in (NOT_ENOUGH_REPLICAS, UNSET)
+
+
+@compiled
 def rank_of(  # noqa: PLR0913, PLR0917 - compiled
     s: State,
     p: Profile,
@@ -130,6 +140,8 @@ def rank_of(  # noqa: PLR0913, PLR0917 - compiled
         return RANK_FITS if hw >= op.hw else RANK_LATE
     if kind == OP_WITNESS:
         return RANK_FITS if hw == op.hw else RANK_LATE
+    if kind == OP_REFUSED:
+        return RANK_FITS if is_refused_now(s, p, e) else RANK_LATE
     if kind == OP_APPEND:
         for d in range(len(heads)):
             if d != c and heads[d] >= 0:

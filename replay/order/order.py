@@ -42,6 +42,7 @@ from replay.order.marks import (
 )
 from replay.order.merge import follow, merge
 from replay.order.operations import Draft
+from replay.order.refusals import refusal_chain, refusals_by_tenure
 from replay.order.settings_events import configuration_draft, opening_broker_drafts, removal_drafts
 from replay.order.stored import Stored
 from replay.protocol.profile import profile_named
@@ -180,6 +181,7 @@ def laid(facts: PartitionFacts) -> tuple[EventRows, list[TenureSpan]]:
         ]
     )
     opening = profile_named(facts.kafka_version, facts.inter_broker_protocol)
+    refused = refusals_by_tenure(facts)
     spans: list[TenureSpan] = [TenureSpan(len(rows), [], opening)]
     spoken: dict[int, Spoken] = {}
     for tenure, changes in zip(facts.tenures, told[1:], strict=True):
@@ -187,7 +189,7 @@ def laid(facts: PartitionFacts) -> tuple[EventRows, list[TenureSpan]]:
         rows.add(role_drafts(facts, tenure))
         profile = facts.profile_in(tenure.epoch, tenure.leader)
         if tenure.leader >= 0:
-            lines = (produces.pop(tenure.epoch, []), markers.pop(tenure.epoch, []))
+            lines = (produces.pop(tenure.epoch, []), markers.pop(tenure.epoch, []), refused.pop(tenure.epoch, []))
             chains = chains_of(facts, tenure, lines, stored, computed, changes)
             end = len(rows)
             merged = [found for k, chain in enumerate(chains) if len(found := rows.add_chain(chain, k))]
@@ -221,14 +223,14 @@ class TenureSpan(NamedTuple):
 def chains_of(
     facts: PartitionFacts,
     tenure: Tenure,
-    lines: tuple[list[Row], list[Row]],
+    lines: tuple[list[Row], list[Row], list[Row]],
     stored: Stored,
     computed: dict[str, int],
     changes: list[Draft],
 ) -> Iterator[Iterable[Operation | Block]]:
-    """Yield the chains that the merge orders in a tenure. `lines`: the tenure's produces and its markers."""
+    """Yield the chains that the merge orders in a tenure. `lines`: its produces, markers, and refused produces."""
     joins = expansions_of(facts, tenure)
-    appended = batches_of(facts, tenure, *lines)
+    appended = batches_of(facts, tenure, *lines[:2])
     start = facts.starts.get(tenure.epoch)
     stored.take(appended.batches, None if start is None else start[0])
     yield from append_chain(facts, tenure, appended)
@@ -241,6 +243,7 @@ def chains_of(
     yield from follower_chains(facts, tenure, joins)
     yield from consumer_chains(facts, tenure, stored)
     yield left_out_chain(facts, tenure)
+    yield refusal_chain(tenure, lines[2])
 
 
 def version_drafts(facts: PartitionFacts, tenure: Tenure, told: dict[int, Spoken]) -> list[Draft]:

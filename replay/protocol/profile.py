@@ -24,6 +24,8 @@ class Profile(NamedTuple):
     hw_caught_up_by_leo: int  # 3.3+: a replica at the leader's LEO counts as caught up, whatever the time
     hw_caught_up_eligible: int  # 3.6+ (KAFKA-15021): outside the ISR it counts only if it may join
     hw_needs_min_isr: int  # 3.7+ (KAFKA-15583): no raise while the committed ISR is below min.insync.replicas
+    verifies_transactions: int  # 3.6+ (KIP-890): a transactional batch is taken once the coordinator has verified it
+    min_isr_within_replicas: int  # 3.7+ (KAFKA-15583): min.insync.replicas counts as at most the number of replicas
     hw_on_every_fetch: int  # <=2.3: each follower fetch attempts a raise; later only if the remote LEO changed
     hw_after_isr_commit: int  # synchronous commits, and 3.1+ (KAFKA-13091): one attempt after each ISR commit
     isr_change_pending: int  # 2.7 with AlterIsr (KIP-497), 2.8+: an ISR change is pending until answered; one in flight
@@ -107,6 +109,8 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         hw_caught_up_by_leo=int(version >= (3, 3, 0)),
         hw_caught_up_eligible=int(version >= (3, 6, 0)),
         hw_needs_min_isr=int(version >= (3, 7, 0)),
+        verifies_transactions=int(version >= (3, 6, 0)),
+        min_isr_within_replicas=int(version >= (3, 7, 0)),
         hw_on_every_fetch=int(version < (2, 4, 0)),
         hw_after_isr_commit=int(not requests or version >= (3, 1, 0)),
         isr_change_pending=int(requests or version >= (2, 8, 0)),

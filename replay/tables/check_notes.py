@@ -4,15 +4,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from replay.engine.codes import CHECK_COMMIT_BEFORE_ACK, CHECK_EXPANSION, CHECK_FETCH_COMPLETION
+from replay.engine.codes import (
+    CHECK_COMMIT_BEFORE_ACK,
+    CHECK_DELAYED_PRODUCE,
+    CHECK_EXPANSION,
+    CHECK_FETCH_COMPLETION,
+    CHECK_PRODUCE_GUARD,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from replay.engine.completions import AT_ONCE, EARLY, IN_FULL
 from replay.losses.sentences import clock
+from replay.protocol.produce import (
+    KAFKA_STORAGE_ERROR,
+    NO_ERROR,
+    NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    NOT_LEADER_OR_FOLLOWER,
+    REQUEST_TIMED_OUT,
+)
 from replay.protocol.state import NONE, UNSET
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 WAITS: Final = {AT_ONCE: "no wait", EARLY: "a wait that something ended", IN_FULL: "a wait until time was up"}
+
+PRODUCED: Final = {
+    NO_ERROR: "no error",
+    UNKNOWN_TOPIC_OR_PARTITION: "UNKNOWN_TOPIC_OR_PARTITION",
+    NOT_LEADER_OR_FOLLOWER: "NOT_LEADER_OR_FOLLOWER",
+    REQUEST_TIMED_OUT: "REQUEST_TIMED_OUT",
+    NOT_ENOUGH_REPLICAS: "NOT_ENOUGH_REPLICAS",
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND: "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    KAFKA_STORAGE_ERROR: "KAFKA_STORAGE_ERROR",
+}
 
 
 def in_words(code: int, value: int, brokers: Sequence[int]) -> str:
@@ -23,6 +48,8 @@ def in_words(code: int, value: int, brokers: Sequence[int]) -> str:
         return f"broker {brokers[value]}"
     if code == CHECK_FETCH_COMPLETION:
         return WAITS.get(value, str(value))
+    if code in (CHECK_PRODUCE_GUARD, CHECK_DELAYED_PRODUCE):
+        return PRODUCED.get(value, f"error {value}")
     if code == CHECK_COMMIT_BEFORE_ACK:
         return clock(value)
     return str(value)

@@ -49,6 +49,7 @@ from replay.tables.follower_states import FollowerStates
 from replay.tables.future_replicas import FutureReplicas
 from replay.tables.isr_rows import TOLD_KINDS, IsrRows, members_of, movers_of, rows_told
 from replay.tables.log_start_rows import causes_of
+from replay.tables.produce_outcomes import Outages, outcome_checks
 from replay.tables.rare_events import in_turn, is_rare, rare_events
 from replay.tables.risk_spans import RiskSpans
 from replay.tables.rounds import (
@@ -93,6 +94,7 @@ class PartitionReplay:
         self.topic = Topic()
         self.purgatory = new_purgatory(0)
         self.moves = new_moves()
+        self.outages = Outages()
         self.answers = blank(0, BatchAnswer)  # answers to acks=all batches that are not committed yet
         self.ledger = Ledger(internal=key["topic"] in INTERNAL_TOPICS)
         self.isr = IsrRows()
@@ -156,6 +158,7 @@ class PartitionReplay:
         self.future.take_all(rare["observation"])
         self.stated += [row for row in rare["observation"] if row["cause"] == STATED]
         self.doubts.take(rare["observation"])
+        self.outages.take(rare)
         self.shown.take(events)
         for kind in FINAL_KINDS:
             for row in rare[kind]:
@@ -330,7 +333,8 @@ class PartitionReplay:
         if len(told.start):  # the cause of a log start change stands in the broker's own line
             causes = causes_of(told.start, {row["seq"]: row["cause"] for row in rare["log_start_change"]})
             self.out.add("log_start_timeline", self.here, self.named(told.start, "broker"), causes)
-        self.conformance.add(self.conformance.passed_through(told.check, told.hw, encoded), self.brokers)
+        checks = self.outages.refusing(told.check, encoded, self.brokers)
+        self.conformance.add(self.conformance.passed_through(checks, told.hw, encoded), self.brokers)
 
     def tell_cuts(self, rows: Records[CutRow]) -> None:
         """Output rows of `log_truncations`, and keep them for the explanation of losses."""
@@ -361,6 +365,7 @@ class PartitionReplay:
         if len(rows):
             answers = answers_to(rows["ack_seq"], self.answers)
             self.conformance.add(commit_checks(rows, answers), self.brokers)
+            self.conformance.add(outcome_checks(rows, answers, self.outages, self.brokers), self.brokers)
             named = self.named(rows, "broker", "replica")
             named["isr"] = self.sets(rows["isr"])
             self.out.add("commit_latency", self.here, named, answers)

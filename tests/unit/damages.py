@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from replay.engine.codes import REQUEST_TIMED_OUT
+from replay.protocol.produce import REQUEST_TIMED_OUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

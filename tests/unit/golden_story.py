@@ -42,8 +42,8 @@ from replay.engine.purgatory import (
     with_room,
 )
 from replay.engine.state_words import partition_in_words
-from replay.protocol.high_watermark import is_under_min_isr
 from replay.protocol.log import diverging_target, end_offset_for
+from replay.protocol.produce import ACKS_ALL, NOT_ENOUGH_REPLICAS, produce_guard
 from replay.protocol.profile import Profile, profile_named
 from replay.protocol.state import DERIVED, NONE, ROLE_FOLLOWER, ROLE_LEADER, UNSET, State, new_state
 from replay.protocol.steps import answered_hw
@@ -118,7 +118,7 @@ class Story:
         s, e = self.state, event(kind, ts=self.now, **fields)
         verdict = engine.apply(s, self.profile, e, self.moves)
         self.purgatory = with_room(self.purgatory, len(self.names), 1)
-        watch(self.purgatory, s, e, self.moves)
+        watch(self.purgatory, s, self.profile, e, self.moves)
         if verdict != c.OK:
             self.said.append("the engine objects: " + ("", "state corrected", "rule broken")[verdict])
         for b, log in enumerate(self.logs):
@@ -167,7 +167,7 @@ class Story:
 
     def append(self, name: str, records: str, acks: str) -> None:
         b, s = self.broker(name), self.state
-        if acks == "all" and is_under_min_isr(s, b):
+        if acks == "all" and produce_guard(s, self.profile, b, ACKS_ALL) == NOT_ENOUGH_REPLICAS:
             self.said.append("refused: fewer in sync than min.insync.replicas")
             return
         self.logs[b] += records.split()

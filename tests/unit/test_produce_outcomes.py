@@ -1,0 +1,249 @@
+"""Whether a produce is taken, and how one that waited ended: the rules, their checks, and the events behind them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from facts_builder import History, at, of_kind
+from small_partition import ALL, EPOCH, LATEST, A, B, event, folded, led
+from without_spark import tables_of
+
+from replay.arrays.ints import NEVER
+from replay.arrays.records import blank
+from replay.engine import codes as c
+from replay.engine.emit import CheckRow
+from replay.engine.event_record import EventRecord
+from replay.engine.purgatory import OpenBatch
+from replay.engine.stamps import CLOCK_SLACK_US
+from replay.evidence.controller_view import MIN_ISR_SETTING
+from replay.protocol.produce import (
+    ACKS_ALL,
+    ACKS_OF_COORDINATOR,
+    ACKS_OF_TRANSACTION,
+    KAFKA_STORAGE_ERROR,
+    NO_ERROR,
+    NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    NOT_LEADER_OR_FOLLOWER,
+    REQUEST_TIMED_OUT,
+    acks_outcome,
+    produce_guard,
+)
+from replay.protocol.profile import Profile, profile_of
+from replay.protocol.state import MIN_ISR_UNKNOWN, UNSET
+from replay.tables.produce_outcomes import Outages, outcome_checks
+from replay.tables.rounds import BatchAnswer
+
+BEFORE_KIP_497, BEFORE_KAFKA_15583 = profile_of((2, 6, 3)), profile_of((3, 6, 2))
+TWO, ONE = 0b011, 0b001
+MS = 1000
+
+
+# -- the guard
+
+
+@pytest.mark.parametrize(
+    ("isr", "min_isr", "acks", "error"),
+    [
+        (TWO, 2, ACKS_ALL, NO_ERROR),
+        (ONE, 2, ACKS_ALL, NOT_ENOUGH_REPLICAS),
+        (ONE, 2, ACKS_OF_COORDINATOR, NOT_ENOUGH_REPLICAS),
+        (ONE, 2, 1, NO_ERROR),
+        (ONE, 2, 0, NO_ERROR),
+        (ONE, MIN_ISR_UNKNOWN, ACKS_ALL, UNSET),
+        (ONE, MIN_ISR_UNKNOWN, 1, NO_ERROR),
+    ],
+)
+def test_acks_all_is_refused_while_the_committed_isr_is_below_the_minimum(
+    isr: int, min_isr: int, acks: int, error: int
+) -> None:
+    s = led(isr, min_isr=min_isr)
+    s.maximal_isr[A] = ALL  # what is pending does not count
+    assert produce_guard(s, LATEST, A, acks) == error
+
+
+def test_a_broker_that_does_not_lead_takes_nothing() -> None:
+    assert produce_guard(led(), LATEST, B, 1) == NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_minimum_beyond_the_number_of_replicas_counts_as_that_from_3_7_on() -> None:
+    s = led(min_isr=4)
+    assert produce_guard(s, LATEST, A, ACKS_ALL) == NO_ERROR
+    assert produce_guard(s, BEFORE_KAFKA_15583, A, ACKS_ALL) == NOT_ENOUGH_REPLICAS
+    assert acks_outcome(s, BEFORE_KAFKA_15583, A) == NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+def test_replicas_that_are_asked_for_count_after_the_append_from_2_7_on() -> None:
+    s = led(ONE, min_isr=2)
+    s.maximal_isr[A] = TWO
+    assert acks_outcome(s, LATEST, A) == NO_ERROR
+    assert acks_outcome(s, BEFORE_KIP_497, A) == NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+def guard_checks(*events: EventRecord, isr: int = ALL, profile: Profile = LATEST) -> list[tuple[int, int]]:
+    found = folded(led(isr, min_isr=2), *events, profile=profile).check
+    rows = [found[k] for k in range(len(found))]
+    return [(int(row.computed), int(row.stated)) for row in rows if row.check == c.CHECK_PRODUCE_GUARD]
+
+
+def test_a_replica_that_the_assignment_no_longer_names_takes_nothing() -> None:
+    s = led()
+    s.gone[A] = 1
+    assert produce_guard(s, LATEST, A, ACKS_ALL) == NOT_LEADER_OR_FOLLOWER
+
+
+def test_from_3_6_on_a_transaction_that_is_not_verified_is_answered_with_the_same_error() -> None:
+    refused = event(
+        c.PRODUCE_REFUSED, broker=A, leader_epoch=EPOCH, acks=ACKS_OF_TRANSACTION, error_code=NOT_ENOUGH_REPLICAS
+    )
+    assert guard_checks(refused) == []
+    assert guard_checks(refused, isr=ONE) == [(NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS)]
+    assert guard_checks(refused, profile=profile_of((3, 5, 2))) == [(NO_ERROR, NOT_ENOUGH_REPLICAS)]
+
+
+def test_every_produce_is_compared_with_the_guard() -> None:
+    batch = {"broker": A, "leader_epoch": EPOCH, "base_offset": 0, "next_offset": 1}
+    appended, inserted = event(c.APPEND, **batch, acks=ACKS_ALL), event(c.APPEND, **batch)
+    assert guard_checks(appended) == [(NO_ERROR, NO_ERROR)]
+    assert guard_checks(appended, isr=ONE) == [(NOT_ENOUGH_REPLICAS, NO_ERROR)]
+    assert guard_checks(inserted, isr=ONE) == []
+    for error, isr, computed, stated in (
+        (NOT_ENOUGH_REPLICAS, ONE, NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS),
+        (NOT_ENOUGH_REPLICAS, ALL, NO_ERROR, NOT_ENOUGH_REPLICAS),
+        (45, ALL, NO_ERROR, NO_ERROR),  # out of sequence: refused behind the guard
+    ):
+        refused = event(c.PRODUCE_REFUSED, broker=A, leader_epoch=EPOCH, acks=ACKS_ALL, error_code=error)
+        assert guard_checks(refused, isr=isr) == [(computed, stated)]
+
+
+# -- the end of a wait
+
+
+def waited(error: int, outages: Outages | None = None, **row: int) -> tuple[int, int]:
+    """(computed, stated) of a batch of broker 1 that was answered at 1 s; times of `row` in milliseconds from then."""
+    batch, answer = blank(1, OpenBatch, UNSET), blank(1, BatchAnswer)
+    batch["broker"] = 0
+    answer["ts"], answer["error_code"] = 1_000 * MS, error
+    for name, value in row.items():
+        batch[name] = value if name == "outcome" else 1_000 * MS + value * MS
+    if "commit_lo" in row:
+        batch["commit_seq"] = 7
+    (found,) = outcome_checks(batch, answer, outages or Outages(), [1])
+    return int(found.computed), int(found.stated)
+
+
+AFTER = CLOCK_SLACK_US // MS + 1
+
+
+@pytest.mark.parametrize("error", [NO_ERROR, NOT_ENOUGH_REPLICAS_AFTER_APPEND])
+def test_a_batch_that_the_hw_passed_ends_as_the_isr_of_then_says(error: int) -> None:
+    assert waited(error, commit_lo=-5, outcome=error) == (error, error)
+    assert waited(REQUEST_TIMED_OUT, commit_lo=-5, outcome=error) == (error, REQUEST_TIMED_OUT)
+
+
+def test_a_batch_whose_leader_lost_its_role_first_is_answered_not_leader() -> None:
+    assert waited(NOT_LEADER_OR_FOLLOWER, lost_ts=-5) == (NOT_LEADER_OR_FOLLOWER, NOT_LEADER_OR_FOLLOWER)
+    assert waited(REQUEST_TIMED_OUT, lost_ts=AFTER)[0] == REQUEST_TIMED_OUT
+
+
+def test_a_batch_that_nothing_ended_timed_out() -> None:
+    assert waited(REQUEST_TIMED_OUT)[0] == REQUEST_TIMED_OUT
+    assert waited(REQUEST_TIMED_OUT, commit_lo=AFTER, outcome=NO_ERROR)[0] == REQUEST_TIMED_OUT
+    assert waited(NO_ERROR)[0] == REQUEST_TIMED_OUT  # answered without error, and never committed: a mismatch
+
+
+def test_what_came_within_the_inaccuracy_of_stamps_may_have_come_in_either_order() -> None:
+    for error in (NO_ERROR, REQUEST_TIMED_OUT):
+        assert waited(error, commit_lo=AFTER - 2, outcome=NO_ERROR) == (error, error)
+
+
+def told(kind: str, ms: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "seq": 1,
+        "ts": datetime.fromtimestamp(ms / 1000, UTC),
+        "broker_id": 1,
+        "cause": None,
+        **fields,
+    }
+
+
+def test_a_failed_directory_and_a_deleted_topic_end_a_wait() -> None:
+    failed, deleted = Outages(), Outages()
+    failed.take({"observation": [told("observation", 990, cause=c.STORAGE_FAILED)], "log_load": [], "topic_change": []})
+    deleted.take({"observation": [], "log_load": [], "topic_change": [told("topic_change", 990)]})
+    assert waited(KAFKA_STORAGE_ERROR, failed) == (KAFKA_STORAGE_ERROR, KAFKA_STORAGE_ERROR)
+    assert waited(c.UNKNOWN_TOPIC_OR_PARTITION, deleted)[0] == c.UNKNOWN_TOPIC_OR_PARTITION
+    failed.take({"observation": [], "log_load": [told("log_load", 995)], "topic_change": []})
+    assert (failed.is_offline(1, 994 * MS), failed.is_offline(1, 996 * MS)) == (True, False)
+    assert deleted.deleted == 990 * MS < NEVER
+
+
+def test_a_broker_whose_directory_failed_refuses_every_produce() -> None:
+    outages = Outages()
+    outages.take(
+        {"observation": [told("observation", 990, cause=c.STORAGE_FAILED)], "log_load": [], "topic_change": []}
+    )
+    rows, events = blank(2, CheckRow, c.CHECK_PRODUCE_GUARD), blank(2, EventRecord)
+    rows["broker"], rows["computed"], rows["seq"] = 0, 0, np.arange(2)
+    events["seq"], events["ts"] = np.arange(2), [900 * MS, 1_000 * MS]
+    assert outages.refusing(rows, events, [1])["computed"].tolist() == [NO_ERROR, KAFKA_STORAGE_ERROR]
+    assert rows["computed"].tolist() == [0, 0]
+
+
+# -- events and tables
+
+
+def refused_history() -> History:
+    """Broker 1 leads, its ISR shrinks to itself, produces are refused, and broker 2 leads on."""
+    history = History()
+    history.decide(0, 1, [1, 2])
+    history.role(5, 1, "leader", 0, offset=0, hw=0, isr=[1, 2], partition_epoch=0)
+    history.role(6, 2, "follower", 0, offset=0, hw=0)
+    history.fetch(50, 1, 2, 0, hw=0)
+    history.produce(100, 1, 0, total_us=30_000, remote_us=29_000)
+    history.fetch(99, 1, 2, 1, hw=0)
+    history.decide(200, None, [1])
+    history.add("isr_update", 205, name="updated", broker_id=1, isr=[1], partition_epoch=1, source_file="server-1.log")
+    for ms in (203, 300):  # of the first no stamp tells whether it came before the shrink
+        history.produce(ms, 1, -1, error_code=NOT_ENOUGH_REPLICAS)
+    history.produce(310, 1, -1, error_code=c.UNKNOWN_TOPIC_OR_PARTITION)
+    history.produce(315, 1, -1, error_code=NOT_ENOUGH_REPLICAS, transactional_id="t")
+    history.produce(320, 2, -1, error_code=NOT_LEADER_OR_FOLLOWER)
+    history.decide(400, 2, [2], leader_recovery_state=1)
+    history.role(405, 2, "leader", 1, offset=1, hw=1, isr=[2], partition_epoch=2)
+    history.role(406, 1, "follower", 1, offset=1, hw=1)
+    history.produce(450, 1, -1, error_code=NOT_LEADER_OR_FOLLOWER)
+    return history
+
+
+def test_a_refused_produce_is_an_event_where_its_broker_s_state_was_such() -> None:
+    events = refused_history().events(settings={MIN_ISR_SETTING: 2})
+    told_ = [(r["broker_id"], r["leader_epoch"], r["error_code"]) for r in of_kind(events, "produce_refused")]
+    assert told_ == [(1, 0, 19), (1, 0, 19), (1, 0, 19), (2, 0, 6), (1, 1, 6)]
+    kinds = [r["kind"] for r in of_kind(events, "produce_refused", "isr_request")]
+    assert kinds.index("isr_request") < kinds.index("produce_refused")
+    (first, *_) = of_kind(events, "produce_refused")
+    assert (first["ts"], first["acks"], first["client_id"], first["base_offset"]) == (at(203), -1, "shop", None)
+
+
+def test_conformance_compares_guard_and_outcome() -> None:
+    events = refused_history().events(settings={MIN_ISR_SETTING: 2})
+    rows = {row["check"]: row for row in tables_of(events)["conformance"].to_pylist()}
+    assert (rows["produce_guard"]["compared"], rows["produce_guard"]["matched"]) == (6, 6)
+    assert (rows["delayed_produce"]["compared"], rows["delayed_produce"]["matched"]) == (1, 1)
+
+
+def test_a_leader_that_is_removed_answers_what_waits() -> None:
+    history = History()
+    history.decide(0, 1, [1, 2])
+    history.role(5, 1, "leader", 0, offset=0, hw=0, isr=[1, 2], partition_epoch=0)
+    history.produce(140, 1, 0, error_code=NOT_LEADER_OR_FOLLOWER, total_us=40_000, remote_us=39_000)
+    history.decide(120, 2, [2], replicas=[2, 3])
+    history.role(125, 2, "leader", 1, offset=0, hw=0, isr=[2], partition_epoch=1)
+    events = history.events(settings={MIN_ISR_SETTING: 1})
+    rows = {row["check"]: row for row in tables_of(events)["conformance"].to_pylist()}
+    assert (rows["delayed_produce"]["compared"], rows["delayed_produce"]["matched"]) == (1, 1)
