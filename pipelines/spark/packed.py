@@ -45,7 +45,12 @@ def stream_of(rows: pa.Table) -> bytes:
 
 def rows_of_stream(stream: pa.Scalar, wanted: Container[str] | None = None) -> pa.Table:
     """Return the rows of one stream, with all its columns or only the wanted ones."""
-    source, options = stream.as_buffer(), pa.ipc.IpcReadOptions()
+    return rows_of_buffer(stream.as_buffer(), wanted)
+
+
+def rows_of_buffer(source: pa.Buffer, wanted: Container[str] | None = None) -> pa.Table:
+    """Return the same of a stream's bytes."""
+    options = pa.ipc.IpcReadOptions()
     if wanted is not None:
         names = pa.ipc.read_schema(source).names
         options.included_fields = [place for place, name in enumerate(names) if name in wanted]

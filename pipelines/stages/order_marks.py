@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipelines.spark.saved_states import bytes_of, state_of
 from replay.engine.stamps import STAMP_LATE_US
-from replay.evidence.steady import Facts, Steady, Sums, bears_on_neighbours, hole_of, settled_us
+from replay.evidence.steady import Facts, Steady, Sums, bears_on_neighbours, hole_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipelines.stages.spilled_events import SpilledEvents
+    from pipelines.stages.spilled_facts import SpilledFacts
     from replay.evidence.missing_lines import MissingLines
     from replay.order.marks import Mark
     from replay.order.order import OrderedEvents
@@ -35,12 +36,12 @@ def is_whole(missing: MissingLines) -> bool:
     return not (missing.gaps or missing.cuts or missing.lossy)
 
 
-def kept_of(ordered: OrderedEvents | SpilledEvents, facts: Facts | None) -> dict[int, bytes]:
+def kept_of(ordered: OrderedEvents | SpilledEvents, facts: Facts | SpilledFacts | None) -> dict[int, bytes]:
     """Return the marks that an order made as bytes, by the places of their boundaries."""
     if facts is None or ordered.steady is None or not ordered.marks:
         return {}
     epoch, leader, _ = ordered.steady
-    steady = Steady(epoch, leader, settled_us(facts, epoch, leader))
+    steady = Steady(epoch, leader, facts.settled_us(epoch, leader))
     return {
         mark.place: bytes_of({"mark": mark, "steady": steady, "sums": facts.sums(mark.since)})
         for mark in ordered.marks

@@ -12,13 +12,17 @@ from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.spark.buckets import joined, spans_of
+from pipelines.spark.buckets import spans_of
+from pipelines.spark.packed import rows_of_stream
+from pipelines.stages import spilled_facts
 from pipelines.stages.order_marks import LONG, is_whole, kept_of, since_when
+from pipelines.stages.spilled_facts import Bucket, joined_rows, released, taken_digests
 from pipelines.stages.stretches import by_stretches
 from replay.arrays.columns import completed_to, numbers, numbers_of, texts
 from replay.arrays.digests import row_hashes, sums_of
@@ -40,10 +44,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pipelines.stages.spilled_events import SpilledEvents
+    from pipelines.stages.spilled_facts import SpilledFacts
     from replay.arrays.digests import Hashes
     from replay.evidence.cluster import Cluster
     from replay.evidence.steady import Facts
     from replay.order.order import OrderedEvents
+
+    Found = tuple[OrderedEvents | SpilledEvents, Windows]
 
 EVENTS: Final = "replication_events"
 CHANGES: Final = "changes"  # partitions whose events differ from those that stand in the warehouse
@@ -112,8 +119,14 @@ def order_partitions(
     Yields `replication_events`, `event_windows` and `CHANGES`.
     """
     standing = standing or StandingWindows()
-    streams = (stream for batch in batches for stream in batch["rows"])
-    waiting, stand = told_apart(joined(streams), told, standing)
+    tables = (rows_of_stream(stream) for batch in batches for stream in batch["rows"])
+    few: list[pa.Table] = []
+    for rows in tables:
+        few.append(rows)
+        if sum(map(len, few)) > spilled_facts.HELD:
+            yield from order_many(chain(released(few), tables), told, standing)
+            return
+    waiting, stand = told_apart(joined_rows(few), told, standing)
     if stand:
         yield EVENT_WINDOWS.name, standing.rows(stand)
     while waiting:
@@ -121,6 +134,49 @@ def order_partitions(
         given = [facts]
         del facts
         yield from order_windows(given, of, told.cluster, standing, hashes, made_of)
+
+
+def order_many(tables: Iterable[pa.Table], told: ToldOfCluster, standing: StandingWindows) -> Iterator[Output]:
+    """Order those of a bucket's partitions of which anything is new, if their facts are too many for memory."""
+    bucket = Bucket()
+    for rows in tables:
+        bucket.add(rows)
+    for of in sorted(bucket.parts):
+        facts = bucket.parts.pop(of)
+        known = told.partition(of[0], facts.last_us, facts.last_record)
+        made_of = digest_of([facts.digest, facts.count, known, standing.length_us])
+        if standing.is_made_of(of, made_of):
+            yield EVENT_WINDOWS.name, standing.rows([of])
+        else:
+            yield from order_spilled(facts, of, told.cluster, standing, made_of)
+
+
+def order_spilled(
+    facts: SpilledFacts, of: Of, cluster: Cluster, standing: StandingWindows, made_of: str
+) -> Iterator[Output]:
+    """Order a partition whose facts may wait in a file: from a mark on, else in stretches, else as a whole."""
+    if facts.is_spilled() and facts.count >= standing.least and is_whole(cluster.missing):
+        with without_cycles():
+            found: Found | None = spilled_on(facts, of, cluster, standing) if standing.places.get(of) else None
+            if found is None and not standing.boundaries(of, 1):
+                spilled = by_stretches(facts, cluster, standing.length_us, partial(incarnations, *of))
+                found = None if spilled is None else (spilled, windows_through(spilled, of, standing))
+            if found is not None:
+                yield from written(found, of, cluster, standing, facts, made_of)
+                return
+    given = [facts.whole()]
+    hashes = taken_digests(given)
+    del facts
+    yield from order_windows(given, of, cluster, standing, hashes, made_of)
+
+
+def spilled_on(
+    facts: SpilledFacts, of: Of, cluster: Cluster, standing: StandingWindows
+) -> tuple[OrderedEvents, Windows] | None:
+    """Order a partition whose facts wait in a file as `gone_on` does it; to find from where, all are read."""
+    given = [facts.whole()]
+    known = known_of(given, taken_digests(given), cluster, standing)
+    return None if known is None else gone_on(given[0], known, of, cluster, standing)
 
 
 def told_apart(facts: pa.Table, told: ToldOfCluster, standing: StandingWindows) -> tuple[list[Waiting], list[Of]]:
@@ -164,32 +220,45 @@ def order_windows(
     if their order may go on from where it was. `made_of`: the digest of all that the events follow from.
     """
     with without_cycles():
-        given[0] = steadied(given[0])
-        is_long = len(given[0]) >= standing.least and SET_BACK not in given[0].column_names
-        known = facts_of(given[0], hashes) if hashes is not None and is_long and is_whole(cluster.missing) else None
+        known = known_of(given, hashes, cluster, standing)
         found = None if known is None else gone_on(given[0], known, of, cluster, standing)
         for ordered, windows in order_whole(given, of, cluster, standing, known) if found is None else [found]:
-            before = standing.boundaries(of, ordered.key["incarnation"])
-            key = {"recording_id": cluster.recording_id, **ordered.key}
-            if before:
-                yield from changed(ordered, windows, before, key)
-            else:
-                for piece in ordered.pieces():
-                    yield EVENTS, named(windows.take(piece), key)
-                yield CHANGES, pa.Table.from_pylist([key], CHANGE_SCHEMA)
-            rows = rows_of_windows(windows, {**key, "facts": made_of})
-            yield EVENT_WINDOWS.name, with_states(rows, before, kept_of(ordered, known), standing.engine)
+            yield from written((ordered, windows), of, cluster, standing, known, made_of)
+
+
+def known_of(given: list[pa.Table], hashes: Hashes | None, cluster: Cluster, standing: StandingWindows) -> Facts | None:
+    """Return a partition's facts as columns, if its order may go on; their clocks are made to rise in any case."""
+    given[0] = steadied(given[0])
+    is_long = len(given[0]) >= standing.least and SET_BACK not in given[0].column_names
+    return facts_of(given[0], hashes) if hashes is not None and is_long and is_whole(cluster.missing) else None
+
+
+def written(
+    found: Found,
+    of: Of,
+    cluster: Cluster,
+    standing: StandingWindows,
+    known: Facts | SpilledFacts | None,
+    made_of: str,
+) -> Iterator[Output]:
+    """Yield what has to be written of one incarnation's events. `known`: the facts, if a later order may go on."""
+    ordered, windows = found
+    before = standing.boundaries(of, ordered.key["incarnation"])
+    key = {"recording_id": cluster.recording_id, **ordered.key}
+    if before:
+        yield from changed(ordered, windows, before, key)
+    else:
+        for piece in ordered.pieces():
+            yield EVENTS, named(windows.take(piece), key)
+        yield CHANGES, pa.Table.from_pylist([key], CHANGE_SCHEMA)
+    rows = rows_of_windows(windows, {**key, "facts": made_of})
+    yield EVENT_WINDOWS.name, with_states(rows, before, kept_of(ordered, known), standing.engine)
 
 
 def order_whole(
     given: list[pa.Table], of: Of, cluster: Cluster, standing: StandingWindows, known: Facts | None
-) -> Iterator[tuple[OrderedEvents | SpilledEvents, Windows]]:
+) -> Iterator[tuple[OrderedEvents, Windows]]:
     """Order all facts of a partition; yield each incarnation's order, and its windows if some stand of it."""
-    if known is not None and not standing.boundaries(of, 1):
-        spilled = by_stretches(given[0], known, cluster, standing.length_us, partial(incarnations, *of))
-        if spilled is not None:
-            yield spilled, windows_through(spilled, of, standing)
-            return
     count, parts = incarnations(*of, given, cluster)
     marked_us = standing.length_us if known is not None and count == 1 else None
     for ordered in map(partial(order_of, marked_us=marked_us), parts):

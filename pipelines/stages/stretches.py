@@ -11,38 +11,30 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
 from pipelines.stages.order_marks import Since
 from pipelines.stages.spilled_events import SpilledEvents
 from replay.arrays.ints import NEVER
 from replay.engine.stamps import STAMP_LATE_US
 from replay.evidence.missing_lines import Gap, MissingLines
 from replay.evidence.steady import (
-    FETCH,
     MARGIN_US,
-    PRODUCE,
     RESENT_US,
     Steady,
     bears_on_neighbours,
-    first_on_connections,
     hole_of,
-    kept,
-    settled_us,
 )
 from replay.order.marks import MARKED, Grid, Mark
 from replay.order.order import order_of, order_on
 from replay.order.windows import Boundary, Windows, is_kept
-from replay.protocol.state import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from replay.arrays.ints import Flags
+    import pyarrow as pa
+
+    from pipelines.stages.spilled_facts import SpilledFacts
     from replay.evidence.cluster import Cluster
     from replay.evidence.partition_facts import PartitionFacts
-    from replay.evidence.steady import Facts
     from replay.order.order import OrderedEvents
 
     Parts = Callable[[list[pa.Table], Cluster], tuple[int, Iterator[PartitionFacts]]]
@@ -65,71 +57,55 @@ class Stretches(NamedTuple):
         return [*(turn + self.length_us // 2 for turn in self.turns), NEVER]
 
 
-def extremes(facts: Facts, since: int) -> Flags:
-    """Return which facts have the greatest offset of those before a moment: of batches, and of followers' fetches."""
-    found = np.zeros(len(facts.us), np.bool_)
-    before = facts.us < since
-    for kind in (PRODUCE, FETCH):
-        mine = facts.are(kind) & before & ((facts.replica >= 0) | (kind == PRODUCE))
-        if mine.any():
-            found[np.argmax(np.where(mine, facts.offset, -NEVER))] = True
-    return found
-
-
-def stretches_of(facts: Facts) -> Stretches | None:
+def stretches_of(facts: SpilledFacts) -> Stretches | None:
     """Return where the facts can be cut; None: nowhere, or too seldom to be worth while."""
-    is_fetch = facts.are(FETCH) & (facts.replica >= 0)
-    epoch = int(facts.epoch[is_fetch].max(initial=NONE))
-    leaders = np.unique(facts.broker[is_fetch & (facts.epoch == epoch)])
-    if epoch == NONE or len(leaders) != 1:
+    if facts.is_barred or facts.count < FEWEST * WINDOWS * WINDOW_FACTS or len(facts.leaders) != 1:
         return None
-    steady = Steady(epoch, int(leaders[0]), settled_us(facts, epoch, int(leaders[0])))
-    begin, last = steady.settled_us + RESENT_US, int(facts.us.max())
-    count = int((facts.us > begin).sum())
-    if count < FEWEST * WINDOWS * WINDOW_FACTS:
+    (leader,) = facts.leaders
+    steady = Steady(facts.epoch, leader, facts.settled_us(facts.epoch, leader))
+    begin, last = steady.settled_us + RESENT_US, facts.last()
+    count = facts.later_than(begin)
+    if count < FEWEST * WINDOWS * WINDOW_FACTS or not facts.were_clocks_steady():
         return None
+    facts.find_openings()
     length_us = max(MARGIN_US, (last - begin) * WINDOW_FACTS // count)
-    firsts = first_on_connections(facts)
     while last - begin > FEWEST * WINDOWS * length_us:
         first = (begin // length_us + 3) * length_us
         turns = [*range(first, last - 2 * length_us, WINDOWS * length_us)]
         found = Stretches(steady, length_us, turns)
-        if all(can_go_on(facts, found, k, firsts) for k in range(len(turns))):
+        if all(can_go_on(facts, found, k) for k in range(len(turns))):
             return found
         length_us *= 2
     return None
 
 
-def can_go_on(facts: Facts, stretches: Stretches, k: int, firsts: Flags) -> bool:
+def can_go_on(facts: SpilledFacts, stretches: Stretches, k: int) -> bool:
     """Whether the order of the facts up to the end of a stretch can go on from the marks of the one before, `k`."""
     until = stretches.turns[k]
     since = until - stretches.length_us
     hole = hole_of(stretches.steady, since)
     if hole is None:
         return False
-    some = (kept(facts, hole, firsts) | extremes(facts, since)) & (facts.us < stretches.ends[k + 1])
-    return bears_on_neighbours(facts.only(some), stretches.steady, since, until)
+    some = facts.facts_until(stretches.ends[k + 1], hole, since)
+    return bears_on_neighbours(some, stretches.steady, since, until)
 
 
-def by_stretches(facts: pa.Table, known: Facts, cluster: Cluster, length_us: int, parts: Parts) -> SpilledEvents | None:
+def by_stretches(facts: SpilledFacts, cluster: Cluster, length_us: int, parts: Parts) -> SpilledEvents | None:
     """Order a long partition stretch by stretch; None: it has to be ordered as a whole.
 
     `length_us`: of the windows in which events are written. `parts`: makes `PartitionFacts` of some of the facts.
     """
-    stretches = stretches_of(known)
+    stretches = stretches_of(facts)
     if stretches is None:
         return None
     out = SpilledEvents(stretches.steady)
-    firsts = first_on_connections(known)
     grid = Grid(length_us)
     left: list[Mark] = []
     since: Since | None = None
     windows = Windows(stretches.length_us)
     for k, end in enumerate(stretches.ends):
-        mine = known.us < end
-        if since is not None:
-            mine &= kept(known, since.hole, firsts)
-        ordered = ordered_on([facts.filter(pa.array(mine))], cluster, parts, since, (stretches.length_us, grid))
+        mine = [facts.until(end, None if since is None else since.hole)]
+        ordered = ordered_on(mine, cluster, parts, since, (stretches.length_us, grid))
         if ordered is None or ordered.steady != stretches.steady._replace(settled_us=0):
             return None
         begin = 0

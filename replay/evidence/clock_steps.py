@@ -15,18 +15,55 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.arrays.columns import numbers
+from replay.arrays.columns import numbers, texts
 
 if TYPE_CHECKING:
     from replay.arrays.ints import Flags, Ints
 
 SET_BACK = "set_back_us"  # column: by how much a fact's stamp was moved
 LEAST_US, MOST_US = 500_000, 60_000_000
+STEP_COLUMNS = ("ts", "broker_id", "source_file", "source_line")  # those that show a step
+
+
+class RisingLines:
+    """Whether the stamps of each file's lines rise, but for what no step is as small as; given are lines by stamp.
+
+    If they do, no clock was set back. Otherwise `steadied` has to look at all lines.
+    """
+
+    def __init__(self) -> None:
+        """No lines were given."""
+        self.rise = True
+        self.recent: dict[tuple[int, str], tuple[Ints, Ints]] = {}  # stamps and lines of what came last
+        self.highest: dict[tuple[int, str], int] = {}  # the highest number of a line before that
+
+    def add(self, facts: pa.Table) -> None:
+        """Take the lines that come next: sorted by their stamps, which are not before those of any given so far."""
+        if not {*STEP_COLUMNS} <= set(facts.column_names):
+            return
+        facts = facts.filter(pc.and_(pc.is_valid(facts["ts"]), pc.is_valid(facts["broker_id"])))
+        stamp, broker, line = (numbers(facts[name]) for name in ("ts", "broker_id", "source_line"))
+        place, files = texts(facts["source_file"])
+        number = broker * len(files) + place
+        for one in np.unique(number).tolist() if len(facts) else ():
+            mine = number == one
+            self.follow((one // len(files), files[one % len(files)]), stamp[mine], line[mine])
+
+    def follow(self, file: tuple[int, str], stamp: Ints, line: Ints) -> None:
+        """Take the next lines of one file."""
+        before, lines = self.recent.get(file, (stamp[:0], line[:0]))
+        stamps, lines = np.append(before, stamp), np.append(lines, line)
+        reached = np.maximum.accumulate(np.append(self.highest.get(file, -1), lines))
+        # Of each line, how many have a stamp that is so much older; none of them may be further down in the file.
+        older = np.searchsorted(stamps, stamp - LEAST_US, side="left")
+        self.rise &= not bool((line < reached[older]).any())
+        left = int(np.searchsorted(stamps, stamps[-1] - LEAST_US, side="left"))
+        self.recent[file], self.highest[file] = (stamps[left:], lines[left:]), int(reached[left])
 
 
 def steadied(facts: pa.Table) -> pa.Table:
     """A partition's facts with every clock made to rise only; a new column says how far each stamp was moved."""
-    if not {"ts", "broker_id", "source_file", "source_line"} <= set(facts.column_names):
+    if not {*STEP_COLUMNS} <= set(facts.column_names):
         return facts
     told = np.flatnonzero(pc.and_(pc.is_valid(facts["ts"]), pc.is_valid(facts["broker_id"])).to_numpy())
     stamp, broker, line = (numbers(facts[name])[told] for name in ("ts", "broker_id", "source_line"))

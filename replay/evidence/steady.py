@@ -1,6 +1,6 @@
 """Which facts of a long partition an order that goes on can do without: requests in the middle of a steady tenure.
 
-From some moment on (`settled_us`) the newest leader epoch is steady: nobody takes up a role, loads or truncates a log,
+From some moment on (`Settling`) the newest leader epoch is steady: nobody takes up a role, loads or truncates a log,
 and all that comes are requests without an error, of that leader and epoch. What was decided, and who had which role,
 then follows from the facts up to that moment, and a request bears only upon its neighbours: the next one of its sender,
 the next base offset, and what was under way at the same time. So requests that lie well behind the settled moment, and
@@ -36,6 +36,13 @@ SPAN_US: Final = 10_000_000  # a request that takes longer counts as none of a s
 MARGIN_US: Final = 3 * SPAN_US  # so much from before the place where the order goes on is read again
 RESENT_US: Final = GIVEN_UP_US + SPAN_US  # until then clients may send again what the leader before had answered
 UNKNOWN: Final = -2  # a fetch that names no replica; a consumer's names -1
+
+
+FACT_COLUMNS: Final = (  # those that `facts_of` reads
+    "kind", "ts", "total_us", "run_until", "broker_id", "replica_id", "connection", "base_offset", "fetch_offset",
+    "current_leader_epoch", "last_fetched_epoch", "preferred_read_replica", "error_code", "diverging_epoch",
+    "forgotten", "transactional_id",
+)  # fmt: skip
 
 
 class Sums(NamedTuple):
@@ -91,6 +98,12 @@ class Facts(NamedTuple):
         """The digest of those before a moment."""
         return Sums(us, sum_of(self.hashes[~self.decided & (self.us < us)]))
 
+    def settled_us(self, epoch: int, leader: int) -> int:
+        """From when on a leader epoch is settled (`Settling`)."""
+        settling = Settling(epoch, leader)
+        settling.add(self)
+        return settling.us
+
 
 def facts_of(table: pa.Table, hashes: Hashes) -> Facts | None:
     """Return facts as columns, with these hashes; None: there are some that bar an order from going on."""
@@ -135,18 +148,41 @@ def connections(table: pa.Table) -> Ints:
     return place + len(names) * numbers(table["broker_id"], NONE)
 
 
-def settled_us(facts: Facts, epoch: int, leader: int) -> int:
-    """Return from when on nothing comes but requests of a leader epoch, and everybody has fetched in it before."""
-    is_fetch, by_replica = facts.kind == BULK.index(FETCH), facts.replica >= 0
-    named = np.where(by_replica, facts.epoch == epoch, (facts.epoch == NONE) | (facts.epoch == epoch))
-    older = by_replica & (facts.last_epoch >= 0) & (facts.last_epoch < epoch)
-    of_epoch = (facts.broker == leader) & (~is_fetch | (named & ~older))
-    steady = facts.decided | ((facts.kind != NONE) & ~facts.odd & of_epoch)
-    latest = int(facts.until[~steady].max(initial=-NEVER))
-    fetches = facts.of_kind(FETCH)
-    firsts = [fetches.us[fetches.replica == one] for one in np.unique(fetches.replica[fetches.replica >= 0])]
-    firsts += [facts.of_kind(kind).us for kind in (PRODUCE, HW_UPDATE)]
-    return max([latest, *(int(us.min()) for us in firsts if len(us))])
+class Settling:
+    """From when on nothing comes but requests of a leader epoch, and everybody has fetched in it before.
+
+    The facts may be given in parts, in any order.
+    """
+
+    def __init__(self, epoch: int, leader: int) -> None:
+        """No facts were given."""
+        self.epoch, self.leader = epoch, leader
+        self.latest = -NEVER  # when the last was over that is no request of that epoch
+        self.firsts: dict[int | str, int] = {}  # when each replica fetched first, and when each kind came first
+
+    def add(self, facts: Facts) -> None:
+        """Take some facts."""
+        is_fetch, by_replica = facts.are(FETCH), facts.replica >= 0
+        named = np.where(by_replica, facts.epoch == self.epoch, (facts.epoch == NONE) | (facts.epoch == self.epoch))
+        older = by_replica & (facts.last_epoch >= 0) & (facts.last_epoch < self.epoch)
+        of_epoch = (facts.broker == self.leader) & (~is_fetch | (named & ~older))
+        steady = facts.decided | ((facts.kind != NONE) & ~facts.odd & of_epoch)
+        self.latest = int(facts.until[~steady].max(initial=self.latest))
+        fetches = facts.of_kind(FETCH)
+        for replica in np.unique(fetches.replica[fetches.replica >= 0]).tolist():
+            self.note(replica, fetches.us[fetches.replica == replica])
+        for kind in (PRODUCE, HW_UPDATE):
+            self.note(kind, facts.of_kind(kind).us)
+
+    def note(self, who: int | str, us: Ints) -> None:
+        """Note when somebody's requests came."""
+        if len(us):
+            self.firsts[who] = min(int(us.min()), self.firsts.get(who, NEVER))
+
+    @property
+    def us(self) -> int:
+        """From when on, by the facts that were given."""
+        return max([self.latest, *self.firsts.values()])
 
 
 def bears_on_neighbours(facts: Facts, steady: Steady, since: int, until: int) -> bool:
@@ -155,7 +191,7 @@ def bears_on_neighbours(facts: Facts, steady: Steady, since: int, until: int) ->
     Everybody who fetches or writes has done so in between, so that what comes later follows that. It does not reach
     back to offsets of before, nor do reads to records whose batches are left out.
     """
-    if settled_us(facts, steady.epoch, steady.leader) != steady.settled_us:
+    if facts.settled_us(steady.epoch, steady.leader) != steady.settled_us:
         return False
     requests = facts.only(facts.kind != NONE)
     between, after = requests.during(since, until), requests.during(until)
@@ -228,6 +264,17 @@ def first_on_connections(facts: Facts) -> Flags:
     found = np.zeros(len(facts.us), np.bool_)
     order = np.argsort(facts.us, kind="stable")
     found[order[np.unique(facts.connection[order], return_index=True)[1]]] = True
+    return found
+
+
+def extremes(facts: Facts, since: int) -> Flags:
+    """Return which facts have the greatest offset of those before a moment: of batches, and of followers' fetches."""
+    found = np.zeros(len(facts.us), np.bool_)
+    before = facts.us < since
+    for kind in (PRODUCE, FETCH):
+        mine = facts.are(kind) & before & ((facts.replica >= 0) | (kind == PRODUCE))
+        if mine.any():
+            found[np.argmax(np.where(mine, facts.offset, -NEVER))] = True
     return found
 
 

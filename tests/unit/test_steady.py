@@ -10,7 +10,6 @@ import pytest
 
 from replay.arrays.digests import row_hashes
 from replay.evidence.steady import MARGIN_US, SPAN_US, Facts, Steady, bears_on_neighbours, facts_of, hole_of, kept
-from replay.evidence.steady import settled_us as settled_of
 from schemas.facts import FACTS
 
 SECOND = 1_000_000
@@ -54,17 +53,17 @@ def told(rows: list[dict[str, Any]]) -> Facts | None:
 def goes_on(rows: list[dict[str, Any]]) -> bool:
     known, before = told(rows), told(steady_rows())
     assert before is not None
-    steady = Steady(EPOCH, LEADER, settled_of(before, EPOCH, LEADER))
+    steady = Steady(EPOCH, LEADER, before.settled_us(EPOCH, LEADER))
     return known is not None and bears_on_neighbours(known, steady, SINCE * SECOND, UNTIL * SECOND)
 
 
 def test_a_tenure_is_settled_once_everybody_fetched_in_it_and_nothing_but_requests_came() -> None:
     known = told(steady_rows())
     assert known is not None
-    assert settled_of(known, EPOCH, LEADER) == int(1.2 * SECOND)
+    assert known.settled_us(EPOCH, LEADER) == int(1.2 * SECOND)
     later = told([*steady_rows(), line(50, "truncation"), fetch(70, 71, error_code=6)])
     assert later is not None
-    assert settled_of(later, EPOCH, LEADER) == 70 * SECOND
+    assert later.settled_us(EPOCH, LEADER) == 70 * SECOND
 
 
 def test_an_order_goes_on_where_what_is_new_bears_upon_its_neighbours_alone() -> None:

@@ -12,7 +12,7 @@ from made_recording import MadeCluster
 from made_shape import Shape
 from test_hourly_runs import facts_of, windows_told
 
-from pipelines.stages import partition_order, stretches
+from pipelines.stages import partition_order, spilled_facts, stretches
 from replay.evidence import steady
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ def in_stretches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         monkeypatch.setattr(stretches, name, us, raising=False)
     monkeypatch.setattr(stretches, "WINDOW_FACTS", 100)
     monkeypatch.setattr(stretches, "WINDOWS", 2)
+    monkeypatch.setattr(spilled_facts, "HELD", 1_000)
+    monkeypatch.setattr(spilled_facts, "PIECE_ROWS", 150)
     found: list[int] = []
     by_stretches = stretches.by_stretches
 

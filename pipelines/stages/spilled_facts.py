@@ -1,0 +1,374 @@
+"""The facts of a partition that are too many for memory: they wait in a file, in pieces of a short time.
+
+What has to be known of all of them is summed up as they are written, and while the pieces are read one after the other.
+A piece is read for a stretch of time if any of its requests came in that time. Of other pieces, what an order needs in
+any case is kept: the lines that are no requests, and the first request on each connection.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from heapq import heapify, heappop
+from operator import attrgetter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.spark.buckets import divided
+from pipelines.spark.packed import rows_of_buffer, stream_of
+from pipelines.stages.spilled_events import scratch
+from replay.arrays.columns import numbers, numbers_of, texts
+from replay.arrays.digests import row_hashes, sum_of
+from replay.arrays.ints import NEVER
+from replay.evidence.clock_steps import SET_BACK, STEP_COLUMNS, RisingLines, steadied
+from replay.evidence.steady import (
+    FACT_COLUMNS,
+    FETCH,
+    Facts,
+    Settling,
+    Sums,
+    extremes,
+    facts_of,
+    first_on_connections,
+    kept,
+)
+from replay.protocol.state import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from replay.arrays.digests import Hashes
+    from replay.arrays.ints import Flags
+
+HELD: Final = 100_000  # facts of a bucket in memory at most; what is more waits in a file
+PIECE_ROWS: Final = 12_000  # of a piece at most
+HASH: Final = "row_hash"  # column: the digest that a row's other columns make
+SLIM: Final = (*FACT_COLUMNS, HASH)
+Of = tuple[str, int]  # topic and partition
+
+
+class Span(NamedTuple):
+    """The least and the greatest of some numbers."""
+
+    least: int = NEVER
+    most: int = -NEVER
+
+    @classmethod
+    def of(cls, least: Any, most: Any = None) -> Span:  # noqa: ANN401 - mypy does not know numpy's shapes
+        """Return that of arrays: of the least numbers, and of the greatest, if they are others."""
+        return cls(int(least.min(initial=NEVER)), int((least if most is None else most).max(initial=-NEVER)))
+
+
+class Piece(NamedTuple):
+    """Facts that stand in the file."""
+
+    at: int
+    size: int
+    rows: int
+    stamps: Span  # of its lines
+    times: Span  # when its facts came
+    requests: Span  # when the first request came, and until when the last one took
+    sums: tuple[int, int]  # of the digests of facts that are no decisions
+    lines: pa.Table  # what is no request
+    peaks: pa.Table  # the requests with the greatest offsets, as far as `facts_of` reads them
+
+
+class FactFile:
+    """A file that facts are written to; it is gone when this object is."""
+
+    def __init__(self) -> None:
+        """Nothing is written yet."""
+        self.folder = TemporaryDirectory(prefix="tidemark-facts-", dir=scratch(), ignore_cleanup_errors=True)
+        self.file = (Path(self.folder.name) / "facts").open("w+b", buffering=0)
+        self.end = 0
+
+    def append(self, rows: pa.Table) -> tuple[int, int]:
+        """Write rows; return where they stand, and in how many bytes."""
+        stream = memoryview(stream_of(rows))
+        at, size = self.end, len(stream)
+        while stream:
+            stream = stream[self.file.write(stream) :]
+        self.end += size
+        return at, size
+
+    def read(self, at: int, size: int, wanted: tuple[str, ...] | None = None) -> pa.Table:
+        """Return the rows that stand there, with all their columns or only the wanted ones."""
+        return rows_of_buffer(pa.py_buffer(os.pread(self.file.fileno(), size, at)), wanted)
+
+
+class SpilledFacts:
+    """The facts of one partition: some of them are in memory, the others in a file."""
+
+    def __init__(self, file: FactFile) -> None:
+        """There are none yet."""
+        self.file = file
+        self.waiting: list[pa.Table] = []  # in memory
+        self.in_memory = self.count = 0
+        self.digest = (0, 0)  # of all of them
+        self.last_us = self.last_record = NONE  # the last line, and the last record of the metadata log
+        self.pieces: list[Piece] = []
+        self.is_barred = False  # whether there are facts that bar an order from going on
+        self.epoch, self.leaders = NONE, frozenset[int]()  # the latest that followers fetch in, and from which brokers
+        # The first fact on each connection: when it came, the number of its piece, and its row there.
+        self.firsts: dict[tuple[int, str], tuple[int, int, int]] = {}
+        self.opening_rows: defaultdict[int, list[int]] = defaultdict(list)  # by number of piece, see `find_openings`
+        self.openings: dict[int, pa.Table] = {}  # by number of piece: these facts, if they are requests
+
+    def add(self, rows: pa.Table) -> None:
+        """Take some facts, with their digests."""
+        self.waiting.append(rows)
+        self.in_memory += len(rows)
+        self.count += len(rows)
+        self.digest = added(self.digest, sum_of(digests_of(rows)))
+        self.last_us = max(self.last_us, int(numbers_of(rows, "ts", NONE).max()))
+        self.last_record = max(self.last_record, int(numbers_of(rows, "metadata_offset", NONE).max()))
+
+    def write(self) -> None:
+        """Write what is in memory to the file."""
+        rows = joined_rows(self.waiting).combine_chunks()
+        self.in_memory = 0
+        order = np.argsort(numbers_of(rows, "ts", -NEVER), kind="stable")
+        for first in range(0, len(rows), PIECE_ROWS):
+            self.write_piece(rows.take(order[first : first + PIECE_ROWS]).combine_chunks())
+
+    def write_piece(self, rows: pa.Table) -> None:
+        """Write a piece, sorted by stamp, and note what has to be known of it."""
+        stamps = Span.of(numbers_of(rows, "ts", -NEVER))
+        place = *self.file.append(rows), len(rows), stamps
+        facts = facts_of(rows, digests_of(rows))
+        if facts is None:
+            self.is_barred = True
+            self.pieces.append(Piece(*place, Span(), Span(), (0, 0), rows[:0], rows[:0]))
+            return
+        self.note(rows, facts)
+        is_request = facts.kind != NONE
+        self.pieces.append(
+            Piece(
+                *place,
+                Span.of(facts.us),
+                Span.of(facts.us[is_request], facts.until[is_request]),
+                sum_of(facts.hashes[~facts.decided]),
+                copied(rows, ~is_request),
+                copied(slim(rows), extremes(facts, NEVER)),
+            )
+        )
+
+    def note(self, rows: pa.Table, facts: Facts) -> None:
+        """Note the first fact on each connection, and the latest leader epoch."""
+        held = "connection" in rows.column_names
+        place, names = texts(rows["connection"]) if held else (np.zeros(len(rows), np.int64), [""])
+        for row in np.flatnonzero(first_on_connections(facts)).tolist():
+            key = int(facts.broker[row]), names[place[row]]
+            first = int(facts.us[row]), len(self.pieces), row
+            self.firsts[key] = min(self.firsts.get(key, first), first)
+        by_replica = facts.are(FETCH) & (facts.replica >= 0)
+        epoch = int(facts.epoch[by_replica].max(initial=NONE))
+        leaders = frozenset[int](facts.broker[by_replica & (facts.epoch == epoch)].tolist())
+        if epoch > self.epoch:
+            self.epoch, self.leaders = epoch, leaders
+        elif epoch == self.epoch:
+            self.leaders |= leaders
+
+    def is_spilled(self) -> bool:
+        """Whether facts had to be written to the file; if so, all of them are there from now on."""
+        if self.pieces and self.waiting:
+            self.write()
+        return bool(self.pieces)
+
+    def whole(self) -> pa.Table:
+        """Return all facts, with their digests; what was in memory is let go of."""
+        self.waiting[:0] = [self.file.read(one.at, one.size) for one in self.pieces]
+        return joined_rows(self.waiting)
+
+    def were_clocks_steady(self) -> bool:
+        """Whether no clock was set back while a broker ran."""
+        lines = RisingLines()
+        for rows in self.by_stamp():
+            lines.add(rows)
+        if lines.rise:
+            return True
+        told = joined_rows([with_codes(self.file.read(one.at, one.size, STEP_COLUMNS)) for one in self.pieces])
+        return SET_BACK not in steadied(told.unify_dictionaries()).column_names
+
+    def by_stamp(self) -> Iterator[pa.Table]:
+        """Yield all lines, as far as they show a clock's step, by their stamps."""
+        told = ((piece.stamps, number) for number, piece in enumerate(self.pieces))
+        later = [(stamps.least, number) for stamps, number in told if stamps.most > -NEVER]
+        heapify(later)
+        held: pa.Table | None = None
+        while later:
+            piece = self.pieces[heappop(later)[1]]
+            mine = self.file.read(piece.at, piece.size, STEP_COLUMNS)
+            held = (mine if held is None else joined_rows([held, mine])).sort_by("ts")
+            stamps = numbers_of(held, "ts", -NEVER)
+            ready = int(np.searchsorted(np.where(stamps == -NEVER, NEVER, stamps), later[0][0])) if later else len(held)
+            yield held.slice(0, ready)
+            held = held.slice(ready).combine_chunks()
+
+    def settled_us(self, epoch: int, leader: int) -> int:
+        """Return from when on a leader epoch is settled, as `steady.settled_us`."""
+        settling = Settling(epoch, leader)
+        for piece in self.pieces:
+            settling.add(self.slim_facts(piece))
+        return settling.us
+
+    def later_than(self, us: int) -> int:
+        """Return how many facts came later."""
+        count = 0
+        for piece in self.pieces:
+            if piece.times.least > us:
+                count += piece.rows
+            elif piece.times.most > us:
+                count += int((self.slim_facts(piece).us > us).sum())
+        return count
+
+    def last(self) -> int:
+        """Return when the last fact came."""
+        return max(piece.times.most for piece in self.pieces)
+
+    def sums(self, us: int) -> Sums:
+        """Return the digest of the facts before a moment, as `Facts.sums`."""
+        found = (0, 0)
+        for piece in self.pieces:
+            if piece.times.most < us:
+                found = added(found, piece.sums)
+            elif piece.times.least < us:
+                found = added(found, self.slim_facts(piece).sums(us).facts)
+        return Sums(us, found)
+
+    def slim_facts(self, piece: Piece) -> Facts:
+        """Return a piece's facts as columns."""
+        return known(self.file.read(piece.at, piece.size, SLIM))
+
+    def find_openings(self) -> None:
+        """Keep the first request on each connection in memory; all facts have to be in the file."""
+        for _, number, row in self.firsts.values():
+            self.opening_rows[number].append(row)
+        for number, rows in self.opening_rows.items():
+            piece = self.pieces[number]
+            found = self.file.read(piece.at, piece.size).take(pa.array(sorted(rows)))
+            requests = copied(found, known(found).kind != NONE)
+            if len(requests):
+                self.openings[number] = requests
+
+    def until(self, end: int, hole: tuple[int, int] | None) -> pa.Table:
+        """Return the facts that came before a moment, without the requests in a hole, as `steady.kept` says it."""
+        return joined_rows([*self.some(end, hole)]).drop_columns(HASH)
+
+    def facts_until(self, end: int, hole: tuple[int, int], since: int) -> Facts:
+        """Return the same as columns, together with requests of the greatest offsets before another moment."""
+        return known(joined_rows([slim(rows) for rows in self.some(end, hole, since)]))
+
+    def some(self, end: int, hole: tuple[int, int] | None, since: int | None = None) -> Iterator[pa.Table]:
+        """Yield the facts of `until` piece by piece, or those of `facts_until`, if `since` is given."""
+        for number, piece in enumerate(self.pieces):
+            is_in_hole = hole is not None and piece.requests.least > hole[0] and piece.requests.most < hole[1]
+            if piece.requests.least >= end or is_in_hole:
+                for rows in (piece.lines, self.openings.get(number), piece.peaks if since is not None else None):
+                    if rows is not None and len(rows):
+                        yield rows.filter(pa.array(known(rows).us < end))
+                continue
+            rows = self.file.read(piece.at, piece.size, None if since is None else SLIM)
+            facts = known(rows)
+            which = facts.us < end
+            if hole is not None:
+                opens = np.zeros(len(rows), np.bool_)
+                opens[self.opening_rows[number]] = True
+                which &= kept(facts, hole, opens)
+            if since is not None:
+                which |= extremes(facts, since)
+            yield rows.filter(pa.array(which))
+
+
+class Bucket:
+    """The facts of some partitions, apart; of those that are too many for memory, most wait in a file."""
+
+    def __init__(self) -> None:
+        """There are none yet."""
+        self.parts: dict[Of, SpilledFacts] = {}
+        self.in_memory = 0
+        self.file = FactFile()
+
+    def add(self, facts: pa.Table) -> None:
+        """Take some facts of whatever partitions."""
+        place, topics = texts(facts["topic"])
+        number = numbers(facts["partition"]) * len(topics) + place
+        for one, mine in divided(number, with_digests(facts)):
+            rows = mine if len(mine) == len(facts) else mine.take(pa.array(np.arange(len(mine))))
+            self.parts.setdefault((topics[one % len(topics)], one // len(topics)), SpilledFacts(self.file)).add(rows)
+        self.in_memory += len(facts)
+        if self.in_memory > HELD:
+            self.write()
+
+    def write(self) -> None:
+        """Write facts to the file, of partitions with most of them in memory first, until few are left."""
+        for one in sorted(self.parts.values(), key=attrgetter("in_memory"), reverse=True):
+            if self.in_memory <= HELD // 2:
+                return
+            self.in_memory -= one.in_memory
+            one.write()
+
+
+def added(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """Return the digest of two sets of rows together."""
+    return (one[0] + other[0]) % 2**64, (one[1] + other[1]) % 2**64
+
+
+def joined_rows(tables: list[pa.Table]) -> pa.Table:
+    """Return the rows of some tables, with all columns that any of them has; the list is emptied."""
+    found = pa.concat_tables(tables, promote_options="default")
+    tables.clear()
+    return found
+
+
+def released(tables: list[pa.Table]) -> Iterator[pa.Table]:
+    """Yield some tables, which are taken out of their list."""
+    while tables:
+        yield tables.pop(0)
+
+
+def taken_digests(given: list[pa.Table]) -> Hashes:
+    """Return the digests of the facts in a list, which are left without them."""
+    found = digests_of(given[0])
+    given[0] = given[0].drop_columns(HASH)
+    return found
+
+
+def with_digests(rows: pa.Table) -> pa.Table:
+    """Return facts with a digest of each."""
+    return rows.append_column(HASH, pa.array(row_hashes(rows)))
+
+
+def digests_of(rows: pa.Table) -> Hashes:
+    """Return the digests of facts that have them."""
+    found: Hashes = rows[HASH].to_numpy()
+    return found
+
+
+def slim(rows: pa.Table) -> pa.Table:
+    """Return the columns of facts that `facts_of` reads, and the digests."""
+    return rows.select([name for name in SLIM if name in rows.column_names])
+
+
+def with_codes(rows: pa.Table) -> pa.Table:
+    """Return lines with the names of their files as codes."""
+    place = rows.schema.get_field_index("source_file")
+    return rows if place < 0 else rows.set_column(place, "source_file", rows["source_file"].dictionary_encode())
+
+
+def copied(rows: pa.Table, which: Flags) -> pa.Table:
+    """Return some rows, few of many: they hold no memory of the others."""
+    return rows.filter(pa.array(which)).combine_chunks()
+
+
+def known(rows: pa.Table) -> Facts:
+    """Return facts as columns, of which none bars an order from going on."""
+    facts = facts_of(rows, digests_of(rows))
+    if facts is None:
+        msg = "facts that bar an order from going on are no longer looked at"
+        raise ValueError(msg)
+    return facts
