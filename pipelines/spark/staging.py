@@ -12,9 +12,11 @@ from pyspark.sql import DataFrame
 
 from pipelines.spark.hadoop import on_this_machine
 from pipelines.spark.packed import STREAM, rows_of, stream_of, unpacked
+from pipelines.spark.row_files import NAMES
 from pipelines.spark.spark_schemas import spark_ddl
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -46,7 +48,11 @@ class Staged:
         if self.folder is None:
             return None
         files = sorted((self.folder / f"output={kind}").glob("*.parquet"))
-        return files if sum(file.stat().st_size for file in files) <= SMALL_BYTES else None
+        return files if are_small(files) else None
+
+    def files(self, kind: str, folder: Path) -> list[Path]:
+        """Return the files in a folder that streams of one kind name (`row_files`)."""
+        return [folder / name for name in sorted(as_arrow(self.rows(kind, NAMES), NAMES.names)["name"].to_pylist())]
 
     @property
     def kinds(self) -> set[str]:
@@ -67,6 +73,11 @@ def stage(frame: DataFrame, path: str, kinds: int) -> Staged:
     finally:
         spark.conf.set(_WRITERS, before or "0")
     return Staged(spark.read.schema(frame.schema).parquet(path), on_this_machine(spark, path))
+
+
+def are_small(files: Iterable[Path]) -> bool:
+    """Whether the rows of files may be in the driver's memory together."""
+    return sum(file.stat().st_size for file in files) <= SMALL_BYTES
 
 
 def as_frame(spark: SparkSession, rows: Rows) -> DataFrame:

@@ -92,13 +92,14 @@ def bring_in(
     rejected = _of_run(parsed.rejected, recording_id, run_id)
     if known:
         spans = [_span(parsed.facts), *(change.span for change in changes)]
-        warehouse.append_facts(parsed.facts, recording_id, changed_facts(warehouse, recording_id, changes), spans)
+        changed = changed_facts(warehouse, recording_id, changes)
+        warehouse.append_facts(parsed.facts, recording_id, changed, spans, parsed.files)
         read = [one.source.name for one in parsed.plan.reads]
         rejected, lines = rejected_after(warehouse, recording_id, changes, as_frame(warehouse.spark, rejected), read)
         warehouse.replace("rejected_lines", rejected, recording_id, within=lines)
     else:
         restated = restated_facts(warehouse, recording_id, parsed.facts, parsed.inputs)
-        warehouse.append_facts(parsed.facts, recording_id, restated)
+        warehouse.append_facts(parsed.facts, recording_id, restated, files=parsed.files)
         if any(one["rejected"] for one in parsed.inputs) or not warehouse.is_empty("rejected_lines", recording_id):
             warehouse.replace("rejected_lines", rejected, recording_id)
     write_entries(warehouse, recording_id, known, entries)

@@ -31,15 +31,18 @@ from pipelines.parse.files.file_parser import Range, survey_file
 from pipelines.parse.files.splits import may_split
 from pipelines.recording.reading import newlines
 from pipelines.spark.counted import count_of, tally_of
+from pipelines.spark.hadoop import on_this_machine
 from pipelines.spark.held import DRIVER_FACTS, LOG_BYTES, MOST_BYTES, Held
 from pipelines.spark.packed import STREAM, packed, rows_of
+from pipelines.spark.row_files import RowFile, arrow_of, frame_of
 from pipelines.spark.spark_schemas import spark_ddl
-from pipelines.spark.staging import Rows, Staged, as_arrow, stage
+from pipelines.spark.staging import Rows, Staged, are_small, as_arrow, as_frame, stage
 from pipelines.warehouse.spans import spanned
 from pipelines.warehouse.superseded import parser_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
 RANGE_BYTES: Final = 128 << 20  # what one task reads of a large plain file
 TASK_BYTES: Final = 64 << 20  # small files share a task up to so many decompressed bytes
 PACKED_RATIO: Final = 12  # how much larger logs are than their gzip or zstd files
+
+FACT_FILES: Final = "fact_files"
 
 COUNTS_SCHEMA: Final = pa.schema([pa.field("counts", pa.string())])
 COVERAGE_SCHEMA: Final = pa.schema([FACT_SCHEMA.field(name) for name in COVERAGE_COLUMNS])
@@ -62,6 +67,7 @@ class Parsed:
     """What the files of a recording say that is new; it is read from staged data, and may be read more than once."""
 
     facts: Rows
+    files: Sequence[Path]  # that hold exactly these facts, as a table may take them over; none: no files do
     rejected: Rows
     plan: Plan
     known: Sequence[Entry]  # the ledger as it was,
@@ -106,30 +112,32 @@ def parse(  # noqa: PLR0913 - what was read before, and what it told
     looks = _looks(spark, recording, entries, few_bytes)
     version, path, outputs = parser_version(), f"{staging_dir.rstrip('/')}/parsed", len((FACT, REJECTED, COUNTS))
 
-    def read(written: Recording, plan: Plan, path: str) -> tuple[Staged | Held, list[Entry]]:
+    def read(written: Recording, plan: Plan, path: str) -> tuple[Staged | Held, _Facts, list[Entry]]:
         works = _works(written, plan, stand)
         staged: Staged | Held | None = _held(written, works, few) if sum(map(_weight, works)) <= few_bytes else None
+        folder = None if staged is not None else on_this_machine(spark, f"{path}-facts")
         if staged is None:
-            staged = stage(_stream(spark, written, works, FACT_SCHEMA), path, outputs)
+            staged = stage(_stream(spark, written, works, FACT_SCHEMA, folder), path, outputs)
         counted = _counts(staged.rows(COUNTS, COUNTS_SCHEMA))
-        return staged, after(plan, counted, recording.manifest, version, run_id, recording.listed_us)
+        facts = _Facts.of(spark, staged, recording.recording_id, folder)
+        return staged, facts, after(plan, counted, recording.manifest, version, run_id, recording.listed_us)
 
     plan = decided(recording, entries, looks, version, full=full)
     if plan.is_nothing_new:
         none = pa.table({})
         found = after(plan, (), recording.manifest, version, run_id, recording.listed_us)
-        return Parsed(none, none, plan, entries, found, counts_of(listed(found, recording)))
-    staged, found = read(recording, plan, path)
+        return Parsed(none, (), none, plan, entries, found, counts_of(listed(found, recording)))
+    staged, facts, found = read(recording, plan, path)
     counts = counts_of(listed(found, recording))
     refuse_unreadable(counts, recording.root)
     written = by_their_writers(recording, counts, partial(_surveyed, spark, recording, few_bytes=few_bytes))
     if written is not recording:
         plan = decided(recording, entries, looks, version, full=True)
-        staged, found = read(written, plan, f"{path}-by-writers")
+        staged, facts, found = read(written, plan, f"{path}-by-writers")
         counts = counts_of(listed(found, recording))
     refuse_two_clusters(inputs_of(counts), recording.root or None)
     copies = [entry.path for entry in found if entry.same_as is not None]
-    return Parsed(_distinct(staged), _rejected_once(staged, copies), plan, entries, found, counts)
+    return Parsed(*_distinct(facts), _rejected_once(staged, copies), plan, entries, found, counts)
 
 
 def _rejected_once(staged: Staged | Held, copies: list[str]) -> Rows:
@@ -280,8 +288,13 @@ def _ranges(spark: SparkSession, works: list[Work]) -> list[Work]:
     return ranges
 
 
-def _stream(spark: SparkSession, recording: Recording, works: list[Work], columns: pa.Schema) -> DataFrame:
-    """Return everything that the files say (`packed.STREAM`): facts with these columns, rejected lines, counts."""
+def _stream(
+    spark: SparkSession, recording: Recording, works: list[Work], columns: pa.Schema, folder: Path | None = None
+) -> DataFrame:
+    """Return everything that the files say (`packed.STREAM`): facts with these columns, rejected lines, counts.
+
+    `folder`: where workers write the facts themselves; in place of facts there are the names of the files then.
+    """
     tasks = _tasks(divided(spark, recording, works), spark.sparkContext.defaultParallelism)
     # Each task gets only its own files, as its row: with all of them, task messages would grow with their number.
     read = count_of(spark, sum(work.weight for task in tasks for work in task), "bytes")
@@ -292,11 +305,17 @@ def _stream(spark: SparkSession, recording: Recording, works: list[Work], column
     def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for row in batch.column(0).to_pylist():
+                file = None if folder is None else RowFile(folder)
                 for work in pickle.loads(row):  # noqa: S301 - our own, of a moment ago
                     for output, said in said_of(whole, work):
                         kept = said.select(columns.names) if output == FACT else said
-                        yield from packed({output: [kept]})
+                        if file is not None and output == FACT:
+                            file.add(kept)
+                        else:
+                            yield from packed({output: [kept]})
                     read.add(work.weight)
+                if file is not None:
+                    yield from packed({FACT_FILES: [file.close()]})
 
     return frame.mapInArrow(run, spark_ddl(STREAM))
 
@@ -335,17 +354,44 @@ def _tasks(works: list[Work], parallelism: int) -> list[list[Work]]:
     return tasks
 
 
-def _distinct(staged: Staged | Held) -> Rows:
-    """Return each fact once. Mostly no file repeats another; ids alone show this, and then no facts are moved."""
-    facts = staged.rows(FACT, FACT_SCHEMA)
-    if isinstance(staged, Held) or isinstance(facts, pa.Table):
-        return distinct(facts)
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """All facts that were read, some perhaps more than once: in files that workers wrote, in streams, or in memory."""
+
+    spark: SparkSession
+    staged: Staged | Held
+    recording_id: str
+    files: Sequence[Path]
+
+    @classmethod
+    def of(cls, spark: SparkSession, staged: Staged | Held, recording_id: str, folder: Path | None) -> _Facts:
+        """Find them; `folder`: where the files are, if workers wrote any."""
+        files = staged.files(FACT_FILES, folder) if isinstance(staged, Staged) and folder is not None else ()
+        return cls(spark, staged, recording_id, files)
+
+    def rows(self, schema: pa.Schema) -> Rows:
+        """Return these columns of all of them."""
+        if not self.files:
+            return self.staged.rows(FACT, schema)
+        if are_small(self.files):
+            return pa.Table.from_batches(arrow_of(self.files, self.recording_id, schema), schema)
+        return frame_of(self.spark, self.files, self.recording_id, schema)
+
+
+def _distinct(told: _Facts) -> tuple[Rows, Sequence[Path]]:
+    """Return each fact once, and the files that hold them like this.
+
+    Mostly no file repeats another; ids alone show this, and then no facts are moved.
+    """
+    facts = told.rows(FACT_SCHEMA)
+    if isinstance(facts, pa.Table):
+        return distinct(facts), ()
     times = F.count(F.lit(1)).alias("times")
-    alike = rows_of(staged.frame, FACT, ID_SCHEMA).groupBy(F.xxhash64("fact_id")).agg(times)
-    if not alike.where("times > 1").head(1):
-        return facts
+    ids, places = (as_frame(told.spark, told.rows(schema)) for schema in (ID_SCHEMA, PLACE_SCHEMA))
+    if not ids.groupBy(F.xxhash64("fact_id")).agg(times).where("times > 1").head(1):
+        return facts, told.files
     place = F.struct("source_file", "source_line")
-    told = rows_of(staged.frame, FACT, PLACE_SCHEMA).groupBy("fact_id").agg(times, F.min(place).alias("first"))
-    repeated = told.where("times > 1").select("fact_id", "first")
+    found = places.groupBy("fact_id").agg(times, F.min(place).alias("first"))
+    repeated = found.where("times > 1").select("fact_id", "first")
     once = facts.join(repeated, "fact_id", "left").where(F.col("first").isNull() | (F.col("first") == place))
-    return once.select(*FACT_SCHEMA.names)
+    return once.select(*FACT_SCHEMA.names), ()

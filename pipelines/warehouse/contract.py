@@ -70,6 +70,11 @@ def checks_of(table: Table) -> list[tuple[str, str, str]]:
     return nulls + others
 
 
+def all_met(table: Table) -> str:
+    """Return the condition that a row meets every check."""
+    return " AND ".join(f"coalesce({condition}, false)" for condition, _, _ in checks_of(table))
+
+
 def sql_string(text: str) -> str:
     """Return a Spark SQL string literal for exactly this text."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")

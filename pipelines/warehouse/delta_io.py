@@ -25,7 +25,8 @@ from pipelines.spark.staging import SMALL_BYTES, Rows, as_frame, may_be_null
 from pipelines.warehouse import local_tables
 from pipelines.warehouse.attempts import ERRORS, attempt, is_half_made
 from pipelines.warehouse.commits import MARK, commits_of
-from pipelines.warehouse.contract import checks_of, row_key, sql_string
+from pipelines.warehouse.contract import all_met, checks_of, row_key, sql_string
+from pipelines.warehouse.fact_merge import merge
 from pipelines.warehouse.migration import bring_up, completed
 from pipelines.warehouse.small import Small
 from pipelines.warehouse.spans import is_spanned, spanned
@@ -208,15 +209,17 @@ class Warehouse(Store):
         recording_id: str,
         changed: DataFrame | None = None,
         spans: Sequence[Span | None] | None = None,
+        files: Sequence[Path] = (),
     ) -> None:
         """Add the facts that are not in the table yet; what is given holds each once, in the order of its lines.
 
         `changed`: the facts of earlier readings that get another name or go (`superseded.changed_facts`). Those of them
         that are given again are updated. `spans`: in which times the facts lie that are given or changed. Only the
-        table's files with such facts are read, for an equal fact has an equal time.
+        table's files with such facts are read, for an equal fact has an equal time. `files`: Parquet files with exactly
+        the given facts, on this machine. The table takes them over as they are where all in them is new and sound.
 
-        Many facts are merged. Of few those that stand are left out before they are added, while no other driver may
-        commit: two runs that bring the same facts must not both add them.
+        Else many facts are merged. Of few those that stand are left out before they are added, while no other driver
+        may commit: two runs that bring the same facts must not both add them.
         """
         self.ensure("facts")
 
@@ -231,27 +234,31 @@ class Warehouse(Store):
         if is_few and self._written_here("facts", news, recording_id, mode="append"):
             return
         frame = as_frame(self.spark, found)
+        if changed is None and files and self._taken_over(frame, recording_id, spans, files):
+            return
         same = f"known.recording_id = {sql_string(recording_id)} AND known.fact_id = new.fact_id"
         same += f" AND {spanned('known.ts', spans)}" if spans else ""
 
         def write(rows: DataFrame) -> None:
-            known = DeltaTable.forPath(self.spark, self.table_path("facts")).alias("known")
-            if changed is None:
-                known.merge(rows.alias("new"), same).whenNotMatchedInsertAll().execute()
-                return
-            told = changed.select("fact_id", "to", F.when(F.col("is_gone"), "gone").otherwise("moved").alias("what"))
-            anew = rows.join(told.select("fact_id", "what"), on="fact_id", how="left")
-            others = told.join(rows, on="fact_id", how="left_anti").withColumnRenamed("to", "source_file")
-            new = anew.withColumn("is_new", F.expr("true")).unionByName(
-                others.withColumn("is_new", F.expr("false")), allowMissingColumns=True
-            )
-            merge = known.merge(new.alias("new"), same)
-            merge = merge.whenMatchedDelete("NOT new.is_new AND new.what = 'gone'")
-            merge = merge.whenMatchedUpdate("NOT new.is_new", {"source_file": "new.source_file"})
-            merge = merge.whenMatchedUpdateAll("new.what IS NOT NULL")
-            merge.whenNotMatchedInsertAll("new.is_new").execute()
+            merge(DeltaTable.forPath(self.spark, self.table_path("facts")), rows, changed, same)
 
         self._write_sound("facts", self._columns("facts", frame), recording_id, write)
+
+    def _taken_over(
+        self, facts: DataFrame, recording_id: str, spans: Sequence[Span | None] | None, files: Sequence[Path]
+    ) -> bool:
+        """Let the table take over the facts' files; False: some facts stand or break a check, or Spark is to do it."""
+
+        def commit(place: Path, mark: str | None) -> bool:
+            if facts.where(f"NOT ({all_met(TABLES['facts'])})").head(1):
+                return False
+            if not self.is_empty("facts", recording_id):
+                stand = self.read("facts", recording_id).where(spanned("ts", spans) if spans else "true")
+                if stand.join(facts.select("fact_id"), "fact_id", "left_semi").head(1):
+                    return False
+            return local_tables.take_over(place, TABLES["facts"], files, recording_id, mark)
+
+        return self._committed_here("facts", recording_id, commit)
 
     def replace(
         self, table_name: str, found: Rows, recording_id: str, *, arranged: bool = False, within: str | None = None
@@ -289,16 +296,23 @@ class Warehouse(Store):
 
         Rows that break a check are not written here, so that there is one way in which they are set aside.
         """
-        place, table = self.place_of(table_name), TABLES[table_name]
+
+        def write(place: Path, mark: str | None) -> bool:
+            rows = rows_of_now()
+            return rows is not None and local_tables.write(place, TABLES[table_name], rows, recording_id, mark, mode)
+
+        return self._committed_here(table_name, recording_id, write)
+
+    def _committed_here(self, table_name: str, recording_id: str, commit: Callable[[Path, str | None], bool]) -> bool:
+        """Let this process commit to a table that is on this machine; False: it is not, or nothing was committed.
+
+        `commit` is given the table's path and what marks the run's commits, and returns whether it did.
+        """
+        place = self.place_of(table_name)
         if place is None:
             return False
         mark, written = self.spark.conf.get(MARK, None), []
-
-        def write() -> None:
-            rows = rows_of_now()
-            written.append(rows is not None and local_tables.write(place, table, rows, recording_id, mark, mode))
-
-        self.commit(table_name, write)
+        self.commit(table_name, lambda: written.append(commit(place, mark)))
         if written[-1] and table_name in self._with_aside(recording_id):
             self._put_aside(table_name, None, recording_id)
         return written[-1]
@@ -326,9 +340,7 @@ class Warehouse(Store):
             folder = f"{self.staging_dir(recording_id)}/unsound/{table_name}"
             rows.write.mode("overwrite").parquet(folder)
             kept = self.spark.read.schema(rows.schema).parquet(folder)
-            met = F.expr(
-                " AND ".join(f"coalesce({condition}, false)" for condition, _, _ in checks_of(TABLES[table_name]))
-            )
+            met = F.expr(all_met(TABLES[table_name]))
             sound = kept.where(met)
             arranged = sound.sortWithinPartitions(*row_key(TABLES[table_name]))
             self.commit(table_name, lambda: write(arranged))

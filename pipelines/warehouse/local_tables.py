@@ -10,18 +10,22 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
 import uuid
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction
 
 from pipelines.warehouse.table_files import has_columns_of, in_one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -32,6 +36,7 @@ _CHECKING: Final = 3  # Delta's protocol of writers that mind CHECK constraints,
 _WRITING: Final = 2
 # Names of recordings of which Spark and deltalake write the folders' names alike. Of others deltalake would take a file
 # of Spark's away under a name that Spark does not know, so that its rows stood twice.
+_UP: Final = timedelta(microseconds=999)  # to the next whole millisecond: times in Delta's log have no more digits
 _ALIKE: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -112,7 +117,7 @@ def write(
         stands = DeltaTable(place, without_files=mode == "append")
         if stands.protocol().min_writer_version > _CHECKING or not has_columns_of(stands, table):
             return False
-        told = CommitProperties(custom_metadata=None if mark is None else {"userMetadata": mark})
+        told = _told(mark)
         try:
             given = rows.cast(table.arrow_schema)  # ValueError: a null that must not be, or a column is missing
             if mode == "append":
@@ -123,3 +128,83 @@ def write(
         except (DeltaError, ValueError):
             return False
     return True
+
+
+def take_over(place: Path, table: Table, files: Sequence[Path], recording_id: str, mark: str | None) -> bool:
+    """Add Parquet files with rows of a recording as they are, in one commit; False: Spark is to add their rows.
+
+    Nobody looks at the rows again: all of them must be sound. The files stay where they were, too.
+    """
+    if not _ALIKE.fullmatch(recording_id):
+        return False
+    with in_one_line():
+        stands = DeltaTable(place, without_files=True)
+        if stands.protocol().min_writer_version > _CHECKING or not has_columns_of(stands, table):
+            return False
+        skipping = stands.metadata().configuration.get("delta.dataSkippingStatsColumns", "").split(",")
+        folder = place / f"recording_id={recording_id}"
+        folder.mkdir(exist_ok=True)
+        taken: list[Path] = []
+        try:
+            for file in files:
+                taken.append(folder / file.name)
+                _put_also(file, taken[-1])
+            stands.create_write_transaction(
+                [_added(file, recording_id, skipping) for file in taken],
+                "append",
+                stands.schema(),
+                ["recording_id"],
+                commit_properties=_told(mark),
+            )
+        except DeltaError:
+            for file in taken:
+                file.unlink(missing_ok=True)
+            return False
+    return True
+
+
+def _told(mark: str | None) -> CommitProperties:
+    """Return what a commit says of the run that makes it."""
+    return CommitProperties(custom_metadata=None if mark is None else {"userMetadata": mark})
+
+
+def _put_also(file: Path, target: Path) -> None:
+    """Let a file be in another place as well, where the file system can without copying it."""
+    try:
+        os.link(file, target)
+    except OSError:
+        shutil.copyfile(file, target)
+
+
+def _added(file: Path, recording_id: str, skipping: Sequence[str]) -> AddAction:
+    """Return what Delta's log says of a file, with the least and the largest value of some columns."""
+    told, stat = pq.read_metadata(file), file.stat()
+    least: dict[str, Any] = {}
+    largest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for place in range(told.num_columns):
+        column = told.schema.column(place)
+        found = [told.row_group(k).column(place).statistics for k in range(told.num_row_groups)]
+        if column.path not in skipping or any(one is None or not one.has_null_count for one in found):
+            continue
+        nulls[column.path] = sum(one.null_count for one in found)
+        some = [one for one in found if one.has_min_max]
+        if some and len(some) == sum(one.num_values > 0 for one in found):
+            least[column.path] = _in_log(min(one.min for one in some))
+            largest[column.path] = _in_log(max(one.max for one in some), _UP)
+    stats = {"numRecords": told.num_rows, "minValues": least, "maxValues": largest, "nullCount": nulls}
+    return AddAction(
+        f"recording_id={recording_id}/{file.name}",
+        stat.st_size,
+        {"recording_id": recording_id},
+        stat.st_mtime_ns // 1_000_000,
+        data_change=True,
+        stats=json.dumps(stats),
+    )
+
+
+def _in_log(value: object, more: timedelta = timedelta()) -> object:
+    """Return a value as Delta's log states it: of a time, to which `more` is added, the whole milliseconds."""
+    if not isinstance(value, datetime):
+        return value
+    return f"{(value + more).astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"

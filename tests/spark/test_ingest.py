@@ -10,9 +10,12 @@ import pyarrow as pa
 import pytest
 
 from pipelines.intake.collect import collect
+from pipelines.lines.rows import FACT_SCHEMA
 from pipelines.recording.recording import discover
 from pipelines.spark import held, staging
+from pipelines.spark.row_files import RowFile, frame_of
 from pipelines.stages import ingest
+from pipelines.warehouse.delta_io import Warehouse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,3 +105,37 @@ def test_a_shared_file_is_told_apart_as_in_one_process(
     assert whose >= {2, 3, None}
     told = ingest.inspect(spark, shared)["answers"]
     assert any(sentence.startswith("logs/node-2/server.log holds lines of brokers 2, 3") for sentence in told)
+
+
+def test_a_table_takes_over_files_that_workers_wrote(
+    spark: SparkSession, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "SMALL_BYTES", 10)
+    recording = discover(recordings / "last-replica", recording_id="r")
+    expected = collect(recording).facts
+    warehouse = Warehouse(spark, str(tmp_path / "ware house's"))
+    parsed = ingest.parse(spark, recording, str(tmp_path / "ware house's" / "_staging"), few=0)
+    assert parsed.files
+    warehouse.append_facts(parsed.facts, "r", files=parsed.files)
+    place = warehouse.place_of("facts")
+    assert place is not None
+    assert sorted(file.name for file in place.rglob("part-*")) == [file.name for file in parsed.files]
+    by_spark = warehouse.read("facts", "r").toArrow()
+    for found in (by_spark, warehouse.arrow("facts", "r")):
+        assert sorted_rows(found.select(expected.schema.names).cast(expected.schema)) == sorted_rows(expected)
+
+    warehouse.append_facts(parsed.facts, "r", files=parsed.files)  # what stands is not added again
+    assert warehouse.read("facts", "r").count() == len(expected)
+    assert len([*place.rglob("part-*")]) == len(parsed.files)
+
+
+def test_files_with_a_fact_that_breaks_a_check_are_not_taken_over(spark: SparkSession, tmp_path: Path) -> None:
+    rows = {"recording_id": "r", "source_file": "a.log", "source_line": 1}
+    told = [{**rows, "fact_id": "1", "kind": "api"}, {**rows, "fact_id": "2", "kind": "whim"}]
+    file = RowFile(tmp_path / "staged")
+    file.add(pa.Table.from_pylist(told, FACT_SCHEMA))
+    files = [tmp_path / "staged" / name for name in file.close()["name"].to_pylist()]
+    warehouse = Warehouse(spark, str(tmp_path / "w"))
+    warehouse.append_facts(frame_of(spark, files, "r", FACT_SCHEMA), "r", files=files)
+    assert [row.fact_id for row in warehouse.read("facts", "r").collect()] == ["1"]
+    assert warehouse.read("set_aside", "r").count() == 1

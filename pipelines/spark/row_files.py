@@ -1,0 +1,79 @@
+"""Rows of a table that workers write as Parquet themselves, so that they never become rows of the JVM's.
+
+What Spark gets to know of them are the files' names. It may read the files, and a table may take them over as they are.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F
+
+from pipelines.spark.spark_schemas import spark_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+NAMES: Final = pa.schema([pa.field("name", pa.string())])
+GROUP_ROWS: Final = 50_000  # rows that are encoded together; so many a worker holds back
+PARTITIONED: Final = "recording_id"  # Delta keeps it out of the files
+
+
+class RowFile:
+    """A file to which one task writes rows; it is there once it has rows."""
+
+    def __init__(self, folder: Path) -> None:
+        """Write into a folder, which is made."""
+        self._folder = folder
+        # Spark may run a task twice, and a table may keep the file: no other may ever have its name.
+        self._name = f"part-{uuid.uuid4()}.snappy.parquet"
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+
+    def add(self, rows: pa.Table) -> None:
+        """Write rows, or hold few back until there are more."""
+        self._waiting.append(rows.drop_columns(PARTITIONED))
+        if sum(map(len, self._waiting)) >= GROUP_ROWS:
+            self._write()
+
+    def _write(self) -> None:
+        rows = pa.concat_tables(self._waiting)
+        self._waiting = []
+        if self._writer is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(self._folder / self._name, rows.schema)
+        self._writer.write_table(rows)
+
+    def close(self) -> pa.Table:
+        """Write what is left; return the file's name, if there is a file."""
+        if self._waiting:
+            self._write()
+        if self._writer is None:
+            return NAMES.empty_table()
+        self._writer.close()
+        return pa.table({"name": [self._name]}, NAMES)
+
+
+def arrow_of(files: Sequence[Path], recording_id: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of files, with these columns."""
+    given = [name for name in schema.names if name != PARTITIONED]
+    for file in files:
+        for batch in pq.ParquetFile(file).iter_batches(columns=given):
+            column = pa.repeat(pa.scalar(recording_id, pa.string()), len(batch))
+            columns = [column if name == PARTITIONED else batch.column(name) for name in schema.names]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def frame_of(spark: SparkSession, files: Sequence[Path], recording_id: str, schema: pa.Schema) -> DataFrame:
+    """Return the rows of files as a frame, with these columns."""
+    given = ", ".join(
+        f"`{field.name}` {spark_type(field.type).simpleString()}" for field in schema if field.name != PARTITIONED
+    )
+    frame = spark.read.schema(given).parquet(*(f"file://{file}" for file in files))
+    return frame.withColumn(PARTITIONED, F.lit(recording_id)).select(*schema.names)
