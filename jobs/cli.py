@@ -114,6 +114,17 @@ def add_full_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def reading_parser(job: str, description: str, examples: Sequence[str]) -> argparse.ArgumentParser:
+    """A parser of a job that reads logs and writes tables."""
+    parser = job_parser(job, description, examples)
+    add_input_flags(parser)
+    add_full_flag(parser)
+    add_warehouse_flags(parser)
+    add_output_flags(parser)
+    add_watch_flags(parser)
+    return parser
+
+
 def only_recording(root: str) -> argparse.Namespace:
     """Values of the input flags for one folder, for a job without these flags."""
     parser = argparse.ArgumentParser()

@@ -27,13 +27,7 @@ EXAMPLES = (
 
 def parser() -> argparse.ArgumentParser:
     """Return the job's parser."""
-    found = cli.job_parser("run", DESCRIPTION, EXAMPLES)
-    cli.add_input_flags(found)
-    cli.add_full_flag(found)
-    cli.add_warehouse_flags(found)
-    cli.add_output_flags(found)
-    cli.add_watch_flags(found)
-    return found
+    return cli.reading_parser("run", DESCRIPTION, EXAMPLES)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
--- question: Q2. Which produces were answered with an error and had been appended all the same?
+-- question: Q2b. Which produces were answered with an error and had been appended all the same?
 -- read: The broker had appended them before it answered (7 timed out, 20 too few replicas after the append). A client that
 --   sends a committed one again without idempotence stores it twice. `fate` is that of the records as appended here:
 --   `lost` is part of an incident; `cut` was cut from this broker's log later, and nobody had been told that it was safe.

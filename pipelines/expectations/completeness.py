@@ -14,6 +14,7 @@ from schemas.runs import SAID
 _PARTITION: Final = "topic, incarnation, partition"
 _FETCHES: Final = "('fetch_update', 'fetch_read', 'consumer_read', 'fetch_left_out')"
 _INCIDENT: Final = f"{_PARTITION}, incident_id"
+_OF_FILE: Final = "LEFT JOIN {files} AS file ON told.source_file = file.path"
 _MISCOUNTED: Final = "Incidents of this partition may be counted wrongly."
 _RECORDING: Final = "Events may be missing, so losses of this recording may be overlooked or counted wrongly."
 
@@ -81,10 +82,10 @@ _COVERAGE: Final = (
         severity="warning",
         reads=("files",),
         answer="Nobody can look up the line that these facts are said to stand in.",
-        breaches="""
+        breaches=f"""
     SELECT told.source_file, told.source_line, file.lines FROM (
-      SELECT source_file, max(source_line) AS source_line FROM {facts} GROUP BY source_file) AS told
-    LEFT JOIN {files} AS file ON told.source_file = file.path
+      SELECT source_file, max(source_line) AS source_line FROM {{facts}} GROUP BY source_file
+    ) AS told {_OF_FILE}
     WHERE told.source_line > coalesce(file.lines, -1)""",
     ),
     TableRule(
@@ -93,10 +94,11 @@ _COVERAGE: Final = (
         "Of every file at most as many lines are said to be rejected as reading it has rejected.",
         severity="warning",
         reads=("files",),
-        breaches="""
+        breaches=f"""
     SELECT told.source_file, told.source_line, told.lines, file.rejected FROM (
-      SELECT source_file, min(source_line) AS source_line, count(*) AS lines FROM {rejected_lines} GROUP BY source_file
-    ) AS told LEFT JOIN {files} AS file ON told.source_file = file.path
+      SELECT source_file, min(source_line) AS source_line, count(*) AS lines FROM {{rejected_lines}}
+      GROUP BY source_file
+    ) AS told {_OF_FILE}
     WHERE told.lines > coalesce(file.rejected, 0)""",
     ),
 )
@@ -336,6 +338,7 @@ _LOSSES: Final = (
     ),
 )
 
+_STANDS: Final = "JOIN {data_loss_incidents} AS loss ON told.incident_id = loss.incident_id"
 _UNTOLD: Final = "Somebody who was told of this incident was not told what became of it."
 _REPORTS: Final = (
     TableRule(
@@ -346,7 +349,7 @@ _REPORTS: Final = (
         answer=_UNTOLD,
         breaches=f"""
     SELECT {_of("told", "incident_id", "status", "revised")} FROM {{incident_reports}} AS told
-    JOIN {{data_loss_incidents}} AS loss ON told.incident_id = loss.incident_id WHERE told.status = 'withdrawn'""",
+    {_STANDS} WHERE told.status = 'withdrawn'""",
     ),
     TableRule(
         "reported_stands",
@@ -367,8 +370,7 @@ _REPORTS: Final = (
         answer=_UNTOLD,
         breaches=f"""
     SELECT {_of("told", "incident_id", *SAID)} FROM {{incident_reports}} AS told
-    JOIN {{data_loss_incidents}} AS loss ON told.incident_id = loss.incident_id
-    WHERE told.status <> 'withdrawn'
+    {_STANDS} WHERE told.status <> 'withdrawn'
       AND NOT ({" AND ".join(f"told.{name} <=> loss.{name}" for name in SAID if name != "evidence")}
            AND coalesce(told.evidence = loss.evidence, true))""",  # null: a version that did not keep it
     ),

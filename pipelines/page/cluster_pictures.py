@@ -18,6 +18,7 @@ from pipelines.page.lanes import (
     seconds,
     shade,
     spec_of,
+    times,
 )
 from pipelines.page.picture import Picture
 from schemas.text import printable
@@ -71,7 +72,7 @@ def flaps(rows: Sequence[Row], slot: int, span: tuple[int, int], losses: Sequenc
             "end": (row["slot"] + 1) * slot / 1000,
             "flaps": row["flaps"],
             "told": f"Broker {row['broker_id']}, from {moment(row['slot'] * slot)}: out of an ISR and back "
-            f"{_times(row['flaps'])}, out for {seconds((row['out_ms'] or 0) / 1000)} in all",
+            f"{times(row['flaps'])}, out for {seconds((row['out_ms'] or 0) / 1000)} in all",
         }
         for row in rows
         if row["broker_id"] in shown
@@ -318,7 +319,3 @@ def _width_words(slot: int) -> str:
         if width >= unit and not width % unit:
             return f"one {name}" if width == unit else f"{width // unit} {name}s"
     return f"{width} seconds"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"

@@ -29,6 +29,11 @@ def seconds(value: float | None) -> str:
     return "open" if value is None else f"{value:,.1f} s"
 
 
+def times(count: int) -> str:
+    """Return how often something was."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
 def spec_of(
     values: Sequence[Row], layers: list[dict[str, Any]], losses: Sequence[int], step: int = 26
 ) -> dict[str, Any]:

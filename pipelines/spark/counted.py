@@ -6,7 +6,7 @@ Of what the driver does itself, it counts itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
@@ -32,19 +32,22 @@ class Counted(NamedTuple):
     unit: str
 
 
+Done = TypeVar("Done", "Accumulator[int]", Tally)
+
 _in_hand: list[Counted] = []  # at most one: a driver does one thing at a time
 
 
 def count_of(spark: SparkSession, total: int, unit: str) -> Accumulator[int]:
     """Return what workers add to as they get on with the work that now begins."""
-    done = spark.sparkContext.accumulator(0)
-    _in_hand[:] = [Counted(done, total, unit)]
-    return done
+    return _begun(spark.sparkContext.accumulator(0), total, unit)
 
 
 def tally_of(total: int, unit: str) -> Tally:
     """Return what the driver adds to as it gets on with the work that now begins."""
-    done = Tally()
+    return _begun(Tally(), total, unit)
+
+
+def _begun(done: Done, total: int, unit: str) -> Done:
     _in_hand[:] = [Counted(done, total, unit)]
     return done
 

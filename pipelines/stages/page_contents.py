@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.page.contents import Badge, Contents, Count, Figure, Incident, Link, Query, Remedy
+from pipelines.page.lanes import times
 from pipelines.recording.quoting import place_of as quoted_place
 from pipelines.spark.session import VERSION
 from pipelines.stages.report_text import (
@@ -12,6 +13,7 @@ from pipelines.stages.report_text import (
     SEVERITY_WORDS,
     clock_of,
     extent,
+    leader_of,
     notes,
     place_of,
     time_of,
@@ -109,7 +111,7 @@ def second_sentence(findings: Findings) -> str:
         how[incident["mechanism"]] = how.get(incident["mechanism"], 0) + 1
     worst = sorted(how, key=lambda name: (-how[name], name))
     ways = [
-        mechanisms.WORDS[name] if len(how) == 1 else f"{mechanisms.WORDS[name]} ({_times(how[name])})" for name in worst
+        mechanisms.WORDS[name] if len(how) == 1 else f"{mechanisms.WORDS[name]} ({times(how[name])})" for name in worst
     ]
     said = f"{_capital(_joined(ways, 'and'))}."
     kept = [tuple(incident["prevention"] or ()) for incident in incidents]
@@ -190,7 +192,16 @@ def _summed(label: str, column: str, incidents: Sequence[Row]) -> Figure:
     if not known:
         return Figure(label, "unknown")
     missing = len(incidents) - len(known)
-    return Figure(label, f"{sum(known):,}", f"of {counted(missing, 'incident')} not known" if missing else "at least")
+    beside = f"of {counted(missing, 'incident')} not known" if missing else None
+    if beside is None and not all(_is_whole(incident, column) for incident in incidents):
+        beside = "at least"
+    return Figure(label, f"{sum(known):,}", beside)
+
+
+def _is_whole(incident: Row, column: str) -> bool:
+    """Whether there cannot be more: every record of a loss whose ends are known is counted."""
+    are_ends_known = incident["last_offset"] is not None and incident["evidence"] in {"observed", "derived"}
+    return are_ends_known and incident[column] == incident["records"]
 
 
 def _row(incident: Row) -> Incident:
@@ -230,7 +241,7 @@ def _acknowledged(incident: Row) -> str:
 
 def _told(incident: Row, pictures: Sequence[Picture], quotes: Mapping[tuple[str, int], str]) -> Incident:
     details = [
-        ("Leader", f"{_leader(incident, 'old')}, then {_leader(incident, 'new')}"),
+        ("Leader", f"{leader_of(incident, 'old')}, then {leader_of(incident, 'new')}"),
         ("Lost", time_of(incident["lost_ts"])),
         ("Cut", time_of(incident["truncated_ts"])),
         ("Acknowledged", _between(incident)),
@@ -279,21 +290,11 @@ def _remedies(incident: Row) -> list[Remedy]:
     return [Remedy(setting, why) for setting, why in zip(settings, padded, strict=True)]
 
 
-def _leader(incident: Row, which: str) -> str:
-    broker, epoch = incident[f"{which}_leader_id"], incident[f"{which}_leader_epoch"]
-    named = "unknown" if broker is None else f"broker {broker}"
-    return named if epoch is None else f"{named} (epoch {epoch})"
-
-
 def _between(incident: Row) -> str:
     first, last = incident["first_ack_ts"], incident["last_ack_ts"]
     if first is None or last is None:
         return ""
     return f"{clock_of(first)} to {clock_of(last)}" if first != last else clock_of(first)
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"
 
 
 def _capital(text: str) -> str:

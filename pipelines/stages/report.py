@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pipelines.warehouse.delta_io import Warehouse
 
 REASONS: Final = 5  # reasons for rejected lines that are listed
+NAMED: Final = 3  # partitions of each state that are named as still at risk
 NEARLY: Final = 10  # near losses, and differences between replicas, that are listed
 SEVERITY_ORDER: Final = ("S0", "S1", "S2", "S3")
 
@@ -264,6 +265,13 @@ _CONSEQUENCES: Final = {
         f"""SELECT state, count(*) AS spans, {_PARTITIONS}, sum(seconds) AS seconds,
             CAST(count_if(end_seq IS NULL) AS BIGINT) AS still_open
         FROM {{partition_risk}} GROUP BY state ORDER BY state""",
+    ),
+    "still_at_risk": (  # of each state the first few partitions
+        "partition_risk",
+        f"""SELECT state, topic, incarnation, partition FROM (
+            SELECT *, row_number() OVER (PARTITION BY state ORDER BY topic, incarnation, partition) AS place
+            FROM (SELECT DISTINCT state, topic, incarnation, partition FROM {{partition_risk}} WHERE end_seq IS NULL)
+        ) WHERE place <= {NAMED} ORDER BY state, topic, incarnation, partition""",
     ),
     "nearly_lost": (
         "partition_risk",

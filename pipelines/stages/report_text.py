@@ -123,7 +123,7 @@ def _incident_lines(incident: Mapping[str, Any]) -> list[str]:
         f"severity: {incident['severity']}, {SEVERITY_WORDS[incident['severity']]}",
         f"how sure: {EVIDENCE_WORDS[incident['evidence']]} [{incident['evidence']}]",
         f"when: lost {time_of(incident['lost_ts'])}, cut {time_of(incident['truncated_ts'])}",
-        f"leader: {_leader(incident, 'old')} -> {_leader(incident, 'new')}",
+        f"leader: {leader_of(incident, 'old')} -> {leader_of(incident, 'new')}",
     ]
     return lines + [f"{who}: {listed(incident[who])}" for who in ("producers", "consumers") if incident[who]]
 
@@ -177,7 +177,8 @@ def acks_of(incident: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _leader(incident: Mapping[str, Any], which: str) -> str:
+def leader_of(incident: Mapping[str, Any], which: str) -> str:
+    """Return the `old` or the `new` leader of an incident, and its epoch."""
     broker, epoch = incident[f"{which}_leader_id"], incident[f"{which}_leader_epoch"]
     named = "unknown" if broker is None else f"broker {broker}"
     return named if epoch is None else f"{named} (epoch {epoch})"

@@ -165,8 +165,18 @@ def _besides(findings: Mapping[str, Any]) -> Iterable[str]:
         yield f"nearly lost: {_places(nearly)}"
     still = [row for row in findings["at_risk"] if row["still_open"]]
     if still:
-        told = "; ".join(f"{STATE_WORDS[row['state']]} {counted(row['partitions'], 'partition')}" for row in still)
+        places = findings.get("still_at_risk") or ()  # a report of an earlier version has no names
+        told = "; ".join(f"{STATE_WORDS[row['state']]} {_still(row, places)}" for row in still)
         yield f"still at risk when the recording ends: {told}"
+
+
+def _still(row: Mapping[str, Any], named: Sequence[Mapping[str, Any]]) -> str:
+    """Return the partitions that were in a state at the end: a partition is so once, so there are as many as spans."""
+    names = [place_of(one) for one in named if one["state"] == row["state"]]
+    if not names:
+        return counted(row["still_open"], "partition")
+    others = row["still_open"] - len(names)
+    return f"{', '.join(names)}{f' and {others:,} more' if others > 0 else ''}"
 
 
 def _places(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -6,7 +6,7 @@ have prevented the loss. How the records were lost is the mechanism's own senten
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from replay.evidence.tenures import micros
 from replay.losses.sentences import clock, counted, listed, offsets_of, them
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from replay.losses.mechanisms import Mechanism
     from replay.losses.remedies import Setting
     from replay.losses.story import Story
+
+
+THIN: Final = "min.insync.replicas=2"
 
 
 def acknowledged(found: Finding) -> str:
@@ -66,10 +69,14 @@ def what_is_left(found: Finding, settings: list[Setting]) -> list[str]:
 
 
 def would_have_kept(names: list[str], lost: str) -> str:
-    """The settings in a sentence; acks=all and min.insync.replicas prevent a loss only together."""
-    both = [name for name in ("acks=all", "min.insync.replicas=2") if name in names]
-    rest = [name for name in names if name not in both]
-    ways = [*rest[:1], *([" with ".join(both)] if both else []), *rest[1:]]
+    """The settings in a sentence, in the order in which they are listed.
+
+    acks=all and min.insync.replicas prevent a loss only together, and what they do is to refuse records in time.
+    """
+    both = [name for name in ("acks=all", THIN) if name in names]
+    refused = f" (by refusing {lost} in time instead of acknowledging {lost})"
+    together = f"{' with '.join(both)}{refused if THIN in both else ''}"
+    ways = list(dict.fromkeys(together if name in both else name for name in names))
     text = ways[0] if len(ways) == 1 else f"{', '.join(ways[:-1])} or {ways[-1]}"
     return f"Would have kept {lost}: {text}."
 

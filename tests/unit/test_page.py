@@ -15,7 +15,8 @@ from pipelines.page.picture import MOST_MARKS
 from pipelines.recording.quoting import place_of, quotes_of
 from pipelines.recording.recording import Source
 from pipelines.stages.incident_page import docs_of
-from pipelines.stages.page_contents import MOST_TOLD, second_sentence
+from pipelines.stages.page_contents import MOST_TOLD, figures_of, second_sentence
+from replay.losses.explanations import would_have_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -116,6 +117,27 @@ def test_a_count_that_no_log_tells_looks_unknown() -> None:
                              "unacked", "consumed", "consumers", "producers"))  # fmt: skip
     page = page_of(findings(incident(**unknown)), tables(), {}, is_drawn=False)
     assert page.count("unknown: no log tells") == 4
+
+
+def test_at_least_stands_only_where_there_may_be_more() -> None:
+    def beside(**columns: object) -> dict[str, str | None]:
+        told = incident(**{"records": 5, "committed": 5, "consumed": 4, "evidence": "derived", **columns})
+        return {figure.label: figure.beside for figure in figures_of(findings(told))}
+
+    assert beside()["Committed, and gone"] is None
+    assert beside()["Read by consumers, and gone"] == "at least"
+    assert beside(evidence="bounded")["Committed, and gone"] == "at least"
+    assert beside(last_offset=None)["Committed, and gone"] == "at least"
+
+
+def test_settings_are_said_in_the_order_in_which_they_are_listed_and_what_refuses_says_so() -> None:
+    thin = "min.insync.replicas=2"
+    refused = " (by refusing them in time instead of acknowledging them)"
+    assert would_have_kept(["a=1", thin], "them") == f"Would have kept them: a=1 or {thin}{refused}."
+    assert would_have_kept(["acks=all", "a=1", thin], "them") == (
+        f"Would have kept them: acks=all with {thin}{refused} or a=1."
+    )
+    assert would_have_kept(["acks=all"], "it") == "Would have kept it: acks=all."
 
 
 def test_the_same_tables_make_the_same_page(hostile: str) -> None:

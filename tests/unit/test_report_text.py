@@ -74,6 +74,9 @@ def test_time_at_risk_is_said_per_state() -> None:
     assert "without a leader: 9.0 s in 1 partition, 2 spans, 1 still so at the end" in text
     assert "still at risk when the recording ends: without a leader 1 partition" in terminal(findings(at_risk=[row]))
     assert "at risk" not in terminal(findings(at_risk=[{**row, "still_open": 0}]))
+    named = [{"state": "leaderless", "topic": "orders", "incarnation": 0, "partition": at} for at in range(3)]
+    shown = terminal(findings(at_risk=[{**row, "partitions": 9, "still_open": 5}], still_at_risk=named))
+    assert "without a leader orders-0, orders-1, orders-2 and 2 more" in " ".join(shown.split())
 
 
 def test_time_at_risk_that_never_ended_is_no_number() -> None:
