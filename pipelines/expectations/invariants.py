@@ -35,9 +35,9 @@ CONFORMANCE_TIES: Final = 2  # default of the setting `conformance_ties`
 # Checks that depend on when a broker did something. If two threads act in the same millisecond, no line tells which was
 # first, and a clean recording may hold one or two such ties among ten comparisons. Other checks hold in any order.
 DECIDED_BY_TIME: Final = (
-    "commit_before_ack", "delayed_produce", "election_choice", "election_isr", "fetch_completion", "leader_hw_by_lines",
-    "leader_hw_line", "overdue_shrink", "predicted_expansion", "predicted_shrink", "produce_guard", "response_hw",
-    "role_hw",
+    "alter_partition", "commit_before_ack", "delayed_produce", "election_choice", "election_isr", "fetch_completion",
+    "isr_expiry", "leader_hw_by_lines", "leader_hw_line", "overdue_shrink", "predicted_expansion", "predicted_shrink",
+    "produce_guard", "response_hw", "role_hw",
 )  # fmt: skip
 
 

@@ -47,6 +47,7 @@ from replay.tables.election_rows import election_checks, leadership_row, risk_co
 from replay.tables.final_logs import FinalLogs, elections
 from replay.tables.follower_states import FollowerStates
 from replay.tables.future_replicas import FutureReplicas
+from replay.tables.isr_round_trips import ROUND_TRIP_KINDS, RoundTrips
 from replay.tables.isr_rows import TOLD_KINDS, IsrRows, members_of, movers_of, rows_told
 from replay.tables.log_start_rows import causes_of
 from replay.tables.produce_outcomes import Outages, outcome_checks
@@ -95,6 +96,7 @@ class PartitionReplay:
         self.purgatory = new_purgatory(0)
         self.moves = new_moves()
         self.outages = Outages()
+        self.round_trips = RoundTrips()
         self.answers = blank(0, BatchAnswer)  # answers to acks=all batches that are not committed yet
         self.ledger = Ledger(internal=key["topic"] in INTERNAL_TOPICS)
         self.isr = IsrRows()
@@ -159,6 +161,7 @@ class PartitionReplay:
         self.stated += [row for row in rare["observation"] if row["cause"] == STATED]
         self.doubts.take(rare["observation"])
         self.outages.take(rare)
+        self.round_trips.take_all(in_turn(rare, ROUND_TRIP_KINDS))
         self.shown.take(events)
         for kind in FINAL_KINDS:
             for row in rare[kind]:
@@ -397,7 +400,7 @@ class PartitionReplay:
         self.out.add_rows("state_transitions", self.key, [*self.machines.moves, *self.future.transitions])
         self.out.add_rows("follower_states", self.key, [*self.followers.moves, *self.future.states])
         checks = [*election_checks(self.story.decisions), *self.machines.checks()]
-        checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks()]
+        checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks(), *self.round_trips.checks()]
         self.conformance.add(self.conformance.rest(), self.brokers)
         self.conformance.put(checks)
         self.out.add_rows("conformance", self.key, self.conformance.rows())

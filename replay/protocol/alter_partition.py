@@ -1,0 +1,108 @@
+"""AlterPartition (AlterIsr up to 3.1): what a leader asks for, and what the controller answers.
+
+`controller_answer` makes the checks of ReplicationControlManager.validateAlterPartitionData in Kafka's order, or those
+of the ZooKeeper controller (KafkaController.processAlterIsr). An answer is an error code of Kafka; 0 grants the ISR.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from replay.protocol.produce import NO_ERROR
+
+if TYPE_CHECKING:
+    from replay.protocol.profile import Version
+
+NOT_CONTROLLER, INVALID_REQUEST, OPERATION_NOT_ATTEMPTED = 41, 42, 55
+FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION = 74, 95
+INELIGIBLE_REPLICA, NEW_LEADER_ELECTED = 107, 108
+
+
+class AlterRules(NamedTuple):
+    """Switches between controllers."""
+
+    zookeeper: bool
+    newer_is_elsewhere: bool  # 3.3+: a request with newer epochs than the controller's is answered NOT_CONTROLLER
+    checks_eligibility: bool  # 3.3+ (KIP-841): nobody fenced or shutting down may be in the new ISR
+    new_codes: bool  # 3.3+, AlterPartition version 2: INELIGIBLE_REPLICA and NEW_LEADER_ELECTED have codes of their own
+
+
+def alter_rules_of(version: Version, *, zookeeper: bool) -> AlterRules:
+    """The rules of that version's controller."""
+    recent = version >= (3, 3, 0)
+    return AlterRules(zookeeper, recent and not zookeeper, recent and not zookeeper, recent)
+
+
+class IsrRequest(NamedTuple):
+    """The ISR that a leader asks for, and the epochs that it asks under."""
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: frozenset[int]
+
+
+class PartitionNow(NamedTuple):
+    """The partition as the controller has it when the request arrives."""
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: frozenset[int]
+    replicas: frozenset[int]
+    adding: frozenset[int] = frozenset()
+    removing: frozenset[int] = frozenset()
+
+
+def controller_answer(request: IsrRequest, now: PartitionNow, unfit: frozenset[int], rules: AlterRules) -> int:
+    """The error with which the controller answers. `unfit`: brokers that are fenced or shutting down."""
+    error = zookeeper_refusal(request, now) if rules.zookeeper else kraft_refusal(request, now, unfit, rules)
+    if error == NO_ERROR and not rules.zookeeper and replaces_leader(request, now):
+        return NEW_LEADER_ELECTED if rules.new_codes else FENCED_LEADER_EPOCH
+    return error
+
+
+def kraft_refusal(request: IsrRequest, now: PartitionNow, unfit: frozenset[int], rules: AlterRules) -> int:
+    """Why a KRaft controller refuses; the first reason in its order counts."""
+    newer = request.leader_epoch > now.leader_epoch or request.partition_epoch > now.partition_epoch
+    ineligible = INELIGIBLE_REPLICA if rules.new_codes else OPERATION_NOT_ATTEMPTED
+    reasons = (
+        (rules.newer_is_elsewhere and newer, NOT_CONTROLLER),
+        (request.leader_epoch != now.leader_epoch, FENCED_LEADER_EPOCH),
+        (request.leader != now.leader, INVALID_REQUEST),
+        (request.partition_epoch != now.partition_epoch, INVALID_UPDATE_VERSION),
+        (not request.isr <= now.replicas or now.leader not in request.isr, INVALID_REQUEST),
+        (rules.checks_eligibility and bool(request.isr & unfit), ineligible),
+    )
+    return next((error for applies, error in reasons if applies), NO_ERROR)
+
+
+def zookeeper_refusal(request: IsrRequest, now: PartitionNow) -> int:
+    """Why a ZooKeeper controller refuses: an older epoch, or a conditional update of another version of the node.
+
+    An ISR that is there already is granted whatever the version.
+    """
+    if request.leader_epoch < now.leader_epoch:
+        return FENCED_LEADER_EPOCH
+    same = request.isr == now.isr and request.leader_epoch == now.leader_epoch and request.leader == now.leader
+    return NO_ERROR if same or request.partition_epoch == now.partition_epoch else INVALID_UPDATE_VERSION
+
+
+def replaces_leader(request: IsrRequest, now: PartitionNow) -> bool:
+    """Whether granting the ISR completes a reassignment that removes the leader (PartitionReassignmentReplicas).
+
+    It completes once all added replicas are in the ISR, and one that stays is. The ISR is changed all the same, but the
+    leader is told that it leads no longer.
+    """
+    return completes_reassignment(request, now) and now.leader in now.removing
+
+
+def completes_reassignment(request: IsrRequest, now: PartitionNow) -> bool:
+    """Whether the ISR that is asked for lets the controller end a reassignment."""
+    moving = bool(now.adding or now.removing)
+    return moving and now.adding <= request.isr and bool(request.isr - now.removing)
+
+
+def granted_isr(request: IsrRequest, now: PartitionNow) -> frozenset[int]:
+    """The ISR that is decided if the request is granted: without the replicas that a completed reassignment removes."""
+    return request.isr - now.removing if completes_reassignment(request, now) else request.isr

@@ -1,0 +1,165 @@
+"""Requests to change the ISR as round trips: what the controller must have answered, compared with what came of it.
+
+A leader asks under the epochs that it knows, the controller decides by the epochs and registrations that it has when
+the request arrives, and the leader takes the answer. The controller's decisions and registrations are looked up in its
+own order: a leader that is being replaced asks under an epoch that is over already. A leader has one request on its
+way: its own queue refuses another one with OPERATION_NOT_ATTEMPTED (AlterPartitionManager.submit), which happens if the
+metadata ends what was pending before the answer does. When such a late answer arrives stands in no line.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from replay.engine.stamps import CLOCK_SLACK_US
+from replay.protocol.alter_partition import (
+    OPERATION_NOT_ATTEMPTED,
+    IsrRequest,
+    PartitionNow,
+    alter_rules_of,
+    controller_answer,
+    granted_isr,
+)
+from replay.protocol.produce import NO_ERROR
+from replay.protocol.profile import LATEST, parse_version
+from replay.tables.produce_outcomes import micros
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from replay.protocol.alter_partition import AlterRules
+
+ROUND_TRIP_KINDS: Final = ("partition_change", "broker_change", "isr_request", "config_change")
+ANSWER_LATE_US: Final = 2_000_000  # so long after a decision its answer may still be on the way
+PENDING: Final = ("pending_expand", "pending_shrink")
+REFUSED: Final = ("reset", "refused")  # retried: that says which node is the controller, and nothing of the partition
+
+Event = dict[str, Any]
+
+
+class Decision(NamedTuple):
+    """A decision of the controller; the registrations before it."""
+
+    us: int
+    unfit: frozenset[int]
+    made: PartitionNow
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request, and its rejection if there was one."""
+
+    seq: int
+    us: int
+    request: IsrRequest
+    error: int = NO_ERROR
+    until: int = 0  # when the leader took the rejection
+
+
+@dataclass
+class RoundTrips:
+    """The requests of one partition's leaders, and the controller's decisions."""
+
+    rules: AlterRules = field(default_factory=lambda: alter_rules_of(LATEST, zookeeper=False))
+    decisions: list[Decision] = field(default_factory=list)
+    unfit: frozenset[int] = frozenset()
+    known: dict[int, tuple[int, int]] = field(default_factory=dict)  # leader -> leader and partition epoch it goes by
+    open: dict[int, Asked] = field(default_factory=dict)  # leader -> its newest request that was not rejected
+    asked: list[Asked] = field(default_factory=list)
+
+    def take_all(self, events: Iterable[Event]) -> None:
+        """Take the events of `ROUND_TRIP_KINDS` in replay order."""
+        for event in events:
+            if event["kind"] == "partition_change":
+                self.decide(event)
+            elif event["kind"] == "broker_change":
+                self.register(event)
+            elif event["kind"] == "isr_request":
+                self.ask(event)
+            elif event["kafka_version"] is not None and event["broker_id"] is None:
+                version = parse_version(event["kafka_version"]) or LATEST
+                self.rules = alter_rules_of(version, zookeeper=self.rules.zookeeper)
+
+    def register(self, event: Event) -> None:
+        """A broker is fenced, unfenced, or begins to shut down: that decides who may be in an ISR."""
+        broker = event["broker_id"]
+        if event["fenced"] or event["in_controlled_shutdown"]:
+            self.unfit |= {broker}
+        elif event["fenced"] is not None:
+            self.unfit -= {broker}
+
+    def decide(self, event: Event) -> None:
+        """The controller decides. ZooKeeper's numbers the versions of the partition's node."""
+        if event["partition_epoch"] is None or event["isr"] is None:
+            return
+        had = self.decisions[-1].made if self.decisions else None
+        self.rules = self.rules._replace(zookeeper=event["metadata_offset"] is None)
+        leader = event["leader_id"] if event["leader_id"] is not None else had.leader if had else -1
+        replicas = event["replicas"] or (had.replicas if had else event["isr"])
+        sets = (frozenset(event[name] or ()) for name in ("isr", "adding_replicas", "removing_replicas"))
+        isr, adding, removing = sets
+        epochs = (event["leader_epoch"], event["partition_epoch"])
+        now = PartitionNow(leader, *epochs, isr, frozenset(replicas), adding, removing)
+        self.decisions.append(Decision(micros(event), self.unfit, now))
+        if had is None or had.leader_epoch != now.leader_epoch or had.leader != now.leader:
+            self.known[leader] = epochs
+
+    def ask(self, event: Event) -> None:
+        """A leader asks, takes up what was committed, or is refused."""
+        leader, cause, epoch = event["broker_id"], event["cause"], event["leader_epoch"]
+        if cause in PENDING:
+            _, version = self.known.get(leader, (epoch, -1))
+            request = IsrRequest(leader, epoch, version, frozenset(event["isr"]))
+            self.open[leader] = Asked(event["seq"], micros(event), request)
+            self.asked.append(self.open[leader])
+        elif cause == "committed" and event["partition_epoch"] is not None:
+            self.known[leader] = epoch, max(self.known.get(leader, (epoch, -1))[1], event["partition_epoch"])
+        elif cause in REFUSED and leader in self.open:
+            asked = self.open.pop(leader)
+            asked.error, asked.until = event["error_code"], micros(event)
+
+    def outcomes(self) -> Iterable[tuple[Asked, set[int]]]:
+        """Each request of which the outcome is known, with the errors that it may have been answered."""
+        times = [decision.us for decision in self.decisions]
+        for asked in self.asked:
+            if asked.error == NO_ERROR:
+                granted = next((k for k in range(1, len(times)) if self.is_granted(asked, k)), None)
+                if granted is not None:
+                    yield asked, {self.answer(asked, granted - 1, self.decisions[granted].unfit)}
+                continue
+            first = max(bisect_right(times, asked.us - CLOCK_SLACK_US) - 1, 0)
+            last = max(bisect_right(times, asked.until + CLOCK_SLACK_US), first + 1)
+            seen = range(first, min(last, len(times)))
+            found = {self.answer(asked, k, self.decisions[k].unfit) for k in seen}
+            recent = bisect_right(times, asked.until + CLOCK_SLACK_US) - 1
+            if recent >= 0 and asked.until - times[recent] <= ANSWER_LATE_US:
+                found.add(OPERATION_NOT_ATTEMPTED)
+            yield asked, found
+
+    def is_granted(self, asked: Asked, k: int) -> bool:
+        """Whether the decision number `k` is the one that was asked for: the next one, with that ISR."""
+        had, made, request = self.decisions[k - 1].made, self.decisions[k].made, asked.request
+        under = (had.leader, had.leader_epoch, had.partition_epoch)
+        if under != (request.leader, request.leader_epoch, request.partition_epoch):
+            return False
+        return made.leader == request.leader and made.isr == granted_isr(request, had)
+
+    def answer(self, asked: Asked, k: int, unfit: frozenset[int]) -> int:
+        """What the controller answers after its decision number `k`."""
+        return controller_answer(asked.request, self.decisions[k].made, unfit, self.rules)
+
+    def checks(self) -> list[dict[str, Any]]:
+        """Return the row of `conformance`; none if nothing was compared."""
+        compared, wrong = 0, []
+        for asked, possible in self.outcomes():
+            compared += 1
+            if asked.error not in possible:
+                computed = " or ".join(str(one) for one in sorted(possible)) or "nothing"
+                wrong.append((asked.seq, f"broker {asked.request.leader}: computed {computed}, stated {asked.error}"))
+        if not compared:
+            return []
+        seq, note = min(wrong) if wrong else (None, None)
+        row = {"check": "alter_partition", "compared": compared, "matched": compared - len(wrong)}
+        return [{**row, "first_mismatch_seq": seq, "note": note}]

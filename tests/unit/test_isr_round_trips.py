@@ -1,0 +1,124 @@
+"""AlterPartition as a round trip: what the controller answers, by version, and the comparison with what came of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from facts_builder import History
+from without_spark import tables_of
+
+from replay.protocol.alter_partition import (
+    FENCED_LEADER_EPOCH,
+    INELIGIBLE_REPLICA,
+    INVALID_REQUEST,
+    INVALID_UPDATE_VERSION,
+    NEW_LEADER_ELECTED,
+    NOT_CONTROLLER,
+    OPERATION_NOT_ATTEMPTED,
+    IsrRequest,
+    PartitionNow,
+    alter_rules_of,
+    controller_answer,
+    granted_isr,
+)
+from replay.protocol.produce import NO_ERROR
+
+KRAFT, KRAFT_3_2 = alter_rules_of((4, 1, 0), zookeeper=False), alter_rules_of((3, 2, 3), zookeeper=False)
+ZOOKEEPER = alter_rules_of((2, 8, 2), zookeeper=True)
+NOW = PartitionNow(1, 4, 9, frozenset({1, 2}), frozenset({1, 2, 3}))
+ASKED = IsrRequest(1, 4, 9, frozenset({1, 2, 3}))
+NOBODY: frozenset[int] = frozenset()
+
+
+@pytest.mark.parametrize(
+    ("request_", "unfit", "error"),
+    [
+        (ASKED, NOBODY, NO_ERROR),
+        (ASKED._replace(leader_epoch=3), NOBODY, FENCED_LEADER_EPOCH),
+        (ASKED._replace(leader_epoch=3, partition_epoch=8), NOBODY, FENCED_LEADER_EPOCH),
+        (ASKED._replace(leader=2), NOBODY, INVALID_REQUEST),
+        (ASKED._replace(partition_epoch=8), NOBODY, INVALID_UPDATE_VERSION),
+        (ASKED._replace(isr=frozenset({1, 4})), NOBODY, INVALID_REQUEST),
+        (ASKED._replace(isr=frozenset({2, 3})), NOBODY, INVALID_REQUEST),
+        (ASKED, frozenset({3}), INELIGIBLE_REPLICA),
+        (ASKED._replace(partition_epoch=8), frozenset({3}), INVALID_UPDATE_VERSION),
+        (ASKED._replace(partition_epoch=10), NOBODY, NOT_CONTROLLER),
+    ],
+)
+def test_the_first_reason_in_the_controllers_order_is_its_answer(
+    request_: IsrRequest, unfit: frozenset[int], error: int
+) -> None:
+    assert controller_answer(request_, NOW, unfit, KRAFT) == error
+
+
+def test_up_to_3_2_nobody_asks_whether_a_replica_is_eligible_or_who_is_ahead() -> None:
+    assert controller_answer(ASKED, NOW, frozenset({3}), KRAFT_3_2) == NO_ERROR
+    assert controller_answer(ASKED._replace(leader_epoch=5), NOW, NOBODY, KRAFT_3_2) == FENCED_LEADER_EPOCH
+
+
+@pytest.mark.parametrize(("rules", "error"), [(KRAFT, NEW_LEADER_ELECTED), (KRAFT_3_2, FENCED_LEADER_EPOCH)])
+def test_an_isr_that_completes_the_removal_of_its_leader_is_decided_and_yet_answered_with_an_error(
+    rules: Any, error: int
+) -> None:
+    moving = NOW._replace(adding=frozenset({3}), removing=frozenset({1}))
+    assert controller_answer(ASKED, moving, NOBODY, rules) == error
+    assert granted_isr(ASKED, moving) == {2, 3}
+    assert controller_answer(ASKED, moving._replace(removing=frozenset({2})), NOBODY, rules) == NO_ERROR
+    assert granted_isr(ASKED._replace(isr=frozenset({1, 2})), moving) == {1, 2}
+
+
+def test_a_zookeeper_controller_updates_the_version_that_the_leader_knows() -> None:
+    assert controller_answer(ASKED, NOW, frozenset({3}), ZOOKEEPER) == NO_ERROR
+    assert controller_answer(ASKED._replace(partition_epoch=8), NOW, NOBODY, ZOOKEEPER) == INVALID_UPDATE_VERSION
+    same = ASKED._replace(partition_epoch=8, isr=NOW.isr)
+    assert controller_answer(same, NOW, NOBODY, ZOOKEEPER) == NO_ERROR
+    assert controller_answer(same._replace(leader_epoch=3), NOW, NOBODY, ZOOKEEPER) == FENCED_LEADER_EPOCH
+
+
+def begun() -> History:
+    """Broker 1 leads under partition epoch 0, with everybody in sync."""
+    history = History()
+    history.decide(0, 1, [1, 2, 3])
+    history.role(5, 1, "leader", 0, offset=0, hw=0, isr=[1, 2, 3], partition_epoch=0)
+    return history
+
+
+def line(history: History, ms: float, name: str, **fields: Any) -> None:
+    history.add("isr_update", ms, name=name, broker_id=1, leader_epoch=0, source_file="server-1.log", **fields)
+
+
+def compared(history: History) -> tuple[int, int, str | None]:
+    tables = tables_of(history.events())
+    (row,) = (row for row in tables["conformance"].to_pylist() if row["check"] == "alter_partition")
+    return row["compared"], row["matched"], row["note"]
+
+
+def test_a_request_that_became_a_decision_was_granted() -> None:
+    history = begun()
+    line(history, 5000, "shrink", isr=[1, 2], offset=0, hw=0)
+    history.decide(5010, None, [1, 2])
+    line(history, 5020, "updated", isr=[1, 2], partition_epoch=1)
+    assert compared(history) == (1, 1, None)
+
+
+@pytest.mark.parametrize(("error", "matched"), [(FENCED_LEADER_EPOCH, 1), (INELIGIBLE_REPLICA, 0)])
+def test_a_leader_that_was_replaced_is_fenced(error: int, matched: int) -> None:
+    """The controller replaced it before it asked; it hears of that later."""
+    history = begun()
+    line(history, 5000, "shrink", isr=[1], offset=0, hw=0)
+    line(history, 5020, "failed", isr=[1], error_code=error)
+    history.decide(1000, 2, [2, 3])
+    history.role(1010, 2, "leader", 1, offset=0, hw=0, isr=[2, 3], partition_epoch=1)
+    note = None if matched else f"broker 1: computed {FENCED_LEADER_EPOCH}, stated {error}"
+    assert compared(history) == (1, matched, note)
+
+
+def test_a_request_behind_one_that_has_no_answer_yet_is_not_attempted() -> None:
+    history = begun()
+    line(history, 5000, "shrink", isr=[1, 2], offset=0, hw=0)
+    history.decide(5005, None, [1, 2])
+    line(history, 5010, "updated", isr=[1, 2], partition_epoch=1)
+    line(history, 5015, "pending_expand", isr=[1, 2, 3], replica_id=3)
+    line(history, 5016, "failed", isr=[1, 2, 3], error_code=OPERATION_NOT_ATTEMPTED)
+    assert compared(history) == (2, 2, None)
