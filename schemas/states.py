@@ -98,6 +98,7 @@ FOLLOWER_STATES = Table(
                 "epoch_asked",
                 "diverging_fetch",
                 "out_of_range",
+                "moved_to_tiered_storage",
                 "fenced_leader_epoch",
                 "storage_error",
                 "error",

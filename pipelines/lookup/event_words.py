@@ -23,6 +23,7 @@ CUT_BY: Final = {
     "diverging_fetch": "to where its leader's log parts from it",
     "out_of_range": "because its offset is out of its leader's range",
     "recovery": "as its log was loaded",
+    "tiered_storage": "to start again behind what its leader has in the remote tier",
 }
 
 

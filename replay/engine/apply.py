@@ -25,6 +25,7 @@ from replay.engine.codes import (
     BROKEN,
     BROKER_CHANGE,
     CAUSE_OUT_OF_RANGE,
+    CAUSE_TIERED_STORAGE,
     CONFIG_CHANGE,
     CONSUMER_READ,
     FETCH_APPLY,
@@ -59,6 +60,7 @@ from replay.protocol.log import (
     forget_epoch,
     move_log_start,
     restart_at,
+    restart_in_tier,
     truncate_to,
 )
 from replay.protocol.role_changes import make_follower, make_leader
@@ -222,7 +224,8 @@ def apply_truncation(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
     A stated target is where the replica next fetched, or where its log ended when next stated. If the replica's log has
     the epoch that the answer names, it was truncated at most to where that epoch ends, by the answer and by its own
     log, and has grown to the target since. If its fetch was out of the leader's range because it lies below the log
-    start there, it drops its log and restarts at that log start.
+    start there, it drops its log and restarts at that log start; if what it asked for is in the remote tier alone, it
+    restarts behind the tier.
     """
     b, target = e.broker, e.truncate_to
     before, known = offsets_of(s, b), s.leo_evidence[b]
@@ -230,7 +233,9 @@ def apply_truncation(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
         target, _ = diverging_target(s, p, b, e.diverging_epoch, e.diverging_end_offset)
     elif e.diverging_end_offset >= 0 and end_offset_for(s, p, b, e.diverging_epoch)[0] == e.diverging_epoch:
         target = min(target, diverging_target(s, p, b, e.diverging_epoch, e.diverging_end_offset)[0])
-    if target > s.leo[b] and e.cause == CAUSE_OUT_OF_RANGE:
+    if e.cause == CAUSE_TIERED_STORAGE and e.replica >= 0:
+        restart_in_tier(s, b, e.replica, target)
+    elif target > s.leo[b] and e.cause == CAUSE_OUT_OF_RANGE:
         restart_at(s, p, b, target)
     else:
         truncate_to(s, p, b, target)

@@ -35,6 +35,7 @@ OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION = 1, 3
 REPLICA_NOT_AVAILABLE, NOT_CONTROLLER, INVALID_REQUEST, OPERATION_NOT_ATTEMPTED = 9, 41, 42, 55
 FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, UNKNOWN_TOPIC_ID = 74, 95, 100
 INCONSISTENT_TOPIC_ID, INELIGIBLE_REPLICA, NEW_LEADER_ELECTED = 103, 107, 108
+OFFSET_MOVED_TO_TIERED_STORAGE = 109
 ENDS_OF_A_WAIT = (  # errors of a produce or a marker that waited for the HW and failed (DelayedProduce)
     UNKNOWN_TOPIC_OR_PARTITION,
     NOT_LEADER_OR_FOLLOWER,
@@ -53,8 +54,15 @@ ISR_STATES = ("committed", "pending_expand", "pending_shrink")
 ISR_COMMITTED, ISR_PENDING_EXPAND, ISR_PENDING_SHRINK = range(3)
 REQUEST_STATES = (*ISR_STATES, "reset", "refused", "retried")  # of isr_request; the last three: it was rejected
 REQUEST_RESET, REQUEST_REFUSED, REQUEST_RETRIED = range(3, 6)
-CAUSES = ("leader_epoch", "high_watermark", "diverging_fetch", "out_of_range", "recovery")
-CAUSE_LEADER_EPOCH, CAUSE_HIGH_WATERMARK, CAUSE_DIVERGING, CAUSE_OUT_OF_RANGE, CAUSE_RECOVERY = range(5)
+CAUSES = ("leader_epoch", "high_watermark", "diverging_fetch", "out_of_range", "recovery", "tiered_storage")
+(
+    CAUSE_LEADER_EPOCH,
+    CAUSE_HIGH_WATERMARK,
+    CAUSE_DIVERGING,
+    CAUSE_OUT_OF_RANGE,
+    CAUSE_RECOVERY,
+    CAUSE_TIERED_STORAGE,
+) = range(6)
 
 FUTURE_GONE, FUTURE_THERE = range(2)  # what an observation says of a future log
 FUTURE_STATES = {

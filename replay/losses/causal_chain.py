@@ -43,6 +43,7 @@ CUT_BECAUSE = {
     "diverging_fetch": "to where the leader's log parts from it",
     "out_of_range": "for an out-of-range answer",
     "recovery": "the end was gone when it started again",
+    "tiered_storage": "to start again behind what is in the remote tier",
 }
 
 

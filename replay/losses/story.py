@@ -152,10 +152,6 @@ class Story:
         """The rules that a broker followed at `seq`."""
         return profile_named(*self.spoken_at(broker, seq))
 
-    def truncates_on_fetch(self, broker: int, seq: int) -> bool:
-        """Whether that broker's fetches found out where logs diverge."""
-        return bool(self.profile_at(broker, seq).truncate_on_fetch)
-
     @property
     def is_kraft(self) -> bool:
         """Whether the metadata log of a KRaft controller is available."""

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from replay.arrays.records import together
-from replay.engine.codes import OFFSET_OUT_OF_RANGE
+from replay.engine.codes import OFFSET_MOVED_TO_TIERED_STORAGE, OFFSET_OUT_OF_RANGE
 from replay.evidence.epochs import was_accepted
 from replay.evidence.leader_lines import as_recorded
 from replay.evidence.request_times import (
@@ -142,10 +142,14 @@ def follower_chain(
     yield from [] if told else untold_cut(facts, tenure, fetches[0])
     every = columns_of(fetches)
     before = [fetch.row if fetch.before is None else fetch.before for fetch in fetches]
-    fell = every.columns.numbers("fetch_offset", places_of(before)) > every.numbers("fetch_offset")
+    earlier, offset = places_of(before), every.numbers("fetch_offset")
+    fell = every.columns.numbers("fetch_offset", earlier) > offset
     for place in np.flatnonzero(fell).tolist():
         if fetches[place].row["fetch_offset"] not in told:
             yield from at_place(cut_before(tenure, fetches[place]), place)
+    moved = every.columns.numbers("error_code", earlier) == OFFSET_MOVED_TO_TIERED_STORAGE
+    for place in np.flatnonzero(moved & (every.columns.numbers("fetch_offset", earlier) < offset)).tolist():
+        yield from at_place(restart_in_tier(facts, tenure, fetches[place]), place)
     runs = every.numbers("run_count") > 0
     refused = ~runs & ((every.numbers("error_code") != 0) | every.columns.known("diverging_epoch", every.rows))
     joining = np.isin(every.place, list(joins))
@@ -386,3 +390,25 @@ def cut_before(tenure: Tenure, fetch: Fetch) -> list[Operation]:
     at = local_window(phases(row))
     window = Window(at.lo, at.lo, at.hi)
     return [Operation(OP_CONTROL, window, [Draft("truncation", row, at, cut)])]
+
+
+def restart_in_tier(facts: PartitionFacts, tenure: Tenure, fetch: Fetch) -> list[Operation]:
+    """A follower that was told that its leader has the records in the remote tier alone, and now fetches behind them.
+
+    It has taken its epochs from the tier and begun its log anew there (3.5+, KIP-405).
+    """
+    row = fetch.row
+    if not facts.profile_in(tenure.epoch, row["replica_id"]).builds_tier_state:
+        return []
+    restart = {
+        "broker_id": row["replica_id"],
+        "replica_id": tenure.leader,
+        "leader_epoch": tenure.epoch,
+        "fetch_offset": row["fetch_offset"],
+        "truncate_to": row["fetch_offset"],
+        "cause": "tiered_storage",
+        "evidence": "derived" if fetch.follows else "bounded",
+    }
+    at = local_window(phases(row))
+    window = Window(at.lo, at.lo, at.hi)
+    return [Operation(OP_CONTROL, window, [Draft("truncation", row, window, restart)])]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from replay.arrays.jit import compiled
-from replay.protocol.state import CACHE_CAPACITY, NONE, State
+from replay.protocol.state import CACHE_CAPACITY, NONE, OBSERVED, State
 
 if TYPE_CHECKING:
     from replay.protocol.profile import Profile
@@ -109,6 +109,18 @@ def restart_at(s: State, p: Profile, b: int, offset: int) -> None:
     s.leo[b], s.log_start[b], s.cache_len[b], s.unsure_until[b] = offset, offset, 0, 0
     if p.truncation_lowers_hw:
         s.hw[b] = offset
+
+
+@compiled
+def restart_in_tier(s: State, b: int, leader: int, offset: int) -> None:
+    """Drop b's local log and continue at `offset`, behind what its leader has in the remote tier (3.5+, KIP-405).
+
+    TierStateMachine.buildRemoteLogAuxState: its epochs are those of the tier, which are its leader's. Leaves unchanged:
+    the log start, which the tier still reaches.
+    """
+    s.leo[b] = s.hw[b] = offset
+    s.leo_evidence[b], s.unsure_until[b] = OBSERVED, 0
+    take_epochs(s, leader, b, offset)
 
 
 @compiled

@@ -58,6 +58,10 @@ class Profile(NamedTuple):
     refollow_on_missed_epoch: int  # 2.0: a new epoch of the same leader restarts the fetcher only if one was skipped
     refollow_on_new_epoch: int  # 2.1+: any new epoch restarts it
     epoch_cached_at_start: int  # 2.0.1+ (KAFKA-7415): an epoch is cached when taken up; before, with its first batch
+    # Followers' fetchers
+    partition_fails_alone: int  # 2.3+ (KIP-461): a partition that cannot go on leaves the thread as failed
+    fenced_by_same_epoch: int  # 2.5+ (AbstractFetcherThread.onPartitionFenced): only if its epoch has not moved since
+    builds_tier_state: int  # 3.5+ (KIP-405): a fetch below the leader's local log makes the follower start there
 
 
 LATEST: Version = (4, 1, 0)
@@ -138,6 +142,9 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         refollow_on_missed_epoch=int((2, 0, 0) <= version < (2, 1, 0)),
         refollow_on_new_epoch=int(version >= (2, 1, 0)),
         epoch_cached_at_start=int(version >= (2, 0, 1)),
+        partition_fails_alone=int(version >= (2, 3, 0)),
+        fenced_by_same_epoch=int(version >= (2, 5, 0)),
+        builds_tier_state=int(version >= (3, 5, 0)),
     )
 
 

@@ -1,8 +1,11 @@
 """A follower's fetch state: whether its fetcher truncates, fetches, waits after an error, or has given up.
 
 A fetcher thread (`AbstractFetcherThread`) holds each of its partitions in a state. Truncating: until it has asked where
-its log and the leader's diverge, and truncated there. Fetching: after that. Delayed: for one backoff after any error.
-Failed: removed from the thread, after a storage error or if the leader knows a newer leader epoch. Throttled: only for
+its log and the leader's diverge, and truncated there. Fetching: after that. Three answers to a fetch make it mend its
+log on the spot, after which it is still fetching: a diverging epoch, an offset out of the leader's range, and an offset
+that the leader has in the remote tier alone. For the last two it asks the leader or the tier first; if it cannot, it is
+delayed, which shows once it fetches from the same offset again. Delayed: for one backoff after any other error. Failed:
+removed from the thread, after a storage error or if the leader knows a newer leader epoch (2.3+). Throttled: only for
 the requests from which a quota excludes the partition, which shows once the fetcher continues as if nothing had
 happened. The leader's answers and the follower's own events tell which; an answered fetch ends whatever state was
 before.
@@ -14,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from replay.engine.codes import FENCED_LEADER_EPOCH, FETCH_UPDATE, KIND, OFFSET_OUT_OF_RANGE, STORAGE_FAILED
+from replay.engine.codes import (
+    FENCED_LEADER_EPOCH,
+    FETCH_UPDATE,
+    KIND,
+    OFFSET_MOVED_TO_TIERED_STORAGE,
+    OFFSET_OUT_OF_RANGE,
+    STORAGE_FAILED,
+)
 from replay.protocol.state import NONE, UNSET
 
 if TYPE_CHECKING:
@@ -22,6 +32,7 @@ if TYPE_CHECKING:
 
     from replay.arrays.ints import Flags
     from replay.engine.events import Event, EventBatch, Events
+    from replay.protocol.profile import Profile
 
 TRUNCATING, FETCHING, DELAYED, FAILED, THROTTLED = "truncating", "fetching", "delayed", "failed", "throttled"
 STATE_KINDS = (
@@ -29,8 +40,8 @@ STATE_KINDS = (
 )  # fmt: skip
 ANSWER_KINDS = ("fetch_update", "fetch_left_out", "epoch_end_offset")  # about a follower: replica_id
 COLUMNS = (
-    "kind", "seq", "ts", "broker_id", "replica_id", "leader_epoch", "role", "error_code", "diverging_epoch", "cause",
-    "evidence",
+    "kind", "seq", "ts", "broker_id", "replica_id", "leader_epoch", "role", "error_code", "diverging_epoch",
+    "fetch_offset", "cause", "evidence",
 )  # fmt: skip
 STATE_CODES, ANSWER_CODES = [KIND[name] for name in STATE_KINDS], [KIND[name] for name in ANSWER_KINDS]
 
@@ -68,62 +79,122 @@ class FollowerStates:
         self.epochs: dict[int, int] = {}  # leader epoch of the last role that each broker took
         self.left_out: dict[int, Event] = {}  # first request without the partition since its last fetch
         self.moves: list[dict[str, Any]] = []  # rows of follower_states
+        # broker -> (place in `moves`, offset) of an answer after which it has asked how to go on, to no known end
+        self.asked: dict[int, tuple[int, int]] = {}
 
-    def take_all(self, events: Events, truncate_on_fetch: Callable[[int, int], bool]) -> None:
+    def take_all(self, events: Events, profile_at: Callable[[int | None, int], Profile]) -> None:
         """Take events of any kind; only those of `STATE_KINDS` are used.
 
-        `truncate_on_fetch`: whether fetches find out where logs diverge (2.8+, KIP-595), by broker and seq.
+        `profile_at`: the rules that a broker follows, by broker and seq.
         """
         for event in events.among(may_move, COLUMNS).rows:
-            became = event["kind"] == "role_change" and event["role"] == "follower"
-            told = became and truncate_on_fetch(event["broker_id"], event["seq"])
-            self.take(event, truncate_on_fetch=told)
+            answers = event["kind"] in ANSWER_KINDS
+            self.take(event, profile_at(event["replica_id"] if answers else event["broker_id"], event["seq"]))
 
-    def take(self, event: Event, *, truncate_on_fetch: bool) -> None:
-        """Take one event. `truncate_on_fetch`: fetches find out where logs diverge (2.8+, KIP-595)."""
+    def take(self, event: Event, profile: Profile) -> None:
+        """Take one event. `profile`: the rules that the follower goes by."""
         kind = event["kind"]
         if kind in ANSWER_KINDS:
             if event["replica_id"] is not None and event["replica_id"] >= 0:
-                self.take_answer(event)
-        elif kind == "role_change" and event["role"] == "follower":
-            self.epochs[event["broker_id"]] = event["leader_epoch"]
-            self.move(event["broker_id"], FETCHING if truncate_on_fetch else TRUNCATING, "became_follower", event)
+                self.take_answer(event, profile)
         elif kind in ("role_change", "log_load"):
-            self.move(event["broker_id"], None, "became_leader" if kind == "role_change" else "started", event)
+            self.take_role(event, profile)
         elif kind == "truncation":
             if event["broker_id"] in self.states:
+                self.settle(event["broker_id"], went_on=True)
                 self.move(event["broker_id"], FETCHING, "cut", event)
         elif event["cause"] == STORAGE_FAILED and event["broker_id"] in self.states:
-            self.move(event["broker_id"], FAILED, "storage_error", event)
+            fails = FAILED if profile.partition_fails_alone else DELAYED
+            self.move(event["broker_id"], fails, "storage_error", event)
 
-    def take_answer(self, event: Event) -> None:
+    def take_role(self, event: Event, profile: Profile) -> None:
+        """Take a role, or the load of a log before any (AbstractFetcherThread.partitionFetchState).
+
+        A thread that holds the partition in the same leader epoch keeps its state. From 2.8 on a new follower fetches
+        at once; one whose log is empty first cuts it to its HW, for which it asks nobody, so it is not told apart.
+        """
+        broker = event["broker_id"]
+        if event["kind"] == "log_load" or event["role"] != "follower":
+            self.asked.pop(broker, None)
+            self.move(broker, None, "started" if event["kind"] == "log_load" else "became_leader", event)
+            return
+        if broker in self.states and self.epochs.get(broker) == event["leader_epoch"]:
+            return
+        self.asked.pop(broker, None)
+        self.epochs[broker] = event["leader_epoch"]
+        self.move(broker, FETCHING if profile.truncate_on_fetch else TRUNCATING, "became_follower", event)
+
+    def take_answer(self, event: Event, profile: Profile) -> None:
         """Take the leader's answer to a follower's fetch or request for the end of an epoch."""
         follower, error = event["replica_id"], event["error_code"] or 0
+        fetched = event["kind"] == "fetch_update"
         if event["kind"] == "fetch_left_out":
             if self.states.get(follower) == FETCHING:
                 self.left_out.setdefault(follower, event)
-        elif error == FENCED_LEADER_EPOCH:
-            if (event["leader_epoch"] or 0) >= self.epochs.get(follower, -1):  # an answer to its older role is void
-                # if it has meanwhile heard of the new epoch it asks again (2.5+), which no event shows for certain
-                self.move(follower, FAILED, "fenced_leader_epoch", {**event, "evidence": "bounded"})
-        elif error == OFFSET_OUT_OF_RANGE and event["kind"] == "fetch_update":
-            self.move(follower, TRUNCATING, "out_of_range", event)
+            return
+        if follower in self.asked:
+            if not fetched:  # part of building the tier's state
+                return
+            self.settle(follower, went_on=event["fetch_offset"] != self.asked[follower][1])
+        if error == FENCED_LEADER_EPOCH:
+            self.fence(follower, event, profile)
+        elif error == OFFSET_OUT_OF_RANGE and fetched:
+            self.ask(follower, "out_of_range", event)
+        elif error == OFFSET_MOVED_TO_TIERED_STORAGE and fetched and profile.builds_tier_state:
+            self.ask(follower, "moved_to_tiered_storage", event)
         elif error:
             self.move(follower, DELAYED, "error", event)
-        elif event["kind"] == "epoch_end_offset":
+        elif not fetched:
             self.move(follower, TRUNCATING, "epoch_asked", event)
         elif event["diverging_epoch"] is not None:
-            self.move(follower, TRUNCATING, "diverging_fetch", event)
+            self.move(follower, FETCHING, "diverging_fetch", event)
         else:
             if follower in self.left_out:
                 self.move(follower, THROTTLED, "quota", self.left_out[follower])
             self.move(follower, FETCHING, "fetched", event)
 
+    def fence(self, follower: int, event: Event, profile: Profile) -> None:
+        """The leader knows a newer epoch than the follower named (AbstractFetcherThread.onPartitionFenced).
+
+        If the follower has taken up the newer epoch by then, its thread takes no answer to what it asked before, unless
+        it fetches on from the same offset (2.8+): then it tries again after a backoff. Whether it has is not certain.
+        """
+        told = {**event, "evidence": "bounded"}
+        if (event["leader_epoch"] or 0) >= self.epochs.get(follower, -1):
+            state = FAILED if profile.partition_fails_alone else None
+            self.move(follower, state, "fenced_leader_epoch", told)
+        elif profile.truncate_on_fetch and profile.fenced_by_same_epoch:
+            self.move(follower, DELAYED, "fenced_leader_epoch", told)
+
+    def ask(self, follower: int, cause: str, event: Event) -> None:
+        """A fetch that cannot be served: the follower asks where to go on, and goes on there, or else waits a backoff.
+
+        Its next fetch shows which (`settle`).
+        """
+        self.move(follower, FETCHING, cause, {**event, "evidence": "bounded"})
+        if event["fetch_offset"] is not None:
+            self.asked[follower] = len(self.moves) - 1, event["fetch_offset"]
+
+    def settle(self, follower: int, *, went_on: bool) -> None:
+        """Say what came of the follower's question (`ask`), now that it is heard of again.
+
+        An offset out of range may also be kept, so there the same offset again shows nothing.
+        """
+        if follower not in self.asked:
+            return
+        place, _ = self.asked.pop(follower)
+        row = self.moves[place]
+        if went_on:
+            row["evidence"] = "derived"
+        elif row["cause"] == "moved_to_tiered_storage":
+            row["state"], row["evidence"] = DELAYED, "derived"
+            self.states[follower] = DELAYED
+
     def move(self, broker: int, state: str | None, cause: str, event: Event) -> None:
-        """Set the state; add a row if it changes, or if an error renews the wait."""
+        """Set the state; add a row if it changes, after an error (which begins another wait), and after a mend."""
         before = self.states.get(broker)
         self.left_out.pop(broker, None)
-        if state == before and not event["error_code"]:
+        if state == before and not event["error_code"] and cause != "diverging_fetch":
             return
         if state is None:
             self.states.pop(broker, None)

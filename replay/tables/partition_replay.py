@@ -156,7 +156,7 @@ class PartitionReplay:
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.story.take_all(in_turn(rare, STORY_KINDS))
         self.machines.take_all(in_turn(rare, MOVING_KINDS))
-        self.followers.take_all(events, self.story.truncates_on_fetch)
+        self.followers.take_all(events, self.story.profile_at)
         self.future.take_all(rare["observation"])
         self.stated += [row for row in rare["observation"] if row["cause"] == STATED]
         self.doubts.take(rare["observation"])

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from replay.engine.events import EventBatch
+from replay.protocol.profile import LATEST, parse_version, profile_of
 from replay.tables.follower_states import COLUMNS, FollowerStates
 from schemas.events import REPLICATION_EVENTS
 from schemas.tables import TABLES
@@ -33,21 +34,20 @@ SCHEMA = pa.schema([REPLICATION_EVENTS.arrow_schema.field(name) for name in COLU
 BECOMES = event("role_change", role="follower")
 
 
-def moves(*events: dict[str, Any], truncate_on_fetch: bool = True) -> list[dict[str, Any]]:
+def moves(*events: dict[str, Any], version: str = "4.1.0") -> list[dict[str, Any]]:
     rows = [{**e, "seq": n, "ts": START + timedelta(milliseconds=n)} for n, e in enumerate(events)]
     states = FollowerStates()
-    states.take_all(
-        EventBatch(pa.Table.from_pylist(rows, schema=SCHEMA)).events, lambda _broker, _seq: truncate_on_fetch
-    )
+    profile = profile_of(parse_version(version) or LATEST)
+    states.take_all(EventBatch(pa.Table.from_pylist(rows, schema=SCHEMA)).events, lambda _broker, _seq: profile)
     return states.moves
 
 
-def states(*events: dict[str, Any], truncate_on_fetch: bool = True) -> list[tuple[str | None, str]]:
-    return [(m["state"], m["cause"]) for m in moves(*events, truncate_on_fetch=truncate_on_fetch)]
+def states(*events: dict[str, Any], version: str = "4.1.0") -> list[tuple[str | None, str]]:
+    return [(m["state"], m["cause"]) for m in moves(*events, version=version)]
 
 
-def after(*answers: dict[str, Any]) -> list[tuple[str | None, str]]:
-    return states(BECOMES, *answers)[1:]
+def after(*answers: dict[str, Any], version: str = "4.1.0") -> list[tuple[str | None, str]]:
+    return states(BECOMES, *answers, version=version)[1:]
 
 
 def fetch(**fields: Any) -> dict[str, Any]:
@@ -56,14 +56,14 @@ def fetch(**fields: Any) -> dict[str, Any]:
 
 def test_up_to_2_7_a_new_follower_truncates_until_it_has_cut() -> None:
     asked = event("epoch_end_offset", error_code=0)
-    assert states(BECOMES, asked, event("truncation", cause="leader_epoch"), truncate_on_fetch=False) == [
+    assert states(BECOMES, asked, event("truncation", cause="leader_epoch"), version="2.7.2") == [
         ("truncating", "became_follower"),
         ("fetching", "cut"),
     ]
 
 
 def test_up_to_2_7_a_follower_with_nothing_to_cut_fetches_next() -> None:
-    assert states(BECOMES, event("epoch_end_offset", error_code=0), fetch(), truncate_on_fetch=False) == [
+    assert states(BECOMES, event("epoch_end_offset", error_code=0), fetch(), version="2.7.2") == [
         ("truncating", "became_follower"),
         ("fetching", "fetched"),
     ]
@@ -73,15 +73,59 @@ def test_from_2_8_a_new_follower_fetches_at_once() -> None:
     assert states(BECOMES, fetch()) == [("fetching", "became_follower")]
 
 
-def test_a_diverging_fetch_truncates_and_then_fetches() -> None:
+def test_a_role_told_anew_in_the_same_epoch_leaves_the_fetcher_as_it_is() -> None:
+    assert after(fetch(error_code=6), BECOMES, fetch()) == [("delayed", "error"), ("fetching", "fetched")]
+
+
+def test_a_diverging_fetch_is_cut_in_place_and_goes_on_fetching() -> None:
     assert after(fetch(diverging_epoch=4), event("truncation", cause="diverging_fetch"), fetch()) == [
-        ("truncating", "diverging_fetch"),
-        ("fetching", "cut"),
+        ("fetching", "diverging_fetch")
     ]
 
 
-def test_offset_out_of_range_truncates() -> None:
-    assert after(fetch(error_code=1), fetch()) == [("truncating", "out_of_range"), ("fetching", "fetched")]
+OUT_OF_RANGE, IN_TIER = 1, 109
+
+
+def test_offset_out_of_range_is_mended_in_place_and_goes_on_fetching() -> None:
+    for version in ("0.11.0", "2.7.2", "4.1.0"):
+        told = moves(BECOMES, fetch(error_code=OUT_OF_RANGE, fetch_offset=9), fetch(fetch_offset=4), version=version)
+        assert [(m["state"], m["cause"], m["evidence"]) for m in told[1:]][:1] == [
+            ("fetching", "out_of_range", "derived")
+        ]
+
+
+def test_whether_a_follower_out_of_range_was_told_the_same_offset_or_nothing_is_not_certain() -> None:
+    told = moves(BECOMES, fetch(error_code=OUT_OF_RANGE, fetch_offset=9), fetch(fetch_offset=9))
+    assert [(m["state"], m["evidence"]) for m in told[1:]] == [("fetching", "bounded")]
+
+
+def test_a_fetch_for_records_in_the_remote_tier_alone_starts_the_log_behind_them() -> None:
+    asked = event("epoch_end_offset", error_code=0)  # where the epoch before the leader's local log ends
+    told = moves(
+        BECOMES, fetch(error_code=IN_TIER, fetch_offset=3), asked, event("truncation", cause="tiered_storage"), fetch()
+    )
+    assert [(m["state"], m["cause"], m["evidence"]) for m in told[1:]] == [
+        ("fetching", "moved_to_tiered_storage", "derived")
+    ]
+
+
+def test_a_tier_state_that_could_not_be_built_delays() -> None:
+    moved = fetch(error_code=IN_TIER, fetch_offset=3)
+    told = moves(BECOMES, moved, moved, fetch(fetch_offset=7))
+    assert [(m["state_before"], m["state"], m["evidence"]) for m in told[1:]] == [
+        ("fetching", "delayed", "derived"),
+        ("delayed", "fetching", "derived"),
+    ]
+
+
+def test_what_became_of_a_question_is_not_told_by_a_later_role() -> None:
+    newer = event("role_change", role="follower", leader_epoch=6)
+    told = moves(BECOMES, fetch(error_code=IN_TIER, fetch_offset=3), newer, fetch(fetch_offset=7))
+    assert told[1]["evidence"] == "bounded"
+
+
+def test_up_to_3_4_records_in_the_remote_tier_are_an_error_like_any_other() -> None:
+    assert after(fetch(error_code=IN_TIER, fetch_offset=3), version="3.4.1") == [("delayed", "error")]
 
 
 def test_other_errors_delay_by_one_backoff() -> None:
@@ -102,13 +146,23 @@ def test_a_fenced_follower_has_failed_until_it_is_added_anew() -> None:
     assert after(fetch(error_code=74), newer) == [("failed", "fenced_leader_epoch"), ("fetching", "became_follower")]
 
 
+def test_up_to_2_2_a_fenced_follower_is_dropped() -> None:
+    assert after(fetch(error_code=74), version="2.2.2") == [(None, "fenced_leader_epoch")]
+
+
 def test_a_follower_whose_epoch_has_moved_since_is_not_fenced() -> None:
     newer = event("role_change", role="follower", leader_epoch=6)
-    assert states(BECOMES, newer, fetch(error_code=74, leader_epoch=5)) == [("fetching", "became_follower")]
+    late = fetch(error_code=74, leader_epoch=5)
+    assert after(newer, late) == [("delayed", "fenced_leader_epoch")]
+    assert after(newer, late, version="2.7.2") == []  # it truncates first, and takes no answer meanwhile
 
 
 def test_a_storage_error_at_the_follower_is_failed() -> None:
     assert after(event("observation", cause="storage_failure")) == [("failed", "storage_error")]
+
+
+def test_up_to_2_2_a_storage_error_at_the_follower_delays() -> None:
+    assert after(event("observation", cause="storage_failure"), version="2.2.2") == [("delayed", "storage_error")]
 
 
 def test_a_request_that_leaves_the_partition_out_is_throttled_if_the_follower_goes_on() -> None:

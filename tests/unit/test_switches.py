@@ -49,6 +49,9 @@ SWITCHES: dict[str, list[tuple[str, int]]] = {
     "truncate_on_fetch": [("2.7.2", 0), ("2.8.0", 1)],
     "leader_reset_by_epoch": [("3.2.3", 0), ("3.3.0", 1)],
     "update_on_diverging": [("2.7.1", 1), ("2.7.2", 0), ("2.8.0", 1), ("2.8.1", 0), ("3.0.0", 0)],
+    "partition_fails_alone": [("2.2.2", 0), ("2.3.0", 1)],
+    "fenced_by_same_epoch": [("2.4.1", 0), ("2.5.0", 1)],
+    "builds_tier_state": [("3.4.1", 0), ("3.5.0", 1)],
 }
 
 
