@@ -49,6 +49,7 @@ from replay.tables.follower_states import FollowerStates
 from replay.tables.future_replicas import FutureReplicas
 from replay.tables.isr_rows import TOLD_KINDS, IsrRows, members_of, movers_of, rows_told
 from replay.tables.log_start_rows import causes_of
+from replay.tables.meters import METERED_KINDS, Meters
 from replay.tables.rare_events import in_turn, is_rare, rare_events
 from replay.tables.risk_spans import RiskSpans
 from replay.tables.rounds import (
@@ -118,6 +119,7 @@ class PartitionReplay:
         self.consumers = ConsumerEffects()
         self.doubts = Doubts()
         self.shown = ShownEpochs()
+        self.meters = Meters()
         self.last_seq = -1
 
     @property
@@ -180,6 +182,15 @@ class PartitionReplay:
                     self.risk.decide(decided, self.state, self.brokers)
             start = stop
         self.ledger.prune(floor_of(self.state, int(self.state.partition[0].assigned)))
+        metered = in_turn(rare, METERED_KINDS)
+        self.out.add_rows(
+            "partition_meters",
+            self.here,
+            [
+                *self.meters.take_all(metered, self.machines.moves, self.story.spoken_at),
+                *self.meters.take_lags(events, encoded, self.brokers),
+            ],
+        )
         self.tell(events, encoded, rare, rows)
         self.tell_waits(events)
 
@@ -391,6 +402,7 @@ class PartitionReplay:
         self.out.add_rows("partition_risk", self.key, risks)
         self.out.add_rows("state_transitions", self.key, [*self.machines.moves, *self.future.transitions])
         self.out.add_rows("follower_states", self.key, [*self.followers.moves, *self.future.states])
+        self.out.add_rows("partition_meters", self.here, self.meters.finish())
         checks = [*election_checks(self.story.decisions), *self.machines.checks()]
         checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks()]
         self.conformance.add(self.conformance.rest(), self.brokers)
