@@ -232,7 +232,7 @@ def _dry_run(args: argparse.Namespace, wanted: Sequence[Callable[[], Recording]]
 
     tables: Mapping[str, Sequence[str]] = {
         "ingest": ("facts", "rejected_lines", "files", "replication_events", "coverage"),
-        "replay": [*(table.name for table in REPLAY_TABLES), "incident_reports"],
+        "replay": [*(table.name for table in REPLAY_TABLES), "cluster_metrics", "incident_reports"],
         "validate": ("expectation_results",),
         "report": (),
     }

@@ -199,7 +199,9 @@ REPLICATION_EVENTS = Table(
         Column(
             "state",
             STRING,
-            "observation of a state machine's line: state after it; of a future log's: what became of it.",
+            "observation of a state machine's line: state after it; of a future log's: what became of it; isr_request "
+            "that is committed: the leader took it from the controller's answer or its own write (updated), or from "
+            "the metadata (applied); null: no line of the leader's tells.",
         ),
         Column("log_start_offset", INT64, "Log start offset stated or answered."),
         Column("follower_log_start_offset", INT64, "fetch_update: the follower's own log start offset, as it sent it."),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from schemas import consequences, incidents, leadership, offsets, rounds, states
+from schemas import consequences, incidents, leadership, meters, offsets, rounds, states
 from schemas.events import REPLICATION_EVENTS
 from schemas.facts import FACTS
+from schemas.meters import CLUSTER_METRICS
 from schemas.runs import COVERAGE, EXPECTATION_RESULTS, FILES, INCIDENT_REPORTS, REJECTED_LINES, RUNS, SET_ASIDE
 from schemas.windows import EVENT_WINDOWS, REPLAY_CHECKPOINTS
 
@@ -20,6 +21,7 @@ REPLAY_TABLES: tuple[Table, ...] = (
     *rounds.TABLES,
     *incidents.TABLES,
     *consequences.TABLES,
+    *meters.TABLES,
 )
 TABLES: dict[str, Table] = {
     table.name: table
@@ -27,6 +29,7 @@ TABLES: dict[str, Table] = {
         FACTS,
         REPLICATION_EVENTS,
         *REPLAY_TABLES,
+        CLUSTER_METRICS,
         EVENT_WINDOWS,
         REPLAY_CHECKPOINTS,
         COVERAGE,

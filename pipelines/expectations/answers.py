@@ -28,6 +28,8 @@ ANSWERS: Final = {
     "replica_divergences": "That these replicas hold other records at the same offsets may be wrong, or too little.",
     "partition_risk": "How long the partition was at risk, and what was nearly lost, may be told wrongly.",
     "consumer_effects": "Which records consumers had read before they were lost may be told wrongly.",
+    "partition_meters": "What this partition adds to a broker's metrics may be told wrongly; losses are not touched.",
+    "cluster_metrics": "What a dashboard showed in this minute may be told wrongly; losses are not touched.",
     "coverage": "Where the logs have holes may be told wrongly: a verdict there may look surer than it is.",
     "rejected_lines": "How much of the input could not be used may be told wrongly.",
     "set_aside": "Rows are missing from a table, so whatever is counted in it may be too low.",

@@ -415,4 +415,23 @@ _REPORTS: Final = (
     ),
 )
 
-COMPLETENESS: Final = tuple(with_answer(rule) for rule in (*_COVERAGE, *_COUNTS, *_FOLLOW, *_LOSSES, *_REPORTS))
+_METERS: Final = (
+    TableRule(
+        "meters_add_up",
+        "cluster_metrics",
+        "Where every minute of a meter is known, its minutes count what its partitions count.",
+        reads=("partition_meters",),
+        breaches="""
+    SELECT total.broker_id, total.metric, total.in_minutes, parts.of_partitions FROM (
+      SELECT broker_id, metric, sum(lowest) AS in_minutes FROM {cluster_metrics} WHERE kind = 'meter'
+      GROUP BY broker_id, metric HAVING count(lowest) = count(*)
+    ) AS total LEFT JOIN (
+      SELECT broker_id, metric, sum(value) AS of_partitions FROM {partition_meters} GROUP BY broker_id, metric
+    ) AS parts ON coalesce(total.broker_id, -1) = coalesce(parts.broker_id, -1) AND total.metric = parts.metric
+    WHERE total.in_minutes <> coalesce(parts.of_partitions, 0)""",
+    ),
+)
+
+COMPLETENESS: Final = tuple(
+    with_answer(rule) for rule in (*_COVERAGE, *_COUNTS, *_FOLLOW, *_LOSSES, *_REPORTS, *_METERS)
+)

@@ -28,6 +28,7 @@ _WITH_SEQ: Final = (
     "commit_latency",
     "partition_risk",
     "consumer_effects",
+    "partition_meters",
 )
 _EXACT: Final = "('observed', 'derived')"
 CONFORMANCE_MIN_PERCENT: Final = 99

@@ -10,6 +10,7 @@ from pipelines.expectations.invariants import CONFORMANCE_TIES, invariants
 from pipelines.expectations.rules import TableRule, table_rules
 from schemas.events import REPLICATION_EVENTS
 from schemas.facts import FACTS
+from schemas.meters import CLUSTER_METRICS
 from schemas.runs import COVERAGE, FILES, INCIDENT_REPORTS, REJECTED_LINES, RUNS, SET_ASIDE
 from schemas.tables import REPLAY_TABLES
 from schemas.windows import EVENT_WINDOWS
@@ -17,7 +18,9 @@ from schemas.windows import EVENT_WINDOWS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-VALIDATED: Final = (FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, COVERAGE, REJECTED_LINES, SET_ASIDE, INCIDENT_REPORTS)
+VALIDATED: Final = (
+    FACTS, REPLICATION_EVENTS, *REPLAY_TABLES, CLUSTER_METRICS, COVERAGE, REJECTED_LINES, SET_ASIDE, INCIDENT_REPORTS
+)  # fmt: skip
 # Tables that rules look into, of which the schema's demands are left to Delta: they are Tidemark's own books.
 LOOKED_INTO: Final = (FILES, RUNS, EVENT_WINDOWS)
 EVERY: Final = (*VALIDATED, *LOOKED_INTO)

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from pipelines.intake.inspection import versions_seen
+from pipelines.overview import metrics
 from pipelines.overview.coverage import coverage_of
 from pipelines.recording.names import recording_name
 from pipelines.spark.held import driver_facts
@@ -271,6 +272,8 @@ def _replay(run: Run) -> None:
     if staged is not None:
         with run.step("write"):
             renewal.write_replay(plan, staged)
+    with run.step("metrics"):
+        metrics.renew(run.warehouse, run.recording_id)
 
 
 def renewal_of(run: Run) -> Renewal:
@@ -287,6 +290,8 @@ def _replay_narrowed(run: Run, looked_at: Narrowing) -> None:
         staged = renewal.staged(renewal.read("replication_events").where(looked_at.of_topics or "true"))
     with run.step("write"):
         renewal.write_tables(staged, looked_at.condition)
+    with run.step("metrics"):
+        metrics.renew(run.warehouse, run.recording_id)
 
 
 def _validate(run: Run) -> None:

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 # By stage the tables that it writes; what it did not change is as it left it.
 WRITTEN: Final[Mapping[str, tuple[str, ...]]] = {
     "ingest": ("facts", "rejected_lines", "files", "event_windows", "replication_events", "coverage", "set_aside"),
-    "replay": (*(table.name for table in REPLAY_TABLES), "replay_checkpoints", "incident_reports", "set_aside"),
+    "replay": (
+        *(table.name for table in REPLAY_TABLES), "cluster_metrics", "replay_checkpoints", "incident_reports",
+        "set_aside",
+    ),
     "validate": ("expectation_results",),
-}
+}  # fmt: skip
 # By stage the tables that it reads of the last complete run, if no stage before it has just written them.
 _READ: Final[Mapping[str, tuple[str, ...]]] = {
-    "replay": ("event_windows", "replication_events"),
+    "replay": ("event_windows", "replication_events", "coverage"),
     "validate": tuple(name for name in TABLES if name not in {"runs", "expectation_results"}),
     "report": tuple(name for name in TABLES if name != "runs"),
 }

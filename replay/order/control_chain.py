@@ -250,6 +250,7 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
                 "partition_epoch": decision.partition_epoch,
                 "isr": list(decision.isr),
                 "cause": "committed",
+                "state": None if told is None else told["name"],
                 "evidence": "observed" if told is not None else "bounded",
             }
             drafts.append(Draft("isr_request", told, window, fields))

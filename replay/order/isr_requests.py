@@ -192,6 +192,7 @@ def again(tenure: Tenure, row: Row) -> Operation:
         "partition_epoch": row["partition_epoch"],
         "isr": sorted(row["isr"]),
         "cause": "committed",
+        "state": row["name"],
     }
     return Operation(OP_CONTROL, window, [Draft("isr_request", row, window, fields)])
 

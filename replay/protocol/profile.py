@@ -157,3 +157,9 @@ def default_lag_ms(version: str | None) -> int:
 def profile_named(version: str | None, protocol: str | None) -> Profile:
     """The switches for the version and protocol that a recording names; the newest version's if it names none."""
     return profile_of(parse_version(version) or LATEST, parse_protocol(protocol))
+
+
+@cache
+def is_original_size(version: str | None) -> bool:
+    """Whether replicas that are being added do not make a partition under-replicated: 2.5+ (AssignmentState)."""
+    return (parse_version(version) or LATEST) >= (2, 5, 0)

@@ -50,6 +50,7 @@ from replay.tables.future_replicas import FutureReplicas
 from replay.tables.isr_round_trips import ROUND_TRIP_KINDS, RoundTrips
 from replay.tables.isr_rows import TOLD_KINDS, IsrRows, members_of, movers_of, rows_told
 from replay.tables.log_start_rows import causes_of
+from replay.tables.meters import METERED_KINDS, Meters
 from replay.tables.produce_outcomes import Outages, outcome_checks
 from replay.tables.rare_events import in_turn, is_rare, rare_events
 from replay.tables.risk_spans import RiskSpans
@@ -122,6 +123,7 @@ class PartitionReplay:
         self.consumers = ConsumerEffects()
         self.doubts = Doubts()
         self.shown = ShownEpochs()
+        self.meters = Meters()
         self.last_seq = -1
 
     @property
@@ -186,6 +188,15 @@ class PartitionReplay:
                     self.risk.decide(decided, self.state, self.brokers)
             start = stop
         self.ledger.prune(floor_of(self.state, int(self.state.partition[0].assigned)))
+        metered = in_turn(rare, METERED_KINDS)
+        self.out.add_rows(
+            "partition_meters",
+            self.here,
+            [
+                *self.meters.take_all(metered, self.machines.moves, self.story.spoken_at),
+                *self.meters.take_lags(events, encoded, self.brokers),
+            ],
+        )
         self.tell(events, encoded, rare, rows)
         self.tell_waits(events)
 
@@ -399,6 +410,7 @@ class PartitionReplay:
         self.out.add_rows("partition_risk", self.key, risks)
         self.out.add_rows("state_transitions", self.key, [*self.machines.moves, *self.future.transitions])
         self.out.add_rows("follower_states", self.key, [*self.followers.moves, *self.future.states])
+        self.out.add_rows("partition_meters", self.here, self.meters.finish())
         checks = [*election_checks(self.story.decisions), *self.machines.checks()]
         checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks(), *self.round_trips.checks()]
         self.conformance.add(self.conformance.rest(), self.brokers)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 CLUSTER_ID = "dGlkZW1hcmstbGl2ZS10ZQ"
 READY = "Kafka Server started"
@@ -191,10 +191,13 @@ class Cluster:
         logging: Path,
         settings: Mapping[str, object],
         jvm: tuple[str, ...] = SHORT_LIVED,
+        *,
+        with_jmx: bool = False,
     ) -> None:
         """Kafka `release` under `home`, with `settings` for every node, and `logging` added to its own.
 
         `logging` is a file of Log4j 2 (.yaml), or of log4j 1 (.properties). `jvm`: options of the brokers' JVMs.
+        `with_jmx`: nodes export their metrics, which `watch` writes down.
         """
         self.home = home
         self.kafka = release.kafka
@@ -204,7 +207,9 @@ class Cluster:
         self._logging = self._log4j(logging)
         self._nodes: dict[int, Process] = {}
         self._clients: list[Process] = []
-        self._ports = dict(zip(self.nodes, free_ports(len(self.nodes)), strict=True))
+        ports = free_ports(2 * len(self.nodes))
+        self._ports = dict(zip(self.nodes, ports, strict=False))
+        self._jmx = dict(zip(self.nodes, ports[len(self.nodes) :], strict=True)) if with_jmx else {}
         self.bootstrap = ",".join(f"127.0.0.1:{self._ports[broker]}" for broker in self.brokers)
         (home / "tools.yaml").write_text(TOOL_LOGGING)
 
@@ -272,8 +277,9 @@ class Cluster:
         self._topics("--create", "--topic", topic, "--replica-assignment", assignment, *options)
 
     def leader(self, topic: str) -> int:
-        """Who leads partition 0, as a client is told."""
-        return int(self._topics("--describe", "--topic", topic).split("Leader: ")[1].split()[0])
+        """Who leads partition 0, as a client is told; -1: nobody."""
+        told = self._topics("--describe", "--topic", topic).split("Leader: ")[1].split()[0]
+        return -1 if told == "none" else int(told)
 
     def is_fully_replicated(self) -> bool:
         return not self._topics("--describe", "--under-replicated-partitions").strip()
@@ -289,6 +295,15 @@ class Cluster:
         """Reads from the earliest offset on."""
         options = ("--topic", topic, "--group-id", f"reads-{topic}", "--verbose")
         return Client(self._client("org.apache.kafka.tools.VerifiableConsumer", f"consumed-{topic}", *options))
+
+    def watch(self, node: int, mbeans: Iterable[str], each_ms: int) -> Path:
+        """Begin to write down what a node exports, line by line into the file that is returned, until the node dies."""
+        url = f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{self._jmx[node]}/jmxrmi"
+        named = [part for mbean in mbeans for part in ("--object-name", mbean)]
+        options = ("--jmx-url", url, "--reporting-interval", str(each_ms), *named)
+        command = self._command("org.apache.kafka.tools.JmxTool", *options, of_tools=True)
+        self._clients.append(Process(command, self.home / f"metrics-{node}-{len(self._clients)}"))
+        return self._clients[-1].output
 
     def dump(self, files: list[Path], *options: str) -> str:
         """What `kafka-dump-log.sh` says about segments."""
@@ -335,9 +350,17 @@ class Cluster:
         return f"-Dlog4j2.configurationFile=file:{own},file:{logging}"
 
     def _start(self, node: int) -> None:
-        options = (self._logging, f"-Dkafka.logs.dir={self.logs(node)}", NODE_HEAP, *self._jvm)
+        options = (self._logging, f"-Dkafka.logs.dir={self.logs(node)}", NODE_HEAP, *self._jvm, *self._exporting(node))
         command = self._command("kafka.Kafka", str(self.config(node)), options=options)
         self._nodes[node] = Process(command, self.home / f"node-{node}" / "output")
+
+    def _exporting(self, node: int) -> tuple[str, ...]:
+        """The JVM's options that let its metrics be read on the loopback."""
+        if node not in self._jmx:
+            return ()
+        port, jmx = self._jmx[node], "-Dcom.sun.management.jmxremote"
+        open_to_all = (f"{jmx}.authenticate=false", f"{jmx}.ssl=false", "-Djava.rmi.server.hostname=127.0.0.1")
+        return (f"{jmx}.port={port}", f"{jmx}.rmi.port={port}", f"{jmx}.host=127.0.0.1", *open_to_all)
 
     def _starts(self, node: int) -> int:
         log = self.logs(node) / "server.log"

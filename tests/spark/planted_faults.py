@@ -135,6 +135,9 @@ FAULTS: dict[str, Plant] = {
     "data_loss_incidents.acknowledged_in_order": incident(last_ack_ts=recorded.at(1)),
     "data_loss_incidents.leaders_led": incident(old_leader_id=3),
     "consumer_effects.read_range_is_lost": put("consumer_effects", 0, first_offset=6, records=4),
+    "cluster_metrics.meters_add_up": put("cluster_metrics", 0, lowest=0),
+    "cluster_metrics.value_between": put("cluster_metrics", 0, value=2),
+    "partition_meters.highest_not_below": put("partition_meters", 0, highest=0),
     "incident_reports.withdrawn_is_gone": put("incident_reports", 0, status="withdrawn", **REVISED),
     "incident_reports.reported_stands": lambda rows: rows["incident_reports"].append(
         {**rows["incident_reports"][0], "incident_id": "elsewhere"}

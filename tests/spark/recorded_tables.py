@@ -310,7 +310,16 @@ def valid_rows(partition: int = 0) -> Rows:
             },
         ],
         "set_aside": [],
+        **_metrics(place),
     }
+
+
+def _metrics(place: dict[str, Any]) -> Rows:
+    """A shrink that a broker marked; each partition's is another broker's."""
+    known = {"broker_id": place["partition"], "metric": "IsrShrinksPerSec", "value": 1, "highest": 1}
+    known |= {"evidence": "derived"}
+    minute = {"recording_id": RECORDING, "minute": START, "mbean": "m", "kind": "meter", "lowest": 1, "per_second": 0.1}
+    return {"partition_meters": [{**place, **known, "seq": 5, "ts": at(5)}], "cluster_metrics": [{**known, **minute}]}
 
 
 def whole_rows(partition: int = 0) -> Rows:

@@ -12,6 +12,7 @@ from facts_builder import KEY
 
 from pipelines.intake.collect import collect
 from pipelines.overview.coverage import coverage_of
+from pipelines.overview.metrics import cluster_metrics, stretches_of
 from pipelines.recording.recording import discover
 from pipelines.stages.order import by_session, in_one_session, rebuilding
 from pipelines.stages.partition_order import EVENTS, StandingWindows, order_partitions, order_windows
@@ -61,7 +62,10 @@ def tables_of_recording(root: Path) -> dict[str, pa.Table]:
     found = {name: pa.concat_tables([tables[name] for _, tables in parts]) for name in parts[0][1]}
     facts = collect(discover(str(root), recording_id=root.name)).facts
     events = pa.concat_tables([events for events, _ in parts])
-    return {**found, "facts": facts, "replication_events": events, "coverage": coverage_of(facts).table(root.name)}
+    coverage = coverage_of(facts).table(root.name)
+    shown = cluster_metrics(found["partition_meters"], stretches_of(coverage), root.name)
+    rest = {"facts": facts, "replication_events": events, "coverage": coverage, "cluster_metrics": shown}
+    return {**found, **rest}
 
 
 def events_of_partition(of: tuple[str, int], facts: pa.Table, cluster: Cluster) -> pa.Table:

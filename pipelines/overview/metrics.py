@@ -1,0 +1,91 @@
+"""Makes `cluster_metrics`: broker by broker from `partition_meters`, in the driver or, of many rows, by Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.spark.spark_schemas import spark_ddl
+from replay.evidence.tenures import micros
+from replay.tables.cluster_metrics import PARTS, brokers_of, metrics_of, span_of
+from schemas.meters import CLUSTER_METRICS, PARTITION_METERS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from pipelines.spark.staging import Rows
+    from pipelines.warehouse.delta_io import Warehouse
+
+    Stretches = Sequence[dict[str, Any]]
+    Span = tuple[int, int]
+
+_NO_PARTS: Final = PARTITION_METERS.arrow_schema.empty_table().select(list(PARTS))
+
+
+def renew(warehouse: Warehouse, recording_id: str) -> None:
+    """Write the table anew: it is small, and a minute may hear of any partition."""
+    coverage = stretches_of(warehouse.arrow("coverage", recording_id))
+    small = warehouse.small(PARTITION_METERS.name, recording_id)
+    parts = warehouse.read(PARTITION_METERS.name, recording_id) if small is None else small.rows
+    rows = cluster_metrics(parts, coverage, recording_id)
+    if isinstance(rows, pa.Table):
+        stands = warehouse.small(CLUSTER_METRICS.name, recording_id)
+        if stands is not None and _in_turn(stands.rows).equals(_in_turn(rows)):
+            return
+    warehouse.replace(CLUSTER_METRICS.name, rows, recording_id)
+
+
+def stretches_of(coverage: pa.Table) -> list[dict[str, Any]]:
+    """Return rows of `coverage` with times in microseconds."""
+    return [{**row, **{name: micros(row[name]) for name in ("start_ts", "end_ts")}} for row in coverage.to_pylist()]
+
+
+def cluster_metrics(parts: Rows, coverage: Stretches, recording_id: str) -> Rows:
+    """Return the rows of a recording: as a frame, if its parts are one."""
+    span = span_of(coverage)
+    if span is None:
+        return CLUSTER_METRICS.arrow_schema.empty_table()
+    if not isinstance(parts, pa.Table):
+        return _by_spark(parts, coverage, span, recording_id)
+    read = parts.select(list(PARTS))
+    found = [
+        metrics_of(broker, read.filter(_is_of(read, broker)), coverage, span)
+        for broker in (*brokers_of(coverage), None)
+    ]
+    return _named(pa.concat_tables(found), recording_id)
+
+
+def _is_of(rows: pa.Table, broker: int | None) -> pa.ChunkedArray:
+    return pc.is_null(rows["broker_id"]) if broker is None else pc.equal(rows["broker_id"], broker)  # null: left out
+
+
+def _named(rows: pa.Table, recording_id: str) -> pa.Table:
+    names = pa.array([recording_id] * len(rows), pa.string())
+    whole = rows.append_column("recording_id", names).select(CLUSTER_METRICS.arrow_schema.names)
+    return whole.cast(CLUSTER_METRICS.arrow_schema)
+
+
+def _in_turn(rows: pa.Table) -> pa.Table:
+    """Return rows in one order, for a comparison."""
+    plain = rows.select(CLUSTER_METRICS.arrow_schema.names).replace_schema_metadata(None)
+    in_turn = plain.sort_by([(name, "ascending") for name in ("minute", "metric", "broker_id")])
+    return pa.Table.from_pydict({name: in_turn[name].combine_chunks() for name in in_turn.column_names})
+
+
+def _by_spark(parts: DataFrame, coverage: Stretches, span: Span, recording_id: str) -> DataFrame:
+    """Return the same by one task for each broker; a broker of which no partition tells has its zeros all the same."""
+    spark = parts.sparkSession
+    none = dict.fromkeys(PARTS)
+    every = [{**none, "broker_id": broker} for broker in (*brokers_of(coverage), None)]
+    asked = spark.createDataFrame(pa.Table.from_pylist(every, _NO_PARTS.schema))
+    rows = parts.select(*PARTS).unionByName(asked)
+
+    def of_broker(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
+        mine = table.filter(pc.is_valid(table["metric"]))
+        return _named(metrics_of(key[0].as_py(), mine, coverage, span), recording_id)
+
+    return rows.groupBy("broker_id").applyInArrow(of_broker, spark_ddl(CLUSTER_METRICS.arrow_schema))

@@ -1,0 +1,190 @@
+"""What a real cluster exported by JMX while replicas left and came back, beside what `cluster_metrics` says it did.
+
+A broker stands still until the leaders take it out of the ISR and comes back; another is killed, which leaves the topic
+with one replica without a leader; then the first stands still once more, and the ISR is below the minimum. Kafka's own
+JmxTool writes down each node's metrics all the time.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from cluster import Cluster, until
+from jars import UnreachableError
+from recorder import record
+from releases import RELEASES, release
+from without_spark import events_of, tables_of
+
+from pipelines.intake.collect import collect
+from pipelines.overview.coverage import coverage_of
+from pipelines.overview.metrics import cluster_metrics, stretches_of
+from pipelines.recording.recording import discover
+from schemas.meters import COUNTED, MBEANS, OF_CONTROLLER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.live
+
+EACH_MS = 500
+SETTINGS = {
+    "replica.lag.time.max.ms": 3000,
+    "broker.heartbeat.interval.ms": 500,
+    "broker.session.timeout.ms": 8000,
+    "controlled.shutdown.enable": "true",
+}
+STILL_S = 6.0  # the leaders take who stands still out after 3 to 4.5 s, and the controller fences it after 8 s
+APART_US = 1_000_000  # around a change, what was read may be of before or of after it
+GAUGES = [name for name in MBEANS if name not in {*COUNTED, "MaxLag"}]
+MINUTE_US = 60_000_000
+
+Samples = dict[tuple[int | None, str], list[tuple[int, int]]]  # broker (None: controller), metric -> time, value
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was exported, and the tables of the recording."""
+
+    samples: Samples
+    parts: list[Row]
+    minutes: list[Row]
+
+
+def of_node(node: int) -> list[str]:
+    return [mbean for name, mbean in MBEANS.items() if (name in OF_CONTROLLER) == (node == Cluster.controller)]
+
+
+def read_samples(file: Path, into: Samples, broker: int | None) -> None:
+    """What JmxTool wrote: a column for each attribute of each metric, after the time."""
+    metrics = {f"{mbean}:{'Count' if name in COUNTED else 'Value'}": name for name, mbean in MBEANS.items()}
+    lines = [line for line in file.read_text().splitlines() if line.startswith('"time"') or line[:1].isdigit()]
+    for row in csv.DictReader(lines):
+        for column, name in metrics.items():
+            if row.get(column):
+                into.setdefault((broker, name), []).append((int(row["time"]) * 1000, int(float(row[column]))))
+
+
+def wait_for(file: Path) -> None:
+    until(lambda: file.exists() and len(file.read_text().splitlines()) > 2, "metrics to be written")
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Seen:
+    try:
+        brokers = release(RELEASES[1])
+    except UnreachableError as error:
+        pytest.skip(f"Kafka's jars are not in the cache, and Maven Central cannot be reached: {error}")
+    logging = repository / "conf" / "kafka-broker-log4j2.yaml"
+    with Cluster(tmp_path_factory.mktemp("metrics"), brokers, logging, SETTINGS, with_jmx=True) as cluster:
+        files = tell_the_story(cluster)
+        recording = record(cluster, cluster.home / "recording")
+    samples: Samples = {}
+    for node, file in files:
+        read_samples(file, samples, None if node == Cluster.controller else node)
+    tables = [tables_of(events)["partition_meters"] for events in events_of(recording)]
+    facts = collect(discover(str(recording), recording_id="live")).facts
+    parts = pa.concat_tables(tables)
+    found = cluster_metrics(parts, stretches_of(coverage_of(facts).table("live")), "live")
+    assert isinstance(found, pa.Table)
+    return Seen(samples, parts.to_pylist(), found.to_pylist())
+
+
+def tell_the_story(cluster: Cluster) -> list[tuple[int, Path]]:
+    cluster.start()
+    files = [(node, cluster.watch(node, of_node(node), EACH_MS)) for node in cluster.nodes]
+    cluster.create_topic("orders", "1:2:3,2:3:1,3:1:2,1:3:2", min_insync_replicas=2)
+    cluster.create_topic("alone", "3")
+    producer = cluster.producer("orders", "1", 40)
+    producer.wait_for_more(40)
+    for _, file in files:
+        wait_for(file)
+    cluster.pause(2)
+    time.sleep(STILL_S)
+    cluster.resume(2)
+    until(cluster.is_fully_replicated, "every replica in sync")
+    cluster.kill(3)
+    until(lambda: cluster.leader("alone") == -1, "a partition without a leader")
+    cluster.pause(2)
+    time.sleep(STILL_S)
+    cluster.resume(2)
+    time.sleep(2)
+    cluster.restart(3)
+    files.append((3, cluster.watch(3, of_node(3), EACH_MS)))
+    until(cluster.is_fully_replicated, "every replica in sync")
+    wait_for(files[-1][1])
+    producer.process.stop()
+    cluster.stop()
+    return files
+
+
+def steps_of(seen: Seen, broker: int | None, metric: str) -> list[tuple[int, int]]:
+    """When a gauge changed, and by how much."""
+    before: dict[tuple[str, int], int] = {}
+    out = []
+    mine = [row for row in seen.parts if row["broker_id"] == broker and row["metric"] == metric]
+    for row in sorted(mine, key=lambda row: (row["topic"], row["partition"], row["seq"])):
+        place = (row["topic"], row["partition"])
+        out.append((round(row["ts"].timestamp() * 1e6), (row["value"] or 0) - before.get(place, 0)))
+        before[place] = row["value"] or 0
+    return sorted(out)
+
+
+@pytest.mark.parametrize("metric", GAUGES)
+def test_gauges_are_what_brokers_exported(seen: Seen, metric: str) -> None:
+    """At every moment at which a node was asked, but for those next to a change."""
+    compared = 0
+    for (broker, name), samples in seen.samples.items():
+        if name != metric:
+            continue
+        steps = steps_of(seen, broker, metric)
+        for us, value in samples:
+            if any(abs(us - when) < APART_US for when, _ in steps):
+                continue
+            assert sum(step for when, step in steps if when <= us) == value, (broker, metric, us)
+            compared += 1
+    assert compared > 20
+    assert any(value for (_, name), samples in seen.samples.items() if name == metric for _, value in samples)
+
+
+@pytest.mark.parametrize("metric", GAUGES)
+def test_each_minute_spans_what_was_exported_in_it(seen: Seen, metric: str) -> None:
+    for row in seen.minutes:
+        if row["metric"] != metric or row["evidence"] == "unknown":
+            continue
+        start = round(row["minute"].timestamp() * 1e6)
+        inside = [
+            value
+            for us, value in seen.samples.get((row["broker_id"], metric), [])
+            if start + APART_US <= us < start + MINUTE_US - APART_US
+        ]
+        assert all(row["lowest"] <= value <= row["highest"] for value in inside), row
+
+
+@pytest.mark.parametrize("metric", COUNTED)
+def test_meters_count_what_brokers_marked(seen: Seen, metric: str) -> None:
+    for broker in (None,) if metric in OF_CONTROLLER else (1, 2):  # 3 was killed, and counted from 0 on
+        samples = seen.samples[broker, metric]
+        since, until_us = samples[0][0], samples[-1][0]
+        marked = sum(
+            row["value"]
+            for row in seen.parts
+            if (row["broker_id"], row["metric"]) == (broker, metric) and since < row["ts"].timestamp() * 1e6 <= until_us
+        )
+        assert samples[-1][1] - samples[0][1] == marked, (broker, metric)
+    if metric in {"IsrShrinksPerSec", "IsrExpandsPerSec"}:
+        assert any(samples[-1][1] for (_, name), samples in seen.samples.items() if name == metric)
+
+
+def test_no_lag_was_larger_than_the_largest_of_its_minute(seen: Seen) -> None:
+    largest = {(row["broker_id"], row["minute"]): row["highest"] for row in seen.minutes if row["metric"] == "MaxLag"}
+    assert largest
+    for (broker, name), samples in seen.samples.items():
+        if name == "MaxLag":
+            most = max(value for of, value in largest.items() if of[0] == broker and value is not None)
+            assert max(value for _, value in samples) <= most
