@@ -41,6 +41,7 @@ def rows_of(found: tidemark.Snapshot, table: str, apart: set[str]) -> Counter[st
         there = {row["run_id"] for row in rows}
         last = max(there & set(ended), key=ended.__getitem__, default=None)
         rows = [row for row in rows if row["run_id"] == last or row["run_id"] not in ended]
+        rows = [row for row in rows if "runs" not in row["table"].split(", ")]  # of which there is one for each start
     if table == "incident_reports":
         rows, apart = [row for row in rows if row["status"] != "withdrawn"], apart | WHEN_TOLD
     shown = [{key: value for key, value in row.items() if key not in OF_A_RUN | apart} for row in rows]

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 REPOSITORY: Final = Path(__file__).parent.parent.parent
 RECORDING: Final = REPOSITORY / "tests" / "recordings" / "last-replica"
+# Flags of a run that is to be Spark's, with Python workers to kill, though its recording is small.
+BY_SPARK: Final = ("--settings", str(Path(__file__).with_name("by_spark.toml")))
 ROLLED: Final = 4  # the last part
 # The data are small and the processes short: to make and compile code costs more than it saves.
 JAVA: Final = (

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from compared import differences, staged, tables_of
-from disturbed import Job, lay_out, step_seconds
+from disturbed import BY_SPARK, Job, lay_out, step_seconds
 
 from pipelines.warehouse.commit_point import WRITTEN
 
@@ -46,6 +46,7 @@ VICTIMS: Final = ("driver", "jvm", "worker", "term")
 REFUSALS: Final = ("disk", "permission")
 REFUSED: Final = {"disk": (1, "a disk is full"), "permission": (2, "a permission is missing")}
 UNMADE: Final = (1, "a folder cannot be made")  # of this Java does not say why
+SPARKS_SHARE: Final = 0.5
 RUN_EVERY: Final = 5  # of this many times drivers go on to the end; the others end with what is read and ordered
 ENDS_WELL: Final = (0, 3)  # 3: so few lines may break an expectation
 TRIES: Final = 2  # to disturb a step: it may not come, where nothing is new
@@ -120,7 +121,7 @@ class Campaign:
             else:
                 done.append(what)
         began = time.monotonic()
-        last = Job(self.folders[-1], warehouse, NAME, "--wait", "300", tries=4)
+        last = Job(self.folders[-1], warehouse, NAME, "--wait", "300", *self.whose_work(), tries=4)
         lost = [f"worker in {step} of the last run" for step in IN_PYTHON if self.lose_worker(last, step)]
         ended = last.wait()
         done += lost
@@ -145,7 +146,8 @@ class Campaign:
         """Disturb a run somewhere; return what it met and where, None: it did not come to that."""
         refusal = Refusal(moment.how, warehouse) if moment.how in REFUSALS else None
         there = refusal is not None and moment.step == "start" and refusal.begin()
-        job = Job(self.folders[part], warehouse, NAME, "--wait", "300", is_bound=moment.how == "permission")
+        flags = ("--wait", "300", *self.whose_work(always=moment.how == "worker"))
+        job = Job(self.folders[part], warehouse, NAME, *flags, is_bound=moment.how == "permission")
         delay, found = self.chance.uniform(0, self.seconds.get(moment.step, 0.0)), "start"
         if moment.step != "start" and job.until(moment.step) and job.lives_for(delay):
             found = job.steps[-1]
@@ -167,6 +169,10 @@ class Campaign:
         if not faults:
             job.log.unlink()
         return f"{what}, went on" if goes_on else what
+
+    def whose_work(self, *, always: bool = False) -> Sequence[str]:
+        """Flags by which Spark works on the recording, always or every other time, and not the driver alone."""
+        return BY_SPARK if self.chance.random() < SPARKS_SHARE or always else ()
 
     def drive(self, number: int) -> None:
         """Two drivers on one recording, of which one waits, and a third on another recording of the warehouse."""
