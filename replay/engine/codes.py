@@ -98,7 +98,9 @@ CHECKS = (
     "leader_hw_by_lines",
     "fetch_completion",
     "commit_before_ack",
+    "replication_quota",
 )
 CHECK_RESPONSE_HW, CHECK_ROLE_LEO, CHECK_ROLE_HW, CHECK_FETCH_IS_LEO, CHECK_HW_LINE, CHECK_RULE = range(6)
 CHECK_SHRINK, CHECK_EXPANSION, CHECK_OVERDUE, CHECK_HW_BY_LINES = range(6, 10)
 CHECK_FETCH_COMPLETION, CHECK_COMMIT_BEFORE_ACK = range(10, 12)
+CHECK_QUOTA = CHECKS.index("replication_quota")

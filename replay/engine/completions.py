@@ -84,6 +84,8 @@ class Completion:
     evidence: int  # the evidence for that
     expected_wait: int  # by the rules: AT_ONCE, EARLY, IN_FULL; UNSET: unknown
     measured_wait: int  # according to its line
+    quota_rate: int  # bytes per second that count towards a replication quota, at least; NONE: no limit holds
+    quota_limit: int
 
 
 timed_out = compiled(stamps.timed_out)

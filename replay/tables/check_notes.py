@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from replay.engine.codes import CHECK_COMMIT_BEFORE_ACK, CHECK_EXPANSION, CHECK_FETCH_COMPLETION
+from replay.engine.codes import CHECK_COMMIT_BEFORE_ACK, CHECK_EXPANSION, CHECK_FETCH_COMPLETION, CHECK_QUOTA
 from replay.engine.completions import AT_ONCE, EARLY, IN_FULL
 from replay.losses.sentences import clock
 from replay.protocol.state import NONE, UNSET
@@ -23,6 +23,8 @@ def in_words(code: int, value: int, brokers: Sequence[int]) -> str:
         return f"broker {brokers[value]}"
     if code == CHECK_FETCH_COMPLETION:
         return WAITS.get(value, str(value))
+    if code == CHECK_QUOTA:
+        return "a round held back" if value else "a round served"
     if code == CHECK_COMMIT_BEFORE_ACK:
         return clock(value)
     return str(value)
