@@ -71,7 +71,8 @@ class QuotaRates:
 
     def take(self, settings: Iterable[dict[str, Any]]) -> None:
         """Take events `config_change`, in order; those about other settings are skipped."""
-        self.coming += [row for row in settings if row["leader_quota"] is not None or row["follower_quota"] is not None]
+        columns = [f"{side}_quota" for side in (LEADER, FOLLOWER)]  # events of older tables have none
+        self.coming += [row for row in settings if any(row.get(name) is not None for name in columns)]
 
     def begin(self, seq: int) -> None:
         """Apply the changes before `seq`."""
