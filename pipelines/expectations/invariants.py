@@ -36,7 +36,8 @@ CONFORMANCE_TIES: Final = 2  # default of the setting `conformance_ties`
 # first, and a clean recording may hold one or two such ties among ten comparisons. Other checks hold in any order.
 DECIDED_BY_TIME: Final = (
     "commit_before_ack", "election_choice", "election_isr", "fetch_completion", "leader_hw_by_lines", "leader_hw_line",
-    "overdue_shrink", "predicted_expansion", "predicted_shrink", "replication_quota", "response_hw", "role_hw",
+    "overdue_shrink", "predicted_expansion", "predicted_shrink", "preferred_replica", "replication_quota",
+    "response_hw", "role_hw",
 )  # fmt: skip
 
 

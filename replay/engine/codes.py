@@ -99,8 +99,9 @@ CHECKS = (
     "fetch_completion",
     "commit_before_ack",
     "replication_quota",
+    "preferred_replica",
 )
 CHECK_RESPONSE_HW, CHECK_ROLE_LEO, CHECK_ROLE_HW, CHECK_FETCH_IS_LEO, CHECK_HW_LINE, CHECK_RULE = range(6)
 CHECK_SHRINK, CHECK_EXPANSION, CHECK_OVERDUE, CHECK_HW_BY_LINES = range(6, 10)
 CHECK_FETCH_COMPLETION, CHECK_COMMIT_BEFORE_ACK = range(10, 12)
-CHECK_QUOTA = CHECKS.index("replication_quota")
+CHECK_QUOTA, CHECK_PREFERRED = (CHECKS.index(name) for name in ("replication_quota", "preferred_replica"))

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from replay.engine.codes import CHECK_COMMIT_BEFORE_ACK, CHECK_EXPANSION, CHECK_FETCH_COMPLETION, CHECK_QUOTA
+from replay.engine.codes import (
+    CHECK_COMMIT_BEFORE_ACK,
+    CHECK_EXPANSION,
+    CHECK_FETCH_COMPLETION,
+    CHECK_PREFERRED,
+    CHECK_QUOTA,
+)
 from replay.engine.completions import AT_ONCE, EARLY, IN_FULL
 from replay.losses.sentences import clock
 from replay.protocol.state import NONE, UNSET
@@ -19,7 +25,7 @@ def in_words(code: int, value: int, brokers: Sequence[int]) -> str:
     """A value of the check `code` in words; `brokers`: the ids behind its replica indices."""
     if value in (NONE, UNSET):
         return "nothing"
-    if code == CHECK_EXPANSION:
+    if code in (CHECK_EXPANSION, CHECK_PREFERRED):
         return f"broker {brokers[value]}"
     if code == CHECK_FETCH_COMPLETION:
         return WAITS.get(value, str(value))
