@@ -186,6 +186,18 @@ REPLICATION_EVENTS = Table(
             BOOL,
             "config_change: leader.replication.throttled.replicas names the partition, at some time of the recording.",
         ),
+        Column(
+            "leader_quota",
+            INT64,
+            "config_change: rate at which broker_id may send followers what it throttles; -1: not of this partition.",
+            unit="bytes/s",
+        ),
+        Column(
+            "follower_quota",
+            INT64,
+            "config_change: rate at which broker_id may fetch what it throttles; -1: not of this partition.",
+            unit="bytes/s",
+        ),
         # -- broker states
         Column("role", STRING, "role_change: the role taken.", values=("leader", "follower")),
         Column("leo", INT64, "LEO stated or inferred (role_change, log_load, observation)."),

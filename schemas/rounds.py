@@ -104,6 +104,14 @@ FETCH_ROUNDS = Table(
             "Which quota kept records back: the client's, the leader's or the follower's for replication.",
             values=QUOTAS,
         ),
+        Column(
+            "quota_rate",
+            INT64,
+            "What this partition adds to the rate of the replication quota that concerns the round, at least: the "
+            "follower's of a round that it left the partition out of, else the leader's; null: no limit holds.",
+            unit="bytes/s",
+        ),
+        Column("quota_limit", INT64, "That quota's limit.", unit="bytes/s"),
         Column("run_count", INT64, "Fetches of a session folded into this row, as none lists it.", unit="fetches"),
         Column("run_timeouts", INT64, "Of them, how many waited until their time was up.", unit="fetches"),
         *PHASES,
@@ -127,8 +135,8 @@ FETCH_ROUNDS = Table(
         (
             "Which fetches did a quota hold back, for how long, and at which offset?",
             """
-            SELECT topic, partition, replica_id, quota, ts, fetch_offset, leader_leo - fetch_offset AS behind, bytes,
-                   wait_ms, throttle_ms, run_count, seq
+            SELECT topic, partition, replica_id, quota, quota_rate, quota_limit, ts, fetch_offset,
+                   leader_leo - fetch_offset AS behind, bytes, wait_ms, throttle_ms, run_count, seq
             FROM fetch_rounds WHERE quota IS NOT NULL ORDER BY topic, partition, seq
             """,
         ),

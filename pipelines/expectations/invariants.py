@@ -38,7 +38,7 @@ CONFORMANCE_TIES: Final = 2  # default of the setting `conformance_ties`
 DECIDED_BY_TIME: Final = (
     "alter_partition", "commit_before_ack", "delayed_produce", "election_choice", "election_isr", "fetch_completion",
     "isr_expiry", "leader_hw_by_lines", "leader_hw_line", "overdue_shrink", "predicted_expansion", "predicted_shrink",
-    "produce_guard", "response_hw", "role_hw",
+    "preferred_replica", "produce_guard", "replication_quota", "response_hw", "role_hw",
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from replay.engine.codes import (
     CHECK_HW_BY_LINES,
     CHECK_HW_LINE,
     CHECK_OVERDUE,
+    CHECK_PREFERRED,
     CHECK_PRODUCE_GUARD,
     CHECK_RESPONSE_HW,
     CHECK_ROLE_HW,
@@ -30,7 +31,14 @@ from replay.engine.codes import (
     ROLE_CHANGE,
 )
 from replay.engine.emit import Rows, check
-from replay.protocol.isr import IN_FLIGHT, PREDICTED, blocks_expansion, is_doubtful, is_out_of_sync
+from replay.protocol.isr import (
+    IN_FLIGHT,
+    PREDICTED,
+    blocks_expansion,
+    is_doubtful,
+    is_out_of_sync,
+    may_serve_consumer,
+)
 from replay.protocol.produce import GUARD_ERRORS, may_be_unverified, produce_guard
 from replay.protocol.state import NONE, OBSERVED, ROLE_FOLLOWER, UNSET, State
 
@@ -56,6 +64,9 @@ def check_before(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
                 check(rows, e, CHECK_SHRINK, r, s.remote_leo[b, r], e.fetch_offset)
         elif e.hw >= 0 and acts_in_its_epoch(s, e):
             check(rows, e, CHECK_HW_LINE if kind == OBSERVATION else CHECK_RESPONSE_HW, b, s.hw[b], e.hw)
+        if kind == CONSUMER_READ and e.preferred >= 0 and acts_in_its_epoch(s, e):
+            serves = may_serve_consumer(s, p, b, e.preferred, e.fetch_offset)
+            check(rows, e, CHECK_PREFERRED, b, e.preferred if serves else NONE, e.preferred)
         if kind == OBSERVATION and e.hw_by_lines != UNSET:
             check(rows, e, CHECK_HW_BY_LINES, b, e.hw_by_lines, e.hw)
     elif kind == FETCH_UPDATE and s.role[e.replica] == ROLE_FOLLOWER:

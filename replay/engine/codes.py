@@ -108,7 +108,10 @@ CHECKS = (
     "commit_before_ack",
     "produce_guard",
     "delayed_produce",
+    "replication_quota",
+    "preferred_replica",
 )
 CHECK_RESPONSE_HW, CHECK_ROLE_LEO, CHECK_ROLE_HW, CHECK_FETCH_IS_LEO, CHECK_HW_LINE, CHECK_RULE = range(6)
 CHECK_SHRINK, CHECK_EXPANSION, CHECK_OVERDUE, CHECK_HW_BY_LINES = range(6, 10)
 CHECK_FETCH_COMPLETION, CHECK_COMMIT_BEFORE_ACK, CHECK_PRODUCE_GUARD, CHECK_DELAYED_PRODUCE = range(10, 14)
+CHECK_QUOTA, CHECK_PREFERRED = range(14, 16)

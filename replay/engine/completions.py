@@ -83,6 +83,8 @@ class Completion:
     evidence: int  # the evidence for that
     expected_wait: int  # by the rules: AT_ONCE, EARLY, IN_FULL; UNSET: unknown
     measured_wait: int  # according to its line
+    quota_rate: int  # bytes per second that count towards a replication quota, at least; NONE: no limit holds
+    quota_limit: int
 
 
 timed_out = compiled(stamps.timed_out)
@@ -241,6 +243,16 @@ def measured_wait(asked: Asked) -> int:
 
 
 @compiled
+def was_read_remotely(asked: Asked, measured: int) -> bool:
+    """Whether a consumer's fetch waited although its records were there: they were read from the remote tier (3.6+).
+
+    `DelayedRemoteFetch` ends as soon as they are. Where the leader's local log starts is not replayed; that the fetch
+    waited is what tells them from records of the local log.
+    """
+    return bool(asked.remote_storage == 1 and not asked.is_follower and measured != AT_ONCE)
+
+
+@compiled
 def expected_wait(p: Profile, asked: Asked, saw: Held) -> int:
     """How long the replayed state makes a fetch wait; UNSET if unknown.
 
@@ -262,7 +274,7 @@ def expected_wait(p: Profile, asked: Asked, saw: Held) -> int:
     else:
         there = NONE  # the HW rose while it waited, so it was lower before
     if there > asked.offset:
-        return AT_ONCE
+        return EARLY if was_read_remotely(asked, measured) else AT_ONCE
     if hw_is_news(p, asked, saw) or asked.request_forced == 1 or is_beyond_end(asked, saw):
         return min(measured, EARLY)
     if request_bytes(asked) <= 0:

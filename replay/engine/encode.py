@@ -82,6 +82,9 @@ def encode(events: Events, brokers: Sequence[int]) -> Records[EventRecord]:
     out = events.records(encoded)
     for field, name in (("broker", "broker_id"), ("replica", "replica_id"), ("leader", "leader_id")):
         out[field] = indices(events.numbers(name, NONE), brokers)
+    preferred = events.numbers("preferred_read_replica", NONE)
+    if (preferred >= 0).any():
+        out["preferred"] = indices(preferred, brokers)
     for name in ("isr", "replicas"):
         out[name] = masks(events, name, brokers)
     return out

@@ -38,6 +38,7 @@ class EventRecord:
     duplicate: int  # append, ack: the batch was already in the log
     error_code: int  # ack and fetches
     run_until: int  # fetch_update: the last of a run of unlisted fetches
+    preferred: int  # consumer_read: the replica that it is sent to
     role: int  # role_change: ROLE_*
     log_created: int  # log_load: 1 if the log was created anew although the broker had one
     isr: int  # partition_change, role_change, isr_request: a mask

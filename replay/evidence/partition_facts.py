@@ -29,6 +29,7 @@ from replay.evidence.metadata_log import Parts
 from replay.evidence.metadata_states import states_of
 from replay.evidence.min_isr import ROLE_TAKES_US, min_isr_of
 from replay.evidence.missing_lines import MissingLines
+from replay.evidence.replication_quotas import QuotaChange, quota_changes
 from replay.evidence.request_times import Phases, phases
 from replay.evidence.retries import Retries
 from replay.evidence.roles import KINDS, SIGN_KINDS, moment, roles_of
@@ -74,6 +75,7 @@ class PartitionFacts:
     lag_us: int = default_lag_ms(None) * 1000
     min_insync_replicas: int | None = None  # None: no source states it
     min_isr_changes: list[tuple[Row, int]] = field(default_factory=list)
+    quota_changes: list[QuotaChange] = field(default_factory=list)
     remote_storage: bool = False
     throttled: set[str] = field(default_factory=set)  # 'leader', 'follower': whose replication quota lists it
     decisions: list[Decision] = field(default_factory=list)
@@ -182,6 +184,8 @@ class PartitionFacts:
         own = stated.get(MIN_ISR_SETTING)
         found = min_isr_of(rows, self.decisions, own, is_whole=self.was_seen_made())
         self.min_insync_replicas, self.min_isr_changes = found
+        replicas = {b for decision in self.decisions for b in decision.replicas}
+        self.quota_changes = quota_changes(rows, self.partition, replicas) if self.throttled else []
 
     def release(self) -> None:
         """Let go of everything, whoever holds this object: the indexes refer to each other. It is not used again."""

@@ -16,7 +16,7 @@ from replay.evidence.tenures import Decision, Tenure, micros
 from replay.order.isr_requests import Joins, interleaved, learnt_awake, learnt_before, request_operations
 from replay.order.merge import OP_CONTROL, OP_WITNESS
 from replay.order.operations import Draft, Operation
-from replay.order.settings_events import broker_draft, min_isr_draft
+from replay.order.settings_events import broker_draft, min_isr_draft, quota_draft
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -265,6 +265,10 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
     for row, value in among(offsets, changed, first + 1, last):
         settled = Operation(OP_CONTROL, decision_window(micros(row["ts"])), [min_isr_draft(row, value)])
         items.append((row["metadata_offset"], 0, settled))
+    for change in facts.quota_changes:
+        if first < change.row["metadata_offset"] < last:
+            limited = Operation(OP_CONTROL, decision_window(micros(change.row["ts"])), [quota_draft(change)])
+            items.append((change.row["metadata_offset"], 0, limited))
     times, changed = facts.turns.min_isr_times
     for row, value in among(times, changed, *time_span(facts, tenure)):  # after the decisions before it
         at = micros(row["ts"])

@@ -43,7 +43,12 @@ from replay.order.marks import (
 from replay.order.merge import follow, merge
 from replay.order.operations import Draft
 from replay.order.refusals import refusal_chain, refusals_by_tenure
-from replay.order.settings_events import configuration_draft, opening_broker_drafts, removal_drafts
+from replay.order.settings_events import (
+    configuration_draft,
+    opening_broker_drafts,
+    opening_quota_drafts,
+    removal_drafts,
+)
 from replay.order.stored import Stored
 from replay.protocol.profile import profile_named
 from replay.protocol.state import MIN_ISR_UNKNOWN, copied, new_state
@@ -177,6 +182,7 @@ def laid(facts: PartitionFacts) -> tuple[EventRows, list[TenureSpan]]:
             *contradiction_drafts(facts),
             *unled_drafts(facts),
             *opening_broker_drafts(facts),
+            *opening_quota_drafts(facts),
             *told[0],
         ]
     )

@@ -10,6 +10,7 @@ from replay.order.operations import Draft
 
 if TYPE_CHECKING:
     from replay.evidence.partition_facts import PartitionFacts
+    from replay.evidence.replication_quotas import QuotaChange
     from replay.evidence.rows import Row
 
 
@@ -57,6 +58,29 @@ def min_isr_draft(row: Row, value: int) -> Draft:
     at = micros(row["ts"])
     fields = {"min_insync_replicas": value, "metadata_offset": row["metadata_offset"], "evidence": "observed"}
     return Draft("config_change", row, Window(at, at, at), fields)
+
+
+def quota_draft(change: QuotaChange) -> Draft:
+    """A change of a broker's replication quota, as far as it is about this partition, as an event."""
+    row = change.row
+    at = micros(row["ts"])
+    fields = {
+        "broker_id": change.broker,
+        f"{change.side}_quota": change.rate,
+        "metadata_offset": row["metadata_offset"],
+        "evidence": "observed",
+    }
+    return Draft("config_change", row, Window(at, at, at), fields)
+
+
+def opening_quota_drafts(facts: PartitionFacts) -> list[Draft]:
+    """The replication quotas in force when the partition was created: the last change of each."""
+    if not facts.decisions:
+        return []
+    before = {
+        (c.broker, c.side): c for c in facts.quota_changes if c.row["metadata_offset"] <= facts.decisions[0].place
+    }
+    return [quota_draft(before[key]) for key in sorted(before)]
 
 
 def broker_draft(row: Row) -> Draft:

@@ -118,3 +118,14 @@ def who_knows(s: State, epoch: int) -> int:
 def is_eligible(s: State, p: Profile, r: int) -> bool:
     """Whether r may join the ISR, by the brokers' registrations (KIP-841)."""
     return blocks_eligibility(s, p, r) == 0
+
+
+@compiled
+def may_serve_consumer(s: State, p: Profile, b: int, r: int, offset: int) -> bool:
+    """Whether leader b may send a consumer at `offset` to r (KIP-392, ReplicaManager.findPreferredReadReplica).
+
+    As far as b knows, r must have the offset, and from 3.3.2 on be in the ISR (KAFKA-14372).
+    """
+    if p.preferred_in_isr and not s.isr[b] & (1 << r):
+        return False
+    return bool(s.remote_leo[b, r] >= offset >= s.remote_start[b, r])

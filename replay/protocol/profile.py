@@ -61,6 +61,8 @@ class Profile(NamedTuple):
     # Followers' fetchers
     partition_fails_alone: int  # 2.3+ (KIP-461): a partition that cannot go on leaves the thread as failed
     fenced_by_same_epoch: int  # 2.5+ (AbstractFetcherThread.onPartitionFenced): only if its epoch has not moved since
+    preferred_in_isr: int  # 3.3.2+ (KAFKA-14372): consumers are sent to members of the ISR only
+    samples_kept_by_last_event: int  # 3.8+ (SampledStat): a quota's sample counts until its last event is too old
     builds_tier_state: int  # 3.5+ (KIP-405): a fetch below the leader's local log makes the follower start there
 
 
@@ -144,6 +146,8 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         epoch_cached_at_start=int(version >= (2, 0, 1)),
         partition_fails_alone=int(version >= (2, 3, 0)),
         fenced_by_same_epoch=int(version >= (2, 5, 0)),
+        preferred_in_isr=int(version >= (3, 3, 2)),
+        samples_kept_by_last_event=int(version >= (3, 8, 0)),
         builds_tier_state=int(version >= (3, 5, 0)),
     )
 

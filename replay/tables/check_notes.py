@@ -9,7 +9,9 @@ from replay.engine.codes import (
     CHECK_DELAYED_PRODUCE,
     CHECK_EXPANSION,
     CHECK_FETCH_COMPLETION,
+    CHECK_PREFERRED,
     CHECK_PRODUCE_GUARD,
+    CHECK_QUOTA,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from replay.engine.completions import AT_ONCE, EARLY, IN_FULL
@@ -44,12 +46,14 @@ def in_words(code: int, value: int, brokers: Sequence[int]) -> str:
     """A value of the check `code` in words; `brokers`: the ids behind its replica indices."""
     if value in (NONE, UNSET):
         return "nothing"
-    if code == CHECK_EXPANSION:
+    if code in (CHECK_EXPANSION, CHECK_PREFERRED):
         return f"broker {brokers[value]}"
     if code == CHECK_FETCH_COMPLETION:
         return WAITS.get(value, str(value))
     if code in (CHECK_PRODUCE_GUARD, CHECK_DELAYED_PRODUCE):
         return PRODUCED.get(value, f"error {value}")
+    if code == CHECK_QUOTA:
+        return "a round held back" if value else "a round served"
     if code == CHECK_COMMIT_BEFORE_ACK:
         return clock(value)
     return str(value)

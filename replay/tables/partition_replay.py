@@ -29,16 +29,7 @@ from replay.losses.shown_epochs import ShownEpochs
 from replay.losses.slots import Slots, doubtful, is_doubtful, known_from, lost_slots, spans_of, without
 from replay.losses.story import KINDS as STORY_KINDS
 from replay.losses.story import Story
-from replay.protocol.state import (
-    BOUNDED,
-    MIN_ISR_UNKNOWN,
-    NONE,
-    OBSERVED,
-    ROLE_LEADER,
-    ROLE_NONE,
-    grown,
-    new_state,
-)
+from replay.protocol.state import BOUNDED, MIN_ISR_UNKNOWN, NONE, OBSERVED, ROLE_LEADER, ROLE_NONE, grown, new_state
 from replay.protocol.state_machines import MOVING_KINDS, STATED, Machines
 from replay.protocol.stated_logs import note_found_again, note_lost
 from replay.tables.conformance import Conformance
@@ -52,6 +43,7 @@ from replay.tables.isr_rows import TOLD_KINDS, IsrRows, members_of, movers_of, r
 from replay.tables.log_start_rows import causes_of
 from replay.tables.meters import METERED_KINDS, Meters
 from replay.tables.produce_outcomes import Outages, outcome_checks
+from replay.tables.quota_rates import QuotaRates
 from replay.tables.rare_events import in_turn, is_rare, rare_events
 from replay.tables.risk_spans import RiskSpans
 from replay.tables.rounds import (
@@ -124,6 +116,7 @@ class PartitionReplay:
         self.doubts = Doubts()
         self.shown = ShownEpochs()
         self.meters = Meters()
+        self.quotas = QuotaRates()
         self.last_seq = -1
 
     @property
@@ -150,6 +143,7 @@ class PartitionReplay:
         encoded = encode(events, self.brokers)
         rare = rare_events(events)
         self.set_topic(rare["config_change"])
+        self.quotas.take(rare["config_change"])
         about_isr = len(rare["partition_change"]) + len(rare["isr_request"])
         rows = new_rows(len(encoded), about_isr, len(self.brokers))
         self.purgatory = with_room(self.purgatory, len(self.brokers), len(encoded))
@@ -362,7 +356,10 @@ class PartitionReplay:
         g = self.purgatory
         saw = g.rounds[: g.filled[N_ROUND]]
         fetches = fetches_in(events, saw)
-        found = rounds_of(fetches, saw, self.story.profile_at(self.leads, self.last_seq), self.topic)
+        profile = self.story.profile_at(self.leads, self.last_seq)
+        found = rounds_of(fetches, saw, profile, self.topic)
+        found["quota_rate"], found["quota_limit"], checks = self.quotas.rates(fetches, saw, profile, self.brokers)
+        self.conformance.add(checks, self.brokers)
         self.out.add("fetch_rounds", self.here, fetches, saw, found)
         self.conformance.add(round_checks(fetches, saw, found, self.brokers), self.brokers)
         floor = floor_of(self.state, int(self.state.partition[0].assigned))

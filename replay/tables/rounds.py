@@ -127,6 +127,8 @@ def round_columns(fetches: Picked, saw: Records[Held], found: Records[Completion
         "wait_ms": milliseconds(of("remote_us", NONE)),
         "completed_by": words(completed, COMPLETIONS),
         "quota": words(np.where(kept_back, quota, 0), QUOTAS, missing=~kept_back),
+        "quota_rate": offsets(found["quota_rate"]),
+        "quota_limit": offsets(found["quota_limit"]),
         "evidence": words(evidence, EVIDENCE),
     }
 

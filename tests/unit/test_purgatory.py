@@ -149,6 +149,17 @@ def test_records_of_a_remote_tier_make_a_consumer_wait_for_what_it_may_read() ->
     assert why(parked(is_follower=0, bytes=70), readable) == "hw_moved"
 
 
+def test_a_read_from_the_remote_tier_ends_before_time_is_up() -> None:
+    readable = held(leo=300, hw=300, raised=NOW - 10_000 * MS)
+    tier = {"is_follower": 0, "bytes": 70, "remote_storage": 1}
+    assert expected(parked(**tier), readable) == w.EARLY
+    assert expected(parked(wait_us=FULL, **tier), readable) == w.EARLY
+    assert expected(fetch(**tier), readable) == w.AT_ONCE  # from the local log
+    assert expected(parked(is_follower=0, bytes=70), readable) == w.AT_ONCE
+    there = held(leo=300, settled_leo=300)
+    assert expected(parked(bytes=70, remote_storage=1), there) == w.AT_ONCE  # no follower reads from the tier
+
+
 def test_client_quota_answers_with_a_throttle_time() -> None:
     throttled = fetch(is_follower=0, throttle_us=300 * MS)
     assert (why(throttled), known(throttled)) == ("throttled", "observed")

@@ -69,8 +69,10 @@ TOPIC_RESOURCE = 2
 READ_SETTINGS = frozenset(
     {
         "cleanup.policy",
+        "follower.replication.throttled.rate",
         "follower.replication.throttled.replicas",
         "inter.broker.protocol.version",
+        "leader.replication.throttled.rate",
         "leader.replication.throttled.replicas",
         "log.cleanup.policy",
         "min.insync.replicas",

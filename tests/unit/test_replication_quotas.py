@@ -1,0 +1,135 @@
+"""Replication quotas (KIP-73): which limits hold, which rates they are held against, what they hold back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from facts_builder import History, of_kind
+from without_spark import tables_of
+
+from pipelines.spark.saved_states import bytes_of, state_of
+from replay.evidence.replication_quotas import NO_LIMIT, quota_changes
+from replay.evidence.rows import Row
+from replay.protocol.profile import profile_of
+from replay.tables.quota_rates import FOLLOWER, LEADER, SECOND_US, Limit, QuotaRates, Round
+
+RATE, REPLICAS = "leader.replication.throttled.rate", "leader.replication.throttled.replicas"
+LIMIT = 1_000
+NEW, OLD = profile_of((4, 1, 0)), profile_of((3, 7, 0))
+
+
+def setting(offset: int, name: str, value: str | None, topic: str | None = None, broker: int | None = None) -> Row:
+    fields = {"kind": "config_change", "metadata_offset": offset, "name": name, "value": value, "topic": topic}
+    return Row({**fields, "subject_broker_id": broker})
+
+
+def told(*rows: Row, partition: int = 0) -> list[tuple[int, int, str, int]]:
+    found = quota_changes(rows, partition, [1, 2])
+    return [(one.row["metadata_offset"], one.broker, one.side, one.rate) for one in found]
+
+
+def test_a_limit_holds_where_the_brokers_rate_and_the_topics_list_both_say_so() -> None:
+    rate, listed = setting(5, RATE, "1000", broker=1), setting(6, REPLICAS, "0:1,1:2", topic="orders")
+    assert told(listed, rate) == [(6, 1, "leader", 1000)]
+    assert told(rate, listed, partition=1) == []  # partition 1 is listed on broker 2, which has no rate
+
+
+@pytest.mark.parametrize(
+    "ends", [setting(9, RATE, None, broker=1), setting(9, REPLICAS, None, topic="orders")], ids=["rate", "list"]
+)
+def test_a_limit_ends_with_the_rate_or_the_list(ends: Row) -> None:
+    begins = setting(5, RATE, "1000", broker=1), setting(6, REPLICAS, "*", topic="orders")
+    assert told(*begins, ends) == [(6, 1, "leader", 1000), (9, 1, "leader", NO_LIMIT)]
+
+
+def test_a_brokers_own_rate_goes_before_that_of_the_cluster() -> None:
+    rows = setting(5, REPLICAS, "*", topic="orders"), setting(6, RATE, "70"), setting(7, RATE, "50", broker=2)
+    assert told(*rows) == [(6, 1, "leader", 70), (6, 2, "leader", 70), (7, 2, "leader", 50)]
+
+
+def fetched(seconds: float, handed: int = 0, **fields: Any) -> Round:
+    at = int(seconds * SECOND_US)
+    shape = {"offset": 0, "left_out": False, "plain": True, "waits": True, "hw": 9}
+    return Round(
+        **{"seq": at, "leader": 1, "replica": 2, "asked": at, "answered": at, "bytes": handed, **shape, **fields}
+    )
+
+
+def limited(side: str, broker: int) -> QuotaRates:
+    rates = QuotaRates()
+    rates.limits[broker, side], rates.counted[broker, side] = Limit(LIMIT, 0), []
+    return rates
+
+
+def checks(rates: QuotaRates, *rounds: Round, profile: Any = NEW) -> list[tuple[int, int, int]]:
+    return [check for one in rounds for check in rates.weigh(one, profile)[2]]
+
+
+def test_a_leader_that_sent_more_than_its_limit_has_to_withhold_records_from_who_is_outside_the_isr() -> None:
+    sent = fetched(10, 20 * LIMIT)
+    held, served = fetched(11), fetched(11, 5)
+    assert checks(limited(LEADER, 1), sent, held) == [(held.seq, 1, 1)]
+    assert checks(limited(LEADER, 1), sent, served) == [(served.seq, 1, 0)]  # and is found out if it does not
+    assert checks(limited(LEADER, 1), sent, fetched(11, waits=False)) == []
+
+
+def test_fewer_bytes_of_this_partition_than_the_limit_show_nothing() -> None:
+    assert checks(limited(LEADER, 1), fetched(10, 11 * LIMIT), fetched(11)) == []
+
+
+@pytest.mark.parametrize(("profile", "until"), [(NEW, 20), (OLD, 19)], ids=["3.8", "3.7"])
+def test_what_was_sent_counts_for_ten_seconds_and_from_3_8_on_for_eleven(profile: Any, until: int) -> None:
+    for seconds, found in ((until + 0.4, 1), (until + 0.6, 0)):
+        rates = limited(LEADER, 1)
+        assert len(checks(rates, fetched(10, 20 * LIMIT), fetched(seconds), profile=profile)) == found
+
+
+def test_a_follower_that_fetched_more_than_its_limit_leaves_the_partition_out_while_it_is_behind() -> None:
+    got = fetched(10, 20 * LIMIT)
+    left_out, asked_all_the_same = fetched(11, left_out=True, plain=False), fetched(11)
+    assert checks(limited(FOLLOWER, 2), got, left_out) == [(left_out.seq, 2, 1)]
+    behind = limited(FOLLOWER, 2)
+    behind.hw[2] = 9
+    assert checks(behind, got, asked_all_the_same) == [(asked_all_the_same.seq, 2, 0)]
+    in_sync = limited(FOLLOWER, 2)
+    in_sync.hw[2] = 0
+    assert checks(in_sync, got, asked_all_the_same) == []
+
+
+def test_nothing_is_compared_until_a_broker_has_surely_heard_of_its_limit() -> None:
+    rates = limited(LEADER, 1)
+    rates.limits[1, LEADER] = Limit(LIMIT, 10 * SECOND_US)
+    assert checks(rates, fetched(10.5, 20 * LIMIT), fetched(10.9), fetched(11.1)) == []
+
+
+def test_a_replay_that_goes_on_later_knows_what_was_sent() -> None:
+    rates = limited(LEADER, 1)
+    checks(rates, fetched(10, 20 * LIMIT))
+    again = state_of(bytes_of({"quotas": rates}))["quotas"]
+    assert checks(again, fetched(11)) == [(11 * SECOND_US, 1, 1)]
+
+
+def throttled() -> History:
+    """Broker 2, outside the ISR, is sent 20 s worth of the leader's limit at once, and then nothing."""
+    history = History()
+    config = {"topic": None, "partition": None}
+    history.decide(0, 1, [1], replicas=[1, 2])
+    history.role(10, 1, "leader", 0, offset=500, hw=500)
+    history.role(11, 2, "follower", 0, offset=0, hw=0)
+    history.add("config_change", 20, **config, subject_broker_id=1, name=RATE, value=str(LIMIT), metadata_offset=500)
+    history.add("config_change", 21, **{**config, "topic": "orders"}, name=REPLICAS, value="0:1", metadata_offset=501)
+    history.fetch(2000, 1, 2, 0, bytes=20 * LIMIT, hw=500)
+    for at in (2500, 3000):
+        history.fetch(at, 1, 2, 400, hw=500, remote_us=300_000, total_us=300_000)
+    return history
+
+
+def test_limits_are_events_and_rates_stand_beside_the_rounds_that_they_held_back() -> None:
+    events = throttled().events()
+    assert [(r["broker_id"], r["leader_quota"]) for r in of_kind(events, "config_change")][1:] == [(1, LIMIT)]
+    tables = tables_of(events)
+    rounds = [(r["quota"], r["quota_rate"], r["quota_limit"]) for r in tables["fetch_rounds"].to_pylist()]
+    assert rounds == [(None, 0, LIMIT), *[("leader", 20 * LIMIT // 12, LIMIT)] * 2]
+    (check,) = (row for row in tables["conformance"].to_pylist() if row["check"] == "replication_quota")
+    assert (check["compared"], check["matched"]) == (2, 2)
