@@ -60,7 +60,10 @@ PARTITION_METERS = Table(
         EVIDENCE_COLUMN,
     ),
     key=("seq", "metric", "broker_id"),
-    checks={"known_metric_value": "value IS NULL OR value >= 0", "highest_not_below": "highest >= value"},
+    checks={
+        "known_metric_value": "value IS NULL OR value >= 0",
+        "highest_not_below": "value IS NULL OR highest IS NULL OR highest >= value",
+    },
     questions=(
         (
             "Which partitions were under-replicated on a dashboard, on which broker, and from when to when?",
@@ -113,7 +116,7 @@ CLUSTER_METRICS = Table(
     ),
     key=("broker_id", "metric", "minute"),
     checks={
-        "value_between": "lowest <= value AND value <= highest",
+        "value_between": "value IS NULL OR (coalesce(lowest, value) <= value AND value <= highest)",
         "unknown_is_null": "evidence <> 'unknown' OR value IS NULL",
     },
     questions=(
