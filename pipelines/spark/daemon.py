@@ -5,6 +5,8 @@ reached, a task was finished elsewhere. The worker then gets a `BrokenPipeError`
 stack trace, though nothing is wrong. Spark starts this module (`spark.python.daemon.module`) instead of its own.
 
 The daemon also loads the large packages that all workers use: those are forked from it, and each would load them anew.
+And it has Arrow take its memory from the system: Arrow's own allocator keeps what was freed, several hundred megabytes
+of it, while a long partition is ordered piece by piece.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ def without_gone(hook: Any) -> Any:  # noqa: ANN401 - as above
 def main() -> None:
     """Start the daemon."""
     os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "true"  # raise what would be printed otherwise
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # read when Arrow is loaded
     for name in LOADED:
         with suppress(ImportError):  # whoever needs it will say so
             import_module(name)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Parts = Callable[[list[pa.Table], Cluster], tuple[int, Iterator[PartitionFacts]]]
 
 WINDOW_FACTS: Final = 12_000  # so many facts, or more, lie between two marks
-WINDOWS: Final = 8  # a stretch is that long
+WINDOWS: Final = 4  # a stretch is that long
 FEWEST: Final = 3  # stretches for which it is worth while
 
 
