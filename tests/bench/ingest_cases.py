@@ -32,9 +32,9 @@ def case_parse(bench: Bench, events: int) -> list[Line]:
     recording = discover(str(folder), recording_id=ID)
 
     def tidemark() -> None:
-        target = bench.fresh("parse-out")
-        parsed = ingest.parse(bench.spark, recording, str(target / "_staging"))
-        parsed.facts.write.format("delta").save(str(target / "facts"))
+        target = Warehouse(bench.spark, str(bench.fresh("parse-out")))
+        parsed = ingest.parse(bench.spark, recording, target.staging_dir(ID), few=0)
+        target.append_facts(parsed.facts, ID, files=parsed.files)
 
     def spark_json() -> None:
         target = bench.fresh("json-out")
