@@ -1,0 +1,49 @@
+"""Great Expectations is given of a small table what its expectations look into, and so sees every breach of them."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from pipelines.expectations.rules import table_rules
+from pipelines.stages.validate import _in_memory, _rule_id, _run_suites
+from schemas.runs import COVERAGE
+
+ROW = {
+    "recording_id": "r", "broker_id": 1, "source": "server_log", "start_ts": datetime(2026, 1, 1, tzinfo=UTC),
+    "end_ts": datetime(2026, 1, 2, tzinfo=UTC), "state": "logged", "lines": 3, "evidence": "observed",
+}  # fmt: skip
+
+
+def broken(*rows: dict[str, object]) -> set[str]:
+    """The rules of the schema of `coverage` that do not hold for these rows."""
+    loose = pa.schema([field.with_nullable(nullable=True) for field in COVERAGE.arrow_schema])
+    rules = [rule for rule in table_rules(COVERAGE) if rule.native]
+    frame = _in_memory(pa.Table.from_pylist([*rows], loose), COVERAGE.name, rules)
+    counts: Future[dict[str, int]] = Future()
+    counts.set_result({})
+    suites = _run_suites({COVERAGE.name: frame}, rules, counts, "run", datetime.now(UTC))
+    return {_rule_id(one) for suite in suites for one in suite.results if not one.success}
+
+
+@pytest.mark.parametrize(
+    ("altered", "rule"),
+    [
+        ({}, None),
+        ({"reason": None}, None),
+        ({"state": "perhaps"}, "state_known"),
+        ({"state": None}, "state_not_null"),
+        ({"start_ts": None}, "start_ts_not_null"),
+        ({"recording_id": None}, "recording_id_not_null"),
+    ],
+)
+def test_a_breach_is_seen_among_rows_that_are_sound(altered: dict[str, object], rule: str | None) -> None:
+    expected = set() if rule is None else {f"{COVERAGE.name}__{rule}"}
+    assert broken(ROW, {**ROW, **altered}, ROW) == expected
+
+
+def test_a_table_without_rows_breaks_nothing() -> None:
+    assert broken() == set()
