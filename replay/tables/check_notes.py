@@ -8,6 +8,7 @@ from replay.engine.codes import (
     CHECK_COMMIT_BEFORE_ACK,
     CHECK_DELAYED_PRODUCE,
     CHECK_EXPANSION,
+    CHECK_EXPIRY,
     CHECK_FETCH_COMPLETION,
     CHECK_PRODUCE_GUARD,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -50,7 +51,7 @@ def in_words(code: int, value: int, brokers: Sequence[int]) -> str:
         return WAITS.get(value, str(value))
     if code in (CHECK_PRODUCE_GUARD, CHECK_DELAYED_PRODUCE):
         return PRODUCED.get(value, f"error {value}")
-    if code == CHECK_COMMIT_BEFORE_ACK:
+    if code in (CHECK_COMMIT_BEFORE_ACK, CHECK_EXPIRY):
         return clock(value)
     return str(value)
 
