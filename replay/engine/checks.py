@@ -9,6 +9,7 @@ from replay.engine.apply_requests import acts_in_its_epoch
 from replay.engine.codes import (
     APPEND,
     CHECK_EXPANSION,
+    CHECK_EXPIRY,
     CHECK_FETCH_IS_LEO,
     CHECK_HW_BY_LINES,
     CHECK_HW_LINE,
@@ -35,6 +36,7 @@ from replay.protocol.isr import (
     IN_FLIGHT,
     PREDICTED,
     blocks_expansion,
+    first_out_of_sync,
     is_doubtful,
     is_out_of_sync,
     may_serve_consumer,
@@ -101,6 +103,10 @@ def check_isr_request(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
         check(rows, e, CHECK_OVERDUE, b, 0, 0)
     if not acts_in_its_epoch(s, e):
         return
+    if asked == ISR_PENDING_SHRINK:
+        since = first_out_of_sync(s, p, b, s.isr[b] & ~e.isr & ~(1 << b), e.ts)
+        if since != NONE:
+            check(rows, e, CHECK_EXPIRY, b, since, e.ts)
     doubted = is_doubtful(s, b, e.ts)
     for r in range(len(s.leo)):
         bit = 1 << r

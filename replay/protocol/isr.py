@@ -80,6 +80,30 @@ def expiry_period(s: State, p: Profile) -> int:
     return int(s.partition[0].lag_us // 2 if p.expiry_twice_per_lag else s.partition[0].lag_us)
 
 
+@compiled
+def out_of_sync_since(s: State, b: int, r: int, last: int, now: int) -> int:
+    """When r, which is out of sync `now`, became so: it was not at `last`, the time of the event before.
+
+    It is so from the end of the lag on, or from when a change that was in flight ended, or since its leader went on
+    without it.
+    """
+    return int(min(max(s.caught_up[b, r] + s.partition[0].lag_us, last, s.settled[b]), now))
+
+
+@compiled
+def first_out_of_sync(s: State, p: Profile, b: int, leaving: int, now: int) -> int:
+    """Since when the first of the members `leaving`, a mask, has been out of sync; NONE: none of them is."""
+    found = NONE
+    for r in range(len(s.leo)):
+        if not leaving & (1 << r) or not is_out_of_sync(s, p, b, r, now):
+            continue
+        known = s.out_for[b, r] != NONE
+        since = s.out_since[b, r] if known else out_of_sync_since(s, b, r, s.acted[b], now)
+        if found == NONE or since < found:
+            found = since
+    return int(found)
+
+
 @compiled_in_place
 def note_expiry(s: State, p: Profile, b: int, now: int) -> int:
     """Leader b acts at `now`: update how long each member has been out of sync while b was awake.
@@ -89,7 +113,8 @@ def note_expiry(s: State, p: Profile, b: int, now: int) -> int:
     """
     if s.role[b] != ROLE_LEADER:
         return 0
-    step = min(max(now - s.acted[b], 0), AWAKE_US) if s.acted[b] else 0
+    last = s.acted[b]
+    step = min(max(now - last, 0), AWAKE_US) if last else 0
     s.acted[b] = max(s.acted[b], now)
     limit = expiry_period(s, p) + OVERDUE_SLACK_US
     overdue = 0
@@ -98,7 +123,10 @@ def note_expiry(s: State, p: Profile, b: int, now: int) -> int:
             s.out_for[b, r] = NONE
             continue
         before = s.out_for[b, r]
-        s.out_for[b, r] = before + step if before != NONE else 0
+        if before == NONE:
+            s.out_for[b, r], s.out_since[b, r] = 0, out_of_sync_since(s, b, r, last, now)
+            continue
+        s.out_for[b, r] = before + step
         if before <= limit < s.out_for[b, r]:
             overdue |= 1 << r
     return overdue

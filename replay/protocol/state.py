@@ -61,6 +61,7 @@ class State(NamedTuple):
     fetched: Ints  # [b, r] time of r's previous fetch; 0: none
     blocked: Ints  # [b, r] what kept r out of the ISR at its previous fetch, a mask (`isr`)
     out_for: Ints  # [b, r] how long r has been out of sync while b was awake; -1: it is in sync
+    out_since: Ints  # [b, r] since when, if `out_for` says that it is
     hw_agreed: Ints  # [b] HW of leader b at which computed and stated values last agreed
     hw_apart: Ints  # [b] since when the computed HW is higher than that; 0: it is not
     hw_denied: Ints  # [b] how many statements in a row deny the higher HW
@@ -87,7 +88,7 @@ OF_BROKER = (
     "pending", "leo_evidence", "leo_sure", "hw_evidence", "hw_untaken", "hw_agreed", "hw_apart", "hw_denied", "acted",
     "asked", "settled", "cache_len", "fenced", "stopping", "unsure_from", "unsure_until", "gone",
 )  # fmt: skip
-OF_REMOTE = ("remote_leo", "caught_up", "leo_at_fetch", "fetched", "blocked", "out_for", "remote_start")
+OF_REMOTE = ("remote_leo", "caught_up", "leo_at_fetch", "fetched", "blocked", "out_for", "out_since", "remote_start")
 OF_CACHE = ("cache_epoch", "cache_start")
 bundle(
     State,

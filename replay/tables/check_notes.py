@@ -8,6 +8,7 @@ from replay.engine.codes import (
     CHECK_COMMIT_BEFORE_ACK,
     CHECK_DELAYED_PRODUCE,
     CHECK_EXPANSION,
+    CHECK_EXPIRY,
     CHECK_FETCH_COMPLETION,
     CHECK_PREFERRED,
     CHECK_PRODUCE_GUARD,
@@ -54,7 +55,7 @@ def in_words(code: int, value: int, brokers: Sequence[int]) -> str:
         return PRODUCED.get(value, f"error {value}")
     if code == CHECK_QUOTA:
         return "a round held back" if value else "a round served"
-    if code == CHECK_COMMIT_BEFORE_ACK:
+    if code in (CHECK_COMMIT_BEFORE_ACK, CHECK_EXPIRY):
         return clock(value)
     return str(value)
 

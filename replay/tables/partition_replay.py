@@ -38,6 +38,7 @@ from replay.tables.election_rows import election_checks, leadership_row, risk_co
 from replay.tables.final_logs import FinalLogs, elections
 from replay.tables.follower_states import FollowerStates
 from replay.tables.future_replicas import FutureReplicas
+from replay.tables.isr_expiry import IsrExpiry
 from replay.tables.isr_round_trips import ROUND_TRIP_KINDS, RoundTrips
 from replay.tables.isr_rows import TOLD_KINDS, IsrRows, members_of, movers_of, rows_told
 from replay.tables.log_start_rows import causes_of
@@ -90,6 +91,7 @@ class PartitionReplay:
         self.moves = new_moves()
         self.outages = Outages()
         self.round_trips = RoundTrips()
+        self.expiry = IsrExpiry()
         self.answers = blank(0, BatchAnswer)  # answers to acks=all batches that are not committed yet
         self.ledger = Ledger(internal=key["topic"] in INTERNAL_TOPICS)
         self.isr = IsrRows()
@@ -157,6 +159,7 @@ class PartitionReplay:
         self.stated += [row for row in rare["observation"] if row["cause"] == STATED]
         self.doubts.take(rare["observation"])
         self.outages.take(rare)
+        self.expiry.begin(rare["isr_request"], rare["log_load"])
         self.round_trips.take_all(in_turn(rare, ROUND_TRIP_KINDS))
         self.shown.take(events)
         for kind in FINAL_KINDS:
@@ -341,7 +344,9 @@ class PartitionReplay:
         if len(told.start):  # the cause of a log start change stands in the broker's own line
             causes = causes_of(told.start, {row["seq"]: row["cause"] for row in rare["log_start_change"]})
             self.out.add("log_start_timeline", self.here, self.named(told.start, "broker"), causes)
-        checks = self.outages.refusing(told.check, encoded, self.brokers)
+        profile, lag_us = self.story.profile_at(self.leads, self.last_seq), int(self.state.partition[0].lag_us)
+        checks = self.expiry.told(told.check, self.brokers, lag_us // 2 if profile.expiry_twice_per_lag else lag_us)
+        checks = self.outages.refusing(checks, encoded, self.brokers)
         self.conformance.add(self.conformance.passed_through(checks, told.hw, encoded), self.brokers)
 
     def tell_cuts(self, rows: Records[CutRow]) -> None:
