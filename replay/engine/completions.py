@@ -170,7 +170,7 @@ def completion_at_once(p: Profile, asked: Asked, saw: Held) -> tuple[int, int]:
     if hw_is_news(p, asked, saw):
         return HW_NOT_TOLD, DERIVED
     if is_beyond_end(asked, saw):
-        return TRUNCATED_LEADER, DERIVED
+        return TRUNCATED_LEADER, DERIVED if p.past_end_completes else BOUNDED
     if asked.request_forced == 1:
         return OTHER_PARTITION, DERIVED
     return (OTHER_PARTITION, BOUNDED) if may_be_news_elsewhere(p, asked) else (NOT_KNOWN, UNKNOWN)
@@ -205,7 +205,7 @@ def completion_of_parked(p: Profile, asked: Asked, saw: Held) -> tuple[int, int]
     if hw_is_news(p, asked, saw):
         return HW_MOVED, DERIVED
     if is_beyond_end(asked, saw):
-        return TRUNCATED_LEADER, DERIVED
+        return TRUNCATED_LEADER, DERIVED if p.past_end_completes else BOUNDED
     if asked.request_forced == 1:
         return OTHER_PARTITION, DERIVED
     if asked.bytes > 0:
@@ -275,6 +275,8 @@ def expected_wait(p: Profile, asked: Asked, saw: Held) -> int:
         there = NONE  # the HW rose while it waited, so it was lower before
     if there > asked.offset:
         return EARLY if was_read_remotely(asked, measured) else AT_ONCE
+    if is_beyond_end(asked, saw) and not p.past_end_completes:
+        return measured  # it completes only if the end lies on an older segment than the offset, which no source states
     if hw_is_news(p, asked, saw) or asked.request_forced == 1 or is_beyond_end(asked, saw):
         return min(measured, EARLY)
     if request_bytes(asked) <= 0:

@@ -43,6 +43,8 @@ class Profile(NamedTuple):
     update_on_diverging: int  # <=2.8.0 (KAFKA-13141): a diverging fetch still moves the remote LEO
     # What an answer carries
     answer_after_update: int  # 1.0.0, 1.0.1, 1.1.0 (KAFKA-7104): an immediate answer has the HW after the fetch
+    # 3.8+: a fetch beyond the readable end completes; before, only if that end lies on an older segment
+    past_end_completes: int
     hw_told_at_once: int  # 2.4, 2.5 (KAFKA-8443, KAFKA-9952): an HW not sent yet completes a fetch at once
     # Followers' logs
     hw_from_log_start: int  # 2.4+: a follower's HW is never below its log start
@@ -131,6 +133,7 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         failed_read_resets=int(version < (2, 4, 0)),
         update_on_diverging=int(version < (2, 7, 2) or version == (2, 8, 0)),
         answer_after_update=int(version in ((1, 0, 0), (1, 0, 1), (1, 1, 0))),
+        past_end_completes=int(version >= (3, 8, 0)),
         hw_told_at_once=int((2, 4, 0) <= version < (2, 6, 0)),
         hw_from_log_start=int(version >= (2, 4, 0)),
         log_start_follows=int(version >= (0, 11, 0)),

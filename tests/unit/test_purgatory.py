@@ -141,6 +141,14 @@ def test_fetch_beyond_the_leaders_end_is_completed_even_as_it_is_parked() -> Non
     assert why(fetch(is_follower=1, offset=100), held(leo=101, hw=99)) == "unknown"
 
 
+def test_fetch_beyond_the_end_may_wait_up_to_3_7_since_no_source_states_the_segment_of_the_end() -> None:
+    before, beyond = profile_of((3, 7, 1)), held(leo=90, hw=90)
+    assert (known(parked(), beyond), known(parked(), beyond, before)) == ("derived", "bounded")
+    waited_in_full = parked(wait_us=FULL)
+    assert w.expected_wait(LATEST, waited_in_full, beyond) == w.EARLY
+    assert w.expected_wait(before, waited_in_full, beyond) == w.IN_FULL
+
+
 def test_records_of_a_remote_tier_make_a_consumer_wait_for_what_it_may_read() -> None:
     readable = held(leo=300, hw=300, raised=NOW - 10_000 * MS)
     tiered = parked(is_follower=0, bytes=70, remote_storage=1)
