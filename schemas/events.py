@@ -110,8 +110,9 @@ REPLICATION_EVENTS = Table(
         Column(
             "transaction",
             STRING,
-            "append: how the transaction ended that it belongs to; null: it belongs to none, or nothing tells.",
-            values=("commit", "abort"),
+            "append: how the transaction ended that it belongs to, or open: no end of it is seen; null: it belongs to "
+            "none, or nothing tells.",
+            values=("commit", "abort", "open"),
         ),
         # -- fetches
         Column("fetch_offset", INT64, "fetch_*: the fetcher's LEO; consumer_read: where it reads from."),

@@ -225,7 +225,9 @@ def produced_batches(
     at_once = ~repeats & ~waits & known & ((acks != 0) | ~columns.known("acks", places))
     events = 1 + at_once[~repeats]
     first = np.cumsum(events) - events
-    ended = [outcome_of(facts.outcomes, tenure.epoch, row) for row in rows]
+    ended = [
+        outcome_of(facts.outcomes, tenure.epoch, row) or ("open" if row["transactional_id"] else None) for row in rows
+    ]
     said = fields | {"transaction": pa.array(ended, pa.string())}
     events_of = drafts_at(columns, places, local, "append", said, PRODUCED).only(~repeats)
     appends = Block(

@@ -57,6 +57,7 @@ from replay.tables.rounds import (
     round_checks,
     rounds_of,
 )
+from replay.tables.stable_offsets import StableOffsets
 from replay.tables.stated_moves import stated_checks
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class PartitionReplay:
         self.shown = ShownEpochs()
         self.meters = Meters()
         self.quotas = QuotaRates()
+        self.stable = StableOffsets()
         self.last_seq = -1
 
     @property
@@ -185,6 +187,8 @@ class PartitionReplay:
                     self.risk.decide(decided, self.state, self.brokers)
             start = stop
         self.ledger.prune(floor_of(self.state, int(self.state.partition[0].assigned)))
+        if not self.ledger.internal:  # whose transactions are offsets that groups commit, which no produce line tells
+            self.stable.take(events, encoded)
         metered = in_turn(rare, METERED_KINDS)
         self.out.add_rows(
             "partition_meters",
@@ -415,6 +419,7 @@ class PartitionReplay:
         self.out.add_rows("partition_meters", self.here, self.meters.finish())
         checks = [*election_checks(self.story.decisions), *self.machines.checks()]
         checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks(), *self.round_trips.checks()]
+        checks += self.stable.checks()
         self.conformance.add(self.conformance.rest(), self.brokers)
         self.conformance.put(checks)
         self.out.add_rows("conformance", self.key, self.conformance.rows())
