@@ -189,15 +189,9 @@ class PartitionReplay:
         self.ledger.prune(floor_of(self.state, int(self.state.partition[0].assigned)))
         if not self.ledger.internal:  # whose transactions are offsets that groups commit, which no produce line tells
             self.stable.take(events, encoded)
-        metered = in_turn(rare, METERED_KINDS)
-        self.out.add_rows(
-            "partition_meters",
-            self.here,
-            [
-                *self.meters.take_all(metered, self.machines.moves, self.story.spoken_at),
-                *self.meters.take_lags(events, encoded, self.brokers),
-            ],
-        )
+        metered = self.meters.take_all(in_turn(rare, METERED_KINDS), self.machines.moves, self.story.spoken_at)
+        lags = self.meters.take_lags(events, encoded, self.brokers)
+        self.out.add_rows("partition_meters", self.here, [*metered, *lags])
         self.tell(events, encoded, rare, rows)
         self.tell_waits(events)
 
