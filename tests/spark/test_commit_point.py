@@ -166,7 +166,7 @@ def test_readers_stay_with_the_last_run_that_came_to_its_end(spark: SparkSession
 def test_stages_read_what_they_do_not_write_as_the_last_complete_run_left_it() -> None:
     last = dict.fromkeys(TABLES, 5)
     assert pinned(("ingest", "replay", "validate", "report"), last) == {}
-    assert set(pinned(("replay",), last)) == {"event_windows", "replication_events"}
+    assert set(pinned(("replay",), last)) == {"coverage", "event_windows", "replication_events"}
     assert {TABLE, "facts", "replication_events"} <= set(pinned(("validate",), last))
     assert set(pinned(("report",), last)) == set(TABLES) - {"runs"}
     assert pinned(("report",), {}) == {}
