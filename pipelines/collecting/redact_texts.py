@@ -13,6 +13,7 @@ from pipelines.lines.layout import last_part
 from pipelines.lines.writers import LISTENING, SETTINGS, directory_in, named_in
 from pipelines.parse.files.shared_lines import ENDPOINTS
 from pipelines.parse.wordings.server_log import BROKER_SETTINGS, compiled_rules, prefix_length
+from pipelines.parse.wordings.server_rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,7 +58,7 @@ class BrokerTexts:
     def __init__(self, names: Pseudonyms) -> None:
         """Compile the rules, as the parser does."""
         self._names = names
-        self._rules = compiled_rules()
+        self._rules = compiled_rules(RULES)
 
     def message(self, text: str, logger: str) -> str:
         """Return a message with pseudonyms."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Stretches = Sequence[dict[str, Any]]
     Span = tuple[int, int]
 
-_NO_PARTS: Final = PARTITION_METERS.arrow_schema.empty_table().select(list(PARTS))
+_ASKED: Final = pa.schema([PARTITION_METERS.arrow_schema.field(name).with_nullable(nullable=True) for name in PARTS])
 
 
 def renew(warehouse: Warehouse, recording_id: str) -> None:
@@ -81,7 +81,7 @@ def _by_spark(parts: DataFrame, coverage: Stretches, span: Span, recording_id: s
     spark = parts.sparkSession
     none = dict.fromkeys(PARTS)
     every = [{**none, "broker_id": broker} for broker in (*brokers_of(coverage), None)]
-    asked = spark.createDataFrame(pa.Table.from_pylist(every, _NO_PARTS.schema))
+    asked = spark.createDataFrame(pa.Table.from_pylist(every, _ASKED))
     rows = parts.select(*PARTS).unionByName(asked)
 
     def of_broker(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:

@@ -123,10 +123,10 @@ _RulesOfWords = dict[str, tuple[CompiledRule, ...]]
 
 
 @cache  # they are the same for every file, and take tens of milliseconds
-def compiled_rules() -> dict[str, _RulesOfWords]:
+def compiled_rules(rules: tuple[Rule, ...]) -> dict[str, _RulesOfWords]:
     """By logger: the rules for each first word; those for any word come after a word's own, and stand alone at ""."""
     by_logger: dict[str, _RulesOfWords] = {}
-    for rule in RULES:
+    for rule in rules:
         ready = CompiledRule(rule)
         for logger in rule.loggers:
             by_word = by_logger.setdefault(logger, {"": ()})
@@ -155,7 +155,7 @@ class ServerLog:
     def __init__(self, sink: FactSink) -> None:
         """Compile the table; loggers, prefixes and partitions are cached, because they repeat."""
         self._sink = sink
-        self._rules = compiled_rules()
+        self._rules = compiled_rules(RULES)
         self._loggers: dict[str, tuple[str, _RulesOfWords]] = {}
         self._prefixes: dict[str, tuple[_PrefixValues, int | None]] = {}
         self._partitions: dict[str, tuple[str, int]] = {}
