@@ -80,8 +80,10 @@ class Meters:
         out: list[Row] = []
         for event in events:
             self.take(event, spoken, out)
-        for move in moves[self.machine_moves :]:
-            if move["machine"] == PARTITION and (move["state"] == OFFLINE) != self.is_offline:
+        # Of several moves in one event, which take no time, only the last counts.
+        lasting = {move["seq"]: move for move in moves[self.machine_moves :] if move["machine"] == PARTITION}
+        for move in lasting.values():
+            if (move["state"] == OFFLINE) != self.is_offline:
                 self.is_offline = not self.is_offline
                 out.append(row_of(move, None, OFFLINE_COUNT, int(self.is_offline), move["evidence"]))
         self.machine_moves = len(moves)

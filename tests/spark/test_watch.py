@@ -55,12 +55,12 @@ def test_a_run_is_told_to_logs_metrics_and_once_to_people(
     assert counters["events"] == json.loads(row.counts)["replication_events"] > 0
     assert (counters["incidents"], counters["new_incidents"]) == (1, 1)
     assert counters["lines"] > counters["facts"] > 0
-    assert set(counters["steps"]) == {"parse", "order", "replay", "write"}
+    assert set(counters["steps"]) == {"parse", "order", "replay", "write", "metrics"}
     for step, cost in counters["steps"].items():
-        assert (cost["tasks"] > 0) == (step != "write")  # small tables are written without a Spark job
+        assert (cost["tasks"] > 0) == (step not in {"write", "metrics"})  # small tables take no Spark job
         assert cost["task_seconds"] >= cost["task_cpu_seconds"]
         assert (cost["task_cpu_seconds"] > 0) == (cost["tasks"] > 0)
-        assert cost["cpu_seconds"]["jvm"] > 0
+        assert cost["cpu_seconds"]["jvm"] > 0 or step == "metrics"  # which may be over before the JVM has done anything
     assert counters["steps"]["replay"]["cpu_seconds"]["python_workers"] > 0
 
     message = json.loads(told.read_text())

@@ -14,7 +14,7 @@ from without_spark import tables_of, tables_of_recording
 from pipelines.overview.metrics import cluster_metrics, stretches_of
 from replay.evidence.coverage import LOGGED, METADATA, NOTHING_TELLS, REQUEST_LOG, SERVER_LOG, SILENT
 from replay.tables.cluster_metrics import levels
-from replay.tables.meters import MINUTE_US
+from replay.tables.meters import MINUTE_US, Meters
 from schemas.meters import PARTITION_METERS
 
 if TYPE_CHECKING:
@@ -128,6 +128,14 @@ def test_the_controller_counts_a_partition_without_a_leader_and_an_unclean_elect
     history.decide(3000, 2, [2], leader_epoch=2, leader_recovery_state=1)
     assert told(history, "OfflinePartitionsCount") == [(None, 1), (None, 0)]
     assert told(history, "UncleanLeaderElectionsPerSec") == [(None, 1)]
+
+
+def test_of_several_moves_in_one_event_the_last_counts() -> None:
+    same = {"machine": "partition", "ts": 0, "evidence": "derived"}
+    states = [(1, "Offline"), (4, "Online"), (4, "Offline"), (4, "Online")]
+    moves = [{**same, "seq": seq, "state": state} for seq, state in states]
+    rows = Meters().take_all([], moves, lambda *_: (None, None))
+    assert [(row["seq"], row["value"]) for row in rows] == [(1, 1), (4, 0)]
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
