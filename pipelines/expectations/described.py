@@ -13,60 +13,36 @@ from great_expectations.expectations.core.expect_column_max_to_be_between import
 from great_expectations.expectations.core.expect_column_values_to_be_in_set import ExpectColumnValuesToBeInSet
 from great_expectations.expectations.core.expect_column_values_to_not_be_null import ExpectColumnValuesToNotBeNull
 from great_expectations.expectations.core.expect_table_columns_to_match_set import ExpectTableColumnsToMatchSet
+from great_expectations.expectations.expectation import Expectation
 
 if TYPE_CHECKING:
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-    Said = ExpectationConfiguration | None
+
+class _Described(Expectation):
+    """An expectation that keeps its configuration."""
+
+    _said: ExpectationConfiguration | None = PrivateAttr(None)
+
+    @property
+    def configuration(self) -> ExpectationConfiguration:
+        """What it expects, as Great Expectations asks for it."""
+        if self._said is None:
+            self._said = super().configuration
+        return self._said
 
 
-class ExpectNoBreaches(ExpectColumnMaxToBeBetween):
+class ExpectNoBreaches(_Described, ExpectColumnMaxToBeBetween):
     """The number of rows that break a rule, which is a column's only value, is not above what is allowed."""
 
-    _said: Said = PrivateAttr(None)
 
-    @property
-    def configuration(self) -> ExpectationConfiguration:
-        """What it expects, as Great Expectations asks for it."""
-        if self._said is None:
-            self._said = super().configuration
-        return self._said
-
-
-class ExpectKnownValues(ExpectColumnValuesToBeInSet):
+class ExpectKnownValues(_Described, ExpectColumnValuesToBeInSet):
     """A column's values are of a closed list."""
 
-    _said: Said = PrivateAttr(None)
 
-    @property
-    def configuration(self) -> ExpectationConfiguration:
-        """What it expects, as Great Expectations asks for it."""
-        if self._said is None:
-            self._said = super().configuration
-        return self._said
-
-
-class ExpectNoNulls(ExpectColumnValuesToNotBeNull):
+class ExpectNoNulls(_Described, ExpectColumnValuesToNotBeNull):
     """A column has no nulls."""
 
-    _said: Said = PrivateAttr(None)
 
-    @property
-    def configuration(self) -> ExpectationConfiguration:
-        """What it expects, as Great Expectations asks for it."""
-        if self._said is None:
-            self._said = super().configuration
-        return self._said
-
-
-class ExpectColumns(ExpectTableColumnsToMatchSet):
+class ExpectColumns(_Described, ExpectTableColumnsToMatchSet):
     """A table has these columns and no others."""
-
-    _said: Said = PrivateAttr(None)
-
-    @property
-    def configuration(self) -> ExpectationConfiguration:
-        """What it expects, as Great Expectations asks for it."""
-        if self._said is None:
-            self._said = super().configuration
-        return self._said
