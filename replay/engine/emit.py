@@ -28,7 +28,7 @@ from replay.engine.codes import (
     TRUNCATION,
 )
 from replay.engine.moves import HW, ISR, LEO, LOG_START, LOW_WATERMARK, REMOTE_LEO, Move, Moves, before_of
-from replay.protocol.high_watermark import bits, leader_low_watermark
+from replay.protocol.high_watermark import bits, effective_min_isr, leader_low_watermark
 from replay.protocol.isr import who_knows
 from replay.protocol.state import (
     BOUNDED,
@@ -333,8 +333,8 @@ def emit_isr(s: State, e: EventRecord, change: tuple[int, int, int], blocked: in
             seq=e.seq, state=state, replica=r, joined=int(bool(isr & bit)), leader=knows, remote=remote, gap=gap,
             us=us, blocked=blocked,
         ))  # fmt: skip
-    needed, assigned = s.partition[0].min_isr, s.partition[0].assigned
-    under = NONE if needed == MIN_ISR_UNKNOWN else int(bits(isr) < min(needed, max(bits(assigned), 1)))
+    is_unknown = s.partition[0].min_isr == MIN_ISR_UNKNOWN
+    under = NONE if is_unknown else int(bits(isr) < effective_min_isr(s))
     put(rows.isr, rows.filled, N_ISR, IsrRow(
         seq=e.seq, ts=e.ts, leader=e.leader if e.kind == PARTITION_CHANGE else e.broker, epoch=e.leader_epoch,
         partition_epoch=e.partition_epoch if state == ISR_COMMITTED else UNSET, isr=isr, isr_before=before,

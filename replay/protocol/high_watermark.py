@@ -55,9 +55,15 @@ def counts_outside_isr(s: State, p: Profile, r: int) -> bool:
 
 
 @compiled
+def effective_min_isr(s: State) -> int:
+    """min.insync.replicas, or the number of replicas if that is less (Partition.effectiveMinIsr)."""
+    return int(min(s.partition[0].min_isr, max(bits(s.partition[0].assigned), 1)))
+
+
+@compiled
 def is_under_min_isr(s: State, b: int) -> bool:
     """Whether the committed ISR is below min.insync.replicas (at most the replica count)."""
-    return bits(s.isr[b]) < min(s.partition[0].min_isr, max(bits(s.partition[0].assigned), 1))
+    return bits(s.isr[b]) < effective_min_isr(s)
 
 
 @compiled

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from replay.arrays.jit import compiled
-from replay.protocol.high_watermark import bits
+from replay.protocol.high_watermark import bits, effective_min_isr
 from replay.protocol.state import MIN_ISR_UNKNOWN, ROLE_LEADER, UNSET, State
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def replicas_needed(s: State, p: Profile) -> int:
     needed, assigned = s.partition[0].min_isr, s.partition[0].assigned
     if needed == MIN_ISR_UNKNOWN:
         return UNSET
-    return int(min(needed, max(bits(assigned), 1)) if p.min_isr_within_replicas and assigned else needed)
+    return effective_min_isr(s) if p.min_isr_within_replicas and assigned else int(needed)
 
 
 @compiled

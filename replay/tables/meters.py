@@ -167,7 +167,7 @@ class Meters:
         original = len([one for one in self.replicas if one not in self.adding]) if is_original_size(version) else whole
         under_min = at_min = None
         if self.min_isr is not None:
-            capped = profile_named(version, protocol).hw_needs_min_isr
+            capped = profile_named(version, protocol).min_isr_within_replicas
             needed = min(self.min_isr, whole) if capped else self.min_isr
             under_min, at_min = int(len(isr) < needed), int(len(isr) == needed)
         return 1, int(len(isr) < original), under_min, at_min
