@@ -10,10 +10,12 @@ metadata ends what was pending before the answer does. When such a late answer a
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from replay.engine.stamps import CLOCK_SLACK_US
+from replay.evidence.tenures import micros
 from replay.protocol.alter_partition import (
     OPERATION_NOT_ATTEMPTED,
     IsrRequest,
@@ -24,7 +26,6 @@ from replay.protocol.alter_partition import (
 )
 from replay.protocol.produce import NO_ERROR
 from replay.protocol.profile import LATEST, parse_version
-from replay.tables.produce_outcomes import micros
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +38,12 @@ PENDING: Final = ("pending_expand", "pending_shrink")
 REFUSED: Final = ("reset", "refused")  # retried: that says which node is the controller, and nothing of the partition
 
 Event = dict[str, Any]
+Under = tuple[int, int, int]  # leader, leader epoch, partition epoch
+
+
+def under(one: PartitionNow | IsrRequest) -> Under:
+    """The epochs of a decision, or those under which a leader asks for another."""
+    return one.leader, one.leader_epoch, one.partition_epoch
 
 
 class Decision(NamedTuple):
@@ -102,7 +109,7 @@ class RoundTrips:
         isr, adding, removing = sets
         epochs = (event["leader_epoch"], event["partition_epoch"])
         now = PartitionNow(leader, *epochs, isr, frozenset(replicas), adding, removing)
-        self.decisions.append(Decision(micros(event), self.unfit, now))
+        self.decisions.append(Decision(micros(event["ts"]), self.unfit, now))
         if had is None or had.leader_epoch != now.leader_epoch or had.leader != now.leader:
             self.known[leader] = epochs
 
@@ -112,20 +119,23 @@ class RoundTrips:
         if cause in PENDING:
             _, version = self.known.get(leader, (epoch, -1))
             request = IsrRequest(leader, epoch, version, frozenset(event["isr"]))
-            self.open[leader] = Asked(event["seq"], micros(event), request)
+            self.open[leader] = Asked(event["seq"], micros(event["ts"]), request)
             self.asked.append(self.open[leader])
         elif cause == "committed" and event["partition_epoch"] is not None:
             self.known[leader] = epoch, max(self.known.get(leader, (epoch, -1))[1], event["partition_epoch"])
         elif cause in REFUSED and leader in self.open:
             asked = self.open.pop(leader)
-            asked.error, asked.until = event["error_code"], micros(event)
+            asked.error, asked.until = event["error_code"], micros(event["ts"])
 
     def outcomes(self) -> Iterable[tuple[Asked, set[int]]]:
         """Each request of which the outcome is known, with the errors that it may have been answered."""
         times = [decision.us for decision in self.decisions]
+        after: dict[Under, list[int]] = defaultdict(list)  # the decisions that were made under some epochs, in order
+        for k, decision in enumerate(self.decisions[:-1], start=1):
+            after[under(decision.made)].append(k)
         for asked in self.asked:
             if asked.error == NO_ERROR:
-                granted = next((k for k in range(1, len(times)) if self.is_granted(asked, k)), None)
+                granted = next((k for k in after.get(under(asked.request), ()) if self.is_granted(asked, k)), None)
                 if granted is not None:
                     yield asked, {self.answer(asked, granted - 1, self.decisions[granted].unfit)}
                 continue
@@ -139,11 +149,8 @@ class RoundTrips:
             yield asked, found
 
     def is_granted(self, asked: Asked, k: int) -> bool:
-        """Whether the decision number `k` is the one that was asked for: the next one, with that ISR."""
+        """Whether the decision number `k`, the next under the epochs of a request, is the one that was asked for."""
         had, made, request = self.decisions[k - 1].made, self.decisions[k].made, asked.request
-        under = (had.leader, had.leader_epoch, had.partition_epoch)
-        if under != (request.leader, request.leader_epoch, request.partition_epoch):
-            return False
         return made.leader == request.leader and made.isr == granted_isr(request, had)
 
     def answer(self, asked: Asked, k: int, unfit: frozenset[int]) -> int:

@@ -17,6 +17,7 @@ from replay.arrays.records import blank
 from replay.engine import codes as c
 from replay.engine.emit import CheckRow
 from replay.engine.stamps import CLOCK_SLACK_US, STAMP_EARLY_US
+from replay.evidence.tenures import micros
 from replay.protocol.produce import KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT
 from replay.protocol.state import UNSET
 from replay.tables.rare_events import in_turn
@@ -24,7 +25,6 @@ from replay.tables.rounds import ready_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from replay.arrays.ints import Flags, Ints
     from replay.arrays.records import Records
@@ -46,11 +46,11 @@ class Outages:
         """Take the rare events of a batch. Of several lines about one failure the first counts."""
         for row in in_turn(rare, ("observation", "log_load", "topic_change")):
             if row["kind"] == "topic_change":
-                self.deleted = min(self.deleted, micros(row))
+                self.deleted = min(self.deleted, micros(row["ts"]))
             elif row["kind"] == "log_load":
-                self.end(row["broker_id"], micros(row))
-            elif row["cause"] == c.STORAGE_FAILED and not self.is_offline(row["broker_id"], micros(row)):
-                self.failed.setdefault(row["broker_id"], []).append((micros(row), NEVER))
+                self.end(row["broker_id"], micros(row["ts"]))
+            elif row["cause"] == c.STORAGE_FAILED and not self.is_offline(row["broker_id"], micros(row["ts"])):
+                self.failed.setdefault(row["broker_id"], []).append((micros(row["ts"]), NEVER))
 
     def end(self, broker: int, us: int) -> None:
         """End the outage of a broker that starts anew."""
@@ -74,11 +74,6 @@ class Outages:
             if self.is_offline(brokers[out[k].broker], ts + STAMP_EARLY_US):
                 out["computed"][k] = KAFKA_STORAGE_ERROR
         return out
-
-
-def micros(row: dict[str, Any]) -> int:
-    """When an event happened, in microseconds."""
-    return int(np.datetime64(row["ts"].replace(tzinfo=None), "us").astype(np.int64))
 
 
 def outcomes(at: Records[OpenBatch], answered: Ints, outages: Outages, brokers: Sequence[int]) -> Ints:

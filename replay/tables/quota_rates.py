@@ -17,6 +17,7 @@ from replay.arrays.records import blank
 from replay.engine import codes as c
 from replay.engine.emit import CheckRow
 from replay.engine.encode import indices
+from replay.evidence.tenures import micros
 from replay.protocol.state import NONE, UNSET
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class QuotaRates:
             if rate < 0:
                 self.counted.pop(key, None)
             else:
-                self.limits[key] = Limit(rate, int(row["ts"].timestamp() * SECOND_US))
+                self.limits[key] = Limit(rate, micros(row["ts"]))
                 self.counted.setdefault(key, [])
 
     def rates(
