@@ -35,16 +35,18 @@ class RowFile:
         self._name = f"part-{uuid.uuid4()}.snappy.parquet"
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
 
     def add(self, rows: pa.Table) -> None:
         """Write rows, or hold few back until there are more."""
         self._waiting.append(rows.drop_columns(PARTITIONED))
-        if sum(map(len, self._waiting)) >= GROUP_ROWS:
+        self._waiting_rows += len(rows)
+        if self._waiting_rows >= GROUP_ROWS:
             self._write()
 
     def _write(self) -> None:
         rows = pa.concat_tables(self._waiting)
-        self._waiting = []
+        self._waiting, self._waiting_rows = [], 0
         if self._writer is None:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._writer = pq.ParquetWriter(self._folder / self._name, rows.schema)

@@ -121,9 +121,11 @@ def order_partitions(
     standing = standing or StandingWindows()
     tables = (rows_of_stream(stream) for batch in batches for stream in batch["rows"])
     few: list[pa.Table] = []
+    count = 0
     for rows in tables:
         few.append(rows)
-        if sum(map(len, few)) > spilled_facts.HELD:
+        count += len(rows)
+        if count > spilled_facts.HELD:
             yield from order_many(chain(released(few), tables), told, standing)
             return
     waiting, stand = told_apart(joined_rows(few), told, standing)
