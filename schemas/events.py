@@ -38,6 +38,7 @@ EVENT_KINDS: tuple[str, ...] = (
     "fetch_left_out",
     "log_dump",
     "produce_refused",
+    "delete_records",
 )
 
 # Which rule chose a leader, as in docs/protocol.md, Elections; leader_kept: nobody else was asked.
@@ -126,7 +127,12 @@ REPLICATION_EVENTS = Table(
         Column("run_until", TIMESTAMP, "Time of the last of them."),
         Column("run_gap_us", INT64, "Largest gap between two of them.", unit="us"),
         Column("run_timeouts", INT64, "Of them, how many waited until their time was up.", unit="fetches"),
-        Column("max_wait_ms", INT32, "maxWaitMs of the fetch: how long it was ready to wait.", unit="ms"),
+        Column(
+            "max_wait_ms",
+            INT32,
+            "maxWaitMs of the fetch, timeoutMs of delete_records: how long it was ready to wait.",
+            unit="ms",
+        ),
         Column("min_bytes", INT32, "minBytes of the fetch: what it waited for.", unit="bytes"),
         Column("isolation_level", INT32, "consumer_read: 0 read_uncommitted, 1 read_committed."),
         Column("last_stable_offset", INT64, "Last stable offset that the answer carries."),
@@ -140,7 +146,7 @@ REPLICATION_EVENTS = Table(
         ),
         Column("diverging_epoch", INT32, "divergingEpoch of the answer."),
         Column("diverging_end_offset", INT64, "Its end offset."),
-        # -- where the time of a request went (ack, produce_refused, fetches, consumer_read)
+        # -- where the time of a request went (ack, produce_refused, delete_records, fetches, consumer_read)
         Column("queue_us", INT64, "In the request queue.", unit="us"),
         Column("local_us", INT64, "In the handler: append or read.", unit="us"),
         Column("remote_us", INT64, "In purgatory.", unit="us"),
@@ -216,7 +222,13 @@ REPLICATION_EVENTS = Table(
             "that is committed: the leader took it from the controller's answer or its own write (updated), or from "
             "the metadata (applied); null: no line of the leader's tells.",
         ),
-        Column("log_start_offset", INT64, "Log start offset stated or answered."),
+        Column(
+            "log_start_offset",
+            INT64,
+            "Log start offset stated or answered; delete_records: to where it moves, as far as that is told.",
+        ),
+        Column("requested_offset", INT64, "delete_records: offset before which records are to go; -1: the HW."),
+        Column("low_watermark", INT64, "delete_records: the low watermark that it is answered with; -1: refused."),
         Column("follower_log_start_offset", INT64, "fetch_update: the follower's own log start offset, as it sent it."),
         Column("truncate_to", INT64, "truncation: new LEO."),
         Column(
@@ -224,7 +236,8 @@ REPLICATION_EVENTS = Table(
             STRING,
             "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
             "observation, topic_change: what it was; log_dump: holds, or differs from another replica; "
-            "produce_refused: transactional if the producer was.",
+            "produce_refused: transactional if the producer was; delete_records: the topic's cleanup.policy, none "
+            "if it is empty, null if it is unknown.",
         ),
         Column("note", STRING, "observation of lines that contradict each other: what cannot be true."),
         Column("crc", INT64, "log_dump that differs: crc of the broker's first batch of the run."),

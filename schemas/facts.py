@@ -21,10 +21,10 @@ from schemas.model import (
 )
 
 # kind -> what such a fact says. Request log: produce, fetch, epoch_end_offset, isr_request, leader_and_isr,
-# transaction (markers, partitions taken in, ends), api (any other request: only proof that no line is missing on its
-# connection). Metadata dump: partition_change, broker_change, config_change, topic_change, feature_change,
-# metadata_part (which offsets of the log a dump holds). server.log, state-change.log, controller.log: role_change,
-# log_load, truncation, isr_update, hw_update, leo_update, remote_leo_update, log_append, broker_lifecycle,
+# transaction (markers, partitions taken in, ends), delete_records, api (any other request: only proof that no line is
+# missing on its connection). Metadata dump: partition_change, broker_change, config_change, topic_change,
+# feature_change, metadata_part (which offsets of the log a dump holds). server.log, state-change.log, controller.log:
+# role_change, log_load, truncation, isr_update, hw_update, leo_update, remote_leo_update, log_append, broker_lifecycle,
 # log_start_change, storage_failure, state_change (controllers' state machines, elections, requests), fetcher (a
 # follower's thread), log_change (segments deleted, compacted, moved), quota_change. Dumps: segment_batch, checkpoint.
 FACT_KINDS: tuple[str, ...] = (
@@ -58,6 +58,7 @@ FACT_KINDS: tuple[str, ...] = (
     "quota_change",
     "segment_batch",
     "checkpoint",
+    "delete_records",
 )
 
 FACTS = Table(
@@ -129,10 +130,11 @@ FACTS = Table(
             "Last offset of the batch, inclusive (segment dump, append line), or of the part of the metadata log.",
         ),
         Column("log_start_offset", INT64, "Log start offset that the answer, line or file states."),
+        Column("low_watermark", INT64, "Low watermark that a DeleteRecords is answered with; -1 if it was refused."),
         # -- fetch (one row per partition that request or response lists; one with null partition where none is listed)
         Column("replica_id", INT32, "Fetching replica (-1 consumer); the replica that a server line speaks of."),
         Column("replica_epoch", INT64, "Broker epoch that the fetching replica sent."),
-        Column("max_wait_ms", INT32, "maxWaitMs of the fetch.", unit="ms"),
+        Column("max_wait_ms", INT32, "maxWaitMs of the fetch; timeoutMs of a DeleteRecords.", unit="ms"),
         Column("min_bytes", INT32, "minBytes of the fetch.", unit="bytes"),
         Column("isolation_level", INT32, "0 read_uncommitted, 1 read_committed."),
         Column("session_id", INT32, "Fetch session id in the request (0: none yet)."),
@@ -200,7 +202,8 @@ FACTS = Table(
         Column(
             "offset",
             INT64,
-            "Offset that the line turns on: LEO at role change or load, truncation target, recorded remote LEO.",
+            "Offset that the line turns on: LEO at role change or load, truncation target, recorded remote LEO; of a "
+            "DeleteRecords the offset before which records are to go, -1: the high watermark.",
         ),
         Column("hw_before", INT64, "High watermark before the change, where the line states it."),
         Column("count", INT64, "Records in the segment batch."),

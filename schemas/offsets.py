@@ -161,7 +161,8 @@ LOG_START_TIMELINE = Table(
             "cause",
             STRING,
             "The reason that the broker's line states (segment_deletion, leader_offset_increment, "
-            "client_delete_records), or follower_fetch, leader_answer, stated_in_answer, future_log.",
+            "client_delete_records_request), or follower_fetch, leader_answer, stated_in_answer, future_log, "
+            "replica_fenced, replicas_changed.",
         ),
         EVIDENCE_COLUMN,
     ),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 _REPLICATION = ("Partition", "ReplicaFetcherThread", "Log", "UnifiedLog", "logger")
 _REQUEST_KINDS = frozenset(
-    {"produce", "fetch", "epoch_end_offset", "isr_request", "leader_and_isr", "transaction", "api"}
+    {"produce", "fetch", "epoch_end_offset", "isr_request", "leader_and_isr", "transaction", "delete_records", "api"}
 )
 _DUMP_KINDS = frozenset({"segment_batch", "checkpoint", "partition_change", "broker_change", "feature_change"})
 _MOST_GAPS = 50

@@ -106,6 +106,15 @@ def _produce_refused(event: Row) -> str:
     )
 
 
+def _delete_records(event: Row) -> str:
+    asked, low = event["requested_offset"], event["low_watermark"]
+    what = "all that is committed" if asked is not None and asked < 0 else f"records before {asked}"
+    text = f"{_client(event)} asks broker {event['broker_id']} to delete {what}"
+    if event["error_code"]:
+        return f"{text}: {error_words(event['error_code'])}"
+    return f"{text}; the answer: all live replicas start at {low} or later"
+
+
 def _fetch_update(event: Row) -> str:
     text = f"broker {event['replica_id']} fetches from broker {event['broker_id']} at {event['fetch_offset']}"
     if event["error_code"]:
@@ -225,6 +234,7 @@ WORDS: Final[dict[str, Callable[[Row], str]]] = {
     "append": _append,
     "ack": _ack,
     "produce_refused": _produce_refused,
+    "delete_records": _delete_records,
     "fetch_update": _fetch_update,
     "fetch_read": _fetch_read,
     "fetch_apply": _fetch_apply,

@@ -14,6 +14,7 @@ from replay.engine.apply_requests import (
     acts_in_its_epoch,
     apply_answer,
     apply_append,
+    apply_deletion,
     apply_fetch_apply,
     apply_fetch_update,
     apply_observation,
@@ -28,6 +29,7 @@ from replay.engine.codes import (
     CAUSE_TIERED_STORAGE,
     CONFIG_CHANGE,
     CONSUMER_READ,
+    DELETE_RECORDS,
     FETCH_APPLY,
     FETCH_READ,
     FETCH_UPDATE,
@@ -51,7 +53,8 @@ from replay.engine.codes import (
     TOPIC_CHANGE,
     TRUNCATION,
 )
-from replay.engine.moves import HW, ISR, LEO, LOG_START, Moves, note, note_offsets, offsets_of, put_move
+from replay.engine.moves import HW, ISR, LEO, LOG_START, LOW_WATERMARK, Moves, note, note_offsets, offsets_of, put_move
+from replay.protocol.high_watermark import leader_low_watermark
 from replay.protocol.isr import ASKED, NOTHING_PENDING
 from replay.protocol.log import (
     diverging_target,
@@ -70,6 +73,7 @@ from replay.protocol.state import (
     NONE,
     ROLE_LEADER,
     ROLE_NONE,
+    UNKNOWN,
     UNSET,
     State,
 )
@@ -255,9 +259,14 @@ def apply_log_start(s: State, e: EventRecord, moves: Moves) -> int:
 
 
 @compiled
-def apply_cluster(s: State, e: EventRecord) -> int:
-    """Apply what holds for the partition as a whole: assignment, configuration, which brokers are fenced."""
+def apply_cluster(s: State, e: EventRecord, moves: Moves) -> int:
+    """Apply what holds for the partition as a whole: assignment, configuration, which brokers are fenced.
+
+    Who is assigned, and who is alive, decides for whose log start the leader's low watermark waits.
+    """
     of = s.partition[0]
+    leads = last_leader(s, UNKNOWN) if e.kind in (PARTITION_CHANGE, BROKER_CHANGE) else NONE
+    low = leader_low_watermark(s, leads) if leads >= 0 else NONE
     if e.kind == PARTITION_CHANGE:
         of.decision = e.evidence
         if e.replicas != UNSET:
@@ -275,6 +284,8 @@ def apply_cluster(s: State, e: EventRecord) -> int:
             s.fenced[e.broker] = e.fenced
         if e.in_controlled_shutdown != UNSET:
             s.stopping[e.broker] = e.in_controlled_shutdown
+    if leads >= 0:
+        note(moves, LOW_WATERMARK, leads, low, leader_low_watermark(s, leads), STEP_OBSERVATION)
     return OK
 
 
@@ -316,4 +327,6 @@ def apply(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
         return apply_truncation(s, p, e, moves)
     if kind == LOG_START_CHANGE:
         return apply_log_start(s, e, moves)
-    return apply_cluster(s, e)
+    if kind == DELETE_RECORDS:
+        return apply_deletion(s, e, moves)
+    return apply_cluster(s, e, moves)

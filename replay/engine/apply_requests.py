@@ -35,13 +35,14 @@ from replay.engine.moves import (
     put_move,
 )
 from replay.engine.stamps import STAMP_LATE_US
+from replay.protocol.deletion import deletion_target
 from replay.protocol.high_watermark import leader_low_watermark, note_future_log
 from replay.protocol.isr import DOUBTFUL, NOTHING_PENDING, PREDICTED
 from replay.protocol.log import (
     match_epochs,
     move_log_start,
 )
-from replay.protocol.produce import ACKS_ALL
+from replay.protocol.produce import ACKS_ALL, NO_ERROR, REQUEST_TIMED_OUT
 from replay.protocol.state import (
     BOUNDED,
     OBSERVED,
@@ -215,6 +216,25 @@ def apply_observation(s: State, p: Profile, e: EventRecord, moves: Moves) -> int
         note_future_log(s, b, e.future_log == FUTURE_THERE, e.log_start_offset)
         note(moves, LOW_WATERMARK, b, low, leader_low_watermark(s, b), STEP_OBSERVATION)
     return apply_read(s, p, e, moves)
+
+
+@compiled
+def apply_deletion(s: State, e: EventRecord, moves: Moves) -> int:
+    """A leader deletes records on request: its log starts where they end. A refused request moves nothing."""
+    if not was_deleted(e) or not acts_in_its_epoch(s, e):
+        return OK
+    b = e.broker
+    before = offsets_of(s, b)
+    target = e.log_start_offset if e.log_start_offset >= 0 else deletion_target(s, b, e.requested_offset)
+    move_log_start(s, b, min(target, s.leo[b]))
+    note_offsets(moves, s, b, before, (STEP_OBSERVATION, STEP_LEADER_HW))
+    return OK
+
+
+@compiled_in_place
+def was_deleted(e: EventRecord) -> bool:
+    """Whether records went: the request was answered without error, or had to wait for other replicas for too long."""
+    return e.error_code in (NO_ERROR, REQUEST_TIMED_OUT)
 
 
 @compiled_in_place

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from replay.arrays.jit import compiled, compiled_in_place
-from replay.engine.apply_requests import acts_in_its_epoch
+from replay.engine.apply_requests import acts_in_its_epoch, was_deleted
 from replay.engine.codes import (
     APPEND,
+    CHECK_DELETION,
     CHECK_EXPANSION,
     CHECK_EXPIRY,
     CHECK_FETCH_IS_LEO,
@@ -21,6 +22,7 @@ from replay.engine.codes import (
     CHECK_ROLE_LEO,
     CHECK_SHRINK,
     CONSUMER_READ,
+    DELETE_RECORDS,
     FETCH_READ,
     FETCH_UPDATE,
     ISR_COMMITTED,
@@ -32,6 +34,7 @@ from replay.engine.codes import (
     ROLE_CHANGE,
 )
 from replay.engine.emit import Rows, check
+from replay.protocol.deletion import deletion_guard
 from replay.protocol.isr import (
     IN_FLIGHT,
     PREDICTED,
@@ -58,6 +61,10 @@ def check_before(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
             check_guard(s, p, e, 0, rows)
     elif kind == PRODUCE_REFUSED:
         check_guard(s, p, e, e.error_code if e.error_code in GUARD_ERRORS else 0, rows)
+    elif kind == DELETE_RECORDS:
+        refused = deletion_guard(s, p, b, e.requested_offset, e.cause)
+        if refused != UNSET:
+            check(rows, e, CHECK_DELETION, b, refused, 0 if was_deleted(e) else e.error_code)
     elif kind == ISR_REQUEST:
         check_isr_request(s, p, e, rows)
     elif kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):

@@ -23,15 +23,15 @@ TOPIC_CHANGE = KIND["topic_change"]
 ROLE_CHANGE, LOG_LOAD, TRUNCATION = KIND["role_change"], KIND["log_load"], KIND["truncation"]
 LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
 FETCH_LEFT_OUT, EPOCH_END_OFFSET = KIND["fetch_left_out"], KIND["epoch_end_offset"]
-PRODUCE_REFUSED = KIND["produce_refused"]
+PRODUCE_REFUSED, DELETE_RECORDS = KIND["produce_refused"], KIND["delete_records"]
 
 # of an event: it was applied, it corrected the state, it broke a rule and changed nothing
 OK, MISMATCH, BROKEN = 0, 1, 2
 
 CONSUMER = -1  # replica id of a fetch that is not a replica's
 
-# Error codes of answers (org.apache.kafka.common.protocol.Errors); those of produces are in `protocol.produce`.
-OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION = 1, 3
+# Error codes of answers (org.apache.kafka.common.protocol.Errors); more in `protocol.produce` and `protocol.deletion`.
+UNKNOWN_TOPIC_OR_PARTITION = 3
 REPLICA_NOT_AVAILABLE, NOT_CONTROLLER, INVALID_REQUEST, OPERATION_NOT_ATTEMPTED = 9, 41, 42, 55
 FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, UNKNOWN_TOPIC_ID = 74, 95, 100
 INCONSISTENT_TOPIC_ID, INELIGIBLE_REPLICA, NEW_LEADER_ELECTED = 103, 107, 108
@@ -111,8 +111,10 @@ CHECKS = (
     "replication_quota",
     "preferred_replica",
     "isr_expiry",
+    "delete_records",
+    "low_watermark",
 )
 CHECK_RESPONSE_HW, CHECK_ROLE_LEO, CHECK_ROLE_HW, CHECK_FETCH_IS_LEO, CHECK_HW_LINE, CHECK_RULE = range(6)
 CHECK_SHRINK, CHECK_EXPANSION, CHECK_OVERDUE, CHECK_HW_BY_LINES = range(6, 10)
 CHECK_FETCH_COMPLETION, CHECK_COMMIT_BEFORE_ACK, CHECK_PRODUCE_GUARD, CHECK_DELAYED_PRODUCE = range(10, 14)
-CHECK_QUOTA, CHECK_PREFERRED, CHECK_EXPIRY = range(14, 17)
+CHECK_QUOTA, CHECK_PREFERRED, CHECK_EXPIRY, CHECK_DELETION, CHECK_LOW_WATERMARK = range(14, 19)

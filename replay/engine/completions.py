@@ -13,12 +13,12 @@ from replay.engine import stamps
 from replay.engine.codes import (
     FENCED_LEADER_EPOCH,
     INCONSISTENT_TOPIC_ID,
-    OFFSET_OUT_OF_RANGE,
     REPLICA_NOT_AVAILABLE,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from replay.engine.stamps import CLOCK_SLACK_US
+from replay.protocol.deletion import OFFSET_OUT_OF_RANGE
 from replay.protocol.produce import KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER
 from replay.protocol.state import BOUNDED, DERIVED, NONE, OBSERVED, UNKNOWN, UNSET
 from schemas.rounds import COMPLETIONS

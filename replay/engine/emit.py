@@ -12,9 +12,11 @@ import numpy as np
 from replay.arrays.bundle import bundle
 from replay.arrays.jit import compiled, compiled_in_place
 from replay.arrays.records import fields_of, records
+from replay.engine.apply_requests import was_deleted
 from replay.engine.codes import (
     CAUSE_HIGH_WATERMARK,
     CAUSE_RECOVERY,
+    DELETE_RECORDS,
     FETCH_APPLY,
     FETCH_UPDATE,
     ISR_COMMITTED,
@@ -242,6 +244,9 @@ def emit(s: State, p: Profile, e: EventRecord, moves: Moves, rows: Rows) -> None
             started = True
             low = leader_low_watermark(s, move.replica) if s.role[move.replica] == ROLE_LEADER else NONE
             emit_start(s, e, move.replica, (move.before, move.after, low), rows)
+    if e.kind == DELETE_RECORDS and was_deleted(e) and not started and s.role[e.broker] == ROLE_LEADER:
+        b = e.broker  # the records had gone already: the row tells how far the other replicas were
+        emit_start(s, e, b, (s.log_start[b], s.log_start[b], leader_low_watermark(s, b)), rows)
     for k in range(moves.filled[0]):  # a low watermark has its own row if no log start moved
         move = moves.noted[k]
         rose = move.what == LOW_WATERMARK and move.after > max(move.before, 0)

@@ -11,6 +11,7 @@ from replay.arrays.records import blank
 from replay.engine import codes as c
 from replay.engine.event_record import EventRecord
 from replay.engine.events import known_in
+from replay.protocol.deletion import POLICIES
 from replay.protocol.produce import ACKS_ALL, ACKS_OF_COORDINATOR, ACKS_OF_TRANSACTION
 from replay.protocol.state import BOUNDED, DERIVED, NONE, OBSERVED, ROLE_FOLLOWER, ROLE_LEADER, UNKNOWN, UNSET
 from schemas.model import EVIDENCE
@@ -93,10 +94,11 @@ def encode(events: Events, brokers: Sequence[int]) -> Records[EventRecord]:
 def encoded(batch: EventBatch) -> Records[EventRecord]:
     """Encode what is the same for every partition of a batch: everything but the brokers."""
     out = blank(len(batch.table), EventRecord, UNSET)
-    column, events = batch.table.column, batch.events
+    column, events, told = batch.table.column, batch.events, frozenset(batch.table.column_names)
     kind = out["kind"] = events.kinds
     for name in NUMBERS:
-        if column(name).null_count < len(out):  # most columns are of events that a batch has none of
+        # Most columns are of events that a batch has none of, and older tables do not have all of them.
+        if name in told and column(name).null_count < len(out):
             out[name] = events.numbers(name, UNSET)
     out["replica_lag_us"] = events.numbers("replica_lag_time_max_us", UNSET)
     for name in COUNTED:
@@ -127,7 +129,8 @@ def acks_of(events: Events, kind: Ints, asked: Ints) -> Ints:
 COUNTED = ("ts", "ts_lo", "seq", "error_code", "duplicate")  # 0 if missing
 NUMBERS = (  # UNSET if missing
     "leader_epoch", "partition_epoch", "base_offset", "next_offset", "fetch_offset", "leo", "hw_by_lines",
-    "log_start_offset", "follower_log_start_offset", "truncate_to", "diverging_epoch", "diverging_end_offset", "acks",
+    "log_start_offset", "follower_log_start_offset", "requested_offset", "truncate_to", "diverging_epoch",
+    "diverging_end_offset", "acks",
     "min_insync_replicas", "fenced", "in_controlled_shutdown", "run_until",
 )  # fmt: skip
 
@@ -138,4 +141,5 @@ WORDS: Final[tuple[tuple[int, str, str, dict[str, int], int], ...]] = (
     (c.ISR_REQUEST, "isr_request", "cause", numbered(c.REQUEST_STATES), c.ISR_COMMITTED),
     (c.OBSERVATION, "future_log", "state", c.FUTURE_STATES, UNSET),
     (c.TRUNCATION, "cause", "cause", numbered(c.CAUSES), c.CAUSE_LEADER_EPOCH),
+    (c.DELETE_RECORDS, "cause", "cause", POLICIES, UNSET),
 )

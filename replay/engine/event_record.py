@@ -30,6 +30,7 @@ class EventRecord:
     leo: int  # stated
     log_start_offset: int
     follower_log_start_offset: int  # of fetch_update
+    requested_offset: int  # delete_records: before which records are to go
     truncate_to: int
     diverging_epoch: int
     diverging_end_offset: int
@@ -49,4 +50,4 @@ class EventRecord:
     fenced: int  # broker_change
     in_controlled_shutdown: int  # broker_change
     future_log: int  # observation: FUTURE_*
-    cause: int  # truncation: CAUSES
+    cause: int  # truncation: CAUSES; delete_records: the cleanup policy, deletion.POLICIES

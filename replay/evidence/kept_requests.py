@@ -17,6 +17,7 @@ READ: Final[Mapping[int, str]] = {
     1: "FETCH",
     3: "METADATA",
     4: "LEADER_AND_ISR",
+    21: "DELETE_RECORDS",
     23: "OFFSET_FOR_LEADER_EPOCH",
     24: "ADD_PARTITIONS_TO_TXN",
     26: "END_TXN",

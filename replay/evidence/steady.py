@@ -31,7 +31,9 @@ FETCH, PRODUCE, HW_UPDATE = BULK = ("fetch", "produce", "hw_update")
 # Lines that change what was decided, but neither who has which role nor what a log holds.
 DECIDED: Final = ("partition_change", "isr_update", "isr_request", "log_start_change", "config_change")
 # What these say depends on more than their neighbours: TRACE lines, markers, and fetches that leave a partition out.
-BARRED: Final = ("log_append", "remote_leo_update", "transaction", "epoch_end_offset", LEFT_OUT)
+BARRED: Final = (
+    "log_append", "remote_leo_update", "transaction", "delete_records", "epoch_end_offset", LEFT_OUT
+)  # fmt: skip
 SPAN_US: Final = 10_000_000  # a request that takes longer counts as none of a steady tenure
 MARGIN_US: Final = 3 * SPAN_US  # so much from before the place where the order goes on is read again
 RESENT_US: Final = GIVEN_UP_US + SPAN_US  # until then clients may send again what the leader before had answered

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from replay.arrays.records import together
-from replay.engine.codes import OFFSET_MOVED_TO_TIERED_STORAGE, OFFSET_OUT_OF_RANGE
+from replay.engine.codes import OFFSET_MOVED_TO_TIERED_STORAGE
 from replay.evidence.epochs import was_accepted
 from replay.evidence.leader_lines import as_recorded
 from replay.evidence.request_times import (
@@ -31,6 +31,7 @@ from replay.order.isr_requests import Joins, with_expansions
 from replay.order.merge import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
 from replay.order.operation_blocks import EVENT_SCHEMA, Block, Drafts, chosen, drafts_at, operations_of
 from replay.order.operations import Draft, Operation
+from replay.protocol.deletion import OFFSET_OUT_OF_RANGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

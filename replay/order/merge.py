@@ -16,6 +16,8 @@ import numpy as np
 
 from replay.arrays.jit import compiled
 from replay.engine.apply import apply
+from replay.engine.codes import DELETE_RECORDS
+from replay.protocol.deletion import deletion_guard
 from replay.protocol.high_watermark import hw_candidate
 from replay.protocol.produce import NOT_ENOUGH_REPLICAS, may_be_unverified, produce_guard
 from replay.protocol.state import UNSET
@@ -48,7 +50,8 @@ class OperationRecord:
 
 OP_APPEND, OP_UPDATE, OP_FETCH, OP_READ, OP_ACK, OP_CONTROL, OP_WITNESS, OP_REFUSED = range(8)
 # UPDATE: a fetch that is parked in purgatory. READ: its answer from there, or a consumer's read. FETCH: both at once.
-# WITNESS: a log line of the broker that says its HW is now `hw`. REFUSED: a produce that it did not take.
+# WITNESS: a log line of the broker that says its HW is now `hw`. REFUSED: a produce, or a request to delete records,
+# that it did not take.
 
 (
     RANK_FITS,
@@ -107,7 +110,12 @@ def strands_another(ops: Records[OperationRecord], heads: Ints, c: int, deadline
 
 @compiled
 def is_refused_now(s: State, p: Profile, e: EventRecord) -> bool:
-    """Whether the state lets a produce be refused as it was; only an ISR below the minimum is a matter of order."""
+    """Whether the state lets a request be refused as it was.
+
+    Of a produce, only an ISR below the minimum is a matter of order; of DeleteRecords, whatever the leader asks.
+    """
+    if e.kind == DELETE_RECORDS:
+        return deletion_guard(s, p, e.broker, e.requested_offset, e.cause) in (e.error_code, UNSET)
     if e.error_code != NOT_ENOUGH_REPLICAS or may_be_unverified(p, e.acks, e.error_code):
         return True
     return produce_guard(s, p, e.broker, e.acks) in (NOT_ENOUGH_REPLICAS, UNSET)

@@ -24,6 +24,7 @@ from replay.order.consumer_chains import consumer_chains
 from replay.order.contradictions import contradiction_drafts, unled_drafts
 from replay.order.control_chain import control_chain, log_start_chains, role_drafts, storage_chain, witness_chain
 from replay.order.controller_events import controller_chain, controller_drafts
+from replay.order.deletions import deletion_chain, deletions_by_tenure
 from replay.order.event_rows import AT_ONCE, EventRows, completed
 from replay.order.fetch_chains import follower_chains, left_out_chain
 from replay.order.future_events import future_chain
@@ -187,7 +188,7 @@ def laid(facts: PartitionFacts) -> tuple[EventRows, list[TenureSpan]]:
         ]
     )
     opening = profile_named(facts.kafka_version, facts.inter_broker_protocol)
-    refused = refusals_by_tenure(facts)
+    refused, deletions = refusals_by_tenure(facts), deletions_by_tenure(facts)
     spans: list[TenureSpan] = [TenureSpan(len(rows), [], opening)]
     spoken: dict[int, Spoken] = {}
     for tenure, changes in zip(facts.tenures, told[1:], strict=True):
@@ -195,8 +196,9 @@ def laid(facts: PartitionFacts) -> tuple[EventRows, list[TenureSpan]]:
         rows.add(role_drafts(facts, tenure))
         profile = facts.profile_in(tenure.epoch, tenure.leader)
         if tenure.leader >= 0:
-            lines = (produces.pop(tenure.epoch, []), markers.pop(tenure.epoch, []), refused.pop(tenure.epoch, []))
-            chains = chains_of(facts, tenure, lines, stored, computed, changes)
+            taken = (produces.pop(tenure.epoch, []), markers.pop(tenure.epoch, []))
+            others = (refused.pop(tenure.epoch, []), deletions.pop(tenure.epoch, []))
+            chains = chains_of(facts, tenure, (*taken, *others), stored, computed, changes)
             end = len(rows)
             merged = [found for k, chain in enumerate(chains) if len(found := rows.add_chain(chain, k))]
             spans.append(TenureSpan(end, merged, profile))
@@ -229,12 +231,15 @@ class TenureSpan(NamedTuple):
 def chains_of(
     facts: PartitionFacts,
     tenure: Tenure,
-    lines: tuple[list[Row], list[Row], list[Row]],
+    lines: tuple[list[Row], list[Row], list[Row], list[Row]],
     stored: Stored,
     computed: dict[str, int],
     changes: list[Draft],
 ) -> Iterator[Iterable[Operation | Block]]:
-    """Yield the chains that the merge orders in a tenure. `lines`: its produces, markers, and refused produces."""
+    """Yield the chains that the merge orders in a tenure.
+
+    `lines`: its produces, markers, refused produces, and requests to delete records.
+    """
     joins = expansions_of(facts, tenure)
     appended = batches_of(facts, tenure, *lines[:2])
     start = facts.starts.get(tenure.epoch)
@@ -250,6 +255,7 @@ def chains_of(
     yield from consumer_chains(facts, tenure, stored)
     yield left_out_chain(facts, tenure)
     yield refusal_chain(tenure, lines[2])
+    yield deletion_chain(facts, tenure, lines[3])
 
 
 def version_drafts(facts: PartitionFacts, tenure: Tenure, told: dict[int, Spoken]) -> list[Draft]:

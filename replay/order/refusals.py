@@ -33,13 +33,21 @@ if TYPE_CHECKING:
 
 def refusals_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
     """Return every produce that was refused at once, by the leader epoch in which its broker then had a role."""
+    refused = [
+        row
+        for row in facts.by_kind["produce"]
+        if not was_appended(row) and row["error_code"] != UNKNOWN_TOPIC_OR_PARTITION
+    ]
+    return {epoch: in_order(rows) for epoch, rows in by_role(facts, refused).items()}
+
+
+def by_role(facts: PartitionFacts, rows: list[Row]) -> dict[int, list[Row]]:
+    """Return requests by the leader epoch in which their broker then had a role; those in no known one are left out."""
     out: dict[int, list[Row]] = defaultdict(list)
     roles: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for (broker, epoch), row in facts.role_lines.items():
-        roles[broker].append((epoch, moment(row)))
-    for row in facts.by_kind["produce"]:
-        if was_appended(row) or row["error_code"] == UNKNOWN_TOPIC_OR_PARTITION:
-            continue
+    for (broker, epoch), line in facts.role_lines.items() if rows else ():
+        roles[broker].append((epoch, moment(line)))
+    for row in rows:
         broker, us = row["broker_id"], phases(row).taken
         held = [epoch for epoch, since in roles[broker] if since <= us + STAMP_EARLY_US]
         found = max(held) if held else facts.epoch_at(broker, us)
@@ -47,7 +55,7 @@ def refusals_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
             found = max([one for one in (found, replaced_in(facts, broker, us)) if one is not None], default=None)
         if found is not None:
             out[found].append(row)
-    return {epoch: in_order(rows) for epoch, rows in out.items()}
+    return out
 
 
 def replaced_in(facts: PartitionFacts, broker: int, us: int) -> int | None:

@@ -66,6 +66,8 @@ class Profile(NamedTuple):
     preferred_in_isr: int  # 3.3.2+ (KAFKA-14372): consumers are sent to members of the ISR only
     samples_kept_by_last_event: int  # 3.8+ (SampledStat): a quota's sample counts until its last event is too old
     builds_tier_state: int  # 3.5+ (KIP-405): a fetch below the leader's local log makes the follower start there
+    # 4.2+ (KAFKA-19112): cleanup.policy may be empty; records of such a topic can be deleted
+    deletes_without_policy: int
 
 
 LATEST: Version = (4, 1, 0)
@@ -152,6 +154,7 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         preferred_in_isr=int(version >= (3, 3, 2)),
         samples_kept_by_last_event=int(version >= (3, 8, 0)),
         builds_tier_state=int(version >= (3, 5, 0)),
+        deletes_without_policy=int(version >= (4, 2, 0)),
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from replay.engine.codes import (
     CHECK_COMMIT_BEFORE_ACK,
     CHECK_DELAYED_PRODUCE,
+    CHECK_DELETION,
     CHECK_EXPANSION,
     CHECK_EXPIRY,
     CHECK_FETCH_COMPLETION,
@@ -17,6 +18,7 @@ from replay.engine.codes import (
 )
 from replay.engine.completions import AT_ONCE, EARLY, IN_FULL
 from replay.losses.sentences import clock
+from replay.protocol.deletion import INVALID_TOPIC, OFFSET_OUT_OF_RANGE, POLICY_VIOLATION
 from replay.protocol.produce import (
     KAFKA_STORAGE_ERROR,
     NO_ERROR,
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 WAITS: Final = {AT_ONCE: "no wait", EARLY: "a wait that something ended", IN_FULL: "a wait until time was up"}
 
-PRODUCED: Final = {
+ANSWERED: Final = {
     NO_ERROR: "no error",
     UNKNOWN_TOPIC_OR_PARTITION: "UNKNOWN_TOPIC_OR_PARTITION",
     NOT_LEADER_OR_FOLLOWER: "NOT_LEADER_OR_FOLLOWER",
@@ -40,6 +42,9 @@ PRODUCED: Final = {
     NOT_ENOUGH_REPLICAS: "NOT_ENOUGH_REPLICAS",
     NOT_ENOUGH_REPLICAS_AFTER_APPEND: "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
     KAFKA_STORAGE_ERROR: "KAFKA_STORAGE_ERROR",
+    OFFSET_OUT_OF_RANGE: "OFFSET_OUT_OF_RANGE",
+    INVALID_TOPIC: "INVALID_TOPIC_EXCEPTION",
+    POLICY_VIOLATION: "POLICY_VIOLATION",
 }
 
 
@@ -51,8 +56,8 @@ def in_words(code: int, value: int, brokers: Sequence[int]) -> str:
         return f"broker {brokers[value]}"
     if code == CHECK_FETCH_COMPLETION:
         return WAITS.get(value, str(value))
-    if code in (CHECK_PRODUCE_GUARD, CHECK_DELAYED_PRODUCE):
-        return PRODUCED.get(value, f"error {value}")
+    if code in (CHECK_PRODUCE_GUARD, CHECK_DELAYED_PRODUCE, CHECK_DELETION):
+        return ANSWERED.get(value, f"error {value}")
     if code == CHECK_QUOTA:
         return "a round held back" if value else "a round served"
     if code in (CHECK_COMMIT_BEFORE_ACK, CHECK_EXPIRY):

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from replay.engine.codes import CONSUMER, EPOCH_END_OFFSET, OFFSET_OUT_OF_RANGE
+from replay.engine.codes import CONSUMER, EPOCH_END_OFFSET
 from replay.evidence.tenures import micros
 from replay.losses.loss_ledger import BATCHES_KEPT
 from replay.losses.slots import Slots, common
+from replay.protocol.deletion import OFFSET_OUT_OF_RANGE
 from replay.protocol.state import NONE, UNSET
 
 if TYPE_CHECKING:

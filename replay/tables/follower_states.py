@@ -22,9 +22,9 @@ from replay.engine.codes import (
     FETCH_UPDATE,
     KIND,
     OFFSET_MOVED_TO_TIERED_STORAGE,
-    OFFSET_OUT_OF_RANGE,
     STORAGE_FAILED,
 )
+from replay.protocol.deletion import OFFSET_OUT_OF_RANGE
 from replay.protocol.state import NONE, UNSET
 
 if TYPE_CHECKING:

@@ -40,4 +40,7 @@ CAUSES = {
     "fetch_read": "stated_in_answer",
     "consumer_read": "stated_in_answer",
     "observation": "future_log",
+    "delete_records": "client_delete_records_request",
+    "broker_change": "replica_fenced",
+    "partition_change": "replicas_changed",
 }

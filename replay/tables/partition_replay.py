@@ -34,6 +34,7 @@ from replay.protocol.state_machines import MOVING_KINDS, STATED, Machines
 from replay.protocol.stated_logs import note_found_again, note_lost
 from replay.tables.conformance import Conformance
 from replay.tables.consumer_effects import ConsumerEffects
+from replay.tables.delete_requests import DeleteRequests
 from replay.tables.election_rows import election_checks, leadership_row, risk_columns
 from replay.tables.final_logs import FinalLogs, elections
 from replay.tables.follower_states import FollowerStates
@@ -121,6 +122,7 @@ class PartitionReplay:
         self.meters = Meters()
         self.quotas = QuotaRates()
         self.stable = StableOffsets()
+        self.deletions = DeleteRequests(internal=self.ledger.internal)
         self.last_seq = -1
 
     @property
@@ -148,8 +150,7 @@ class PartitionReplay:
         rare = rare_events(events)
         self.set_topic(rare["config_change"])
         self.quotas.take(rare["config_change"])
-        about_isr = len(rare["partition_change"]) + len(rare["isr_request"])
-        rows = new_rows(len(encoded), about_isr, len(self.brokers))
+        rows = new_rows(len(encoded), len(rare["partition_change"]) + len(rare["isr_request"]), len(self.brokers))
         self.purgatory = with_room(self.purgatory, len(self.brokers), len(encoded))
         decisions = {row["seq"]: row for row in rare["partition_change"]}
         deciding = decisions | {row["seq"]: row for kind in ("config_change", "topic_change") for row in rare[kind]}
@@ -258,8 +259,7 @@ class PartitionReplay:
         if event.leader_epoch <= self.epoch or event.kind not in (c.PARTITION_CHANGE, c.ROLE_CHANGE):
             return
         if self.led >= 0 and self.log is None:
-            s = self.state
-            self.log = log_of(s, self.led, self.brokers, int(event.seq))
+            self.log = log_of(self.state, self.led, self.brokers, int(event.seq))
         self.epoch = int(event.leader_epoch)
         decision = decisions.get(int(event.seq))
         leader = int(event.leader)
@@ -345,6 +345,7 @@ class PartitionReplay:
         profile, lag_us = self.story.profile_at(self.leads, self.last_seq), int(self.state.partition[0].lag_us)
         checks = self.expiry.told(told.check, self.brokers, lag_us // 2 if profile.expiry_twice_per_lag else lag_us)
         checks = self.outages.refusing(checks, encoded, self.brokers)
+        checks = self.deletions.taken(rare["delete_records"], told.start, checks, self.brokers)
         self.conformance.add(self.conformance.passed_through(checks, told.hw, encoded), self.brokers)
 
     def tell_cuts(self, rows: Records[CutRow]) -> None:
@@ -365,9 +366,8 @@ class PartitionReplay:
         self.conformance.add(checks, self.brokers)
         self.out.add("fetch_rounds", self.here, fetches, saw, found)
         self.conformance.add(round_checks(fetches, saw, found, self.brokers), self.brokers)
-        floor = floor_of(self.state, int(self.state.partition[0].assigned))
         self.consumers.take_all(events, fetches, saw["leo"])
-        self.consumers.prune(self.epoch, floor)
+        self.consumers.prune(self.epoch, floor_of(self.state, int(self.state.partition[0].assigned)))
         self.answers = together([self.answers, answers_in(events, self.out.clients)])
         self.tell_commits()
         still = g.open[: g.filled[N_OPEN]]["ack_seq"]
@@ -413,7 +413,7 @@ class PartitionReplay:
         self.out.add_rows("partition_meters", self.here, self.meters.finish())
         checks = [*election_checks(self.story.decisions), *self.machines.checks()]
         checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks(), *self.round_trips.checks()]
-        checks += self.stable.checks()
+        checks += [*self.stable.checks(), *self.deletions.checks()]
         self.conformance.add(self.conformance.rest(), self.brokers)
         self.conformance.put(checks)
         self.out.add_rows("conformance", self.key, self.conformance.rows())

@@ -65,11 +65,11 @@ class Outages:
     def refusing(
         self, rows: Records[CheckRow], events: Records[EventRecord], brokers: Sequence[int]
     ) -> Records[CheckRow]:
-        """Return the fold's checks, in which a broker whose log directory has failed refuses every produce."""
+        """Return the fold's checks, in which a broker whose log directory has failed refuses what clients ask of it."""
         if not self.failed:
             return rows
         out = rows.copy()
-        for k in np.flatnonzero(rows["check"] == c.CHECK_PRODUCE_GUARD).tolist():
+        for k in np.flatnonzero(np.isin(rows["check"], (c.CHECK_PRODUCE_GUARD, c.CHECK_DELETION))).tolist():
             ts = int(events[int(np.searchsorted(events["seq"], out[k].seq))].ts)
             if self.is_offline(brokers[out[k].broker], ts + STAMP_EARLY_US):
                 out["computed"][k] = KAFKA_STORAGE_ERROR

@@ -42,6 +42,7 @@ from replay.engine.purgatory import (
     with_room,
 )
 from replay.engine.state_words import partition_in_words
+from replay.protocol.deletion import DELETES, OFFSET_OUT_OF_RANGE, deletion_guard
 from replay.protocol.log import diverging_target, end_offset_for
 from replay.protocol.produce import ACKS_ALL, NOT_ENOUGH_REPLICAS, produce_guard
 from replay.protocol.profile import Profile, profile_named
@@ -321,10 +322,11 @@ class Story:
 
     def delete_records(self, name: str, offset: str) -> None:
         b = self.broker(name)
-        if int(offset) > self.state.hw[b]:
+        if deletion_guard(self.state, self.profile, b, int(offset), DELETES) == OFFSET_OUT_OF_RANGE:
             self.said.append("refused: beyond the HW")
             return
-        self.apply(c.LOG_START_CHANGE, broker=b, log_start_offset=int(offset))
+        epoch = int(self.state.epoch[b])
+        self.apply(c.DELETE_RECORDS, broker=b, leader_epoch=epoch, error_code=0, requested_offset=int(offset))
 
     def ask_isr(self, name: str, isr: str) -> None:
         b = self.broker(name)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from pipelines.lines.rows import FactSink, Line, Shape
-from pipelines.parse.requests import request_facts, request_text, transaction_facts, transaction_shapes
+from pipelines.parse.requests import deletion_facts, request_facts, request_text, transaction_facts, transaction_shapes
 from pipelines.parse.requests import request_shapes as shapes
 
 PREFIX = "Completed request:"
@@ -33,6 +33,10 @@ class RequestLog:
             1: (_decoder(shapes.FetchRequest, shapes.FetchResponse), request_facts.fetch),
             3: (_decoder(msgspec.Raw, shapes.MetadataResponse), self._metadata),
             4: (_decoder(shapes.LeaderAndIsrRequest, shapes.LeaderAndIsrResponse), request_facts.leader_and_isr),
+            21: (
+                _decoder(deletion_facts.DeletionRequest, deletion_facts.DeletionResponse),
+                deletion_facts.deleted_records,
+            ),
             23: (_decoder(shapes.EpochRequest, shapes.EpochResponse), request_facts.epoch_end_offset),
             24: (
                 _decoder(transaction_shapes.AddPartitionsRequest, transaction_shapes.AddPartitionsResponse),

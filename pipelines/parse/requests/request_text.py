@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from pipelines.parse.requests import deletion_facts, transaction_shapes
 from pipelines.parse.requests import request_shapes as shapes
-from pipelines.parse.requests import transaction_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -185,6 +185,8 @@ _isr_request = msgspec.json.Decoder(shapes.IsrRequest)
 _isr_response = msgspec.json.Decoder(shapes.IsrResponse)
 _markers_request = msgspec.json.Decoder(transaction_shapes.MarkersRequest)
 _markers_response = msgspec.json.Decoder(transaction_shapes.MarkersResponse)
+_deletion_request = msgspec.json.Decoder(deletion_facts.DeletionRequest)
+_deletion_response = msgspec.json.Decoder(deletion_facts.DeletionResponse)
 
 _Bodies = tuple[Any, Any]
 
@@ -245,11 +247,16 @@ def _markers(request: str, response: str) -> _Bodies:
     return _markers_request.decode(_json(request)), _markers_response.decode(_json(response)) if response else ""
 
 
+def _deletion(request: str, response: str) -> _Bodies:
+    return _deletion_request.decode(_json(request)), _deletion_response.decode(_json(response)) if response else ""
+
+
 _BODIES: dict[int, Callable[[str, str], _Bodies]] = {
     0: _produce,
     1: _fetch,
     3: _metadata,
     4: _leader_and_isr,
+    21: _deletion,
     23: _epoch_end_offset,
     27: _markers,
     56: _isr,

@@ -219,8 +219,10 @@ QUOTA_RULES = (
         "1.0-3.9",
         "config_change",
         r"Processing override for entityPath: topics/(?P<topic>\S+) with config: "
-        r"(?=.*\b(?:min\.insync\.replicas|unclean\.leader\.election\.enable)(?: -> |=)).*",
-        each=r"\b(?P<name>min\.insync\.replicas|unclean\.leader\.election\.enable)(?: -> |=)(?P<value>\w+)",
+        r"(?=.*\b(?:min\.insync\.replicas|unclean\.leader\.election\.enable)(?: -> |=)|"
+        r"(?!.*\.throttled\.).*\bcleanup\.policy(?: -> |=)).*",
+        each=r"\b(?P<name>min\.insync\.replicas|unclean\.leader\.election\.enable|cleanup\.policy)(?: -> |=)"
+        r"(?P<value>compact,delete|delete,compact|\w+)",
         printed_by="kafka/server/DynamicConfigManager.scala, ZkConfigManager.scala",
     ),
     Rule(

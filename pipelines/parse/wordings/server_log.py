@@ -29,7 +29,10 @@ _PREFIX_LEADER = re.compile(r"leaderId=(\d{1,10})|^\[ReplicaFetcherThread-\d{1,1
 _BROKER_IDS = re.compile(r"brokerId=(\d+)")
 _MOST_PREFIXES = 100_000
 _NUMBERS = re.compile(r"-?\d+")
-_TOPIC_SETTINGS = re.compile(r"\b(min\.insync\.replicas|unclean\.leader\.election\.enable)(?:=| -> )([^,}\s]+)")
+_TOPIC_SETTINGS = re.compile(
+    r"\b(min\.insync\.replicas|unclean\.leader\.election\.enable|cleanup\.policy)(?:=| -> )"
+    r"(compact,delete|delete,compact|[^,}\s]+)"
+)
 _OFFLINE = re.compile(r"Logs for partitions ([^ ]*) are offline")
 _OFFLINE_FUTURE = re.compile(r"logs for future partitions ([^ ]*) are offline")
 BROKER_SETTINGS = frozenset(
