@@ -39,6 +39,7 @@ EVENT_KINDS: tuple[str, ...] = (
     "log_dump",
     "produce_refused",
     "delete_records",
+    "segment_change",
 )
 
 # Which rule chose a leader, as in docs/protocol.md, Elections; leader_kept: nobody else was asked.
@@ -84,12 +85,17 @@ REPLICATION_EVENTS = Table(
         Column("source_line", INT64, "1-based line in that file.", unit="line"),
         EVIDENCE_COLUMN,
         # -- append, ack
-        Column("base_offset", INT64, "append, ack: first offset of the batch; log_dump: first offset of the run."),
+        Column(
+            "base_offset",
+            INT64,
+            "append, ack: first offset of the batch; log_dump: of the run; segment_change: of the segment, or of what "
+            "the cleaner went over.",
+        ),
         Column(
             "next_offset",
             INT64,
             "append, ack, log_dump: offset after the last; fetch_apply: the follower's LEO after it; role_change of a "
-            "leader whose LEO nothing states: the least that it can be; null unknown.",
+            "leader whose LEO nothing states: the least that it can be; segment_change: where it ends; null unknown.",
         ),
         Column(
             "next_offset_evidence",
@@ -220,7 +226,7 @@ REPLICATION_EVENTS = Table(
             STRING,
             "observation of a state machine's line: state after it; of a future log's: what became of it; isr_request "
             "that is committed: the leader took it from the controller's answer or its own write (updated), or from "
-            "the metadata (applied); null: no line of the leader's tells.",
+            "the metadata (applied); null: no line of the leader's tells; segment_change: why it was deleted.",
         ),
         Column(
             "log_start_offset",
@@ -237,7 +243,7 @@ REPLICATION_EVENTS = Table(
             "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
             "observation, topic_change: what it was; log_dump: holds, or differs from another replica; "
             "produce_refused: transactional if the producer was; delete_records: the topic's cleanup.policy, none "
-            "if it is empty, null if it is unknown.",
+            "if it is empty, null if it is unknown; segment_change: what became of it, as in segment_timeline.",
         ),
         Column("note", STRING, "observation of lines that contradict each other: what cannot be true."),
         Column("crc", INT64, "log_dump that differs: crc of the broker's first batch of the run."),

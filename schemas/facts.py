@@ -26,7 +26,8 @@ from schemas.model import (
 # feature_change, metadata_part (which offsets of the log a dump holds). server.log, state-change.log, controller.log:
 # role_change, log_load, truncation, isr_update, hw_update, leo_update, remote_leo_update, log_append, broker_lifecycle,
 # log_start_change, storage_failure, state_change (controllers' state machines, elections, requests), fetcher (a
-# follower's thread), log_change (segments deleted, compacted, moved), quota_change. Dumps: segment_batch, checkpoint.
+# follower's thread), log_change (segments deleted, compacted, moved), segment_change (rolled, copied to the remote
+# tier, deleted there; the start of a local log), quota_change. Dumps: segment_batch, checkpoint.
 FACT_KINDS: tuple[str, ...] = (
     "produce",
     "fetch",
@@ -59,6 +60,7 @@ FACT_KINDS: tuple[str, ...] = (
     "segment_batch",
     "checkpoint",
     "delete_records",
+    "segment_change",
 )
 
 FACTS = Table(
@@ -213,7 +215,11 @@ FACTS = Table(
         Column("base_sequence", INT32, "Base sequence of the segment batch."),
         Column("is_control", BOOL, "Whether the segment batch is a control batch (transaction marker)."),
         Column("is_transactional", BOOL, "Whether the segment batch is transactional."),
-        Column("text", STRING, "For lines whose wording matters later: the message, cut at 500 characters."),
+        Column(
+            "text",
+            STRING,
+            "For lines whose wording matters later: the message, cut at 500 characters; a remote segment's id.",
+        ),
     ),
     key=("fact_id",),
     questions=(

@@ -1,11 +1,13 @@
-"""Offsets over time: LEO, HW, truncations, log starts."""
+"""Offsets over time: LEO, HW, truncations, log starts, segments."""
 
 from __future__ import annotations
 
 from schemas.model import (
+    BOOL,
     EVIDENCE_COLUMN,
     INT32,
     INT64,
+    INT_LIST,
     PARTITION_KEY,
     SEQ,
     STRING,
@@ -179,4 +181,81 @@ LOG_START_TIMELINE = Table(
     ),
 )
 
-TABLES: tuple[Table, ...] = (LEO_TIMELINE, HW_TIMELINE, LOG_TRUNCATIONS, LOG_START_TIMELINE)  # of the replay
+SEGMENT_CHANGES: tuple[str, ...] = ("rolled", "deleted", "cleaned", "local_log_start", "copied", "remote_deleted")
+DELETION_REASONS: tuple[str, ...] = (
+    "retention_time",
+    "retention_size",
+    "log_start",
+    "local_retention_time",
+    "local_retention_size",
+    "local_log_start",
+    "leader_epochs",
+)
+
+SEGMENT_TIMELINE = Table(
+    "segment_timeline",
+    "What became of a log's segments: rolled, deleted and why, cleaned, copied to the remote tier and deleted there.",
+    (
+        *PARTITION_KEY,
+        SEQ,
+        WINDOW,
+        TS,
+        required("broker_id", INT32, "Whose log, or whose line about the remote tier."),
+        Column("leader_epoch", INT32, "Newest leader epoch then."),
+        required("what", STRING, "What became of it.", values=SEGMENT_CHANGES),
+        Column(
+            "base_offset",
+            INT64,
+            "First offset of the segment (cleaned: of what the cleaner went over); null: not told, or of none.",
+        ),
+        Column("next_offset", INT64, "Offset behind its last; null: not known."),
+        Column(
+            "reason",
+            STRING,
+            "Why it was deleted: by retention time or size, or since the log starts behind it; local: of the local log "
+            "alone, as the remote tier has it; leader_epochs: of the tier, as no leader epoch of the log is in it.",
+            values=DELETION_REASONS,
+        ),
+        Column("local_log_start_offset", INT64, "local_log_start: where the broker's own log starts now."),
+        Column(
+            "hw_position_rises",
+            BOOL,
+            "rolled, on the leader: whether its HW and LEO were at this offset, so that the HW moves to the new "
+            "segment while its offset stays; null: not of a leader, or not known.",
+        ),
+        Column(
+            "leader_epochs",
+            INT_LIST,
+            "copied: leader epochs of the segment's records, as the copying broker's log has them; null: not known.",
+        ),
+        Column(
+            "epoch_checkpoint",
+            STRING,
+            "copied: the leader epochs' checkpoint that goes with it into the tier: epoch:offset, from the log's start "
+            "to the segment's end; null: not known.",
+        ),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq",),
+    questions=(
+        (
+            "Which segments does the remote tier hold?",
+            """
+            SELECT topic, partition, base_offset, next_offset, leader_epochs, ts
+            FROM segment_timeline AS copied WHERE what = 'copied' AND NOT EXISTS (
+              SELECT 1 FROM segment_timeline AS gone WHERE gone.what = 'remote_deleted'
+              AND gone.topic = copied.topic AND gone.incarnation = copied.incarnation
+              AND gone.partition = copied.partition AND gone.base_offset = copied.base_offset AND gone.ts > copied.ts)
+            ORDER BY topic, partition, base_offset
+            """,
+        ),
+    ),
+)
+
+TABLES: tuple[Table, ...] = (
+    LEO_TIMELINE,
+    HW_TIMELINE,
+    LOG_TRUNCATIONS,
+    LOG_START_TIMELINE,
+    SEGMENT_TIMELINE,
+)  # of the replay

@@ -21,6 +21,7 @@ ANSWERS: Final = {
     "follower_states": "Why this follower did not fetch may be told wrongly; losses are not touched.",
     "log_truncations": _COUNTED_WRONGLY,
     "log_start_timeline": "Records that went by retention may be taken for lost ones, or lost ones for those.",
+    "segment_timeline": "Which segments went, and why, or what the remote tier holds, may be told wrongly.",
     "fetch_rounds": "Why a fetch took as long as it did may be told wrongly; losses are not touched.",
     "commit_latency": "When a batch was committed, and for whom it waited, may be wrong; losses are not touched.",
     "data_loss_incidents": _LOSS,

@@ -115,6 +115,19 @@ def _delete_records(event: Row) -> str:
     return f"{text}; the answer: all live replicas start at {low} or later"
 
 
+def _segment_change(event: Row) -> str:
+    who, what = f"broker {event['broker_id']}", event["cause"]
+    segment = offsets_words(event["base_offset"], event["next_offset"])
+    if what == "local_log_start":
+        return f"{who}'s own log starts at {event['log_start_offset']}; what lies before it is in the remote tier alone"
+    if what == "rolled":
+        return f"{who} begins a segment at {event['base_offset']}"
+    done = {"copied": "copies", "cleaned": "cleans", "deleted": "deletes", "remote_deleted": "deletes"}[what]
+    where = " to the remote tier" if what == "copied" else " in the remote tier" if what == "remote_deleted" else ""
+    why = "" if event["state"] is None else f" ({event['state'].replace('_', ' ')})"
+    return f"{who} {done} the segment with {segment}{where}{why}"
+
+
 def _fetch_update(event: Row) -> str:
     text = f"broker {event['replica_id']} fetches from broker {event['broker_id']} at {event['fetch_offset']}"
     if event["error_code"]:
@@ -235,6 +248,7 @@ WORDS: Final[dict[str, Callable[[Row], str]]] = {
     "ack": _ack,
     "produce_refused": _produce_refused,
     "delete_records": _delete_records,
+    "segment_change": _segment_change,
     "fetch_update": _fetch_update,
     "fetch_read": _fetch_read,
     "fetch_apply": _fetch_apply,

@@ -24,6 +24,7 @@ ROLE_CHANGE, LOG_LOAD, TRUNCATION = KIND["role_change"], KIND["log_load"], KIND[
 LOG_START_CHANGE, OBSERVATION = KIND["log_start_change"], KIND["observation"]
 FETCH_LEFT_OUT, EPOCH_END_OFFSET = KIND["fetch_left_out"], KIND["epoch_end_offset"]
 PRODUCE_REFUSED, DELETE_RECORDS = KIND["produce_refused"], KIND["delete_records"]
+SEGMENT_CHANGE = KIND["segment_change"]
 
 # of an event: it was applied, it corrected the state, it broke a rule and changed nothing
 OK, MISMATCH, BROKEN = 0, 1, 2

@@ -15,6 +15,7 @@ from bisect import bisect_right
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING
 
+from replay.evidence.segments import CHANGES
 from replay.evidence.tenures import micros
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from replay.evidence.tenures import Tenure
 
 # lines that either log may have written
-OF_LOGS = ("log_load", "truncation", "log_append", "log_start_change", "log_change", "hw_update")
+OF_LOGS = ("log_load", "truncation", "log_append", "log_start_change", "log_change", "segment_change", "hw_update")
 CREATED, LOADED, REPLACING, REPLACED = "future_created", "future_loaded", "future_replacing", "future_replaced"
 FAILED, DELETED = "future_failed", "future_deleted"
 LOG_START = "future_log_start"
@@ -60,8 +61,7 @@ def parted(by_kind: dict[str, list[Row]]) -> list[Row]:
         theirs |= walk.theirs
         others += walk.told
     for kind in OF_LOGS:
-        if kind != "log_change":
-            by_kind[kind] = [row for row in by_kind[kind] if (row["kind"], row.place) not in theirs]
+        by_kind[kind] = [row for row in by_kind[kind] if (row["kind"], row.place) not in theirs]
     events = [row for row in told if row["name"] in STEPS and row["ts"] is not None]
     return sorted([*events, *others], key=in_file_order)
 
@@ -87,16 +87,21 @@ class FutureLogWalk:
                 self.theirs.add((row["kind"], row.place))
                 if row["kind"] == "log_start_change":
                     self.told.append(row.but(name=LOG_START))
+                elif (
+                    row["kind"] == "truncation" and row["name"] == "full"
+                ):  # it starts again where its broker's log does
+                    start = row["offset"] if row["log_start_offset"] is None else row["log_start_offset"]
+                    self.told.append(row.but(name=LOG_START, log_start_offset=start))
 
     def is_future(self, row: Row) -> bool:
         """Whether the line is about the future log."""
         name, directory = row["name"], row["log_dir"]
-        if row["kind"] == "log_change":
+        if row["kind"] == "log_change" and name not in CHANGES:
             self.take(row)
             return False
         if row["kind"] == "log_load" and directory is None and name in ("no_checkpoint", "loaded"):
             return self.takes_up(name)
-        if directory is not None and directory == (self.directory or self.next_swap):
+        if directory is not None and (directory == (self.directory or self.next_swap) or directory.endswith("-future")):
             return True
         if row["kind"] == "log_load" and name in ("created", "completed"):
             self.is_own_due = True

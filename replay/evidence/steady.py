@@ -29,7 +29,14 @@ if TYPE_CHECKING:
 
 FETCH, PRODUCE, HW_UPDATE = BULK = ("fetch", "produce", "hw_update")
 # Lines that change what was decided, but neither who has which role nor what a log holds.
-DECIDED: Final = ("partition_change", "isr_update", "isr_request", "log_start_change", "config_change")
+DECIDED: Final = (
+    "partition_change",
+    "isr_update",
+    "isr_request",
+    "log_start_change",
+    "segment_change",
+    "config_change",
+)
 # What these say depends on more than their neighbours: TRACE lines, markers, and fetches that leave a partition out.
 BARRED: Final = (
     "log_append", "remote_leo_update", "transaction", "delete_records", "epoch_end_offset", LEFT_OUT

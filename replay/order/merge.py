@@ -48,10 +48,10 @@ class OperationRecord:
     exact: int  # 1: the leader's LEO was exactly `seen` (reads) or `offset` (parked fetches), not more
 
 
-OP_APPEND, OP_UPDATE, OP_FETCH, OP_READ, OP_ACK, OP_CONTROL, OP_WITNESS, OP_REFUSED = range(8)
+OP_APPEND, OP_UPDATE, OP_FETCH, OP_READ, OP_ACK, OP_CONTROL, OP_WITNESS, OP_REFUSED, OP_NOTED = range(9)
 # UPDATE: a fetch that is parked in purgatory. READ: its answer from there, or a consumer's read. FETCH: both at once.
 # WITNESS: a log line of the broker that says its HW is now `hw`. REFUSED: a produce, or a request to delete records,
-# that it did not take.
+# that it did not take. NOTED: a line that moves nothing; it stands where its time says.
 
 (
     RANK_FITS,
@@ -148,6 +148,8 @@ def rank_of(  # noqa: PLR0913, PLR0917 - compiled
         return RANK_FITS if hw >= op.hw else RANK_LATE
     if kind == OP_WITNESS:
         return RANK_FITS if hw == op.hw else RANK_LATE
+    if kind == OP_NOTED:
+        return RANK_FITS
     if kind == OP_REFUSED:
         return RANK_FITS if is_refused_now(s, p, e) else RANK_LATE
     if kind == OP_APPEND:

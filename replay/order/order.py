@@ -7,6 +7,7 @@ where the controller's decisions meet a leader's requests.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,7 @@ from replay.order.marks import (
 from replay.order.merge import follow, merge
 from replay.order.operations import Draft
 from replay.order.refusals import refusal_chain, refusals_by_tenure
+from replay.order.segment_events import segment_chains, segments_by_tenure
 from replay.order.settings_events import (
     configuration_draft,
     opening_broker_drafts,
@@ -188,7 +190,7 @@ def laid(facts: PartitionFacts) -> tuple[EventRows, list[TenureSpan]]:
         ]
     )
     opening = profile_named(facts.kafka_version, facts.inter_broker_protocol)
-    refused, deletions = refusals_by_tenure(facts), deletions_by_tenure(facts)
+    refused, deletions, segments = refusals_by_tenure(facts), deletions_by_tenure(facts), segments_by_tenure(facts)
     spans: list[TenureSpan] = [TenureSpan(len(rows), [], opening)]
     spoken: dict[int, Spoken] = {}
     for tenure, changes in zip(facts.tenures, told[1:], strict=True):
@@ -198,8 +200,9 @@ def laid(facts: PartitionFacts) -> tuple[EventRows, list[TenureSpan]]:
         if tenure.leader >= 0:
             taken = (produces.pop(tenure.epoch, []), markers.pop(tenure.epoch, []))
             others = (refused.pop(tenure.epoch, []), deletions.pop(tenure.epoch, []))
-            chains = chains_of(facts, tenure, (*taken, *others), stored, computed, changes)
             end = len(rows)
+            noted = segment_chains(tenure, segments.get(tenure.epoch, []))
+            chains = itertools.chain(chains_of(facts, tenure, (*taken, *others), stored, computed, changes), noted)
             merged = [found for k, chain in enumerate(chains) if len(found := rows.add_chain(chain, k))]
             spans.append(TenureSpan(end, merged, profile))
         else:

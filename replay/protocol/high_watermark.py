@@ -97,6 +97,17 @@ def leader_low_watermark(s: State, b: int) -> int:
 
 
 @compiled
+def rises_in_position(s: State, b: int, rolled: int) -> bool:
+    """Whether leader b's HW will move to the segment that begins at `rolled` without its offset rising.
+
+    So it does if everything is committed as the segment is rolled: once each replica that the HW waits for has fetched
+    there again, the HW is the same offset on a later segment (UnifiedLog.maybeIncrementHighWatermark: onOlderSegment).
+    What waits is looked at again then, but nothing that waits for an offset is there any sooner.
+    """
+    return bool(s.hw[b] == rolled and s.leo[b] == rolled)
+
+
+@compiled
 def note_future_log(s: State, b: int, is_there: int, log_start: int) -> None:
     """Apply a line about b's future log; a new one starts where b's log does.
 

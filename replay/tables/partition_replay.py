@@ -46,7 +46,7 @@ from replay.tables.log_start_rows import causes_of
 from replay.tables.meters import METERED_KINDS, Meters
 from replay.tables.produce_outcomes import Outages, outcome_checks
 from replay.tables.quota_rates import QuotaRates
-from replay.tables.rare_events import in_turn, is_rare, rare_events
+from replay.tables.rare_events import boundaries, in_turn, is_rare, rare_events
 from replay.tables.risk_spans import RiskSpans
 from replay.tables.rounds import (
     BatchAnswer,
@@ -58,6 +58,7 @@ from replay.tables.rounds import (
     round_checks,
     rounds_of,
 )
+from replay.tables.segment_rows import segment_row
 from replay.tables.stable_offsets import StableOffsets
 from replay.tables.stated_moves import stated_checks
 
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
     from replay.tables.rare_events import Rare
 
 DEFAULT_LAG_US = 30_000_000
-DECIDING = (c.PARTITION_CHANGE, c.CONFIG_CHANGE, c.TOPIC_CHANGE)
+WITH_STATE = ("config_change", "topic_change", "segment_change")  # like decisions: told with the state before
 R = TypeVar("R")
 NOT_STATE = ("key", "here", "out", "moves")  # what a replay that goes on has of its own
 FINAL_KINDS = ("broker_change", "role_change", "log_dump")
@@ -96,8 +97,7 @@ class PartitionReplay:
         self.expiry = IsrExpiry()
         self.answers = blank(0, BatchAnswer)  # answers to acks=all batches that are not committed yet
         self.ledger = Ledger(internal=key["topic"] in INTERNAL_TOPICS)
-        self.isr = IsrRows()
-        self.isr_mask = 0
+        self.isr, self.isr_mask = IsrRows(), 0
         self.epoch = -1
         self.led = -1  # index of the last leader that had a log
         self.log: Log | None = None  # that leader's log at the end of its epoch
@@ -153,7 +153,7 @@ class PartitionReplay:
         rows = new_rows(len(encoded), len(rare["partition_change"]) + len(rare["isr_request"]), len(self.brokers))
         self.purgatory = with_room(self.purgatory, len(self.brokers), len(encoded))
         decisions = {row["seq"]: row for row in rare["partition_change"]}
-        deciding = decisions | {row["seq"]: row for kind in ("config_change", "topic_change") for row in rare[kind]}
+        deciding = decisions | {row["seq"]: row for kind in WITH_STATE for row in rare[kind]}
         self.changes = {seq: row["change"] for seq, row in decisions.items()}
         self.story.take_all(in_turn(rare, STORY_KINDS))
         self.machines.take_all(in_turn(rare, MOVING_KINDS))
@@ -169,8 +169,8 @@ class PartitionReplay:
             for row in rare[kind]:
                 self.final.take(row)
         self.last_seq = int(encoded[-1].seq) if len(encoded) else self.last_seq
-        start = 0
-        for stop in [*self.boundaries(encoded, events.places_of(is_rare)), len(encoded)]:
+        start, differ = 0, len(self.story.spoken) > 1
+        for stop in [*boundaries(encoded, events.places_of(is_rare), self.epoch, differ=differ), len(encoded)]:
             if start < stop:
                 here = encoded[start:stop]
                 moved = rows.filled[N_LEO]
@@ -182,10 +182,7 @@ class PartitionReplay:
                 self.after(here)
                 self.note(events.part(start, stop))
             if stop < len(encoded):
-                self.at_boundary(encoded[stop], decisions)
-                decided = deciding.get(int(encoded[stop].seq))
-                if decided is not None:
-                    self.risk.decide(decided, self.state, self.brokers)
+                self.at_stop(encoded[stop], decisions, deciding)
             start = stop
         self.ledger.prune(floor_of(self.state, int(self.state.partition[0].assigned)))
         if not self.ledger.internal:  # whose transactions are offsets that groups commit, which no produce line tells
@@ -215,26 +212,6 @@ class PartitionReplay:
         alone = len(events) == 1 and first.broker >= 0
         return self.story.profile_at(self.brokers[first.broker] if alone else self.leads, int(first.seq))
 
-    def boundaries(self, events: Records[EventRecord], rare: Ints) -> list[int]:
-        """Return where `feed` splits a batch: at new leader epochs, at decisions, and after a role change to leader.
-
-        `rare`: the places of rare events; no other event decides anything. While brokers run different versions each
-        rare event is split off, since it may be about a follower and must then go by that broker's rules.
-        """
-        out = set()
-        differ = len(self.story.spoken) > 1
-        newest = self.epoch
-        told = (events[name][rare].tolist() for name in ("kind", "leader_epoch", "role"))
-        for k, kind, epoch, role in zip(rare.tolist(), *told, strict=True):
-            if kind in DECIDING:
-                out.add(k)
-            if kind in (c.PARTITION_CHANGE, c.ROLE_CHANGE) and epoch > newest:
-                newest = epoch
-                out.add(k)
-            if (kind == c.ROLE_CHANGE and role == ROLE_LEADER) or differ:
-                out |= {k, k + 1} if differ else {k + 1}
-        return sorted(k for k in out if k < len(events))
-
     def note(self, events: Events) -> None:
         """Keep what is needed to account for a loss: appends, answers and reads."""
         written, read = events.among(is_written, WRITTEN), events.among(is_read, READ)
@@ -253,6 +230,19 @@ class PartitionReplay:
         if not self.stated_start or self.led < 0 or self.brokers[self.led] != broker:
             return []
         return [one for one in spans_of(self.state, self.led) if one.epoch < int(self.state.epoch[self.led])]
+
+    def at_stop(
+        self, event: EventRecord, decisions: dict[int, dict[str, Any]], deciding: dict[int, dict[str, Any]]
+    ) -> None:
+        """Tell what begins or is decided at this event, and what a line says of a segment, by the state before it."""
+        self.at_boundary(event, decisions)
+        row = deciding.get(int(event.seq))
+        if row is None:
+            return
+        if row["kind"] == "segment_change":
+            self.out.add_rows("segment_timeline", self.here, [segment_row(row, self.state, self.brokers)])
+        else:
+            self.risk.decide(row, self.state, self.brokers)
 
     def at_boundary(self, event: EventRecord, decisions: dict[int, dict[str, Any]]) -> None:
         """If a new leader epoch begins at this event, record the previous leader's log and open a leadership row."""

@@ -219,6 +219,19 @@ def valid_rows(partition: int = 0) -> Rows:
                 "evidence": "observed",
             },
         ],
+        "segment_timeline": [
+            {
+                **place,
+                "seq": 6,
+                "ts": at(6),
+                "broker_id": 2,
+                "what": "deleted",
+                "base_offset": 0,
+                "next_offset": 2,
+                "reason": "retention_time",
+                "evidence": "observed",
+            },
+        ],
         "follower_states": [
             {
                 **place,

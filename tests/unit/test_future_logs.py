@@ -82,13 +82,18 @@ def test_the_kernel_knows_every_word_that_is_told_of_a_future_log() -> None:
     assert set(STEPS.values()) == set(FUTURE_STATES)
 
 
-def low_watermarks(history: History) -> list[tuple[int, str]]:
-    """Leader 1 deletes the first record, and both followers follow: its low watermarks, and what moved each."""
+def delete_first(history: History) -> None:
+    """Leader 1 deletes the first record, and both followers follow."""
     history.produce(800, 1, COMMITTED, acks=1)
     line(history, "log_start_change", 810, "client delete records request", log_start_offset=1)
     for replica in (2, 3):
         fetched = {"log_start_offset": 1, "follower_log_start_offset": 1}
         history.fetch(820 + replica, 1, replica, COMMITTED, **fetched)
+
+
+def low_watermarks(history: History) -> list[tuple[int, str]]:
+    """Leader 1 deletes the first record, and both followers follow: its low watermarks, and what moved each."""
+    delete_first(history)
     rows = tables_of(history.events())["log_start_timeline"].to_pylist()
     return [(row["low_watermark"], row["cause"]) for row in rows if row["low_watermark"]]
 
@@ -160,3 +165,10 @@ def test_a_future_log_is_told_by_its_folder() -> None:
         "(kafka.log.LogManager)"
     )
     assert [(f["kind"], f["name"], f["log_dir"]) for f in found] == [("log_change", "future_created", THERE)]
+
+
+def test_a_future_log_that_is_begun_again_starts_where_its_line_says() -> None:
+    history = begun(replicated())
+    line(history, "truncation", 900, "full", offset=1, log_dir=THERE)
+    assert low_watermarks(history) == [(1, "future_log")]
+    assert tables_of(history.events())["log_truncations"].num_rows == 0

@@ -91,19 +91,59 @@ ISR_RULES = (
     ),
 )
 
+_REMOTE_TASKS = "RemoteLogManager$RLMTask|RemoteLogManager$RLMCopyTask|RemoteLogManager$RLMExpirationTask"
+_REMOTE_SEGMENT = (
+    r"RemoteLogSegmentId\{topicIdPartition=(?P<topic_id>[\w-]{22}):(?P<tp>[\w.-]{1,260}-\d{1,10}), "
+    r"id=(?P<text>[\w-]{22})\}"
+)
+
 LOG_CHANGE_RULES = (
     Rule(
-        f"{_LOGS}: Deleting",
-        "2.7-",
-        "log_change segment_deleted",
-        r"Deleting segment LogSegment\(baseOffset=(?P<base_offset>\d+), .*?\) due to (?:local )?(?:log )?"
-        r"(?P<value>retention (?:time \d+ms|size \d+)) breach.*",
+        f"{_LOGS}|LocalLog: Rolled",
+        "2.4-",
+        "segment_change segment_rolled",
+        r"Rolled new log segment at offset (?P<base_offset>\d+) in [\d.]+ ms\.",
+    ),
+    Rule(
+        "UnifiedLog: Incremented",
+        "3.6-",
+        "segment_change local_log_start",
+        r"Incremented local log start offset to (?P<offset>\d+) due to reason (?P<value>.*)",
+    ),
+    Rule(
+        f"{_REMOTE_TASKS}: Copied",
+        "3.6-",
+        "segment_change segment_copied",
+        rf"Copied (?P<base_offset>\d+)\.log to remote storage with segment-id: {_REMOTE_SEGMENT}",
+        printed_by="kafka/log/remote/RemoteLogManager.java; 4.1 org/apache/kafka/server/log/remote/storage",
+    ),
+    Rule(
+        f"{_REMOTE_TASKS}: About",
+        "3.6-",
+        "segment_change remote_segment_deleted",
+        rf"About to delete remote log segment {_REMOTE_SEGMENT} due to "
+        r"(?P<value>retention (?:time \d+ms|size \d+)|log-start-offset \d+) breach.*",
+        printed_by="kafka/log/remote/RemoteLogManager.java; 4.1 org/apache/kafka/server/log/remote/storage",
+    ),
+    Rule(
+        f"{_REMOTE_TASKS}: Deleted",
+        "3.6-",
+        "segment_change remote_segment_deleted",
+        rf"Deleted remote log segment {_REMOTE_SEGMENT} due to (?P<value>leader-epoch-cache truncation).*",
+        printed_by="kafka/log/remote/RemoteLogManager.java; 4.1 org/apache/kafka/server/log/remote/storage",
     ),
     Rule(
         f"{_LOGS}: Deleting",
         "2.7-",
         "log_change segment_deleted",
-        r"Deleting segments due to (?:local )?(?P<value>log start offset) (?P<log_start_offset>\d+) breach: .*",
+        r"Deleting segment LogSegment\(baseOffset=(?P<base_offset>\d+), .*?\) due to (?:log )?"
+        r"(?P<value>(?:local log )?retention (?:time \d+ms|size \d+)) breach.*",
+    ),
+    Rule(
+        f"{_LOGS}: Deleting",
+        "2.7-",
+        "log_change segment_deleted",
+        r"Deleting segments due to (?P<value>(?:local )?log start offset) (?P<log_start_offset>\d+) breach: .*",
         each=r"LogSegment\(baseOffset=(?P<base_offset>\d+)",
     ),
     Rule(
