@@ -94,8 +94,9 @@ REPLICATION_EVENTS = Table(
         Column(
             "next_offset",
             INT64,
-            "append, ack, log_dump: offset after the last; fetch_apply: the follower's LEO after it; role_change of a "
-            "leader whose LEO nothing states: the least that it can be; segment_change: where it ends; null unknown.",
+            "append, ack, log_dump: offset after the last; fetch_read, consumer_read: offset after the last record "
+            "handed out; fetch_apply: the follower's LEO after it; role_change of a leader whose LEO nothing states: "
+            "the least that it can be; segment_change: where it ends; null unknown.",
         ),
         Column(
             "next_offset_evidence",
@@ -140,6 +141,18 @@ REPLICATION_EVENTS = Table(
             unit="ms",
         ),
         Column("min_bytes", INT32, "minBytes of the fetch: what it waited for.", unit="bytes"),
+        Column(
+            "max_bytes",
+            INT32,
+            "maxBytes of the fetch: how much it takes over all partitions; null: no limit (up to v2), or not listed.",
+            unit="bytes",
+        ),
+        Column(
+            "partition_max_bytes",
+            INT32,
+            "partitionMaxBytes of the fetch: how much it takes of this partition.",
+            unit="bytes",
+        ),
         Column("isolation_level", INT32, "consumer_read: 0 read_uncommitted, 1 read_committed."),
         Column("last_stable_offset", INT64, "Last stable offset that the answer carries."),
         Column("preferred_read_replica", INT32, "Replica that the answer sends the consumer to; null or -1: none."),

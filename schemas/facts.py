@@ -138,6 +138,7 @@ FACTS = Table(
         Column("replica_epoch", INT64, "Broker epoch that the fetching replica sent."),
         Column("max_wait_ms", INT32, "maxWaitMs of the fetch; timeoutMs of a DeleteRecords.", unit="ms"),
         Column("min_bytes", INT32, "minBytes of the fetch.", unit="bytes"),
+        Column("max_bytes", INT32, "maxBytes of the fetch, over all partitions; null: none (up to v2).", unit="bytes"),
         Column("isolation_level", INT32, "0 read_uncommitted, 1 read_committed."),
         Column("session_id", INT32, "Fetch session id in the request (0: none yet)."),
         Column(

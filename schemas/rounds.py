@@ -46,6 +46,7 @@ COMPLETIONS: tuple[str, ...] = (
     "unknown",
 )
 QUOTAS = ("client", "leader", "follower")
+LIMITS = ("partition_max_bytes", "max_bytes", "first_batch", "segment")
 COMMIT_CAUSES: tuple[str, ...] = ("fetch", "append", "isr_change", "role", "statement")
 
 
@@ -95,6 +96,24 @@ FETCH_ROUNDS = Table(
         ),
         Column("max_wait_ms", INT32, "How long it was ready to wait.", unit="ms"),
         Column("min_bytes", INT32, "What it was ready to wait for.", unit="bytes"),
+        Column(
+            "max_bytes",
+            INT32,
+            "How much it would take over all partitions; null: no limit, or not known.",
+            unit="bytes",
+        ),
+        Column(
+            "partition_max_bytes", INT32, "How much it would take of this partition; null: not known.", unit="bytes"
+        ),
+        Column(
+            "limited_by",
+            STRING,
+            "What kept the answer from holding all that the leader had: the size that the fetch allows the partition "
+            "(a batch at the end may be cut off) or the whole answer; first_batch: nothing but one batch, which is "
+            "larger than that; segment: a follower's ends early although no size says so, as at the end of a segment "
+            "(then the row is bounded). Null: nothing did, or it is not known.",
+            values=LIMITS,
+        ),
         required("delayed", BOOL, "Whether it was parked."),
         Column("wait_ms", FLOAT64, "Time in purgatory; of a run: the mean.", unit="ms"),
         required("completed_by", STRING, "Why it was answered when it was.", values=COMPLETIONS),
@@ -138,6 +157,16 @@ FETCH_ROUNDS = Table(
             SELECT topic, partition, replica_id, quota, quota_rate, quota_limit, ts, fetch_offset,
                    leader_leo - fetch_offset AS behind, bytes, wait_ms, throttle_ms, run_count, seq
             FROM fetch_rounds WHERE quota IS NOT NULL ORDER BY topic, partition, seq
+            """,
+        ),
+        (
+            "Who fetches less at a time than there is, because of which limit, and how far behind is it?",
+            """
+            SELECT topic, partition, replica_id, limited_by, partition_max_bytes, max_bytes, count(*) AS fetches,
+                   max(bytes) AS bytes_max, max(leader_leo - fetch_offset) AS behind_max
+            FROM fetch_rounds WHERE limited_by IS NOT NULL
+            GROUP BY topic, partition, replica_id, limited_by, partition_max_bytes, max_bytes
+            ORDER BY fetches DESC, topic, partition, replica_id
             """,
         ),
     ),

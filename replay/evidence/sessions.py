@@ -41,7 +41,9 @@ RUN_COLUMNS = (
 )
 LEFT_OUT = "left_out"  # kind of a row for requests of a session that leave out one of its partitions
 SESSION_SCHEMA = pa.schema([*(f.with_nullable(nullable=True) for f in FACTS.arrow_schema), *RUN_COLUMNS])
-CACHED = ("fetch_offset", "current_leader_epoch", "last_fetched_epoch", "follower_log_start_offset")
+CACHED = (
+    "fetch_offset", "current_leader_epoch", "last_fetched_epoch", "follower_log_start_offset", "partition_max_bytes",
+)  # fmt: skip
 
 LINE_FIELDS = (
     "ts",

@@ -50,6 +50,8 @@ TIMING = ("queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us
 ASKED = (
     "max_wait_ms",
     "min_bytes",
+    "max_bytes",
+    "partition_max_bytes",
     "isolation_level",
     "client_id",
     "request_bytes",
@@ -314,12 +316,15 @@ def answered(tenure: Tenure, replica: int, fetches: Fetches, lines: LineTimes | 
     first = np.cumsum(2 + applies) - (2 + applies)
     common = fetches.common(tenure, replica)
     shape = {"bytes": handed, "response_hw": fetches.repeated("hw", "response_hw")}
-    read = {**common, **shape, "implied": fetches.numbers("hw_implied") != 0, "delayed": delayed}
+    end = {
+        "next_offset": pa.array(after, mask=~moved),
+        "next_offset_evidence": chosen(fetches.adjoins, "derived", "bounded", ~moved),
+    }
+    read = {**common, **shape, **end, "implied": fetches.numbers("hw_implied") != 0, "delayed": delayed}
     applied = {
         **common,
         **shape,
-        "next_offset": pa.array(after, mask=~moved),
-        "next_offset_evidence": chosen(fetches.adjoins, "derived", "bounded", ~moved),
+        **end,
         "evidence": chosen(fetches.known, "derived", "bounded"),
     }
     received = Window(at.completed, at.stamp, at.stamp + 1000)

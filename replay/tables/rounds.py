@@ -18,8 +18,9 @@ from replay.engine.purgatory import BY_STATEMENT
 from replay.engine.stamps import STAMP_EARLY_US, STAMP_LATE_US
 from replay.order.fetch_chains import TIMING
 from replay.protocol.state import BOUNDED, DERIVED, NONE, UNSET
+from replay.tables.answer_sizes import LIMIT_COLUMNS, Sizes, limits_of, size_checks
 from schemas.model import EVIDENCE
-from schemas.rounds import COMMIT_CAUSES, COMPLETIONS, QUOTAS
+from schemas.rounds import COMMIT_CAUSES, COMPLETIONS, LIMITS, QUOTAS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,10 +115,14 @@ def round_columns(fetches: Picked, saw: Records[Held], found: Records[Completion
     kept_back = left_out | (completed == THROTTLED)
     isolation = of("isolation_level", UNSET)
     reads = (of("replica_id", NONE) < 0) & (isolation >= 0)
-    evidence = np.maximum(found["evidence"], fetches.read(evidence_in))
+    sizes = Sizes(fetches, saw, found)
+    limited, guessed = limits_of(sizes)
+    evidence = np.maximum(np.maximum(found["evidence"], fetches.read(evidence_in)), np.where(guessed, BOUNDED, 0))
     columns = dict(zip(SAME, told.columns, strict=True)) | phase_columns({name: of(name, NONE) for name in TIMING})
     for name in ("response_hw", "last_stable_offset", "log_start_offset"):
         columns[name] = offsets(of(name, NONE))
+    for name in LIMIT_COLUMNS:
+        columns[name] = offsets(of(name, NONE) if fetches.has(name) else np.full(len(fetches), NONE))
     return columns | {
         "seq": pa.array(saw["seq"]),
         "bytes": pa.array(of("bytes", 0), mask=left_out),
@@ -126,6 +131,7 @@ def round_columns(fetches: Picked, saw: Records[Held], found: Records[Completion
         "delayed": pa.array(of("remote_us", 0) > 0),
         "wait_ms": milliseconds(of("remote_us", NONE)),
         "completed_by": words(completed, COMPLETIONS),
+        "limited_by": words(np.maximum(limited, 0), LIMITS, missing=limited < 0),
         "quota": words(np.where(kept_back, quota, 0), QUOTAS, missing=~kept_back),
         "quota_rate": offsets(found["quota_rate"]),
         "quota_limit": offsets(found["quota_limit"]),
@@ -141,12 +147,15 @@ def evidence_in(batch: EventBatch) -> Ints:
 def round_checks(
     fetches: Picked, saw: Records[Held], found: Records[Completion], brokers: Sequence[int]
 ) -> Records[CheckRow]:
-    """Whether each fetch waited as the replayed state implies; fetches served by a follower are not compared."""
+    """Whether each fetch waited as the replayed state implies, and was answered within its limits.
+
+    Fetches served by a follower are not compared.
+    """
     compared: Flags = (found["expected_wait"] != UNSET) & (fetches.numbers("leader_id", NONE) == NONE)
     rows = blank(len(saw), CheckRow, c.CHECK_FETCH_COMPLETION)
     rows["seq"], rows["broker"] = saw["seq"], indices(fetches.numbers("broker_id", NONE), brokers)
     rows["computed"], rows["stated"] = found["expected_wait"], found["measured_wait"]
-    return rows[compared]
+    return together([rows[compared], size_checks(Sizes(fetches, saw, found), fetches, brokers)])
 
 
 def phase_columns(phases: dict[str, Ints]) -> dict[str, pa.Array]:

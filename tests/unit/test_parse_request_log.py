@@ -163,6 +163,15 @@ def test_fetch_joins_request_and_response_by_partition() -> None:
     assert len({f["fact_id"] for f in facts}) == 3
 
 
+@pytest.mark.parametrize(("limit", "told"), [({"maxBytes": 10485760}, 10485760), ({}, None)], ids=["3", "2"])
+def test_a_fetch_says_how_much_it_takes(limit: dict[str, int], told: int | None) -> None:
+    asked = {"partition": 0, "fetchOffset": 9, "partitionMaxBytes": 1048576}
+    request = {**fetch([{"topic": "a", "partitions": [asked]}]), **limit}
+    (fact,), rejected = parsed(line(1, 3, request, {"errorCode": 0, "sessionId": 5, "responses": []}))
+    assert rejected == []
+    assert (fact["partition_max_bytes"], fact["max_bytes"]) == (1048576, told)
+
+
 def test_fetch_that_lists_nothing_is_one_row_without_partition() -> None:
     (fact,), _ = parsed(line(1, 18, fetch([]), {"errorCode": 0, "sessionId": 5, "responses": []}))
     assert (fact["partition"], fact["in_request"], fact["error_code"], fact["response_session_id"]) == (

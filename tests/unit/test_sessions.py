@@ -81,6 +81,13 @@ def test_partition_in_the_response_only_is_completed_from_the_cache() -> None:
     assert (row["hw"], row["hw_implied"]) == (9, False)
 
 
+def test_an_answer_without_a_request_has_the_limit_that_the_session_remembers() -> None:
+    session = Session()
+    session.send(0, 0, {"fetch_offset": 10, "hw": 8, "partition_max_bytes": 500, "max_bytes": 900}, asked=0)
+    session.send(100, 1, {"in_request": False, "hw": 9, "max_bytes": 900})
+    assert [(row["partition_max_bytes"], row["max_bytes"]) for row in session.rebuilt()] == [(500, 900)] * 2
+
+
 def test_hw_of_a_response_only_row_is_what_later_fetches_imply() -> None:
     session = Session().opened()
     session.send(100, 1, {"in_request": False, "hw": 9})

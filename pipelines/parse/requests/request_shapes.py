@@ -150,6 +150,7 @@ class FetchRequest(Body):
     replica_state: ReplicaState | None = None
     max_wait_ms: int | None = None
     min_bytes: int | None = None
+    max_bytes: int | None = None
     isolation_level: int = 0
     session_id: int = 0
     session_epoch: int = -1

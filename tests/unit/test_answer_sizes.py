@@ -1,0 +1,92 @@
+"""How much a fetch asks for, and how its limits cut the answer (KIP-74)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from facts_builder import History
+from without_spark import tables_of
+
+PART, WHOLE = 1_000, 3_000
+
+
+def history(*fetches: dict[str, Any]) -> History:
+    """Return a history: broker 1 leads and has 101 records; broker 2 fetches, each time from the offset given."""
+    told = History()
+    told.decide(0, 1, [1, 2], replicas=[1, 2])
+    told.role(10, 1, "leader", 0, offset=0, hw=0)
+    told.role(11, 2, "follower", 0, offset=0, hw=0)
+    told.fetch(100, 1, 2, 0, hw=0)
+    told.produce(200, 1, 0, bytes=9_000, acks=1)
+    told.produce(300, 1, 100, bytes=10, acks=1)
+    told.fetch(500, 1, 2, 0, hw=0, error_code=9)
+    limits = {"partition_max_bytes": PART, "max_bytes": WHOLE}
+    for number, fields in enumerate(fetches):
+        told.fetch(1_000 + 1_000 * number, 1, 2, **{"hw": 0, **limits, **fields})
+    return told
+
+
+def rounds(*fetches: dict[str, Any], others: int = 0) -> list[dict[str, Any]]:
+    """Return the rounds of these fetches; `others`: bytes that other partitions of each request were answered with."""
+    told = history(*fetches)
+    rows = [{**row, "request_bytes": (row.get("bytes") or 0) + others} for row in told.rows]
+    return list(tables_of(told.events(rows))["fetch_rounds"].to_pylist()[2:])
+
+
+def limits(*fetches: dict[str, Any], others: int = 0) -> list[str | None]:
+    return [row["limited_by"] for row in rounds(*fetches, others=others)]
+
+
+def asked(offset: int, handed: int, **fields: Any) -> dict[str, Any]:
+    return {"offset": offset, "bytes": handed, **fields}
+
+
+def test_a_round_tells_how_much_was_asked_for() -> None:
+    (first, _) = rounds(asked(0, 10), asked(101, 0))
+    assert (first["partition_max_bytes"], first["max_bytes"]) == (PART, WHOLE)
+
+
+def test_an_answer_of_just_the_partitions_limit_was_cut_by_it() -> None:
+    assert limits(asked(0, PART), asked(40, 0))[0] == "partition_max_bytes"
+
+
+def test_a_first_batch_may_be_larger_than_the_limits() -> None:
+    assert limits(asked(0, PART + 1), asked(40, 0))[0] == "first_batch"
+
+
+def test_an_answer_that_fills_the_request_leaves_the_rest_of_the_partitions_out() -> None:
+    assert limits(asked(0, PART - 1), asked(40, 0), others=WHOLE - PART + 1)[0] == "max_bytes"
+
+
+def test_records_that_may_not_have_fitted_any_more_are_left_out() -> None:
+    (row, *_) = rounds(asked(0, 0), asked(0, 0), others=WHOLE - 10)
+    assert (row["limited_by"], row["evidence"]) == ("max_bytes", "bounded")
+
+
+def test_an_answer_that_ends_early_though_there_was_room_ends_with_a_segment() -> None:
+    (row, *_) = rounds(asked(0, PART - 1), asked(40, 0))
+    assert (row["limited_by"], row["evidence"]) == ("segment", "bounded")
+
+
+def test_an_answer_that_reaches_the_leaders_end_was_limited_by_nothing() -> None:
+    assert limits(asked(0, PART - 1), asked(101, 0)) == [None, None]
+
+
+def test_what_a_request_before_version_3_or_an_older_table_does_not_tell_limits_nothing() -> None:
+    nothing = {"partition_max_bytes": None, "max_bytes": None}
+    assert limits(asked(0, PART, **nothing), asked(40, 0, **nothing))[0] is None
+
+
+@pytest.mark.parametrize(
+    ("handed", "others", "matched"),
+    [(PART, WHOLE - PART, 1), (WHOLE + 1, 0, 1), (WHOLE + 1, 1, 0), (PART, WHOLE - PART + 1, 0)],
+    ids=["both fit", "one batch alone", "one batch and more", "more than the request allows"],
+)
+def test_an_answer_is_no_larger_than_the_request_allows_but_for_one_batch_alone(
+    handed: int, others: int, matched: int
+) -> None:
+    told = history(asked(0, handed), asked(101, 0))
+    rows = [{**row, "request_bytes": handed + others} if row.get("bytes") == handed else row for row in told.rows]
+    checks = {row["check"]: row for row in tables_of(told.events(rows))["conformance"].to_pylist()}
+    assert (checks["answer_size"]["compared"], checks["answer_size"]["matched"]) == (1, matched)
