@@ -122,6 +122,11 @@ REPLICATION_EVENTS = Table(
             "none, or nothing tells.",
             values=("commit", "abort", "open"),
         ),
+        Column(
+            "producer_id",
+            INT64,
+            "append: producer of the transaction, or whose transaction the marker ends; null: none, or no line says.",
+        ),
         # -- fetches
         Column("fetch_offset", INT64, "fetch_*: the fetcher's LEO; consumer_read: where it reads from."),
         Column("last_fetched_epoch", INT32, "Epoch of the fetcher's last record; -1 none."),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from schemas.model import (
     BOOL,
     EVIDENCE_COLUMN,
+    FLOAT64,
     INT32,
     INT64,
     INT_LIST,
     PARTITION_KEY,
     SEQ,
     STRING,
+    TIMESTAMP,
     TS,
     WINDOW,
     Column,
@@ -76,10 +78,20 @@ HW_TIMELINE = Table(
         Column(
             "cause_broker_id", INT32, "Replica whose fetch, or ISR change, moved it; null: the leader's own append."
         ),
+        Column(
+            "last_stable_offset",
+            INT64,
+            "Of the newest leader, in partitions with transactions: up to where read_committed consumers may read from "
+            "then on; null: no transaction was seen yet (then up to hw), or it is not certain which ones are open.",
+            unit="offset",
+        ),
         EVIDENCE_COLUMN,
     ),
     key=("seq", "broker_id", "step"),
-    checks={"hw_not_negative": "hw >= 0"},
+    checks={
+        "hw_not_negative": "hw >= 0",
+        "stable_within_hw": "last_stable_offset IS NULL OR last_stable_offset <= hw",
+    },
     questions=(
         (
             "When did a high watermark go back, on which replica, from where to where?",
@@ -94,6 +106,71 @@ HW_TIMELINE = Table(
             SELECT topic, partition, seq, ts, broker_id, hw_before, hw, cause_broker_id,
                    ts - lag(ts) OVER (PARTITION BY topic, incarnation, partition, broker_id ORDER BY seq) AS stood_still
             FROM hw_timeline WHERE role = 'leader' ORDER BY stood_still DESC LIMIT 20
+            """,
+        ),
+    ),
+)
+
+TRANSACTIONS = Table(
+    "transactions",
+    "A transaction in a partition, as its leader's log has it: where it begins, how it ended, and when read_committed "
+    "consumers could read past it.",
+    (
+        *PARTITION_KEY,
+        required("seq", INT64, "Place of its first batch in the replay order."),
+        WINDOW,
+        required("ts", TIMESTAMP, "When its first batch was appended."),
+        required("leader_epoch", INT32, "Leader epoch in which that was."),
+        Column("client_id", STRING, "Client id of its producer."),
+        Column("producer_id", INT64, "Its producer's id; null: no line tells."),
+        required("first_offset", INT64, "Offset of its first batch.", unit="offset"),
+        required(
+            "outcome",
+            STRING,
+            "commit or abort: by its marker; open: the last leader's log has no marker of it; removed: a later leader "
+            "did not have its records.",
+            values=("commit", "abort", "open", "removed"),
+        ),
+        Column("marker_offset", INT64, "Offset of its marker; what its producer wrote up to there belongs to it."),
+        Column("marker_ts", TIMESTAMP, "When the marker was appended."),
+        Column(
+            "stable_ts",
+            TIMESTAMP,
+            "When the last stable offset passed its marker: from then on read_committed consumers may read past it (of "
+            "an aborted one they are given nothing); null: not while the recording lasts.",
+        ),
+        Column(
+            "unstable_ms",
+            FLOAT64,
+            "For how long it held read_committed consumers back: from ts to stable_ts, else to the last event; null: "
+            "removed. Longer than transaction.max.timeout.ms (15 minutes) and open: it hangs.",
+            unit="ms",
+        ),
+        Column(
+            "removed_marker_offset",
+            INT64,
+            "Offset of a marker of it that a later leader did not have (KAFKA-20716): there it was open again; null: "
+            "there was none.",
+        ),
+        Column("removed_by_epoch", INT32, "Leader epoch that began without its marker, or its records; null: none."),
+        EVIDENCE_COLUMN,
+    ),
+    key=("seq",),
+    checks={"marker_behind": "marker_offset IS NULL OR marker_offset > first_offset"},
+    questions=(
+        (
+            "Which offset ranges were aborted, of which producer?",
+            """
+            SELECT topic, partition, producer_id, client_id, first_offset, marker_offset, marker_ts, stable_ts
+            FROM transactions WHERE outcome = 'abort' ORDER BY topic, partition, first_offset
+            """,
+        ),
+        (
+            "Which transactions held read_committed consumers back for longest, and which of them lost their marker?",
+            """
+            SELECT topic, partition, producer_id, client_id, first_offset, outcome, ts, unstable_ms,
+                   removed_marker_offset, removed_by_epoch, evidence
+            FROM transactions WHERE outcome <> 'removed' ORDER BY unstable_ms DESC LIMIT 20
             """,
         ),
     ),
@@ -255,6 +332,7 @@ SEGMENT_TIMELINE = Table(
 TABLES: tuple[Table, ...] = (
     LEO_TIMELINE,
     HW_TIMELINE,
+    TRANSACTIONS,
     LOG_TRUNCATIONS,
     LOG_START_TIMELINE,
     SEGMENT_TIMELINE,

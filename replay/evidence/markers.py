@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from replay.arrays.ints import NEVER
@@ -51,6 +51,7 @@ class MarkerStretch:
     told: int | None = None  # how many are certainly there
     sure: list[Row] = field(default_factory=list)
     maybe: int = 0
+    unnamed: bool = False  # which markers they are, or in which order, is not certain
 
     @property
     def is_full(self) -> bool:
@@ -84,6 +85,29 @@ def outcomes_of(facts: Indexed) -> dict[str, list[TransactionOutcome]]:
     for producer, name in producers.items():
         found[name] += ended.get(producer, [])
     return {name: sorted(ends) for name, ends in found.items()}
+
+
+def producers_of(facts: Indexed) -> dict[str, list[tuple[int, int]]]:
+    """Transactional id -> its producer ids, each with when the partition was first added for it, in order."""
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for row in sorted(facts.by_kind["transaction"], key=lambda row: phases(row).local):
+        if row["name"] == ADDED and row["transactional_id"] and not row["error_code"]:
+            told = found[row["transactional_id"]]
+            if not told or told[-1][1] != row["producer_id"]:
+                told.append((phases(row).taken, row["producer_id"]))
+    return found
+
+
+def producer_of(producers: dict[str, list[tuple[int, int]]], row: Row) -> int | None:
+    """The id that the producer of a produce had; None: no line tells.
+
+    A partition is added to the transaction before the batch is taken.
+    """
+    told = producers.get(row["transactional_id"] or "", ())
+    if not told:
+        return None
+    k = bisect_right(told, phases(row).stamp, key=lambda one: one[0])
+    return told[max(k - 1, 0)][1]
 
 
 def outcome_of(outcomes: dict[str, list[TransactionOutcome]], epoch: int, row: Row) -> str | None:
@@ -124,10 +148,10 @@ class Markers:
             if one.end > first:
                 one.maybe = one.room
 
-    def at(self, first: int) -> tuple[list[Row], int]:
-        """The markers that end the stretch beginning at `first`, and how many more may be in it."""
+    def at(self, first: int) -> tuple[list[Row], int, bool]:
+        """The markers that end the stretch beginning at `first`, how many more there may be, whether it is these."""
         one = self.by_first.get(first)
-        return (one.sure, one.maybe) if one is not None else ([], 0)
+        return (one.sure, one.maybe, not one.unnamed) if one is not None else ([], 0, True)
 
     def count(self, extents: Extents) -> None:
         """Count markers from the bytes that followers fetched, stretch by stretch where that is unambiguous."""
@@ -165,6 +189,7 @@ class Markers:
                         waiting.append(other)
         for s, one in enumerate(self.stretches):
             free = sorted(users[s] - taken, key=lambda k: phases(sure[k]).local)
+            one.unnamed = bool(free)
             for k in free[: max((one.told or 0) - len(one.sure), 0)]:
                 one.sure.append(sure[k])  # so many are certainly there; which ones makes no difference
                 taken.add(k)
@@ -176,6 +201,8 @@ class Markers:
                 one.maybe = min(one.maybe + 1, (one.room if one.told is None else one.told) - len(one.sure))
         for one in self.stretches:
             one.sure.sort(key=lambda row: phases(row).local)
+            windows = [local_window(phases(row)) for row in one.sure]
+            one.unnamed |= bool(one.maybe) or any(then.hi >= now.lo for then, now in pairwise(windows))
 
     def places_of(self, row: Row) -> set[int]:
         """Indices of stretches in which a marker may stand, by when the leader can have appended it."""

@@ -24,7 +24,7 @@ from replay.evidence.epochs import Leads, Place, Starts, leads_of, least_starts,
 from replay.evidence.future_logs import by_tenure, parted
 from replay.evidence.incarnations import deletion_told
 from replay.evidence.leader_lines import LineTimes, recorded_lines
-from replay.evidence.markers import TransactionOutcome, outcomes_of
+from replay.evidence.markers import TransactionOutcome, outcomes_of, producers_of
 from replay.evidence.metadata_log import Parts
 from replay.evidence.metadata_states import states_of
 from replay.evidence.min_isr import ROLE_TAKES_US, min_isr_of
@@ -103,6 +103,7 @@ class PartitionFacts:
     append_lines: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     future_lines: dict[int, list[Row]] = field(default_factory=dict)  # about future logs, by leader epoch
     outcomes: dict[str, list[TransactionOutcome]] = field(default_factory=dict)  # by transactional id
+    producers: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # likewise
     sequences: dict[int, list[Fetch]] = field(default_factory=dict)
     recordings: dict[int, dict[int, LineTimes]] = field(default_factory=dict)  # by leader, see `recorded`
     retries: Retries | None = None
@@ -135,7 +136,7 @@ class PartitionFacts:
         fetches = self.by_kind["fetch"]
         checked = [row for row in fetches if is_checked(row, session_keeps_epoch=keeps)]
         self.leads = leads_of(self.tenures, checked, self.role_lines)
-        self.outcomes = outcomes_of(self)
+        self.outcomes, self.producers = outcomes_of(self), producers_of(self)
         give_epochs(fetches, self.role_lines, self.epoch_at, session_keeps_epoch=keeps)
         self.index_tenures()
         self.find_starts()

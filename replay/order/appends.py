@@ -21,7 +21,7 @@ from replay.arrays.ints import NEVER
 from replay.engine.codes import ENDS_OF_A_WAIT
 from replay.evidence.batch_ends import MARKER_BYTES, Extents
 from replay.evidence.leader_lines import append_lines, as_told, is_within
-from replay.evidence.markers import MARKER_NAMES, Markers, may_be_marked, outcome_of
+from replay.evidence.markers import MARKER_NAMES, Markers, may_be_marked, outcome_of, producer_of
 from replay.evidence.request_times import Window, done_window, line_window, local_window, phases, phases_at
 from replay.evidence.rows import places_of
 from replay.evidence.tenures import micros
@@ -48,6 +48,7 @@ class LogBatch:
     evidence: str  # of the end
     row: Row | None
     marker: Row | None = None
+    named: bool = True  # whether the marker is certainly this one
 
     @property
     def bytes(self) -> int | None:
@@ -161,6 +162,7 @@ def inserted_batches(
             fields = append_fields(tenure, batch.base, batch.end, batch.evidence)
             fields |= {"is_control": True, "bytes": MARKER_BYTES, "error_code": batch.marker["error_code"]}
             fields["transaction"] = MARKER_NAMES[batch.marker["name"]]
+            fields["producer_id"] = batch.marker["producer_id"] if batch.named else None
             draft = Draft("append", batch.marker, before, fields)
             out.append(Operation(OP_APPEND, before, [draft], offset=batch.end, place=place))
             continue
@@ -229,6 +231,8 @@ def produced_batches(
         outcome_of(facts.outcomes, tenure.epoch, row) or ("open" if row["transactional_id"] else None) for row in rows
     ]
     said = fields | {"transaction": pa.array(ended, pa.string())}
+    if facts.producers:
+        said["producer_id"] = pa.array([producer_of(facts.producers, row) for row in rows], pa.int64())
     events_of = drafts_at(columns, places, local, "append", said, PRODUCED).only(~repeats)
     appends = Block(
         np.array([place for place, _ in found], np.int64),
@@ -298,9 +302,9 @@ def lay_out(
         row = placed.get(base)
         if row is None and after is None:
             break
-        control, maybe = markers.at(base)
+        control, maybe, named = markers.at(base)
         if row is None and after is not None and len(control) == after - base:
-            batches += control_batches(base, control)
+            batches += control_batches(base, control, named=named)
             continue
         if row is None:
             row = (
@@ -317,13 +321,13 @@ def lay_out(
             own = split(base, end, row, waiting, until=until[place])
             for batch in own if maybe else ():
                 batch.evidence = "bounded"
-            batches += [*own, *control_batches(end, control)]
+            batches += [*own, *control_batches(end, control, named=named)]
     return batches
 
 
-def control_batches(base: int, markers: list[Row]) -> list[LogBatch]:
+def control_batches(base: int, markers: list[Row], *, named: bool) -> list[LogBatch]:
     """Markers one after the other, from `base` on."""
-    return [LogBatch(at, at + 1, "derived", None, marker) for at, marker in enumerate(markers, base)]
+    return [LogBatch(at, at + 1, "derived", None, marker, named) for at, marker in enumerate(markers, base)]
 
 
 def next_times(placed: dict[int, Row], marks: list[int]) -> list[int]:

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 def epoch_assign(s: State, b: int, epoch: int, start: int) -> None:
     """Note that `epoch` starts at `start` in b's log (LeaderEpochFileCache.assign).
 
-    An entry with the same start and an older epoch is replaced, since that epoch has no records. A known epoch is kept.
-    Leaves unchanged: LEO, HW.
+    Other epochs that start there or beyond have no records and give way, newer ones too: a follower that led without a
+    record gets records of an older epoch (truncateAndAppend, 2.0.1+; before, no epoch is cached without a record). A
+    known epoch is kept. Leaves unchanged: LEO, HW.
     """
     n = s.cache_len[b]
-    while n > 0 and (s.cache_start[b, n - 1] >= start and s.cache_epoch[b, n - 1] < epoch):
+    while n > 0 and s.cache_start[b, n - 1] >= start and s.cache_epoch[b, n - 1] != epoch:
         n -= 1
+    s.cache_len[b] = n
     if n > 0 and s.cache_epoch[b, n - 1] >= epoch:
         return
     if n == CACHE_CAPACITY:

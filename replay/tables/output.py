@@ -27,6 +27,7 @@ from schemas.tables import TABLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from replay.arrays.ints import Ints
     from replay.arrays.records import Records
     from replay.engine.emit import CutRow, HwRow, LeoRow
     from replay.engine.purgatory import OpenBatch
@@ -122,13 +123,14 @@ def leo_columns(at: Records[LeoRow]) -> dict[str, pa.Array]:
     }
 
 
-def hw_columns(at: Records[HwRow]) -> dict[str, pa.Array]:
-    """Columns of `hw_timeline`."""
+def hw_columns(at: Records[HwRow], stable: Ints) -> dict[str, pa.Array]:
+    """Columns of `hw_timeline`. `stable`: last stable offsets."""
     return moved_columns(at) | {
         "role": words(at["role"], ("none", "follower", "leader")),
         "hw_before": pa.array(at["before"]),
         "hw": pa.array(at["hw"]),
         "cause_broker_id": offsets(at["cause"]),
+        "last_stable_offset": pa.array(stable, mask=stable == UNSET),
     }
 
 

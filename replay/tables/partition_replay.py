@@ -117,11 +117,9 @@ class PartitionReplay:
         self.final = FinalLogs()
         self.risk = RiskSpans()
         self.consumers = ConsumerEffects()
-        self.doubts = Doubts()
-        self.shown = ShownEpochs()
-        self.meters = Meters()
-        self.quotas = QuotaRates()
-        self.stable = StableOffsets()
+        self.doubts, self.shown = Doubts(), ShownEpochs()
+        self.meters, self.quotas = Meters(), QuotaRates()
+        self.stable = StableOffsets(internal=key["topic"] in INTERNAL_TOPICS)
         self.deletions = DeleteRequests(internal=self.ledger.internal)
         self.last_seq = -1
 
@@ -141,6 +139,7 @@ class PartitionReplay:
 
     def enter(self, window: int | None) -> None:
         """Begin a window (its start, microseconds; None: unknown): rows that leave from now on stand in it."""
+        self.stable.transactions.forget()
         self.here = {**self.key, "window": window}
 
     def feed(self, events: Events) -> None:
@@ -185,8 +184,6 @@ class PartitionReplay:
                 self.at_stop(encoded[stop], decisions, deciding)
             start = stop
         self.ledger.prune(floor_of(self.state, int(self.state.partition[0].assigned)))
-        if not self.ledger.internal:  # whose transactions are offsets that groups commit, which no produce line tells
-            self.stable.take(events, encoded)
         metered = self.meters.take_all(in_turn(rare, METERED_KINDS), self.machines.moves, self.story.spoken_at)
         lags = self.meters.take_lags(events, encoded, self.brokers)
         self.out.add_rows("partition_meters", self.here, [*metered, *lags])
@@ -327,11 +324,13 @@ class PartitionReplay:
         self.isr.add(events, in_turn(rare, TOLD_KINDS), rows_told(told.isr, self.brokers, self.changes), movers, lag_us)
         self.out.add("leo_timeline", self.here, self.named(told.leo, "broker"))
         # An HW move of a broker without a role is output once the broker has a role.
-        known = told.hw[told.hw["role"] != ROLE_NONE]
-        self.out.add("hw_timeline", self.here, self.named(known, "broker", "cause"))
+        known = told.hw["role"] != ROLE_NONE
+        stable = self.stable.take(events, encoded, told.hw)[known]
+        self.out.add("hw_timeline", self.here, self.named(told.hw[known], "broker", "cause"), stable)
         if len(told.start):  # the cause of a log start change stands in the broker's own line
             causes = causes_of(told.start, {row["seq"]: row["cause"] for row in rare["log_start_change"]})
             self.out.add("log_start_timeline", self.here, self.named(told.start, "broker"), causes)
+        self.out.add_rows("transactions", self.here, self.stable.rows())
         profile, lag_us = self.story.profile_at(self.leads, self.last_seq), int(self.state.partition[0].lag_us)
         checks = self.expiry.told(told.check, self.brokers, lag_us // 2 if profile.expiry_twice_per_lag else lag_us)
         checks = self.outages.refusing(checks, encoded, self.brokers)
@@ -404,6 +403,7 @@ class PartitionReplay:
         checks = [*election_checks(self.story.decisions), *self.machines.checks()]
         checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks(), *self.round_trips.checks()]
         checks += [*self.stable.checks(), *self.deletions.checks()]
+        self.out.add_rows("transactions", self.here, self.stable.finish())
         self.conformance.add(self.conformance.rest(), self.brokers)
         self.conformance.put(checks)
         self.out.add_rows("conformance", self.key, self.conformance.rows())

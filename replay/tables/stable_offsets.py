@@ -17,18 +17,22 @@ import numpy as np
 from replay.arrays.ints import NEVER
 from replay.engine import codes as c
 from replay.protocol.state import ROLE_LEADER, UNSET
+from replay.tables.transactions import Transactions
 
 if TYPE_CHECKING:
     from replay.arrays.ints import Flags, Ints
     from replay.arrays.records import Records
+    from replay.engine.emit import HwRow
     from replay.engine.event_record import EventRecord
     from replay.engine.events import EventBatch, Events
 
     Row = dict[str, Any]
 
 CHECK: Final = "last_stable_offset"
-KEPT: Final = 1000  # transactions that have ended
-TOLD: Final = ("seq", "base_offset", "client_id", "transaction", "is_control", "evidence", "duplicate")
+TOLD: Final = (
+    "seq", "ts", "base_offset", "client_id", "producer_id", "transaction", "is_control", "evidence", "duplicate",
+    "leader_epoch",
+)  # fmt: skip
 
 
 def is_transactional(batch: EventBatch) -> Flags:
@@ -38,84 +42,57 @@ def is_transactional(batch: EventBatch) -> Flags:
 
 
 @dataclass(slots=True)
-class Transaction:
-    """One transaction in the log of a partition."""
-
-    client: str | None
-    first: int
-    outcome: str
-    marker: int = NEVER  # offset of its marker; NEVER: none yet
-
-
-@dataclass(slots=True)
 class StableOffsets:
-    """The transactions of one partition, and how often the LSO that follows from them equals the one stated."""
+    """The last stable offset of one partition, and how often it equals the one stated.
 
-    transactions: list[Transaction] = field(default_factory=list)  # by first offset
-    doubtful: list[tuple[int, int]] = field(default_factory=list)  # above which HW, up to which, none can be told
+    `internal`: the transactions are offsets that groups commit, which no produce line tells.
+    """
+
+    internal: bool = False
+    transactions: Transactions = field(default_factory=Transactions)
+    leader: int = -1  # index of the broker that leads, and its epoch; -1: none seen yet
+    epoch: int = -1
     compared: int = 0
     matched: int = 0
     first_mismatch_seq: int | None = None
     note: str | None = None
 
-    def take(self, events: Events, encoded: Records[EventRecord]) -> None:
-        """Take the next events in order."""
-        self.forget()
+    def take(self, events: Events, encoded: Records[EventRecord], moves: Records[HwRow]) -> Ints:
+        """Take the next events in order. Returns the LSO after each of their HW moves; UNSET: not known, or the HW."""
+        stable = np.full(len(moves), UNSET, np.int64)
+        if self.internal or not len(encoded):
+            return stable
         rows = events.among(is_transactional, TOLD).rows
         roles = np.flatnonzero((encoded["kind"] == c.ROLE_CHANGE) & (encoded["role"] == ROLE_LEADER))
-        begin = taken = 0
+        begin = taken = moved = 0
         for place in [*roles.tolist(), len(encoded)]:
             until = NEVER if place == len(encoded) else int(encoded["seq"][place])
             while taken < len(rows) and rows[taken]["seq"] < until:
-                self.note_append(rows[taken])
+                if self.epoch in {-1, rows[taken]["leader_epoch"]}:  # else it went to the log of a leader deposed
+                    self.transactions.take(rows[taken])
                 taken += 1
             self.compare(events.part(begin, place), encoded[begin:place])
+            first, moved = moved, int(np.searchsorted(moves["seq"], until))
+            self.move(moves[first:moved], stable[first:moved])
             if place < len(encoded):
-                self.lead_from(int(encoded["leo"][place]))
+                self.leader, self.epoch = int(encoded["broker"][place]), int(encoded["leader_epoch"][place])
+                self.transactions.lead_from(self.epoch, int(encoded["leo"][place]))
             begin = place
+        self.transactions.last_us = max(self.transactions.last_us, int(encoded["ts"].max()))
+        return stable
 
-    def forget(self) -> None:
-        """Let transactions go that ended long ago: no HW is so far behind."""
-        ended = sorted(one.marker for one in self.transactions if one.marker < NEVER)
-        if len(ended) > 2 * KEPT:
-            last = ended[-KEPT]
-            self.transactions = [one for one in self.transactions if one.marker > last]
-            self.doubtful = [(-1, last), *self.doubtful]
-
-    def note_append(self, row: Row) -> None:
-        """Take a batch of a transaction, or a marker."""
-        if row["is_control"]:
-            self.end(row)
-        elif not row["duplicate"]:
-            self.begin(row)
-
-    def begin(self, row: Row) -> None:
-        """Take a batch: the first of a transaction opens it."""
-        mine = [one for one in self.transactions if one.client == row["client_id"] and one.marker == NEVER]
-        if not mine:
-            self.transactions.append(Transaction(row["client_id"], row["base_offset"], row["transaction"]))
-            self.transactions.sort(key=lambda one: one.first)
-
-    def end(self, row: Row) -> None:
-        """Take a marker: it ends the open transaction that ended like that; of several, no event tells which."""
-        mine = [one for one in self.transactions if one.marker == NEVER and one.first < row["base_offset"]]
-        alike = [one for one in mine if one.outcome == row["transaction"]]
-        if not alike:
+    def move(self, moves: Records[HwRow], stable: Ints) -> None:
+        """Set the LSO after HW moves of the leader, and note which transactions it has passed."""
+        found = self.transactions
+        mine = np.flatnonzero((moves["broker"] == self.leader) & (moves["role"] == ROLE_LEADER))
+        mine = mine[moves["seq"][mine] >= found.since]
+        if not len(mine):
             return
-        alike[0].marker = row["base_offset"]
-        is_doubtful = len(alike) > 1 or row["evidence"] not in {"observed", "derived"}
-        if is_doubtful and all(until < NEVER for _, until in self.doubtful):
-            self.doubtful.append((row["base_offset"], NEVER))
-
-    def lead_from(self, start: int) -> None:
-        """A leader begins at an offset: what lay beyond it is not in its log; unknown: nothing is certain."""
-        if start < 0:
-            self.doubtful = [(-1, NEVER)] if self.transactions else self.doubtful
-            return
-        self.transactions = [one for one in self.transactions if one.first < start]
-        for one in self.transactions:
-            if one.marker >= start:
-                one.marker = NEVER
+        hw = moves["hw"][mine]
+        at = found.stable_at(hw)
+        certain = found.is_certain(hw)
+        stable[mine[certain]] = at[certain]
+        found.pass_stable(np.maximum.accumulate(at), moves["ts"][mine])
 
     def compare(self, events: Events, encoded: Records[EventRecord]) -> None:
         """Compare what answers of leaders state with what follows from their HW."""
@@ -124,10 +101,8 @@ class StableOffsets:
         is_read &= (stated >= 0) & (encoded["hw"] >= 0) & (encoded["leader"] < 0)
         read = np.flatnonzero(is_read)
         hw, lso = encoded["hw"][read], stated[read]
-        certain = np.ones(len(read), bool)
-        for since, until in self.doubtful:
-            certain &= (hw <= since) | (hw > until)
-        computed = self.stable_at(hw)
+        certain = self.transactions.is_certain(hw)
+        computed = self.transactions.stable_at(hw)
         equal = (computed == lso) | ((lso > hw) & (computed <= lso))
         self.compared += int(certain.sum())
         self.matched += int((certain & equal).sum())
@@ -137,15 +112,15 @@ class StableOffsets:
             self.first_mismatch_seq = int(encoded["seq"][read[at]])
             self.note = f"at high watermark {int(hw[at])}: computed {int(computed[at])}, stated {int(lso[at])}"
 
-    def stable_at(self, hw: Ints) -> Ints:
-        """Return the LSO at each HW."""
-        if not self.transactions:
-            return hw
-        told = sorted((one.marker, one.first) for one in self.transactions)
-        least = np.minimum.accumulate([first for _, first in reversed(told)])[::-1]
-        place = np.searchsorted([marker for marker, _ in told], hw)  # those whose marker the HW has not passed
-        found: Ints = np.minimum(hw, np.append(least, NEVER)[place])
+    def rows(self) -> list[Row]:
+        """Hand out the rows of `transactions` that are final."""
+        found, self.transactions.rows = self.transactions.rows, []
         return found
+
+    def finish(self) -> list[Row]:
+        """Return the rows of all transactions that were not told of yet."""
+        self.transactions.finish()
+        return self.rows()
 
     def checks(self) -> list[Row]:
         """Return the row of `conformance`; none if no answer states an LSO."""

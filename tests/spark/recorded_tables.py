@@ -190,6 +190,23 @@ def valid_rows(partition: int = 0) -> Rows:
             }
             for step, (machine, broker) in enumerate([("partition", None), ("replica", 1), ("replica", 2)])
         ],
+        "transactions": [
+            {
+                **place,
+                "seq": 2,
+                "ts": at(2),
+                "leader_epoch": 0,
+                "client_id": "shop",
+                "producer_id": 4000,
+                "first_offset": 3,
+                "outcome": "abort",
+                "marker_offset": 6,
+                "marker_ts": at(3),
+                "stable_ts": at(4),
+                "unstable_ms": 2000.0,
+                "evidence": "derived",
+            }
+        ],
         "log_truncations": [
             {
                 **place,

@@ -100,6 +100,14 @@ def test_newer_epoch_replaces_one_of_the_same_start_that_has_no_records() -> Non
     assert s.cache_epoch[A, : s.cache_len[A]].tolist() == [8]
 
 
+def test_older_epoch_replaces_one_of_the_same_start_that_has_no_records() -> None:
+    """A broker led epoch 8 without a record, and now gets records of an older epoch from its next leader (2.0.1+)."""
+    s = at(led(), leo=3)
+    epoch_assign(s, A, 8, 3)
+    epoch_assign(s, A, EPOCH, 3)
+    assert s.cache_epoch[A, : s.cache_len[A]].tolist() == [EPOCH]
+
+
 def test_follower_copies_only_the_epochs_of_what_it_fetched() -> None:
     s = at(led(), leo=9)
     epoch_assign(s, A, 6, 4)

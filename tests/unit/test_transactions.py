@@ -53,6 +53,36 @@ def test_a_marker_occupies_an_offset_and_is_no_acknowledged_record() -> None:
     assert (row["records"], row["acked_one"], row["unacked"], row["acked_possible"]) == (6, 4, 2, 0)
 
 
+def producers(history: History) -> list[tuple[int, int | None]]:
+    return [(row["base_offset"], row["producer_id"]) for row in of_kind(history.events(), "append")]
+
+
+def test_appends_and_markers_name_the_producer() -> None:
+    history = replicated()
+    history.request("transaction", 480, "t", name="added", transactional_id="other", producer_id=8, broker_id=1)
+    history.produce(490, 1, COMMITTED, acks=1, transactional_id="other")
+    transaction(history, 500, COMMITTED + 1)
+    history.request("transaction", 800, "t", name="added", transactional_id="tx", producer_id=9, broker_id=1)
+    history.produce(801, 1, COMMITTED + 3, acks=1, transactional_id="tx")
+    assert producers(history)[COMMITTED:] == [(2, 8), (3, 7), (4, 7), (5, 9)]
+    found = tables_of(history.events())["transactions"].to_pylist()
+    told = [(r["producer_id"], r["first_offset"], r["outcome"], r["marker_offset"]) for r in found]
+    assert told == [(8, 2, "open", None), (7, 3, "commit", 4), (9, 5, "open", None)]
+
+
+def test_of_two_markers_at_one_place_none_names_its_producer() -> None:
+    history = replicated()
+    for name, producer, base in (("tx", 7, COMMITTED), ("other", 8, COMMITTED + 1)):
+        history.request(
+            "transaction", 480, name, name="added", transactional_id=name, producer_id=producer, broker_id=1
+        )
+        history.produce(490 + base, 1, base, acks=1, transactional_id=name)
+    marker(history, 600, producer=7)
+    marker(history, 600, producer=8)
+    history.produce(900, 1, COMMITTED + 4, acks=1)
+    assert producers(history)[COMMITTED:] == [(2, 7), (3, 8), (4, None), (5, None), (6, None)]
+
+
 def test_a_marker_that_may_stand_in_two_places_leaves_the_batches_there_open() -> None:
     history = replicated()
     history.produce(500, 1, COMMITTED, acks=1)
