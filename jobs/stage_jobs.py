@@ -41,7 +41,7 @@ def run_stages(args: argparse.Namespace, job: str, stages: Sequence[str]) -> int
     from pipelines.spark.standard_error import standard_error
     from pipelines.spark.termination import TERMINATION
 
-    with ThreadPoolExecutor(1) as beside:  # to import Great Expectations takes as long as to start a session
+    with ThreadPoolExecutor(1) as beside:  # to import the stages takes nearly as long as to start a session
         imported = beside.submit(import_module, "pipelines.stages.run")
         spark = spark_session(f"tidemark {job}")
         imported.result()

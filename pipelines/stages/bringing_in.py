@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from pipelines.intake.attribution import clusters_of
 from pipelines.intake.ledger import GONE, counts_of
 from pipelines.spark.staging import as_frame
 from pipelines.stages import ingest
-from pipelines.stages.validate import Validation
+from pipelines.stages.validation import Validation
 from pipelines.warehouse.commit_point import complete_runs
 from pipelines.warehouse.file_ledger import entries_of, write_entries
 from pipelines.warehouse.narrowing import SETTINGS, Narrowing
@@ -78,7 +79,7 @@ def bring_in(
     """
     recording_id = recording.recording_id
     known = entries_of(warehouse, recording_id)
-    stand = warehouse.read("facts", recording_id) if known else None
+    stand = partial(warehouse.around, "facts", recording_id) if known else None
     parsed = ingest.parse(warehouse.spark, recording, staging, known, stand, run_id, full=full, few=few)
     complete = {row["run_id"] for row in complete_runs(warehouse, recording_id, "run_id")} if known else set()
     # What a killed run read was perhaps never ordered: this run does that, and so answers for it.
@@ -95,7 +96,7 @@ def bring_in(
         changed = changed_facts(warehouse, recording_id, changes)
         warehouse.append_facts(parsed.facts, recording_id, changed, spans, parsed.files)
         read = [one.source.name for one in parsed.plan.reads]
-        rejected, lines = rejected_after(warehouse, recording_id, changes, as_frame(warehouse.spark, rejected), read)
+        rejected, lines = rejected_after(warehouse, recording_id, changes, rejected, read)
         warehouse.replace("rejected_lines", rejected, recording_id, within=lines)
     else:
         restated = restated_facts(warehouse, recording_id, parsed.facts, parsed.inputs)

@@ -37,7 +37,6 @@ from pipelines.spark.packed import STREAM, packed, rows_of
 from pipelines.spark.row_files import RowFile, arrow_of, frame_of
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.staging import Rows, Staged, are_small, as_arrow, as_frame, stage
-from pipelines.warehouse.spans import spanned
 from pipelines.warehouse.superseded import parser_version
 
 if TYPE_CHECKING:
@@ -49,6 +48,10 @@ if TYPE_CHECKING:
     from pipelines.intake.ledger import Entry, Plan
     from pipelines.lines.writers import Ties
     from pipelines.recording.recording import Recording, Source
+    from pipelines.warehouse.spans import Span
+
+    # Looks up facts that stand: these columns of those whose time is around some spans.
+    Stand = Callable[[Sequence[Span | None], Sequence[str]], Rows]
 
 RANGE_BYTES: Final = 128 << 20  # what one task reads of a large plain file
 TASK_BYTES: Final = 64 << 20  # small files share a task up to so many decompressed bytes
@@ -96,7 +99,7 @@ def parse(  # noqa: PLR0913 - what was read before, and what it told
     recording: Recording,
     staging_dir: str,
     entries: Sequence[Entry] = (),
-    stand: DataFrame | None = None,
+    stand: Stand | None = None,
     run_id: str = "",
     *,
     full: bool = False,
@@ -105,8 +108,8 @@ def parse(  # noqa: PLR0913 - what was read before, and what it told
     """Parse what is new once, stage the result under `staging_dir`, and return each fact once.
 
     A fact that several files state is taken from the first of them, by name and line number. `entries`: the ledger of
-    what was read before, and `stand`: the facts that it told. `full`: read everything again. `few`: the driver itself
-    reads what has about so many facts at most, and then nothing is staged.
+    what was read before, and `stand`: looks up facts that it told. `full`: read everything again. `few`: the driver
+    itself reads what has about so many facts at most, and then nothing is staged.
     """
     few_bytes = few * LOG_BYTES
     looks = _looks(spark, recording, entries, few_bytes)
@@ -212,7 +215,7 @@ def _counts(told: Rows) -> list[dict[str, Any]]:
     return [json.loads(text) for text in as_arrow(told, COUNTS_SCHEMA.names)["counts"].to_pylist()]
 
 
-def _works(recording: Recording, plan: Plan, stand: DataFrame | None) -> list[Work]:
+def _works(recording: Recording, plan: Plan, stand: Stand | None) -> list[Work]:
     """Return what is to be read. A file of several brokers is several sources in the recording."""
     sources: dict[str, list[Source]] = defaultdict(list)
     for source in recording.sources:
@@ -225,19 +228,26 @@ def _works(recording: Recording, plan: Plan, stand: DataFrame | None) -> list[Wo
     return works
 
 
-def _named_before(plan: Plan, stand: DataFrame | None) -> dict[str, tuple[tuple[str, ...], ...]]:
+def _named_before(plan: Plan, stand: Stand | None) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Return what the request lines of each file have named before the place where reading goes on."""
     going = {read.entry.path: (read.source.name, read.entry) for read in plan.reads if read.entry and read.goes_on}
     found: dict[str, list[tuple[str, ...]]] = {name: list(entry.named_clusters) for name, entry in going.values()}
     spans = [span for _, entry in going.values() if (span := entry.span()) is not None]
     if stand is not None and spans:
-        topics = stand.where(spanned("ts", spans)).where("kind = 'topic_change' AND name = 'metadata_response'")
-        of_files = topics.where(F.col("source_file").isin(list(going)))
-        for row in of_files.select("source_file", "source_line", "topic", "topic_id").collect():
-            name, entry = going[row.source_file]
-            if row.source_line < entry.settled_line:
-                found[name].append((row.topic, row.topic_id))
+        columns = ("source_file", "source_line", "topic", "topic_id")
+        for row in as_arrow(_topics_named(stand(spans, ("kind", "name", *columns))), [*columns]).to_pylist():
+            name, entry = going.get(row["source_file"], ("", None))
+            if entry is not None and row["source_line"] < entry.settled_line:
+                found[name].append((row["topic"], row["topic_id"]))
     return {name: tuple(named) for name, named in found.items()}
+
+
+def _topics_named(facts: Rows) -> Rows:
+    """Return the facts of request lines that name topics with their ids."""
+    if not isinstance(facts, pa.Table):
+        return facts.where("kind = 'topic_change' AND name = 'metadata_response'")
+    named = pc.and_kleene(pc.equal(facts["kind"], "topic_change"), pc.equal(facts["name"], "metadata_response"))
+    return facts.filter(named)
 
 
 def divided(spark: SparkSession, recording: Recording, works: list[Work]) -> list[Work]:

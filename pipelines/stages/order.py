@@ -91,9 +91,17 @@ def order_here(
     """Yield the outputs of `order_partitions` for one recording's facts, in this process; arguments as of `order`."""
     known_missing = coverage_of(facts).missing if missing is None else missing
     told = ToldOfCluster(cluster_told(collected_of(facts), settings, known_missing))
-    sessions = by_session(in_one_session(facts).to_batches(), told.cluster.names, buckets=1)
-    known = StandingWindows.of(standing, _length_us(settings), engine_version())
-    yield from order_partitions(rebuilding(buckets=1)(sessions), told, known)
+    buckets = bucket_count(len(facts), 1)
+    sessions = by_session(in_one_session(facts).to_batches(), told.cluster.names, buckets)
+    del facts
+    rebuilt: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
+    for batch in rebuilding(buckets)(sessions):
+        for place, bucket in enumerate(batch["bucket"].to_pylist()):
+            rebuilt[bucket].append(batch.slice(place, 1))
+    known = {} if standing is None else dict(divided(bucket_of(standing, buckets), standing))
+    for bucket in sorted(rebuilt):
+        windows = StandingWindows.of(known.get(bucket), _length_us(settings), engine_version())
+        yield from order_partitions(rebuilt.pop(bucket), told, windows)
 
 
 def _length_us(settings: Mapping[str, Any]) -> int:

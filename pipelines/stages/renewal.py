@@ -18,8 +18,9 @@ from pipelines.spark.held import Held, driver_facts
 from pipelines.spark.staging import Staged, as_arrow, as_frame, stage
 from pipelines.stages import order, replay
 from pipelines.stages.partition_order import CHANGE_SCHEMA, CHANGES
-from pipelines.warehouse.changes import ALL_US, PLACE_KEY, Changes, as_map, is_among
+from pipelines.warehouse.changes import ALL_US, PLACE_KEY, Changes, among, as_map, behind, numbers_in
 from pipelines.warehouse.superseded import engine_version
+from pipelines.warehouse.within import either
 from replay.evidence.tenures import micros
 from replay.tables.resumption import WHOLE, Resumption, place_of, resumed
 from schemas.events import REPLICATION_EVENTS
@@ -33,12 +34,16 @@ if TYPE_CHECKING:
 
     from pipelines.spark.staging import Rows
     from pipelines.warehouse.delta_io import Warehouse
+    from pipelines.warehouse.within import Within
     from replay.evidence.missing_lines import MissingLines
     from schemas.model import Table
 
 KEY: Final = ("topic", "incarnation", "partition")
 _PLACE: Final = (*KEY, "place")
 ORDERED_KINDS: Final = 3  # of rows that the order stages: events, windows, changes
+# Times as many facts as the driver works on at once may stand in a recording whose news it works on: they are read, and
+# hashed, but not ordered again.
+GROWN: Final = 5
 EVENTS_OF_FACTS: Final = 2  # by fact, at most, as a rule
 
 
@@ -52,6 +57,7 @@ class Renewal:
     staging: str
     settings: Mapping[str, Any]
     full: bool = False  # whether everything is made anew, whatever stands
+    news: int | None = None  # facts that were read now; None: not known
 
     def read(self, table_name: str) -> DataFrame:
         """Return the recording's rows."""
@@ -66,14 +72,26 @@ class Renewal:
         """Whether everything is made anew: also if rows were set aside, of which no digest knows."""
         return self.full or not self.warehouse.is_empty("set_aside", self.recording_id)
 
-    def order(self, missing: MissingLines) -> None:
-        """Order the facts of the recording; write its events and their windows."""
-        small = self.warehouse.small("facts", self.recording_id)
-        rows = None if small is None else small.rows
+    def facts_here(self) -> pa.Table | None:
+        """Return the facts in the driver's memory; None: they are too many.
+
+        Where nearly all were ordered before, more of them may be there than the driver would order for the first time.
+        """
+        few = driver_facts(self.settings)
+        goes_on = self.news is not None and self.news <= few and not self.is_anew
+        most = few * GROWN if goes_on and not self.warehouse.is_empty(EVENT_WINDOWS.name, self.recording_id) else few
+        found = self.warehouse.whole("facts", self.recording_id, most)
+        if found is None:
+            small = self.warehouse.small("facts", self.recording_id)
+            return None if small is None else small.rows
+        return found
+
+    def order(self, missing: MissingLines, rows: pa.Table | None) -> None:
+        """Order the facts of the recording; write its events and their windows. `rows`: of `facts_here`."""
         known = self.arrow(EVENT_WINDOWS.name)
         standing = None if self.is_anew or not len(known) else known
         staged: Staged | Held
-        if rows is not None and len(rows) <= driver_facts(self.settings):
+        if rows is not None and len(rows) <= driver_facts(self.settings) * (1 if standing is None else GROWN):
             staged = Held.of(order.order_here(rows, self.settings, missing, standing))
         else:
             facts = self.warehouse.looked_at("facts", self.recording_id)
@@ -86,7 +104,7 @@ class Renewal:
             gone = {place_of(row) for row in known.to_pylist()} - left
             told = Changes.of(as_arrow(staged.rows(CHANGES, CHANGE_SCHEMA), CHANGE_SCHEMA.names).to_pylist())
             changes = Changes({**dict.fromkeys(gone, ALL_US), **told.since})
-            within = changes.condition(REPLICATION_EVENTS)
+            within = changes.within(REPLICATION_EVENTS)
         if standing is None or changes:
             self.forget(EVENT_WINDOWS, None if standing is None else changes)
             events = staged.rows(REPLICATION_EVENTS.name, REPLICATION_EVENTS.arrow_schema)
@@ -97,11 +115,12 @@ class Renewal:
         """Take away what says that rows of these partitions stand (None: of all), but for states to go on from."""
         within = None
         if changes is not None:
-            within = is_among(changes.since)
-            within += f" AND place = {WHOLE}" if table is REPLAY_CHECKPOINTS else ""
+            within = among(changes.since)
+            within = within.but("place", WHOLE) if table is REPLAY_CHECKPOINTS else within
         if self.warehouse.is_empty(table.name, self.recording_id):
             return
-        if self.read(table.name).where(within or "true").head(1):
+        keys = self.arrow(table.name, _PLACE)
+        if within is None or len(within.split(keys)[0]):
             self.warehouse.replace(table.name, table.arrow_schema.empty_table(), self.recording_id, within=within)
 
     def plan(self) -> Resumption | None:
@@ -114,9 +133,9 @@ class Renewal:
 
     def replay(self, plan: Resumption | None) -> Staged | Held:
         """Replay the events that the plan asks for; return all tables' rows."""
-        small = self.warehouse.small(REPLICATION_EVENTS.name, self.recording_id)
-        if small is not None and len(small.rows) <= EVENTS_OF_FACTS * driver_facts(self.settings):
-            return self._replayed_here(small.rows, plan)
+        rows = self._events_here(plan)
+        if rows is not None and len(rows) <= EVENTS_OF_FACTS * driver_facts(self.settings):
+            return self._replayed_here(rows, plan)
         events = self.warehouse.looked_at(REPLICATION_EVENTS.name, self.recording_id)
         states = None
         if plan is not None and not plan.is_everything:
@@ -126,13 +145,23 @@ class Renewal:
                 states = self.read(REPLAY_CHECKPOINTS.name).where(f"place = element_at({as_map(begun)}, {PLACE_KEY})")
         return self.staged(events, states)
 
+    def _events_here(self, plan: Resumption | None) -> pa.Table | None:
+        """Return the events that the plan asks for, and perhaps others, in the driver's memory; None: too many."""
+        if plan is None or plan.is_everything:
+            small = self.warehouse.small(REPLICATION_EVENTS.name, self.recording_id)
+            return None if small is None else small.rows
+        changes = changes_of(plan)
+        begin = min(changes.since.values(), default=ALL_US)
+        rows = self.warehouse.since(REPLICATION_EVENTS.name, self.recording_id, "window", begin)
+        return None if rows is None else rows.filter(changes.are_replaced(rows))
+
     def _replayed_here(self, events: pa.Table, plan: Resumption | None) -> Held:
         if plan is None or plan.is_everything:
             return Held.of(replay.replay_here(events))
         begun = {place: row["place"] for place, row in plan.since.items() if row is not None}
-        states = self.arrow(REPLAY_CHECKPOINTS.name).to_pylist() if begun else []
-        given = [row for row in states if begun.get(place_of(row)) == row["place"]]
-        return Held.of(replay.replay_here(events.filter(changes_of(plan).are_replaced(events)), given))
+        states = self.arrow(REPLAY_CHECKPOINTS.name) if begun else REPLAY_CHECKPOINTS.arrow_schema.empty_table()
+        given = states.filter(pc.equal(states["place"], numbers_in(states, begun)))
+        return Held.of(replay.replay_here(events, given.to_pylist()))
 
     def staged(self, events: DataFrame, states: DataFrame | None = None) -> Staged:
         """Replay these events, from these states on; return the staged stream of all tables' rows."""
@@ -143,11 +172,13 @@ class Renewal:
         """Write the rows of the replay's tables, and the states from which the next run goes on."""
         changes = None if plan is None or plan.is_everything else changes_of(plan)
         self.forget(REPLAY_CHECKPOINTS, changes)
-        self.write_tables(staged, None if changes is None else changes.condition)
+        self.write_tables(staged, None if changes is None else changes.within)
         if plan is not None:
             self.write_checkpoints(plan, staged)
 
-    def write_tables(self, staged: Staged | Held, condition: Callable[[Table], str | None] | None = None) -> None:
+    def write_tables(
+        self, staged: Staged | Held, condition: Callable[[Table], Within | str | None] | None = None
+    ) -> None:
         """Write the rows of the replay's tables. `condition`: which of a table's rows are replaced; None: all."""
         rows = {table.name: staged.rows(table.name, table.arrow_schema) for table in REPLAY_TABLES}
         within = {table.name: condition(table) for table in REPLAY_TABLES} if condition else None
@@ -175,9 +206,8 @@ class Renewal:
             rows = every.unionByName(as_frame(self.spark, wholes))
         within = None
         if not plan.is_everything:
-            since = as_map({place: row["place"] if row else 0 for place, row in plan.since.items()})
-            within = f"{is_among(plan.gone)} OR {is_among(plan.since)} AND place = {WHOLE}"
-            within += f" OR coalesce(place > element_at({since}, {PLACE_KEY}), false)"
+            since = {place: row["place"] if row else 0 for place, row in plan.since.items()}
+            within = either(among(plan.gone), among(plan.since).but("place", WHOLE), behind("place", since))
         self.warehouse.replace(REPLAY_CHECKPOINTS.name, rows, self.recording_id, within=within)
 
 

@@ -14,7 +14,9 @@ import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import version
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -27,7 +29,7 @@ from pipelines.recording.names import recording_name
 from pipelines.spark.held import driver_facts
 from pipelines.spark.session import VERSION
 from pipelines.spark.termination import TERMINATION
-from pipelines.stages import bringing_in, incident_page, incident_reports, report, tending, validate
+from pipelines.stages import bringing_in, incident_page, incident_reports, report, tending
 from pipelines.stages.renewal import Renewal
 from pipelines.stages.thinning import Retention
 from pipelines.stages.watch import Watch
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipelines.recording.recording import Recording
+    from pipelines.stages.validation import Validation
 
 # Stages that write tables; the report only reads them.
 WRITING: Final = frozenset({"ingest", "replay", "validate", tending.STAGE})
@@ -69,11 +72,12 @@ class Run:
     known: list[dict[str, Any]] = field(default_factory=list)  # and all that are in the recording's folder now
     skipped: tuple[str, ...] = ()  # stages whose tables stand as they are, since nothing is new
     remarks: list[str] = field(default_factory=list)
-    validation: validate.Validation | None = None
+    validation: Validation | None = None
     report: report.Report | None = None
     report_path: str | None = None
     page_path: str | None = None
     will_report: bool = False
+    will_validate: bool = False
     begun_page: incident_page.Begun | None = None  # None: nothing of it is being drawn yet
     narrowed: Narrowing | None = None  # what was replayed; None: this run has replayed nothing
     told: incident_reports.Told | None = None  # what it says of incidents; None: replay is no stage of this run
@@ -182,7 +186,7 @@ def _execute(run: Run, stages: Sequence[str]) -> None:
         run.last = last_complete(warehouse, recording_id)
         warehouse.pin({**runs, **pinned(stages, run.last)})
     run.settings = with_recording(run.settings, warehouse, recording_id, run.recording)
-    run.will_report = "report" in stages
+    run.will_report, run.will_validate = "report" in stages, "validate" in stages
     run.watch.log("run_started", f"{recording_id}: {', '.join(stages)} (run {run.run_id})", stages=list(stages))
     try:
         for stage in stages:
@@ -251,10 +255,14 @@ def _ingest(run: Run) -> None:
         stands = bringing_in.last_replay(run.warehouse, run.recording_id, run.settings)
         run.leave_as_they_are(stands, are_files_as_before=found.are_files_as_before)
         return
+    if run.will_validate:  # meanwhile: it takes seconds
+        Thread(target=import_module, args=("pipelines.stages.validate",), daemon=True).start()
     with run.step("order"):
-        small = run.warehouse.small("facts", run.recording_id)
-        covered = coverage_of(run.warehouse.read("facts", run.recording_id) if small is None else small.rows)
-        renewal_of(run).order(covered.missing)
+        read = None if run.unfinished else sum(one["facts"] for one in found.read)
+        renewal = renewal_of(run, read)
+        rows = renewal.facts_here()
+        covered = coverage_of(run.warehouse.read("facts", run.recording_id) if rows is None else rows)
+        renewal.order(covered.missing, rows)
         run.warehouse.replace("coverage", covered.table(run.recording_id), run.recording_id)
 
 
@@ -276,11 +284,11 @@ def _replay(run: Run) -> None:
         metrics.renew(run.warehouse, run.recording_id)
 
 
-def renewal_of(run: Run) -> Renewal:
-    """Return what writes the run's events and replayed rows."""
+def renewal_of(run: Run, news: int | None = None) -> Renewal:
+    """Return what writes the run's events and replayed rows; `news`: how many facts it has read, if that is known."""
     staging = run.warehouse.staging_dir(run.recording_id)
     full = bool(run.settings.get("full"))
-    return Renewal(run.spark, run.warehouse, run.recording_id, staging, run.settings, full)
+    return Renewal(run.spark, run.warehouse, run.recording_id, staging, run.settings, full, news)
 
 
 def _replay_narrowed(run: Run, looked_at: Narrowing) -> None:
@@ -299,6 +307,8 @@ def _validate(run: Run) -> None:
     if run.will_report:
         _begin_page(run)
     with run.step("validate"):
+        from pipelines.stages import validate  # noqa: PLC0415 - Great Expectations is there only if it is needed
+
         run.validation = validate.validate(run.spark, run.warehouse, run.recording_id, run.run_id, run.settings)
         results = pa.Table.from_pylist(run.validation.results, TABLES["expectation_results"].arrow_schema)
         if not run.unfinished:

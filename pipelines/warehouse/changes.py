@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.warehouse.contract import sql_string, sql_time
+from pipelines.warehouse.within import MOST_NAMED, Within, is_one_here, text_here, time_here
 from replay.evidence.tenures import micros
 from replay.tables.resumption import Place, place_of
 
@@ -39,10 +41,7 @@ class Changes:
 
     def are_replaced(self, rows: pa.Table) -> pa.ChunkedArray:
         """Return which rows of a table with windows are replaced; the same as `condition`, for rows in memory."""
-        texts = [rows[name].cast(pa.string()) for name in ("topic", "incarnation", "partition")]
-        places = pc.binary_join_element_wise(*texts, BETWEEN)
-        since = {BETWEEN.join(map(str, place)): begin for place, begin in self.since.items()}
-        begin = pa.array(since.values(), pa.int64()).take(pc.index_in(places, pa.array(since, pa.string())))
+        begin = numbers_in(rows, self.since)
         window = pc.coalesce(rows["window"].cast(pa.timestamp("us")).cast(pa.int64()), pa.scalar(ALL_US + 1))
         return pc.coalesce(pc.greater_equal(window, begin), pa.scalar(False))  # noqa: FBT003 - Arrow's own
 
@@ -60,13 +59,70 @@ class Changes:
         known = f"coalesce(unix_micros(window), {ALL_US + 1}L)"
         return f"coalesce({known} >= element_at({as_map(self.since)}, {PLACE_KEY}), false)"
 
+    def within(self, table: Table) -> Within:
+        """Return the same condition for whoever writes."""
+        if not any(column.name == "window" for column in table.columns):
+            return among(self.since)
+        return Within(self.condition(table), self.are_replaced, self._here())
+
+    def _here(self) -> str | None:
+        """Return the condition on a table with windows for deltalake; None: it would be too long."""
+        if len(self.since) > MOST_NAMED:
+            return None
+        places: defaultdict[int, list[Place]] = defaultdict(list)
+        for place, begin in self.since.items():
+            places[begin].append(place)
+        clauses = []
+        for begin, some in sorted(places.items()):
+            reached = "" if begin == ALL_US else f"window >= {time_here(begin)} AND "
+            clauses.append(f"({reached}{is_one_here(KEY_HERE, map(key_of, some))})")
+        return " OR ".join(clauses) or "false"
+
+
+def key_of(place: Place) -> str:
+    """Return a partition as `PLACE_KEY` has it."""
+    return BETWEEN.join(map(str, place))
+
+
+def keys_in(rows: pa.Table) -> pa.ChunkedArray:
+    """Return `PLACE_KEY` of rows in memory."""
+    return pc.binary_join_element_wise(
+        *(rows[name].cast(pa.string()) for name in ("topic", "incarnation", "partition")), BETWEEN
+    )
+
+
+def numbers_in(rows: pa.Table, numbers: Mapping[Place, int]) -> pa.ChunkedArray:
+    """Return by row the number of its partition; null: it has none."""
+    known = pa.array(map(key_of, numbers), pa.string())
+    return pa.array(numbers.values(), pa.int64()).take(pc.index_in(keys_in(rows), known))
+
 
 PLACE_KEY: Final = f"concat_ws('{BETWEEN}', topic, incarnation, partition)"
+KEY_HERE: Final = f"concat_ws('{BETWEEN}', topic, CAST(incarnation AS STRING), CAST(partition AS STRING))"
 
 
 def is_among(places: Iterable[Place]) -> str:
     """Return the SQL condition that a row is of one of these partitions."""
-    return is_one_of(PLACE_KEY, (BETWEEN.join(map(str, place)) for place in places))
+    return is_one_of(PLACE_KEY, map(key_of, places))
+
+
+def among(places: Iterable[Place]) -> Within:
+    """Return the same condition for whoever writes."""
+    known = sorted({*map(key_of, places)})
+    values = pa.array(known, pa.string())
+    return Within(
+        is_one_of(PLACE_KEY, known), lambda rows: pc.is_in(keys_in(rows), values), is_one_here(KEY_HERE, known)
+    )
+
+
+def behind(column: str, numbers: Mapping[Place, int]) -> Within:
+    """Return the condition that a column is above the number of the row's partition."""
+    sql = f"{column} > element_at({as_map(numbers)}, {PLACE_KEY})"
+    clauses = (
+        f"({KEY_HERE} = {text_here(key_of(place))} AND {column} > {number})" for place, number in numbers.items()
+    )
+    here = (" OR ".join(clauses) or "false") if len(numbers) <= MOST_NAMED else None
+    return Within(sql, lambda rows: pc.greater(rows[column], numbers_in(rows, numbers)), here)
 
 
 def is_one_of(value: str, known: Iterable[str]) -> str:
@@ -76,7 +132,7 @@ def is_one_of(value: str, known: Iterable[str]) -> str:
 
 def as_map(numbers: Mapping[Place, int]) -> str:
     """Return a Spark SQL expression for these numbers by `PLACE_KEY`, of constant depth."""
-    return _map_of({BETWEEN.join(map(str, place)): number for place, number in sorted(numbers.items())})
+    return _map_of({key_of(place): number for place, number in sorted(numbers.items())})
 
 
 def _map_of(numbers: Mapping[str, int]) -> str:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from pipelines.intake.ledger import Entry
-from pipelines.warehouse.contract import sql_string, time_of
+from pipelines.warehouse.contract import time_of
+from pipelines.warehouse.within import has_one_of
 from replay.evidence.tenures import micros
 from schemas.tables import TABLES
 
@@ -47,7 +48,7 @@ def write_entries(warehouse: Warehouse, recording_id: str, before: Sequence[Entr
         return False
     rows = [_row(recording_id, stands[path]) for path in changed if path in stands]
     found = pa.Table.from_pylist(rows, TABLES["files"].arrow_schema)
-    within = f"path IN ({', '.join(map(sql_string, changed))})" if stood else None
+    within = has_one_of("path", changed) if stood else None
     warehouse.replace("files", found, recording_id, within=within)
     return True
 

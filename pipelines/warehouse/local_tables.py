@@ -25,10 +25,11 @@ from deltalake.transaction import AddAction
 from pipelines.warehouse.table_files import has_columns_of, in_one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
+    from deltalake.table import TableMerger
 
     from schemas.model import Table
 
@@ -99,23 +100,23 @@ def _file_of(version: int) -> str:
     return f"{version:020d}.json"
 
 
-def write(
+def write(  # noqa: PLR0913, PLR0917 - what is written, and in place of what
     place: Path,
     table: Table,
     rows: pa.Table,
     recording_id: str,
     mark: str | None,
     mode: Literal["append", "overwrite"] = "overwrite",
+    only: str | None = None,
 ) -> bool:
     """Add rows of a recording in one commit, in place of those that stand, or beside them; False: Spark is to do it.
 
+    `only`: the condition of the rows that are replaced, which new rows have to meet; None: all are.
     OSError, in one line, if the file system does not let it.
     """
-    if not _ALIKE.fullmatch(recording_id):
-        return False
     with in_one_line():
-        stands = DeltaTable(place, without_files=mode == "append")
-        if stands.protocol().min_writer_version > _CHECKING or not has_columns_of(stands, table):
+        stands = _standing(place, table, recording_id, without_files=mode == "append")
+        if stands is None:
             return False
         told = _told(mark)
         try:
@@ -123,11 +124,46 @@ def write(
             if mode == "append":
                 write_deltalake(stands, given, mode=mode, commit_properties=told)
             else:
-                mine = f"recording_id = '{recording_id}'"
+                mine = f"recording_id = '{recording_id}'" + (f" AND ({only})" if only else "")
                 write_deltalake(stands, given, mode=mode, predicate=mine, commit_properties=told)
         except (DeltaError, ValueError):
             return False
     return True
+
+
+def merge(  # noqa: PLR0913, PLR0917 - what `write` is given, and how rows meet
+    place: Path,
+    table: Table,
+    rows: pa.Table,
+    recording_id: str,
+    mark: str | None,
+    same: str,
+    clauses: Callable[[TableMerger], TableMerger],
+) -> bool:
+    """Merge rows, called `new`, into what stands, called `known`, in one commit; False: Spark is to do it.
+
+    `same`: the condition that a row of the one is a row of the other. `clauses`: what becomes of these, and of others.
+    """
+    with in_one_line():
+        stands = _standing(place, table, recording_id)
+        if stands is None:
+            return False
+        into = stands.merge(rows, same, source_alias="new", target_alias="known", commit_properties=_told(mark))
+        try:
+            clauses(into).execute()
+        except (DeltaError, ValueError):
+            return False
+    return True
+
+
+def _standing(place: Path, table: Table, recording_id: str, *, without_files: bool = False) -> DeltaTable | None:
+    """Return a table that deltalake may write to; None: its writers need more, or it has other columns."""
+    if not _ALIKE.fullmatch(recording_id):
+        return None
+    stands = DeltaTable(place, without_files=without_files)
+    if stands.protocol().min_writer_version > _CHECKING or not has_columns_of(stands, table):
+        return None
+    return stands
 
 
 def take_over(place: Path, table: Table, files: Sequence[Path], recording_id: str, mark: str | None) -> bool:
@@ -135,11 +171,9 @@ def take_over(place: Path, table: Table, files: Sequence[Path], recording_id: st
 
     Nobody looks at the rows again: all of them must be sound. The files stay where they were, too.
     """
-    if not _ALIKE.fullmatch(recording_id):
-        return False
     with in_one_line():
-        stands = DeltaTable(place, without_files=True)
-        if stands.protocol().min_writer_version > _CHECKING or not has_columns_of(stands, table):
+        stands = _standing(place, table, recording_id, without_files=True)
+        if stands is None:
             return False
         skipping = stands.metadata().configuration.get("delta.dataSkippingStatsColumns", "").split(",")
         folder = place / f"recording_id={recording_id}"

@@ -12,12 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from pipelines.intake.ledger import MOMENTS
 from pipelines.spark.staging import as_frame
-from pipelines.warehouse.contract import sql_string
-from pipelines.warehouse.spans import spanned
+from pipelines.warehouse.within import has_one_of
+from replay.arrays.columns import completed_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pipelines.intake.ledger import Change
     from pipelines.spark.staging import Rows
     from pipelines.warehouse.delta_io import Warehouse
+    from pipelines.warehouse.within import Within
 
 # Files that decide which facts are read, and which rows are made of them.
 PARSERS: Final = ("pipelines/lines/*.py", "pipelines/parse/**/*.py", "pipelines/recording/reading.py")
@@ -42,6 +45,8 @@ ENGINE: Final = (
 _OFF_US: Final = 2_000_000  # a time from a stamp in whole seconds may be read differently by a second
 _FILE: Final = "path STRING, is_moment BOOLEAN, first_ts BIGINT, last_ts BIGINT"
 _CHANGE: Final = "path STRING, to STRING, since BIGINT"
+_CHANGE_SCHEMA: Final = pa.schema({"path": pa.string(), "to": pa.string(), "since": pa.int64()})
+_NOT: Final = pa.scalar(False)  # noqa: FBT003 - Arrow's own
 
 
 @cache
@@ -62,11 +67,18 @@ def _digest(places: Iterable[str]) -> str:
     return hashlib.blake2b(b"\0".join(path.read_bytes() for path in found), digest_size=8).hexdigest()
 
 
-def changed_facts(warehouse: Warehouse, recording_id: str, changes: Sequence[Change]) -> DataFrame | None:
+def changed_facts(warehouse: Warehouse, recording_id: str, changes: Sequence[Change]) -> Rows | None:
     """Return the facts that get another name or go: `fact_id`, `to`, `source_line`, `is_gone`; None: there are none."""
     if not changes:
         return None
-    stand = warehouse.read("facts", recording_id).where(spanned("ts", (change.span for change in changes)))
+    spans = [change.span for change in changes]
+    stand = warehouse.around("facts", recording_id, spans, ("fact_id", "source_file", "source_line"))
+    if isinstance(stand, pa.Table):
+        told = _told_in(stand, changes)
+        is_gone = pc.coalesce(pc.greater_equal(stand["source_line"], told["since"]), _NOT)
+        are_changed = pc.or_(is_gone, pc.coalesce(pc.not_equal(stand["source_file"], told["to"]), _NOT))
+        columns = {"fact_id": stand["fact_id"], "to": told["to"], "source_line": stand["source_line"]}
+        return pa.table({**columns, "is_gone": is_gone}).filter(are_changed)
     changed = stand.join(_told(stand, changes), on=F.col("source_file") == F.col("path"))
     gone = F.coalesce(F.col("source_line") >= F.col("since"), F.lit(False))  # noqa: FBT003
     found = changed.where(gone | (F.col("source_file") != F.col("to")))
@@ -100,15 +112,31 @@ def restated_facts(
 
 
 def rejected_after(
-    warehouse: Warehouse, recording_id: str, changes: Sequence[Change], rejected: DataFrame, read: Iterable[str]
-) -> tuple[DataFrame, str]:
+    warehouse: Warehouse, recording_id: str, changes: Sequence[Change], rejected: Rows, read: Iterable[str]
+) -> tuple[Rows, Within]:
     """Return the rejected lines of files that were read or renamed, and the condition of the rows that they replace."""
-    names = {*read, *(name for change in changes for name in (change.path, change.to))}
-    within = f"source_file IN ({', '.join(map(sql_string, sorted(names)))})"
-    stand = warehouse.read("rejected_lines", recording_id).where(within)
+    names = sorted({*read, *(name for change in changes for name in (change.path, change.to))})
+    within = has_one_of("source_file", names)
+    small = warehouse.small("rejected_lines", recording_id) if isinstance(rejected, pa.Table) else None
+    if small is not None:
+        here, _ = within.split(small.rows)
+        told = _told_in(here, changes)
+        place = here.schema.get_field_index("source_file")
+        moved = here.set_column(place, here.schema.field(place), told["to"])
+        stays = pc.coalesce(pc.less(here["source_line"], told["since"]), pc.is_valid(told["to"]))
+        return pa.concat_tables([moved.filter(stays), completed_to(rejected, here.schema)]), within
+    spark = warehouse.spark
+    stand = warehouse.read("rejected_lines", recording_id).where(within.sql)
     here = stand.join(_told(stand, changes), on=F.col("source_file") == F.col("path"))
     stays = here.where(F.col("since").isNull() | (F.col("source_line") < F.col("since")))
-    return stays.withColumn("source_file", F.col("to")).select(stand.columns).unionByName(rejected), within
+    moved = stays.withColumn("source_file", F.col("to")).select(stand.columns)
+    return moved.unionByName(as_frame(spark, rejected)), within
+
+
+def _told_in(rows: pa.Table, changes: Sequence[Change]) -> pa.Table:
+    """Return by row what becomes of those of its file: `to`, `since`; null where they stay."""
+    told = pa.Table.from_pylist([change._asdict() for change in changes], _CHANGE_SCHEMA)
+    return told.take(pc.index_in(rows["source_file"], told["path"]))
 
 
 def _told(rows: DataFrame, changes: Sequence[Change]) -> DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
@@ -17,17 +17,20 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
+from pipelines.warehouse.spans import around
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow.dataset as ds
 
+    from pipelines.warehouse.spans import Span
     from schemas.model import Table
 
 _PLAIN: Final = 1  # later protocols of readers have deletion vectors and renamed columns
+_MILLISECOND_US: Final = 1000  # times in Delta's log have no more digits
 _OF: Final = "partition.recording_id"
 _DRAWN: Final = re.compile("\x1b\\[[0-9;]*m|\u21b3")  # deltalake draws an error's causes as a tree, in colours
 
@@ -51,6 +54,23 @@ class TableFiles:
         every = pa.table(table.get_add_actions(flatten=True))
         mine = every.filter(pc.equal(every[_OF], recording_id)) if len(every) else every
         return cls(name, recording_id, table, mine)
+
+    def around(self, column: str, spans: Iterable[Span | None]) -> TableFiles:
+        """Return the files that may have rows with a time around these spans."""
+        found = around(spans)
+        return self if found is None else self.between(column, *found)
+
+    def between(self, column: str, since: int, until: int) -> TableFiles:
+        """Return the files that may have rows with a time between two others, by what Delta's log says of them."""
+        least, most = (self.files.column_names.count(f"{end}.{column}") for end in ("min", "max"))
+        if not (least and most and len(self.files)):
+            return self
+        begins, ends = (
+            self.files[f"{end}.{column}"].cast(pa.timestamp("us")).cast(pa.int64()) for end in ("min", "max")
+        )
+        first, last = (pa.scalar(us, pa.int64()) for us in (since, until))
+        apart = pc.or_(pc.greater(begins, last), pc.less(pc.add(ends, _MILLISECOND_US), first))
+        return replace(self, files=self.files.filter(pc.invert(pc.coalesce(apart, pa.scalar(False)))))  # noqa: FBT003
 
     @property
     def size_bytes(self) -> int:

@@ -18,7 +18,7 @@ from pipelines.recording.recording import discover
 from pipelines.spark import buckets, staging
 from pipelines.stages import report
 from pipelines.stages.run import execute
-from pipelines.warehouse import delta_io
+from pipelines.warehouse import delta_io, delta_reads
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+LIMITS = [(module, "SMALL_BYTES") for module in (staging, delta_io, delta_reads)] + [(delta_reads, "PART_BYTES")]
 OF_A_RUN = {"run_id", "modified", "seen", "counts"}  # counts: of each piece that was read by itself
 OF_A_RUN |= {"status", "first_reported", "first_run_id", "revised", "revised_run_id", "revision"}  # of an incident
 CUT = datetime(2026, 11, 21, 3, 53, 5, tzinfo=UTC)  # late: most events have come by then
@@ -89,8 +90,8 @@ def test_the_tables_of_two_runs_are_those_of_one(
     def by_spark() -> Run:
         """Spark does everything, as for a large recording."""
         with monkeypatch.context() as of_many:
-            for module in (staging, delta_io):
-                of_many.setattr(module, "SMALL_BYTES", 10)
+            for module, limit in LIMITS:
+                of_many.setattr(module, limit, 10)
             return run(spark, root, tmp_path / "many", ("ingest", "replay"), driver_facts=0)
 
     arrive(recordings / "last-replica", root, is_over=False)

@@ -19,7 +19,7 @@ from without_spark import events_of, tables_of
 from pipelines.recording.recording import discover
 from pipelines.spark import staging
 from pipelines.stages import incident_page
-from pipelines.warehouse import delta_io
+from pipelines.warehouse import delta_io, delta_reads
 from schemas.errors import InputError
 from schemas.tables import REPLAY_TABLES
 
@@ -113,7 +113,7 @@ def test_the_run_says_which_release_each_broker_was_from_when_on(first: Run) -> 
 def test_tables_are_the_same_whatever_the_files_order_and_the_shuffle_and_whether_spark_makes_them(
     spark: SparkSession, first: Run, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (staging, delta_io):
+    for module in (staging, delta_io, delta_reads):
         monkeypatch.setattr(module, "SMALL_BYTES", 10)  # nothing is small: Spark does it
     root, by_spark = shuffled(recordings / NAME, tmp_path / NAME), {"shuffle_partitions": 7, "driver_facts": 0}
     again = run(spark, root, tmp_path / "wh", ("ingest", "replay"), **by_spark)

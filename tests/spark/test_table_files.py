@@ -7,7 +7,7 @@ import pytest
 from delta import DeltaTable
 from pyspark.sql import functions as F
 
-from pipelines.warehouse import delta_io
+from pipelines.warehouse import delta_reads
 from pipelines.warehouse.delta_io import Warehouse
 from pipelines.warehouse.table_files import TableFiles
 from schemas.tables import TABLES
@@ -56,7 +56,7 @@ def test_a_recording_that_is_not_there_has_no_rows(first: Run) -> None:
 
 
 def test_a_large_table_is_left_to_spark(first: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_io, "SMALL_BYTES", 10)
+    monkeypatch.setattr(delta_reads, "SMALL_BYTES", 10)
     read = Warehouse(first.spark, first.warehouse.path)
     assert read.small("coverage", first.recording_id) is None
     assert read.looked_at("coverage", first.recording_id).count() == len(read.arrow("coverage", first.recording_id))
