@@ -295,10 +295,10 @@ SEGMENT_TIMELINE = Table(
         ),
         Column("local_log_start_offset", INT64, "local_log_start: where the broker's own log starts now."),
         Column(
-            "hw_position_rises",
+            "hw_position_may_rise",
             BOOL,
-            "rolled, on the leader: whether its HW and LEO were at this offset, so that the HW moves to the new "
-            "segment while its offset stays; null: not of a leader, or not known.",
+            "rolled, on the leader: whether its HW and LEO were at this offset; only then can the HW move to the new "
+            "segment while its offset stays. Null: not of a leader, or not known.",
         ),
         Column(
             "leader_epochs",

@@ -35,7 +35,7 @@ _NAME: Final = re.compile(
     r"['\"]?(?P<client>[^\s,)\]}'\"]{1,300})"
 )
 _PAIR: Final = re.compile(r"\b(\w+)=([^,\]\s]+)")
-_PREFIX_TOPIC: Final = re.compile(r"(\b[Pp]artition[ =]\[?)([\w.-]+?)([-,]\d{1,10}(?=[ ,\]]))")
+_PREFIX_TOPIC: Final = re.compile(r"(\b[Pp]artition[ =]\[?(?:[\w-]{22}:)?)([\w.-]+?)([-,]\d{1,10}(?=[ ,\]]))")
 _TOLD_TOPIC: Final = re.compile(  # beside those that a rule reads
     r"(?<![\w./-])[A-Za-z_][\w.-]{0,248}?(?=-\d{1,10}(?![\w-]))|(?<=[tT]opic=)[\w.-]{1,249}|(?<=topicName=')[\w.-]{1,249}"
 )

@@ -35,11 +35,12 @@ DECIDED: Final = (
     "isr_request",
     "log_start_change",
     "segment_change",
+    "delete_records",
     "config_change",
 )
 # What these say depends on more than their neighbours: TRACE lines, markers, and fetches that leave a partition out.
 BARRED: Final = (
-    "log_append", "remote_leo_update", "transaction", "delete_records", "epoch_end_offset", LEFT_OUT
+    "log_append", "remote_leo_update", "transaction", "epoch_end_offset", LEFT_OUT
 )  # fmt: skip
 SPAN_US: Final = 10_000_000  # a request that takes longer counts as none of a steady tenure
 MARGIN_US: Final = 3 * SPAN_US  # so much from before the place where the order goes on is read again

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from replay.protocol.state import State
 
 OF_REQUESTS: Final = (
-    "append", "ack", "produce_refused", "delete_records", "fetch_read", "fetch_update", "fetch_apply", "consumer_read"
+    "append", "ack", "produce_refused", "fetch_read", "fetch_update", "fetch_apply", "consumer_read"
 )  # fmt: skip
 OF_HW_LINES: Final = "high_watermark_updated"
 MARKED: Final = 4  # so many of the newest boundaries: later ones are always among them, and facts come late by little

@@ -97,12 +97,13 @@ def leader_low_watermark(s: State, b: int) -> int:
 
 
 @compiled
-def rises_in_position(s: State, b: int, rolled: int) -> bool:
-    """Whether leader b's HW will move to the segment that begins at `rolled` without its offset rising.
+def may_rise_in_position(s: State, b: int, rolled: int) -> bool:
+    """Whether leader b's HW may move to the segment that begins at `rolled` while its offset stays.
 
-    So it does if everything is committed as the segment is rolled: once each replica that the HW waits for has fetched
-    there again, the HW is the same offset on a later segment (UnifiedLog.maybeIncrementHighWatermark: onOlderSegment).
-    What waits is looked at again then, but nothing that waits for an offset is there any sooner.
+    Only if everything is committed as the segment is rolled. If then each replica that the HW waits for fetches there
+    again, and the leader makes another attempt before they get further, its HW is the same offset on a later segment
+    (UnifiedLog.maybeIncrementHighWatermark: onOlderSegment). What waits is looked at again then, but nothing that waits
+    for an offset is there any sooner.
     """
     return bool(s.hw[b] == rolled and s.leo[b] == rolled)
 

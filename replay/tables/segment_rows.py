@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from replay.protocol.high_watermark import rises_in_position
+from replay.protocol.high_watermark import may_rise_in_position
 from replay.protocol.state import BOUNDED, ROLE_LEADER
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def segment_row(event: Event, s: State, brokers: Sequence[int]) -> dict[str, Any
         "local_log_start_offset": event["log_start_offset"],
     }
     if what == "rolled" and s.role[b] == ROLE_LEADER and s.leo_evidence[b] < BOUNDED and s.hw_evidence[b] < BOUNDED:
-        row["hw_position_rises"] = bool(rises_in_position(s, b, base))
+        row["hw_position_may_rise"] = bool(may_rise_in_position(s, b, base))
     elif what == "copied" and end is not None and s.leo_evidence[b] < BOUNDED and s.leo[b] >= end:
         row |= epochs_of(s, b, base, end)
     return row

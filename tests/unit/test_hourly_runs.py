@@ -83,6 +83,27 @@ def went_on(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
+def with_deletions(facts: pa.Table) -> pa.Table:
+    """The facts, and now and then a request to delete some records, and a segment that is rolled."""
+    produces = facts.filter(pc.equal(facts["kind"], "produce")).to_pylist()[::40]
+    asked = [
+        {
+            **row, "kind": "delete_records", "fact_id": f"deletion-{k}", "connection": "admin", "correlation_id": k,
+            "offset": row["base_offset"] // 2, "low_watermark": row["base_offset"] // 2,
+        }
+        for k, row in enumerate(produces)
+    ]  # fmt: skip
+    names = ("recording_id", "broker_id", "source_file", "source_line", "ts", "topic", "topic_id", "partition")
+    rolled = [
+        {
+            **{name: row[name] for name in names}, "kind": "segment_change", "fact_id": f"roll-{k}",
+            "name": "segment_rolled", "base_offset": row["base_offset"],
+        }
+        for k, row in enumerate(produces)
+    ]  # fmt: skip
+    return pa.concat_tables([facts, pa.Table.from_pylist([*asked, *rolled], schema=facts.schema)])
+
+
 @pytest.mark.parametrize(("seed", "elections", "late"), [(1, 0, 0.0), (2, 1, 0.0), (3, 0, 0.0005)])
 def test_the_order_of_a_long_partition_goes_on_and_finds_what_one_run_finds(
     tmp_path: Path, went_on: list[bool], seed: int, elections: int, late: float
@@ -90,6 +111,7 @@ def test_the_order_of_a_long_partition_goes_on_and_finds_what_one_run_finds(
     shape = Shape(events=4_500, partitions=1, elections=elections, flaps=0, seed=seed)
     MadeCluster(shape, tmp_path / "made").write()
     facts, stated = facts_of(tmp_path / "made")
+    facts = with_deletions(facts) if seed == 1 else facts
     chosen = Random(seed)  # noqa: S311 - nothing secret
     times = [ts.timestamp() for ts in facts["ts"].to_pylist()]
     cuts = sorted(chosen.choices(sorted(times)[len(times) // 3 :], k=4))

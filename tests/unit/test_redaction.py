@@ -271,6 +271,19 @@ def test_every_wording_says_the_same_of_a_topic_by_another_name(case: dict[str, 
     compare(before, after)
 
 
+def test_the_topic_of_a_remote_segment_is_replaced_wherever_it_is_named() -> None:
+    of = "_97cQsSmQhmmHpA0137wxw:payroll-0"
+    line = server(
+        f"[RemoteLogManager=1 partition={of}] Copied 00000000000000000410.log to remote storage with segment-id: "
+        f"RemoteLogSegmentId{{topicIdPartition={of}, id=QSkWIceKQsSWpi6w6kP4eQ}}",
+        "org.apache.kafka.server.log.remote.storage.RemoteLogManager$RLMCopyTask",
+    )
+    assert "payroll" in redacted(line)
+    told = redactor(topics=True).log(APACHE).line(line)
+    assert "payroll" not in told
+    assert "410.log" in told
+
+
 def test_the_key_is_made_once_and_nobody_else_can_read_it(tmp_path: Path) -> None:
     place = tmp_path / "keys" / "redact.key"
     first, again = Pseudonyms.of_file(place), Pseudonyms.of_file(place)

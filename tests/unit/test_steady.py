@@ -69,6 +69,7 @@ def test_a_tenure_is_settled_once_everybody_fetched_in_it_and_nothing_but_reques
 def test_an_order_goes_on_where_what_is_new_bears_upon_its_neighbours_alone() -> None:
     assert goes_on(steady_rows())
     assert goes_on([*steady_rows(), line(325, "isr_update", name="shrink"), line(20, "log_start_change")])
+    assert goes_on([*steady_rows(), line(325, "delete_records"), line(326, "segment_change", name="segment_rolled")])
 
 
 def without(kind: str, since: float, until: float, **of: Any) -> list[dict[str, Any]]:
