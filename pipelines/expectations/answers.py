@@ -20,6 +20,7 @@ ANSWERS: Final = {
     "state_transitions": "When the partition or a replica was offline may be told wrongly; losses are not touched.",
     "follower_states": "Why this follower did not fetch may be told wrongly; losses are not touched.",
     "log_truncations": _COUNTED_WRONGLY,
+    "transactions": "What read_committed consumers could read, and when, may be told wrongly; losses are not touched.",
     "log_start_timeline": "Records that went by retention may be taken for lost ones, or lost ones for those.",
     "fetch_rounds": "Why a fetch took as long as it did may be told wrongly; losses are not touched.",
     "commit_latency": "When a batch was committed, and for whom it waited, may be wrong; losses are not touched.",
