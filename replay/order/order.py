@@ -249,7 +249,7 @@ def chains_of(
     yield from follower_chains(facts, tenure, joins)
     yield from consumer_chains(facts, tenure, stored)
     yield left_out_chain(facts, tenure)
-    yield refusal_chain(tenure, lines[2])
+    yield refusal_chain(facts, tenure, lines[2])
 
 
 def version_drafts(facts: PartitionFacts, tenure: Tenure, told: dict[int, Spoken]) -> list[Draft]:
