@@ -185,7 +185,11 @@ REPLICATION_EVENTS = Table(
         ),
         Column("partition_epoch", INT32, "Partition epoch of the decision."),
         Column("isr", INT_LIST, "ISR decided or stated, sorted."),
-        Column("replicas", INT_LIST, "Assignment, in order."),
+        Column(
+            "replicas",
+            INT_LIST,
+            "Assignment, in order; consumer_read: those in the consumer's rack, where its leader chooses by racks.",
+        ),
         Column("adding_replicas", INT_LIST, "Replicas being added."),
         Column("removing_replicas", INT_LIST, "Replicas being removed."),
         Column("elr", INT_LIST, "Eligible leader replicas."),
@@ -202,6 +206,16 @@ REPLICATION_EVENTS = Table(
         Column("predicted_isr", INT_LIST, "partition_change: ISR that goes with it, sorted; null: unknown."),
         Column("recovering", BOOL, "The decision marks the leader as recovering: an unclean election."),
         Column("metadata_offset", INT64, "Place in the metadata log."),
+        Column(
+            "controller_id",
+            INT32,
+            "observation of a metadata cache: the controller that sent it; isr_answered: the node that answered.",
+        ),
+        Column(
+            "active_controller_id",
+            INT32,
+            "observation isr_answered: the active controller then (-1 none); null: unknown, or it was changing.",
+        ),
         Column("broker_epoch", INT64, "broker_change: epoch of the registration."),
         Column("fenced", BOOL, "broker_change: fenced after it."),
         Column("in_controlled_shutdown", BOOL, "broker_change: shutting down in order after it."),
@@ -260,8 +274,9 @@ REPLICATION_EVENTS = Table(
             STRING,
             "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
             "observation, topic_change: what it was; log_dump: holds, or differs from another replica; "
-            "produce_refused: transactional if the producer was; delete_records: the topic's cleanup.policy, none "
-            "if it is empty, null if it is unknown; segment_change: what became of it, as in segment_timeline.",
+            "produce_refused: transactional if the producer was, deleted if the broker had heard that the topic was; "
+            "delete_records: the topic's cleanup.policy, none if it is empty, null if it is unknown; segment_change: "
+            "what became of it, as in segment_timeline.",
         ),
         Column("note", STRING, "observation of lines that contradict each other: what cannot be true."),
         Column("crc", INT64, "log_dump that differs: crc of the broker's first batch of the run."),

@@ -147,6 +147,7 @@ FACTS = Table(
             "Fetch session epoch in the request (0: full and start a session, -1: full, no session).",
         ),
         Column("response_session_id", INT32, "Fetch session id in the response (0: none)."),
+        Column("rack", STRING, "rackId of the fetch, a consumer's; null: none, or not said (text form, up to 2.7)."),
         Column("in_request", BOOL, "Whether the request lists the partition."),
         Column("in_response", BOOL, "Whether the response lists the partition."),
         Column("forgotten", BOOL, "Whether the request takes the partition out of the session (a row of its own)."),

@@ -14,6 +14,7 @@ from pipelines.lines.writers import LISTENING, SETTINGS, directory_in, named_in
 from pipelines.parse.files.shared_lines import ENDPOINTS
 from pipelines.parse.wordings.server_log import BROKER_SETTINGS, compiled_rules, prefix_length
 from pipelines.parse.wordings.server_rules import RULES
+from replay.evidence.racks import NULL, RACK_AWARE, RACK_SETTING, SELECTOR_SETTING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +43,8 @@ _TOLD_TOPIC: Final = re.compile(  # beside those that a rule reads
 _DOOMED: Final = re.compile(r"(?:\.[0-9a-f]{32})?-(?:future|delete|stray)$")
 _SETTING: Final = re.compile(r"([ \t]*)([\w.]+) = (.*)", re.DOTALL)
 _OWN: Final = {"broker.id", "node.id"}
+_NAMING: Final = {RACK_SETTING, SELECTOR_SETTING}  # their values are the operator's own words, but for those of Kafka
+_KAFKAS: Final = {NULL, RACK_AWARE}
 _DIRECTORIES: Final = {"log.dir", "log.dirs", "metadata.log.dir"}
 _LISTENERS: Final = {"listeners", "advertised.listeners"}
 _LISTENER: Final = re.compile(r"(\w+)://(.*?):(\d{1,5})(?=,|\s|$)")
@@ -80,17 +83,23 @@ class BrokerTexts:
         if not text.strip(" \t\r\ufeff"):
             return text.strip("\r")
         setting = _SETTING.fullmatch(text)
-        if setting is not None and setting[2] in BROKER_SETTINGS | _OWN:
-            return text
-        if setting is not None and setting[2] in _DIRECTORIES:
-            kept = ",".join(one if one == "null" else self._names.path(one) for one in setting[3].strip().split(","))
+        kept = None if setting is None else self._kept(setting[2], setting[3])
+        if setting is not None and kept is not None:
             return f"{setting[1]}{setting[2]} = {kept}"
-        if setting is not None and setting[2] in _LISTENERS:
-            return f"{setting[1]}{setting[2]} = {self._listeners(setting[3])}"
         if text[0].isspace():
             return f"\t{_GONE}"
         begins = _EXCEPTION.match(text)
         return begins[0] if begins is not None else "?"
+
+    def _kept(self, name: str, value: str) -> str | None:
+        """Return what is kept of a setting's value; None: nothing."""
+        if name in _NAMING:
+            return value.strip() if value.strip() in _KAFKAS else self._names.word("x", value.strip())
+        if name in BROKER_SETTINGS | _OWN:
+            return value
+        if name in _DIRECTORIES:
+            return ",".join(one if one == NULL else self._names.path(one) for one in value.strip().split(","))
+        return self._listeners(value) if name in _LISTENERS else None
 
     def _listeners(self, value: str) -> str:
         found = _LISTENER.findall(value)

@@ -20,6 +20,7 @@ ANSWERS: Final = {
     "state_transitions": "When the partition or a replica was offline may be told wrongly; losses are not touched.",
     "follower_states": "Why this follower did not fetch may be told wrongly; losses are not touched.",
     "log_truncations": _COUNTED_WRONGLY,
+    "transactions": "What read_committed consumers could read, and when, may be told wrongly; losses are not touched.",
     "log_start_timeline": "Records that went by retention may be taken for lost ones, or lost ones for those.",
     "segment_timeline": "Which segments went, and why, or what the remote tier holds, may be told wrongly.",
     "fetch_rounds": "Why a fetch took as long as it did may be told wrongly; losses are not touched.",

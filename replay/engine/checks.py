@@ -43,6 +43,7 @@ from replay.protocol.isr import (
     is_doubtful,
     is_out_of_sync,
     may_serve_consumer,
+    rack_aware_choice,
 )
 from replay.protocol.produce import GUARD_ERRORS, may_be_unverified, produce_guard
 from replay.protocol.state import NONE, OBSERVED, ROLE_FOLLOWER, UNSET, State
@@ -73,9 +74,8 @@ def check_before(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
                 check(rows, e, CHECK_SHRINK, r, s.remote_leo[b, r], e.fetch_offset)
         elif e.hw >= 0 and acts_in_its_epoch(s, e):
             check(rows, e, CHECK_HW_LINE if kind == OBSERVATION else CHECK_RESPONSE_HW, b, s.hw[b], e.hw)
-        if kind == CONSUMER_READ and e.preferred >= 0 and acts_in_its_epoch(s, e):
-            serves = may_serve_consumer(s, p, b, e.preferred, e.fetch_offset)
-            check(rows, e, CHECK_PREFERRED, b, e.preferred if serves else NONE, e.preferred)
+        if kind == CONSUMER_READ and acts_in_its_epoch(s, e):
+            check_preferred(s, p, e, rows)
         if kind == OBSERVATION and e.hw_by_lines != UNSET:
             check(rows, e, CHECK_HW_BY_LINES, b, e.hw_by_lines, e.hw)
     elif kind == FETCH_UPDATE and s.role[e.replica] == ROLE_FOLLOWER:
@@ -86,6 +86,17 @@ def check_before(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
         if e.hw >= 0:
             untaken = s.role[b] == ROLE_FOLLOWER and s.hw_untaken[b] == e.hw  # the role came before the last answer
             check(rows, e, CHECK_ROLE_HW, b, e.hw if untaken else s.hw[b], e.hw)
+
+
+@compiled_in_place
+def check_preferred(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
+    """Compare the replica that a leader sends a consumer to with the one of its rack; else with those that it may."""
+    b, told = e.broker, e.preferred if e.preferred >= 0 else NONE
+    if e.replicas != UNSET:
+        check(rows, e, CHECK_PREFERRED, b, rack_aware_choice(s, p, b, e.replicas, e.fetch_offset, told), told)
+    elif told >= 0:
+        serves = may_serve_consumer(s, p, b, told, e.fetch_offset)
+        check(rows, e, CHECK_PREFERRED, b, told if serves else NONE, told)
 
 
 @compiled_in_place

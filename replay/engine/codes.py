@@ -10,6 +10,7 @@ from replay.protocol.produce import (
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     NOT_LEADER_OR_FOLLOWER,
     REQUEST_TIMED_OUT,
+    UNKNOWN_TOPIC_OR_PARTITION,
 )
 from schemas.events import EVENT_KINDS
 
@@ -32,7 +33,6 @@ OK, MISMATCH, BROKEN = 0, 1, 2
 CONSUMER = -1  # replica id of a fetch that is not a replica's
 
 # Error codes of answers (org.apache.kafka.common.protocol.Errors); more in `protocol.produce` and `protocol.deletion`.
-UNKNOWN_TOPIC_OR_PARTITION = 3
 REPLICA_NOT_AVAILABLE, NOT_CONTROLLER, INVALID_REQUEST, OPERATION_NOT_ATTEMPTED = 9, 41, 42, 55
 FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, UNKNOWN_TOPIC_ID = 74, 95, 100
 INCONSISTENT_TOPIC_ID, INELIGIBLE_REPLICA, NEW_LEADER_ELECTED = 103, 107, 108
@@ -47,8 +47,10 @@ ENDS_OF_A_WAIT = (  # errors of a produce or a marker that waited for the HW and
 
 LOG_CREATED = "created"  # log_load: created anew although the broker had one
 TRANSACTIONAL = "transactional"  # produce_refused: of a transactional producer
+DELETED = "deleted"  # produce_refused: the broker had heard that the topic was deleted
 STORAGE_FAILED = "storage_failure"  # observation: the log directory failed
 CONTRADICTED = "contradicted"  # observation: lines that cannot all be true
+ANSWERED = "isr_answered"  # observation: a node answered a request to change the ISR
 LEADER_UNKNOWN = "leader_unknown"  # observation: a later epoch whose leader is unknown
 DUMP_HOLDS, DUMP_DIFFERS = "holds", "differs"  # log_dump: what a log holds at the end; where two replicas differ
 ISR_STATES = ("committed", "pending_expand", "pending_shrink")

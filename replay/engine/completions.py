@@ -15,11 +15,10 @@ from replay.engine.codes import (
     INCONSISTENT_TOPIC_ID,
     REPLICA_NOT_AVAILABLE,
     UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
 )
 from replay.engine.stamps import CLOCK_SLACK_US
 from replay.protocol.deletion import OFFSET_OUT_OF_RANGE
-from replay.protocol.produce import KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER
+from replay.protocol.produce import KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION
 from replay.protocol.state import BOUNDED, DERIVED, NONE, OBSERVED, UNKNOWN, UNSET
 from schemas.rounds import COMPLETIONS
 

@@ -12,7 +12,7 @@ from replay.engine import codes as c
 from replay.engine.event_record import EventRecord
 from replay.engine.events import known_in
 from replay.protocol.deletion import POLICIES
-from replay.protocol.produce import ACKS_ALL, ACKS_OF_COORDINATOR, ACKS_OF_TRANSACTION
+from replay.protocol.produce import ACKS_ALL, ACKS_OF_COORDINATOR, ACKS_OF_TRANSACTION, ACKS_TO_DELETED
 from replay.protocol.state import BOUNDED, DERIVED, NONE, OBSERVED, ROLE_FOLLOWER, ROLE_LEADER, UNKNOWN, UNSET
 from schemas.model import EVIDENCE
 
@@ -117,15 +117,17 @@ def encoded(batch: EventBatch) -> Records[EventRecord]:
 
 
 def acks_of(events: Events, kind: Ints, asked: Ints) -> Ints:
-    """Which acks each produce asked for; markers, and refused transactional produces, have values of their own."""
+    """Which acks each produce asked for; markers, and some refused produces, have values of their own."""
     out = np.where(events.numbers("is_control", 0) == 1, ACKS_OF_COORDINATOR, asked)
-    refused = np.flatnonzero((kind == c.PRODUCE_REFUSED) & (asked == ACKS_ALL))
+    refused = np.flatnonzero(kind == c.PRODUCE_REFUSED)
     if len(refused):
-        causes = events.batch.table.column("cause").take(refused)
-        out[refused] = codes(causes, {c.TRANSACTIONAL: ACKS_OF_TRANSACTION}, ACKS_ALL)
+        told = codes(events.batch.table.column("cause").take(refused), REFUSED_ACKS, UNSET)
+        counts = (told == ACKS_TO_DELETED) | ((told != UNSET) & (asked[refused] == ACKS_ALL))
+        out[refused[counts]] = told[counts]
     return out
 
 
+REFUSED_ACKS: Final = {c.TRANSACTIONAL: ACKS_OF_TRANSACTION, c.DELETED: ACKS_TO_DELETED}
 COUNTED = ("ts", "ts_lo", "seq", "error_code", "duplicate")  # 0 if missing
 NUMBERS = (  # UNSET if missing
     "leader_epoch", "partition_epoch", "base_offset", "next_offset", "fetch_offset", "leo", "hw_by_lines",

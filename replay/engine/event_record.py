@@ -44,7 +44,7 @@ class EventRecord:
     log_created: int  # log_load: 1 if the log was created anew although the broker had one
     isr: int  # partition_change, role_change, isr_request: a mask
     isr_request: int  # isr_request: what became of it, REQUEST_STATES
-    replicas: int  # partition_change: the assigned replicas, a mask
+    replicas: int  # partition_change: the assigned replicas, a mask; consumer_read: those in the consumer's rack
     min_insync_replicas: int  # config_change
     replica_lag_us: int  # config_change: replica.lag.time.max.ms
     fenced: int  # broker_change

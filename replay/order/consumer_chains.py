@@ -9,18 +9,21 @@ import numpy as np
 import pyarrow as pa
 
 from replay.engine.codes import CONSUMER
+from replay.evidence.racks import racks_of
 from replay.evidence.request_times import Window, done_window, local_window, phases, phases_at
 from replay.evidence.rows import places_of
 from replay.order.fetch_chains import ASKED, Fetches
 from replay.order.merge import OP_READ
 from replay.order.operation_blocks import Block, chosen, operations_of
 from replay.order.operations import Draft, Operation
+from schemas.model import INT_LIST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from replay.arrays.ints import Flags
     from replay.evidence.partition_facts import PartitionFacts
+    from replay.evidence.racks import Racks
     from replay.evidence.rows import Row
     from replay.evidence.tenures import Tenure
     from replay.order.stored import Stored
@@ -31,13 +34,16 @@ def consumer_chains(facts: PartitionFacts, tenure: Tenure, stored: Stored) -> It
     chains: dict[str, list[Row]] = defaultdict(list)
     for row in facts.consumer_fetches.get(tenure.epoch, ()):
         chains[row["connection"] or ""].append(row)
+    racks: Racks | None = None  # read once a consumer names its own
     for connection in sorted(chains):
-        yield consumer_reads(tenure, stored, sorted(chains[connection], key=lambda r: r["correlation_id"] or 0))
+        rows = sorted(chains[connection], key=lambda r: r["correlation_id"] or 0)
+        racks = racks or (racks_of(facts.cluster) if any(row["rack"] for row in rows) else None)
+        yield consumer_reads(tenure, stored, rows, racks)
     questions = sorted(facts.consumer_questions.get(tenure.epoch, ()), key=lambda r: (phases(r).taken, r["fact_id"]))
     yield (consumer_question(tenure, row) for row in questions)
 
 
-def consumer_reads(tenure: Tenure, stored: Stored, rows: list[Row]) -> Iterator[Block]:
+def consumer_reads(tenure: Tenure, stored: Stored, rows: list[Row], racks: Racks | None) -> Iterator[Block]:
     """The fetches of one connection in order; a read reached at most to where the next fetch begins."""
     count = len(rows)
     columns, places = rows[0].columns, places_of(rows)
@@ -48,7 +54,7 @@ def consumer_reads(tenure: Tenure, stored: Stored, rows: list[Row]) -> Iterator[
     if np.any(runs):
         yield runs_of_reads(tenure, every.only(runs))
     if not np.all(runs):
-        yield answered_reads(tenure, stored, every.only(~runs))
+        yield answered_reads(tenure, stored, every.only(~runs), racks)
 
 
 def consumer_question(tenure: Tenure, row: Row) -> Operation:
@@ -73,7 +79,7 @@ def runs_of_reads(tenure: Tenure, runs: Fetches) -> Block:
     return reads(tenure, runs, *runs.as_runs())
 
 
-def answered_reads(tenure: Tenure, stored: Stored, fetches: Fetches) -> Block:
+def answered_reads(tenure: Tenure, stored: Stored, fetches: Fetches, racks: Racks | None) -> Block:
     """Answered fetches: each returned what its bytes show, and no more than up to the consumer's next fetch."""
     at = phases_at(fetches.columns, fetches.rows)
     delayed = fetches.numbers("remote_us") != 0
@@ -92,6 +98,11 @@ def answered_reads(tenure: Tenure, stored: Stored, fetches: Fetches) -> Block:
         "response_hw": pa.array(hw, mask=~told),
         "evidence": "observed",
     }
+    if racks is not None:
+        replicas = {replica for decision in tenure.decisions for replica in decision.replicas}
+        wanted = fetches.columns.chosen("rack", fetches.rows).to_pylist()
+        wanted = [rack if answered else None for rack, answered in zip(wanted, told, strict=True)]
+        read["replicas"] = pa.array(racks.among(tenure.leader, replicas, wanted), INT_LIST)
     block = reads(tenure, fetches, done_window(delayed, at), read)
     block.records["hw"] = np.where(told & ~by_follower(tenure, fetches), hw, -1)
     return block

@@ -10,7 +10,7 @@ from replay.evidence.tenures import micros
 from replay.evidence.zookeeper_view import View, controllers_stamps, decided_us, view_lines
 from replay.order.merge import OP_CONTROL
 from replay.order.operations import Draft, Operation
-from replay.protocol.state_machines import FOUND, PARTITION, REPLICA, STATED
+from replay.protocol.state_machines import CACHED, FOUND, PARTITION, REPLICA, STATED
 
 if TYPE_CHECKING:
     from replay.evidence.partition_facts import PartitionFacts
@@ -62,6 +62,23 @@ def stated_states(rows: list[Row]) -> list[tuple[int, Draft]]:
     return sorted(out, key=lambda one: (one[0], one[1].line))
 
 
+def cached_states(rows: list[Row]) -> list[tuple[int, Draft]]:
+    """The first line of a broker's metadata cache about each version of the partition that a controller sent."""
+    lines = [row for row in rows if row["kind"] == "state_change" and row["name"] == CACHED]
+    out: dict[tuple[int, ...], tuple[int, Draft]] = {}
+    for row in sorted(lines, key=lambda row: (row["ts"], row["fact_id"])):
+        place = (row["subject_broker_id"], row["controller_epoch"], row["leader_epoch"], row["partition_epoch"])
+        told = {
+            **{name: row[name] for name in ("broker_id", "leader_epoch", "partition_epoch")},
+            "controller_id": row["subject_broker_id"],
+            "cause": CACHED,
+            "evidence": "observed",
+        }
+        at = micros(row["ts"])
+        out.setdefault(place, (at, Draft("observation", row, line_window(at), told)))
+    return list(out.values())
+
+
 def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
     """What controllers wrote about brokers and state machines: before the first decision, then tenure by tenure.
 
@@ -77,7 +94,8 @@ def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
     lines = [r for r in view_lines(facts.cluster) if deleted is None or r["ts"] <= deleted["ts"]]
     changes = [one for one in broker_changes(lines) if one[1].fields["broker_id"] in mine]
     told = sorted(start for start in starts if start is not None)
-    for at, draft in sorted([*changes, *stated_states(facts.rows)], key=lambda one: one[0]):
+    said = [*changes, *stated_states(facts.rows), *cached_states(facts.rows)]
+    for at, draft in sorted(said, key=lambda one: one[0]):
         out[bisect_right(told, at)].append(draft)
     return out
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
-from replay.engine.codes import UNKNOWN_TOPIC_OR_PARTITION
 from replay.engine.stamps import STAMP_EARLY_US, STAMP_LATE_US
 from replay.evidence.request_times import local_window, phases
 from replay.evidence.tenures import micros
@@ -19,7 +18,7 @@ from replay.order.merge import OP_ACK, OP_READ, OP_REFUSED
 from replay.order.operations import Draft, Operation
 from replay.order.refusals import by_role
 from replay.protocol.deletion import AT_HIGH_WATERMARK, POLICY_VIOLATION
-from replay.protocol.produce import NO_ERROR, REQUEST_TIMED_OUT
+from replay.protocol.produce import NO_ERROR, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
 
 if TYPE_CHECKING:
     from replay.evidence.partition_facts import PartitionFacts

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from replay.engine.codes import (
+    ANSWERED,
     FENCED_LEADER_EPOCH,
     INELIGIBLE_REPLICA,
     INVALID_REQUEST,
@@ -21,14 +22,15 @@ from replay.engine.codes import (
     NEW_LEADER_ELECTED,
     OPERATION_NOT_ATTEMPTED,
     UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
 )
 from replay.engine.stamps import STAMP_EARLY_US, STAMP_LATE_US
+from replay.evidence.active_controllers import ActiveControllers
 from replay.evidence.broker_pauses import between
 from replay.evidence.request_times import DECISION_LATE_US, Window, decision_window, line_window, phases
 from replay.evidence.tenures import ISR_TAKEN_OVER, micros
 from replay.order.merge import OP_CONTROL
 from replay.order.operations import Draft, Operation
+from replay.protocol.produce import UNKNOWN_TOPIC_OR_PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -167,6 +169,10 @@ def request_operations(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> l
             if row["error_code"] not in (None, 0)
         ]
     out += [again(tenure, row) for row in repeated_commits(lines)]
+    asked = requests_of(facts, tenure)
+    if asked:
+        controllers = ActiveControllers(facts.cluster)
+        out += [answered(tenure, row, controllers.at(phases(row).taken)) for row in asked]
     return sorted(out, key=place_of)
 
 
@@ -239,6 +245,14 @@ def rejection(tenure: Tenure, row: Row, error: int) -> Operation:
         "isr": held_isr(tenure, window.est) if row["name"] == "zookeeper_conflict" else None,
     }
     return Operation(OP_CONTROL, window, [Draft("isr_request", row, window, fields)])
+
+
+def answered(tenure: Tenure, row: Row, active: int | None) -> Operation:
+    """Make the operation for a request that a node answered: which node was the active controller then, if known."""
+    window = decision_window(micros(row["ts"]))
+    told = {"controller_id": row["broker_id"], "active_controller_id": active, "error_code": row["error_code"]}
+    fields = {**common_fields(tenure), **told, "cause": ANSWERED}
+    return Operation(OP_CONTROL, window, [Draft("observation", row, window, fields)])
 
 
 def held_isr(tenure: Tenure, us: int) -> list[int] | None:

@@ -257,7 +257,7 @@ def chains_of(
     yield from follower_chains(facts, tenure, joins)
     yield from consumer_chains(facts, tenure, stored)
     yield left_out_chain(facts, tenure)
-    yield refusal_chain(tenure, lines[2])
+    yield refusal_chain(facts, tenure, lines[2])
     yield deletion_chain(facts, tenure, lines[3])
 
 

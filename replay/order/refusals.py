@@ -1,8 +1,8 @@
 """Produces that a broker refused before anything was appended, as events: a minimum ISR not met, no leader, others.
 
-They change nothing, but they show what the broker thought at that moment: its role, and how large its ISR was. An
-answer that the topic does not exist is no event of the partition: whether a broker's metadata cache had heard of a
-topic stands in no log.
+They change nothing, but they show what the broker thought at that moment: its role, and how large its ISR was. Whether
+its metadata cache has a topic stands in no log, but it has it once the broker has had a role in the partition for a
+while, and until it hears of the deletion. An answer that the topic does not exist is an event if the broker had a role.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from replay.engine.codes import TRANSACTIONAL, UNKNOWN_TOPIC_OR_PARTITION
-from replay.engine.stamps import STAMP_EARLY_US
-from replay.evidence.request_times import local_window, phases, phases_at
+from replay.arrays.ints import NEVER
+from replay.engine.codes import DELETED, TRANSACTIONAL
+from replay.engine.stamps import CLOCK_SLACK_US, STAMP_EARLY_US
+from replay.evidence.request_times import DECISION_LATE_US, local_window, phases, phases_at
 from replay.evidence.roles import moment
 from replay.evidence.rows import places_of
+from replay.evidence.tenures import micros
 from replay.order.appends import PRODUCED, in_order, was_appended
 from replay.order.fetch_chains import TIMING
 from replay.order.merge import OP_REFUSED
 from replay.order.operation_blocks import Block, drafts_at, operations_of
-from replay.protocol.produce import NOT_LEADER_OR_FOLLOWER
+from replay.protocol.produce import NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION
 from replay.protocol.state import NONE
+from replay.protocol.state_machines import CACHED
 
 if TYPE_CHECKING:
     from replay.evidence.partition_facts import PartitionFacts
@@ -32,21 +35,26 @@ if TYPE_CHECKING:
 
 
 def refusals_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
-    """Return every produce that was refused at once, by the leader epoch in which its broker then had a role."""
-    refused = [
-        row
-        for row in facts.by_kind["produce"]
-        if not was_appended(row) and row["error_code"] != UNKNOWN_TOPIC_OR_PARTITION
-    ]
+    """Return every produce that was refused at once, by the leader epoch in which its broker then had a role.
+
+    One of a topic that its broker may not have heard of yet is left out.
+    """
+    refused = [row for row in facts.by_kind["produce"] if not was_appended(row)]
+    if any(row["error_code"] == UNKNOWN_TOPIC_OR_PARTITION for row in refused):
+        roles, started, cached = roles_of(facts), starts_of(facts), cached_at(facts)
+        refused = [
+            row
+            for row in refused
+            if row["error_code"] != UNKNOWN_TOPIC_OR_PARTITION
+            or knew_topic((roles[b := row["broker_id"]], cached[b]), started[b], phases(row).taken)
+        ]
     return {epoch: in_order(rows) for epoch, rows in by_role(facts, refused).items()}
 
 
 def by_role(facts: PartitionFacts, rows: list[Row]) -> dict[int, list[Row]]:
     """Return requests by the leader epoch in which their broker then had a role; those in no known one are left out."""
     out: dict[int, list[Row]] = defaultdict(list)
-    roles: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for (broker, epoch), line in facts.role_lines.items() if rows else ():
-        roles[broker].append((epoch, moment(line)))
+    roles = roles_of(facts) if rows else {}
     for row in rows:
         broker, us = row["broker_id"], phases(row).taken
         held = [epoch for epoch, since in roles[broker] if since <= us + STAMP_EARLY_US]
@@ -55,6 +63,60 @@ def by_role(facts: PartitionFacts, rows: list[Row]) -> dict[int, list[Row]]:
             found = max([one for one in (found, replaced_in(facts, broker, us)) if one is not None], default=None)
         if found is not None:
             out[found].append(row)
+    return out
+
+
+def roles_of(facts: PartitionFacts) -> dict[int, list[tuple[int, int]]]:
+    """Return the roles that each broker's lines tell: leader epoch, when."""
+    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for (broker, epoch), line in facts.role_lines.items():
+        found[broker].append((epoch, moment(line)))
+    return found
+
+
+def starts_of(facts: PartitionFacts) -> dict[int, list[int]]:
+    """Return when each broker started: with an empty metadata cache."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for row in facts.cluster:
+        if row["kind"] == "broker_lifecycle" and row["name"] == "start" and row["ts"] is not None:
+            found[row["broker_id"]].append(micros(row["ts"]))
+    return found
+
+
+def cached_at(facts: PartitionFacts) -> dict[int, list[int]]:
+    """Return when each broker's metadata cache took the partition's state, where it logs that (ZooKeeper, TRACE)."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for row in facts.by_kind["state_change"]:
+        if row["name"] == CACHED:
+            found[row["broker_id"]].append(micros(row["ts"]))
+    return found
+
+
+def knew_topic(told: tuple[list[tuple[int, int]], list[int]], started: list[int], us: int) -> bool:
+    """Whether a broker must have known the topic at `us`. `told`: its roles (epoch, when), when its cache was told.
+
+    ZooKeeper's controller tells it of the role first and of the metadata next. A broker that starts has heard of none.
+    """
+    begun = max((one for one in started if one <= us + CLOCK_SLACK_US), default=-NEVER)
+    roles, cached = told
+    known = [*(since + DECISION_LATE_US for _, since in roles if since > begun), *(at for at in cached if at > begun)]
+    return any(since <= us - CLOCK_SLACK_US for since in known)
+
+
+def causes_of(facts: PartitionFacts, rows: list[Row]) -> list[str | None]:
+    """Return what else is known of each refusal: whether the topic was deleted by then, or who produced.
+
+    A broker may answer that it does not know the topic as soon as its deletion was decided, and must do so some time
+    later.
+    """
+    deletion = facts.deletion()
+    deleted = NEVER if deletion is None else micros(deletion["ts"])
+    out: list[str | None] = []
+    for row in rows:
+        is_unknown = row["error_code"] == UNKNOWN_TOPIC_OR_PARTITION
+        heard = deleted - CLOCK_SLACK_US if is_unknown else deleted + DECISION_LATE_US
+        transactional = TRANSACTIONAL if row["transactional_id"] else None
+        out.append(DELETED if phases(row).taken >= heard else transactional)
     return out
 
 
@@ -67,7 +129,7 @@ def replaced_in(facts: PartitionFacts, broker: int, us: int) -> int | None:
     return led[-1].epoch if led and led[-1].leader not in (broker, NONE) else None
 
 
-def refusal_chain(tenure: Tenure, rows: list[Row]) -> list[Block]:
+def refusal_chain(facts: PartitionFacts, tenure: Tenure, rows: list[Row]) -> list[Block]:
     """Return the chain of a tenure's refused produces, in the order in which they were handled."""
     if not rows:
         return []
@@ -76,7 +138,7 @@ def refusal_chain(tenure: Tenure, rows: list[Row]) -> list[Block]:
     fields = {
         "broker_id": np.array([row["broker_id"] for row in rows], np.int32),
         "leader_epoch": tenure.epoch,
-        "cause": pa.array([TRANSACTIONAL if row["transactional_id"] else None for row in rows], pa.string()),
+        "cause": pa.array(causes_of(facts, rows), pa.string()),
         "evidence": "observed",
     }
     events = drafts_at(columns, places, window, "produce_refused", fields, (*PRODUCED, *TIMING))

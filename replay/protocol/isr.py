@@ -149,6 +149,29 @@ def is_eligible(s: State, p: Profile, r: int) -> bool:
 
 
 @compiled
+def rack_aware_choice(s: State, p: Profile, b: int, rack: int, offset: int, told: int) -> int:
+    """The replica to which leader b sends a consumer at `offset`; NONE: b serves it (RackAwareReplicaSelector.select).
+
+    `rack`: the replicas in the consumer's rack, a mask. If b is one of them it serves itself; else the most caught-up
+    of those that may, of equal ones the one that was caught up last. Of several that were so within the inaccuracy of
+    times it may be any: then `told`, which the answer names, if it is among them.
+    """
+    found = NONE
+    if rack & (1 << b):
+        return found
+    for r in range(len(s.leo)):
+        if not rack & (1 << r) or not may_serve_consumer(s, p, b, r, offset):
+            continue
+        if found == NONE or s.remote_leo[b, r] > s.remote_leo[b, found]:
+            found = r
+        elif s.remote_leo[b, r] == s.remote_leo[b, found]:
+            behind = s.caught_up[b, found] - s.caught_up[b, r]
+            if behind < -RACE_US or (behind <= RACE_US and r == told):
+                found = r
+    return found
+
+
+@compiled
 def may_serve_consumer(s: State, p: Profile, b: int, r: int, offset: int) -> bool:
     """Whether leader b may send a consumer at `offset` to r (KIP-392, ReplicaManager.findPreferredReadReplica).
 

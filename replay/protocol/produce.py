@@ -20,12 +20,18 @@ if TYPE_CHECKING:
 NO_ERROR, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT = 0, 6, 7
 NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND = 19, 20
 
-KAFKA_STORAGE_ERROR = 56
-GUARD_ERRORS = (NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR)  # any other comes after the guard
+UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR = 3, 56
+GUARD_ERRORS = (  # any other comes after the guard
+    UNKNOWN_TOPIC_OR_PARTITION,
+    NOT_LEADER_OR_FOLLOWER,
+    NOT_ENOUGH_REPLICAS,
+    KAFKA_STORAGE_ERROR,
+)
 
 ACKS_ALL: Final = -1
 ACKS_OF_COORDINATOR: Final = -3  # transaction markers: no client asks for acks, the broker itself asks for all
 ACKS_OF_TRANSACTION: Final = -4  # acks=all of a transactional producer that was refused
+ACKS_TO_DELETED: Final = -5  # whatever it asked for: the broker had heard that the topic was deleted
 
 
 @compiled
@@ -45,8 +51,11 @@ def produce_guard(s: State, p: Profile, b: int, acks: int) -> int:
     """The error with which b refuses a produce before anything is appended; UNSET: it depends on what is unknown.
 
     The committed ISR counts, whatever is pending. acks 0 and 1 are taken however small the ISR is. Markers and what
-    coordinators write ask for all replicas (ReplicaManager.appendRecords, origin COORDINATOR).
+    coordinators write ask for all replicas (ReplicaManager.appendRecords, origin COORDINATOR). Before all that, the
+    topic must be in the broker's metadata cache (KafkaApis.handleProduceRequest).
     """
+    if acks == ACKS_TO_DELETED:
+        return UNKNOWN_TOPIC_OR_PARTITION
     if s.role[b] != ROLE_LEADER or s.gone[b]:
         return NOT_LEADER_OR_FOLLOWER
     if acks not in (ACKS_ALL, ACKS_OF_COORDINATOR, ACKS_OF_TRANSACTION):

@@ -29,6 +29,7 @@ class Profile(NamedTuple):
     hw_on_every_fetch: int  # <=2.3: each follower fetch attempts a raise; later only if the remote LEO changed
     hw_after_isr_commit: int  # synchronous commits, and 3.1+ (KAFKA-13091): one attempt after each ISR commit
     isr_change_pending: int  # 2.7 with AlterIsr (KIP-497), 2.8+: an ISR change is pending until answered; one in flight
+    asks_controller: int  # 2.7-IV2+ (KIP-497): the controller writes the ISR that a leader asks for
     expiry_twice_per_lag: int  # 0.10.2+: the expiry task runs every replica.lag.time.max.ms / 2; before, every lag time
     expiry_spares_equal_leo: int  # 2.1+ (KAFKA-7152): no replica at the leader's LEO is out of sync
     # 2.0.1+ (KAFKA-7128): a replica joins only once it has the start of the leader's epoch
@@ -124,6 +125,7 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         hw_on_every_fetch=int(version < (2, 4, 0)),
         hw_after_isr_commit=int(not requests or version >= (3, 1, 0)),
         isr_change_pending=int(requests or version >= (2, 8, 0)),
+        asks_controller=int(requests),
         expiry_twice_per_lag=int(version >= (0, 10, 2)),
         expiry_spares_equal_leo=int(version >= (2, 1, 0)),
         expand_needs_epoch_start=int(version >= (2, 0, 1)),

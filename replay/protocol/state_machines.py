@@ -47,6 +47,7 @@ WHY_AWAY = ("fenced", "controlled_shutdown")
 
 FOUND = "state_found"  # cause of observations that state how a starting controller found a machine
 STATED = "state_change"  # cause of observations that hold a controller's line about a transition
+CACHED = "metadata_cached"  # cause of observations of what a broker's metadata cache took from a controller
 MOVING_KINDS = ("partition_change", "broker_change", "topic_change", "observation")
 Event = dict[str, Any]
 

@@ -14,7 +14,6 @@ from replay.engine.codes import (
     CHECK_PREFERRED,
     CHECK_PRODUCE_GUARD,
     CHECK_QUOTA,
-    UNKNOWN_TOPIC_OR_PARTITION,
 )
 from replay.engine.completions import AT_ONCE, EARLY, IN_FULL
 from replay.losses.sentences import clock
@@ -26,6 +25,7 @@ from replay.protocol.produce import (
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     NOT_LEADER_OR_FOLLOWER,
     REQUEST_TIMED_OUT,
+    UNKNOWN_TOPIC_OR_PARTITION,
 )
 from replay.protocol.state import NONE, UNSET
 

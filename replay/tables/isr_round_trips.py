@@ -14,9 +14,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from replay.engine.codes import ANSWERED
 from replay.engine.stamps import CLOCK_SLACK_US
 from replay.evidence.tenures import micros
 from replay.protocol.alter_partition import (
+    NOT_CONTROLLER,
     OPERATION_NOT_ATTEMPTED,
     IsrRequest,
     PartitionNow,
@@ -25,14 +27,15 @@ from replay.protocol.alter_partition import (
     granted_isr,
 )
 from replay.protocol.produce import NO_ERROR
-from replay.protocol.profile import LATEST, parse_version
+from replay.protocol.profile import LATEST, parse_version, profile_named
+from replay.tables.isr_propagation import IsrPropagation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from replay.protocol.alter_partition import AlterRules
 
-ROUND_TRIP_KINDS: Final = ("partition_change", "broker_change", "isr_request", "config_change")
+ROUND_TRIP_KINDS: Final = ("partition_change", "broker_change", "isr_request", "config_change", "observation")
 ANSWER_LATE_US: Final = 2_000_000  # so long after a decision its answer may still be on the way
 PENDING: Final = ("pending_expand", "pending_shrink")
 REFUSED: Final = ("reset", "refused")  # retried: that says which node is the controller, and nothing of the partition
@@ -75,19 +78,28 @@ class RoundTrips:
     known: dict[int, tuple[int, int]] = field(default_factory=dict)  # leader -> leader and partition epoch it goes by
     open: dict[int, Asked] = field(default_factory=dict)  # leader -> its newest request that was not rejected
     asked: list[Asked] = field(default_factory=list)
+    asks: bool = True  # whether leaders ask the controller, and do not write to ZooKeeper themselves
+    answers: list[tuple[int, int, int, int]] = field(default_factory=list)  # seq, node, active controller, error
+    propagation: IsrPropagation = field(default_factory=IsrPropagation)
 
     def take_all(self, events: Iterable[Event]) -> None:
         """Take the events of `ROUND_TRIP_KINDS` in replay order."""
         for event in events:
+            self.propagation.take(event, asks=self.asks)
             if event["kind"] == "partition_change":
                 self.decide(event)
             elif event["kind"] == "broker_change":
                 self.register(event)
             elif event["kind"] == "isr_request":
                 self.ask(event)
+            elif event["cause"] == ANSWERED and None not in (event["active_controller_id"], event["error_code"]):
+                place = (event["controller_id"], event["active_controller_id"], event["error_code"])
+                self.answers.append((event["seq"], *place))
             elif event["kafka_version"] is not None and event["broker_id"] is None:
                 version = parse_version(event["kafka_version"]) or LATEST
                 self.rules = alter_rules_of(version, zookeeper=self.rules.zookeeper)
+                profile = profile_named(event["kafka_version"], event["inter_broker_protocol"])
+                self.asks = bool(profile.asks_controller)
 
     def register(self, event: Event) -> None:
         """A broker is fenced, unfenced, or begins to shut down: that decides who may be in an ISR."""
@@ -159,14 +171,19 @@ class RoundTrips:
 
     def checks(self) -> list[dict[str, Any]]:
         """Return the row of `conformance`; none if nothing was compared."""
-        compared, wrong = 0, []
+        compared = len(self.answers)
+        wrong = [
+            (seq, f"node {node}: active controller {active}, stated {error}")
+            for seq, node, active, error in self.answers
+            if (error == NOT_CONTROLLER) != (node != active)
+        ]
         for asked, possible in self.outcomes():
             compared += 1
             if asked.error not in possible:
                 computed = " or ".join(str(one) for one in sorted(possible)) or "nothing"
                 wrong.append((asked.seq, f"broker {asked.request.leader}: computed {computed}, stated {asked.error}"))
         if not compared:
-            return []
+            return self.propagation.checks()
         seq, note = min(wrong) if wrong else (None, None)
         row = {"check": "alter_partition", "compared": compared, "matched": compared - len(wrong)}
-        return [{**row, "first_mismatch_seq": seq, "note": note}]
+        return [{**row, "first_mismatch_seq": seq, "note": note}, *self.propagation.checks()]

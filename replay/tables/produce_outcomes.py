@@ -18,7 +18,12 @@ from replay.engine import codes as c
 from replay.engine.emit import CheckRow
 from replay.engine.stamps import CLOCK_SLACK_US, STAMP_EARLY_US
 from replay.evidence.tenures import micros
-from replay.protocol.produce import KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT
+from replay.protocol.produce import (
+    KAFKA_STORAGE_ERROR,
+    NOT_LEADER_OR_FOLLOWER,
+    REQUEST_TIMED_OUT,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from replay.protocol.state import UNSET
 from replay.tables.rare_events import in_turn
 from replay.tables.rounds import ready_at
@@ -86,7 +91,7 @@ def outcomes(at: Records[OpenBatch], answered: Ints, outages: Outages, brokers: 
     committed = (at["commit_seq"] != UNSET) & (at["commit_lo"] <= answered)
     ended: Ints = np.select(
         [failed, outages.deleted <= answered, lost <= answered],
-        [KAFKA_STORAGE_ERROR, c.UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER],
+        [KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER],
         REQUEST_TIMED_OUT,
     )
     return np.where(committed, at["outcome"], ended)

@@ -10,6 +10,7 @@ state an LSO beyond its HW: the HW rose in between.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -41,6 +42,14 @@ def is_transactional(batch: EventBatch) -> Flags:
     return found
 
 
+def is_unnamed(batch: EventBatch) -> Flags:
+    """Which events are appends that neither a produce nor a marker is known of: each may be a marker."""
+    column = batch.table.column
+    found: Flags = (batch.events.kinds == c.APPEND) & column("client_id").is_null().to_numpy()
+    found &= column("transaction").is_null().to_numpy()
+    return found
+
+
 @dataclass(slots=True)
 class StableOffsets:
     """The last stable offset of one partition, and how often it equals the one stated.
@@ -62,7 +71,9 @@ class StableOffsets:
         stable = np.full(len(moves), UNSET, np.int64)
         if self.internal or not len(encoded):
             return stable
-        rows = events.among(is_transactional, TOLD).rows
+        rows = list(events.among(is_transactional, TOLD).rows)
+        if rows or self.transactions.open:
+            rows = sorted([*rows, *events.among(is_unnamed, TOLD).rows], key=itemgetter("seq"))
         roles = np.flatnonzero((encoded["kind"] == c.ROLE_CHANGE) & (encoded["role"] == ROLE_LEADER))
         begin = taken = moved = 0
         for place in [*roles.tolist(), len(encoded)]:

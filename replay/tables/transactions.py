@@ -87,8 +87,11 @@ class Transactions:
     last_us: int = 0
 
     def take(self, row: Row) -> None:
-        """Take a batch of a transaction, or a marker."""
-        if row["is_control"]:
+        """Take a batch of a transaction, a marker, or a batch of which no line tells what it is."""
+        if row["transaction"] is None:
+            if self.open:
+                self.doubt(row["base_offset"])
+        elif row["is_control"]:
             self.end(row)
         elif not row["duplicate"] and not any(one.is_of(row) for one in self.open):
             self.since = min(self.since, row["seq"])

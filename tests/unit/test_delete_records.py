@@ -30,7 +30,13 @@ from replay.protocol.deletion import (
     deletion_guard,
     deletion_target,
 )
-from replay.protocol.produce import KAFKA_STORAGE_ERROR, NO_ERROR, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT
+from replay.protocol.produce import (
+    KAFKA_STORAGE_ERROR,
+    NO_ERROR,
+    NOT_LEADER_OR_FOLLOWER,
+    REQUEST_TIMED_OUT,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from replay.protocol.profile import profile_of
 from replay.protocol.state import BOUNDED, UNSET, State
 from replay.tables.delete_requests import DeleteRequests
@@ -234,7 +240,7 @@ def test_refusals_are_compared_with_what_the_leader_was() -> None:
     for ms, offset, error in ((400, 3, OFFSET_OUT_OF_RANGE), (410, -2, OFFSET_OUT_OF_RANGE)):
         asked(history, ms, offset, -1, error=error)
     asked(history, 420, 1, -1, error=NOT_LEADER_OR_FOLLOWER, broker=2)
-    asked(history, 430, 1, -1, error=c.UNKNOWN_TOPIC_OR_PARTITION)  # of the metadata cache: no event
+    asked(history, 430, 1, -1, error=UNKNOWN_TOPIC_OR_PARTITION)  # of the metadata cache: no event
     assert compared(history) == {"delete_records": (3, 3)}
     asked(history, 440, 1, -1, error=OFFSET_OUT_OF_RANGE)
     assert compared(history) == {"delete_records": (4, 3)}

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from facts_builder import History
+from facts_builder import History, at
 from without_spark import tables_of
 
+from replay.evidence.active_controllers import NOBODY as NO_NODE
+from replay.evidence.active_controllers import ActiveControllers
+from replay.evidence.rows import Row
 from replay.protocol.alter_partition import (
     FENCED_LEADER_EPOCH,
     INELIGIBLE_REPLICA,
@@ -122,3 +125,53 @@ def test_a_request_behind_one_that_has_no_answer_yet_is_not_attempted() -> None:
     line(history, 5015, "pending_expand", isr=[1, 2, 3], replica_id=3)
     line(history, 5016, "failed", isr=[1, 2, 3], error_code=OPERATION_NOT_ATTEMPTED)
     assert compared(history) == (2, 2, None)
+
+
+def turns(*lines: tuple[float, str, int]) -> ActiveControllers:
+    return ActiveControllers(
+        [Row(kind="broker_lifecycle", ts=at(ms), name=name, broker_id=node) for ms, name, node in lines]
+    )
+
+
+def active(controllers: ActiveControllers, ms: float) -> int | None:
+    return controllers.at(int(at(ms).timestamp() * 1_000_000))
+
+
+def test_the_active_controller_is_the_one_that_last_said_so_until_it_resigns_or_starts_again() -> None:
+    found = turns(
+        (0, "active_controller", 100),
+        (10_000, "active_controller", 101),
+        (10_500, "controller_resigned", 100),  # late: it was replaced before
+        (20_000, "controller_resigned", 101),
+        (30_000, "controller_elected", 1),
+        (40_000, "start", 1),
+        (50_000, "start", 2),  # it was not active
+    )
+    times = (-5_000, 5_000, 9_000, 11_000, 15_000, 25_000, 35_000, 45_000, 60_000)
+    assert [active(found, ms) for ms in times] == [None, 100, None, None, 101, NO_NODE, 1, NO_NODE, NO_NODE]
+
+
+def answers(*requests: tuple[float, int, int]) -> tuple[int, int, str | None]:
+    """Requests (milliseconds, node, error) of a leader, while 100 is active up to 10 s and 101 from then on."""
+    history = History()
+    for ms, node in ((0, 100), (10_000, 101)):
+        place = {"source_file": f"server-{node}.log", "topic": None, "partition": None}
+        history.add("broker_lifecycle", ms, name="active_controller", broker_id=node, controller_epoch=ms, **place)
+    history.decide(0, 1, [1], replicas=[1, 2])
+    history.role(10, 1, "leader", 0, offset=0, hw=0, isr=[1], partition_epoch=0)
+    for ms, node, error in requests:
+        asked = {"leader_epoch": 0, "partition_epoch": 0, "isr": [1, 2], "replica_id": 1, "error_code": error}
+        history.request("isr_request", ms, f"c{node}", broker_id=node, source_file=f"r-{node}.log", **asked)
+    checks = tables_of(history.events())["conformance"].to_pylist()
+    (row,) = (row for row in checks if row["check"] == "alter_partition")
+    return row["compared"], row["matched"], row["note"]
+
+
+def test_a_node_that_is_not_the_active_controller_says_so() -> None:
+    assert answers((5_000, 100, NO_ERROR), (15_000, 100, NOT_CONTROLLER)) == (2, 2, None)
+    assert answers((15_000, 100, NO_ERROR)) == (1, 0, "node 100: active controller 101, stated 0")
+    assert answers((15_000, 101, NOT_CONTROLLER)) == (1, 0, "node 101: active controller 101, stated 41")
+
+
+def test_while_the_active_controller_changes_nothing_is_compared() -> None:
+    assert answers((5_000, 100, NO_ERROR), (10_500, 100, NOT_CONTROLLER), (11_000, 101, NO_ERROR)) == (1, 1, None)

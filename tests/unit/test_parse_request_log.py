@@ -186,7 +186,9 @@ def test_consumer_fetch_has_no_replica() -> None:
     request = fetch([])
     del request["replicaState"]
     (fact,), _ = parsed(line(1, 18, request, {"errorCode": 0, "sessionId": 0, "responses": []}))
-    assert fact["replica_id"] == -1
+    assert (fact["replica_id"], fact["rack"]) == (-1, None)
+    (fact,), _ = parsed(line(1, 18, request | {"rackId": "b"}, {"errorCode": 0, "sessionId": 0, "responses": []}))
+    assert fact["rack"] == "b"
 
 
 def test_fetch_in_the_words_of_2_8() -> None:

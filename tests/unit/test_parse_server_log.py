@@ -163,11 +163,15 @@ def test_settings_of_the_broker_are_read_from_the_list_it_prints() -> None:
     found, sink = facts_of(
         "[2026-11-21 03:53:35,982] INFO KafkaConfig values: ",
         "\tadvertised.listeners = PLAINTEXT://127.0.0.1:19091",
+        "\tbroker.rack = b",
         "\treplica.lag.time.max.ms = 3000",
+        "\treplica.selector.class = null",
         " (kafka.server.KafkaConfig)",
     )
     assert [(f["kind"], f["resource_type"], f["name"], f["value"]) for f in found] == [
-        ("config_change", 4, "replica.lag.time.max.ms", "3000")
+        ("config_change", 4, "broker.rack", "b"),
+        ("config_change", 4, "replica.lag.time.max.ms", "3000"),
+        ("config_change", 4, "replica.selector.class", "null"),
     ]
     assert sink.counts.rejected == 0
 

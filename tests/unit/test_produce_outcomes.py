@@ -29,6 +29,7 @@ from replay.protocol.produce import (
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     NOT_LEADER_OR_FOLLOWER,
     REQUEST_TIMED_OUT,
+    UNKNOWN_TOPIC_OR_PARTITION,
     acks_outcome,
     produce_guard,
 )
@@ -176,7 +177,7 @@ def test_a_failed_directory_and_a_deleted_topic_end_a_wait() -> None:
     failed.take({"observation": [told("observation", 990, cause=c.STORAGE_FAILED)], "log_load": [], "topic_change": []})
     deleted.take({"observation": [], "log_load": [], "topic_change": [told("topic_change", 990)]})
     assert waited(KAFKA_STORAGE_ERROR, failed) == (KAFKA_STORAGE_ERROR, KAFKA_STORAGE_ERROR)
-    assert waited(c.UNKNOWN_TOPIC_OR_PARTITION, deleted)[0] == c.UNKNOWN_TOPIC_OR_PARTITION
+    assert waited(UNKNOWN_TOPIC_OR_PARTITION, deleted)[0] == UNKNOWN_TOPIC_OR_PARTITION
     failed.take({"observation": [], "log_load": [told("log_load", 995)], "topic_change": []})
     assert (failed.is_offline(1, 994 * MS), failed.is_offline(1, 996 * MS)) == (True, False)
     assert deleted.deleted == 990 * MS < NEVER
@@ -210,7 +211,7 @@ def refused_history() -> History:
     history.add("isr_update", 205, name="updated", broker_id=1, isr=[1], partition_epoch=1, source_file="server-1.log")
     for ms in (203, 300):  # of the first no stamp tells whether it came before the shrink
         history.produce(ms, 1, -1, error_code=NOT_ENOUGH_REPLICAS)
-    history.produce(310, 1, -1, error_code=c.UNKNOWN_TOPIC_OR_PARTITION)
+    history.produce(310, 1, -1, error_code=UNKNOWN_TOPIC_OR_PARTITION)
     history.produce(315, 1, -1, error_code=NOT_ENOUGH_REPLICAS, transactional_id="t")
     history.produce(320, 2, -1, error_code=NOT_LEADER_OR_FOLLOWER)
     history.decide(400, 2, [2], leader_recovery_state=1)
@@ -235,6 +236,37 @@ def test_conformance_compares_guard_and_outcome() -> None:
     rows = {row["check"]: row for row in tables_of(events)["conformance"].to_pylist()}
     assert (rows["produce_guard"]["compared"], rows["produce_guard"]["matched"]) == (6, 6)
     assert (rows["delayed_produce"]["compared"], rows["delayed_produce"]["matched"]) == (1, 1)
+
+
+def answered_unknown(*produces: tuple[int, int], started: int | None = None) -> tuple[list[str | None], int, int]:
+    """Causes and checks of produces (milliseconds, error) to a broker that leads from 5 ms on; deleted at 4 s."""
+    history = History()
+    history.decide(0, 1, [1], topic_id="abc")
+    history.role(5, 1, "leader", 0, offset=0, hw=0, isr=[1], partition_epoch=0)
+    if started is not None:
+        history.add("broker_lifecycle", started, name="start", broker_id=1, topic=None, partition=None)
+    gone = {"topic_id": "abc", "name": "remove", "partition": None, "topic": "orders"}
+    history.add("topic_change", 4000, metadata_offset=900, **gone)
+    for ms, error in produces:
+        history.produce(ms, 1, -1, error_code=error, topic_id="abc")
+    events = history.events(topic_id="abc", settings={MIN_ISR_SETTING: 2})
+    rows = {row["check"]: row for row in tables_of(events)["conformance"].to_pylist()}
+    told_ = [row["cause"] for row in of_kind(events, "produce_refused")]
+    return told_, rows["produce_guard"]["compared"], rows["produce_guard"]["matched"]
+
+
+def test_a_topic_is_unknown_once_its_deletion_was_decided_and_known_while_its_broker_has_a_role() -> None:
+    unknown = UNKNOWN_TOPIC_OR_PARTITION
+    assert answered_unknown((4050, unknown), (7000, unknown)) == (["deleted", "deleted"], 2, 2)
+    assert answered_unknown((3000, unknown), (4050, unknown)) == ([None, "deleted"], 2, 1)
+    assert answered_unknown((4050, NOT_ENOUGH_REPLICAS)) == ([None], 1, 1)  # it may not have heard yet
+    assert answered_unknown((7000, NOT_ENOUGH_REPLICAS)) == (["deleted"], 1, 0)
+
+
+def test_what_a_broker_knows_that_just_took_up_its_role_or_just_started_is_not_compared() -> None:
+    unknown = UNKNOWN_TOPIC_OR_PARTITION
+    assert answered_unknown((1000, unknown), (4050, unknown)) == (["deleted"], 1, 1)
+    assert answered_unknown((3000, unknown), (3600, NOT_ENOUGH_REPLICAS), started=2900) == ([None], 1, 1)
 
 
 def test_a_leader_that_is_removed_answers_what_waits() -> None:

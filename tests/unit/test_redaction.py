@@ -197,6 +197,8 @@ def server(text: str, logger: str = "kafka.server.KafkaApis", level: str = "INFO
         ("\tsasl.jaas.config = password=secret", "secret"),
         ("\tadvertised.listeners = PLAINTEXT://db7.corp.example:9092", "corp"),
         ("\tlog.dirs = /data/alice/kafka", "alice"),
+        ("\tbroker.rack = cellar", "cellar"),
+        ("\treplica.selector.class = com.corp.Selector", "corp"),
         ("Caused by: java.net.UnknownHostException: db7.corp.example", "corp"),
         ("alice called", "alice"),
     ],
@@ -204,6 +206,14 @@ def server(text: str, logger: str = "kafka.server.KafkaApis", level: str = "INFO
 def test_what_names_somebody_in_words_is_gone(line: str, secret: str) -> None:
     assert secret in line
     assert secret not in redacted(line)
+
+
+def test_racks_keep_apart_and_kafkas_own_selector_keeps_its_name() -> None:
+    racks = [redacted(f"\tbroker.rack = {rack}") for rack in ("cellar", "attic", "cellar", "null")]
+    assert racks[0] == racks[2] != racks[1]
+    assert racks[3] == "\tbroker.rack = null"
+    selector = "\treplica.selector.class = org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    assert redacted(selector) == selector
 
 
 def test_of_a_request_that_is_not_read_the_bodies_go() -> None:

@@ -160,6 +160,15 @@ def test_of_two_transactions_that_end_alike_the_producers_id_tells_which_one_a_m
     assert outcomes(*rows) == [(0, "open", None), (1, "commit", 2)]
 
 
+@pytest.mark.parametrize("size", [1, 100])
+def test_a_batch_of_which_no_line_tells_what_it_is_may_be_a_marker(size: int) -> None:
+    unknown = {"kind": "append", "base_offset": 1, "leader_epoch": 0}
+    rows = (batch(0, producer=7), read(1, 0), unknown, read(2, 2), batch(2, producer=7), marker(3, producer=7))
+    assert counts(*rows, read(4, 4), size=size) == (2, 2)
+    plain = {**unknown, "client_id": "shop"}  # of a client that is in no transaction
+    assert counts(batch(0, producer=7), plain, read(2, 2), size=size) == (1, 0)
+
+
 def test_a_marker_of_a_producer_without_an_open_transaction_ends_none() -> None:
     assert outcomes(batch(0, producer=7), marker(1, producer=8)) == [(0, "open", None)]
 

@@ -18,6 +18,7 @@ SWITCHES: dict[str, list[tuple[str, int]]] = {
     "past_end_completes": [("3.7.2", 0), ("3.8.0", 1)],
     "hw_after_isr_commit": [("2.6.3", 1), ("2.7.0", 0), ("3.0.2", 0), ("3.1.0", 1)],
     "isr_change_pending": [("2.6.3", 0), ("2.7.0", 1)],
+    "asks_controller": [("2.6.3", 0), ("2.7.0", 1)],
     "expiry_twice_per_lag": [("0.10.1", 0), ("0.10.2", 1)],
     "expiry_spares_equal_leo": [("2.0.1", 0), ("2.1.0", 1)],
     "expand_needs_unfenced": [("3.2.3", 0), ("3.3.0", 1)],
@@ -96,6 +97,7 @@ def test_isr_changes_are_requests_from_protocol_2_7_iv2_on(protocol: str | None,
 
 def test_isr_written_to_zookeeper_is_pending_too_from_2_8_on() -> None:
     assert profile_named("2.8.2", "0.10.2").isr_change_pending
+    assert not profile_named("2.8.2", "0.10.2").asks_controller
 
 
 @pytest.mark.parametrize(("protocol", "attempts"), [("2.6", 1), ("2.8", 0)])

@@ -71,6 +71,7 @@ FETCH = Shape(
         "session_id",
         "session_epoch",
         "response_session_id",
+        "rack",
     ),
 )
 EPOCH_END_OFFSET = Shape(
@@ -191,6 +192,7 @@ def fetch(sink: FactSink, line: Line, completed: shapes.Completed[shapes.FetchRe
         request.session_id,
         request.session_epoch,
         session,
+        request.rack_id or None,
     )
     answers = _fetch_answers(response)
     rows: Rows = []

@@ -155,6 +155,7 @@ class FetchRequest(Body):
     session_id: int = 0
     session_epoch: int = -1
     forgotten_topics_data: list[ForgottenTopic] = []
+    rack_id: str | None = None
 
 
 class Diverging(Body):

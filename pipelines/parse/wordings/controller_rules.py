@@ -26,6 +26,12 @@ _PARTITION_STATE = (
     r"addingReplicas=\[(?P<adding_replicas>[\d, ]*)\], removingReplicas=\[(?P<removing_replicas>[\d, ]*)\], "
     r"isNew=\w+(?:, leaderRecoveryState=(?P<leader_recovery_state>\d+))?\)"
 )
+_METADATA_STATE = (
+    r"UpdateMetadataPartitionState\(topicName='(?P<topic>[\w.-]+)', partitionIndex=(?P<partition>\d+), "
+    r"controllerEpoch=-?\d+, leader=(?P<leader_id>-?\d+), leaderEpoch=(?P<leader_epoch>-?\d+), isr=\[(?P<isr>[\d, ]*)\]"
+    r", (?:zkVersion|partitionEpoch)=(?P<partition_epoch>-?\d+), replicas=\[(?P<replicas>[\d, ]*)\], "
+    r"offlineReplicas=\[[\d, ]*\]\)"
+)
 _STOP_STATE = (
     r"StopReplicaPartitionState\(partitionIndex=\d+, leaderEpoch=(?P<leader_epoch>-?\d+), "
     r"deletePartition=(?P<value>\w+)\)"
@@ -160,6 +166,15 @@ REQUEST_RULES = (
         rf"Received StopReplica request {_STOP_STATE} correlation id (?P<correlation_id>\d+) from controller \d+ "
         rf"epoch \d+ for partition {TP}",
         printed_by=_BROKER,
+    ),
+    Rule(  # a broker's metadata cache takes what the controller sends it
+        "logger: Cached",
+        "2.4-3.9",
+        "state_change metadata_cached",
+        rf"Cached leader info {_METADATA_STATE} for partition \S+ in response to UpdateMetadata request sent by "
+        r"controller (?P<subject_broker_id>\d+) epoch (?P<controller_epoch>\d+) with correlation id "
+        r"(?P<correlation_id>\d+)",
+        printed_by="kafka/server/MetadataCache.scala; 3.x kafka/server/metadata/ZkMetadataCache.scala",
     ),
     Rule(
         "logger: Handling",

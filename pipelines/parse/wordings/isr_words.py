@@ -13,8 +13,8 @@ from replay.engine.codes import (
     NEW_LEADER_ELECTED,
     OPERATION_NOT_ATTEMPTED,
     UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
 )
+from replay.protocol.produce import UNKNOWN_TOPIC_OR_PARTITION
 
 ERRORS: Final = (  # what a line about a rejected update says -> error code
     ("OPERATION_NOT_ATTEMPTED", OPERATION_NOT_ATTEMPTED),

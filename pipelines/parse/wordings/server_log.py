@@ -37,11 +37,13 @@ _OFFLINE = re.compile(r"Logs for partitions ([^ ]*) are offline")
 _OFFLINE_FUTURE = re.compile(r"logs for future partitions ([^ ]*) are offline")
 BROKER_SETTINGS = frozenset(
     {
+        "broker.rack",
         "inter.broker.protocol.version",
         "min.insync.replicas",
         "replica.fetch.wait.max.ms",
         "replica.high.watermark.checkpoint.interval.ms",
         "replica.lag.time.max.ms",
+        "replica.selector.class",
         "unclean.leader.election.enable",
     }
 )
