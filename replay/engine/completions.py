@@ -72,6 +72,7 @@ class Asked:
     is_left_out: int
     remote_storage: int
     leader_throttled: int
+    stable: int  # the LSO in its answer, up to which a read_committed consumer reads; UNSET for all others
     ts: int  # when it was answered
 
 
@@ -252,6 +253,16 @@ def was_read_remotely(asked: Asked, measured: int) -> bool:
 
 
 @compiled
+def waited_for_lso(asked: Asked, measured: int) -> bool:
+    """Whether a read_committed consumer found nothing to read although the HW is beyond its offset.
+
+    The LSO never falls: it was not beyond the offset at the beginning if it is not at the end, and it may have risen if
+    something ended the wait.
+    """
+    return bool(asked.stable != UNSET and (asked.stable <= asked.offset or measured == EARLY))
+
+
+@compiled
 def expected_wait(p: Profile, asked: Asked, saw: Held) -> int:
     """How long the replayed state makes a fetch wait; UNSET if unknown.
 
@@ -268,10 +279,12 @@ def expected_wait(p: Profile, asked: Asked, saw: Held) -> int:
         return UNSET
     if asked.is_follower:
         there = saw.settled_leo if measured != AT_ONCE else saw.leo
-    elif measured == AT_ONCE or saw.raised < asked.ts - asked.wait_us - CLOCK_SLACK_US:
+    elif measured == AT_ONCE:
         there = saw.hw
+    elif waited_for_lso(asked, measured) or saw.raised >= asked.ts - asked.wait_us - CLOCK_SLACK_US:
+        there = NONE  # the HW rose while it waited, so it was lower before; or the LSO was
     else:
-        there = NONE  # the HW rose while it waited, so it was lower before
+        there = saw.hw
     if there > asked.offset:
         return EARLY if was_read_remotely(asked, measured) else AT_ONCE
     if is_beyond_end(asked, saw) and not p.past_end_completes:

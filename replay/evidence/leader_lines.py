@@ -20,12 +20,13 @@ from replay.protocol.state import NONE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from replay.arrays.ints import Ints
+    from replay.arrays.ints import Flags, Ints
     from replay.evidence.rows import Row
     from replay.evidence.tenure_index import IndexedByTenure
     from replay.evidence.tenures import Tenure
 
 LineTimes = tuple["Ints", "Ints"]  # offsets and times of lines, rising
+STAMP_VERY_LATE_US = 1_000_000  # a request's line may be so late that offsets alone tell to which lines it belongs
 
 
 def append_lines(facts: IndexedByTenure, tenure: Tenure, placed: dict[int, Row]) -> dict[int, Row]:
@@ -33,20 +34,25 @@ def append_lines(facts: IndexedByTenure, tenure: Tenure, placed: dict[int, Row])
 
     For the tenure's produces: the lines that fall into their time. For batches without a produce (a coordinator's
     records, acks=0): the lines that fit seamlessly between those of the batches before and after, so that no single
-    number has to be trusted.
+    number has to be trusted; and for a produce whose own line was stamped very late.
     """
     out: dict[int, Row] = {}
     for base, row in placed.items():
         for line in facts.append_lines.get((tenure.leader, base), ()):
             if line["last_offset"] is not None and is_within(line, row):
                 out[base] = line
-    return out | {base: line for base, line in joined_lines(facts, tenure).items() if base not in placed}
+    joined = joined_lines(facts, tenure).items()
+    return out | {
+        base: line
+        for base, line in joined
+        if base not in placed or (base not in out and is_within(line, placed[base], STAMP_VERY_LATE_US))
+    }
 
 
-def is_within(line: Row, request: Row) -> bool:
-    """Whether a leader's line falls into the time in which it handled the request."""
+def is_within(line: Row, request: Row, late_us: int = 0) -> bool:
+    """Whether a leader's line falls into the time in which it handled the request, whose line may be `late_us` late."""
     window = local_window(phases(request))
-    return bool(window.lo <= micros(line["ts"]) <= window.hi + STAMP_LATE_US)
+    return bool(window.lo - late_us <= micros(line["ts"]) <= window.hi + STAMP_LATE_US)
 
 
 def joined_lines(facts: IndexedByTenure, tenure: Tenure) -> dict[int, Row]:
@@ -87,9 +93,14 @@ def recorded_lines(facts: IndexedByTenure, leader: int) -> dict[int, LineTimes]:
     return out
 
 
-def as_recorded(local: Window, offset: Ints, lines: LineTimes | None) -> Window:
-    """Windows in which fetches at these offsets updated the leader's follower state; they end at its line, if any."""
-    if lines is None or not len(lines[0]):
+def as_recorded(local: Window, offset: Ints, handled: Ints, lines: LineTimes | None) -> Window:
+    """Windows in which a replica's fetches updated the leader's follower state; they end at its line, if any.
+
+    The fetches are all of a tenure in their order; `handled`: how many each stands for. Where the leader has as many
+    lines about an offset as it handled fetches there, they belong together in their order. Elsewhere a fetch has the
+    first line that falls into its time.
+    """
+    if lines is None or not len(lines[0]) or not len(offset):
         return local
     offsets, times = lines
     each = np.unique(offsets)
@@ -98,10 +109,33 @@ def as_recorded(local: Window, offset: Ints, lines: LineTimes | None) -> Window:
     code = np.minimum(np.searchsorted(each, offset), len(each) - 1)
     since = np.clip(local.lo - times.min(), 0, width - 1)
     place = np.minimum(np.searchsorted(keys, code * width + since), len(keys) - 1)
-    found = (offsets[place] == offset) & (times[place] >= local.lo) & (times[place] <= local.hi + STAMP_LATE_US)
+    found = (offsets[place] == offset) & falls_into(times[place], local)
+    turn = lines_in_turn(offset, handled, offsets)
+    fits = (turn >= 0) & falls_into(times[turn], local, STAMP_VERY_LATE_US)
+    place, found = np.where(fits, turn, place), found | fits
     us = times[place]
     return Window(
         np.where(found, np.minimum(local.lo, us), local.lo),
         np.where(found, np.minimum(local.est, us), local.est),
         np.where(found, us + STAMP_EARLY_US, local.hi),
     )
+
+
+def falls_into(us: Ints, local: Window, late_us: int = 0) -> Flags:
+    """At which times a handler may have written a line about a request, whose own line may be `late_us` late."""
+    found: Flags = (us >= local.lo - late_us) & (us <= local.hi + STAMP_LATE_US)
+    return found
+
+
+def lines_in_turn(offset: Ints, handled: Ints, offsets: Ints) -> Ints:
+    """For fetches in order, which of the rising `offsets` of lines is each one's; NONE where the numbers differ."""
+    order = np.argsort(offset, kind="stable")
+    sorted_offset = offset[order]
+    begins = np.unique(sorted_offset, return_index=True)[1]
+    before = np.cumsum(handled[order]) - handled[order]
+    group = np.cumsum(np.diff(sorted_offset, prepend=sorted_offset[0] - 1) != 0) - 1
+    rank, many = before - before[begins][group], np.add.reduceat(handled[order], begins)[group]
+    left, right = (np.searchsorted(offsets, sorted_offset, side=side) for side in ("left", "right"))
+    out = np.full(len(offset), NONE, np.int64)
+    out[order] = np.where((many == right - left) & (handled[order] > 0), left + rank, NONE)
+    return out

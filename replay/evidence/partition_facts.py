@@ -34,7 +34,7 @@ from replay.evidence.request_times import Phases, phases
 from replay.evidence.retries import Retries
 from replay.evidence.roles import KINDS, SIGN_KINDS, moment, roles_of
 from replay.evidence.rows import Row, is_by_replica, places_of
-from replay.evidence.served_epochs import give_epochs, is_checked
+from replay.evidence.served_epochs import epoch_of_answer, give_epochs, is_checked
 from replay.evidence.sessions import LEFT_OUT
 from replay.evidence.tenure_index import THROTTLED_SETTING, Turns
 from replay.evidence.tenures import Decision, Tenure, micros, tenures_of
@@ -309,7 +309,9 @@ class PartitionFacts:
         """Return the leader epoch under which a consumer was served; a follower serves under the one it names."""
         named = row["current_leader_epoch"]
         by_follower = not row["error_code"] and leaders.get(named, -1) not in (-1, row["broker_id"])
-        return named if by_follower else self.epoch_at(row["broker_id"], phases(row).taken)
+        if by_follower:
+            return int(named)
+        return epoch_of_answer(row, self.epoch_at(row["broker_id"], phases(row).taken), self.role_lines)
 
     def find_starts(self) -> None:
         """Find where leader epochs start, and the epoch of each produce; each of the two helps to find the other."""

@@ -57,6 +57,25 @@ def served_epoch(row: Row, named: int, role_lines: Mapping[tuple[int, int], Row]
     return epoch
 
 
+def is_read_under(row: Row, line: Row | None) -> bool:
+    """Whether a parked fetch was answered after its leader took up its next epoch; `line`: the leader's own about that.
+
+    The line states the HW with which it did. The HW of a leader that leads on never falls, so a higher one in an answer
+    is of later.
+    """
+    if line is None or line["name"] != "leader" or line["hw"] is None or row["hw"] is None:
+        return False
+    accepted = not row["error_code"] and row["diverging_epoch"] is None and row["run_count"] is None
+    return bool(row["remote_us"] and accepted and row["hw"] > line["hw"])
+
+
+def epoch_of_answer(row: Row, epoch: int | None, role_lines: Mapping[tuple[int, int], Row]) -> int | None:
+    """The epoch in which a consumer's fetch, taken up in `epoch`, was answered: that one, or its leader's next one."""
+    while epoch is not None and is_read_under(row, role_lines.get((row["broker_id"], epoch + 1))):
+        epoch += 1
+    return epoch
+
+
 def is_told(row: Row) -> bool:
     """Whether the follower that sent this fetch already knew the leader epoch under which it is served."""
     return row["named_epoch"] is None or row["named_epoch"] == row["current_leader_epoch"]

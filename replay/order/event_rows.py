@@ -76,10 +76,9 @@ class EventRows:
                 self.count += len(op)
                 self.lay_many()
             else:
-                lo, est, hi = op.window
-                rows.append(
-                    (op.type, number, lo, est, hi, self.count, len(op.drafts), op.offset, op.seen, op.hw, op.exact)
-                )
+                events = (self.count, len(op.drafts))
+                saw = (op.offset, op.seen, op.hw, op.exact, op.updates, op.handled)
+                rows.append((op.type, number, *op.window, *events, *saw))
                 places.append(op.place)
                 self.add(op.drafts)
         single = records(np.array(rows, np.int64).reshape(-1, len(fields_of(OperationRecord))), OperationRecord)

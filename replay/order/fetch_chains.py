@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from replay.arrays.records import together
 from replay.engine.codes import OFFSET_MOVED_TO_TIERED_STORAGE
+from replay.engine.stamps import STAMP_EARLY_US
 from replay.evidence.epochs import was_accepted
 from replay.evidence.leader_lines import as_recorded
 from replay.evidence.request_times import (
@@ -26,6 +27,7 @@ from replay.evidence.request_times import (
 )
 from replay.evidence.rows import places_of
 from replay.evidence.served_epochs import is_told
+from replay.order.carried_reads import carried_from, carried_to
 from replay.order.control_chain import role_operations
 from replay.order.isr_requests import Joins, with_expansions
 from replay.order.merge import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from replay.arrays.ints import Flags, Ints
-    from replay.evidence.leader_lines import LineTimes
     from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import FactColumns, Row
     from replay.evidence.tenures import Tenure
@@ -47,21 +48,10 @@ if TYPE_CHECKING:
 
 TIMING = ("queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us", "send_us")
 
-ASKED = (
-    "max_wait_ms",
-    "min_bytes",
-    "max_bytes",
-    "partition_max_bytes",
-    "isolation_level",
-    "client_id",
-    "request_bytes",
-    "request_forced",
-    "preferred_read_replica",
-    "last_stable_offset",
-    "log_start_offset",
-    "error_code",
-    *TIMING,
-)  # what a fetch asked for, what its whole answer says, and where its time went
+ASKED = (  # what a fetch asked for, what its whole answer says, and where its time went
+    "max_wait_ms", "min_bytes", "max_bytes", "partition_max_bytes", "isolation_level", "client_id", "request_bytes",
+    "request_forced", "preferred_read_replica", "last_stable_offset", "log_start_offset", "error_code", *TIMING,
+)  # fmt: skip
 TAKEN = ("last_fetched_epoch", "follower_log_start_offset", "error_code")  # what the leader notes of a follower
 
 APPLIED = ("log_start_offset",)  # what a follower takes over from the answer
@@ -136,6 +126,9 @@ def follower_chain(
 ) -> Iterator[Operation | Block]:
     """One follower's chain. `joins`: place of a fetch -> the ISR changes that the leader requested then."""
     fetches = facts.fetches_of(replica, tenure)
+    carried = carried_from(facts, tenure, replica)
+    if carried is not None:
+        yield from at_place(later_half(tenure, replica, carried), -1)
     waiting = role_operations(facts, tenure, replica)
     for place, operation in zip(places_among([fetch.row for fetch in fetches], waiting), waiting, strict=True):
         yield from at_place([operation], place)
@@ -156,16 +149,26 @@ def follower_chain(
     runs = every.numbers("run_count") > 0
     refused = ~runs & ((every.numbers("error_code") != 0) | every.columns.known("diverging_epoch", every.rows))
     joining = np.isin(every.place, list(joins))
+    is_carried = (every.place == len(fetches) - 1) & (carried_to(facts, tenure, replica) is not None)
+    alone = joining | is_carried
     for place in np.flatnonzero(refused).tolist():
         operations = refused_operations(tenure, fetches[place])
         yield from at_place(with_expansions(tenure, operations, joins.get(place, ())), place)
-    lines = facts.recorded(tenure.leader).get(replica)
-    for form, which in ((unlisted, runs), (partial(answered, lines=lines), ~runs & ~refused)):
-        for place in np.flatnonzero(which & joining).tolist():
+    told_at = handled_at(facts, tenure, replica, every, refused)
+    for form, which in ((unlisted, runs), (partial(answered, handled=told_at), ~runs & ~refused)):
+        for place in np.flatnonzero(which & alone).tolist():
             operations = form(tenure, replica, every.only(np.array([place]))).operations()
-            yield from at_place(with_expansions(tenure, operations, joins[place]), place)
-        if np.any(which & ~joining):
-            yield form(tenure, replica, every.only(which & ~joining))
+            operations = operations[:1] if is_carried[place] else operations
+            yield from at_place(with_expansions(tenure, operations, joins.get(place, ())), place)
+        if np.any(which & ~alone):
+            yield form(tenure, replica, every.only(which & ~alone))
+
+
+def later_half(tenure: Tenure, replica: int, fetch: Fetch) -> list[Operation]:
+    """The read of a parked fetch that came in the tenure before."""
+    one = columns_of([fetch])
+    block = answered(tenure, replica, one, local_window(phases_at(one.columns, one.rows)))
+    return block.operations()[1:]
 
 
 def at_place(operations: Iterable[Operation], place: int) -> Iterator[Operation]:
@@ -300,19 +303,38 @@ def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
     return chain
 
 
-def answered(tenure: Tenure, replica: int, fetches: Fetches, lines: LineTimes | None) -> Block:
+def handled_at(facts: PartitionFacts, tenure: Tenure, replica: int, every: Fetches, refused: Flags) -> Window:
+    """When each of a follower's fetches of a tenure was handled, with the leader's own lines about them.
+
+    A fetch that was refused leaves no line, except for one that was parked first.
+    """
+    local = local_window(phases_at(every.columns, every.rows))
+    lines = facts.recorded(tenure.leader).get(replica)
+    if lines is None:
+        return local
+    since, until = facts.led(tenure)
+    if since < until:
+        offsets, times = lines
+        mine = (times >= since - STAMP_EARLY_US) & (times <= until)
+        lines = offsets[mine], times[mine]
+    handled = np.maximum(every.numbers("run_count"), 1)
+    handled[refused & (every.numbers("remote_us") == 0)] = 0
+    return as_recorded(local, every.numbers("fetch_offset"), handled, lines)
+
+
+def answered(tenure: Tenure, replica: int, fetches: Fetches, handled: Window) -> Block:
     """Fetches answered without error: at once (read, then update), or parked first and read again on completion.
 
-    `lines`: the leader's own lines about when it handled them.
+    `handled`: when each fetch of the tenure was handled, by its place.
     """
     at = phases_at(fetches.columns, fetches.rows)
-    local = as_recorded(local_window(at), fetches.numbers("fetch_offset"), lines)
+    local = Window(*(one[fetches.place] for one in handled))
     offset, handed, after = fetches.numbers("fetch_offset"), fetches.numbers("bytes"), fetches.after
     delayed = fetches.numbers("remote_us") != 0
     window = Window(*(np.where(delayed, a, b) for a, b in zip(completion_window(at), local, strict=True)))
     moved = (handed != 0) & fetches.known & (after > offset)
     applies = (fetches.numbers("in_response") != 0) & ~((handed != 0) & fetches.known & (after == offset))
-    # drafts: the read, the update (before the read if it was parked), what the follower does with the answer
+    # drafts: the update, the read (it comes first if the fetch was not parked), what the follower does with the answer
     first = np.cumsum(2 + applies) - (2 + applies)
     common = fetches.common(tenure, replica)
     shape = {"bytes": handed, "response_hw": fetches.repeated("hw", "response_hw")}
@@ -329,8 +351,8 @@ def answered(tenure: Tenure, replica: int, fetches: Fetches, lines: LineTimes | 
     }
     received = Window(at.completed, at.stamp, at.stamp + 1000)
     drafts = [
-        fetches.drafts("fetch_read", window, read, ASKED, first + delayed),
-        fetches.drafts("fetch_update", local, common, TAKEN, first + ~delayed),
+        fetches.drafts("fetch_update", local, common, TAKEN, first),
+        fetches.drafts("fetch_read", window, read, ASKED, first + 1),
         fetches.drafts("fetch_apply", received, applied, APPLIED, first + 2).only(applies),
     ]
     seen = np.where(handed != 0, np.where(moved & fetches.adjoins, after, -1), offset)
@@ -346,6 +368,8 @@ def answered(tenure: Tenure, replica: int, fetches: Fetches, lines: LineTimes | 
         seen=seen,
         hw=fetches.numbers("hw", -1),
         exact=(seen >= 0) & ~limited,
+        updates=~delayed,
+        handled=at.local,
     )
     return Block(np.concatenate([fetches.place[delayed], fetches.place]), together([parked[delayed], answers]), drafts)
 

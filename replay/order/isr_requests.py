@@ -365,7 +365,10 @@ def distance_of(row: Row, us: int) -> int | None:
 
 
 def with_expansions(tenure: Tenure, operations: list[Operation], changes: Sequence[IsrChange]) -> list[Operation]:
-    """Insert requested expansions right behind the fetch that led to them; a run of unlisted fetches is split there."""
+    """Insert requested expansions right behind the fetch that led to them; a run of unlisted fetches is split there.
+
+    The line about the request says when the leader took the fetch, whatever other lines about its offset may say.
+    """
     if not changes:
         return operations
     last = operations[-1].drafts[0]
@@ -375,8 +378,9 @@ def with_expansions(tenure: Tenure, operations: list[Operation], changes: Sequen
         for place, draft in enumerate(op.drafts):
             if draft.kind == "fetch_update":
                 told = max(min(change.us for change in changes), op.window.lo)
-                op.window = Window(op.window.lo, min(op.window.est, told - 1), min(op.window.hi, told + STAMP_EARLY_US))
+                op.window = Window(op.window.lo, told - 1, told + STAMP_EARLY_US)
                 op.drafts[place + 1 : place + 1] = [expand_draft(tenure, change) for change in changes]
+                op.updates += len(changes) if op.updates else 0
                 return operations
     return operations
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from replay.engine.event_record import EventRecord
     from replay.evidence.partition_facts import PartitionFacts
     from replay.order.event_rows import EventRows
-    from replay.order.merge import OperationRecord
+    from replay.order.merge import OperationRecord, PieceRecord
     from replay.protocol.profile import Profile
     from replay.protocol.state import State
 
@@ -86,21 +86,27 @@ class Merged(NamedTuple):
     rows: EventRows
     begin: int  # seq of the first event
     chains: list[Records[OperationRecord]]
-    ops: Records[OperationRecord]  # of all chains, in order
+    pieces: Records[PieceRecord]  # of all chains, in order
     before: Flags  # which rows come before all of them
     state: State  # before them
     profile: Profile
     reach: int  # no operation before can have happened later
 
     def told_before(self, count: int) -> tuple[int, int]:
-        """Return the digest of the events that come of no request, before the operation number `count`."""
+        """Return the digest of the events that come of no request, before the piece number `count`."""
         before = self.before.copy()
-        before[rows_of(self.ops["first"][:count], self.ops["count"][:count])] = True
+        before[rows_of(self.pieces["first"][:count], self.pieces["count"][:count])] = True
         return told_sum(self.rows, before)
 
+    def is_whole_at(self, count: int) -> bool:
+        """Whether no operation has been taken in part, after so many pieces."""
+        taken = self.pieces[:count]
+        last = np.unique(taken["chain"][::-1], return_index=True)[1]
+        return bool(taken["whole"][::-1][last].all())
+
     def heads_at(self, count: int) -> tuple[str, ...]:
-        """Return the names of each chain's next operation, after so many operations."""
-        done = Counter(self.ops["chain"][:count].tolist())
+        """Return the names of each chain's next operation, after so many pieces."""
+        done = Counter(self.pieces["chain"][:count][self.pieces["whole"][:count] == 1].tolist())
         heads = [int(one["first"][k]) for one in self.chains if len(one) > (k := done[int(one["chain"][0])])]
         return tuple(sorted(names_of(self.rows, np.array(heads, np.int64))))
 
@@ -161,21 +167,21 @@ def marks_of(
     boundaries: Sequence[Boundary],
 ) -> list[Mark]:
     """Return the marks of the newest boundaries that are kept. `order`: of the rows from `merged.begin` on."""
-    begins = np.cumsum(merged.ops["count"]) - merged.ops["count"]
-    last = boundaries[-1].place if boundaries else 0
+    begins = np.cumsum(merged.pieces["count"]) - merged.pieces["count"]
+    last, count_all = boundaries[-1].place if boundaries else 0, int(merged.pieces["count"].sum())
     held = [one for one in boundaries if is_kept(one.place, last) and one.place > 0 and one.seq > merged.begin]
     out: list[Mark] = []
     state, done, moves = copied(merged.state), 0, new_moves()
     for one in held[-MARKED:]:
         count = int(np.searchsorted(begins, one.seq - merged.begin, side="right")) - 1
-        if count < 1 or one.seq - merged.begin >= int(merged.ops["count"].sum()):
+        if count < 1 or one.seq - merged.begin >= count_all or not merged.is_whole_at(count):
             continue
         at = int(begins[count])
         for first in range(done, at, AT_ONCE):
             some = order[first : min(first + AT_ONCE, at)]
             follow(state, merged.profile, events[some], (0, len(some), 0), moves)
         done = at
-        reach = max(merged.reach, int(merged.ops["hi"][:count].max()))
+        reach = max(merged.reach, int(merged.pieces["hi"][:count].max()))
         seq, told, heads = merged.begin + at, merged.told_before(count), merged.heads_at(count)
         out.append(Mark(one.place, one.window, seq, copied(state), brokers, heads, reach, ground, told))
     return out

@@ -10,20 +10,26 @@ operations that may come next it takes the one that fits them. Where there is no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from replay.arrays.bundle import bundle
 from replay.arrays.jit import compiled
+from replay.arrays.records import blank, together
 from replay.engine.apply import apply
-from replay.engine.codes import DELETE_RECORDS
+from replay.engine.codes import DELETE_RECORDS, ISR_PENDING_EXPAND, ISR_REQUEST
+from replay.engine.stamps import STAMP_EARLY_US
 from replay.protocol.deletion import deletion_guard
 from replay.protocol.high_watermark import hw_candidate
+from replay.protocol.isr import blocks_expansion
 from replay.protocol.produce import NOT_ENOUGH_REPLICAS, may_be_unverified, produce_guard
-from replay.protocol.state import UNSET
+from replay.protocol.state import NONE, UNSET
 from replay.protocol.steps import answered_hw, leader_update_follower_leo
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from replay.arrays.ints import Ints
     from replay.arrays.records import Records
     from replay.engine.event_record import EventRecord
@@ -46,10 +52,15 @@ class OperationRecord:
     seen: int  # LEO that the read saw; -1: unknown
     hw: int  # HW that the read saw, or that an acknowledgement needs; -1: unknown
     exact: int  # 1: the leader's LEO was exactly `seen` (reads) or `offset` (parked fetches), not more
+    updates: int  # FETCH: so many of its events, the first ones, are its update; the read comes behind them
+    handled: int  # FETCH: when its handler was done with it
 
 
 OP_APPEND, OP_UPDATE, OP_FETCH, OP_READ, OP_ACK, OP_CONTROL, OP_WITNESS, OP_REFUSED, OP_NOTED = range(9)
-# UPDATE: a fetch that is parked in purgatory. READ: its answer from there, or a consumer's read. FETCH: both at once.
+# UPDATE: a fetch that is parked in purgatory. READ: its answer from there, or a consumer's read. FETCH: both at once,
+# the read before the update. What another thread did in between shows in what others read: then the two halves of a
+# FETCH have a place each. If the first read was empty, the handler parks the fetch itself, tries to complete it at
+# once, and then reads again, so the half that comes first may be the update (`parks`).
 # WITNESS: a log line of the broker that says its HW is now `hw`. REFUSED: a produce, or a request to delete records,
 # that it did not take. NOTED: a line that moves nothing; it stands where its time says.
 
@@ -57,13 +68,48 @@ OP_APPEND, OP_UPDATE, OP_FETCH, OP_READ, OP_ACK, OP_CONTROL, OP_WITNESS, OP_REFU
     RANK_FITS,
     RANK_DUE,
     RANK_SAFE,
-    RANK_READ_AGAIN,  # read after its own update: completed by the HW it raised (2.4, 2.5), or always so (1.0, 1.1)
+    RANK_READ_AGAIN,  # read after its own update: the first read was empty; or by the rules of 2.4, 2.5, 1.0 and 1.1
     RANK_APPEND,
     RANK_NEEDED,
+    RANK_RACED,  # as RANK_READ_AGAIN, but only a race explains it
+    RANK_PARKS,  # its update, and only later its read: nothing had come when it was read again
+    RANK_READS,  # its read, and only later its update
     RANK_STRANDS,
-    RANK_AFTER_OWN,  # as RANK_READ_AGAIN, but only a race explains it
+    RANK_AFTER_OWN,  # as RANK_RACED, but it is early, or strands another
+    RANK_PARKS_FOR_DATA,  # its update, and only later its read: what it was answered had come by then
     RANK_LATE,
-) = range(9)
+) = range(13)
+
+
+class PieceRecord:
+    """What the merge takes at once: an operation, or a part of a fetch."""
+
+    chain: int
+    hi: int  # the latest time at which it can have happened
+    first: int  # its events are the records [first, first + count)
+    count: int
+    turned: int  # so many of the first ones come behind the next one: a fetch's update behind its read
+    whole: int  # 1: with it nothing of the operation is left
+
+
+class Front(NamedTuple):
+    """The operations of a tenure, sorted by chain, and how far the merge has come."""
+
+    ops: Records[OperationRecord]
+    head: Records[OperationRecord]  # of each chain the next operation, or what is left of it
+    place: Ints  # of each chain: where that is in `ops`; NONE: nothing is left
+    end: Ints  # of each chain
+
+
+bundle(Front, {"ops": OperationRecord, "head": OperationRecord, "place": 1, "end": 1})
+
+
+def front_of(chains: Sequence[Records[OperationRecord]]) -> Front:
+    """Return the front before the first operation of each of these chains, none of which is empty."""
+    ops = together(chains)
+    end = np.cumsum([len(chain) for chain in chains])
+    place = np.concatenate([np.zeros(1, np.int64), end[:-1]])
+    return Front(ops, ops[place], place, end)
 
 
 @compiled
@@ -89,23 +135,46 @@ def leo_fits(op: OperationRecord, leo: int) -> bool:
 
 
 @compiled
-def strands_another(ops: Records[OperationRecord], heads: Ints, c: int, deadline: int, hw: tuple[int, int]) -> bool:
+def strands_another(front: Front, c: int, deadline: int, hw: tuple[int, int]) -> bool:
     """Whether raising the HW from `hw[0]` to `hw[1]` with the head of chain c leaves another chain's head impossible.
 
-    That is so if a read saw an HW that would be passed. It is also so if a log line of the broker names another value:
-    the lines name every value that the HW took, in order, so the next raise must go to the next line's value, whatever
-    the timestamps say.
+    That is so if a read saw an HW that would be passed, be it the one behind the update of a parked fetch. It is also
+    so if a log line of the broker names another value: the lines name every value that the HW took, in order, so the
+    next raise must go to the next line's value, whatever the timestamps say.
     """
-    for d in range(len(heads)):
-        if d == c or heads[d] < 0:
+    for d in range(len(front.place)):
+        if d == c or front.place[d] < 0:
             continue
-        other = ops[heads[d]]
+        other = front.head[d]
         if other.type == OP_WITNESS:
             if other.hw > hw[0] and other.hw != hw[1]:
                 return True
-        elif other.type in (OP_FETCH, OP_READ) and other.lo <= deadline and hw[0] <= other.hw < hw[1]:
+            continue
+        if other.type == OP_UPDATE and other.exact and front.place[d] + 1 < front.end[d]:
+            other = front.ops[front.place[d] + 1]
+        if other.type in (OP_FETCH, OP_READ) and other.lo <= deadline and hw[0] <= other.hw < hw[1]:
             return True
     return False
+
+
+@compiled
+def strands_a_parked_one(s: State, p: Profile, events: Records[EventRecord], front: Front, c: int, hi: int) -> bool:
+    """Whether after the fetch at the head of chain c a parked fetch's own update would pass the HW that it read then.
+
+    `hi`: only those that may have begun by then.
+    """
+    e, op, found = events[front.head[c].first], front.head[c], False
+    known = s.remote[:, e.broker, e.replica].copy()
+    leader_update_follower_leo(s, p, e.broker, e.replica, op.offset, op.est)
+    for d in range(len(front.place)):
+        if d == c or front.place[d] < 0 or front.place[d] + 1 >= front.end[d]:
+            continue
+        other, read = front.head[d], front.ops[front.place[d] + 1]
+        if other.type == OP_UPDATE and other.exact and other.lo <= hi and s.hw[e.broker] <= read.hw < other.offset:
+            replica = events[other.first].replica
+            found = found or hw_after_update(s, p, e.broker, replica, other.offset, other.est) > read.hw
+    s.remote[:, e.broker, e.replica] = known
+    return found
 
 
 @compiled
@@ -122,25 +191,64 @@ def is_refused_now(s: State, p: Profile, e: EventRecord) -> bool:
 
 
 @compiled
-def rank_of(  # noqa: PLR0913, PLR0917 - compiled
-    s: State,
-    p: Profile,
-    events: Records[EventRecord],
-    ops: Records[OperationRecord],
-    heads: Ints,
-    c: int,
-    deadline: int,
-) -> int:
+def asks_to_join(events: Records[EventRecord], op: OperationRecord) -> bool:
+    """Whether a source says that the leader asked for a replica to join while it handled this fetch."""
+    for k in range(op.first, op.first + op.count):
+        if events[k].kind == ISR_REQUEST and events[k].isr_request == ISR_PENDING_EXPAND:
+            return True
+    return False
+
+
+@compiled
+def takes_a_turn(s: State, p: Profile, events: Records[EventRecord], front: Front, c: int, deadline: int) -> bool:
+    """Whether the fetch at the head of chain c would make the leader ask for its replica, while it asked for another.
+
+    A leader has one change in flight at most (2.7+, KIP-497). If it did not ask at this fetch, although nothing but a
+    change in flight can have kept it from that, and did at another that was under way, that one came first.
+    """
+    e, r = events[front.head[c].first], events[front.head[c].first].replica
+    if r < 0 or not p.isr_change_pending or asks_to_join(events, front.head[c]):
+        return False
+    if (s.isr[e.broker] | s.maximal_isr[e.broker]) & (1 << r):
+        return False
+    known = s.remote_leo[e.broker, r]
+    s.remote_leo[e.broker, r] = front.head[c].offset
+    free = blocks_expansion(s, p, e.broker, r) == 0
+    s.remote_leo[e.broker, r] = known
+    if not free:
+        return False
+    for d in range(len(front.place)):
+        if d != c and front.place[d] >= 0:
+            other = front.head[d]
+            if other.type in (OP_FETCH, OP_UPDATE) and other.lo <= deadline and asks_to_join(events, other):
+                return True
+    return False
+
+
+@compiled
+def parks(op: OperationRecord, leo: int, hw: int, deadline: int) -> bool:
+    """Whether a fetch that was answered at once may have been parked by its handler, and read again before it left.
+
+    Its first read was empty then, so it asked for the end of the log; what it was answered came only later. Its own
+    update was before that (ReplicaManager.fetchMessages: updateFollowerFetchState, then tryCompleteElseWatch).
+    """
+    if op.type != OP_FETCH or leo != op.offset or op.est > deadline:
+        return False
+    return bool(op.hw >= hw and (op.hw > hw or op.seen > leo))
+
+
+@compiled
+def rank_of(s: State, p: Profile, events: Records[EventRecord], front: Front, c: int, deadline: int) -> int:
     """Return how well the head of chain c fits as the next operation (RANK_*); smaller is better."""
-    op = ops[heads[c]]
+    op = front.head[c]
     kind = op.type
     e = events[op.first]
     b = e.broker
     if kind == OP_CONTROL:
         if op.offset > 0 and s.leo[b] < op.offset:
             return RANK_LATE  # its log line states a LEO that is not reached yet
-        for d in range(len(heads)):
-            if d != c and heads[d] >= 0 and ops[heads[d]].est < op.est and ops[heads[d]].lo <= deadline:
+        for d in range(len(front.place)):
+            if d != c and front.place[d] >= 0 and front.head[d].est < op.est and front.head[d].lo <= deadline:
                 return RANK_NEEDED
         return RANK_DUE
     leo, hw = s.leo[b], s.hw[b]
@@ -153,9 +261,9 @@ def rank_of(  # noqa: PLR0913, PLR0917 - compiled
     if kind == OP_REFUSED:
         return RANK_FITS if is_refused_now(s, p, e) else RANK_LATE
     if kind == OP_APPEND:
-        for d in range(len(heads)):
-            if d != c and heads[d] >= 0:
-                other = ops[heads[d]]
+        for d in range(len(front.place)):
+            if d != c and front.place[d] >= 0:
+                other = front.head[d]
                 if other.lo <= deadline and other.exact and leo_fits(other, leo):
                     return RANK_STRANDS
                 if other.type == OP_CONTROL and other.hi < op.est:
@@ -163,84 +271,140 @@ def rank_of(  # noqa: PLR0913, PLR0917 - compiled
         return RANK_APPEND
     if kind == OP_READ:
         return RANK_FITS if leo_fits(op, leo) and (op.hw < 0 or hw == op.hw) else RANK_LATE
-    passed = kind == OP_UPDATE and op.exact and leo > op.offset
+    found = rank_of_update(s, p, events, front, c, deadline)
+    if found == RANK_LATE and parks(op, leo, hw, deadline):
+        hw_next = hw_after_update(s, p, b, e.replica, op.offset, op.est)
+        if hw_next > hw and strands_another(front, c, deadline, (hw, hw_next)):
+            return RANK_LATE
+        return RANK_PARKS_FOR_DATA if op.seen > leo else RANK_PARKS
+    if found < RANK_READS and takes_a_turn(s, p, events, front, c, deadline):
+        return RANK_STRANDS
+    if found < RANK_READS and strands_a_parked_one(s, p, events, front, c, deadline):
+        return RANK_STRANDS
+    return found
+
+
+@compiled
+def rank_of_update(s: State, p: Profile, events: Records[EventRecord], front: Front, c: int, deadline: int) -> int:
+    """Return how well a follower's fetch at the head of chain c fits next, with its read if that came at once."""
+    op = front.head[c]
+    e = events[op.first]
+    b = e.broker
+    leo, hw = s.leo[b], s.hw[b]
+    passed = op.type == OP_UPDATE and op.exact and leo > op.offset
     if leo < op.offset or not (passed or leo_fits(op, leo)):
         return RANK_LATE
     hw_next = hw_after_update(s, p, b, e.replica, op.offset, op.est)
     told = answered_hw(p, hw, hw_next)
-    if kind == OP_FETCH and op.hw >= 0 and (op.hw != told or told != hw):
+    if op.type == OP_FETCH and op.hw >= 0 and (op.hw != told or told != hw):
         if op.hw != hw_next:
             return RANK_LATE
-        strands = strands_another(ops, heads, c, deadline, (hw, hw_next))
-        is_the_rule = p.hw_told_at_once or op.hw == told
-        return RANK_READ_AGAIN if is_the_rule and not strands else RANK_AFTER_OWN
-    if hw_next > hw and strands_another(ops, heads, c, deadline, (hw, hw_next)):
-        return RANK_STRANDS
+        strands = strands_another(front, c, deadline, (hw, hw_next))
+        is_the_rule = p.hw_told_at_once or op.hw == told or leo == op.offset  # an empty read is made again
+        if strands or (not is_the_rule and op.est > deadline):
+            return RANK_AFTER_OWN
+        return RANK_READ_AGAIN if is_the_rule else RANK_RACED
+    if hw_next > hw and strands_another(front, c, deadline, (hw, hw_next)):
+        return RANK_READS if op.type == OP_FETCH else RANK_STRANDS
     # A fetch that is parked although there is more (a quota) fits nowhere better later, so its time decides.
     return RANK_SAFE if op.exact and not passed else RANK_APPEND
 
 
 @compiled
-def append_needed(s: State, events: Records[EventRecord], ops: Records[OperationRecord], heads: Ints, c: int) -> int:
+def append_needed(s: State, events: Records[EventRecord], front: Front, c: int) -> int:
     """Return the chain of appends if the head of chain c needs a higher LEO than the leader has, else c.
 
     Causality takes precedence over every timestamp.
     """
-    op = ops[heads[c]]
+    op = front.head[c]
     if max(op.offset, op.seen) > s.leo[events[op.first].broker]:
-        for d in range(len(heads)):
-            if heads[d] >= 0 and ops[heads[d]].type == OP_APPEND:
+        for d in range(len(front.place)):
+            if front.place[d] >= 0 and front.head[d].type == OP_APPEND:
                 return d
     return c
 
 
 @compiled
 def follow(s: State, p: Profile, events: Records[EventRecord], which: tuple[int, int, int], moves: Moves) -> None:
-    """Apply events whose order is known. `which`: the first, how many, and whether the first two change places."""
-    first, count, swapped = which
+    """Apply events whose order is known. `which`: the first, how many, and how many of the first the next precedes."""
+    first, count, turned = which
     for k in range(count):
-        apply(s, p, events[first + (1 - k if swapped and k < 2 else k)], moves)
+        apply(s, p, events[first + (k if not turned or k > turned else turned if k == 0 else k - 1)], moves)
+
+
+@compiled
+def take(front: Front, c: int, rank: int, pieces: Records[PieceRecord], filled: int) -> int:
+    """Take the head of chain c as it fits, or the half of it that comes first; the other half is the head then.
+
+    Writes what is taken into `pieces`, and returns how many pieces there are then.
+    """
+    op, piece = front.head[c], pieces[filled]
+    piece.chain, piece.hi = op.chain, op.hi
+    piece.first, piece.count, piece.turned, piece.whole = op.first, op.count, 0, 0
+    if op.type == OP_FETCH and rank in (RANK_PARKS, RANK_PARKS_FOR_DATA):
+        piece.count = op.updates
+        op.type, op.est, op.hi = OP_READ, op.handled, op.handled + STAMP_EARLY_US
+        op.first, op.count = op.first + op.updates, op.count - op.updates
+        return filled + 1
+    if op.type == OP_FETCH and rank == RANK_READS:
+        piece.first, piece.count = op.first + op.updates, 1
+        op.type, op.exact, op.seen, op.hw = OP_UPDATE, 0, NONE, NONE
+        return filled + 1
+    if op.type == OP_FETCH and rank not in (RANK_AFTER_OWN, RANK_RACED, RANK_READ_AGAIN):
+        piece.turned = op.updates
+    piece.whole = 1
+    if op.type == OP_UPDATE and op.updates:  # its read stands already, between its update and what the follower does
+        piece.count = op.updates
+        rest = pieces[filled + 1]
+        rest.chain, rest.hi, rest.turned, rest.whole = op.chain, op.hi, 0, 1
+        rest.first, rest.count = op.first + op.updates + 1, op.count - op.updates - 1
+        if rest.count:
+            piece.whole = 0
+            filled += 1
+    front.place[c] += 1
+    if front.place[c] < front.end[c]:
+        front.head[c] = front.ops[front.place[c]]
+    else:
+        front.place[c] = NONE
+    return filled + 1
 
 
 @compiled
 def merge(
-    s: State,
-    p: Profile,
-    events: Records[EventRecord],
-    ops: Records[OperationRecord],
-    ends: Ints,
-    moves: Moves,
-) -> tuple[Ints, Ints]:
+    s: State, p: Profile, events: Records[EventRecord], front: Front, moves: Moves, pieces: Records[PieceRecord]
+) -> int:
     """Order the operations of one tenure; afterwards the state is as after all of them.
 
-    `ops` is sorted by chain; `ends` holds the end of each chain. Returns the order (indices into ops) and, aligned with
-    it, 1 where a fetch's own update came before its read (the fetch was completed inline, from Kafka's purgatory).
+    Writes their order into `pieces`, and returns how many there are.
     """
-    chains = len(ends)
-    heads = np.empty(chains, np.int64)
-    begin = 0
-    for c in range(chains):
-        heads[c] = begin if begin < ends[c] else -1
-        begin = ends[c]
-    order = np.empty(len(ops), np.int64)
-    swapped = np.zeros(len(ops), np.int64)
-    for done in range(len(ops)):
+    chains = len(front.place)
+    done, filled = 0, 0
+    while done < len(front.ops):
         deadline = np.iinfo(np.int64).max
         for c in range(chains):
-            if heads[c] >= 0 and ops[heads[c]].hi < deadline:
-                deadline = ops[heads[c]].hi
-        best, best_rank, best_est = -1, RANK_LATE + 1, np.int64(0)
+            if front.place[c] >= 0 and front.head[c].hi < deadline:
+                deadline = front.head[c].hi
+        best, best_rank, best_est = -1, RANK_LATE + 1, 0
         for c in range(chains):
-            if heads[c] < 0 or ops[heads[c]].lo > deadline:
+            if front.place[c] < 0 or front.head[c].lo > deadline:
                 continue
-            rank = rank_of(s, p, events, ops, heads, c, deadline)
-            est = ops[heads[c]].est
+            rank = rank_of(s, p, events, front, c, deadline)
+            est = front.head[c].est
             if rank < best_rank or (rank == best_rank and est < best_est):
                 best, best_rank, best_est = c, rank, est
         if best_rank == RANK_LATE:
-            best = append_needed(s, events, ops, heads, best)
-        k = heads[best]
-        order[done], swapped[done] = k, best_rank in (RANK_AFTER_OWN, RANK_READ_AGAIN)
-        follow(s, p, events, (ops[k].first, ops[k].count, swapped[done]), moves)
-        heads[best] = k + 1 if k + 1 < ends[best] else -1
-    return order, swapped
+            best = append_needed(s, events, front, best)
+        begin, filled = filled, take(front, best, best_rank, pieces, filled)
+        for k in range(begin, filled):
+            follow(s, p, events, (pieces[k].first, pieces[k].count, pieces[k].turned), moves)
+            done += int(pieces[k].whole)
+    return filled
+
+
+def merged(
+    s: State, p: Profile, events: Records[EventRecord], chains: Sequence[Records[OperationRecord]], moves: Moves
+) -> Records[PieceRecord]:
+    """Return the operations of a tenure in order, piece by piece; afterwards the state is as after all of them."""
+    front = front_of(chains)
+    pieces = blank(len(front.ops) + 2 * int((front.ops["type"] == OP_FETCH).sum()), PieceRecord)
+    return pieces[: merge(s, p, events, front, moves, pieces)]

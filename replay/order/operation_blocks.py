@@ -103,6 +103,8 @@ class Block:
                 seen=int(op.seen),
                 hw=int(op.hw),
                 exact=bool(op.exact),
+                updates=int(op.updates),
+                handled=int(op.handled),
                 place=int(place),
             )
             for op, place in ((self.records[k], place) for k, place in enumerate(self.place))

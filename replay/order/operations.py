@@ -58,4 +58,6 @@ class Operation:
     seen: int = -1
     hw: int = -1
     exact: bool = False
+    updates: int = 0  # of a fetch that was answered at once: its first drafts, which are its update
+    handled: int = 0  # and when its handler was done with it
     place: int = 0  # in its chain; only used if the chain has `Block`s too, otherwise operations keep their order

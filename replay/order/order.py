@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from replay.arrays.ints import NEVER
-from replay.arrays.records import blank, together
+from replay.arrays.records import blank
 from replay.engine.encode import brokers_of, encode
 from replay.engine.event_record import EventRecord
 from replay.engine.events import EventBatch
@@ -42,7 +42,7 @@ from replay.order.marks import (
     steady_tenure,
     told_sum,
 )
-from replay.order.merge import follow, merge
+from replay.order.merge import follow, merged
 from replay.order.operations import Draft
 from replay.order.refusals import refusal_chain, refusals_by_tenure
 from replay.order.segment_events import segment_chains, segments_by_tenure
@@ -63,13 +63,12 @@ if TYPE_CHECKING:
 
     from replay.arrays.ints import Ints
     from replay.arrays.records import Records
-    from replay.engine.moves import Moves
     from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
     from replay.evidence.steady import Steady
     from replay.evidence.tenures import Tenure
     from replay.order.marks import Mark
-    from replay.order.merge import OperationRecord
+    from replay.order.merge import OperationRecord, PieceRecord
     from replay.order.operation_blocks import Block
     from replay.order.operations import Operation
     from replay.order.windows import Boundary
@@ -120,12 +119,12 @@ def order_of(facts: PartitionFacts, marked_us: int | None = None, others: Grid |
     brokers = sorted({broker for events, _ in rows.slices() for broker in brokers_of(EventBatch(events).events)})
     state = new_state(len(brokers), min_isr=min_isr, lag_us=lag_us)
     events = encoded(rows, brokers)
-    order, merged = arrange(state, events, spans, rows if steady else None)
+    order, last = arrange(state, events, spans, rows if steady else None)
     found: list[list[Mark]] = [[], []]
-    if merged is not None and marked_us is not None:
+    if last is not None and marked_us is not None:
         us = events["ts"][order]
         found = [
-            marks_of(merged, events, order[merged.begin :], tuple(brokers), ground, grid.boundaries(us))
+            marks_of(last, events, order[last.begin :], tuple(brokers), ground, grid.boundaries(us))
             for grid in (Grid(marked_us), others)
             if grid is not None
         ]
@@ -160,12 +159,12 @@ def order_on(
     if told_sum(rows, before) != mark.told or not named <= {*mark.brokers}:
         return None
     state = copied(mark.state)
-    ops, chosen, swapped = merged_of(state, events, chains, profile, new_moves())
-    order = np.concatenate([rows_in_order(ops, chosen, swapped), np.arange(end, spans[-1].end)])
-    merged = Merged(rows, mark.seq, chains, ops[chosen], before, mark.state, profile, mark.reach)
+    pieces = merged(state, profile, events, chains, new_moves())
+    order = np.concatenate([rows_in_order(pieces), np.arange(end, spans[-1].end)])
+    made = Merged(rows, mark.seq, chains, pieces, before, mark.state, profile, mark.reach)
     us = events["ts"][order[at.seq - mark.seq :]]
     marks = [
-        marks_of(merged, events, order, mark.brokers, mark.ground, grid.boundaries(us))
+        marks_of(made, events, order, mark.brokers, mark.ground, grid.boundaries(us))
         for grid in (Grid.at(length_us, at), others)
         if grid is not None
     ]
@@ -203,8 +202,8 @@ def laid(facts: PartitionFacts) -> tuple[EventRows, list[TenureSpan]]:
             end = len(rows)
             noted = segment_chains(tenure, segments.get(tenure.epoch, []))
             chains = itertools.chain(chains_of(facts, tenure, (*taken, *others), stored, computed, changes), noted)
-            merged = [found for k, chain in enumerate(chains) if len(found := rows.add_chain(chain, k))]
-            spans.append(TenureSpan(end, merged, profile))
+            kept = [found for k, chain in enumerate(chains) if len(found := rows.add_chain(chain, k))]
+            spans.append(TenureSpan(end, kept, profile))
         else:
             rows.add([*(d for op in control_chain(facts, tenure, {}) for d in op.drafts), *changes])
             spans.append(TenureSpan(len(rows), [], profile))
@@ -292,31 +291,20 @@ def arrange(
         begin = end
         if chains:
             opening = copied(state) if rows is not None and k == len(spans) - 2 else None
-            ops, chosen, swapped = merged_of(state, events, chains, profile, moves)
-            order.append(rows_in_order(ops, chosen, swapped))
+            pieces = merged(state, profile, events, chains, moves)
+            order.append(rows_in_order(pieces))
             if rows is not None and opening is not None:
-                last = Merged(rows, end, chains, ops[chosen], np.arange(len(rows)) < end, opening, profile, -NEVER)
+                last = Merged(rows, end, chains, pieces, np.arange(len(rows)) < end, opening, profile, -NEVER)
             begin += len(order[-1])
     return np.concatenate(order), last
 
 
-def merged_of(
-    state: State,
-    events: Records[EventRecord],
-    chains: list[Records[OperationRecord]],
-    profile: Profile,
-    moves: Moves,
-) -> tuple[Records[OperationRecord], Ints, Ints]:
-    """Return the operations of some chains, and their order: as `merge` says it."""
-    ops = together(chains)
-    chosen, swapped = merge(state, profile, events, ops, np.cumsum([len(chain) for chain in chains]), moves)
-    return ops, chosen, swapped
-
-
-def rows_in_order(ops: Records[OperationRecord], sequence: Ints, swapped: Ints) -> Ints:
-    """Return the event rows of the operations in `sequence`; where `swapped`, the first two rows change places."""
-    first, count = ops["first"][sequence], ops["count"][sequence]
+def rows_in_order(pieces: Records[PieceRecord]) -> Ints:
+    """Return the event rows of the pieces, in order; where one is `turned`, its first rows come behind the next one."""
+    first, count, turned = pieces["first"], pieces["count"], pieces["turned"]
     out = rows_of(first, count)
-    own = (np.cumsum(count) - count)[swapped == 1]
-    out[own], out[own + 1] = out[own + 1], out[own]
+    begins = np.cumsum(count) - count
+    for k in np.unique(turned[turned > 0]).tolist():
+        where = begins[turned == k][:, None] + np.arange(k + 1)
+        out[where] = out[np.roll(where, 1, axis=1)]
     return out

@@ -91,6 +91,8 @@ def asked_of(fetches: Picked, topic: Topic) -> Records[Asked]:
     out["is_left_out"] = fetches.kinds == c.FETCH_LEFT_OUT
     out["remote_storage"] = topic.remote_storage
     out["leader_throttled"] = topic.leader_throttled
+    committed = of("isolation_level", UNSET) == ISOLATION.index("read_committed")
+    out["stable"] = np.where(committed, of("last_stable_offset", UNSET), UNSET)
     out["ts"] = of("ts", 0)
     return out
 

@@ -40,6 +40,7 @@ def fetch(**fields: int) -> Asked:
         "min_bytes": 1, "local_us": 100, "wait_us": 0, "throttle_us": 0, "error_code": 0,
         "is_diverging": 0, "preferred_replica": NONE,
         "run_count": UNSET, "run_timeouts": UNSET, "is_left_out": 0, "remote_storage": 0, "leader_throttled": 1,
+        "stable": UNSET,
         "ts": NOW, **fields,
     }  # fmt: skip
     asked["request_bytes"] = max(asked["request_bytes"], asked["bytes"])
@@ -155,6 +156,15 @@ def test_records_of_a_remote_tier_make_a_consumer_wait_for_what_it_may_read() ->
     assert (why(tiered, readable), known(tiered, readable)) == ("remote_storage", "bounded")
     assert why(tiered, held(leo=300, hw=300, raised=NOW - MS)) == "hw_moved"
     assert why(parked(is_follower=0, bytes=70), readable) == "hw_moved"
+
+
+def test_a_read_committed_consumer_waits_for_the_lso_though_the_hw_is_beyond_its_offset() -> None:
+    readable = held(leo=300, hw=300, raised=NOW - 10_000 * MS)
+    reader = {"is_follower": 0}
+    assert expected(parked(wait_us=FULL, **reader), readable) == w.AT_ONCE  # of what is read uncommitted
+    assert expected(parked(wait_us=FULL, stable=100, **reader), readable) == w.IN_FULL  # the LSO never came
+    assert expected(parked(stable=120, bytes=70, **reader), readable) == w.EARLY  # it came while the fetch waited
+    assert expected(parked(wait_us=FULL, stable=120, **reader), readable) == w.AT_ONCE  # it would have ended the wait
 
 
 def test_a_read_from_the_remote_tier_ends_before_time_is_up() -> None:
