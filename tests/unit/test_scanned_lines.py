@@ -163,6 +163,14 @@ def test_a_fact_that_is_repeated_within_its_millisecond_counts_once() -> None:
     assert differences([block_of(GOOD[0].replace(b",507]", b".507]"), GOOD[0], GOOD[1], GOOD[0] + b" ")]) == []
 
 
+@pytest.mark.parametrize("step", [1, 4, 6, -1, -7])
+def test_a_silence_is_seen_and_a_long_time_without_one_is_none(step: int) -> None:
+    times = [f"03:53:{30 + step * place:02}".encode() for place in range(5)]
+    block = block_of(*(line.replace(b"03:53:39", time) for time, line in zip(times, GOOD, strict=False)))
+    assert differences([block, block_of(GOOD[6], HOSTILE["a server's line"], GOOD[7])]) == []
+    assert differences([block_of(GOOD[6]), block]) == []
+
+
 @pytest.mark.parametrize("hour", ["02:59:59", "03:00:00", "02:10:00"])
 def test_a_clock_that_is_set_back_is_followed(hour: str) -> None:
     day = [one.replace(b"2026-11-21 03:53:39", f"2026-10-25 {hour}".encode()) for one in GOOD]

@@ -148,8 +148,9 @@ class RequestBlocks:
         """Pass over lines that were read, which follow each other; return which of their facts are repeated."""
         self._log.pass_over(read.local[end - 1])
         sink, ts = self._sink, read.ts
-        for line in (begin, end - 1) if read.is_smooth else range(begin, end):
+        for line in range(begin, begin + 1 if read.is_smooth else end):
             sink.counts.saw(ts[line])
+        sink.counts.widen(ts[end - 1])  # without a silence on the way
         first_end = next((line for line in range(begin, end) if ts[line] != ts[begin]), end)
         ids = _ids(read, begin, first_end)
         repeated = sink.repeated(ts[begin], ids)
