@@ -42,7 +42,7 @@ _TOGETHER = 1000  # lines without times in which a repeated fact is noticed
 _LINE = 3  # values per line: number, ts and level, then what its rows share
 _ROW = 2  # values per row: place of its line, fact_id, then its own values
 _MOST_DISCRIMINATORS = 100_000
-_ID_BYTES = 16
+ID_BYTES = 16
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -103,7 +103,7 @@ Identity = hashlib.blake2b  # a hash that can still be extended
 
 def identity(text: str) -> Identity:
     """Start the identity of facts from a text; for a log line that is broker and normalised line."""
-    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=_ID_BYTES)
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=ID_BYTES)
 
 
 def row_id(of: Identity, discriminators: tuple[object, ...] = ()) -> bytes:
@@ -128,12 +128,17 @@ class _Discriminators(dict[tuple[object, ...], bytes]):
 _DISCRIMINATORS = _Discriminators()
 
 
+def line_head(broker_id: int | None, local: int, level: str, logger: str) -> str:
+    """Return what is hashed before a line's text; `logger`: its last part, which every layout prints."""
+    return f"{broker_id}|{local}|{level}|{logger}|"
+
+
 def line_identity(broker_id: int | None, local: int, level: str, logger: str, text: str) -> Identity:
     """Return the identity of a stamped log line; `logger`: its last part, which every layout prints.
 
     Equal lines of one broker within one millisecond are one fact.
     """
-    return identity(f"{broker_id}|{local}|{level}|{logger}|{text}")
+    return identity(line_head(broker_id, local, level, logger) + text)
 
 
 class Line(msgspec.Struct, gc=False):
@@ -380,7 +385,7 @@ def _joined(parts: list[tuple[int, pa.Array | None]], name: str) -> pa.Array:
 
 def printed_ids(ids: list[bytes]) -> pa.Array:
     """Return identities as hexadecimal text."""
-    digits = 2 * _ID_BYTES
+    digits = 2 * ID_BYTES
     starts = pa.py_buffer(array("i", range(0, digits * (len(ids) + 1), digits)))
     return pa.StringArray.from_buffers(len(ids), starts, pa.py_buffer(b"".join(ids).hex().encode()))
 

@@ -10,11 +10,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.lines.layout import last_part
-from pipelines.lines.rows import TYPES, line_identity
+from pipelines.lines.rows import ID_BYTES, TYPES, Identity, line_head
 from pipelines.lines.writers import own_address
 from pipelines.parse.requests import request_shapes as shapes
 from pipelines.parse.requests import scanned_rows as rows
@@ -84,22 +83,13 @@ class Api(NamedTuple):
     words: Bytes  # what the rows of a line are told apart by
 
 
-class Line(NamedTuple):
-    """What is hashed of a line."""
-
-    local: int  # its printed time
-    level: str
-    begin: int
-    end: int
-
-
 class Scan(NamedTuple):
     """What was read of a block's lines of one sort, row by row."""
 
     facts: fact_rows.Shape
     taken: Ints  # the numbers of all lines that were read, within the block
     lines: Ints  # of each row the number of its line, in ascending order
-    levels: npt.NDArray[np.object_]  # of each row that of its line
+    heads: Ints  # of each row how its line begins (`heads`)
     ids: list[bytes]
     columns: dict[str, pa.Array]
     fetched: set[tuple[str, int]]  # by followers: own address of the server, follower
@@ -215,29 +205,29 @@ class RequestScanner:
         out = np.empty((len(starts), rows.FOUND), np.int64)
         return out[: rows.find(block, starts, ends, heads()[1], out)]
 
-    def read(
-        self, number: int, data: bytes, block: Bytes, found: Ints, lines: list[Line], broker: int | None
-    ) -> Scan | None:
-        """Return the facts of the lines of one kind of request; None if there are none."""
+    def read(self, number: int, data: bytes, block: Bytes, found: Ints, local: Ints, broker: int | None) -> Scan | None:
+        """Return the facts of the lines of one kind of request; None if there are none. `local`: printed times."""
         api = apis()[number]
         records, read = self._scanned(api.shape, block, found)
         made, texts, taken = _rows(api, records, block, len(read))
-        if not len(made):
+        of = made[rows.OF]
+        if not len(of):
             return None
-        row_lines = read[made[:, rows.OF]]
-        of = made[:, rows.OF]
         values = _whole(records, of) | (_fetch if number else _produce)(records, of, made)
         columns = {name: _numbers(name, column) for name, column in values.items()}
         for name, (begins, ends) in (_whole_texts(records, of) | _own_texts(number, records, of, made)).items():
             columns[name] = _texts(block, begins, ends)
+        first = np.flatnonzero(np.diff(of, prepend=-1))
         fetched: set[tuple[str, int]] = set()
         if number:
             columns |= _flags(made)
-            fetched = _fetched(columns, np.flatnonzero(np.diff(of, prepend=-1)))
-        ids = _ids(data, broker, lines, row_lines, texts, made[:, rows.TEXT_END])
-        numbers = found[:, rows.LINE]
-        levels = np.array([line.level for line in lines], object)[row_lines]
-        return Scan(api.facts, numbers[read[taken]], numbers[row_lines], levels, ids, columns, fetched)
+            fetched = _fetched(columns, first)
+        lines, row_lines = read[of[first]], read[of]
+        ids = _ids(
+            data, _begun(found[lines], local[lines], broker), first.tolist(), texts, made[rows.TEXT_END].tolist()
+        )
+        numbers, heads_of = found[:, rows.LINE], found[:, rows.HEAD]
+        return Scan(api.facts, numbers[read[taken]], numbers[row_lines], heads_of[row_lines], ids, columns, fetched)
 
     def _scanned(self, shape: Shape, block: Bytes, found: Ints) -> tuple[_Records, Ints]:
         """Return the records of all lines that can be read, and which of `found` those are."""
@@ -255,7 +245,7 @@ class RequestScanner:
 
 
 def _rows(api: Api, records: _Records, block: Bytes, count: int) -> tuple[Ints, bytes, Ints]:
-    """Return the rows (`scanned_rows.ROW`), what tells them from others of their lines, and which lines have some."""
+    """Return rows by columns (`scanned_rows.ROW`), what tells them from others of a line, and which lines have some."""
     request, topic, asked, answers, told = (
         ("FetchRequest", "FetchTopic", "FetchPartition", "FetchAnswers", "FetchAnswer")
         if api.facts is FETCH
@@ -271,8 +261,9 @@ def _rows(api: Api, records: _Records, block: Bytes, count: int) -> tuple[Ints, 
     made = rows.rows_of(block, read, api.slots, api.words, count, rows.Made(out, texts, is_taken, scratch))
     if made < 0:
         raise DoesNotFitError
-    written = out[made - 1, rows.TEXT_END] if made else 0
-    return out[:made], texts[:written].tobytes(), np.flatnonzero(is_taken)
+    by_column = np.ascontiguousarray(out[:made].T)
+    written = by_column[rows.TEXT_END, -1] if made else 0
+    return by_column, texts[:written].tobytes(), np.flatnonzero(is_taken)
 
 
 def _whole(records: _Records, of: Ints) -> dict[str, Ints]:
@@ -294,8 +285,8 @@ def _whole_texts(records: _Records, of: Ints) -> dict[str, tuple[Ints, Ints]]:
 
 def _own_texts(number: int, records: _Records, of: Ints, made: Ints) -> dict[str, tuple[Ints, Ints]]:
     found = {
-        "topic": (made[:, rows.NAME], made[:, rows.NAME_END]),
-        "topic_id": (made[:, rows.ID], made[:, rows.ID_END]),
+        "topic": (made[rows.NAME], made[rows.NAME_END]),
+        "topic_id": (made[rows.ID], made[rows.ID_END]),
     }
     if not number:
         (request,) = records.values(of, "Completed", "request")
@@ -307,10 +298,10 @@ def _produce(records: _Records, of: Ints, made: Ints) -> dict[str, Ints]:
     """Return the columns of numbers of `request_facts.PRODUCE`."""
     (request,) = records.values(of, "Completed", "request")
     names = ("error_code", "base_offset", "log_start_offset")
-    answer = records.values(made[:, rows.TOLD], "ProduceAnswer", *names)
+    answer = records.values(made[rows.TOLD], "ProduceAnswer", *names)
     (acks,) = records.values(request, "ProduceRequest", "acks")
-    (size,) = records.values(made[:, rows.ASKED], "ProduceData", "records_size_in_bytes")
-    return {"partition": made[:, rows.PARTITION], "acks": acks, "bytes": size, **dict(zip(names, answer, strict=True))}
+    (size,) = records.values(made[rows.ASKED], "ProduceData", "records_size_in_bytes")
+    return {"partition": made[rows.PARTITION], "acks": acks, "bytes": size, **dict(zip(names, answer, strict=True))}
 
 
 def _fetch(records: _Records, of: Ints, made: Ints) -> dict[str, Ints]:
@@ -322,7 +313,7 @@ def _fetch(records: _Records, of: Ints, made: Ints) -> dict[str, Ints]:
     of_state, epoch = records.values(state, "ReplicaState", "replica_id", "replica_epoch")
     replica = np.where(state >= 0, of_state, replica)
     error, session = records.values(response, "FetchResponse", "error_code", "session_id")
-    asked, told = made[:, rows.ASKED], made[:, rows.TOLD]
+    asked, told = made[rows.ASKED], made[rows.TOLD]
     answers = records.values(told, "FetchAnswer", *_ANSWERED.values())
     answer = dict(zip(_ANSWERED, answers, strict=True))
     size, size_before, diverging = records.values(
@@ -335,7 +326,7 @@ def _fetch(records: _Records, of: Ints, made: Ints) -> dict[str, Ints]:
         "replica_id": np.where(replica == NULL, -1, replica),
         "replica_epoch": epoch,
         "response_session_id": session,
-        "partition": made[:, rows.PARTITION],
+        "partition": made[rows.PARTITION],
         **dict(zip(_ASKED, records.values(asked, "FetchPartition", *_ASKED.values()), strict=True)),
         **answer,
         "bytes": np.where(size == NULL, size_before, size),
@@ -344,11 +335,11 @@ def _fetch(records: _Records, of: Ints, made: Ints) -> dict[str, Ints]:
 
 
 def _flags(made: Ints) -> dict[str, pa.Array]:
-    listed = made[:, rows.SORT] == rows.LISTED
+    listed = made[rows.SORT] == rows.LISTED
     return {
-        "in_request": pa.array(listed & (made[:, rows.ASKED] >= 0)),
-        "in_response": pa.array(listed & (made[:, rows.TOLD] >= 0)),
-        "forgotten": pa.array(made[:, rows.SORT] == rows.GONE),
+        "in_request": pa.array(listed & (made[rows.ASKED] >= 0)),
+        "in_response": pa.array(listed & (made[rows.TOLD] >= 0)),
+        "forgotten": pa.array(made[rows.SORT] == rows.GONE),
     }
 
 
@@ -356,9 +347,9 @@ def _fetched(columns: dict[str, pa.Array], first: Ints) -> set[tuple[str, int]]:
     """Return which followers fetched at which of the server's addresses; `first`: a row of each line."""
     followers = columns["replica_id"].to_numpy()[first]
     told = columns["connection"].take(pa.array(first[followers >= 0])).dictionary_encode()
-    pairs = np.stack((told.indices.to_numpy(), followers[followers >= 0]))
+    pairs = np.unique(told.indices.to_numpy().astype(np.int64) << 32 | followers[followers >= 0]).tolist()
     connections = told.dictionary.to_pylist()
-    return {(own_address(connections[code]), replica) for code, replica in np.unique(pairs, axis=1).T.tolist()}
+    return {(own_address(connections[pair >> 32]), pair & 0xFFFFFFFF) for pair in pairs}
 
 
 def _numbers(name: str, values: Ints) -> pa.Array:
@@ -388,17 +379,33 @@ def _texts(block: Bytes, begins: Ints, ends: Ints) -> pa.Array:
     return pa.StringArray.from_buffers(len(begins), starts, pa.py_buffer(out), known)
 
 
-def _ids(data: bytes, broker: int | None, lines: list[Line], of: Ints, texts: bytes, ends: Ints) -> list[bytes]:
-    """Return the identity of each row; rows of a line follow each other."""
+def _begun(found: Ints, local: Ints, broker: int | None) -> list[tuple[bytes, int, int]]:
+    """Return what identities of facts begin with: a head, and from where to where the line's text stands behind it."""
+    known, table = heads()
+    of = found[:, rows.HEAD]
+    texts = found[:, rows.BEGIN] - table.json[of] + np.array([head.text for head in known])[of]
+    values = zip(local.tolist(), of.tolist(), texts.tolist(), found[:, rows.END].tolist(), strict=True)
+    return [
+        (line_head(broker, time, known[head].level, _LAST_PART).encode(), begin, end)
+        for time, head, begin, end in values
+    ]
+
+
+def _ids(
+    data: bytes, lines: list[tuple[bytes, int, int]], first: list[int], texts: bytes, ends: list[int]
+) -> list[bytes]:
+    """Return the identity of each row. `first`: the first row of each line; `ends`: of each row's own text."""
     out: list[bytes] = []
-    last, begin = -1, 0
-    for place, end in zip(of.tolist(), ends.tolist(), strict=True):
-        if place != last:
-            last, line = place, lines[place]
-            hashed = line_identity(broker, line.local, line.level, _LAST_PART, "")
-            hashed.update(data[line.begin : line.end])
-        row = hashed.copy()
-        row.update(texts[begin:end])
-        out.append(row.digest())
-        begin = end
+    begin = 0
+    for (head, start, stop), row, after in zip(lines, first, [*first[1:], len(ends)], strict=True):
+        if after - row == 1:
+            out.append(Identity(head + data[start:stop] + texts[begin : ends[row]], digest_size=ID_BYTES).digest())
+        else:
+            line = Identity(head + data[start:stop], digest_size=ID_BYTES)
+            for end in ends[row:after]:
+                one = line.copy()
+                one.update(texts[begin:end])
+                out.append(one.digest())
+                begin = end
+        begin = ends[after - 1]
     return out
