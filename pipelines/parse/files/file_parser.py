@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from pipelines.recording.recording import Recording, Source
 
 BATCH_ROWS = 50_000
-MANY_BYTES = 16 << 20  # from so many on, lines are read together
+MANY_BYTES = 32 << 20  # of a file with so many lines are read together,
+SOME_BYTES = 2 << 20  # or with so many if what reads them is loaded already
 PACKED_RATIO = 12  # how much larger logs are than their gzip or zstd files
 TOGETHER = "apache"  # the layout whose request lines are
 NOBODYS = "names no broker, in a file that several wrote"
@@ -160,7 +161,8 @@ def _read_together(parser: _Lines, source: Source, part: Range | None, sink: Fac
     """
     if not isinstance(parser, LogLines) or parser.layout != TOGETHER:
         return None
-    if "pipelines.parse.files.request_blocks" not in sys.modules and _bytes_in(source, part) < MANY_BYTES:
+    is_loaded = "pipelines.parse.files.request_blocks" in sys.modules
+    if _bytes_in(source, part) < (SOME_BYTES if is_loaded else MANY_BYTES):
         return None
     from pipelines.parse.files.request_blocks import RequestBlocks  # noqa: PLC0415 - loads numba
     from replay.arrays.peeks import IS_COMPILED  # noqa: PLC0415 - likewise

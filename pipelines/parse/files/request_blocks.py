@@ -68,11 +68,10 @@ class RequestBlocks:
         if not len(found) or not EARLIEST <= ts.min() <= ts.max() <= LATEST:
             return None
         try:
-            scans = self._scans(data, block, found, local)
+            scans = _without_repeated(self._scans(data, block, found, local))
         except DoesNotFitError:
             return None
-        ids = [one for scan in scans for one in scan.ids]
-        if not ids or len(set(ids)) < len(ids):
+        if not scans:
             return None
         taken = np.sort(np.concatenate([scan.taken for scan in scans]))
         of_lines = np.zeros((2, len(ends)), np.int64)
@@ -170,6 +169,23 @@ class RequestBlocks:
             for head, count in zip(heads()[0], np.bincount(heads_of).tolist(), strict=False):
                 levels[head.level] += count
             self._sink.add_columns(scan.facts, columns, levels)
+
+
+def _without_repeated(scans: list[Scan]) -> list[Scan]:
+    """Return what was read without lines of which a fact occurs twice: only the parser says which of them counts."""
+    ids = [one for scan in scans for one in scan.ids]
+    if len(set(ids)) == len(ids):
+        return scans
+    repeated = {one for one, times in Counter(ids).items() if times > 1}
+    found = []
+    for scan in scans:
+        lines = scan.lines[[one in repeated for one in scan.ids]]
+        (kept,) = np.nonzero(~np.isin(scan.lines, lines))
+        if len(kept):
+            columns = {name: column.take(pa.array(kept)) for name, column in scan.columns.items()}
+            taken, own = scan.taken[~np.isin(scan.taken, lines)], [scan.ids[place] for place in kept.tolist()]
+            found.append(Scan(scan.facts, taken, scan.lines[kept], scan.heads[kept], own, columns, scan.fetched))
+    return found
 
 
 def _line_ends(data: bytes) -> Ints:

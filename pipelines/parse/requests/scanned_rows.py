@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from replay.arrays.ints import Ints  # noqa: TC001 - numba asks for the types of these fields
-from replay.arrays.jit import compiled, compiled_in_place
+from replay.arrays.jit import compiled
 from replay.arrays.peeks import Bytes, byte_at
 
 NULL = -(1 << 63)  # as in `scanner`, from which nothing may come: see above
@@ -134,7 +134,7 @@ Of = tuple[int, int, int, int, int]  # records of line, asked, told; what it is;
 Topic = tuple[int, int, int, int]  # from where to where its name and its id stand
 
 
-@compiled_in_place
+@compiled
 def is_plain(block: Bytes, begin: int, end: int) -> bool:
     """Whether a text is a topic's name or id as Kafka allows it (or none at all): no letter of it needs a quote."""
     if begin < 0:
@@ -149,7 +149,7 @@ def is_plain(block: Bytes, begin: int, end: int) -> bool:
     return True
 
 
-@compiled_in_place
+@compiled
 def are_equal(block: Bytes, begin: int, end: int, other: int, other_end: int) -> bool:
     """Whether two texts are equal, or both are none."""
     if begin < 0 or other < 0:
@@ -162,7 +162,7 @@ def are_equal(block: Bytes, begin: int, end: int, other: int, other_end: int) ->
     return begin + at == end
 
 
-@compiled_in_place
+@compiled
 def put_text(block: Bytes, begin: int, end: int, texts: Bytes, place: int) -> int:
     """Write a text as Python prints it; return where it ends."""
     at = place
@@ -178,7 +178,7 @@ def put_text(block: Bytes, begin: int, end: int, texts: Bytes, place: int) -> in
     return at + 1
 
 
-@compiled_in_place
+@compiled
 def put_number(value: int, texts: Bytes, place: int) -> int:
     """Write a number; return where it ends."""
     at, rest, digits = place, value, 1
@@ -196,7 +196,7 @@ def put_number(value: int, texts: Bytes, place: int) -> int:
     return at + digits
 
 
-@compiled_in_place
+@compiled
 def is_nobody(block: Bytes, begin: int, end: int) -> bool:
     """Whether an id stands for no topic."""
     if end - begin != NOBODY:
@@ -207,7 +207,7 @@ def is_nobody(block: Bytes, begin: int, end: int) -> bool:
     return at == end
 
 
-@compiled_in_place
+@compiled
 def put_row(block: Bytes, words: Bytes, of: Of, topic: Topic, made: Made, place: tuple[int, int]) -> int:
     """Write a row and what tells it from others of its line; return where that ends. `place`: of the row, the text."""
     line, asked, told, sort, partition = of

@@ -89,7 +89,7 @@ def number(block: Bytes, place: int) -> tuple[int, int]:
     return (-value if is_negative else value), at
 
 
-@compiled_in_place
+@compiled
 def microseconds(block: Bytes, place: int) -> tuple[int, int]:
     """Return the microseconds of a number of milliseconds, and where it ends; -1: none that is read.
 
@@ -119,7 +119,7 @@ def microseconds(block: Bytes, place: int) -> tuple[int, int]:
     return value, at
 
 
-@compiled_in_place
+@compiled
 def literal_end(block: Bytes, place: int) -> int:
     """Return where null, true or false ends; -1: another word."""
     first, second, third, fourth = byte_at(block, place), byte_at(block, place + 1), 0, 0
