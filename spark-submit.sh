@@ -160,7 +160,7 @@ use_environment() {
   SPARK_HOME=$("$venv/bin/python" -I -c 'import importlib.util as u; print(u.find_spec("pyspark").submodule_search_locations[0])')
   export SPARK_HOME
   # Compiled code of other sources (replay/arrays/code_cache.py) goes when it was not read for a month.
-  find "$here/replay" -path '*/__pycache__/rules-*' -type f -atime +30 -delete 2>/dev/null || true
+  find "$here/replay" "$here/pipelines" -path '*/__pycache__/rules-*' -type f -atime +30 -delete 2>/dev/null || true
 }
 
 set_up() { # [tests|packages]

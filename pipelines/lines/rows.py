@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.facts import FACTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 FACT_SCHEMA: pa.Schema = FACTS.arrow_schema
-_TYPES: dict[str, pa.DataType] = dict(zip(FACT_SCHEMA.names, FACT_SCHEMA.types, strict=True))
+TYPES: dict[str, pa.DataType] = dict(zip(FACT_SCHEMA.names, FACT_SCHEMA.types, strict=True))
 TEXT_LENGTH = 500
 REJECTED_TEXT_LENGTH = 200
 REJECTED_SCHEMA: pa.Schema = pa.schema(
@@ -41,7 +42,7 @@ _TOGETHER = 1000  # lines without times in which a repeated fact is noticed
 _LINE = 3  # values per line: number, ts and level, then what its rows share
 _ROW = 2  # values per row: place of its line, fact_id, then its own values
 _MOST_DISCRIMINATORS = 100_000
-_ID_BYTES = 16
+ID_BYTES = 16
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -102,7 +103,7 @@ Identity = hashlib.blake2b  # a hash that can still be extended
 
 def identity(text: str) -> Identity:
     """Start the identity of facts from a text; for a log line that is broker and normalised line."""
-    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=_ID_BYTES)
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=ID_BYTES)
 
 
 def row_id(of: Identity, discriminators: tuple[object, ...] = ()) -> bytes:
@@ -127,12 +128,17 @@ class _Discriminators(dict[tuple[object, ...], bytes]):
 _DISCRIMINATORS = _Discriminators()
 
 
+def line_head(broker_id: int | None, local: int, level: str, logger: str) -> str:
+    """Return what is hashed before a line's text; `logger`: its last part, which every layout prints."""
+    return f"{broker_id}|{local}|{level}|{logger}|"
+
+
 def line_identity(broker_id: int | None, local: int, level: str, logger: str, text: str) -> Identity:
     """Return the identity of a stamped log line; `logger`: its last part, which every layout prints.
 
     Equal lines of one broker within one millisecond are one fact.
     """
-    return identity(f"{broker_id}|{local}|{level}|{logger}|{text}")
+    return identity(line_head(broker_id, local, level, logger) + text)
 
 
 class Line(msgspec.Struct, gc=False):
@@ -163,6 +169,8 @@ class FactSink:
         self._rejected: list[tuple[int, str, str | None]] = []
         self._moment: int | None = None
         self._seen: set[bytes] = set()  # facts of this millisecond: a line repeated within it is one fact
+        self._ready: defaultdict[Shape, list[dict[str, pa.Array]]] = defaultdict(list)
+        self._ready_rows = 0
         self.ts_errors: dict[int, int] = {}  # line -> how far its time may be off, for stamps in whole seconds
 
     def of_no_broker(self) -> None:
@@ -207,11 +215,34 @@ class FactSink:
             gathered += (place, fact_id)
             gathered += values
 
+    def add_columns(self, shape: Shape, columns: dict[str, pa.Array], levels: Mapping[str, int]) -> None:
+        """Add facts that are columns already, checked and without those that are repeated.
+
+        `levels`: how many of them are of lines of each level.
+        """
+        self._ready[shape].append(columns)
+        rows = len(columns["fact_id"])
+        self._ready_rows += rows
+        self.counts.facts += rows
+        for level, count in levels.items():
+            self.counts.kinds[shape.kind, level] += count
+
+    def repeated(self, ts: int, ids: Iterable[bytes]) -> set[bytes]:
+        """Return which facts of this time are known already."""
+        return self._seen.intersection(ids) if ts == self._moment else set()
+
+    def note_moment(self, ts: int, ids: Iterable[bytes]) -> None:
+        """Note facts of this time, which other facts of the same moment may repeat."""
+        if ts != self._moment:
+            self._moment = ts
+            self._seen.clear()
+        self._seen.update(ids)
+
     @property
     def waiting(self) -> int:
         """The number of facts and rejected lines that have not been taken yet."""
         facts = sum(len(gathered.rows) // (_ROW + len(shape.columns)) for shape, gathered in self._gathered.items())
-        return facts + len(self._rejected)
+        return facts + self._ready_rows + len(self._rejected)
 
     def reject(self, line: int, reason: str, text: str | None) -> None:
         """Record that a line states nothing for certain, and why."""
@@ -221,13 +252,48 @@ class FactSink:
 
     def take_facts(self) -> pa.RecordBatch | None:
         """Return the facts added since the last call as one batch; None if there are none."""
-        if not self._gathered:
+        if not self._gathered and not self._ready:
             return None
-        parts = [self._part(shape, gathered) for shape, gathered in self._gathered.items()]
+        parts = [self._whole_part(shape) for shape in self._shapes()]
         self._gathered.clear()
+        self._ready.clear()
+        self._ready_rows = 0
         self.ts_errors.clear()
-        arrays = [_joined([(part.length, part.columns.get(item.name)) for part in parts], item) for item in FACT_SCHEMA]
+        arrays = [
+            _joined([(part.length, part.columns.get(name)) for part in parts], name) for name in FACT_SCHEMA.names
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=FACT_SCHEMA)
+
+    def _shapes(self) -> list[Shape]:
+        """Return the shapes of all facts, in the order of the lines that had them first."""
+        first = {shape: gathered.lines[0] for shape, gathered in self._gathered.items()}
+        for shape, several in self._ready.items():
+            line = several[0]["source_line"][0].as_py()
+            first[shape] = min(line, first.get(shape, line))
+        return sorted(first, key=first.__getitem__) if self._ready else list(first)
+
+    def _whole_part(self, shape: Shape) -> _Part:
+        """Return all facts of a shape, in the order of their lines."""
+        parts = [self._part(shape, self._gathered[shape])] if shape in self._gathered else []
+        for columns in self._ready.get(shape, ()):
+            count = len(columns["fact_id"])
+            parts.append(_Part(count, columns | self._constants(shape, columns, count)))
+        if len(parts) == 1:
+            return parts[0]
+        names = {name for part in parts for name in part.columns}
+        joined = {name: _joined([(part.length, part.columns.get(name)) for part in parts], name) for name in names}
+        if shape in self._gathered:
+            order = pa.array(np.argsort(joined["source_line"].to_numpy(), kind="stable"))
+            joined = {name: column.take(order) for name, column in joined.items()}
+        return _Part(sum(part.length for part in parts), joined)
+
+    def _constants(self, shape: Shape, columns: Collection[str], count: int) -> dict[str, pa.Array]:
+        """Return the columns that are the same in all facts of a shape."""
+        return {
+            name: pa.repeat(pa.scalar(value, TYPES[name]), count)
+            for name, value in {**self._same, "kind": shape.kind, **dict(shape.constants)}.items()
+            if value is not None and name not in columns
+        }
 
     def _part(self, shape: Shape, gathered: _Gathered) -> _Part:
         lines, rows = gathered
@@ -262,11 +328,8 @@ class FactSink:
         if times["min"].is_valid and not EARLIEST <= times["min"].as_py() <= times["max"].as_py() <= LATEST:
             raise OverflowError(NO_TIME)
         columns |= {name: _array(name, values) for name, values in own.items()}
-        columns["fact_id"] = _printed(rows[1::of_row])
-        for name, value in {**self._same, "kind": shape.kind, **dict(shape.constants)}.items():
-            if value is not None:
-                columns.setdefault(name, pa.repeat(pa.scalar(value, _TYPES[name]), len(places)))
-        return _Part(len(places), columns)
+        columns["fact_id"] = printed_ids(rows[1::of_row])
+        return _Part(len(places), columns | self._constants(shape, columns, len(places)))
 
     def _fits(self, shape: Shape, row: _Gathered) -> bool:
         """Whether the row fits its columns' types; a line with a value that does not fit is rejected."""
@@ -304,7 +367,7 @@ class _Part(NamedTuple):
 
 def _array(name: str, values: list[Any]) -> pa.Array:
     """Make a column; OverflowError if a number is too large to compute with."""
-    column = pa.array(values, _TYPES[name])
+    column = pa.array(values, TYPES[name])
     if pa.types.is_int64(column.type):
         bounds = pc.min_max(column)
         if bounds["min"].is_valid and not -LARGEST <= bounds["min"].as_py() <= bounds["max"].as_py() <= LARGEST:
@@ -312,17 +375,17 @@ def _array(name: str, values: list[Any]) -> pa.Array:
     return column
 
 
-def _joined(parts: list[tuple[int, pa.Array | None]], item: pa.Field) -> pa.Array:
+def _joined(parts: list[tuple[int, pa.Array | None]], name: str) -> pa.Array:
     """Concatenate one column of several parts; null where a part does not fill it."""
     if all(column is None for _, column in parts):
-        return _nulls(sum(length for length, _ in parts), item.type)
-    filled = [_nulls(length, item.type) if column is None else column for length, column in parts]
+        return _nulls(sum(length for length, _ in parts), TYPES[name])
+    filled = [_nulls(length, TYPES[name]) if column is None else column for length, column in parts]
     return filled[0] if len(filled) == 1 else pa.concat_arrays(filled)
 
 
-def _printed(ids: list[bytes]) -> pa.Array:
+def printed_ids(ids: list[bytes]) -> pa.Array:
     """Return identities as hexadecimal text."""
-    digits = 2 * _ID_BYTES
+    digits = 2 * ID_BYTES
     starts = pa.py_buffer(array("i", range(0, digits * (len(ids) + 1), digits)))
     return pa.StringArray.from_buffers(len(ids), starts, pa.py_buffer(b"".join(ids).hex().encode()))
 

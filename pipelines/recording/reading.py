@@ -57,7 +57,7 @@ def _inflated(chunks: Iterator[bytes], kind: str, make: Callable[[], Any], outco
                 out = inflate.decompress(rest)
             except (zlib.error, zstandard.ZstdError) as error:
                 outcome.broken = f"the {kind} stream is damaged from here on: {error}"
-                yield from waiting
+                yield b"".join(waiting)
                 return
             begun = True
             if out:
@@ -73,7 +73,7 @@ def _inflated(chunks: Iterator[bytes], kind: str, make: Callable[[], Any], outco
         if given > LARGE and given > MOST_GROWTH * taken:
             outcome.broken = f"the {kind} stream grows more than {MOST_GROWTH} times, which no log does: not read on"
             return
-    yield from waiting
+    yield b"".join(waiting)
     if begun:
         outcome.broken = f"the {kind} stream is cut off here"
 
@@ -105,7 +105,12 @@ def read_chunks(path: str, outcome: Outcome, start: int = 0, end: int | None = N
 
 
 def read_lines(path: str, outcome: Outcome, start: int = 0, end: int | None = None) -> Iterator[list[str]]:
-    """Yield the file's lines, many per list; bytes that are not UTF-8 become U+FFFD.
+    """Yield the file's lines (`read_blocks`), many per list."""
+    yield from map(split_lines, read_blocks(path, outcome, start, end))
+
+
+def read_blocks(path: str, outcome: Outcome, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """Yield the file's lines, many per block; each ends with a line end.
 
     Of a range, yield the lines that begin in it: a line across its start belongs to the previous range.
     """
@@ -124,29 +129,32 @@ def read_lines(path: str, outcome: Outcome, start: int = 0, end: int | None = No
         if not cut:
             carry.append(data)
             if end is None and sum(map(len, carry)) > LONGEST_LINE:
-                yield _split(b"".join((*carry, b"\n")))
+                yield b"".join((*carry, b"\n"))
                 carry = []
             continue
         block = b"".join((*carry, data[:cut]))
         carry = [data[cut:]]
         if end is None:
-            yield _split(block)
+            yield block
             continue
         if place + len(block) >= end:
             last = block.find(b"\n", max(end - place - 1, 0)) + 1 if end > place else 0
             if last:
-                yield _split(block[:last])
+                yield block[:last]
             return
         place += len(block)
-        yield _split(block)
+        yield block
     rest = b"".join(carry)
     if rest and not skip and (end is None or place < end):
         outcome.unended = True
-        yield _split(rest + b"\n")
+        yield rest + b"\n"
 
 
-def _split(block: bytes) -> list[str]:
-    """Split bytes of whole lines; line ends, and a byte order mark at the beginning, are removed."""
+def split_lines(block: bytes) -> list[str]:
+    """Split bytes of whole lines; line ends, and a byte order mark at the beginning, are removed.
+
+    Bytes that are not UTF-8 become U+FFFD.
+    """
     lines = block.removeprefix(BOM_UTF8).decode("utf-8", "replace").split("\n")
     lines.pop()
     return [line.removesuffix("\r") for line in lines] if b"\r" in block else lines
@@ -173,4 +181,4 @@ def tail(path: str, length: int = 1 << 16) -> list[str]:
     """Return the last lines of a plain file; the first of them may be cut."""
     with opened(path) as file:
         file.seek(max(file.seek(0, SEEK_END) - length, 0))
-        return _split(bytes(file.read()) + b"\n")
+        return split_lines(bytes(file.read()) + b"\n")

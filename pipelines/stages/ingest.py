@@ -27,7 +27,7 @@ from pipelines.intake.ledger import after, counts_of, decided, heads_of, listed,
 from pipelines.intake.pieces import COUNTS, FACT, REJECTED, Look, Work, said_of, seen
 from pipelines.lines.rows import FACT_SCHEMA, REJECTED_SCHEMA
 from pipelines.overview.coverage import COVERAGE_COLUMNS, coverage_of, not_covered
-from pipelines.parse.files.file_parser import Range, survey_file
+from pipelines.parse.files.file_parser import PACKED_RATIO, Range, survey_file
 from pipelines.parse.files.splits import may_split
 from pipelines.recording.reading import newlines
 from pipelines.spark.counted import count_of, tally_of
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
 RANGE_BYTES: Final = 128 << 20  # what one task reads of a large plain file
 TASK_BYTES: Final = 64 << 20  # small files share a task up to so many decompressed bytes
-PACKED_RATIO: Final = 12  # how much larger logs are than their gzip or zstd files
 
 FACT_FILES: Final = "fact_files"
 

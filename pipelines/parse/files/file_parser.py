@@ -6,6 +6,7 @@ Only checkpoints and meta.properties go by their names. A log may hold request l
 from __future__ import annotations
 
 import re
+import sys
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -21,16 +22,21 @@ from pipelines.parse.files.content import Content, LineFormat, content_of, lines
 from pipelines.parse.files.log_lines import LogLines
 from pipelines.parse.files.prefix import PrefixedLines
 from pipelines.parse.files.shared_lines import SharedLines, Survey, registered_in
-from pipelines.recording.reading import Outcome, read_lines
+from pipelines.recording.reading import Outcome, read_blocks, read_lines, split_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
 
+    from pipelines.parse.files.request_blocks import RequestBlocks
     from pipelines.recording.recording import Recording, Source
 
 BATCH_ROWS = 50_000
+MANY_BYTES = 32 << 20  # of a file with so many lines are read together,
+SOME_BYTES = 2 << 20  # or with so many if what reads them is loaded already
+PACKED_RATIO = 12  # how much larger logs are than their gzip or zstd files
+TOGETHER = "apache"  # the layout whose request lines are
 NOBODYS = "names no broker, in a file that several wrote"
 _MOST_OF_NOBODY = 1000  # of these lines are rejected one by one, the others only counted
 _FOLDER = re.compile(r"(?:^|/)([^/]+)-(\d+)(?:\.[0-9a-f]{32}-(?:delete|stray|future))?/[^/]+$")
@@ -69,16 +75,21 @@ def parse_file(
     sink = FactSink(recording.recording_id, source.name, source.broker_id)
     outcome = Outcome()
     blocks = _blocks(source, outcome, part, sink)
-    first = next(blocks, [])
+    begun = next(blocks, b"")
+    first = split_lines(begun)
     head = _head_of(source) if part and part.start else first
     reason = source.set_aside
     known = set() if named is None else named
     parser = _parser(recording, source, sink, head, part, known) if reason is None else _Refused(sink, reason, head)
     number = part.first_line if part else 1
-    for block in chain([first], blocks):
-        for text in block:
-            parser.parse(text, number)
-            number += 1
+    together = _read_together(parser, source, part, sink)
+    for block in chain([begun], blocks):
+        if together is not None:
+            number += together.parse(block, number)
+        else:
+            for text in split_lines(block):
+                parser.parse(text, number)
+                number += 1
         if sink.waiting >= BATCH_ROWS:
             yield ParsedBatch(_taken(sink, source), sink.take_rejected(), None)
     if isinstance(parser, LogLines | SharedLines | PrefixedLines):
@@ -143,10 +154,32 @@ def survey_file(recording: Recording, source: Source) -> Ties:
     return survey.ties
 
 
-def _blocks(source: Source, outcome: Outcome, part: Range | None, sink: FactSink) -> Iterator[list[str]]:
+def _read_together(parser: _Lines, source: Source, part: Range | None, sink: FactSink) -> RequestBlocks | None:
+    """Return what reads the lines of a block together; None: they are parsed one by one.
+
+    It is compiled code, which takes half a second to load, and many to compile for the first time: not for little.
+    """
+    if not isinstance(parser, LogLines) or parser.layout != TOGETHER:
+        return None
+    is_loaded = "pipelines.parse.files.request_blocks" in sys.modules
+    if _bytes_in(source, part) < (SOME_BYTES if is_loaded else MANY_BYTES):
+        return None
+    from pipelines.parse.files.request_blocks import RequestBlocks  # noqa: PLC0415 - loads numba
+    from replay.arrays.peeks import IS_COMPILED  # noqa: PLC0415 - likewise
+
+    return RequestBlocks(parser, sink) if IS_COMPILED else None
+
+
+def _bytes_in(source: Source, part: Range | None) -> int:
+    """Return about how many bytes are to be parsed."""
+    stored = part.end - part.start if part is not None else source.size
+    return stored * PACKED_RATIO if source.name.endswith((".gz", ".zst")) else stored
+
+
+def _blocks(source: Source, outcome: Outcome, part: Range | None, sink: FactSink) -> Iterator[bytes]:
     start, end = (part.start, part.end) if part else (0, None)
     try:
-        yield from read_lines(source.path, outcome, start, end)
+        yield from read_blocks(source.path, outcome, start, end)
     except OSError as error:
         sink.reject(0, f"the file cannot be read: {error}", None)
 

@@ -109,6 +109,32 @@ class LogLines:
         else:
             self._settle(self._bounds.add(Waiting(text, parts, line, local), self._written(parts, ts, taken)))
 
+    @property
+    def layout(self) -> str:
+        """The name of the layout."""
+        return self._layout.name
+
+    @property
+    def has_whole_seconds(self) -> bool:
+        """Whether a stamp in whole seconds has come, from where on a line's time depends on the lines around it."""
+        return self._bounds is not None
+
+    def second_at(self, stamp: str) -> tuple[int, int] | None:
+        """Return a printed second in microseconds, and how far its clock is ahead of UTC; None: that is not certain."""
+        try:
+            local = self._stamps.micros(stamp)
+        except ValueError:
+            return None
+        return None if self._clock.is_repeated(local) else (local, self._clock.offset(local))
+
+    def pass_over(self, local: int) -> None:
+        """Note that complete lines stood here, which are read in another way; `local`: printed time of the last."""
+        if self._head is not None:
+            self._reject_head()
+        self._follows = True
+        self._settings = self._printed = None
+        self._clock.utc(local)
+
     def _utc(self, stamp: str, local: int) -> int:
         """Return microseconds in UTC, by the offset that the stamp states, else by the broker's zone."""
         if len(stamp) == layouts.MILLISECONDS and stamp[-1] != "Z":
