@@ -92,6 +92,7 @@ def coverage_of(facts: Rows) -> Coverage:
 
 def _coverage_in(facts: pa.Table) -> Coverage:
     """Return the same of facts in the driver's memory: to plan Spark's queries would take seconds."""
+    facts = facts.select([*COVERAGE_COLUMNS])  # each filter copies what there is
     missing, span = gaps_in(facts), span_in(facts)
     if span is None:
         return Coverage([], missing)

@@ -93,7 +93,7 @@ def collected_of(facts: pa.Table) -> ClusterFacts:
         recording_id=pc.max(facts["recording_id"]).as_py() or "",
         facts=len(facts),
         whole=WHOLE.of(facts),
-        named=NAMING.of(facts).select(NAMED_COLUMNS),
+        named=NAMING.of(facts, NAMED_COLUMNS),
         silences=silences,
         connection_ends=connection_ends(facts, silences),
         own_logs=own_logs(facts),

@@ -145,7 +145,8 @@ def host_of(connection: str) -> str:
 
 def client_gaps(requests: pa.Table) -> pa.Table:
     """Requests of one client id (`REQUEST_SCHEMA`, one or more rows each) -> its gaps and ends (`GAP_SCHEMA`)."""
-    hosts = np.array([host_of(one or "") for one in requests["connection"].to_pylist()], dtype=object)
+    name, names = texts(requests["connection"])
+    hosts = np.array([host_of(one) for one in names], dtype=object)[name]
     found = [host_gaps(requests.filter(pa.array(hosts == host))) for host in sorted(set(hosts.tolist()))]
     return pa.concat_tables(found) if found else GAP_SCHEMA.empty_table()
 

@@ -46,12 +46,13 @@ SILENCE_SCHEMA: Final = pa.schema(
     ]
 )
 CONNECTION_SCHEMA: Final = pa.schema([pa.field("broker_id", INT32), pa.field("connection", STRING)])
+LINE_COLUMNS: Final = ("broker_id", "ts", "ts_error_us", "connection")
 PRODUCE_COLUMNS: Final = (*CONNECTION_SCHEMA.names, "ts", "ts_error_us", "total_us")
 
 
 def pieces_of(facts: pa.Table) -> pa.Table:
     """A piece for each line."""
-    lines = LINES.of(facts)
+    lines = LINES.of(facts, LINE_COLUMNS)
     stamp = numbers(lines["ts"])
     latest = stamp + numbers(lines["ts_error_us"])
     columns = (lines["broker_id"], stamp, latest, stamp, pc.is_valid(lines["connection"]))
@@ -134,8 +135,10 @@ def is_under_way(arrival: Ints, earliest: Ints, ended: pa.Table) -> Flags:
 
 def connection_ends(facts: pa.Table, silences: pa.Table) -> dict[tuple[int, str], int]:
     """Last stamp on each connection that had a produce under way when a standstill ended."""
-    some = woken(PRODUCES.of(facts), silences)
-    requests = ON_CONNECTIONS.of(facts).select([*CONNECTION_SCHEMA.names, "ts"])
+    if not pc.any(pc.is_valid(silences["before"])).as_py():
+        return {}
+    some = woken(PRODUCES.of(facts, PRODUCE_COLUMNS), silences)
+    requests = ON_CONNECTIONS.of(facts, [*CONNECTION_SCHEMA.names, "ts"])
     mine = requests.join(some, keys=CONNECTION_SCHEMA.names, join_type="left semi")
     last = mine.group_by(CONNECTION_SCHEMA.names).aggregate([("ts", "max")])
     return ends_told(last.rename_columns([*CONNECTION_SCHEMA.names, "last"]))

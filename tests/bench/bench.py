@@ -16,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hourly_case import case_hourly
 from ingest_cases import case_idle, case_order, case_parse
 from replay_cases import (
     case_growth,
@@ -50,6 +51,7 @@ CASES: dict[str, Callable[[Bench, int], list[Line]]] = {
     "partitions": case_partitions,
     "sizes": case_sizes,
     "start": case_start,
+    "hourly": case_hourly,
 }
 
 

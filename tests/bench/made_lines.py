@@ -23,9 +23,10 @@ TIMES = (
 class Pens:
     """The files of a recording, and the clock by which their lines are stamped."""
 
-    def __init__(self, brokers: list[int]) -> None:
-        """Nothing is open, and nothing is written."""
+    def __init__(self, brokers: list[int], wait_ms: int = WAIT_MS) -> None:
+        """Nothing is open, and nothing is written. `wait_ms`: for so long a fetch waits for records."""
         self.brokers = brokers
+        self.wait_ms = wait_ms
         self.now = float(START_MS)
         self.truth = Truth()
         self.pens: dict[str, TextIO] = {}
@@ -59,8 +60,8 @@ class Pens:
         return (
             f'{{"isForwarded":false,"requestHeader":{{"requestApiKey":1,"requestApiVersion":17,"correlationId":'
             f'{session.correlation},"clientId":"{name}","requestApiKeyName":"FETCH"}},"request":{{"replicaState":'
-            f'{{"replicaId":{fetcher},"replicaEpoch":{epoch}}},"maxWaitMs":{WAIT_MS},"minBytes":1,"maxBytes":10485760,'
-            f'"isolationLevel":0,"sessionId":{sent},"sessionEpoch":{session.epoch},"topics":[{asked}],'
+            f'{{"replicaId":{fetcher},"replicaEpoch":{epoch}}},"maxWaitMs":{self.wait_ms},"minBytes":1,'
+            f'"maxBytes":10485760,"isolationLevel":0,"sessionId":{sent},"sessionEpoch":{session.epoch},"topics":[{asked}],'
             f'"forgottenTopicsData":[],"rackId":""}},"response":{{"throttleTimeMs":0,"errorCode":0,"sessionId":'
             f'{session.number},"responses":[{told}]}},"connection":"{session.connection}","totalTimeMs":'
             f'{remote + 0.3:.3f},"requestQueueTimeMs":0.05,"localTimeMs":0.2,"remoteTimeMs":{remote:.3f},'

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import numpy as np
-from made_lines import TOPIC, TOPIC_ID, WAIT_MS, Pens
+from made_lines import TOPIC, TOPIC_ID, Pens
 from made_state import CONSUMER, Partition, Replica, Session, Truth
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from made_shape import Shape
 
-TICK_MS = 20
 SESSION_MS = 9_000
 
 
@@ -30,7 +29,7 @@ class MadeCluster(Pens):
 
     def __init__(self, shape: Shape, folder: Path) -> None:
         """Nothing has happened; the recording will stand in `folder`."""
-        super().__init__(list(range(1, shape.replicas + 1)))
+        super().__init__(list(range(1, shape.replicas + 1)), shape.wait_ms)
         self.shape, self.folder = shape, folder
         self.random = np.random.default_rng(shape.seed)
         self.away: int | None = None
@@ -89,12 +88,12 @@ class MadeCluster(Pens):
     def settle(self) -> None:
         """Time passes without a batch: everybody fetches once more, and is told the HW."""
         for _ in range(3):
-            self.now += WAIT_MS
+            self.now += self.wait_ms
             self.tick([])
 
     def tick(self, taking: list[Partition]) -> None:
         """Batches; then what waited for them, or has waited for long enough, is answered."""
-        self.now += TICK_MS
+        self.now += self.shape.tick_ms
         for partition in taking:
             self.produce(partition)
         touched = {partition.leader for partition in taking}
@@ -106,11 +105,11 @@ class MadeCluster(Pens):
                 session = self.sessions.get((leader, fetcher))
                 if session is None:
                     self.begin(leader, fetcher, self.now + 2 + k / 4)
-                elif session.since + WAIT_MS <= self.now:
-                    self.answer(leader, fetcher, session.since + WAIT_MS)
+                elif session.since + self.wait_ms <= self.now:
+                    self.answer(leader, fetcher, session.since + self.wait_ms)
                 elif leader in touched and fetcher != CONSUMER and session.news:
                     self.answer(leader, fetcher, self.now + 1.5 + k / 4)
-            self.flush(leader, until=self.now - WAIT_MS)
+            self.flush(leader, until=self.now - self.wait_ms)
 
     # -- requests
 

@@ -22,6 +22,8 @@ class Shape:
     elections: int = 1  # per partition: the leader dies and comes back
     lost_batches: int = 3  # acknowledged with acks=1 by the leader that dies, fetched by nobody; 0: nothing is lost
     seed: int = 0
+    tick_ms: int = 20  # between two times at which some partitions take a batch (recordings only)
+    wait_ms: int = 500  # for so long a fetch waits for records (recordings only)
 
     def batches_of(self, partition: int) -> int:
         """How many batches a partition takes."""

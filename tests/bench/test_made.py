@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from hourly_case import arrive
 from made_history import History
+from made_lines import START_MS, stamp
 from made_recording import MadeCluster
 from made_shape import Shape
 from without_spark import events_of, tables_of
@@ -92,3 +94,17 @@ def test_skew_gives_one_partition_its_share() -> None:
     assert skewed.batches_of(0) > 50 * skewed.batches_of(9)
     total = sum(skewed.batches_of(k) for k in range(10))
     assert abs(total - sum(even.batches_of(k) for k in range(10))) <= 10
+
+
+def test_logs_arrive_up_to_a_time_and_grow_to_their_end(tmp_path: Path) -> None:
+    whole, arrived = tmp_path / "whole", tmp_path / "arrived"
+    MadeCluster(SMALL.named(tick_ms=100, wait_ms=100), whole).write()
+    logs = [path.relative_to(whole) for path in sorted(whole.rglob("*")) if path.is_file()]
+    arrive(whole, arrived, START_MS + 2_000)
+    stamps = [
+        line[1:24] for path in logs for line in (arrived / path).read_text().splitlines() if path.suffix == ".log"
+    ]
+    assert stamps
+    assert max(stamps) < stamp(START_MS + 2_000)
+    arrive(whole, arrived, None)
+    assert all((arrived / path).read_bytes() == (whole / path).read_bytes() for path in logs)

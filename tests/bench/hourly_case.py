@@ -1,0 +1,80 @@
+"""Runs over a growing recording: what the last of them costs, and one that finds nothing new."""
+
+from __future__ import annotations
+
+import shutil
+from bisect import bisect_left
+from functools import partial
+from typing import TYPE_CHECKING
+
+from made_lines import START_MS, stamp
+from made_shape import Shape
+from measure import cost_of
+from run_case import STAGES
+from workbench import ID, Line
+
+from pipelines.recording.recording import discover
+from pipelines.stages.run import execute
+from pipelines.warehouse.delta_io import Warehouse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from measure import Cost
+    from workbench import Bench
+
+RUNS = 24
+MINUTES = 10  # of each, which are the hours of a made day: followers that fetch every second write too much in a day
+TICK_MS = 1_000  # longer ones would look as if brokers stood still
+PER_BATCH = 9  # events, see `made_shape`
+BAR, IDLE_S = 1.1, 10
+
+
+def case_hourly(bench: Bench, events: int) -> list[Line]:
+    """The 24th of 24 runs against the 2nd, in one session; with an eighth of the events, which is one batch a second.
+
+    Two runs of another warehouse are before them, since what the first ones cost is compiling.
+    """
+    ticks = RUNS * MINUTES * 60_000 // TICK_MS
+    at_once = max(events // 8 // PER_BATCH // ticks, 1)  # partitions that take a batch in a tick: a third of all
+    shape = Shape(events=ticks * at_once * PER_BATCH, partitions=3 * at_once, elections=0, flaps=0)
+    whole = bench.recording(shape.named(tick_ms=TICK_MS, wait_ms=TICK_MS))
+    for number in (1, 2):
+        run_of(bench, whole, "warm", number)
+    costs = {number: run_of(bench, whole, "hourly", number) for number in range(1, RUNS + 1)}
+    idle = run_of(bench, whole, "hourly", RUNS)
+    facts = Warehouse(bench.spark, str(bench.place / "hourly")).row_counts(ID)["facts"]
+    some = (2, RUNS // 2)
+    lines = [Line("hourly runs", f"run {number} of {RUNS}", None, "", costs[number]) for number in some]
+    ratio, what = costs[RUNS].cpu / costs[2].cpu, f"run {RUNS} of {RUNS}, CPU of run 2"
+    last = Line("hourly runs", what, ratio, f"<= {BAR}", costs[RUNS], note=f"{facts:,} facts")
+    return [last, *lines, Line("hourly runs", "nothing new, CPU s", idle.cpu, f"< {IDLE_S}", idle)]
+
+
+def run_of(bench: Bench, whole: Path, name: str, number: int) -> Cost:
+    """What a run costs that finds the recording as it was by then; the first one finds no warehouse."""
+    place, arrived = bench.place / name, bench.place / f"{name}-arrived"
+    if number == 1:
+        for one in (place, arrived):
+            shutil.rmtree(one, ignore_errors=True)
+    arrive(whole, arrived, START_MS + number * MINUTES * 60_000 if number < RUNS else None)
+    recording = discover(str(arrived), recording_id=ID)
+    said = {"window_minutes": MINUTES}
+    return cost_of(partial(execute, bench.spark, str(place), ID, recording, STAGES, said))
+
+
+def arrive(whole: Path, target: Path, until_ms: int | None) -> None:
+    """Let the logs be there up to a time (None: their end): they have grown in place. The rest stays as it is."""
+    for source in sorted(path for path in whole.rglob("*") if path.is_file()):
+        grown = target / source.relative_to(whole)
+        grown.parent.mkdir(parents=True, exist_ok=True)
+        if source.suffix != ".log":
+            if not grown.exists():
+                shutil.copy2(source, grown)
+            continue
+        lines = source.read_bytes().splitlines(keepends=True)
+        there = lines if until_ms is None else lines[: bisect_left(lines, f"[{stamp(until_ms)}]".encode())]
+        new = b"".join(there)[grown.stat().st_size if grown.exists() else 0 :]
+        if new or not grown.exists():
+            with grown.open("ab") as log:
+                log.write(new)
