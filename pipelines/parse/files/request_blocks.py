@@ -34,7 +34,7 @@ class _Read(NamedTuple):
     taken: Ints  # numbers of the lines that were read, ascending
     local: list[int]
     ts: list[int]
-    is_smooth: bool  # no line is earlier than the one before it, or much later
+    is_smooth: bool  # no line is much later than all before it
 
 
 class RequestBlocks:
@@ -76,10 +76,9 @@ class RequestBlocks:
         taken = np.sort(np.concatenate([scan.taken for scan in scans]))
         of_lines = np.zeros((2, len(ends)), np.int64)
         of_lines[:, found[:, scanned_rows.LINE]] = local, ts
-        steps = np.diff(of_lines[1, taken])
         numbers = np.arange(len(ends) + 1)
         rows = [np.searchsorted(scan.lines, numbers).tolist() for scan in scans]
-        is_smooth = bool(((steps >= 0) & (steps <= GAP)).all())
+        is_smooth = bool((np.diff(np.maximum.accumulate(of_lines[1, taken])) <= GAP).all())
         return _Read(scans, rows, taken, of_lines[0].tolist(), of_lines[1].tolist(), is_smooth)
 
     def _scans(self, data: bytes, block: Bytes, found: Ints, local: Ints) -> list[Scan]:
@@ -140,7 +139,8 @@ class RequestBlocks:
         sink, ts = self._sink, read.ts
         for line in range(begin, begin + 1 if read.is_smooth else end):
             sink.counts.saw(ts[line])
-        sink.counts.widen(ts[end - 1])  # without a silence on the way
+        for time in (min(ts[begin:end]), max(ts[begin:end])):  # without a silence on the way
+            sink.counts.widen(time)
         first_end = next((line for line in range(begin, end) if ts[line] != ts[begin]), end)
         ids = _ids(read, begin, first_end)
         repeated = sink.repeated(ts[begin], ids)

@@ -236,7 +236,7 @@ class RequestScanner:
             raise DoesNotFitError
         ends = np.cumsum(shape.tables.types[:, WIDTH] * (room + 1))
         if len(self._out) < ends[-1]:
-            self._out = np.empty(ends[-1], np.int64)
+            self._out = np.empty(ends[-1] * 5 // 4, np.int64)  # blocks are not all of one size
         records = Records(self._out, np.concatenate(([0], ends[:-1])), np.zeros(len(ends), np.int64), room)
         is_read = np.zeros(len(found), np.uint8)
         begins, stops = (np.ascontiguousarray(found[:, column]) for column in (rows.BEGIN, rows.END))
