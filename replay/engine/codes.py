@@ -48,6 +48,11 @@ LOG_CREATED = "created"  # log_load: created anew although the broker had one
 TRANSACTIONAL = "transactional"  # produce_refused: of a transactional producer
 STORAGE_FAILED = "storage_failure"  # observation: the log directory failed
 CONTRADICTED = "contradicted"  # observation: lines that cannot all be true
+# observation, of a follower's line about its fetcher: a request failed; its leader is not alive, so that it fetches
+# from nobody (KRaft) or keeps the role it had (ZooKeeper); what it was sent broke something; its thread ended
+FETCH_FAILED, LEADER_NOT_ALIVE, LEADER_UNAVAILABLE = "request_failed", "leader_not_alive", "leader_unavailable"
+RECORDS_CORRUPT, UNEXPECTED_ERROR, TRUNCATION_FAILED = "corrupt_records", "unexpected_error", "truncation_failed"
+THREAD_ENDED = "thread_ended"
 LEADER_UNKNOWN = "leader_unknown"  # observation: a later epoch whose leader is unknown
 DUMP_HOLDS, DUMP_DIFFERS = "holds", "differs"  # log_dump: what a log holds at the end; where two replicas differ
 ISR_STATES = ("committed", "pending_expand", "pending_shrink")

@@ -27,6 +27,7 @@ from replay.evidence.request_times import (
 from replay.evidence.rows import places_of
 from replay.evidence.served_epochs import is_told
 from replay.order.control_chain import role_operations
+from replay.order.fetcher_lines import batch_starts, fetcher_operations, places_by_time
 from replay.order.isr_requests import Joins, with_expansions
 from replay.order.merge import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
 from replay.order.operation_blocks import EVENT_SCHEMA, Block, Drafts, chosen, drafts_at, operations_of
@@ -125,7 +126,7 @@ def columns_of(fetches: list[Fetch]) -> Fetches:
 def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> Iterator[Iterator[Operation | Block]]:
     """Each follower's fetches from this leader in order, with what its own lines report in between."""
     followers = facts.followers(tenure)
-    silent = facts.turns.cutting.get(tenure.epoch, set()) - followers
+    silent = facts.turns.cutting.get(tenure.epoch, set()) | facts.turns.saying.get(tenure.epoch, set())
     for replica in sorted(followers | silent):
         yield follower_chain(facts, tenure, replica, joins.get(replica, {}))
 
@@ -137,6 +138,9 @@ def follower_chain(
     fetches = facts.fetches_of(replica, tenure)
     waiting = role_operations(facts, tenure, replica)
     for place, operation in zip(places_among([fetch.row for fetch in fetches], waiting), waiting, strict=True):
+        yield from at_place([operation], place)
+    said = fetcher_operations(facts, tenure, replica)
+    for place, operation in zip(places_by_time([fetch.row for fetch in fetches], said), said, strict=True):
         yield from at_place([operation], place)
     if not fetches:
         return
@@ -159,7 +163,8 @@ def follower_chain(
         operations = refused_operations(tenure, fetches[place])
         yield from at_place(with_expansions(tenure, operations, joins.get(place, ())), place)
     lines = facts.recorded(tenure.leader).get(replica)
-    for form, which in ((unlisted, runs), (partial(answered, lines=lines), ~runs & ~refused)):
+    answers = partial(answered, lines=lines, begins=batch_starts(facts, tenure, replica))
+    for form, which in ((unlisted, runs), (answers, ~runs & ~refused)):
         for place in np.flatnonzero(which & joining).tolist():
             operations = form(tenure, replica, every.only(np.array([place]))).operations()
             yield from at_place(with_expansions(tenure, operations, joins[place]), place)
@@ -299,10 +304,10 @@ def left_out_chain(facts: PartitionFacts, tenure: Tenure) -> list[Operation]:
     return chain
 
 
-def answered(tenure: Tenure, replica: int, fetches: Fetches, lines: LineTimes | None) -> Block:
+def answered(tenure: Tenure, replica: int, fetches: Fetches, lines: LineTimes | None, begins: dict[int, int]) -> Block:
     """Fetches answered without error: at once (read, then update), or parked first and read again on completion.
 
-    `lines`: the leader's own lines about when it handled them.
+    `lines`: the leader's own lines about when it handled them. `begins`: see `batch_starts`.
     """
     at = phases_at(fetches.columns, fetches.rows)
     local = as_recorded(local_window(at), fetches.numbers("fetch_offset"), lines)
@@ -326,6 +331,9 @@ def answered(tenure: Tenure, replica: int, fetches: Fetches, lines: LineTimes | 
         **end,
         "evidence": chosen(fetches.known, "derived", "bounded"),
     }
+    if begins:
+        base = np.array([begins.get(one, -1) for one in offset.tolist()], np.int64)
+        applied["base_offset"] = pa.array(base, mask=(base < 0) | (handed == 0))
     received = Window(at.completed, at.stamp, at.stamp + 1000)
     drafts = [
         fetches.drafts("fetch_read", window, read, ASKED, first + delayed),

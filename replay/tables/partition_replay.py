@@ -413,7 +413,7 @@ class PartitionReplay:
         self.out.add_rows("partition_meters", self.here, self.meters.finish())
         checks = [*election_checks(self.story.decisions), *self.machines.checks()]
         checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks(), *self.round_trips.checks()]
-        checks += self.stable.checks()
+        checks += [*self.stable.checks(), *self.followers.checks()]
         self.conformance.add(self.conformance.rest(), self.brokers)
         self.conformance.put(checks)
         self.out.add_rows("conformance", self.key, self.conformance.rows())

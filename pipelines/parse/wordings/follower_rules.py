@@ -168,6 +168,13 @@ FOLLOWER_RULES = (
     ),
     Rule(
         f"{_THREAD}: Error",
+        "0.10-",
+        "broker_lifecycle fetcher_ended",
+        r"Error due to.*",
+        printed_by="kafka/utils/ShutdownableThread.scala; 3.6 org/apache/kafka/server/util/ShutdownableThread.java",
+    ),
+    Rule(
+        f"{_THREAD}: Error",
         "2.0-",
         "fetcher error",
         rf"Error for partition {TP} at offset (?P<fetch_offset>-?\d+)",

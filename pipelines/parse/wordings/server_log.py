@@ -36,6 +36,7 @@ BROKER_SETTINGS = frozenset(
     {
         "inter.broker.protocol.version",
         "min.insync.replicas",
+        "replica.fetch.backoff.ms",
         "replica.fetch.wait.max.ms",
         "replica.high.watermark.checkpoint.interval.ms",
         "replica.lag.time.max.ms",
