@@ -250,7 +250,7 @@ REPLICATION_EVENTS = Table(
             "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
             "observation, topic_change: what it was; of a follower's line about its fetcher: request_failed, "
             "leader_not_alive, leader_unavailable (ZooKeeper: it keeps its role), corrupt_records, unexpected_error, "
-            "truncation_failed, thread_ended; log_dump: holds, or differs from another replica; "
+            "truncation_failed, thread_ended, shutting_down; log_dump: holds, or differs from another replica; "
             "produce_refused: transactional if the producer was.",
         ),
         Column("note", STRING, "observation of lines that contradict each other: what cannot be true."),

@@ -105,6 +105,7 @@ FOLLOWER_STATES = Table(
                 "error",
                 "request_failed",
                 "leader_not_alive",
+                "shutting_down",
                 "corrupt_records",
                 "unexpected_error",
                 "truncation_failed",

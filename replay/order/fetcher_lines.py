@@ -12,6 +12,7 @@ from replay.engine.codes import (
     LEADER_NOT_ALIVE,
     LEADER_UNAVAILABLE,
     RECORDS_CORRUPT,
+    SHUTTING_DOWN,
     THREAD_ENDED,
     TRUNCATION_FAILED,
     UNEXPECTED_ERROR,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 CAUSES: Final = {  # name of a fact `fetcher` -> cause of the event
     "request_failed": FETCH_FAILED,
     "not_started": LEADER_NOT_ALIVE,
+    "not_added": SHUTTING_DOWN,
     "unexpected_error": UNEXPECTED_ERROR,
     "corrupt_records": RECORDS_CORRUPT,
     "truncation_failed": TRUNCATION_FAILED,

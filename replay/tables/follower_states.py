@@ -29,6 +29,7 @@ from replay.engine.codes import (
     OFFSET_MOVED_TO_TIERED_STORAGE,
     OFFSET_OUT_OF_RANGE,
     RECORDS_CORRUPT,
+    SHUTTING_DOWN,
     STORAGE_FAILED,
     THREAD_ENDED,
     TRUNCATION_FAILED,
@@ -47,12 +48,12 @@ if TYPE_CHECKING:
 TRUNCATING, FETCHING, DELAYED, FAILED, THROTTLED = "truncating", "fetching", "delayed", "failed", "throttled"
 STATE_KINDS = (
     "role_change", "log_load", "fetch_update", "fetch_left_out", "epoch_end_offset", "truncation", "observation",
-    "config_change",
+    "config_change", "broker_change", "partition_change",
 )  # fmt: skip
 ANSWER_KINDS = ("fetch_update", "fetch_left_out", "epoch_end_offset")  # about a follower: replica_id
 COLUMNS = (
     "kind", "seq", "ts", "request_id", "broker_id", "replica_id", "leader_id", "leader_epoch", "role", "error_code",
-    "diverging_epoch", "fetch_offset", "cause", "evidence",
+    "diverging_epoch", "fetch_offset", "cause", "evidence", "isr", "in_controlled_shutdown",
 )  # fmt: skip
 BACKOFF_MS = 1000  # replica.fetch.backoff.ms by default
 BACKOFF_COLUMN = "fetch_backoff_ms"
@@ -98,6 +99,8 @@ class FollowerStates:
         # broker -> (place in `moves`, offset) of an answer after which it has asked how to go on, to no known end
         self.asked: dict[int, tuple[int, int]] = {}
         self.backoff_ms = BACKOFF_MS
+        self.stopping: set[int] = set()  # brokers in a controlled shutdown
+        self.isr: frozenset[int] = frozenset()  # as last decided
         self.failed_at: dict[int, tuple[int, int | None]] = {}  # broker -> when its last request failed, and to whom
         self.waits = {"compared": 0, "matched": 0}  # how long after a failed request the next one failed
         self.first_short: tuple[int, str] | None = None  # the first wait that was too short: its seq, and in words
@@ -126,6 +129,11 @@ class FollowerStates:
                 self.move(event["broker_id"], FETCHING, "cut", event)
         elif kind == "config_change":
             self.backoff_ms = event.get(BACKOFF_COLUMN) or self.backoff_ms
+        elif kind == "partition_change":
+            self.isr = self.isr if event["isr"] is None else frozenset(event["isr"])
+        elif kind == "broker_change":
+            if event["in_controlled_shutdown"] is not None:
+                (self.stopping.add if event["in_controlled_shutdown"] else self.stopping.discard)(event["broker_id"])
         elif event["broker_id"] in self.states:
             self.take_line(event, profile)
 
@@ -141,7 +149,7 @@ class FollowerStates:
             self.move(broker, DELAYED, cause, event)
         elif cause in (UNEXPECTED_ERROR, TRUNCATION_FAILED):
             self.move(broker, alone, cause, event)
-        elif cause == THREAD_ENDED:
+        elif cause in (THREAD_ENDED, SHUTTING_DOWN):
             self.move(broker, None, cause, event)
         elif cause in (LEADER_NOT_ALIVE, LEADER_UNAVAILABLE):
             by_zookeeper = cause == LEADER_UNAVAILABLE
@@ -197,6 +205,9 @@ class FollowerStates:
             self.without_leader(broker, event, follows_nobody=bool(profile.follows_nobody) and not by_zookeeper)
             return
         self.epochs[broker] = event["leader_epoch"]
+        if broker in self.stopping and profile.follows_nobody and broker not in self.isr:
+            self.move(broker, None, SHUTTING_DOWN, event)  # its replica is stopped
+            return
         self.move(broker, FETCHING if profile.truncate_on_fetch else TRUNCATING, "became_follower", event)
 
     def take_answer(self, event: Event, profile: Profile) -> None:

@@ -335,6 +335,15 @@ FOLLOWER_RULES = (
         printed_by="kafka/server/ReplicaManager.scala",
     ),
     Rule(
+        "logger: Skipped",
+        "1.0-3.9",
+        "fetcher not_added",
+        r"Skipped the adding-fetcher step of the become-follower state change with correlation id "
+        rf"(?P<correlation_id>\d+) from controller \d+ epoch \d+ for partition {TP}"
+        r"(?: with leader (?P<leader_id>-?\d+))? since it is shutting down",
+        printed_by="kafka/server/ReplicaManager.scala",
+    ),
+    Rule(
         "logger: Received",
         "2.0-3.9",
         "fetcher not_started",
