@@ -88,8 +88,8 @@ REPLICATION_EVENTS = Table(
         Column(
             "base_offset",
             INT64,
-            "append, ack: first offset of the batch; log_dump: of the run; segment_change: of the segment, or of what "
-            "the cleaner went over.",
+            "append, ack: first offset of the batch; fetch_apply: that of the batch with which an empty log began, "
+            "below its end; log_dump: of the run; segment_change: of the segment, or of what the cleaner went over.",
         ),
         Column(
             "next_offset",
@@ -181,7 +181,8 @@ REPLICATION_EVENTS = Table(
         Column(
             "leader_id",
             INT32,
-            "Leader named by the decision (-1 none); consumer_read: the leader, where a follower answered.",
+            "Leader named by the decision (-1 none); consumer_read: the leader, where a follower answered; observation "
+            "of a follower's fetcher: whom it fetches from.",
         ),
         Column("partition_epoch", INT32, "Partition epoch of the decision."),
         Column("isr", INT_LIST, "ISR decided or stated, sorted."),
@@ -222,6 +223,12 @@ REPLICATION_EVENTS = Table(
         Column("min_insync_replicas", INT32, "config_change: min.insync.replicas in force after it; 0: known no more."),
         Column(
             "replica_lag_time_max_us", INT64, "config_change: replica.lag.time.max.ms in force after it.", unit="us"
+        ),
+        Column(
+            "fetch_backoff_ms",
+            INT32,
+            "config_change: replica.fetch.backoff.ms of the brokers; null: no source states it.",
+            unit="ms",
         ),
         Column("kafka_version", STRING, "config_change: version whose rules hold from here on."),
         Column("inter_broker_protocol", STRING, "config_change: inter.broker.protocol.version; null: not stated."),
@@ -273,7 +280,9 @@ REPLICATION_EVENTS = Table(
             "cause",
             STRING,
             "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
-            "observation, topic_change: what it was; log_dump: holds, or differs from another replica; "
+            "observation, topic_change: what it was; of a follower's line about its fetcher: request_failed, "
+            "leader_not_alive, leader_unavailable (ZooKeeper: it keeps its role), corrupt_records, unexpected_error, "
+            "truncation_failed, thread_ended, shutting_down; log_dump: holds, or differs from another replica; "
             "produce_refused: transactional if the producer was, deleted if the broker had heard that the topic was; "
             "delete_records: the topic's cleanup.policy, none if it is empty, null if it is unknown; segment_change: "
             "what became of it, as in segment_timeline.",

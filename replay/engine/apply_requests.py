@@ -60,7 +60,9 @@ from replay.protocol.stated_logs import (
     take_stated_leo,
 )
 from replay.protocol.steps import (
+    follower_begin_at_batch,
     follower_handle_answer,
+    is_answered_elsewhere,
     leader_append,
     leader_forget_follower_leo,
     leader_handle_fetch,
@@ -243,7 +245,11 @@ def apply_fetch_apply(s: State, p: Profile, e: EventRecord, moves: Moves) -> int
     r = e.replica
     if s.role[r] == ROLE_LEADER:
         return BROKEN
+    if is_answered_elsewhere(s, r, e.fetch_offset, e.next_offset):
+        return OK
     before = offsets_of(s, r)
+    if e.base_offset >= 0:
+        follower_begin_at_batch(s, p, r, e.base_offset)
     follower_handle_answer(s, p, e.broker, r, (e.next_offset, e.next_offset_evidence, e.hw, e.log_start_offset))
     note_offsets(moves, s, r, before, (STEP_FOLLOWER_APPEND, STEP_FOLLOWER_HW))
     return OK

@@ -51,6 +51,11 @@ DELETED = "deleted"  # produce_refused: the broker had heard that the topic was 
 STORAGE_FAILED = "storage_failure"  # observation: the log directory failed
 CONTRADICTED = "contradicted"  # observation: lines that cannot all be true
 ANSWERED = "isr_answered"  # observation: a node answered a request to change the ISR
+# observation, of a follower's line about its fetcher: a request failed; its leader is not alive, so that it fetches
+# from nobody (KRaft) or keeps the role it had (ZooKeeper); what it was sent broke something; its thread ended
+FETCH_FAILED, LEADER_NOT_ALIVE, LEADER_UNAVAILABLE = "request_failed", "leader_not_alive", "leader_unavailable"
+RECORDS_CORRUPT, UNEXPECTED_ERROR, TRUNCATION_FAILED = "corrupt_records", "unexpected_error", "truncation_failed"
+THREAD_ENDED, SHUTTING_DOWN = "thread_ended", "shutting_down"  # as it shuts down, a broker starts no fetcher
 LEADER_UNKNOWN = "leader_unknown"  # observation: a later epoch whose leader is unknown
 DUMP_HOLDS, DUMP_DIFFERS = "holds", "differs"  # log_dump: what a log holds at the end; where two replicas differ
 ISR_STATES = ("committed", "pending_expand", "pending_shrink")

@@ -86,6 +86,7 @@ class PartitionFacts:
     loads: dict[tuple[int, int], Row] = field(default_factory=dict)
     cuts: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     log_starts: dict[tuple[int, int], list[Row]] = field(default_factory=dict)
+    fetcher_lines: dict[tuple[int, int], list[Row]] = field(default_factory=dict)  # followers' lines of their fetchers
     storage_failures: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))  # by leader epoch
     rejoins: dict[tuple[int, int], list[tuple[Row, Row]]] = field(default_factory=lambda: defaultdict(list))
     leads: Leads = field(default_factory=Leads)
@@ -130,6 +131,7 @@ class PartitionFacts:
         self.tenures = tenures_of(self.decisions, self.by_kind["fetch"], self.by_kind["role_change"])
         roles = roles_of(self.of_kinds(*KINDS, "leader_and_isr"), self.of_kinds(*SIGN_KINDS))
         self.role_lines, self.loads, self.rejoins = roles.lines, roles.loads, roles.rejoins
+        self.fetcher_lines = roles.fetchers
         self.cuts, self.storage_failures, self.log_starts = roles.cuts, roles.storage_failures, roles.log_starts
         self.future_lines = by_tenure(moves, self.tenures)
         keeps = bool(profile_named(self.kafka_version, self.inter_broker_protocol).session_keeps_epoch)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from replay.evidence.rows import Row
 
-KINDS = ("role_change", "log_load", "truncation", "storage_failure", "log_start_change")
+KINDS = ("role_change", "log_load", "truncation", "storage_failure", "log_start_change", "fetcher")
 SIGN_KINDS = ("fetch", "produce", "isr_update")
 CUT_CAUSES = {
     "high_watermark": "high_watermark",
@@ -28,6 +28,12 @@ CUT_CAUSES = {
     "reset": "out_of_range",
     "reset_full": "out_of_range",
 }
+BATCH_START = "batch_start"  # an empty log begins with the start of a batch that straddles its end
+FETCHER_LINES = (
+    "request_failed", "not_started", "unexpected_error", "corrupt_records", "truncation_failed", "not_added",
+    BATCH_START,
+)  # fmt: skip
+THREAD_END = "fetcher_ended"  # fact about a broker as a whole: one of its fetcher threads ended
 RoleKey = tuple[int, int]  # broker, leader epoch
 
 
@@ -41,6 +47,7 @@ class Roles:
     cuts: dict[RoleKey, list[Row]] = field(default_factory=lambda: defaultdict(list))
     storage_failures: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))  # by leader epoch
     log_starts: dict[RoleKey, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    fetchers: dict[RoleKey, list[Row]] = field(default_factory=lambda: defaultdict(list))  # `FETCHER_LINES`
 
 
 def moment(row: Row) -> int:
@@ -54,6 +61,7 @@ def roles_of(rows: list[Row], signs_in: list[Row]) -> Roles:
     `signs_in`: rows that show brokers in roles (`SIGN_KINDS`).
     """
     lines = [r for r in rows if r["kind"] in KINDS and r["ts"] is not None and r["broker_id"] is not None]
+    lines = [r for r in lines if r["kind"] != "fetcher" or r["name"] in FETCHER_LINES]
     lines += told_roles(rows, lines)
     lines.sort(key=lambda r: (r["broker_id"], moment(r), r["source_file"], r["source_line"]))
     found = Roles()
@@ -115,6 +123,8 @@ class RoleWalk:
             self.found.storage_failures[self.key[1]].append(row)
         elif row["kind"] == "log_start_change":
             self.found.log_starts[self.key].append(row)
+        elif row["kind"] == "fetcher":
+            self.found.fetchers[self.key].append(row)
         elif row["kind"] == "log_load":
             self.load(row)
         elif row["leader_epoch"] is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from replay.arrays.ints import NEVER
 from replay.evidence.request_times import phases
-from replay.evidence.roles import moment
+from replay.evidence.roles import THREAD_END, moment
 from replay.evidence.tenures import ISR_TAKEN_OVER, micros
 from replay.evidence.views import Indexed
 
@@ -100,6 +100,20 @@ class Turns:
         found: dict[int, int] = {}
         for (_, epoch), row in self.facts.role_lines.items():
             found[epoch] = min(found.get(epoch, NEVER), moment(row))
+        return found
+
+    @cached_property
+    def thread_ends(self) -> list[Row]:
+        """Lines that say that a fetcher thread ended; they name its broker and its leader, but no partition."""
+        rows = self.facts.cluster
+        return [r for r in rows if r["kind"] == "broker_lifecycle" and r["name"] == THREAD_END and r["ts"] is not None]
+
+    @cached_property
+    def saying(self) -> dict[int, set[int]]:
+        """Leader epoch -> brokers whose lines in it tell of their fetchers."""
+        found: dict[int, set[int]] = defaultdict(set)
+        for broker, epoch in self.facts.fetcher_lines:
+            found[epoch].add(broker)
         return found
 
     @cached_property

@@ -41,6 +41,7 @@ class Indexed(Protocol):
     loads: dict[tuple[int, int], Row]
     cuts: dict[tuple[int, int], list[Row]]
     log_starts: dict[tuple[int, int], list[Row]]
+    fetcher_lines: dict[tuple[int, int], list[Row]]
     storage_failures: dict[int, list[Row]]
     rejoins: dict[tuple[int, int], list[tuple[Row, Row]]]
     starts: Starts

@@ -29,6 +29,7 @@ from replay.evidence.rows import places_of
 from replay.evidence.served_epochs import is_told
 from replay.order.carried_reads import carried_from, carried_to
 from replay.order.control_chain import role_operations
+from replay.order.fetcher_lines import batch_starts, fetcher_operations, places_by_time
 from replay.order.isr_requests import Joins, with_expansions
 from replay.order.merge import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
 from replay.order.operation_blocks import EVENT_SCHEMA, Block, Drafts, chosen, drafts_at, operations_of
@@ -53,7 +54,6 @@ ASKED = (  # what a fetch asked for, what its whole answer says, and where its t
     "request_forced", "preferred_read_replica", "last_stable_offset", "log_start_offset", "error_code", *TIMING,
 )  # fmt: skip
 TAKEN = ("last_fetched_epoch", "follower_log_start_offset", "error_code")  # what the leader notes of a follower
-
 APPLIED = ("log_start_offset",)  # what a follower takes over from the answer
 RUN = ("run_count", "run_until", "run_gap_us", "run_timeouts")  # how many fetches are in a run, and until when
 
@@ -116,7 +116,7 @@ def columns_of(fetches: list[Fetch]) -> Fetches:
 def follower_chains(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> Iterator[Iterator[Operation | Block]]:
     """Each follower's fetches from this leader in order, with what its own lines report in between."""
     followers = facts.followers(tenure)
-    silent = facts.turns.cutting.get(tenure.epoch, set()) - followers
+    silent = facts.turns.cutting.get(tenure.epoch, set()) | facts.turns.saying.get(tenure.epoch, set())
     for replica in sorted(followers | silent):
         yield follower_chain(facts, tenure, replica, joins.get(replica, {}))
 
@@ -131,6 +131,9 @@ def follower_chain(
         yield from at_place(later_half(tenure, replica, carried), -1)
     waiting = role_operations(facts, tenure, replica)
     for place, operation in zip(places_among([fetch.row for fetch in fetches], waiting), waiting, strict=True):
+        yield from at_place([operation], place)
+    said = fetcher_operations(facts, tenure, replica)
+    for place, operation in zip(places_by_time([fetch.row for fetch in fetches], said), said, strict=True):
         yield from at_place([operation], place)
     if not fetches:
         return
@@ -155,7 +158,8 @@ def follower_chain(
         operations = refused_operations(tenure, fetches[place])
         yield from at_place(with_expansions(tenure, operations, joins.get(place, ())), place)
     told_at = handled_at(facts, tenure, replica, every, refused)
-    for form, which in ((unlisted, runs), (partial(answered, handled=told_at), ~runs & ~refused)):
+    answers = partial(answered, handled=told_at, begins=batch_starts(facts, tenure, replica))
+    for form, which in ((unlisted, runs), (answers, ~runs & ~refused)):
         for place in np.flatnonzero(which & alone).tolist():
             operations = form(tenure, replica, every.only(np.array([place]))).operations()
             operations = operations[:1] if is_carried[place] else operations
@@ -167,7 +171,7 @@ def follower_chain(
 def later_half(tenure: Tenure, replica: int, fetch: Fetch) -> list[Operation]:
     """The read of a parked fetch that came in the tenure before."""
     one = columns_of([fetch])
-    block = answered(tenure, replica, one, local_window(phases_at(one.columns, one.rows)))
+    block = answered(tenure, replica, one, local_window(phases_at(one.columns, one.rows)), {})
     return block.operations()[1:]
 
 
@@ -322,10 +326,10 @@ def handled_at(facts: PartitionFacts, tenure: Tenure, replica: int, every: Fetch
     return as_recorded(local, every.numbers("fetch_offset"), handled, lines)
 
 
-def answered(tenure: Tenure, replica: int, fetches: Fetches, handled: Window) -> Block:
+def answered(tenure: Tenure, replica: int, fetches: Fetches, handled: Window, begins: dict[int, int]) -> Block:
     """Fetches answered without error: at once (read, then update), or parked first and read again on completion.
 
-    `handled`: when each fetch of the tenure was handled, by its place.
+    `handled`: when each fetch of the tenure was handled, by its place. `begins`: see `batch_starts`.
     """
     at = phases_at(fetches.columns, fetches.rows)
     local = Window(*(one[fetches.place] for one in handled))
@@ -349,6 +353,9 @@ def answered(tenure: Tenure, replica: int, fetches: Fetches, handled: Window) ->
         **end,
         "evidence": chosen(fetches.known, "derived", "bounded"),
     }
+    if begins:
+        base = np.array([begins.get(one, -1) for one in offset.tolist()], np.int64)
+        applied["base_offset"] = pa.array(base, mask=(base < 0) | (handed == 0))
     received = Window(at.completed, at.stamp, at.stamp + 1000)
     drafts = [
         fetches.drafts("fetch_update", local, common, TAKEN, first),
@@ -418,8 +425,7 @@ def cut_before(tenure: Tenure, fetch: Fetch) -> list[Operation]:
         "evidence": "derived" if fetch.follows and not came_back else "bounded",
     }
     at = local_window(phases(row))
-    window = Window(at.lo, at.lo, at.hi)
-    return [Operation(OP_CONTROL, window, [Draft("truncation", row, at, cut)])]
+    return [Operation(OP_CONTROL, Window(at.lo, at.lo, at.hi), [Draft("truncation", row, at, cut)])]
 
 
 def restart_in_tier(facts: PartitionFacts, tenure: Tenure, fetch: Fetch) -> list[Operation]:

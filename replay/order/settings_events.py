@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from replay.evidence.min_isr import number_in
 from replay.evidence.request_times import Window, line_window
 from replay.evidence.tenures import micros
 from replay.order.operations import Draft
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.replication_quotas import QuotaChange
     from replay.evidence.rows import Row
+
+BACKOFF_SETTING = "replica.fetch.backoff.ms"
 
 
 def configuration_draft(facts: PartitionFacts) -> Draft:
@@ -24,6 +27,7 @@ def configuration_draft(facts: PartitionFacts) -> Draft:
         {
             "min_insync_replicas": facts.min_insync_replicas,
             "replica_lag_time_max_us": facts.lag_us,
+            "fetch_backoff_ms": fetch_backoff_ms(facts),
             "kafka_version": facts.kafka_version,
             "inter_broker_protocol": facts.inter_broker_protocol,
             "remote_storage": facts.remote_storage,
@@ -31,6 +35,12 @@ def configuration_draft(facts: PartitionFacts) -> Draft:
             "evidence": "observed",
         },
     )
+
+
+def fetch_backoff_ms(facts: PartitionFacts) -> int | None:
+    """How long the brokers' fetchers wait after an error, as the first broker that says so has it; None: none does."""
+    told = (row for row in facts.cluster if row["kind"] == "config_change" and row["name"] == BACKOFF_SETTING)
+    return next((value for value in map(number_in, told) if value is not None), None)
 
 
 def removal_drafts(facts: PartitionFacts) -> list[Draft]:

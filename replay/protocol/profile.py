@@ -63,6 +63,8 @@ class Profile(NamedTuple):
     epoch_cached_at_start: int  # 2.0.1+ (KAFKA-7415): an epoch is cached when taken up; before, with its first batch
     # Followers' fetchers
     partition_fails_alone: int  # 2.3+ (KIP-461): a partition that cannot go on leaves the thread as failed
+    thread_waits_too: int  # <=3.0: after a request that failed the thread waits a backoff, then each partition another
+    follows_nobody: int  # KRaft 3.3+: a follower whose leader is not alive takes up the role and fetches from nobody
     fenced_by_same_epoch: int  # 2.5+ (AbstractFetcherThread.onPartitionFenced): only if its epoch has not moved since
     preferred_in_isr: int  # 3.3.2+ (KAFKA-14372): consumers are sent to members of the ISR only
     samples_kept_by_last_event: int  # 3.8+ (SampledStat): a quota's sample counts until its last event is too old
@@ -152,6 +154,8 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         refollow_on_new_epoch=int(version >= (2, 1, 0)),
         epoch_cached_at_start=int(version >= (2, 0, 1)),
         partition_fails_alone=int(version >= (2, 3, 0)),
+        thread_waits_too=int(version < (3, 1, 0)),
+        follows_nobody=int(version >= (3, 3, 0)),
         fenced_by_same_epoch=int(version >= (2, 5, 0)),
         preferred_in_isr=int(version >= (3, 3, 2)),
         samples_kept_by_last_event=int(version >= (3, 8, 0)),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from replay.arrays.jit import compiled, compiled_in_place
 from replay.protocol.high_watermark import hw_candidate, is_fetched, is_under_min_isr, may_be_under_min_isr
 from replay.protocol.isr import NOTHING_PENDING, PREDICTED, blocks_expansion
-from replay.protocol.log import copy_epochs, epoch_assign, move_log_start
+from replay.protocol.log import copy_epochs, epoch_assign, move_log_start, restart_at
 from replay.protocol.state import BOUNDED, DERIVED, NONE, ROLE_LEADER, State
 from replay.protocol.stated_logs import DENIALS
 
@@ -156,6 +156,31 @@ def follower_append(s: State, b: int, r: int, end: int, evidence: int) -> bool:
     s.leo[r] = end
     s.leo_evidence[r] = evidence
     return True
+
+
+@compiled
+def follower_begin_at_batch(s: State, p: Profile, r: int, base: int) -> bool:
+    """Before step 8: an empty log begins with the batch that straddles its end (Partition.appendRecordsToFollower).
+
+    Guard: the log is empty and the batch's first offset, `base`, below its end, as where DeleteRecords moved the
+    leader's log start into a batch (KAFKA-6975). The log begins anew at `base`; what is below the leader's log start is
+    given up again with the answer's log start.
+    """
+    if s.leo[r] != s.log_start[r] or base >= s.leo[r]:
+        return False
+    restart_at(s, p, r, base)
+    return True
+
+
+@compiled
+def is_answered_elsewhere(s: State, r: int, fetch_offset: int, end: int) -> bool:
+    """Whether an answer is to a fetch from another offset than where r's log ends by now: r drops it.
+
+    That is so after a truncation that came while the answer was on its way (AbstractFetcherThread.processFetchRequest);
+    a mismatch with the log itself is an error (ReplicaFetcherThread.processPartitionData). If r's next fetch shows that
+    it appended the answer (`end` >= 0), the log ended there.
+    """
+    return fetch_offset >= 0 and end < 0 and s.leo[r] != fetch_offset
 
 
 @compiled

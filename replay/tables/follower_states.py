@@ -4,11 +4,13 @@ A fetcher thread (`AbstractFetcherThread`) holds each of its partitions in a sta
 its log and the leader's diverge, and truncated there. Fetching: after that. Three answers to a fetch make it mend its
 log on the spot, after which it is still fetching: a diverging epoch, an offset out of the leader's range, and an offset
 that the leader has in the remote tier alone. For the last two it asks the leader or the tier first; if it cannot, it is
-delayed, which shows once it fetches from the same offset again. Delayed: for one backoff after any other error. Failed:
-removed from the thread, after a storage error or if the leader knows a newer leader epoch (2.3+). Throttled: only for
-the requests from which a quota excludes the partition, which shows once the fetcher continues as if nothing had
-happened. The leader's answers and the follower's own events tell which; an answered fetch ends whatever state was
-before.
+delayed, which shows once it fetches from the same offset again. Delayed: for one backoff after any other error; after a
+request that failed as a whole, all partitions of the thread are, up to 3.0 for two backoffs, since the thread waits
+first. Failed: removed from the thread, after a storage error, an error that nobody expected, or if the leader knows a
+newer leader epoch (2.3+; up to 2.2 an unexpected error ends the thread, and nobody fetches its partitions any more).
+Throttled: only for the requests from which a quota excludes the partition, which shows once the fetcher continues as if
+nothing had happened. The leader's answers and the follower's own events tell which; an answered fetch ends whatever
+state was before.
 """
 
 from __future__ import annotations
@@ -19,11 +21,20 @@ import numpy as np
 
 from replay.engine.codes import (
     FENCED_LEADER_EPOCH,
+    FETCH_FAILED,
     FETCH_UPDATE,
     KIND,
+    LEADER_NOT_ALIVE,
+    LEADER_UNAVAILABLE,
     OFFSET_MOVED_TO_TIERED_STORAGE,
+    RECORDS_CORRUPT,
+    SHUTTING_DOWN,
     STORAGE_FAILED,
+    THREAD_ENDED,
+    TRUNCATION_FAILED,
+    UNEXPECTED_ERROR,
 )
+from replay.evidence.tenures import micros
 from replay.protocol.deletion import OFFSET_OUT_OF_RANGE
 from replay.protocol.state import NONE, UNSET
 
@@ -37,12 +48,18 @@ if TYPE_CHECKING:
 TRUNCATING, FETCHING, DELAYED, FAILED, THROTTLED = "truncating", "fetching", "delayed", "failed", "throttled"
 STATE_KINDS = (
     "role_change", "log_load", "fetch_update", "fetch_left_out", "epoch_end_offset", "truncation", "observation",
+    "config_change", "broker_change", "partition_change",
 )  # fmt: skip
 ANSWER_KINDS = ("fetch_update", "fetch_left_out", "epoch_end_offset")  # about a follower: replica_id
 COLUMNS = (
-    "kind", "seq", "ts", "broker_id", "replica_id", "leader_epoch", "role", "error_code", "diverging_epoch",
-    "fetch_offset", "cause", "evidence",
+    "kind", "seq", "ts", "request_id", "broker_id", "replica_id", "leader_id", "leader_epoch", "role", "error_code",
+    "diverging_epoch", "fetch_offset", "cause", "evidence", "isr", "in_controlled_shutdown",
 )  # fmt: skip
+BACKOFF_MS = 1000  # replica.fetch.backoff.ms by default
+BACKOFF_COLUMN = "fetch_backoff_ms"
+EARLY_US = 3_000  # by how much two lines may stand nearer to each other than the thread waited between them
+REPEATED = ("diverging_fetch", FETCH_FAILED)  # each of them is a row, whatever the state was
+CHECK = "fetch_backoff"
 STATE_CODES, ANSWER_CODES = [KIND[name] for name in STATE_KINDS], [KIND[name] for name in ANSWER_KINDS]
 
 
@@ -81,13 +98,20 @@ class FollowerStates:
         self.moves: list[dict[str, Any]] = []  # rows of follower_states
         # broker -> (place in `moves`, offset) of an answer after which it has asked how to go on, to no known end
         self.asked: dict[int, tuple[int, int]] = {}
+        self.backoff_ms = BACKOFF_MS
+        self.stopping: set[int] = set()  # brokers in a controlled shutdown
+        self.isr: frozenset[int] = frozenset()  # as last decided
+        self.failed_at: dict[int, tuple[int, int | None]] = {}  # broker -> when its last request failed, and to whom
+        self.waits = {"compared": 0, "matched": 0}  # how long after a failed request the next one failed
+        self.first_short: tuple[int, str] | None = None  # the first wait that was too short: its seq, and in words
 
     def take_all(self, events: Events, profile_at: Callable[[int | None, int], Profile]) -> None:
         """Take events of any kind; only those of `STATE_KINDS` are used.
 
         `profile_at`: the rules that a broker follows, by broker and seq.
         """
-        for event in events.among(may_move, COLUMNS).rows:
+        named = (*COLUMNS, BACKOFF_COLUMN) if events.has(BACKOFF_COLUMN) else COLUMNS  # older tables have none
+        for event in events.among(may_move, named).rows:
             answers = event["kind"] in ANSWER_KINDS
             self.take(event, profile_at(event["replica_id"] if answers else event["broker_id"], event["seq"]))
 
@@ -103,9 +127,64 @@ class FollowerStates:
             if event["broker_id"] in self.states:
                 self.settle(event["broker_id"], went_on=True)
                 self.move(event["broker_id"], FETCHING, "cut", event)
-        elif event["cause"] == STORAGE_FAILED and event["broker_id"] in self.states:
-            fails = FAILED if profile.partition_fails_alone else DELAYED
-            self.move(event["broker_id"], fails, "storage_error", event)
+        elif kind == "config_change":
+            self.backoff_ms = event.get(BACKOFF_COLUMN) or self.backoff_ms
+        elif kind == "partition_change":
+            self.isr = self.isr if event["isr"] is None else frozenset(event["isr"])
+        elif kind == "broker_change":
+            if event["in_controlled_shutdown"] is not None:
+                (self.stopping.add if event["in_controlled_shutdown"] else self.stopping.discard)(event["broker_id"])
+        elif event["broker_id"] in self.states:
+            self.take_line(event, profile)
+
+    def take_line(self, event: Event, profile: Profile) -> None:
+        """Take what a follower's own line says of its fetcher (AbstractFetcherThread.processFetchRequest)."""
+        broker, cause = event["broker_id"], event["cause"]
+        alone = FAILED if profile.partition_fails_alone else None  # up to 2.2 the thread ends
+        if cause == FETCH_FAILED:
+            self.fail(broker, event, profile)
+        elif cause == STORAGE_FAILED:
+            self.move(broker, alone or DELAYED, "storage_error", event)
+        elif cause == RECORDS_CORRUPT:
+            self.move(broker, DELAYED, cause, event)
+        elif cause in (UNEXPECTED_ERROR, TRUNCATION_FAILED):
+            self.move(broker, alone, cause, event)
+        elif cause in (THREAD_ENDED, SHUTTING_DOWN):
+            self.move(broker, None, cause, event)
+        elif cause in (LEADER_NOT_ALIVE, LEADER_UNAVAILABLE):
+            by_zookeeper = cause == LEADER_UNAVAILABLE
+            self.without_leader(broker, event, follows_nobody=bool(profile.follows_nobody) and not by_zookeeper)
+
+    def without_leader(self, broker: int, event: Event, *, follows_nobody: bool) -> None:
+        """A broker is told to follow a leader that is not alive (ReplicaManager.makeFollowers).
+
+        It takes up the role without a fetcher (KRaft 3.3+), or keeps the role and the fetcher that it had.
+        """
+        if broker not in self.states:
+            return
+        if follows_nobody:
+            self.epochs[broker] = event["leader_epoch"]
+        self.move(broker, None if follows_nobody else self.states[broker], LEADER_NOT_ALIVE, event, always=True)
+
+    def fail(self, broker: int, event: Event, profile: Profile) -> None:
+        """A request failed as a whole: no answer came. Compare how long the thread waited since the one before."""
+        wait_ms = self.backoff_ms * (1 + profile.thread_waits_too)
+        at, before = micros(event["ts"]), self.failed_at.get(broker)
+        if before is not None and before[1] == event["leader_id"] and self.states[broker] == DELAYED:
+            waited = at - before[0] >= wait_ms * 1000 - EARLY_US
+            self.waits["compared"] += 1
+            self.waits["matched"] += waited
+            if not waited and self.first_short is None:
+                told = f"broker {broker}: computed {wait_ms} ms, stated {(at - before[0]) // 1000} ms"
+                self.first_short = event["seq"], told
+        self.move(broker, DELAYED, FETCH_FAILED, event, wait_ms=wait_ms)
+        self.failed_at[broker] = at, event["leader_id"]
+
+    def checks(self) -> list[dict[str, Any]]:
+        """The check of how long threads waited; none if nothing was compared."""
+        seq, note = self.first_short or (None, None)
+        row = {"check": CHECK, **self.waits, "first_mismatch_seq": seq, "note": note}
+        return [row] if self.waits["compared"] else []
 
     def take_role(self, event: Event, profile: Profile) -> None:
         """Take a role, or the load of a log before any (AbstractFetcherThread.partitionFetchState).
@@ -121,7 +200,14 @@ class FollowerStates:
         if broker in self.states and self.epochs.get(broker) == event["leader_epoch"]:
             return
         self.asked.pop(broker, None)
+        if event["leader_id"] is not None and event["leader_id"] < 0:
+            by_zookeeper = event["request_id"] is not None  # a LeaderAndIsr request told it
+            self.without_leader(broker, event, follows_nobody=bool(profile.follows_nobody) and not by_zookeeper)
+            return
         self.epochs[broker] = event["leader_epoch"]
+        if broker in self.stopping and profile.follows_nobody and broker not in self.isr:
+            self.move(broker, None, SHUTTING_DOWN, event)  # its replica is stopped
+            return
         self.move(broker, FETCHING if profile.truncate_on_fetch else TRUNCATING, "became_follower", event)
 
     def take_answer(self, event: Event, profile: Profile) -> None:
@@ -187,14 +273,28 @@ class FollowerStates:
         if went_on:
             row["evidence"] = "derived"
         elif row["cause"] == "moved_to_tiered_storage":
-            row["state"], row["evidence"] = DELAYED, "derived"
+            row["state"], row["evidence"], row["wait_ms"] = DELAYED, "derived", self.backoff_ms
             self.states[follower] = DELAYED
 
-    def move(self, broker: int, state: str | None, cause: str, event: Event) -> None:
-        """Set the state; add a row if it changes, after an error (which begins another wait), and after a mend."""
+    def move(
+        self,
+        broker: int,
+        state: str | None,
+        cause: str,
+        event: Event,
+        *,
+        wait_ms: int | None = None,
+        always: bool = False,
+    ) -> None:
+        """Set the state; add a row if it changes, after an error (which begins another wait), and after a mend.
+
+        `wait_ms`: how long a delayed follower waits; None: a backoff.
+        """
         before = self.states.get(broker)
         self.left_out.pop(broker, None)
-        if state == before and not event["error_code"] and cause != "diverging_fetch":
+        if state != DELAYED:
+            self.failed_at.pop(broker, None)
+        if state == before and not event["error_code"] and cause not in REPEATED and not always:
             return
         if state is None:
             self.states.pop(broker, None)
@@ -211,6 +311,7 @@ class FollowerStates:
                 "state": state,
                 "cause": cause,
                 "error_code": event["error_code"] or None,
+                "wait_ms": (wait_ms or self.backoff_ms) if state == DELAYED else None,
                 "evidence": event["evidence"],
             }
         )

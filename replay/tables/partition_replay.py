@@ -402,7 +402,7 @@ class PartitionReplay:
         self.out.add_rows("partition_meters", self.here, self.meters.finish())
         checks = [*election_checks(self.story.decisions), *self.machines.checks()]
         checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks(), *self.round_trips.checks()]
-        checks += [*self.stable.checks(), *self.deletions.checks()]
+        checks += [*self.stable.checks(), *self.deletions.checks(), *self.followers.checks()]
         self.out.add_rows("transactions", self.here, self.stable.finish())
         self.conformance.add(self.conformance.rest(), self.brokers)
         self.conformance.put(checks)

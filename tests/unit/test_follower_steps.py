@@ -7,8 +7,8 @@ from small_partition import EPOCH, LATEST, A, B, apply, at, led
 
 from replay.engine import codes as c
 from replay.protocol.log import epoch_at
-from replay.protocol.state import DERIVED
-from replay.protocol.steps import follower_advance_hw, follower_append
+from replay.protocol.state import DERIVED, UNSET
+from replay.protocol.steps import follower_advance_hw, follower_append, follower_begin_at_batch
 
 
 def test_follower_appends_what_it_fetched_and_takes_the_epochs_along() -> None:
@@ -23,6 +23,24 @@ def test_records_beyond_the_known_leo_of_the_leader_are_of_its_own_epoch() -> No
     s.epoch[A] = EPOCH + 1
     follower_append(s, A, B, 6, DERIVED)
     assert (epoch_at(s, B, 3), epoch_at(s, B, 4)) == (EPOCH, EPOCH + 1)
+
+
+@pytest.mark.parametrize(("start", "base", "begins"), [(5, 3, True), (5, 5, False), (4, 3, False)])
+def test_an_empty_log_begins_with_the_batch_that_straddles_its_end(start: int, base: int, begins: bool) -> None:  # noqa: FBT001
+    s = at(led(), leo=9)
+    s.leo[B], s.log_start[B], s.hw[B] = 5, start, 5
+    assert follower_begin_at_batch(s, LATEST, B, base) is begins
+    assert (s.leo[B], s.log_start[B]) == ((base, base) if begins else (5, start))
+
+
+@pytest.mark.parametrize(
+    ("fetched", "end", "hw"), [(6, UNSET, 6), (8, UNSET, 4), (8, 9, 6)], ids=["its end", "elsewhere", "appended"]
+)
+def test_an_answer_to_a_fetch_from_elsewhere_is_dropped(fetched: int, end: int, hw: int) -> None:
+    s = at(led(), leo=9)
+    s.leo[B], s.hw[B] = 6, 4
+    apply(s, c.FETCH_APPLY, broker=A, replica=B, fetch_offset=fetched, next_offset=end, hw=6)
+    assert (s.hw[B], s.leo[B]) == (hw, 9 if end == 9 else 6)
 
 
 @pytest.mark.parametrize(("leader_hw", "hw"), [(4, 4), (9, 6)])

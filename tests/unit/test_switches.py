@@ -54,6 +54,8 @@ SWITCHES: dict[str, list[tuple[str, int]]] = {
     "leader_reset_by_epoch": [("3.2.3", 0), ("3.3.0", 1)],
     "update_on_diverging": [("2.7.1", 1), ("2.7.2", 0), ("2.8.0", 1), ("2.8.1", 0), ("3.0.0", 0)],
     "partition_fails_alone": [("2.2.2", 0), ("2.3.0", 1)],
+    "thread_waits_too": [("3.0.2", 1), ("3.1.0", 0)],
+    "follows_nobody": [("3.2.3", 0), ("3.3.0", 1)],
     "fenced_by_same_epoch": [("2.4.1", 0), ("2.5.0", 1)],
     "preferred_in_isr": [("3.3.1", 0), ("3.3.2", 1)],
     "samples_kept_by_last_event": [("3.7.2", 0), ("3.8.0", 1)],

@@ -168,6 +168,13 @@ FOLLOWER_RULES = (
     ),
     Rule(
         f"{_THREAD}: Error",
+        "0.10-",
+        "broker_lifecycle fetcher_ended",
+        r"Error due to.*",
+        printed_by="kafka/utils/ShutdownableThread.scala; 3.6 org/apache/kafka/server/util/ShutdownableThread.java",
+    ),
+    Rule(
+        f"{_THREAD}: Error",
         "2.0-",
         "fetcher error",
         rf"Error for partition {TP} at offset (?P<fetch_offset>-?\d+)",
@@ -325,6 +332,15 @@ FOLLOWER_RULES = (
         "fetcher not_started",
         rf"Unable to start fetching {TP} with topic (?:ID|id) (?:None|Some\((?P<topic_id>[\w-]+)\)) from leader "
         r"(?:None|Some\((?P<leader_id>-?\d+)\)) because it is not alive\.",
+        printed_by="kafka/server/ReplicaManager.scala",
+    ),
+    Rule(
+        "logger: Skipped",
+        "1.0-3.9",
+        "fetcher not_added",
+        r"Skipped the adding-fetcher step of the become-follower state change with correlation id "
+        rf"(?P<correlation_id>\d+) from controller \d+ epoch \d+ for partition {TP}"
+        r"(?: with leader (?P<leader_id>-?\d+))? since it is shutting down",
         printed_by="kafka/server/ReplicaManager.scala",
     ),
     Rule(

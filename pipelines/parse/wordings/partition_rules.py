@@ -22,6 +22,14 @@ _ENQUEUED = (
 
 PARTITION_RULES = (
     Rule(
+        "Partition: Unexpected",
+        "1.0-",
+        "fetcher batch_start",
+        rf"Unexpected offset in append to {TP}\. First offset (?P<offset>-?\d+) is less than log start offset "
+        r"(?P<log_start_offset>-?\d+)\. Since this is the first record to be appended to the follower's log, will "
+        r"start the log from offset -?\d+\.",
+    ),
+    Rule(
         "Partition: Recorded",
         "0.10-",
         "remote_leo_update",

@@ -40,6 +40,7 @@ BROKER_SETTINGS = frozenset(
         "broker.rack",
         "inter.broker.protocol.version",
         "min.insync.replicas",
+        "replica.fetch.backoff.ms",
         "replica.fetch.wait.max.ms",
         "replica.high.watermark.checkpoint.interval.ms",
         "replica.lag.time.max.ms",
