@@ -229,6 +229,8 @@ def _topic_change(event: Row) -> str:
 def _observation(event: Row) -> str:
     named = ("leo", "hw", "state", "note")
     stated = ", ".join(f"{name} {event[name]}" for name in named if event[name] is not None)
+    if event["cause"] == "isr_answered":
+        return f"broker {event['broker_id']}'s request for another ISR is answered: {error_words(event['error_code'])}"
     what = (event["cause"] or "states").replace("_", " ")
     return f"broker {event['broker_id']}'s line: {what}{f', {stated}' if stated else ''}"
 

@@ -26,7 +26,7 @@ from replay.protocol.alter_partition import (
     controller_answer,
     granted_isr,
 )
-from replay.protocol.produce import NO_ERROR
+from replay.protocol.produce import NO_ERROR, REQUEST_TIMED_OUT
 from replay.protocol.profile import LATEST, parse_version, profile_named
 from replay.tables.isr_propagation import IsrPropagation
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 ROUND_TRIP_KINDS: Final = ("partition_change", "broker_change", "isr_request", "config_change", "observation")
 ANSWER_LATE_US: Final = 2_000_000  # so long after a decision its answer may still be on the way
+FAILED: Final = (-1, REQUEST_TIMED_OUT)  # UNKNOWN_SERVER_ERROR: of the whole request
 PENDING: Final = ("pending_expand", "pending_shrink")
 REFUSED: Final = ("reset", "refused")  # retried: that says which node is the controller, and nothing of the partition
 
@@ -92,14 +93,19 @@ class RoundTrips:
                 self.register(event)
             elif event["kind"] == "isr_request":
                 self.ask(event)
-            elif event["cause"] == ANSWERED and None not in (event["active_controller_id"], event["error_code"]):
-                place = (event["controller_id"], event["active_controller_id"], event["error_code"])
-                self.answers.append((event["seq"], *place))
+            elif event["cause"] == ANSWERED:
+                self.note_answer(event)
             elif event["kafka_version"] is not None and event["broker_id"] is None:
                 version = parse_version(event["kafka_version"]) or LATEST
                 self.rules = alter_rules_of(version, zookeeper=self.rules.zookeeper)
                 profile = profile_named(event["kafka_version"], event["inter_broker_protocol"])
                 self.asks = bool(profile.asks_controller)
+
+    def note_answer(self, event: Event) -> None:
+        """A node answers. One that fails, as a controller does that has not heard of its successor, tells nothing."""
+        active, error = event["active_controller_id"], event["error_code"]
+        if active is not None and error is not None and error not in FAILED:
+            self.answers.append((event["seq"], event["controller_id"], active, error))
 
     def register(self, event: Event) -> None:
         """A broker is fenced, unfenced, or begins to shut down: that decides who may be in an ISR."""

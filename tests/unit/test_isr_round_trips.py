@@ -173,5 +173,9 @@ def test_a_node_that_is_not_the_active_controller_says_so() -> None:
     assert answers((15_000, 101, NOT_CONTROLLER)) == (1, 0, "node 101: active controller 101, stated 41")
 
 
+def test_a_failure_of_the_whole_request_does_not_say_who_is_active() -> None:
+    assert answers((5_000, 100, NO_ERROR), (15_000, 100, -1)) == (1, 1, None)
+
+
 def test_while_the_active_controller_changes_nothing_is_compared() -> None:
     assert answers((5_000, 100, NO_ERROR), (10_500, 100, NOT_CONTROLLER), (11_000, 101, NO_ERROR)) == (1, 1, None)
