@@ -317,7 +317,8 @@ def append_needed(s: State, events: Records[EventRecord], front: Front, c: int) 
     Causality takes precedence over every timestamp.
     """
     op = front.head[c]
-    if max(op.offset, op.seen) > s.leo[events[op.first].broker]:
+    needed = op.hw if op.type == OP_ACK else max(op.offset, op.seen)
+    if needed > s.leo[events[op.first].broker]:
         for d in range(len(front.place)):
             if front.place[d] >= 0 and front.head[d].type == OP_APPEND:
                 return d

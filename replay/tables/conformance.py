@@ -24,6 +24,9 @@ EVENTS_NEAR = 200  # how many events before or after a line may have been handle
 HW_MOVES_KEPT = 1000  # how many HW moves of a broker its line about one of them may lag behind
 
 
+TOGETHER = "a request that was handled at the same time may have come on the other side of it"
+
+
 class NearEvent:
     """What is asked of an event near a line."""
 
@@ -44,7 +47,8 @@ class Conformance:
         self.checks: dict[str, dict[str, Any]] = {}
         self.taken = np.zeros((0, 3), np.int64)  # the last HW moves of leaders: broker, seq, HW
         self.near = blank(0, NearEvent)  # the last events
-        self.open = blank(0, CheckRow)  # HW lines that do not agree, as far as is known: what comes next may tell why
+        self.open = blank(0, CheckRow)  # stated HWs that differ, as far as is known: what comes next may tell why
+        self.causes: dict[tuple[int, int], str] = {}  # of those that do, by check and seq, until they are added
 
     def add(self, rows: Records[CheckRow], brokers: Sequence[int]) -> None:
         """Compare computed with stated values. `brokers`: the broker ids by index."""
@@ -58,10 +62,12 @@ class Conformance:
             entry["compared"] += int(here.sum())
             entry["matched"] += int(equal.sum())
             wrong = np.flatnonzero(here & ~equal)
+            causes = [self.causes.pop((code, int(seq)), "") for seq in rows["seq"][wrong]]
             if len(wrong) and entry["first_mismatch_seq"] is None:
                 first = rows[int(wrong[0])]
                 entry["first_mismatch_seq"] = int(first.seq)
-                entry["note"] = note_of(code, int(first.broker), (int(first.computed), int(first.stated)), brokers)
+                note = note_of(code, int(first.broker), (int(first.computed), int(first.stated)), brokers)
+                entry["note"] = f"{note}; {causes[0]}" if causes[0] else note
 
     def put(self, rows: Iterable[dict[str, Any]]) -> None:
         """Add checks that were summed up elsewhere; they replace those of the same name."""
@@ -76,11 +82,11 @@ class Conformance:
     ) -> Records[CheckRow]:
         """Return the checks; an HW line counts as equal if the engine's HW had its value then or shortly before.
 
-        Values that the HW took from an observation do not count. A line that differs is returned once all events near
-        it have come.
+        Values that the HW took from an observation do not count. A line or an answer that differs is returned once all
+        events near it have come.
         """
         self.near = together([self.near, near_of(events)])
-        differs = (rows["check"] == c.CHECK_HW_LINE) & (rows["computed"] != rows["stated"])
+        differs = np.isin(rows["check"], (c.CHECK_HW_LINE, c.CHECK_RESPONSE_HW)) & (rows["computed"] != rows["stated"])
         own = (moves["role"] == ROLE_LEADER) & (moves["step"] != c.STEP_OBSERVATION)
         taken = np.stack([moves["broker"][own], moves["seq"][own], moves["hw"][own]], axis=1)
         out = rows.copy()
@@ -108,11 +114,14 @@ class Conformance:
         return self.looked_at(np.ones(len(self.open), np.bool_))
 
     def looked_at(self, which: Flags) -> Records[CheckRow]:
-        """Return some of the lines that differ, as equal if a request near them tells why; they are open no more."""
+        """Return some of those that differ, lines as equal if a request near them tells why; they are open no more."""
         out, self.open = self.open[which].copy(), self.open[~which]
         for k in range(len(out)):
-            if was_under_way(self.near, out[k].seq, out[k].broker, out[k].stated):
+            row = out[k]
+            if row.check == c.CHECK_HW_LINE and was_under_way(self.near, row.seq, row.broker, row.stated):
                 out["computed"][k] = out["stated"][k]
+            elif was_handled_together(self.near, row):
+                self.causes[int(row.check), int(row.seq)] = TOGETHER
         return out
 
 
@@ -142,3 +151,20 @@ def was_under_way(events: Records[NearEvent], seq: int, leader: int, hw: int) ->
     appended &= (earlier["ts_lo"] <= at) & (at <= earlier["ts"])
     mine: Ints = (later["broker"] == leader) & fetched
     return bool(mine.any() or (appended & (earlier["broker"] == leader)).any())
+
+
+def was_handled_together(events: Records[NearEvent], row: CheckRow) -> bool:
+    """Whether a stated HW that differs may be that of before or after a fetch whose time overlaps with its own.
+
+    If the stated HW is higher, that is a fetch behind it which raises the HW that far and may have come before; if it
+    is lower, a fetch before it which raised the HW beyond and may have come behind.
+    """
+    place = int(np.searchsorted(events["seq"], row.seq))
+    if place >= len(events) or events["seq"][place] != row.seq:
+        return False
+    at = events[place]
+    near = events[max(place - EVENTS_NEAR, 0) : place + EVENTS_NEAR]
+    fetched = (near["kind"] == c.FETCH_UPDATE) & (near["broker"] == row.broker)
+    behind = (near["seq"] > row.seq) & (near["fetch_offset"] >= row.stated) & (near["ts_lo"] <= at.ts)
+    before = (near["seq"] < row.seq) & (near["fetch_offset"] > row.stated) & (near["ts"] >= at.ts_lo)
+    return bool((fetched & (behind if row.stated > row.computed else before)).any())

@@ -11,7 +11,7 @@ from replay.arrays.records import blank
 from replay.engine import codes as c
 from replay.engine.emit import CheckRow, HwRow
 from replay.engine.event_record import EventRecord
-from replay.tables.conformance import EVENTS_NEAR, Conformance
+from replay.tables.conformance import EVENTS_NEAR, TOGETHER, Conformance
 
 if TYPE_CHECKING:
     from replay.arrays.ints import Ints
@@ -64,3 +64,37 @@ def test_a_request_near_a_line_explains_it_in_whatever_batch_it_comes(
 def test_a_line_near_the_end_is_looked_at_when_no_more_events_come(cuts: list[int]) -> None:
     assert summed(cuts, EVENTS - 1, c.FETCH_UPDATE, line=EVENTS - 3) == (1, 1, None)
     assert summed(cuts, 0, c.FETCH_UPDATE, line=EVENTS - 3) == (1, 0, EVENTS - 3)
+
+
+@pytest.mark.parametrize("cuts", BATCHES)
+@pytest.mark.parametrize(
+    ("by", "offset", "stated", "lo", "is_told"),
+    [
+        (1, HW, HW, 7, True),  # behind it, and begun by then: the HW may have been raised already
+        (1, HW, HW, 8, False),  # it began later
+        (1, HW - 1, HW, 7, False),  # it does not raise the HW so far
+        (-1, HW + 1, HW, 7, True),  # before it, and it may have come later: the HW may have been lower
+        (-1, HW, HW, 7, False),  # it does not raise the HW beyond
+    ],
+)
+def test_the_note_on_an_answer_s_hw_says_whether_a_request_of_the_same_time_explains_it(
+    cuts: list[int], by: int, offset: int, stated: int, lo: int, *, is_told: bool
+) -> None:
+    events = blank(EVENTS, EventRecord, -1)
+    events["seq"], events["ts"], events["ts_lo"] = np.arange(EVENTS), 7, 7
+    k = LINE + by
+    events["broker"][k], events["kind"][k], events["fetch_offset"][k] = LEADER, c.FETCH_UPDATE, offset
+    events["ts_lo"][k] = lo
+    rows = blank(1, CheckRow)
+    computed = stated - 1 if by > 0 else stated + 1
+    rows["seq"], rows["check"], rows["broker"] = LINE, c.CHECK_RESPONSE_HW, LEADER
+    rows["computed"], rows["stated"] = computed, stated
+    found = Conformance()
+    for first, stop in zip([0, *cuts], [*cuts, EVENTS], strict=True):
+        here: Ints = np.flatnonzero((rows["seq"] >= first) & (rows["seq"] < stop))
+        found.add(found.passed_through(rows[here], blank(0, HwRow), events[first:stop]), [1])
+    found.add(found.rest(), [1])
+    (told,) = found.rows()
+    assert (told["compared"], told["matched"], told["first_mismatch_seq"]) == (1, 0, LINE)
+    assert told["note"].startswith(f"broker 1: computed {computed}, stated {stated}")
+    assert told["note"].endswith(TOGETHER) == is_told

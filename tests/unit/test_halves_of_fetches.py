@@ -164,3 +164,28 @@ def test_an_hw_beyond_that_of_a_leader_that_leads_on_was_read_under_its_next_epo
     rows = [row for row in of_kind(events, "fetch_read", "consumer_read") if row["response_hw"] == hw]
     assert rows[-3]["leader_epoch"] == rows[-2]["leader_epoch"] == epoch if hw == 2 else rows[-2]["leader_epoch"] == 0
     assert differences(events, "role_hw") == 0
+
+
+def test_an_answer_to_all_never_comes_before_its_append_whatever_lines_say() -> None:
+    history = led()
+    for replica in (2, 3):
+        history.fetch(150, 1, replica, 2, hw=1, bytes=100)
+    history.produce(149, 1, 2, total_us=30_000, local_us=1000, remote_us=29_000)
+    line = {"source_file": "server-1.log", "broker_id": 1, "name": "leader", "hw_before": 2}
+    history.add("hw_update", 120, hw=3, **line)  # its clock is wrong
+    history.fetch(160, 1, 2, 3, hw=2)
+    history.fetch(160, 1, 3, 3, hw=3)
+    rows = [row["kind"] for row in of_kind(history.events(), "append", "ack") if row["base_offset"] == 2]
+    assert rows == ["append", "ack"]
+
+
+def test_a_produce_stamped_very_late_has_the_line_of_its_base_offset_where_lines_join() -> None:
+    history = led()
+    history.produce(300, 1, 2, acks=1, total_us=1000, local_us=1000)  # appended at 150, as its leader's lines say
+    for ms, offset in ((100, 0), (110, 1), (150, 2), (400, 3)):
+        line = {"source_file": "server-1.log", "broker_id": 1, "base_offset": offset, "last_offset": offset}
+        history.add("log_append", ms, offset=offset + 1, **line)
+    history.produce(400, 1, 3, acks=1)
+    rows = {row["base_offset"]: row["ts"] for row in of_kind(history.events(), "append")}
+    assert rows[2] < rows[3]
+    assert rows[2].microsecond == 150_000
