@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from replay.order.order import OrderedEvents
     from replay.order.windows import Boundary
 
-LONG: Final = 20_000  # facts of a partition from which on a mark is worth its bytes
+LONG: Final = 2_000  # facts of a partition from which on a mark is worth its bytes
 
 
 class Since(NamedTuple):

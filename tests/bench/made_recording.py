@@ -92,8 +92,11 @@ class MadeCluster(Pens):
             self.tick([])
 
     def tick(self, taking: list[Partition]) -> None:
-        """Batches; then what waited for them, or has waited for long enough, is answered."""
+        """What has waited for long enough is answered; then come batches, and answers to what waited for them."""
         self.now += self.shape.tick_ms
+        for leader, fetcher in sorted(self.sessions):
+            if (session := self.sessions[leader, fetcher]).since + self.wait_ms <= self.now:
+                self.answer(leader, fetcher, session.since + self.wait_ms)
         for partition in taking:
             self.produce(partition)
         touched = {partition.leader for partition in taking}
@@ -105,8 +108,6 @@ class MadeCluster(Pens):
                 session = self.sessions.get((leader, fetcher))
                 if session is None:
                     self.begin(leader, fetcher, self.now + 2 + k / 4)
-                elif session.since + self.wait_ms <= self.now:
-                    self.answer(leader, fetcher, session.since + self.wait_ms)
                 elif leader in touched and fetcher != CONSUMER and session.news:
                     self.answer(leader, fetcher, self.now + 1.5 + k / 4)
             self.flush(leader, until=self.now - self.wait_ms)
