@@ -25,7 +25,7 @@ from pipelines.parse.files.shared_lines import SharedLines, Survey, registered_i
 from pipelines.recording.reading import Outcome, read_blocks, read_lines, split_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
@@ -36,6 +36,7 @@ BATCH_ROWS = 50_000
 MANY_BYTES = 32 << 20  # of a file with so many lines are read together,
 SOME_BYTES = 2 << 20  # or with so many if what reads them is loaded already
 PACKED_RATIO = 12  # how much larger logs are than their gzip or zstd files
+TOGETHER_BYTES = 4 << 20  # about so many at once
 TOGETHER = "apache"  # the layout whose request lines are
 NOBODYS = "names no broker, in a file that several wrote"
 _MOST_OF_NOBODY = 1000  # of these lines are rejected one by one, the others only counted
@@ -83,7 +84,8 @@ def parse_file(
     parser = _parser(recording, source, sink, head, part, known) if reason is None else _Refused(sink, reason, head)
     number = part.first_line if part else 1
     together = _read_together(parser, source, part, sink)
-    for block in chain([begun], blocks):
+    every = chain([begun], blocks)
+    for block in every if together is None else larger(every):
         if together is not None:
             number += together.parse(block, number)
         else:
@@ -168,6 +170,18 @@ def _read_together(parser: _Lines, source: Source, part: Range | None, sink: Fac
     from replay.arrays.peeks import IS_COMPILED  # noqa: PLC0415 - likewise
 
     return RequestBlocks(parser, sink) if IS_COMPILED else None
+
+
+def larger(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Join blocks: what it costs to read one together hardly grows with it."""
+    waiting: list[bytes] = []
+    for block in blocks:
+        waiting.append(block)
+        if sum(map(len, waiting)) >= TOGETHER_BYTES:
+            yield b"".join(waiting)
+            waiting.clear()
+    if waiting:
+        yield b"".join(waiting)
 
 
 def _bytes_in(source: Source, part: Range | None) -> int:
