@@ -143,6 +143,7 @@ def good_lines() -> list[bytes]:
         line(1, fetch_of(), fetched_of(), 508, connection="10.0.0.1:9092-10.0.0.2:40112-3"),
         line(1, fetch_of(2, 0), fetched_of(0, 2, 7), 509),
         line(1, fetch_of(0, replicaState={"replicaId": 3, "replicaEpoch": 5}), diverging, 509),
+        line(1, fetch_of(0, maxBytes=1024, rackId="zone-b"), fetched_of(0), 509),
         line(0, produce_of(0), produced_of(0), 510),
         line(0, produce_of(3, 1, transactionalId="t-1"), produced_of(1, 3), 510),
         line(0, produce_of(2, acks=0), "", 511),

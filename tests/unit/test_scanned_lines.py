@@ -49,7 +49,7 @@ def test_fetches_and_produces_are_read_together() -> None:
     said = Said([block_of(*GOOD)], "UTC", together=True)
     assert said.together == len(GOOD)
     assert said.rejected is None
-    assert [len(facts) for facts in said.facts if facts is not None] == [1 + 5 + 1 + 3 + 1 + 1 + 2 + 1]
+    assert [len(facts) for facts in said.facts if facts is not None] == [1 + 5 + 1 + 3 + 1 + 1 + 1 + 2 + 1]
     assert differences([block_of(*GOOD)]) == []
 
 

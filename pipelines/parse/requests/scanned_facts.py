@@ -288,8 +288,11 @@ def _own_texts(number: int, records: _Records, of: Ints, made: Ints) -> dict[str
         "topic": (made[rows.NAME], made[rows.NAME_END]),
         "topic_id": (made[rows.ID], made[rows.ID_END]),
     }
-    if not number:
-        (request,) = records.values(of, "Completed", "request")
+    (request,) = records.values(of, "Completed", "request")
+    if number:
+        begins, ends = records.texts(request, "FetchRequest", "rack_id")
+        found["rack"] = (np.where(begins == ends, -1, begins), ends)
+    else:
         found["transactional_id"] = records.texts(request, "ProduceRequest", "transactional_id")
     return found
 
@@ -307,7 +310,7 @@ def _produce(records: _Records, of: Ints, made: Ints) -> dict[str, Ints]:
 def _fetch(records: _Records, of: Ints, made: Ints) -> dict[str, Ints]:
     """Return the columns of numbers of `request_facts.FETCH`."""
     request, response = records.values(of, "Completed", "request", "response")
-    names = ("max_wait_ms", "min_bytes", "isolation_level", "session_id", "session_epoch", "replica_id")
+    names = ("max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "session_id", "session_epoch", "replica_id")
     *whole, replica = records.values(request, "FetchRequest", *names)
     (state,) = records.values(request, "FetchRequest", "replica_state")
     of_state, epoch = records.values(state, "ReplicaState", "replica_id", "replica_epoch")
