@@ -6,7 +6,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 from replay.arrays.ints import NEVER
-from replay.engine.codes import STORAGE_FAILED
+from replay.engine.codes import LEADER_UNAVAILABLE, STORAGE_FAILED
 from replay.evidence.min_isr import ROLE_TAKES_US
 from replay.evidence.request_times import Window, decision_window, line_window, phases
 from replay.evidence.roles import moment
@@ -140,6 +140,8 @@ def role_key(tenure: Tenure, broker: int) -> dict[str, Any]:
 def line_role(tenure: Tenure, broker: int, line: Row, load: Row | None, isr: list[int] | None) -> list[Draft]:
     """A role as the broker's own line states it, after the load of its log if there was one."""
     fields = {"role": line["name"], "leo": line["offset"], "hw": line["hw"], "isr": isr, "evidence": "observed"}
+    if tenure.leader < 0 and line["correlation_id"] is not None:  # of a LeaderAndIsr request: ZooKeeper
+        fields["cause"] = LEADER_UNAVAILABLE
     taken_up = Draft("role_change", line, line_window(moment(line)), {**role_key(tenure, broker), **fields})
     return [*load_drafts(broker, load), taken_up]
 

@@ -52,7 +52,7 @@ STATE_KINDS = (
 )  # fmt: skip
 ANSWER_KINDS = ("fetch_update", "fetch_left_out", "epoch_end_offset")  # about a follower: replica_id
 COLUMNS = (
-    "kind", "seq", "ts", "request_id", "broker_id", "replica_id", "leader_id", "leader_epoch", "role", "error_code",
+    "kind", "seq", "ts", "broker_id", "replica_id", "leader_id", "leader_epoch", "role", "error_code",
     "diverging_epoch", "fetch_offset", "cause", "evidence", "isr", "in_controlled_shutdown",
 )  # fmt: skip
 BACKOFF_MS = 1000  # replica.fetch.backoff.ms by default
@@ -201,7 +201,7 @@ class FollowerStates:
             return
         self.asked.pop(broker, None)
         if event["leader_id"] is not None and event["leader_id"] < 0:
-            by_zookeeper = event["request_id"] is not None  # a LeaderAndIsr request told it
+            by_zookeeper = event["cause"] == LEADER_UNAVAILABLE
             self.without_leader(broker, event, follows_nobody=bool(profile.follows_nobody) and not by_zookeeper)
             return
         self.epochs[broker] = event["leader_epoch"]
