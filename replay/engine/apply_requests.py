@@ -35,14 +35,14 @@ from replay.engine.moves import (
     put_move,
 )
 from replay.engine.stamps import STAMP_LATE_US
-from replay.protocol.deletion import deletion_target
+from replay.protocol.deletion import DELETING_ANSWERS, deletion_target
 from replay.protocol.high_watermark import leader_low_watermark, note_future_log
 from replay.protocol.isr import DOUBTFUL, NOTHING_PENDING, PREDICTED
 from replay.protocol.log import (
     match_epochs,
     move_log_start,
 )
-from replay.protocol.produce import ACKS_ALL, NO_ERROR, REQUEST_TIMED_OUT
+from replay.protocol.produce import ACKS_ALL
 from replay.protocol.state import (
     BOUNDED,
     OBSERVED,
@@ -236,7 +236,7 @@ def apply_deletion(s: State, e: EventRecord, moves: Moves) -> int:
 @compiled_in_place
 def was_deleted(e: EventRecord) -> bool:
     """Whether records went: the request was answered without error, or had to wait for other replicas for too long."""
-    return e.error_code in (NO_ERROR, REQUEST_TIMED_OUT)
+    return e.error_code in DELETING_ANSWERS
 
 
 @compiled_in_place

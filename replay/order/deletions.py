@@ -17,8 +17,8 @@ from replay.order.fetch_chains import TIMING
 from replay.order.merge import OP_ACK, OP_READ, OP_REFUSED
 from replay.order.operations import Draft, Operation
 from replay.order.refusals import by_role
-from replay.protocol.deletion import AT_HIGH_WATERMARK, POLICY_VIOLATION
-from replay.protocol.produce import NO_ERROR, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
+from replay.protocol.deletion import AT_HIGH_WATERMARK, DELETING_ANSWERS, POLICY_VIOLATION
+from replay.protocol.produce import NO_ERROR, UNKNOWN_TOPIC_OR_PARTITION
 
 if TYPE_CHECKING:
     from replay.evidence.partition_facts import PartitionFacts
@@ -52,7 +52,7 @@ def deletion_chain(facts: PartitionFacts, tenure: Tenure, rows: list[Row]) -> li
         window = local_window(at)
         asked, error = row["offset"], row["error_code"]
         moved_to = None
-        if error in (NO_ERROR, REQUEST_TIMED_OUT):
+        if error in DELETING_ANSWERS:
             moved_to = asked if asked != AT_HIGH_WATERMARK else stated_start(facts, row)
         fields = {
             "broker_id": row["broker_id"],
@@ -63,7 +63,7 @@ def deletion_chain(facts: PartitionFacts, tenure: Tenure, rows: list[Row]) -> li
             "evidence": "observed",
         }
         drafts = [Draft("delete_records", row, window, fields, COPIED)]
-        if error not in (NO_ERROR, REQUEST_TIMED_OUT):
+        if error not in DELETING_ANSWERS:
             out.append(Operation(OP_REFUSED, window, drafts))
         elif asked == AT_HIGH_WATERMARK and moved_to is not None:
             out.append(Operation(OP_READ, window, drafts, hw=moved_to))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from replay.arrays.jit import compiled
-from replay.protocol.produce import NO_ERROR, NOT_LEADER_OR_FOLLOWER
+from replay.protocol.produce import NO_ERROR, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT
 from replay.protocol.state import BOUNDED, ROLE_LEADER, UNSET, State
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # org.apache.kafka.common.protocol.Errors
 OFFSET_OUT_OF_RANGE, INVALID_TOPIC, POLICY_VIOLATION = 1, 17, 44
+DELETING_ANSWERS = (NO_ERROR, REQUEST_TIMED_OUT)  # records went; in the second, not from all replicas in time
 
 AT_HIGH_WATERMARK: Final = -1  # DeleteRecordsRequest.HIGH_WATERMARK: all that is committed
 

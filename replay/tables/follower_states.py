@@ -152,16 +152,16 @@ class FollowerStates:
         elif cause in (THREAD_ENDED, SHUTTING_DOWN):
             self.move(broker, None, cause, event)
         elif cause in (LEADER_NOT_ALIVE, LEADER_UNAVAILABLE):
-            by_zookeeper = cause == LEADER_UNAVAILABLE
-            self.without_leader(broker, event, follows_nobody=bool(profile.follows_nobody) and not by_zookeeper)
+            self.without_leader(broker, event, profile)
 
-    def without_leader(self, broker: int, event: Event, *, follows_nobody: bool) -> None:
+    def without_leader(self, broker: int, event: Event, profile: Profile) -> None:
         """A broker is told to follow a leader that is not alive (ReplicaManager.makeFollowers).
 
         It takes up the role without a fetcher (KRaft 3.3+), or keeps the role and the fetcher that it had.
         """
         if broker not in self.states:
             return
+        follows_nobody = bool(profile.follows_nobody) and event["cause"] != LEADER_UNAVAILABLE
         if follows_nobody:
             self.epochs[broker] = event["leader_epoch"]
         self.move(broker, None if follows_nobody else self.states[broker], LEADER_NOT_ALIVE, event, always=True)
@@ -201,8 +201,7 @@ class FollowerStates:
             return
         self.asked.pop(broker, None)
         if event["leader_id"] is not None and event["leader_id"] < 0:
-            by_zookeeper = event["cause"] == LEADER_UNAVAILABLE
-            self.without_leader(broker, event, follows_nobody=bool(profile.follows_nobody) and not by_zookeeper)
+            self.without_leader(broker, event, profile)
             return
         self.epochs[broker] = event["leader_epoch"]
         if broker in self.stopping and profile.follows_nobody and broker not in self.isr:
