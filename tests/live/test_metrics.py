@@ -61,9 +61,13 @@ def of_node(node: int) -> list[str]:
 
 
 def read_samples(file: Path, into: Samples, broker: int | None) -> None:
-    """What JmxTool wrote: a column for each attribute of each metric, after the time."""
+    """What JmxTool wrote: a column for each attribute of each metric, after the time.
+
+    It may still write: a line without its end is not read.
+    """
     metrics = {f"{mbean}:{'Count' if name in COUNTED else 'Value'}": name for name, mbean in MBEANS.items()}
-    lines = [line for line in file.read_text().splitlines() if line.startswith('"time"') or line[:1].isdigit()]
+    whole = file.read_text().rpartition("\n")[0]
+    lines = [line for line in whole.splitlines() if line.startswith('"time"') or line[:1].isdigit()]
     for row in csv.DictReader(lines):
         for column, name in metrics.items():
             if row.get(column):
@@ -72,6 +76,13 @@ def read_samples(file: Path, into: Samples, broker: int | None) -> None:
 
 def wait_for(file: Path) -> None:
     until(lambda: file.exists() and len(file.read_text().splitlines()) > 2, "metrics to be written")
+
+
+def has_exported(file: Path, metric: str) -> bool:
+    """Whether a node said of it anything but 0."""
+    samples: Samples = {}
+    read_samples(file, samples, None)
+    return any(value for _, value in samples.get((None, metric), []))
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +123,8 @@ def tell_the_story(cluster: Cluster) -> list[tuple[int, Path]]:
     until(lambda: cluster.leader("alone") == -1, "a partition without a leader")
     cluster.pause(2)
     time.sleep(STILL_S)
+    left = dict(files)[1]
+    until(lambda: has_exported(left, "UnderMinIsrPartitionCount"), "an ISR below the minimum")  # late if it is busy
     cluster.resume(2)
     time.sleep(2)
     cluster.restart(3)
