@@ -29,7 +29,7 @@ from pipelines.recording.names import recording_name
 from pipelines.spark.held import driver_facts
 from pipelines.spark.session import VERSION
 from pipelines.spark.termination import TERMINATION
-from pipelines.stages import bringing_in, incident_page, incident_reports, report, tending
+from pipelines.stages import bringing_in, compiling, incident_page, incident_reports, report, tending
 from pipelines.stages.renewal import Renewal
 from pipelines.stages.thinning import Retention
 from pipelines.stages.watch import Watch
@@ -78,6 +78,7 @@ class Run:
     page_path: str | None = None
     will_report: bool = False
     will_validate: bool = False
+    compiled: Callable[[], object] | None = None  # waits until the replay's rules are; None: replay is no stage of it
     begun_page: incident_page.Begun | None = None  # None: nothing of it is being drawn yet
     narrowed: Narrowing | None = None  # what was replayed; None: this run has replayed nothing
     told: incident_reports.Told | None = None  # what it says of incidents; None: replay is no stage of this run
@@ -187,6 +188,7 @@ def _execute(run: Run, stages: Sequence[str]) -> None:
         warehouse.pin({**runs, **pinned(stages, run.last)})
     run.settings = with_recording(run.settings, warehouse, recording_id, run.recording)
     run.will_report, run.will_validate = "report" in stages, "validate" in stages
+    run.compiled = compiling.begin() if "replay" in stages else None
     run.watch.log("run_started", f"{recording_id}: {', '.join(stages)} (run {run.run_id})", stages=list(stages))
     try:
         for stage in stages:
@@ -274,6 +276,8 @@ def _replay(run: Run) -> None:
         return
     renewal = renewal_of(run)
     with run.step("replay"):
+        if run.compiled:
+            run.compiled()
         plan = renewal.plan()
         is_due = plan is None or plan.since or plan.gone
         staged = renewal.replay(plan) if is_due else None

@@ -11,11 +11,12 @@ Written against numba.core.caching, which is pinned with it.
 
 from __future__ import annotations
 
-from contextlib import suppress
+import fcntl
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pkgutil import get_data, walk_packages
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import llvmlite
 import numba
@@ -25,6 +26,9 @@ from numba.core import caching
 
 import replay
 import schemas
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @cache
@@ -82,6 +86,30 @@ class RuleCache(caching.FunctionCache):
 
     _impl_class = KeptRule
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no process has compiled the rule yet."""
+        return not self._cache_file._load_index()  # noqa: SLF001 - numba's own
+
+    def save_overload(self, sig: Any, data: Any) -> None:  # noqa: ANN401 - as above
+        """Keep the code for one signature.
+
+        One process at a time: two that keep one rule for two signatures at the same moment would give both the same
+        file, since numba reads the rule's list of files and writes it back.
+        """
+        with alone(self.cache_path):
+            super().save_overload(sig, data)
+
+
+@contextmanager
+def alone(folder: str) -> Iterator[None]:
+    """Keep other processes out, where the file system can lock a file."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            lock = stack.enter_context(open(f"{folder}/lock", "wb"))  # noqa: PTH123 - rules know no paths
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
 
 def keep(rule: Any) -> None:  # noqa: ANN401 - numba's own
     """Let numba keep a rule's compiled code; where no place can be written to, it compiles anew in each process."""
@@ -89,3 +117,9 @@ def keep(rule: Any) -> None:  # noqa: ANN401 - numba's own
         return
     with suppress(RuntimeError):
         rule._cache = RuleCache(rule.py_func)  # noqa: SLF001 - as numba's `enable_caching` does
+
+
+def is_missing(rule: Any) -> bool:  # noqa: ANN401 - as above
+    """Whether there is a place in which a rule's compiled code is kept, and it is not there yet."""
+    kept = getattr(rule, "_cache", None)
+    return isinstance(kept, RuleCache) and kept.is_empty

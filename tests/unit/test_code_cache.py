@@ -41,6 +41,13 @@ from replay.arrays.code_cache import KeptRule
 KeptRule._locator_classes = []
 {SCRIPT}
 """
+MISSING = """
+from replay.arrays.code_cache import is_missing
+from replay.caller import kept
+before = is_missing(kept)
+kept(1)
+print(before, is_missing(kept))
+"""
 
 
 @pytest.fixture
@@ -122,3 +129,26 @@ def test_name_is_made_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     before = code_cache.name_of_cache()
     monkeypatch.setattr(code_cache.binding, "get_host_cpu_name", lambda: "another")
     assert code_cache.name_of_cache.__wrapped__() != before
+
+
+def test_rule_is_missing_until_a_process_has_compiled_it(copied: Path) -> None:
+    assert told(copied, MISSING) == ["True", "False"]
+    assert told(copied, MISSING) == ["False", "False"]
+
+
+def test_rule_that_has_no_place_or_is_not_compiled_is_not_missing(copied: Path) -> None:
+    no_place = NO_PLACE.replace(SCRIPT, MISSING)
+    assert told(copied, no_place) == ["False", "False"]
+    assert told(copied, MISSING, NUMBA_DISABLE_JIT="1") == ["False", "False"]
+
+
+def test_one_process_at_a_time_writes_down_what_was_compiled(tmp_path: Path) -> None:
+    started = []
+    with code_cache.alone(str(tmp_path)):
+        waits = f"from replay.arrays.code_cache import alone\nwith alone({str(tmp_path)!r}): print('in')"
+        started.append(subprocess.Popen([sys.executable, "-c", waits], stdout=subprocess.PIPE, text=True))
+        with pytest.raises(subprocess.TimeoutExpired):
+            started[0].communicate(timeout=3)
+    assert started[0].communicate(timeout=60)[0] == "in\n"
+    with code_cache.alone(str(tmp_path / "not there")):
+        pass
