@@ -26,6 +26,7 @@ NAMESPACE: Final = "spark.kubernetes.namespace"
 DEFAULTS: Final = {
     NAMESPACE: "default",
     "spark.driver.memory": "2g",
+    "spark.driver.memoryOverhead": "4g",  # its Python works on all but large recordings itself
     "spark.executor.instances": "2",
     "spark.executor.cores": "2",
     "spark.executor.memory": "2g",
@@ -52,7 +53,7 @@ _CREDENTIAL: Final = re.compile(r"(?i)secret|password|token|access[.]?key")
 _BY_REFERENCE: Final = re.compile(r"spark\.kubernetes\.(?:driver|executor)\.secret|\.(?:provider|file|class)$")
 _MEBIBYTES: Final = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
 _MEMORY: Final = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
-_OVERHEAD: Final = (1.4, 384)  # Spark's own: two fifths for a driver with Python, and never less than this in MiB
+_DRIVER_MEMORY: Final = ("spark.driver.memory", "spark.driver.memoryOverhead")
 _LONGEST_NAME: Final = 52  # of a CronJob: Kubernetes appends the time to it
 
 
@@ -84,7 +85,8 @@ class Scheduled:
         labels = {"app.kubernetes.io/name": "tidemark", "app.kubernetes.io/instance": self.name}
         words: dict[str, Any] = {
             "name": self.name, "namespace": given[NAMESPACE], "labels": labels, "image": given[IMAGE],
-            "memory": f"{_memory(given['spark.driver.memory'])}Mi", "schedule": SCHEDULES.get(self.job, "5 * * * *"),
+            "memory": f"{sum(_mebibytes(name, given[name]) for name in _DRIVER_MEMORY)}Mi",
+            "schedule": SCHEDULES.get(self.job, "5 * * * *"),
         }  # fmt: skip
         lists: dict[str, Sequence[Any]] = {
             "args": self.command(),
@@ -167,15 +169,13 @@ def _claims(given: Mapping[str, str]) -> list[tuple[dict[str, Any], dict[str, An
     return found
 
 
-def _memory(told: str) -> int:
-    """Mebibytes that a driver needs for a JVM of this size, and Python beside it."""
+def _mebibytes(name: str, told: str) -> int:
+    """How much memory a setting asks for."""
     match = _MEMORY.fullmatch(told)
     if not match:
-        message = f"spark.driver.memory is {told!r}, and should be a size as 2g or 2048m"
+        message = f"{name} is {told!r}, and should be a size as 2g or 2048m"
         raise InputError(message)
-    heap = int(match[1]) * _MEBIBYTES[match[2].lower() or "m"]
-    factor, least = _OVERHEAD
-    return round(max(heap * factor, heap + least))
+    return round(int(match[1]) * _MEBIBYTES[match[2].lower() or "m"])
 
 
 def _items(values: Sequence[Any], indent: int) -> str:

@@ -16,8 +16,8 @@ from replay.arrays.columns import completed_to
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# Up to so many facts the driver works on them: it needs up to 5 kB for each, and has one core for them.
-DRIVER_FACTS: Final = 100_000
+# Up to so many facts the driver works on them: it needs up to 11 kB for each, and has one core for them.
+DRIVER_FACTS: Final = 350_000
 LOG_BYTES: Final = 1_000  # of a fact in the logs, about
 MOST_BYTES: Final = 4_000  # of a fact in memory, and more than any has
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-SMALL_BYTES: Final = 8 << 20  # up to this size, compressed, rows are looked at, and written, by the driver
+SMALL_BYTES: Final = 48 << 20  # up to this size, compressed, rows are looked at, and written, by the driver
 _WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
 _FOLDER: Final = re.compile(r"/output=([^/]+)/")
 

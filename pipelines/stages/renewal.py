@@ -44,7 +44,7 @@ ORDERED_KINDS: Final = 3  # of rows that the order stages: events, windows, chan
 # Times as many facts as the driver works on at once may stand in a recording whose news it works on: they are read, and
 # hashed, but not ordered again.
 GROWN: Final = 5
-EVENTS_OF_FACTS: Final = 2  # by fact, at most, as a rule
+EVENTS_OF_FACTS: Final = 3  # by fact, at most, as a rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +148,8 @@ class Renewal:
     def _events_here(self, plan: Resumption | None) -> pa.Table | None:
         """Return the events that the plan asks for, and perhaps others, in the driver's memory; None: too many."""
         if plan is None or plan.is_everything:
-            small = self.warehouse.small(REPLICATION_EVENTS.name, self.recording_id)
-            return None if small is None else small.rows
+            most = EVENTS_OF_FACTS * driver_facts(self.settings)
+            return self.warehouse.whole(REPLICATION_EVENTS.name, self.recording_id, most)
         changes = changes_of(plan)
         begin = min(changes.since.values(), default=ALL_US)
         rows = self.warehouse.since(REPLICATION_EVENTS.name, self.recording_id, "window", begin)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 # Up to this size a table is evaluated in the driver; of a larger one each pass reads its part. DuckDB takes a tenth of
 # the time that Spark does for a table of this many rows, and the rows of all tables some hundred megabytes.
-KEPT_ROWS: Final = 600_000
+KEPT_ROWS: Final = 1_000_000
 KEPT_BYTES: Final = SMALL_BYTES  # of a table that only Spark can read
 EXAMPLES: Final = 3
 VIEW_PREFIX: Final = "tidemark_validated_"

@@ -164,7 +164,7 @@ def test_a_setting_that_is_given_is_not_given_again(
     driver = driver_of(printed(capsys, monkeypatch, "run", *STORED, flags=flags))
     assert not {"spark.driver.memory", "spark.executor.cores", "spark.executor.memory"} & settings_in(driver).keys()
     assert driver["args"][-len(flags) :] == list(flags)
-    assert driver["resources"]["limits"]["memory"] == f"{round(4096 * 1.4)}Mi"
+    assert driver["resources"]["limits"]["memory"] == f"{4096 + 4096}Mi"
     assert driver["resources"]["requests"]["memory"] == driver["resources"]["limits"]["memory"]
 
 
