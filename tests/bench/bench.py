@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from hourly_case import case_hourly
 from ingest_cases import case_idle, case_order, case_parse
+from logs_case import case_logs
 from replay_cases import (
     case_growth,
     case_kernel,
@@ -46,6 +47,7 @@ CASES: dict[str, Callable[[Bench, int], list[Line]]] = {
     "order": case_order,
     "idle": case_idle,
     "peers": case_peers,
+    "logs": case_logs,
     "growth": case_growth,
     "skew": case_skew,
     "partitions": case_partitions,

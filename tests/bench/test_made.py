@@ -7,8 +7,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hourly_case import arrive
+from logs_case import by_duckdb
 from made_history import History
 from made_lines import START_MS, stamp
 from made_recording import MadeCluster
@@ -108,3 +110,22 @@ def test_logs_arrive_up_to_a_time_and_grow_to_their_end(tmp_path: Path) -> None:
     assert max(stamps) < stamp(START_MS + 2_000)
     arrive(whole, arrived, None)
     assert all((arrived / path).read_bytes() == (whole / path).read_bytes() for path in logs)
+
+
+def test_a_query_by_hand_reads_the_same_lines(tmp_path: Path) -> None:
+    """What DuckDB is told to do of log files is work that Tidemark does as well: each HW it finds is one of ours."""
+    MadeCluster(SMALL, tmp_path / "made").write()
+    by_duckdb(tmp_path / "made", tmp_path / "peer")
+    found = {name: pq.read_table(tmp_path / "peer" / f"{name}.parquet").to_pylist() for name in ("hw", "leo")}
+    events = events_of(tmp_path / "made")
+    for partition in range(SMALL.partitions):
+        stated = {
+            hw
+            for table in events
+            for hw, number in zip(table["response_hw"].to_pylist(), table["partition"].to_pylist(), strict=True)
+            if number == partition and hw is not None
+        }
+        highest = {row["hw"] for row in found["hw"] if row["partition"] == partition} - {-1}
+        assert len(highest) > 100
+        assert highest <= stated
+        assert max(row["leo"] for row in found["leo"] if row["partition"] == partition) >= max(highest) - 1
