@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from pipelines.page.drawn_beside import DRAWER
+from pipelines.page.drawing import svg_of
 from pipelines.page.incident_pictures import pictures_of
 from pipelines.recording.names import inside
 from pipelines.recording.quoting import quotes_of
+from pipelines.spark.beside import Beside
 from pipelines.stages.cluster_parts import parts_of, quality_of
 from pipelines.stages.incident_rows import MOST_ROWS, rows_of
 from pipelines.stages.page_contents import MOST_PICTURED, contents_of, places_quoted
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pipelines.stages.questions import Ask
     from pipelines.warehouse.delta_io import Warehouse
 
+DRAWER: Final = Beside()
+
 
 def is_there(warehouse: Warehouse, recording_id: str) -> bool:
     """Whether a run before has written the page."""
@@ -40,7 +43,7 @@ def path_of(warehouse: Warehouse, recording_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The pictures of a page that are being drawn (`drawn_beside`)."""
+    """The pictures of a page that are being drawn by a process of its own."""
 
     pictures: dict[str, list[Picture]] = field(default_factory=dict)  # by incident
     drawings: dict[str, Future[str]] = field(default_factory=dict)  # by picture
@@ -49,7 +52,15 @@ class Begun:
         """Have pictures drawn that are not yet."""
         for picture in pictures:
             if picture.key not in self.drawings:
-                self.drawings[picture.key] = DRAWER(picture)
+                self.drawings[picture.key] = DRAWER(svg_of, picture)
+
+    def drawing(self, picture: Picture) -> str:
+        """Return the drawing of a picture. RuntimeError if it could not be drawn."""
+        try:
+            return self.drawings[picture.key].result()
+        except Exception as error:
+            message = f"the picture {picture.key} could not be drawn: {error!r:.300}"
+            raise RuntimeError(message) from error
 
     def pictures_of(self, incident: Mapping[str, Any], ask: Ask) -> list[Picture]:
         """Return an incident's pictures, which are then being drawn."""
@@ -86,7 +97,7 @@ def write(
     quotes = None if recording is None else quotes_of(recording.sources, places_quoted(findings))
     docs = None if findings["expectations"]["checked"] is None else docs_of(recording_id)
     contents = contents_of(findings, parts, lambda incident: begun.pictures_of(incident, ask), quotes, docs)
-    page = html_of(contents, lambda picture: begun.drawings[picture.key].result())
+    page = html_of(contents, begun.drawing)
     warehouse.write(_file(recording_id), page.encode())
 
 

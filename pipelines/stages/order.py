@@ -8,9 +8,11 @@ are ordered by the driver itself, by the same functions (`order_here`).
 
 from __future__ import annotations
 
-from collections import defaultdict
+import os
+from collections import defaultdict, deque
 from collections.abc import Iterator  # noqa: TC003 - Spark reads the annotations
 from functools import partial
+from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +23,7 @@ from pyspark.sql import functions as F
 
 from pipelines.overview.cluster import collected_by_spark
 from pipelines.overview.coverage import coverage_of
+from pipelines.spark.beside import Beside
 from pipelines.spark.buckets import ROWS_AT_ONCE, bucket_count, bucket_of, divided, gathered, joined, streams_by
 from pipelines.spark.packed import STREAM, packed
 from pipelines.spark.spark_schemas import spark_ddl
@@ -48,6 +51,8 @@ UNREAD = (
     "is_transactional",
 )  # fmt: skip
 MINUTE_US: Final = 60_000_000
+PROCESSES: Final = min(4, os.cpu_count() or 1)  # that order buckets at once in place of the driver
+FEW_FACTS: Final = 100_000  # up to so many the driver orders them itself, before another process has loaded the rules
 EVENTS_AT_ONCE: Final = 5_000  # events returned to Spark at once, at least: small partitions are combined
 ORDERED = (  # facts that the order or its checks need; neither reads `api` and `leo_update`
     FETCHES,
@@ -92,6 +97,10 @@ def order_here(
     known_missing = coverage_of(facts).missing if missing is None else missing
     told = ToldOfCluster(cluster_told(collected_of(facts), settings, known_missing))
     buckets = bucket_count(len(facts), 1)
+    others = Beside(PROCESSES) if len(facts) > FEW_FACTS and standing is None and PROCESSES > 1 else None
+    if others:
+        for _ in range(PROCESSES):
+            others(import_module, ordered.__module__)  # while sessions are rebuilt here
     sessions = by_session(in_one_session(facts).to_batches(), told.cluster.names, buckets)
     del facts
     rebuilt: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
@@ -99,9 +108,27 @@ def order_here(
         for place, bucket in enumerate(batch["bucket"].to_pylist()):
             rebuilt[bucket].append(batch.slice(place, 1))
     known = {} if standing is None else dict(divided(bucket_of(standing, buckets), standing))
-    for bucket in sorted(rebuilt):
-        windows = StandingWindows.of(known.get(bucket), _length_us(settings), engine_version())
-        yield from order_partitions(rebuilt.pop(bucket), told, windows)
+    windows = {
+        bucket: StandingWindows.of(known.get(bucket), _length_us(settings), engine_version())
+        for bucket in sorted(rebuilt)
+    }
+    if others is None:
+        for bucket, mine in windows.items():
+            yield from order_partitions(rebuilt.pop(bucket), told, mine)
+        return
+    try:
+        waiting = deque(others(ordered, rebuilt.pop(bucket), told, mine) for bucket, mine in windows.items())
+        while waiting:
+            yield from waiting.popleft().result()
+    finally:
+        others.end()
+
+
+def ordered(
+    batches: list[pa.RecordBatch], told: ToldOfCluster, standing: StandingWindows | None = None
+) -> list[tuple[str, pa.Table]]:
+    """Return the outputs of `order_partitions` for one bucket: what another process is asked for."""
+    return [*order_partitions(batches, told, standing)]
 
 
 def _length_us(settings: Mapping[str, Any]) -> int:
