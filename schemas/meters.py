@@ -28,6 +28,8 @@ MBEANS: dict[str, str] = {
     "IsrExpandsPerSec": "kafka.server:type=ReplicaManager,name=IsrExpandsPerSec",
     "FailedIsrUpdatesPerSec": "kafka.server:type=ReplicaManager,name=FailedIsrUpdatesPerSec",
     "MaxLag": "kafka.server:type=ReplicaFetcherManager,name=MaxLag,clientId=Replica",
+    "LeaderReplication": "kafka.server:type=LeaderReplication",  # its attribute byte-rate
+    "FollowerReplication": "kafka.server:type=FollowerReplication",
     "OfflinePartitionsCount": "kafka.controller:type=KafkaController,name=OfflinePartitionsCount",
     "UncleanLeaderElectionsPerSec": "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec",
 }
@@ -49,13 +51,28 @@ PARTITION_METERS = Table(
             "value",
             INT64,
             "Gauge: its part from here on (0 or 1; MaxLag: the replica's lag in records), null: not known. Meter "
-            "(PerSec): how many events are counted here for sure.",
+            "(PerSec): how many events are counted here for sure. LeaderReplication, FollowerReplication: how many "
+            "bytes of records were sent or fetched under the limit in this second.",
         ),
         Column(
             "highest",
             INT64,
             "MaxLag: the largest lag of the replica since the row before, in the same minute. Meter: how many events "
-            "are counted here at most. Null: a gauge of 0 or 1.",
+            "are counted here at most. Null: any other.",
+        ),
+        Column(
+            "quota_limit",
+            INT64,
+            "LeaderReplication, FollowerReplication: limit of the broker's replication quota that holds for the "
+            "partition from here on; null: none any more, or another metric.",
+            unit="bytes/s",
+        ),
+        Column(
+            "quota_window",
+            INT32,
+            "LeaderReplication, FollowerReplication: over how many seconds the broker's rate goes at most (11, from "
+            "3.8 on 12); null: the row only tells of a limit, or of another metric.",
+            unit="s",
         ),
         EVIDENCE_COLUMN,
     ),
@@ -85,14 +102,21 @@ CLUSTER_METRICS = Table(
     (
         required("recording_id", STRING, "Recording."),
         Column("broker_id", INT32, "Broker that exports it; null: the active controller."),
-        required("metric", STRING, "Kafka's name of the metric.", values=METRICS),
-        required("mbean", STRING, "Its name in JMX."),
+        required(
+            "metric",
+            STRING,
+            "Kafka's name of the metric. LeaderReplication and FollowerReplication, the rates that replication quotas "
+            "limit, have rows only for minutes in which a limit is known to hold.",
+            values=METRICS,
+        ),
+        required("mbean", STRING, "Its name in JMX; a rate's attribute there is byte-rate."),
         required("kind", STRING, "A gauge is read, a meter counts.", values=("gauge", "meter")),
         required("minute", TIMESTAMP, "Start of the minute, on the broker's own clock."),
         Column(
             "value",
             INT64,
-            "Gauge: at the end of the minute. Meter: by how much its Count rose in the minute. Null: not known.",
+            "Gauge: at the end of the minute. Meter: by how much its Count rose in the minute. Null: not known. "
+            "LeaderReplication, FollowerReplication: how many bytes a second it was at least, like lowest and highest.",
         ),
         Column(
             "lowest",
@@ -105,12 +129,25 @@ CLUSTER_METRICS = Table(
             "Gauge: the highest value in the minute; meter: the most that Count rose by. Null: not known.",
         ),
         Column("per_second", FLOAT64, "Meter: value by the minute's seconds; null: a gauge, or not known."),
+        Column(
+            "quota_limit",
+            INT64,
+            "LeaderReplication, FollowerReplication: limit of the broker's replication quota, the least in the minute.",
+            unit="bytes/s",
+        ),
+        Column(
+            "over_quota_seconds",
+            INT64,
+            "LeaderReplication, FollowerReplication: in how many seconds of the minute the rate was above the limit "
+            "for sure, so that the broker held replication back.",
+            unit="s",
+        ),
         required(
             "evidence",
             STRING,
             "derived: it follows from the logs. bounded: parts of the minute or of the broker's logs are missing, or "
-            "the value is only known to lie between lowest and highest. unknown: nothing shows that the broker was up "
-            "in this minute (a dead broker exports nothing), or no log tells.",
+            "the value is only known to lie between lowest and highest, or is a least one. unknown: nothing shows that "
+            "the broker was up in this minute (a dead broker exports nothing), or no log tells.",
             values=("derived", "bounded", "unknown"),
         ),
     ),
@@ -126,6 +163,13 @@ CLUSTER_METRICS = Table(
             SELECT minute, broker_id, metric, value, lowest, highest, evidence
             FROM cluster_metrics WHERE metric <> 'LeaderCount' AND (highest > 0 OR evidence = 'unknown')
             ORDER BY minute, metric, broker_id
+            """,
+        ),
+        (
+            "When did brokers replicate faster than their quotas allow, and how fast at least?",
+            """
+            SELECT minute, broker_id, metric, highest AS bytes_per_second, quota_limit, over_quota_seconds
+            FROM cluster_metrics WHERE over_quota_seconds > 0 ORDER BY minute, broker_id, metric
             """,
         ),
         (

@@ -1,8 +1,9 @@
 """Rows of `cluster_metrics`: what one broker's metrics, or the controller's, would have shown minute by minute.
 
-A gauge is the sum of its partitions' parts, MaxLag their maximum, and a meter counts. What is claimed goes by what the
-logs cover: in a minute in which nothing shows that the broker was up nothing is claimed, since a dead broker exports
-nothing; and a minute of which a part is not covered is bounded.
+A gauge is the sum of its partitions' parts, MaxLag their maximum, a meter counts, and a byte-rate goes over the seconds
+of its window (`byte_rates`). What is claimed goes by what the logs cover: in a minute in which nothing shows that the
+broker was up nothing is claimed, since a dead broker exports nothing; and a minute of which a part is not covered is
+bounded.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import pyarrow.compute as pc
 
 from replay.arrays.columns import numbers, stamps, words
 from replay.evidence.coverage import CLOSED, LOGGED, LOSSY, METADATA, MISSING, NOTHING_TELLS, REQUEST_LOG, SERVER_LOG
+from replay.tables.byte_rates import NO_LIMIT, UNKNOWN_WINDOW, Throttled, byte_rates
 from replay.tables.meters import MAX_LAG, MINUTE_US
+from replay.tables.quota_rates import BYTE_RATES
 from schemas.meters import CLUSTER_METRICS, COUNTED, MBEANS, METRICS, OF_CONTROLLER
 from schemas.model import EVIDENCE
 
@@ -28,7 +31,9 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = pa.schema([field for field in CLUSTER_METRICS.arrow_schema if field.name != "recording_id"])
 _KEY: Final = ("topic", "incarnation", "partition", "metric")
-PARTS: Final = (*_KEY, "seq", "ts", "broker_id", "value", "highest", "evidence")  # columns that are read
+PARTS: Final = (  # columns that are read
+    *_KEY, "seq", "ts", "broker_id", "value", "highest", "quota_limit", "quota_window", "evidence",
+)  # fmt: skip
 _UNKNOWN: Final = -1
 _GRADES: Final = tuple(EVIDENCE[1:])  # derived, bounded, unknown
 _DERIVED, _BOUNDED, _NOT_KNOWN = range(3)
@@ -41,6 +46,8 @@ class Parts(NamedTuple):
     before: Ints  # _UNKNOWN: not known
     value: Ints
     highest: Ints
+    limit: Ints  # of a byte-rate; NO_LIMIT: none
+    window: Ints  # of a byte-rate, in seconds; UNKNOWN_WINDOW: none
     weak_before: Ints  # 1: known within bounds only
     weak: Ints
     ends: Flags  # whether it is its partition's last
@@ -91,11 +98,35 @@ def _parts_of(metric: str, rows: pa.Table) -> Parts:
         us = np.maximum.accumulate(us + apart) - apart
     before, weak_before = np.roll(value, 1), np.roll(weak, 1)
     before[begins], weak_before[begins] = 0, 0
-    return Parts(us, before, value, numbers(mine["highest"], 0), weak_before, weak, np.roll(begins, -1))
+    limit, window = numbers(mine["quota_limit"], NO_LIMIT), numbers(mine["quota_window"], UNKNOWN_WINDOW)
+    highest, ends = numbers(mine["highest"], 0), np.roll(begins, -1)
+    return Parts(us, before, value, highest, limit, window, weak_before, weak, ends)
+
+
+def rates_of(metric: str, parts: Parts, begins: Ints, grades: Ints) -> dict[str, pa.Array]:
+    """Return the columns of a byte-rate: minutes in which a limit held, with what the rate was at least."""
+    found = byte_rates(Throttled(parts.us, parts.value, parts.limit, parts.window, parts.ends), begins)
+    grade = np.maximum(grades[found.place], _BOUNDED)
+    is_unknown, count = grade == _NOT_KNOWN, len(found.place)
+    return {
+        "metric": pa.array([metric] * count, pa.string()),
+        "mbean": pa.array([MBEANS[metric]] * count, pa.string()),
+        "kind": pa.array(["gauge"] * count, pa.string()),
+        "minute": stamps(begins[found.place]),
+        "value": pa.array(found.end, mask=is_unknown),
+        "lowest": pa.array(found.lowest, mask=is_unknown),
+        "highest": pa.array(found.highest, mask=is_unknown),
+        "per_second": pa.nulls(count, pa.float64()),
+        "quota_limit": pa.array(found.limit),
+        "over_quota_seconds": pa.array(found.seconds_over, mask=is_unknown),
+        "evidence": words(grade, _GRADES),
+    }
 
 
 def minutes_of(metric: str, parts: Parts, begins: Ints, grades: Ints) -> dict[str, pa.Array]:
     """Return the columns of one metric; `grades`: what the logs allow to claim of each minute."""
+    if metric in BYTE_RATES.values():
+        return rates_of(metric, parts, begins, grades)
     if metric in COUNTED:
         low, high = _summed(parts.us, parts.value, begins), _summed(parts.us, parts.highest, begins)
         end, is_vague = np.where(low == high, low, _UNKNOWN), low != high
@@ -120,6 +151,8 @@ def minutes_of(metric: str, parts: Parts, begins: Ints, grades: Ints) -> dict[st
         "lowest": pa.array(low, mask=is_unknown | (low < 0)),
         "highest": pa.array(high, mask=is_unknown),
         "per_second": pa.array(end / (MINUTE_US / 1e6), mask=is_unknown | (end < 0) | (not is_counted)),
+        "quota_limit": pa.nulls(count, pa.int64()),
+        "over_quota_seconds": pa.nulls(count, pa.int64()),
         "evidence": words(grade, _GRADES),
     }
 

@@ -351,7 +351,10 @@ class PartitionReplay:
         fetches = fetches_in(events, saw)
         profile = self.story.profile_at(self.leads, self.last_seq)
         found = rounds_of(fetches, saw, profile, self.topic)
-        found["quota_rate"], found["quota_limit"], checks = self.quotas.rates(fetches, saw, profile, self.brokers)
+        found["quota_rate"], found["quota_limit"], checks = self.quotas.rates(
+            fetches, saw, self.story.profile_at, self.brokers
+        )
+        self.out.add_rows("partition_meters", self.here, self.quotas.rows())
         self.conformance.add(checks, self.brokers)
         self.out.add("fetch_rounds", self.here, fetches, saw, found)
         self.conformance.add(round_checks(fetches, saw, found, self.brokers), self.brokers)
@@ -399,7 +402,7 @@ class PartitionReplay:
         self.out.add_rows("partition_risk", self.key, risks)
         self.out.add_rows("state_transitions", self.key, [*self.machines.moves, *self.future.transitions])
         self.out.add_rows("follower_states", self.key, [*self.followers.moves, *self.future.states])
-        self.out.add_rows("partition_meters", self.here, self.meters.finish())
+        self.out.add_rows("partition_meters", self.here, [*self.meters.finish(), *self.quotas.finish()])
         checks = [*election_checks(self.story.decisions), *self.machines.checks()]
         checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks(), *self.round_trips.checks()]
         checks += [*self.stable.checks(), *self.deletions.checks(), *self.followers.checks()]

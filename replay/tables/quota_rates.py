@@ -9,6 +9,7 @@ the ISR; a follower counts what it appends, and leaves the partition out while i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from replay.evidence.tenures import micros
 from replay.protocol.state import NONE, UNSET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from replay.arrays.ints import Ints
     from replay.arrays.records import Records
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
     from replay.engine.purgatory import Held
     from replay.protocol.profile import Profile
 
+    ProfileAt = Callable[[int | None, int], Profile]  # the rules of a broker at a seq
+
 SECOND_US: Final = 1_000_000
 SAMPLES: Final = 11  # replication.quota.window.num, of replication.quota.window.size.seconds 1
 SETTLES_US: Final = SECOND_US  # how long a broker may take to learn of a new limit
 SLACK_US: Final = SECOND_US // 2  # by how much the times of two rounds may be off
 SERVED, HELD_BACK = 0, 1
 LEADER, FOLLOWER = "leader", "follower"
+BYTE_RATES: Final = {LEADER: "LeaderReplication", FOLLOWER: "FollowerReplication"}  # metrics, by side
 
 
 class Limit(NamedTuple):
@@ -60,6 +64,16 @@ class Round(NamedTuple):
     hw: int  # answered; NONE: none
 
 
+@dataclass(slots=True)
+class Second:
+    """What was sent or fetched under a limit in the second of the last answer, of which no row tells yet."""
+
+    us: int  # of the last answer
+    seq: int
+    window: int
+    bytes: int = 0
+
+
 class QuotaRates:
     """The limits that hold in one partition, and what each broker lately sent or fetched of it."""
 
@@ -69,6 +83,8 @@ class QuotaRates:
         self.limits: dict[tuple[int, str], Limit] = {}  # by broker and side
         self.counted: dict[tuple[int, str], list[tuple[int, int]]] = {}  # time and bytes, for each limit
         self.hw: dict[int, int] = {}  # replica -> HW that it was last answered
+        self.open: dict[tuple[int, str], Second] = {}  # for each limit
+        self.told: list[dict[str, Any]] = []  # rows of `partition_meters` that were not handed out yet
 
     def take(self, settings: Iterable[dict[str, Any]]) -> None:
         """Take events `config_change`, in order; those about other settings are skipped."""
@@ -81,15 +97,17 @@ class QuotaRates:
             row = self.coming.pop(0)
             side = LEADER if row["leader_quota"] is not None else FOLLOWER
             key, rate = (row["broker_id"], side), row[f"{side}_quota"]
+            self.close(key)
             self.limits.pop(key, None)
             if rate < 0:
                 self.counted.pop(key, None)
             else:
                 self.limits[key] = Limit(rate, micros(row["ts"]))
                 self.counted.setdefault(key, [])
+            self.told.append(self.meter_row(key, row["seq"], micros(row["ts"])))
 
     def rates(
-        self, fetches: Picked, saw: Records[Held], profile: Profile, brokers: Sequence[int]
+        self, fetches: Picked, saw: Records[Held], profile_at: ProfileAt, brokers: Sequence[int]
     ) -> tuple[Ints, Ints, Records[CheckRow]]:
         """For each round the least rate and the limit that concern it (NONE: no limit), and what was held back.
 
@@ -101,13 +119,13 @@ class QuotaRates:
             for k, one in enumerate(rounds_in(fetches, saw)):
                 self.begin(one.seq)
                 if self.limits and one.replica >= 0:
-                    rate[k], limit[k], checks = self.weigh(one, profile)
+                    rate[k], limit[k], checks = self.weigh(one, profile_at)
                     found += checks
                 if one.hw >= 0:
                     self.hw[one.replica] = one.hw
         return rate, limit, rows_of(found, brokers)
 
-    def weigh(self, one: Round, profile: Profile) -> tuple[int, int, list[tuple[int, int, int]]]:
+    def weigh(self, one: Round, profile_at: ProfileAt) -> tuple[int, int, list[tuple[int, int, int]]]:
         """A round against the limits: the rate and limit of the side that concerns it, and checks of both sides."""
         told, checks = (NONE, NONE), []
         served = HELD_BACK if one.bytes <= 0 else SERVED
@@ -119,7 +137,7 @@ class QuotaRates:
             held = self.limits.get(key)
             if held is None or (one.left_out and key[1] == LEADER):
                 continue
-            rate = self.least_rate(key, at, profile)
+            rate = self.least_rate(key, at, window_of(profile_at(key[0], one.seq)))
             told = rate, held.rate
             if compared and rate > held.rate and at >= held.since + SETTLES_US:
                 checks.append((one.seq, key[0], stated))
@@ -127,18 +145,60 @@ class QuotaRates:
             for key in ((one.replica, FOLLOWER), (one.leader, LEADER)):
                 if key in self.limits and one.answered >= self.limits[key].since + SETTLES_US:
                     self.counted[key].append((one.answered, one.bytes))
+                    self.note(key, one, window_of(profile_at(key[0], one.seq)))
         return *told, checks
 
-    def least_rate(self, key: tuple[int, str], at: int, profile: Profile) -> int:
-        """The least rate, in bytes per second, that a broker can have measured at `at`.
+    def note(self, key: tuple[int, str], one: Round, window: int) -> None:
+        """Add what a round brought to its second; if another second has begun, make the row of the one before."""
+        known = self.open.get(key)
+        if known is not None and one.answered // SECOND_US > known.us // SECOND_US:
+            self.close(key)
+            known = None
+        if known is None:
+            known = self.open[key] = Second(one.answered, one.seq, window)
+        known.us, known.seq = max(known.us, one.answered), one.seq
+        known.bytes += one.bytes
 
-        A sample begins with the first answer after the one before is full, so it may be almost a second older than what
-        it counts; up to 3.7 it is dropped by the time of its beginning, from then on by that of its last answer.
-        """
-        kept = (SAMPLES - 1 + profile.samples_kept_by_last_event) * SECOND_US - SLACK_US
+    def close(self, key: tuple[int, str]) -> None:
+        """Make the row of the second that is open for a limit, if there is one."""
+        known = self.open.pop(key, None)
+        if known is not None:
+            row = self.meter_row(key, known.seq, known.us)
+            self.told.append({**row, "value": known.bytes, "quota_window": known.window})
+
+    def meter_row(self, key: tuple[int, str], seq: int, us: int) -> dict[str, Any]:
+        """A row of `partition_meters` about the limit that now holds for a broker and side, without any bytes."""
+        limit = self.limits.get(key)
+        told = {"seq": seq, "ts": us, "broker_id": key[0], "metric": BYTE_RATES[key[1]], "value": 0, "highest": None}
+        return {**told, "quota_limit": limit and limit.rate, "quota_window": None, "evidence": "bounded"}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Hand out the rows of `partition_meters` that are complete."""
+        out, self.told = self.told, []
+        return out
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Return the rows that are left. Call once, after the last event."""
+        for key in sorted(self.open):
+            self.close(key)
+        while self.coming:
+            self.begin(self.coming[0]["seq"] + 1)
+        return self.rows()
+
+    def least_rate(self, key: tuple[int, str], at: int, window: int) -> int:
+        """The least rate, in bytes per second, that a broker can have measured at `at`; `window`: of `window_of`."""
+        kept = (window - 1) * SECOND_US - SLACK_US
         sent = self.counted[key] = [one for one in self.counted[key] if at - one[0] < kept]
-        span = SAMPLES + profile.samples_kept_by_last_event
-        return sum(size for when, size in sent if when <= at) // span
+        return sum(size for when, size in sent if when <= at) // window
+
+
+def window_of(profile: Profile) -> int:
+    """Over how many seconds a rate goes at most; what was counted in all of them but the first is kept for sure.
+
+    A sample begins with the first answer after the one before is full, so it may be almost a second older than what
+    it counts; up to 3.7 it is dropped by the time of its beginning, from then on by that of its last answer.
+    """
+    return SAMPLES + int(profile.samples_kept_by_last_event)
 
 
 def rounds_in(fetches: Picked, saw: Records[Held]) -> Iterable[Round]:

@@ -63,7 +63,7 @@ def limited(side: str, broker: int) -> QuotaRates:
 
 
 def checks(rates: QuotaRates, *rounds: Round, profile: Any = NEW) -> list[tuple[int, int, int]]:
-    return [check for one in rounds for check in rates.weigh(one, profile)[2]]
+    return [check for one in rounds for check in rates.weigh(one, lambda *_: profile)[2]]
 
 
 def test_a_leader_that_sent_more_than_its_limit_has_to_withhold_records_from_who_is_outside_the_isr() -> None:
@@ -108,6 +108,31 @@ def test_a_replay_that_goes_on_later_knows_what_was_sent() -> None:
     checks(rates, fetched(10, 20 * LIMIT))
     again = state_of(bytes_of({"quotas": rates}))["quotas"]
     assert checks(again, fetched(11)) == [(11 * SECOND_US, 1, 1)]
+
+
+def metered(size: int = 1000, until: str | None = None) -> list[tuple[Any, ...]]:
+    """What the history `throttled` adds to the leader's rate."""
+    history = throttled()
+    if until is not None:
+        config = {"topic": None, "partition": None, "subject_broker_id": 1, "name": RATE, "metadata_offset": 502}
+        history.add("config_change", 4000, **config, value=until or None)
+    rows = tables_of(history.events(), size=size)["partition_meters"].to_pylist()
+    names = ("broker_id", "value", "quota_limit", "quota_window", "evidence")
+    return [tuple(row[name] for name in names) for row in rows if row["metric"] == "LeaderReplication"]
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_partition_tells_what_it_sent_in_a_second_and_from_when_to_when_a_limit_holds(size: int) -> None:
+    begun = (1, 0, LIMIT, None, "bounded")
+    assert metered(size) == [begun, (1, 20 * LIMIT, LIMIT, 12, "bounded")]
+    assert metered(size, until="") == [begun, (1, 20 * LIMIT, LIMIT, 12, "bounded"), (1, 0, None, None, "bounded")]
+    assert metered(size, until="7")[-1] == (1, 0, 7, None, "bounded")
+
+
+def test_answers_of_the_same_second_are_one_row_and_a_clock_that_goes_back_begins_no_other() -> None:
+    rates = limited(FOLLOWER, 2)
+    checks(rates, fetched(10.1, 5), fetched(10.9, 6), fetched(10.2, 7), fetched(11, 8), fetched(10.9, 9))
+    assert [(row["value"], row["ts"] // SECOND_US) for row in rates.finish()] == [(18, 10), (17, 11)]
 
 
 def throttled() -> History:
