@@ -55,7 +55,7 @@ from replay.engine.codes import (
 )
 from replay.engine.moves import HW, ISR, LEO, LOG_START, LOW_WATERMARK, Moves, note, note_offsets, offsets_of, put_move
 from replay.protocol.high_watermark import leader_low_watermark
-from replay.protocol.isr import ASKED, NOTHING_PENDING
+from replay.protocol.isr import ASKED, NOTHING_PENDING, note_fencing
 from replay.protocol.log import (
     diverging_target,
     end_offset_for,
@@ -259,7 +259,7 @@ def apply_log_start(s: State, e: EventRecord, moves: Moves) -> int:
 
 
 @compiled
-def apply_cluster(s: State, e: EventRecord, moves: Moves) -> int:
+def apply_cluster(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
     """Apply what holds for the partition as a whole: assignment, configuration, which brokers are fenced.
 
     Who is assigned, and who is alive, decides for whose log start the leader's low watermark waits.
@@ -282,6 +282,7 @@ def apply_cluster(s: State, e: EventRecord, moves: Moves) -> int:
     elif e.kind == BROKER_CHANGE:
         if e.fenced != UNSET:
             s.fenced[e.broker] = e.fenced
+            note_fencing(s, p, e.broker)
         if e.in_controlled_shutdown != UNSET:
             s.stopping[e.broker] = e.in_controlled_shutdown
     if leads >= 0:
@@ -329,4 +330,4 @@ def apply(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
         return apply_log_start(s, e, moves)
     if kind == DELETE_RECORDS:
         return apply_deletion(s, e, moves)
-    return apply_cluster(s, e, moves)
+    return apply_cluster(s, p, e, moves)

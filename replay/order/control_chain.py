@@ -13,7 +13,8 @@ from replay.evidence.roles import moment
 from replay.evidence.served_epochs import is_told
 from replay.evidence.tenure_index import among, least_after
 from replay.evidence.tenures import Decision, Tenure, micros
-from replay.order.isr_requests import Joins, interleaved, learnt_awake, learnt_before, request_operations
+from replay.order.isr_joins import known_when_asked, learnt_before
+from replay.order.isr_requests import Joins, interleaved, learnt_awake, request_operations
 from replay.order.merge import OP_CONTROL, OP_WITNESS
 from replay.order.operations import Draft, Operation
 from replay.order.settings_events import broker_draft, min_isr_draft, quota_draft
@@ -241,9 +242,13 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
     first, last = metadata_span(facts, tenure)
     changes = changes_between(facts, first, last)
     fencings = fencings_of(tenure.decisions[1:], changes)
+    granted = [one for places in joins.values() for asked in places.values() for one in asked if one.granted]
     for decision, brought in zip(tenure.decisions[1:], fencings, strict=True):
         told = taken_over.get(decision.partition_epoch) if decision.partition_epoch is not None else None
-        window = line_window(micros(told["ts"])) if told is not None else learnt_awake(facts, tenure, decision.us)
+        if told is not None:
+            window = line_window(micros(told["ts"]))
+        else:
+            window = known_when_asked(granted, decision.row, learnt_awake(facts, tenure, decision.us))
         drafts = [decision_draft(decision), *map(broker_draft, brought)]
         if tenure.leader >= 0:
             fields = {

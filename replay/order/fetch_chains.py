@@ -30,7 +30,7 @@ from replay.evidence.served_epochs import is_told
 from replay.order.carried_reads import carried_from, carried_to
 from replay.order.control_chain import role_operations
 from replay.order.fetcher_lines import batch_starts, fetcher_operations, places_by_time
-from replay.order.isr_requests import Joins, with_expansions
+from replay.order.isr_joins import with_expansions
 from replay.order.merge import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
 from replay.order.operation_blocks import EVENT_SCHEMA, Block, Drafts, chosen, drafts_at, operations_of
 from replay.order.operations import Draft, Operation
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from replay.evidence.rows import FactColumns, Row
     from replay.evidence.tenures import Tenure
     from replay.evidence.views import Fetch
-    from replay.order.isr_requests import IsrChange
+    from replay.order.isr_requests import IsrChange, Joins
     from replay.order.operations import Copied
 
 TIMING = ("queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us", "send_us")

@@ -8,7 +8,6 @@ compared with.
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +22,7 @@ from replay.engine.codes import (
     OPERATION_NOT_ATTEMPTED,
     UNKNOWN_TOPIC_ID,
 )
-from replay.engine.stamps import STAMP_EARLY_US, STAMP_LATE_US
+from replay.engine.stamps import STAMP_EARLY_US
 from replay.evidence.active_controllers import ActiveControllers
 from replay.evidence.broker_pauses import between
 from replay.evidence.request_times import DECISION_LATE_US, Window, decision_window, line_window, phases
@@ -63,6 +62,7 @@ class IsrChange:
     isr: list[int]  # the ISR that was asked for
     replica: int | None  # the replica that is to join
     by_line: bool
+    granted: bool = False  # no line tells that the leader asked, but the controller let the replica join
 
 
 Joins = dict[int, dict[int, list[IsrChange]]]  # replica -> place of its fetch -> what the leader asked for then
@@ -130,21 +130,6 @@ def learnt_awake(facts: PartitionFacts, tenure: Tenure, decided: int) -> Window:
             late = decision_window(after)
             return Window(usual.lo, late.est, late.hi)
     return usual
-
-
-def learnt_before(row: Row, joins: Joins, usual: Window) -> Window:
-    """Return when the leader learnt that a broker is unfenced: before it first asked for that broker to join."""
-    if row["fenced"] is not False:
-        return usual
-    decided = micros(row["ts"])
-    asked = [
-        change.us - 2 * STAMP_LATE_US  # before the window of the fetch begins
-        for changes in joins.get(row["subject_broker_id"], {}).values()
-        for change in changes
-        if change.us >= decided
-    ]
-    latest = max(min([usual.hi, *asked]), usual.lo)
-    return Window(usual.lo, min(usual.est, latest), latest)
 
 
 def common_fields(tenure: Tenure) -> dict[str, Any]:
@@ -336,78 +321,3 @@ def expand_draft(tenure: Tenure, change: IsrChange) -> Draft:
         "replica_id": change.replica,
     }
     return Draft("isr_request", change.row, line_window(change.us), fields)
-
-
-def expansions_of(facts: PartitionFacts, tenure: Tenure) -> Joins:
-    """Return which fetches made the leader ask for a replica to join: it logs this while it handles such a fetch."""
-    out: Joins = {}
-    for change in changes_of(facts, tenure):
-        if change.shrinks or change.replica is None:
-            continue
-        near = [
-            (distance, place)
-            for place, fetch in enumerate(facts.fetches_of(change.replica, tenure))
-            if (distance := distance_of(fetch.row, change.us)) is not None
-        ]
-        if near:
-            out.setdefault(change.replica, {}).setdefault(min(near)[1], []).append(change)
-    return out
-
-
-def distance_of(row: Row, us: int) -> int | None:
-    """Return how far from `us` a fetch, or a run of unlisted ones, was handled; None: it cannot have been then."""
-    at = phases(row)
-    until = at.local if row["run_until"] is None else max(micros(row["run_until"]), at.local)
-    if not at.taken - STAMP_LATE_US <= us <= until + STAMP_EARLY_US:
-        return None
-    away: int = max(at.local - us, us - until, 0) if row["run_until"] is not None else abs(at.local - us)
-    return away
-
-
-def with_expansions(tenure: Tenure, operations: list[Operation], changes: Sequence[IsrChange]) -> list[Operation]:
-    """Insert requested expansions right behind the fetch that led to them; a run of unlisted fetches is split there.
-
-    The line about the request says when the leader took the fetch, whatever other lines about its offset may say.
-    """
-    if not changes:
-        return operations
-    last = operations[-1].drafts[0]
-    if last.kind == "fetch_update" and last.fields.get("run_count") is not None:
-        return [*operations[:-1], *split_run(tenure, operations[-1], changes)]
-    for op in operations:
-        for place, draft in enumerate(op.drafts):
-            if draft.kind == "fetch_update":
-                told = max(min(change.us for change in changes), op.window.lo)
-                op.window = Window(op.window.lo, told - 1, told + STAMP_EARLY_US)
-                op.drafts[place + 1 : place + 1] = [expand_draft(tenure, change) for change in changes]
-                op.updates += len(changes) if op.updates else 0
-                return operations
-    return operations
-
-
-def split_run(tenure: Tenure, run: Operation, changes: Sequence[IsrChange]) -> list[Operation]:
-    """Split a run of unlisted fetches so that each fetch that led to a request begins a part of its own.
-
-    The leader considers a replica only when it fetches, so the request's log line proves a fetch at that moment.
-    """
-    whole, fields = run.drafts[0], run.drafts[0].fields
-    start, until, count = whole.window.est, fields["run_until"], fields["run_count"]
-    until, timeouts, before = max(until, start), fields["run_timeouts"] or 0, 0
-    begins = [start, *(min(max(change.us, start), until) for change in changes)]
-    ends = [*(max(b - 1, a) for a, b in itertools.pairwise(begins)), until]
-    out: list[Operation] = []
-    left = count
-    for k, (begin, end) in enumerate(zip(begins, ends, strict=True)):
-        parts_after = len(begins) - k - 1
-        share = round(count * (end - begin) / max(until - start, 1))
-        mine = left if not parts_after else min(max(share, 1), max(left - parts_after, 1))
-        left = max(left - mine, 1)
-        window = Window(run.window.lo if not k else begin - STAMP_EARLY_US, begin, end + STAMP_EARLY_US)
-        # Timed-out fetches are shared out in proportion to the fetches, so no part gets more of them than fetches.
-        waited = timeouts * (before + mine) // count - timeouts * before // count
-        before += mine
-        part = {**fields, "run_count": mine, "run_until": end, "run_timeouts": waited}
-        draft = Draft("fetch_update", whole.row, window, part, whole.copied)
-        drafts = [draft] if not k else [draft, expand_draft(tenure, changes[k - 1])]
-        out.append(Operation(run.type, window, drafts, offset=run.offset))
-    return out

@@ -29,7 +29,7 @@ from replay.order.deletions import deletion_chain, deletions_by_tenure
 from replay.order.event_rows import AT_ONCE, EventRows, completed
 from replay.order.fetch_chains import follower_chains, left_out_chain
 from replay.order.future_events import future_chain
-from replay.order.isr_requests import expansions_of
+from replay.order.isr_joins import expansions_of
 from replay.order.line_order import hw_by_lines
 from replay.order.log_dumps import dump_drafts
 from replay.order.marks import (

@@ -14,7 +14,7 @@ from replay.protocol.state import NONE, ROLE_LEADER, State
 if TYPE_CHECKING:
     from replay.protocol.profile import Profile
 
-# What kept a replica out of the ISR when last checked; a mask.
+# What kept a replica out of the ISR when last checked; a mask. NEVER_FETCHED: not under this leader, or since it left.
 BELOW_HW, BELOW_EPOCH_START, FENCED, STOPPING, IN_FLIGHT, NOT_ASSIGNED, NEVER_FETCHED = 1, 2, 4, 8, 16, 32, 64
 
 # State.pending: predicted by the engine's rule; requested according to a source; predicted, but by a fetch that may
@@ -32,6 +32,18 @@ def blocks_eligibility(s: State, p: Profile, r: int) -> int:
     if not p.expand_needs_unfenced:
         return 0
     return (FENCED if s.fenced[r] else 0) | (STOPPING if s.stopping[r] else 0)
+
+
+@compiled_in_place
+def note_fencing(s: State, p: Profile, r: int) -> None:
+    """After a change of r's fencing: what leaders remember of why r is not in the ISR, until it fetches again."""
+    if not p.expand_needs_unfenced:
+        return
+    for b in range(len(s.leo)):
+        if s.fenced[r]:
+            s.blocked[b, r] |= FENCED
+        elif s.isr[b] & (1 << r):
+            s.blocked[b, r] &= ~FENCED
 
 
 @compiled

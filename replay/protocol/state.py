@@ -59,7 +59,7 @@ class State(NamedTuple):
     caught_up: Ints  # [b, r] when r was last caught up
     leo_at_fetch: Ints  # [b, r] leader's LEO at r's previous fetch; -1: none
     fetched: Ints  # [b, r] time of r's previous fetch; 0: none
-    blocked: Ints  # [b, r] what kept r out of the ISR at its previous fetch, a mask (`isr`)
+    blocked: Ints  # [b, r] what kept r out of the ISR at its previous fetch, or its fencing since, a mask (`isr`)
     out_for: Ints  # [b, r] how long r has been out of sync while b was awake; -1: it is in sync
     out_since: Ints  # [b, r] since when, if `out_for` says that it is
     hw_agreed: Ints  # [b] HW of leader b at which computed and stated values last agreed

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from replay.arrays.jit import compiled, compiled_in_place
 from replay.protocol.high_watermark import hw_candidate, is_fetched, is_under_min_isr, may_be_under_min_isr
-from replay.protocol.isr import NOTHING_PENDING, PREDICTED, blocks_expansion
+from replay.protocol.isr import NEVER_FETCHED, NOTHING_PENDING, PREDICTED, blocks_expansion
 from replay.protocol.log import copy_epochs, epoch_assign, move_log_start, restart_at
 from replay.protocol.state import BOUNDED, DERIVED, NONE, ROLE_LEADER, State
 from replay.protocol.stated_logs import DENIALS
@@ -77,7 +77,10 @@ def leader_maybe_expand_isr(s: State, p: Profile, b: int, r: int) -> bool:
     eligible. Leaves unchanged: offsets; in 2.7+ also the committed ISR, until the controller answers.
     """
     bit = 1 << r
-    if s.isr[b] & bit or s.maximal_isr[b] & bit:
+    if s.isr[b] & bit:
+        s.blocked[b, r] = 0
+        return False
+    if s.maximal_isr[b] & bit:
         return False
     s.blocked[b, r] = blocks_expansion(s, p, b, r)
     if s.blocked[b, r]:
@@ -222,5 +225,8 @@ def follower_handle_answer(s: State, p: Profile, b: int, r: int, answer: tuple[i
 @compiled
 def leader_commit_isr(s: State, p: Profile, b: int, isr: int, now: int) -> bool:
     """Apply a committed ISR: nothing is pending any more; one HW attempt if the version makes it."""
+    for r in range(len(s.leo)):
+        if s.isr[b] & ~isr & (1 << r) and not s.blocked[b, r]:
+            s.blocked[b, r] = NEVER_FETCHED
     s.isr[b], s.maximal_isr[b], s.pending[b] = isr, isr, NOTHING_PENDING
     return bool(p.hw_after_isr_commit) and leader_maybe_increment_hw(s, p, b, now)

@@ -100,4 +100,4 @@ def test_configuration_and_registrations_change_what_they_name_only() -> None:
     apply(s, c.CONFIG_CHANGE, min_insync_replicas=2)
     apply(s, c.BROKER_CHANGE, broker=C, fenced=1, in_controlled_shutdown=1)
     assert (s.partition[0].min_isr, s.fenced[C], s.stopping[C]) == (2, 1, 1)
-    assert changed(before, s) == {"partition", "fenced", "stopping"}
+    assert changed(before, s) == {"partition", "fenced", "stopping", "blocked"}
