@@ -94,7 +94,7 @@ def bring_in(
     if known:
         spans = [_span(parsed.facts), *(change.span for change in changes)]
         changed = changed_facts(warehouse, recording_id, changes)
-        warehouse.append_facts(parsed.facts, recording_id, changed, spans, parsed.files)
+        warehouse.append_facts(parsed.facts, recording_id, changed, spans, parsed.files, changes)
         read = [one.source.name for one in parsed.plan.reads]
         rejected, lines = rejected_after(warehouse, recording_id, changes, rejected, read)
         warehouse.replace("rejected_lines", rejected, recording_id, within=lines)

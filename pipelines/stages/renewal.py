@@ -69,8 +69,8 @@ class Renewal:
 
     @property
     def is_anew(self) -> bool:
-        """Whether everything is made anew: also if rows were set aside, of which no digest knows."""
-        return self.full or not self.warehouse.is_empty("set_aside", self.recording_id)
+        """Whether everything is made anew: also if more rows were set aside than can be looked at one by one."""
+        return self.full or self.warehouse.has_many_aside(self.recording_id)
 
     def facts_here(self) -> pa.Table | None:
         """Return the facts in the driver's memory; None: they are too many.

@@ -20,8 +20,8 @@ import great_expectations as gx
 import numpy as np
 import pandas as pd
 from great_expectations.data_context.types.base import ProgressBarsConfig
-from pyspark.sql import functions as F
 
+from pipelines.expectations.breaking_rows import BySpark, InMemory
 from pipelines.expectations.counting import counts_by_spark, counts_in_memory
 from pipelines.expectations.data_docs import Shown, escaped, publish_docs
 from pipelines.expectations.described import ExpectKnownValues, ExpectNoNulls
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from great_expectations.datasource.fluent.spark_datasource import SparkDatasource
     from pyspark.sql import DataFrame, SparkSession
 
+    from pipelines.expectations.breaking_rows import Tables
     from pipelines.expectations.rules import TableRule
     from pipelines.warehouse.delta_io import Warehouse
     from schemas.model import Table
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 # the time that Spark does for a table of this many rows, and the rows of all tables some hundred megabytes.
 KEPT_ROWS: Final = 1_000_000
 KEPT_BYTES: Final = SMALL_BYTES  # of a table that only Spark can read
-EXAMPLES: Final = 3
 VIEW_PREFIX: Final = "tidemark_validated_"
 INVARIANTS_SUITE: Final = "invariants"
 
@@ -93,7 +93,7 @@ def check(  # noqa: PLR0913 - what a validation is made of
     """Evaluate rules on these frames; return rows of `expectation_results`, and Great Expectations' results.
 
     `rules`: None, all without any settings. `rows`: those of tables that are in the driver's memory already. Of these a
-    frame is asked for only if a rule fails. `when`: the run's time, for the pages.
+    frame is asked for only if a rule fails that reads one that is not. `when`: the run's time, for the pages.
     """
     rules = all_rules() if rules is None else rules
     small = dict(rows or {})
@@ -108,11 +108,12 @@ def check(  # noqa: PLR0913 - what a validation is made of
             suites = _run_suites(looked_at, rules, counted, run_id, when or datetime.now(UTC))
         counts = counted.result()
         outcomes = {_rule_id(outcome): outcome for suite in suites for outcome in suite.results}
+        here, by_spark = InMemory(small), BySpark(spark, views)
         results = [
             {
                 "recording_id": recording_id,
                 "run_id": run_id,
-                **_result_row(spark, rule, outcomes[rule.id], views, counts),
+                **_result_row(rule, outcomes[rule.id], here if _is_here(rule, small) else by_spark, counts),
             }
             for rule in rules
         ]
@@ -138,6 +139,11 @@ class _Views(dict[str, str]):
     def __exit__(self, *_: object) -> None:
         for view in self.values():
             self._spark.catalog.dropTempView(view)
+
+
+def _is_here(rule: TableRule, small: Mapping[str, pa.Table]) -> bool:
+    """Whether all tables are in memory that a rule reads, and the events that say where its rows come from."""
+    return {rule.table, *rule.reads, REPLICATION_EVENTS.name} <= small.keys()
 
 
 def _counts(
@@ -223,11 +229,7 @@ def _in_memory(rows: pa.Table, name: str, rules: Sequence[TableRule]) -> pd.Data
 
 
 def _result_row(
-    spark: SparkSession,
-    rule: TableRule,
-    outcome: ExpectationValidationResult,
-    views: Mapping[str, str],
-    counts: Mapping[str, int],
+    rule: TableRule, outcome: ExpectationValidationResult, tables: Tables, counts: Mapping[str, int]
 ) -> dict[str, Any]:
     """Return the outcome as a row of `expectation_results`; if it failed, add count and examples for the pages."""
     failed = counts.get(rule.id, 0)  # as many as may break it, if it holds
@@ -249,7 +251,7 @@ def _result_row(
         held = f"{failed} rows break it, and {allowed} may" if failed else "no row breaks it"
         outcome.result = {"observed_value": held, "unexpected_percent": 0.0}
         return row
-    many, example, places = _breaches(spark, rule, outcome, views)
+    many, example, places = _breaches(rule, outcome, tables)
     where = f" ({'; '.join(map(in_words, places))})" if places else ""
     may = f", and {allowed} may" if allowed else ""
     told = example if many is None else f"{many} rows break it{may}{where}. {rule.answer}"
@@ -264,22 +266,20 @@ def _result_row(
 
 
 def _breaches(
-    spark: SparkSession, rule: TableRule, outcome: ExpectationValidationResult, views: Mapping[str, str]
+    rule: TableRule, outcome: ExpectationValidationResult, tables: Tables
 ) -> tuple[int | None, str, list[dict[str, Any]]]:
     """Return how many rows break the rule, and of the first few a JSON list and the places.
 
     None and no places, if the rule is not about rows.
     """
-    rows = spark.sql(rule.sql(views))
-    as_json = rows.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row"))
-    examples = [row["row"] for row in as_json.orderBy("row").limit(EXAMPLES).collect()]
+    count, examples = tables.breaking(rule)
     if examples:
         places = places_of([json.loads(example) for example in examples])
-        asked = lines_asked(places, views[REPLICATION_EVENTS.name])
-        events = [] if asked is None else [row.asDict() for row in spark.sql(asked).collect()]
-        return rows.count(), f"[{', '.join(examples)}]", with_lines(places, events)
+        asked = lines_asked(places, tables.names[REPLICATION_EVENTS.name])
+        events = [] if asked is None else tables.events(asked)
+        return count, f"[{', '.join(examples)}]", with_lines(places, events)
     said = outcome.exception_info or {}
-    return None, json.dumps([said.get("exception_message") or {"columns": spark.table(views[rule.table]).columns}]), []
+    return None, json.dumps([said.get("exception_message") or {"columns": tables.columns(rule.table)}]), []
 
 
 def _asked_of(table: Table) -> tuple[str, ...]:

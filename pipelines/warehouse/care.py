@@ -123,7 +123,8 @@ def compact(warehouse: Warehouse, name: str, recording_id: str, file_bytes: int 
         rows = warehouse.read(name, recording_id).where(within)
         count = -(-stretch.bytes // file_bytes)
         ranges = rows.repartitionByRange(count, *order) if count > 1 else rows.coalesce(1)
-        warehouse.replace(name, ranges.sortWithinPartitions(*order), recording_id, arranged=True, within=within)
+        found = ranges.sortWithinPartitions(*order)
+        warehouse.replace(name, found, recording_id, arranged=True, within=within, are_same=True)
 
 
 def _optimize(warehouse: Warehouse, name: str, recording_id: str, file_bytes: int) -> None:

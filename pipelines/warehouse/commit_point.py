@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from pipelines.warehouse.contract import sql_string
 from schemas.runs import FAILED
 from schemas.tables import REPLAY_TABLES, TABLES
 
@@ -81,7 +82,7 @@ def take_back_reading(warehouse: Warehouse, recording_id: str) -> None:
     """Undo what killed runs brought into `facts` and `rejected_lines` without coming to write the ledger.
 
     What the ledger says of files holds for these tables as its writer left them: to carry the same changes out twice
-    would give rows the names of other files.
+    would give rows the names of other files. So for the rows of theirs that are set aside.
     """
     last = last_complete(warehouse, recording_id)
     told = {commit.run_id for commit in warehouse.commits("files", recording_id, last.get("files", -1))}
@@ -92,4 +93,6 @@ def take_back_reading(warehouse: Warehouse, recording_id: str) -> None:
                 break
             before = version - 1
         if before is not None:
-            warehouse.replace(name, warehouse.read_at(name, before, recording_id), recording_id)
+            warehouse.replace(name, warehouse.read_at(name, before, recording_id), recording_id, are_same=True)
+            aside = warehouse.read_at("set_aside", last.get("set_aside", 0), recording_id)
+            warehouse.replace("set_aside", aside, recording_id, within=f"table = {sql_string(name)}")

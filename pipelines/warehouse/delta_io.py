@@ -21,14 +21,14 @@ from pyspark.sql import functions as F
 
 from pipelines.spark.spark_schemas import spark_schema
 from pipelines.spark.staging import SMALL_BYTES, Rows, as_frame, may_be_null
-from pipelines.warehouse import local_tables
+from pipelines.warehouse import aside, local_tables
 from pipelines.warehouse.commits import MARK
 from pipelines.warehouse.contract import all_met, checks_of, row_key, sql_string
 from pipelines.warehouse.delta_reads import Tables
 from pipelines.warehouse.fact_merge import merge, merge_here
 from pipelines.warehouse.spans import is_spanned, spanned
 from pipelines.warehouse.table_files import TableFiles
-from pipelines.warehouse.within import Within
+from pipelines.warehouse.within import Within, has_one_of
 from schemas.errors import TableContractError
 from schemas.tables import TABLES
 
@@ -38,10 +38,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from pipelines.intake.ledger import Change
+    from pipelines.warehouse.aside import Stays
     from pipelines.warehouse.spans import Span
 
 FILE_BYTES: Final = 128 * 1024 * 1024  # intended size of one file of a write, by the optimizer's estimate
 WRITES_AT_ONCE: Final = 4
+_NUMBER: Final = "number"
+_NONE: Final = TABLES["set_aside"].arrow_schema.empty_table()
 TINY_BYTES: Final = 256 << 10  # a table of this size, compressed, is written as a whole whatever changes in it
 
 
@@ -53,7 +57,8 @@ class Warehouse(Tables):
         self.ensure(table_name)
         if isinstance(found, pa.Table) and len(found):
             (recording_id,) = found["recording_id"].unique().to_pylist()
-            if self._written_here(table_name, lambda: _in_turn(table_name, found), recording_id, mode="append"):
+            stays = aside.all_stay
+            if self._written_here(table_name, lambda: _in_turn(table_name, found), recording_id, stays, mode="append"):
                 return
         rows = self._arranged(table_name, as_frame(self.spark, found))
         self.commit(table_name, lambda: rows.write.format("delta").mode("append").save(self.table_path(table_name)))
@@ -65,6 +70,7 @@ class Warehouse(Tables):
         changed: Rows | None = None,
         spans: Sequence[Span | None] | None = None,
         files: Sequence[Path] = (),
+        changes: Sequence[Change] | None = None,
     ) -> None:
         """Add the facts that are not in the table yet; what is given holds each once, in the order of its lines.
 
@@ -72,11 +78,13 @@ class Warehouse(Tables):
         that are given again are updated. `spans`: in which times the facts lie that are given or changed. Only the
         table's files with such facts are read, for an equal fact has an equal time. `files`: Parquet files with exactly
         the given facts, on this machine. The table takes them over as they are where all in them is new and sound.
+        `changes`: what becomes of the facts of earlier readings, for those that were set aside; None: all are read now.
 
         Else facts are merged, many by Spark. Of few that change nothing those that stand are left out before they are
         added, while no other driver may commit: two runs that bring the same facts must not both add them.
         """
         self.ensure("facts")
+        stays = aside.none_stay if changes is None else aside.left_by_reading(changes)
 
         def news() -> pa.Table:
             stand = self._files("facts", recording_id)
@@ -88,26 +96,31 @@ class Warehouse(Tables):
         if isinstance(changed, pa.Table) and not len(changed):
             changed = None
         is_few = isinstance(found, pa.Table)
-        if changed is None and is_few and self._written_here("facts", news, recording_id, mode="append"):
+        if changed is None and is_few and self._written_here("facts", news, recording_id, stays, mode="append"):
             return
         same = f"known.recording_id = {sql_string(recording_id)} AND known.fact_id = new.fact_id"
         same += f" AND {spanned('known.ts', spans)}" if spans else ""
         if isinstance(found, pa.Table) and isinstance(changed, pa.Table):
             told = (found, changed, same, recording_id)
-            if self._committed_here("facts", recording_id, lambda place, mark: merge_here(place, *told, mark)):
+            if self._committed_here("facts", recording_id, stays, lambda place, mark: merge_here(place, *told, mark)):
                 return
         frame = as_frame(self.spark, found)
-        if changed is None and files and self._taken_over(frame, recording_id, spans, files):
+        if changed is None and files and self._taken_over(frame, recording_id, stays, spans, files):
             return
         others = None if changed is None else as_frame(self.spark, changed)
 
         def write(rows: DataFrame) -> None:
             merge(DeltaTable.forPath(self.spark, self.table_path("facts")), rows, others, same)
 
-        self._write_sound("facts", self._columns("facts", frame), recording_id, write)
+        self._write_sound("facts", self._columns("facts", frame), recording_id, stays, write)
 
     def _taken_over(
-        self, facts: DataFrame, recording_id: str, spans: Sequence[Span | None] | None, files: Sequence[Path]
+        self,
+        facts: DataFrame,
+        recording_id: str,
+        stays: Stays,
+        spans: Sequence[Span | None] | None,
+        files: Sequence[Path],
     ) -> bool:
         """Let the table take over the facts' files; False: some facts stand or break a check, or Spark is to do it."""
 
@@ -120,7 +133,7 @@ class Warehouse(Tables):
                     return False
             return local_tables.take_over(place, TABLES["facts"], files, recording_id, mark)
 
-        return self._committed_here("facts", recording_id, commit)
+        return self._committed_here("facts", recording_id, stays, commit)
 
     def replace(
         self,
@@ -130,16 +143,19 @@ class Warehouse(Tables):
         *,
         arranged: bool = False,
         within: Within | str | None = None,
+        are_same: bool = False,
     ) -> None:
         """Replace the recording's rows with these; TableContractError if the new rows are another recording's.
 
         `arranged`: the frame already has as few tasks as there should be files, each in order. `within`: a condition;
-        only rows that meet it are replaced, and only new rows that meet it are written.
+        only rows that meet it are replaced, and only new rows that meet it are written. `are_same`: they are the rows
+        that stand, so that those that were set aside stay aside.
         """
         self.ensure(table_name)
+        stays = aside.all_stay if are_same else self._left_by(table_name, within)
         whole, only_here = self._with_those_left(table_name, found, recording_id, within)
         if isinstance(whole, pa.Table) and self._written_here(
-            table_name, lambda: _in_turn(table_name, whole), recording_id, only=only_here
+            table_name, lambda: _in_turn(table_name, whole), recording_id, stays, only=only_here
         ):
             return
         frame = as_frame(self.spark, found)
@@ -152,13 +168,29 @@ class Warehouse(Tables):
             writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", only)
             writer.save(self.table_path(table_name))
 
-        self._write_sound(table_name, rows, recording_id, write)
+        self._write_sound(table_name, rows, recording_id, stays, write)
+
+    def _left_by(self, table_name: str, within: Within | str | None) -> Stays:
+        """Return which rows that were set aside stay so, as those that meet a condition are replaced."""
+        if within is None:
+            return aside.none_stay
+        if isinstance(within, Within):
+            return aside.left_by(table_name, within)
+
+        def stay(rows: pa.Table) -> pa.Table:
+            given = aside.as_rows(table_name, rows)
+            numbered = given.append_column(_NUMBER, pa.array(range(len(given)), pa.int64()))
+            left = as_frame(self.spark, numbered).where(f"NOT coalesce({within}, false)").select(_NUMBER).toArrow()
+            return rows.take(left[_NUMBER].sort())
+
+        return stay
 
     def _written_here(
         self,
         table_name: str,
         rows_of_now: Callable[[], pa.Table | None],
         recording_id: str,
+        stays: Stays,
         mode: Literal["append", "overwrite"] = "overwrite",
         only: str | None = None,
     ) -> bool:
@@ -173,9 +205,11 @@ class Warehouse(Tables):
             table = TABLES[table_name]
             return rows is not None and local_tables.write(place, table, rows, recording_id, mark, mode, only)
 
-        return self._committed_here(table_name, recording_id, write)
+        return self._committed_here(table_name, recording_id, stays, write)
 
-    def _committed_here(self, table_name: str, recording_id: str, commit: Callable[[Path, str | None], bool]) -> bool:
+    def _committed_here(
+        self, table_name: str, recording_id: str, stays: Stays, commit: Callable[[Path, str | None], bool]
+    ) -> bool:
         """Let this process commit to a table that is on this machine; False: it is not, or nothing was committed.
 
         `commit` is given the table's path and what marks the run's commits, and returns whether it did.
@@ -185,8 +219,8 @@ class Warehouse(Tables):
             return False
         mark, written = self.spark.conf.get(MARK, None), []
         self.commit(table_name, lambda: written.append(commit(place, mark)))
-        if written[-1] and table_name in self._with_aside(recording_id):
-            self._put_aside(table_name, None, recording_id)
+        if written[-1]:
+            self._put_aside(table_name, None, recording_id, stays)
         return written[-1]
 
     def _with_those_left(
@@ -215,7 +249,7 @@ class Warehouse(Tables):
         return rows.select(new.column_names).cast(may_be_null(new.schema)), None
 
     def _write_sound(
-        self, table_name: str, rows: DataFrame, recording_id: str, write: Callable[[DataFrame], None]
+        self, table_name: str, rows: DataFrame, recording_id: str, stays: Stays, write: Callable[[DataFrame], None]
     ) -> None:
         """Write rows; if some break a check of the table, write all others and put those into `set_aside`."""
         try:
@@ -229,10 +263,20 @@ class Warehouse(Tables):
             sound = kept.where(met)
             arranged = sound.sortWithinPartitions(*row_key(TABLES[table_name]))
             self.commit(table_name, lambda: write(arranged))
-            self._put_aside(table_name, kept.where(~met), recording_id)
+            self._put_aside(table_name, kept.where(~met), recording_id, stays)
         else:
-            if table_name in self._with_aside(recording_id):
-                self._put_aside(table_name, None, recording_id)
+            self._put_aside(table_name, None, recording_id, stays)
+
+    def has_many_aside(self, recording_id: str) -> bool:
+        """Whether so many rows were set aside that all are made anew."""
+        return not self.is_empty("set_aside", recording_id) and self._aside_of(recording_id) is None
+
+    def _aside_of(self, recording_id: str) -> pa.Table | None:
+        """Return the rows that were set aside; None: they are too many to be looked at one by one."""
+        if self.place_of("set_aside") is not None:
+            return self.whole("set_aside", recording_id, aside.MOST)
+        found = self.read("set_aside", recording_id).limit(aside.MOST + 1).toArrow()
+        return found.cast(TABLES["set_aside"].arrow_schema) if len(found) <= aside.MOST else None
 
     def _with_aside(self, recording_id: str) -> set[str]:
         """Return the tables of which rows of the recording were set aside before."""
@@ -240,15 +284,28 @@ class Warehouse(Tables):
             self._aside[recording_id] = {*self.arrow("set_aside", recording_id, ["table"])["table"].to_pylist()}
         return self._aside[recording_id]
 
-    def _put_aside(self, table_name: str, rows: DataFrame | None, recording_id: str) -> None:
-        """Replace the rows of a table that were set aside before by these; None: there are none now."""
-        self.ensure("set_aside")
-        only = f"recording_id = {sql_string(recording_id)} AND table = {sql_string(table_name)}"
-        if rows is None:
-            aside = DeltaTable.forPath(self.spark, self.table_path("set_aside"))
-            self.commit("set_aside", lambda: aside.delete(only))
-            self._with_aside(recording_id).discard(table_name)
+    def _put_aside(self, table_name: str, rows: DataFrame | None, recording_id: str, stays: Stays) -> None:
+        """Set rows aside, in place of those of their table that were before and do not stay; None: there are none now.
+
+        One table after the other, since each changes rows of one table.
+        """
+        if table_name == "set_aside" or (rows is None and table_name not in self._with_aside(recording_id)):
             return
+        with self._aside_in_turn:
+            every = self._aside_of(recording_id) if table_name in self._with_aside(recording_id) else _NONE
+            stood = _NONE if every is None else every.filter(pc.equal(every["table"], table_name))
+            left = stays(stood)
+            if rows is not None:
+                self._add_aside(table_name, rows, recording_id, left)
+                self._with_aside(recording_id).add(table_name)
+            elif every is None or not left.equals(stood):
+                self.replace("set_aside", left, recording_id, within=has_one_of("table", [table_name]))
+                if not len(left):
+                    self._with_aside(recording_id).discard(table_name)
+
+    def _add_aside(self, table_name: str, rows: DataFrame, recording_id: str, left: pa.Table) -> None:
+        """Set rows of a table aside beside those that stay."""
+        self.ensure("set_aside")
         table = TABLES[table_name]
         broken = [(~F.expr(f"coalesce({condition}, false)"), how, said) for condition, how, said in checks_of(table)]
         ours = reduce(lambda a, b: a | b, [breaks for breaks, how, _ in broken if how == "error"])
@@ -263,9 +320,14 @@ class Warehouse(Tables):
             F.to_json(F.struct(*row_key(table)), {"ignoreNullFields": "false"}).alias("key"),
             F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row"),
         )
+        if len(left):
+            stay = as_frame(self.spark, left)
+            if table_name == "facts":  # one that is stated again, by another file, as in the table
+                told = told.join(stay.select("key"), on="key", how="left_anti")
+            told = told.unionByName(stay)
+        only = f"recording_id = {sql_string(recording_id)} AND table = {sql_string(table_name)}"
         writer = self._columns("set_aside", told).write.format("delta").mode("overwrite").option("replaceWhere", only)
         self.commit("set_aside", lambda: writer.save(self.table_path("set_aside")))
-        self._with_aside(recording_id).add(table_name)
 
     def replace_all(
         self,
@@ -279,9 +341,9 @@ class Warehouse(Tables):
         Writes run in parallel: a small write is mostly planning, which leaves cores idle. `within`: as in `replace`.
         `filled`: the tables of which the frames have rows; one that has none, and none to be replaced, is left.
         """
-        aside = self._with_aside(recording_id)
+        with_aside = self._with_aside(recording_id)
         if filled is not None:
-            stands = {name for name in frames if name in aside or not self.is_empty(name, recording_id)}
+            stands = {name for name in frames if name in with_aside or not self.is_empty(name, recording_id)}
             frames = {name: frame for name, frame in frames.items() if name in filled or name in stands}
         with ThreadPoolExecutor(WRITES_AT_ONCE) as pool:
             written = [

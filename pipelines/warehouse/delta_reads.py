@@ -6,6 +6,7 @@ Tables are made, and brought up to this version of Tidemark, when they are first
 from __future__ import annotations
 
 from functools import reduce
+from threading import RLock
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -52,6 +53,7 @@ class Tables(Store):
         self._pinned: dict[str, int] = {}
         self._counted: dict[str, dict[str, int]] = {}  # by recording: rows of each table
         self._aside: dict[str, set[str]] = {}  # by recording: tables that have rows set aside
+        self._aside_in_turn = RLock()
         self._small: dict[tuple[str, str], Small | None] = {}  # by table and recording
 
     def table_path(self, table_name: str) -> str:

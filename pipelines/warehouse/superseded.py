@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from pipelines.intake.ledger import MOMENTS
 from pipelines.spark.staging import as_frame
+from pipelines.warehouse.aside import told_in
 from pipelines.warehouse.within import has_one_of
 from replay.arrays.columns import completed_to
 
@@ -45,7 +46,6 @@ ENGINE: Final = (
 _OFF_US: Final = 2_000_000  # a time from a stamp in whole seconds may be read differently by a second
 _FILE: Final = "path STRING, is_moment BOOLEAN, first_ts BIGINT, last_ts BIGINT"
 _CHANGE: Final = "path STRING, to STRING, since BIGINT"
-_CHANGE_SCHEMA: Final = pa.schema({"path": pa.string(), "to": pa.string(), "since": pa.int64()})
 _NOT: Final = pa.scalar(False)  # noqa: FBT003 - Arrow's own
 
 
@@ -74,7 +74,7 @@ def changed_facts(warehouse: Warehouse, recording_id: str, changes: Sequence[Cha
     spans = [change.span for change in changes]
     stand = warehouse.around("facts", recording_id, spans, ("fact_id", "source_file", "source_line"))
     if isinstance(stand, pa.Table):
-        told = _told_in(stand, changes)
+        told = told_in(stand, changes)
         is_gone = pc.coalesce(pc.greater_equal(stand["source_line"], told["since"]), _NOT)
         are_changed = pc.or_(is_gone, pc.coalesce(pc.not_equal(stand["source_file"], told["to"]), _NOT))
         columns = {"fact_id": stand["fact_id"], "to": told["to"], "source_line": stand["source_line"]}
@@ -120,7 +120,7 @@ def rejected_after(
     small = warehouse.small("rejected_lines", recording_id) if isinstance(rejected, pa.Table) else None
     if small is not None:
         here, _ = within.split(small.rows)
-        told = _told_in(here, changes)
+        told = told_in(here, changes)
         place = here.schema.get_field_index("source_file")
         moved = here.set_column(place, here.schema.field(place), told["to"])
         stays = pc.coalesce(pc.less(here["source_line"], told["since"]), pc.is_valid(told["to"]))
@@ -131,12 +131,6 @@ def rejected_after(
     stays = here.where(F.col("since").isNull() | (F.col("source_line") < F.col("since")))
     moved = stays.withColumn("source_file", F.col("to")).select(stand.columns)
     return moved.unionByName(as_frame(spark, rejected)), within
-
-
-def _told_in(rows: pa.Table, changes: Sequence[Change]) -> pa.Table:
-    """Return by row what becomes of those of its file: `to`, `since`; null where they stay."""
-    told = pa.Table.from_pylist([change._asdict() for change in changes], _CHANGE_SCHEMA)
-    return told.take(pc.index_in(rows["source_file"], told["path"]))
 
 
 def _told(rows: DataFrame, changes: Sequence[Change]) -> DataFrame:

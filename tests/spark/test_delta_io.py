@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
+from pipelines.intake.ledger import Change
+from pipelines.warehouse.changes import among
 from pipelines.warehouse.delta_io import Warehouse
 from pipelines.warehouse.narrowing import Narrowing
 from schemas.errors import InputError, TableContractError
@@ -34,8 +36,8 @@ class OfFew(Warehouse):
     def replace(self, table_name: str, found: Rows, recording_id: str, **how: Any) -> None:
         super().replace(table_name, found if isinstance(found, pa.Table) else found.toArrow(), recording_id, **how)
 
-    def append_facts(self, found: Rows, recording_id: str, *told: Any) -> None:
-        super().append_facts(found if isinstance(found, pa.Table) else found.toArrow(), recording_id, *told)
+    def append_facts(self, found: Rows, recording_id: str, *told: Any, **how: Any) -> None:
+        super().append_facts(found if isinstance(found, pa.Table) else found.toArrow(), recording_id, *told, **how)
 
 
 @pytest.fixture(params=[Warehouse, OfFew])
@@ -137,6 +139,34 @@ def test_a_fact_that_breaks_a_check_is_set_aside(spark: SparkSession, warehouse:
     warehouse.append_facts(told.withColumn("kind", F.when(F.col("fact_id") == "1", F.col("kind"))), "r")
     assert [row.fact_id for row in warehouse.read("facts", "r").collect()] == ["1"]
     assert warehouse.read("set_aside", "r").count() == 1
+
+
+def test_what_later_writes_do_not_replace_stays_aside(spark: SparkSession, warehouse: Warehouse) -> None:
+    def write(topic: str, seq: int, **changed: object) -> set[str]:
+        found = cuts(spark, "a", [seq, seq + 1], topic=topic, **changed)
+        warehouse.replace(TABLE, found, "a", within=among([(topic, 0, 0)]))
+        return {json.loads(row.row)["topic"] for row in warehouse.read("set_aside", "a").collect()}
+
+    assert write("t", 1, cause="whim") == {"t"}
+    assert write("it's", 1) == {"t"}
+    assert write("it's", 3, cause="whim") == {"t", "it's"}
+    assert write("t", 3) == {"it's"}
+    warehouse.replace(TABLE, warehouse.read(TABLE, "a"), "a", within="seq > 1", are_same=True)
+    assert warehouse.read("set_aside", "a").count() == len((3, 4))
+    warehouse.replace(TABLE, cuts(spark, "a", [9], topic="it's"), "a", within="topic = 'it''s' AND seq > 3")
+    assert [json.loads(row.row)["seq"] for row in warehouse.read("set_aside", "a").collect()] == [3]
+
+
+def test_facts_stay_aside_until_they_are_read_again(spark: SparkSession, warehouse: Warehouse) -> None:
+    whim = F.lit("whim")
+    warehouse.append_facts(facts(spark, ("1", "a.log", 1), ("2", "a.log", 2)).withColumn("kind", whim), "r", changes=())
+    warehouse.append_facts(facts(spark, ("3", "b.log", 1)), "r", changes=())
+    again = facts(spark, ("1", "c.log", 1), ("4", "c.log", 2)).withColumn("kind", whim)
+    warehouse.append_facts(again, "r", changes=(Change("a.log", "a.log.1", 2, None),))
+    told = [json.loads(row.row) for row in warehouse.read("set_aside", "r").collect()]
+    found = {(row["fact_id"], row["source_file"]) for row in told}
+    assert found == {("1", "a.log.1"), ("4", "c.log")}
+    assert warehouse.read("facts", "r").count() == 1
 
 
 def test_a_narrowed_write_leaves_what_lies_outside_of_it(spark: SparkSession, warehouse: Warehouse) -> None:
