@@ -31,11 +31,12 @@ from replay.evidence.cluster_digest import ToldOfCluster, digest_of
 from replay.evidence.incarnations import Lives, starts_of_brokers
 from replay.evidence.missing_lines import Gap, MissingLines
 from replay.evidence.partition_facts import PartitionFacts
-from replay.evidence.rows import Row, rows_of_facts
+from replay.evidence.rows import Row, rows_of_facts, rows_of_partitions
 from replay.evidence.steady import facts_of, kept
 from replay.evidence.tenures import micros
 from replay.order.operation_blocks import EVENT_SCHEMA
 from replay.order.order import order_of, order_on
+from replay.order.short_orders import orders_of
 from replay.order.windows import BEFORE_ALL, HOUR_US, Boundary, Windows, windows_of, with_window
 from replay.protocol.state import NONE
 from schemas.windows import EVENT_WINDOWS
@@ -49,8 +50,10 @@ if TYPE_CHECKING:
     from replay.evidence.cluster import Cluster
     from replay.evidence.steady import Facts
     from replay.order.order import OrderedEvents
+    from replay.order.short_orders import ShortOrder
 
-    Found = tuple[OrderedEvents | SpilledEvents, Windows]
+    Ordered = OrderedEvents | ShortOrder | SpilledEvents
+    Found = tuple[Ordered, Windows]
 
 EVENTS: Final = "replication_events"
 CHANGES: Final = "changes"  # partitions whose events differ from those that stand in the warehouse
@@ -59,6 +62,8 @@ WITH_RECORDING: Final = pa.schema([pa.field("recording_id", pa.string()), *EVENT
 CHANGE_SCHEMA: Final = pa.schema(
     [WITH_RECORDING.field(name) for name in ("recording_id", "topic", "incarnation", "partition", "window")]
 )
+SHORT: Final = 1_000  # facts of a partition that is ordered together with others, at most
+TOGETHER: Final = 5_000  # facts of partitions that are ordered together, at least
 Of = tuple[str, int]  # topic and partition
 PARTITION: Final = ("topic", "partition")
 ENDS: Final = ("ts", "metadata_offset")  # the last of a partition's facts: its line, and its record
@@ -132,6 +137,9 @@ def order_partitions(
     if stand:
         yield EVENT_WINDOWS.name, standing.rows(stand)
     while waiting:
+        if len(waiting[-1].facts) < min(standing.least, SHORT):
+            yield from order_together(short_of(waiting, standing), told.cluster, standing)
+            continue
         of, made_of, hashes, facts = waiting.pop()
         given = [facts]
         del facts
@@ -208,6 +216,28 @@ def told_apart(facts: pa.Table, told: ToldOfCluster, standing: StandingWindows) 
     return waiting, stand
 
 
+def short_of(waiting: list[Waiting], standing: StandingWindows) -> list[Waiting]:
+    """Take short partitions off the end of those that wait: as many as are ordered together."""
+    found: list[Waiting] = []
+    count = 0
+    while waiting and count < TOGETHER and len(waiting[-1].facts) < min(standing.least, SHORT):
+        found.append(waiting.pop())
+        count += len(found[-1].facts)
+    return found
+
+
+def order_together(waiting: list[Waiting], cluster: Cluster, standing: StandingWindows) -> Iterator[Output]:
+    """Order short partitions as a whole, each by itself but in columns that they share."""
+    with without_cycles():
+        partitions = rows_of_partitions([steadied(one.facts) for one in waiting])
+        lives = [lives_of(*one.of, rows, cluster) for one, rows in zip(waiting, partitions, strict=True)]
+        of_each = [one for one, (count, _) in zip(waiting, lives, strict=True) for _ in range(count)]
+        orders = orders_of(chain.from_iterable(parts for _, parts in lives))
+        for one, ordered in zip(of_each, orders, strict=True):
+            windows = windows_through(ordered, one.of, standing)
+            yield from written((ordered, windows), one.of, cluster, standing, None, one.made_of)
+
+
 def order_windows(
     given: list[pa.Table],
     of: Of,
@@ -251,7 +281,7 @@ def written(
         yield from changed(ordered, windows, before, key)
     else:
         for piece in ordered.pieces():
-            yield EVENTS, named(windows.take(piece), key)
+            yield EVENTS, named(windows.take(piece, ordered.hashes), key)
         yield CHANGES, pa.Table.from_pylist([key], CHANGE_SCHEMA)
     rows = rows_of_windows(windows, {**key, "facts": made_of})
     yield EVENT_WINDOWS.name, with_states(rows, before, kept_of(ordered, known), standing.engine)
@@ -267,11 +297,11 @@ def order_whole(
         yield ordered, windows_through(ordered, of, standing)
 
 
-def windows_through(ordered: OrderedEvents | SpilledEvents, of: Of, standing: StandingWindows) -> Windows:
+def windows_through(ordered: Ordered, of: Of, standing: StandingWindows) -> Windows:
     """Return the windows of events: of all, if some stand that they are to be compared with, else of none so far."""
     windows = Windows(standing.length_us)
     for piece in ordered.pieces() if standing.boundaries(of, ordered.key["incarnation"]) else ():
-        windows.take(piece)
+        windows.take(piece, ordered.hashes)
     return windows
 
 
@@ -300,7 +330,7 @@ def gone_on(
 
 
 def changed(
-    ordered: OrderedEvents | SpilledEvents,
+    ordered: Ordered,
     windows: Windows,
     before: dict[Boundary, dict[str, Any]],
     key: dict[str, Any],
@@ -359,9 +389,13 @@ def without_cycles() -> Iterator[None]:
 def incarnations(
     topic: str, partition: int, given: list[pa.Table], cluster: Cluster
 ) -> tuple[int, Iterator[PartitionFacts]]:
+    """Return how many incarnations a partition has, and the facts of each. `given`: its facts, which are taken out."""
+    return lives_of(topic, partition, rows_of_facts(given.pop()), cluster)
+
+
+def lives_of(topic: str, partition: int, rows: list[Row], cluster: Cluster) -> tuple[int, Iterator[PartitionFacts]]:
     """Return how many incarnations a partition has, and the facts of each; topic ids tell them apart, else lines."""
     ids = cluster.created.get(topic, [])
-    rows = rows_of_facts(given.pop())
     parts = by_incarnation(rows, ids, cluster) if ids else by_life(rows, cluster)
     found = (
         # No name here holds the facts, so that the order can release them.

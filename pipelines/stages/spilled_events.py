@@ -43,6 +43,10 @@ class SpilledEvents:
         """Return where the events of a stretch wait."""
         return str(Path(self.folder.name) / f"{number}.arrow")
 
+    @property
+    def hashes(self) -> None:
+        """Hashes of the events, if they are known; these are not."""
+
     def pieces(self, begin: int = 0) -> Iterator[pa.Table]:
         """Yield the events from seq `begin` on."""
         for number, (first, stop) in enumerate(zip(self.begins, [*self.begins[1:], NEVER], strict=True)):

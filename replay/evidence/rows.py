@@ -25,19 +25,21 @@ METADATA_LOG = "__cluster_metadata"
 METADATA_TOPIC = (METADATA_LOG, "AAAAAAAAAAAAAAAAAAAAAQ")  # name and id; Raft replicates it, by rules other than these
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")  # coordinators append to them
 ORDER = ["kind", "ts", "fact_id"]  # the order in which facts are laid out
+FEW = 20_000  # rows of a column of which it does not matter that it is held twice
 UNIQUE = "fact_id"  # the one text column that has as many values as rows
 
 
 class FactColumns(dict[str, "MutableSequence[Any]"]):
     """The columns of all facts of one kind: Python values by name, read from the Arrow table on first use."""
 
-    __slots__ = ("length", "table")
+    __slots__ = ("length", "read", "table")
 
     def __init__(self, table: pa.Table) -> None:
         """`table`: in one chunk."""
         super().__init__()
         self.table = table
         self.length = len(table)
+        self.read: dict[str, tuple[Ints, Flags]] = {}  # columns of numbers that were read as a whole
 
     def __missing__(self, name: str) -> MutableSequence[Any]:
         """Convert a column on first use; one that no fact of this kind fills is null throughout."""
@@ -48,11 +50,18 @@ class FactColumns(dict[str, "MutableSequence[Any]"]):
 
     def take(self, name: str, places: Ints, kind: pa.DataType) -> pa.Array:
         """The column's values at some places, as one Arrow chunk of type `kind`."""
-        return self.chosen(name, places).cast(kind)
+        found = self.chosen(name, places)
+        return found if found.type == kind else found.cast(kind)
 
     def numbers(self, name: str, places: Ints, missing: int = 0) -> Ints:
         """Values at some places as integers, from whole numbers, booleans or times (in us); null as `missing`."""
-        return numbers(self.chosen(name, places), missing)
+        if self.length > FEW or self.table.schema.get_field_index(name) < 0:
+            return numbers(self.chosen(name, places), missing)
+        if name not in self.read:
+            column = self.table.column(name).chunk(0)
+            self.read[name] = numbers(column), column.is_valid().to_numpy(zero_copy_only=False)
+        values, known = self.read[name]
+        return np.where(known[places], values[places], missing)
 
     def known(self, name: str, places: Ints) -> Flags:
         """Which of the column's values at some places are not null."""
@@ -89,6 +98,11 @@ class Row:
             self.columns[name] = list(self.columns[name])  # until now the column held only numbers
         self.columns[name][self.place] = value
 
+    @property
+    def stands_alone(self) -> bool:
+        """Whether it was made by a rule, so that no table has it."""
+        return self.columns.table is NO_TABLE
+
     @classmethod
     def at(cls, columns: FactColumns, place: int) -> Row:
         """The fact at that place."""
@@ -105,11 +119,15 @@ class Row:
 
 
 NO_TABLE = pa.table({})
+NO_COLUMNS = FactColumns(NO_TABLE)  # stands for the columns of any row that stands alone
 
 
-def rows_at(columns: FactColumns) -> list[Row]:
-    """A row for each place."""
-    return [Row.at(columns, place) for place in range(columns.length)]
+def standing_together(rows: Sequence[Row], names: Iterable[str]) -> FactColumns:
+    """Some columns of rows that stand alone, one after the other."""
+    found = FactColumns(NO_TABLE)
+    found.length = len(rows)
+    found.update({name: [row[name] for row in rows] for name in names})
+    return found
 
 
 def values_of(column: pa.ChunkedArray, name: str = "") -> MutableSequence[Any]:
@@ -131,20 +149,29 @@ def values_of(column: pa.ChunkedArray, name: str = "") -> MutableSequence[Any]:
     return list(values.to_pylist())
 
 
-def columns_by_kind(facts: pa.Table) -> list[FactColumns]:
-    """Divide facts by kind, sorted by time and fact id, so the result does not depend on the input order.
+def rows_of_partitions(tables: Sequence[pa.Table]) -> list[list[Row]]:
+    """The facts of some partitions as rows, each partition's as `rows_of_facts` has them, in columns that they share.
 
-    Sorted by time because rules read them in that order: what is read together is then adjacent in memory, too.
+    Rows are sorted by time because rules read them in that order: what is read together is then adjacent in memory,
+    too. They are sorted by fact id as well, so the result does not depend on the order of the facts.
     """
-    order = pc.sort_indices(facts.select(ORDER), [(name, "ascending") for name in ORDER])
-    facts = used_columns(facts).take(order).combine_chunks()
-    encoded = facts.column("kind").combine_chunks().dictionary_encode() if len(facts) else None
-    if encoded is None:
-        return []
+    found: list[list[Row]] = [[] for _ in tables]
+    facts = pa.concat_tables(tables, promote_options="default")
+    if not len(facts):
+        return found
+    of = pa.array(np.repeat(np.arange(len(tables)), [len(one) for one in tables]))
+    kind, *within = (facts[name] for name in ORDER)
+    keys = pa.table([kind, of, *within], [ORDER[0], "of", *ORDER[1:]])
+    order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])
+    facts, of = used_columns(facts).take(order).combine_chunks(), of.take(order).to_numpy()
+    encoded = facts.column("kind").combine_chunks().dictionary_encode()
     codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
     bounds = np.searchsorted(codes, np.arange(len(encoded.dictionary) + 1))
-    slices = (facts.slice(first, last - first) for first, last in pairwise(bounds.tolist()))
-    return [FactColumns(used_columns(one)) for one in slices]
+    for first, last in pairwise(bounds.tolist()):
+        columns = FactColumns(used_columns(facts.slice(first, last - first)))
+        for place, partition in enumerate(of[first:last].tolist()):
+            found[partition].append(Row.at(columns, place))
+    return found
 
 
 def used_columns(facts: pa.Table) -> pa.Table:
@@ -154,7 +181,8 @@ def used_columns(facts: pa.Table) -> pa.Table:
 
 def rows_of_facts(facts: pa.Table) -> list[Row]:
     """A table of facts as rows, by kind, and within each by time and fact id."""
-    return [row for columns in columns_by_kind(facts) for row in rows_at(columns)]
+    (rows,) = rows_of_partitions([facts])
+    return rows
 
 
 def is_by_replica(fetch: Row) -> bool:

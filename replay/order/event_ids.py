@@ -46,15 +46,21 @@ def digest(*parts: object) -> str:
 
 
 class Namer:
-    """Names one partition's events by hashes: of fact, kind and partition, or of an inserted event's content."""
+    """Names partitions' events by hashes: of fact, kind and partition, or of an inserted event's content."""
 
-    def __init__(self, facts: PartitionFacts) -> None:
-        """`facts`: those of the partition."""
-        self.where = (facts.topic, facts.incarnation, facts.partition)
+    def __init__(self) -> None:
+        """No partition has been named yet."""
+        self.begins: list[int] = []  # the number of each partition's first draft
+        self.where: list[str] = []  # topic, incarnation and partition
+
+    def begin(self, facts: PartitionFacts, count: int) -> None:
+        """Take the drafts from number `count` on as those of another partition."""
+        self.begins.append(count)
+        self.where.append(BETWEEN.join(map(text_of, ("", facts.topic, facts.incarnation, facts.partition))))
 
     def ids(self, drafts: Drafts) -> pa.Array:
         """The names of events of one shape."""
-        where = BETWEEN.join(("", *map(text_of, (*self.where, drafts.kind)), ""))
+        partitions = (np.searchsorted(self.begins, drafts.numbers, side="right") - 1).tolist()
         named = INSERTED if drafts.columns is None else ACTORS
         facts = [b"inserted"] * len(drafts.numbers)
         if drafts.columns is not None:
@@ -62,11 +68,12 @@ class Namer:
         told = [drafts.fields[name].to_pylist() if name in drafts.fields else repeat(None) for name in named]
         tails: dict[tuple[Any, ...], bytes] = {}
         found = []
-        for fact, *key in zip(facts, *told, strict=False):
-            actors = tuple(key)
-            if actors not in tails:
-                tails[actors] = (where + BETWEEN.join(map(text_of, actors))).encode()
-            found.append(hashed(fact + tails[actors]))
+        for fact, *key in zip(facts, partitions, *told, strict=False):
+            tail = tuple(key)
+            if tail not in tails:
+                partition, *actors = tail
+                tails[tail] = BETWEEN.join((self.where[partition], drafts.kind, *map(text_of, actors))).encode()
+            found.append(hashed(fact + tails[tail]))
         return pa.array(found, pa.string())
 
 

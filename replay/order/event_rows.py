@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from replay.arrays.columns import filled
 from replay.arrays.records import fields_of, records, together
-from replay.order.event_ids import Namer, numbered
+from replay.evidence.rows import places_of, standing_together
+from replay.order.event_ids import FACT, Namer, numbered
 from replay.order.merge import OperationRecord
 from replay.order.operation_blocks import EVENT_SCHEMA, Block, Drafts, said
 
@@ -36,12 +37,11 @@ SHORT, TOGETHER = 1_000, 20  # parts with fewer rows than SHORT are combined, TO
 
 
 class EventRows:
-    """The rows of one partition's events, in any order."""
+    """The rows of partitions' events: one partition after the other, each one's in any order."""
 
-    def __init__(self, facts: PartitionFacts) -> None:
+    def __init__(self) -> None:
         """Start without rows."""
-        self.key = facts.key
-        self.name = Namer(facts)
+        self.name = Namer()
         self.waiting: list[Draft] = []
         self.numbers: list[int] = []  # of the waiting drafts
         self.blocks: list[Drafts] = []  # blocks that wait
@@ -49,7 +49,13 @@ class EventRows:
         self.laid = 0  # how many of them have been made into rows
         self.parts: list[pa.Table] = []  # rows of one shape each, with only the columns that they fill
         self.places: list[Ints] = []  # the draft numbers of each part's rows
-        self.latest = 0  # latest best estimate among them, microseconds
+        self.latest = 0  # latest best estimate among those of the last partition, microseconds
+
+    def begin(self, facts: PartitionFacts) -> int:
+        """Go on with another partition; return the number of its first draft."""
+        self.name.begin(facts, self.count)
+        self.latest = 0
+        return self.count
 
     def __len__(self) -> int:
         """Return the number of drafts that were added."""
@@ -104,7 +110,8 @@ class EventRows:
             drafts = joined(blocks)
             self.parts.append(pa.table({**columns_of(drafts), "event_id": self.name.ids(drafts)}))
             self.places.append(drafts.numbers)
-            self.latest = max(self.latest, int(drafts.windows[:, 1].max(initial=0)))
+            newest = drafts.windows[drafts.numbers >= self.name.begins[-1], 1]
+            self.latest = max(self.latest, int(newest.max(initial=0)))
         self.waiting, self.numbers, self.blocks = [], [], []
         self.laid = self.count
 
@@ -153,11 +160,16 @@ def completed(rows: pa.Table, **same: Any) -> pa.Table:  # noqa: ANN401 - the va
 def gathered(drafts: list[Draft], numbers: Ints) -> Drafts:
     """Turn drafts of one shape into columns."""
     first = drafts[0]
+    rows = [draft.row for draft in drafts if draft.row is not None]
+    columns, places = (rows[0].columns, places_of(rows)) if rows else (None, np.zeros(0, np.int64))
+    if rows and rows[0].stands_alone:
+        columns = standing_together(rows, (FACT, *SOURCE, *first.copied, *(name for name, _ in REQUEST)))
+        places = np.arange(len(rows))
     told = zip(*(draft.fields.values() for draft in drafts), strict=True)
     return Drafts(
         first.kind,
-        None if first.row is None else first.row.columns,
-        np.array([draft.row.place for draft in drafts if draft.row is not None], np.int64),
+        columns,
+        places,
         np.array([draft.window for draft in drafts], np.int64),
         said(len(drafts), **dict(zip(first.fields, told, strict=False))),
         first.copied,

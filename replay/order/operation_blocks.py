@@ -8,7 +8,8 @@ each. A chain may hold both: `place` says where in the chain each operation stan
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 EVENT_SCHEMA = pa.schema(
     [f.with_nullable(nullable=True) for f in REPLICATION_EVENTS.arrow_schema if f.name != "recording_id"]
 )
+KINDS: Final = {one.name: one.type for one in EVENT_SCHEMA}
+FEW: Final = 64  # rows of a column that is kept for the next of its kind
 
 
 @dataclass(slots=True)
@@ -128,12 +131,21 @@ def said(count: int, **fields: Any) -> dict[str, pa.Array]:  # noqa: ANN401 - a 
 
 def column_of(name: str, value: Any, count: int) -> pa.Array:  # noqa: ANN401
     """Turn one field into a column of the schema's type; see `said`."""
-    kind = EVENT_SCHEMA.field(name).type
+    kind = KINDS[name]
     if isinstance(value, pa.Array):
-        return value.cast(kind)
+        return value if value.type == kind else value.cast(kind)
     if isinstance(value, (np.ndarray, list, tuple)):
         return pa.array(value, kind)
+    return repeated_often(name, value, count) if count <= FEW else repeated(name, value, count)
+
+
+def repeated(name: str, value: Any, count: int) -> pa.Array:  # noqa: ANN401
+    """Return a column that has the same value in every row."""
+    kind = KINDS[name]
     return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
+
+
+repeated_often = lru_cache(maxsize=2_000, typed=True)(repeated)  # a short partition has many such columns
 
 
 def chosen(which: Flags, yes: str, no: str, missing: Flags | None = None) -> pa.Array:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from replay.evidence.rows import NO_COLUMNS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -39,7 +41,9 @@ class Draft:
     @property
     def shape(self) -> Shape:
         """What drafts must have in common to be made into columns together."""
-        return shape_of(self.kind, None if self.row is None else self.row.columns, self.copied, self.fields)
+        row = self.row
+        columns = None if row is None else NO_COLUMNS if row.stands_alone else row.columns
+        return shape_of(self.kind, columns, self.copied, self.fields)
 
     @property
     def line(self) -> int | None:

@@ -95,6 +95,10 @@ class OrderedEvents(NamedTuple):
     steady: Steady | None = None  # the tenure that they are in
     others: Sequence[Mark] = ()  # marks where windows of another length begin
 
+    @property
+    def hashes(self) -> None:
+        """Hashes of the events, if they are known; these are not."""
+
     def pieces(self, begin: int = 0) -> Iterator[pa.Table]:
         """Yield the events from seq `begin` on, in tables of `AT_ONCE` rows and less; at least one, if it is empty."""
         end = self.begin + len(self.order)
@@ -113,7 +117,8 @@ def order_of(facts: PartitionFacts, marked_us: int | None = None, others: Grid |
     steady = None if marked_us is None else steady_tenure(facts)
     ground = "" if steady is None else ground_of(facts)
     min_isr, lag_us = facts.min_insync_replicas or MIN_ISR_UNKNOWN, facts.lag_us
-    rows, spans = laid(facts)
+    rows = EventRows()
+    spans = laid(facts, rows)
     facts.release()
     rows.close()
     brokers = sorted({broker for events, _ in rows.slices() for broker in brokers_of(EventBatch(events).events)})
@@ -142,7 +147,8 @@ def order_on(
     key, steady = facts.key, steady_tenure(facts)
     if steady is None or ground_of(facts) != mark.ground:
         return None
-    rows, spans = laid(facts)
+    rows = EventRows()
+    spans = laid(facts, rows)
     facts.release()
     rows.close()
     front, every, profile = spans[-2]
@@ -171,9 +177,9 @@ def order_on(
     return OrderedEvents(key, rows, order, mark.seq, marks[0], steady, *marks[1:])
 
 
-def laid(facts: PartitionFacts) -> tuple[EventRows, list[TenureSpan]]:
-    """Make all events of a partition; the spans say what is known of their order."""
-    rows = EventRows(facts)
+def laid(facts: PartitionFacts, rows: EventRows) -> list[TenureSpan]:
+    """Make all events of a partition, behind those of others; the spans say what is known of their order."""
+    rows.begin(facts)
     computed = hw_by_lines(facts)
     produces, markers = produces_by_tenure(facts), markers_by_tenure(facts)
     stored = Stored()
@@ -207,11 +213,13 @@ def laid(facts: PartitionFacts) -> tuple[EventRows, list[TenureSpan]]:
         else:
             rows.add([*(d for op in control_chain(facts, tenure, {}) for d in op.drafts), *changes])
             spans.append(TenureSpan(len(rows), [], profile))
-    rows.lay()
-    rows.add([*removal_drafts(facts), *dump_drafts(facts, rows.latest)])
+    removed = removal_drafts(facts)
+    if facts.by_kind["segment_batch"]:
+        rows.lay()
+        removed += dump_drafts(facts, rows.latest)
+    rows.add(removed)
     spans.append(TenureSpan(len(rows), [], opening))
-    rows.lay()
-    return rows, spans
+    return spans
 
 
 def encoded(rows: EventRows, brokers: Sequence[int]) -> Records[EventRecord]:
@@ -275,16 +283,20 @@ def version_drafts(facts: PartitionFacts, tenure: Tenure, told: dict[int, Spoken
 
 
 def arrange(
-    state: State, events: Records[EventRecord], spans: list[TenureSpan], rows: EventRows | None = None
+    state: State,
+    events: Records[EventRecord],
+    spans: list[TenureSpan],
+    rows: EventRows | None = None,
+    begin: int = 0,
 ) -> tuple[Ints, Merged | None]:
     """Return the order of all drafts (by number); each tenure is merged on the encoded rows.
 
     `rows`: those of the events, if marks are to be made: what was merged last, if it is the newest tenure, is returned.
+    `begin`: the number of the partition's first draft.
     """
     order: list[Ints] = []
     moves = new_moves()
     last: Merged | None = None
-    begin = 0
     for k, (end, chains, profile) in enumerate(spans):
         follow(state, profile, events, (begin, end - begin, 0), moves)
         order.append(np.arange(begin, end))

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from replay.arrays.digests import Hashes
     from replay.arrays.ints import Ints
 
 HOUR_US: Final = 3_600_000_000
 BEFORE_ALL: Final = np.iinfo(np.int64).min  # earlier than any window
 DIGEST_BYTES: Final = 16
+NOT_HASHED: Final = ("seq", "window")  # columns that say where an event stands
 
 
 class Boundary(NamedTuple):
@@ -60,10 +62,10 @@ class Windows:
         found.digest, found.newest = digest_after(at.digest), at.window
         return found
 
-    def take(self, events: pa.Table) -> pa.Table:
-        """Take the next events, in order; return them with the column `window`."""
+    def take(self, events: pa.Table, hashes: Hashes | None = None) -> pa.Table:
+        """Take the next events, in order; return them with the column `window`. `hashes`: theirs, if they are known."""
         window = windows_of(numbers(events["ts"]), self.length_us, self.newest)
-        hashes = row_hashes(events, ("seq", "window"))
+        hashes = row_hashes(events, NOT_HASHED) if hashes is None else hashes
         begins = starts_of(window, self.newest if self.count else None)
         ends = [*begins.tolist(), len(events)]
         self.digest.update(hashes[: ends[0]].tobytes())

@@ -34,7 +34,8 @@ def block(times: list[int], places: list[int]) -> Block:
 
 
 def test_operations_of_a_chain_stand_by_place_those_of_one_place_as_they_came() -> None:
-    rows = EventRows(no_facts())
+    rows = EventRows()
+    rows.begin(no_facts())
     rows.add([Draft("observation", None, Window(0, 0, 0), {"broker_id": 0})])
     found = rows.add_chain(iter([operation(3, 1), operation(4, 1), block([2, 5], [0, 1]), operation(1, 0)]), 7)
     assert found["est"].tolist() == [1, 2, 3, 4, 5]
