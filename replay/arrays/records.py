@@ -80,7 +80,9 @@ def blank(count: int, of: type[R], value: int = 0) -> Records[R]:
 def together(parts: Sequence[Records[R]]) -> Records[R]:
     """Several records after each other."""
     arrays = cast("Sequence[Any]", parts)
-    return cast("Records[R]", np.concatenate(arrays).view(arrays[0].dtype))  # concatenate forgets attributes
+    # As plain numbers: of records, numpy compares the fields in Python, and the result has no attributes.
+    flat = [np.ascontiguousarray(one).view(np.int64) for one in arrays]
+    return cast("Records[R]", np.concatenate(flat).view(arrays[0].dtype))
 
 
 def records(matrix: Ints, of: type[R]) -> Records[R]:

@@ -89,7 +89,7 @@ class EventColumns:
 
     def has(self, name: str) -> bool:
         """Whether there is a column of that name."""
-        return name in self.batch.table.column_names
+        return bool(self.batch.table.schema.get_field_index(name) >= 0)  # the list of all names is long to make
 
     def known(self, name: str) -> Flags:
         """Where a column is not null."""
@@ -201,5 +201,8 @@ def kinds_in(batch: EventBatch) -> Ints:
 
 def rows_in(batch: EventBatch) -> list[Event]:
     """`Events.rows` for a whole batch."""
-    found: list[Event] = batch.table.to_pylist()
-    return found
+    table = batch.table
+    nothing = [None] * len(table)  # most columns are of events that a batch has none of
+    columns = [nothing if one.null_count == len(table) else one.to_pylist() for one in table.columns]
+    names = table.column_names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
