@@ -85,6 +85,11 @@ def seen(recording: Recording, source: Source, begun: Begun | None, heads: Heads
         return Look(source.name, is_readable=False)
 
 
+def rest_of(source: Source, begun: Begun | None) -> int:
+    """Return how many bytes of a file are not read yet, if it is the one of that name that was read before."""
+    return source.size if begun is None or begun.place > source.size else source.size - begun.place
+
+
 def _layout_of(recording: Recording, source: Source) -> str | None:
     first = beginning_of(source) or []
     lines = lines_of(recording, first) if content_of(source, first) is Content.LOG else None

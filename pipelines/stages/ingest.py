@@ -24,7 +24,7 @@ from pipelines.intake.collect import distinct
 from pipelines.intake.inputs import inputs_of, refuse_unreadable
 from pipelines.intake.inspection import findings
 from pipelines.intake.ledger import after, counts_of, decided, heads_of, listed, to_look_at
-from pipelines.intake.pieces import COUNTS, FACT, REJECTED, Look, Work, said_of, seen
+from pipelines.intake.pieces import COUNTS, FACT, REJECTED, Look, Work, rest_of, said_of, seen
 from pipelines.lines.rows import FACT_SCHEMA, REJECTED_SCHEMA
 from pipelines.overview.coverage import COVERAGE_COLUMNS, coverage_of, not_covered
 from pipelines.parse.files.file_parser import PACKED_RATIO, Range, survey_file
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     Stand = Callable[[Sequence[Span | None], Sequence[str]], Rows]
 
 RANGE_BYTES: Final = 128 << 20  # what one task reads of a large plain file
+LOOKED: Final = 8  # times as many bytes as the driver parses itself, it looks through for known contents
 TASK_BYTES: Final = 64 << 20  # small files share a task up to so many decompressed bytes
 
 FACT_FILES: Final = "fact_files"
@@ -174,7 +175,10 @@ def _looks(spark: SparkSession, recording: Recording, entries: Sequence[Entry], 
     whole = replace(recording, sources=())
     asked = [(source, begun.get(source.name)) for source in some]
     tasks = min(len(asked), 4 * spark.sparkContext.defaultParallelism)
-    are_few = sum(source.size for source in some) <= few_bytes
+    # A file that grew is read from where reading ended, unless it turns out to be another one; and to look through a
+    # file takes a tenth of the time that it takes to parse it.
+    rest, every = sum(rest_of(*one) for one in asked), sum(source.size for source in some)
+    are_few = rest <= few_bytes and every <= LOOKED * few_bytes
     return _each(spark, lambda one: seen(whole, *one, heads), asked, tasks, are_few=are_few)
 
 

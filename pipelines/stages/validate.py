@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read when Great Expectations is imported
 
 import great_expectations as gx
-import numpy as np
 import pandas as pd
 from great_expectations.data_context.types.base import ProgressBarsConfig
 
@@ -207,25 +206,31 @@ def _whole_of(name: str, *, is_small: bool) -> BatchDefinition[Any]:
 
 
 def _in_memory(rows: pa.Table, name: str, rules: Sequence[TableRule]) -> pd.DataFrame:
-    """Return what the table's own expectations look into: of most columns only which values are null, if that.
+    """Return what the table's own expectations look into: of each column the values that occur, each a few times.
 
-    Great Expectations hashes every value that it is given, times and texts one by one. Columns with a closed list of
-    values are given as codes into the list of those that occur.
+    They ask whether a value is null, and whether it is one of a list: the set of a column's values answers both.
+    Great Expectations hashes every value that it is given, so to give it all rows would cost by the table's length.
     """
     natives = [rule.native for rule in rules if rule.table == name and rule.native is not None]
     listed = {native.column for native in natives if isinstance(native, ExpectKnownValues)}
     filled = {native.column for native in natives if isinstance(native, ExpectNoNulls)}
+    values = {column: _occurring(rows[column], column in listed, column in filled) for column in rows.column_names}
+    longest = max(map(len, values.values()), default=0)
+    return pd.DataFrame(
+        {
+            column: pd.Series([*found, *found[:1] * (longest - len(found))], dtype=object)
+            for column, found in values.items()
+        }
+    )
 
-    def given(column: str) -> pd.Series[Any]:
-        values = rows[column]
-        if column in listed:
-            return pd.Series(values.dictionary_encode().to_pandas())
-        zeros = np.zeros(len(values), np.int8)
-        if column in filled and values.null_count:
-            return pd.Series(pd.arrays.IntegerArray(zeros, values.is_null().to_numpy()))
-        return pd.Series(zeros)
 
-    return pd.DataFrame({column: given(column) for column in rows.column_names})
+def _occurring(values: pa.ChunkedArray, is_listed: bool, is_filled: bool) -> list[Any]:  # noqa: FBT001
+    """Return the values that occur in a column, as far as its expectations look into them."""
+    if is_listed:
+        found: list[Any] = values.unique().to_pylist()
+        return found
+    nulls = values.null_count if is_filled else 0
+    return [0] * (nulls < len(values)) + [None] * (nulls > 0)
 
 
 def _result_row(

@@ -15,6 +15,7 @@ from lines_in_layouts import rendered, role
 from step_by_step import Taken
 from without_spark import events_of_facts, tables_of
 
+from pipelines.intake.pieces import rest_of
 from pipelines.recording.recording import discover
 
 if TYPE_CHECKING:
@@ -106,6 +107,23 @@ def test_only_the_last_moment_and_what_follows_is_read_of_a_log_that_grew(log: P
     taken.take(found(log.parents[2]))
     assert taken.lines == 3
     assert offsets(taken) == list(range(1, 42))
+
+
+def test_of_a_log_that_grew_only_the_rest_is_looked_through(log: Path) -> None:
+    taken = Taken()
+    log.write_text(lines(1, 40))
+    taken.take(found(log.parents[2]))
+    begun = taken.entries[0].begun
+    assert begun is not None
+    before = log.stat().st_size
+    log.write_text(lines(1, 42))
+    (source,) = found(log.parents[2]).sources
+    assert rest_of(source, None) == log.stat().st_size
+    assert rest_of(source, begun) == log.stat().st_size - begun.place
+    assert log.stat().st_size - before < rest_of(source, begun) < before
+    log.write_text(lines(50, 55))  # rolled: another file
+    (source,) = found(log.parents[2]).sources
+    assert rest_of(source, begun) == log.stat().st_size
 
 
 def test_a_torn_line_states_nothing_for_good_until_its_rest_is_there(log: Path) -> None:
