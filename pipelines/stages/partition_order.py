@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from pipelines.spark.buckets import spans_of
 from pipelines.spark.packed import rows_of_stream
 from pipelines.stages import spilled_facts
 from pipelines.stages.order_marks import LONG, is_whole, kept_of, since_when
+from pipelines.stages.short_partitions import SHORT, Waiting, short_of
 from pipelines.stages.spilled_facts import Bucket, joined_rows, released, taken_digests
 from pipelines.stages.stretches import by_stretches
 from replay.arrays.columns import completed_to, numbers, numbers_of, texts
@@ -62,8 +63,6 @@ WITH_RECORDING: Final = pa.schema([pa.field("recording_id", pa.string()), *EVENT
 CHANGE_SCHEMA: Final = pa.schema(
     [WITH_RECORDING.field(name) for name in ("recording_id", "topic", "incarnation", "partition", "window")]
 )
-SHORT: Final = 1_000  # facts of a partition that is ordered together with others, at most
-TOGETHER: Final = 5_000  # facts of partitions that are ordered together, at least
 Of = tuple[str, int]  # topic and partition
 PARTITION: Final = ("topic", "partition")
 ENDS: Final = ("ts", "metadata_offset")  # the last of a partition's facts: its line, and its record
@@ -107,15 +106,6 @@ class StandingWindows:
         return {Boundary(row["place"], micros(row["window"]), row["seq"], row["digest"]): row for row in mine}
 
 
-class Waiting(NamedTuple):
-    """A partition that is to be ordered."""
-
-    of: Of
-    made_of: str  # digest of all that its events follow from
-    hashes: Hashes  # of its facts
-    facts: pa.Table  # which is released by its order
-
-
 def order_partitions(
     batches: Iterable[pa.RecordBatch], told: ToldOfCluster, standing: StandingWindows | None = None
 ) -> Iterator[Output]:
@@ -136,9 +126,10 @@ def order_partitions(
     waiting, stand = told_apart(joined_rows(few), told, standing)
     if stand:
         yield EVENT_WINDOWS.name, standing.rows(stand)
+    least = min(standing.least, SHORT)
     while waiting:
-        if len(waiting[-1].facts) < min(standing.least, SHORT):
-            yield from order_together(short_of(waiting, standing), told.cluster, standing)
+        if len(waiting[-1].facts) < least:
+            yield from order_together(short_of(waiting, least), told.cluster, standing)
             continue
         of, made_of, hashes, facts = waiting.pop()
         given = [facts]
@@ -214,16 +205,6 @@ def told_apart(facts: pa.Table, told: ToldOfCluster, standing: StandingWindows) 
             mine = facts.take(order[first:stop]) if len(spans) > 1 else facts
             waiting.append(Waiting(of, made_of, hashes[first:stop], mine))
     return waiting, stand
-
-
-def short_of(waiting: list[Waiting], standing: StandingWindows) -> list[Waiting]:
-    """Take short partitions off the end of those that wait: as many as are ordered together."""
-    found: list[Waiting] = []
-    count = 0
-    while waiting and count < TOGETHER and len(waiting[-1].facts) < min(standing.least, SHORT):
-        found.append(waiting.pop())
-        count += len(found[-1].facts)
-    return found
 
 
 def order_together(waiting: list[Waiting], cluster: Cluster, standing: StandingWindows) -> Iterator[Output]:

@@ -9,13 +9,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
+
 from replay.evidence.request_times import phases
 from replay.evidence.rows import is_by_replica
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    import pyarrow as pa
+
     from replay.evidence.rows import Row
+
+
+def names_epochs(facts: pa.Table) -> bool:
+    """Whether any fetch names the leader epoch that it expects."""
+    if "current_leader_epoch" not in facts.column_names:
+        return False
+    named = pc.and_(pc.is_valid(facts["current_leader_epoch"]), pc.equal(facts["kind"], "fetch"))
+    return bool(pc.any(named).as_py())
 
 
 def give_epochs(

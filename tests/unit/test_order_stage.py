@@ -19,6 +19,7 @@ from replay.evidence.rows import METADATA_LOG
 from replay.evidence.sessions import rebuild_sessions
 
 PARTITIONS = 5
+UNNAMED = 3  # the partition whose fetches name no leader epoch
 CLUSTER = Cluster(
     recording_id="small",
     rows=[],
@@ -43,12 +44,14 @@ def history() -> History:
         told.role(10, 1, "leader", 0, offset=0, hw=0, **which)
         for epoch in range(20):
             told.produce(100 + 50 * epoch, 1, 10 * epoch, **which)
-            told.fetch(120 + 50 * epoch, 1, 3, 10 * epoch, hw=0, **which)
+            unnamed = {"current_leader_epoch": None, "last_fetched_epoch": 0} if partition == UNNAMED else {}
+            told.fetch(120 + 50 * epoch, 1, 3, 10 * epoch, hw=0, **which, **unnamed)
     for epoch in range(20):
         line = {"session_epoch": epoch, "session_id": 77 if epoch else 0, "response_session_id": 77}
         for partition in range(PARTITIONS) if epoch == 0 else [epoch % PARTITIONS]:
             topic = TOPIC if partition else "bills"
             told.correlations["r2-1"] = epoch - 1
+            line["current_leader_epoch"] = None if partition == UNNAMED else 0
             told.fetch(130 + 50 * epoch, 1, 2, 10 * epoch, hw=0, topic=topic, partition=partition, **line)
     told.fetch(900, 1, 2, 0, topic=METADATA_LOG, connection="raft")
     told.produce(900, 1, 0, topic=None, topic_id=None)
