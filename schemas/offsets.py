@@ -127,8 +127,8 @@ TRANSACTIONS = Table(
         required(
             "outcome",
             STRING,
-            "commit or abort: by its marker; open: the last leader's log has no marker of it; removed: a later leader "
-            "did not have its records.",
+            "commit or abort: by its marker; open: no marker of it in the last leader's log is known, which is "
+            "bounded, as one may have no line; removed: a later leader did not have its records.",
             values=("commit", "abort", "open", "removed"),
         ),
         Column("marker_offset", INT64, "Offset of its marker; what its producer wrote up to there belongs to it."),
@@ -143,7 +143,8 @@ TRANSACTIONS = Table(
             "unstable_ms",
             FLOAT64,
             "For how long it held read_committed consumers back: from ts to stable_ts, else to the last event; null: "
-            "removed. Longer than transaction.max.timeout.ms (15 minutes) and open: it hangs.",
+            "removed. Longer than transaction.max.timeout.ms (15 minutes) and open: it hangs, or its marker has no "
+            "line.",
             unit="ms",
         ),
         Column(

@@ -71,7 +71,8 @@ class Transaction:
             "unstable_ms": None if self.outcome == REMOVED else max(end - self.begin_us, 0) / US_PER_MS,
             "removed_marker_offset": self.removed_marker,
             "removed_by_epoch": self.removed_epoch,
-            "evidence": "derived" if self.sure else "bounded",
+            # A marker may also be in the log without a line that tells of it, so that none is known proves nothing.
+            "evidence": "derived" if self.sure and self.outcome != OPEN else "bounded",
         }
 
 

@@ -40,7 +40,8 @@ SETTINGS = {
 }
 STILL_S = 6.0  # the leaders take who stands still out after 3 to 4.5 s, and the controller fences it after 8 s
 APART_US = 1_000_000  # around a change, what was read may be of before or of after it
-GAUGES = [name for name in MBEANS if name not in {*COUNTED, "MaxLag"}]
+BYTE_RATES = ("LeaderReplication", "FollowerReplication")  # this cluster has no replication quotas
+GAUGES = [name for name in MBEANS if name not in {*COUNTED, *BYTE_RATES, "MaxLag"}]
 MINUTE_US = 60_000_000
 
 Samples = dict[tuple[int | None, str], list[tuple[int, int]]]  # broker (None: controller), metric -> time, value
@@ -57,7 +58,8 @@ class Seen:
 
 
 def of_node(node: int) -> list[str]:
-    return [mbean for name, mbean in MBEANS.items() if (name in OF_CONTROLLER) == (node == Cluster.controller)]
+    asked = {name: mbean for name, mbean in MBEANS.items() if name not in BYTE_RATES}
+    return [mbean for name, mbean in asked.items() if (name in OF_CONTROLLER) == (node == Cluster.controller)]
 
 
 def read_samples(file: Path, into: Samples, broker: int | None) -> None:

@@ -200,8 +200,13 @@ def test_what_a_deposed_leader_still_appends_is_in_no_other_leaders_log() -> Non
 
 
 def test_a_marker_that_may_end_several_leaves_bounded_evidence() -> None:
-    rows = transactions(batch(0), batch(1, "other"), marker(2))
+    rows = transactions(batch(0), batch(1, "other"), marker(2), marker(3))
     assert sorted((row["first_offset"], row["evidence"]) for row in rows) == [(0, "bounded"), (1, "derived")]
+
+
+def test_that_no_marker_is_known_does_not_show_that_a_transaction_hangs() -> None:
+    (row,) = transactions(batch(0))
+    assert (row["outcome"], row["evidence"]) == ("open", "bounded")
 
 
 def test_transactions_that_ended_long_ago_are_told_of_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
