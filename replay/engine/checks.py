@@ -42,6 +42,7 @@ from replay.protocol.isr import (
     first_out_of_sync,
     is_doubtful,
     is_out_of_sync,
+    lost_race,
     may_serve_consumer,
     rack_aware_choice,
 )
@@ -114,7 +115,8 @@ def check_isr_request(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
     A prediction that may have come too early (`DOUBTFUL`) counts if it came true, but not if it did not. An expansion
     is compared once: with the request if a source has it, else with the commit. A replica that the engine adds and the
     next decision leaves out was predicted but never came. If no line reports a replica's fetches, the leader's log
-    could predict nothing, and nothing is compared.
+    could predict nothing, and nothing is compared. Of two whose fetches are too near to be ordered (`lost_race`) either
+    may be the one.
     """
     b, asked = e.broker, e.isr_request
     if asked == ISR_PENDING_SHRINK:
@@ -125,7 +127,7 @@ def check_isr_request(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
         since = first_out_of_sync(s, p, b, s.isr[b] & ~e.isr & ~(1 << b), e.ts)
         if since != NONE:
             check(rows, e, CHECK_EXPIRY, b, since, e.ts)
-    doubted = is_doubtful(s, b, e.ts)
+    doubted, raced = is_doubtful(s, b, e.ts), lost_race(s, b, e.isr)
     for r in range(len(s.leo)):
         bit = 1 << r
         expected = bool(s.maximal_isr[b] & bit)
@@ -137,8 +139,8 @@ def check_isr_request(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
             check(rows, e, CHECK_EXPANSION, r, r if fresh else NONE, r)
         elif asked == ISR_COMMITTED and p.isr_change_pending:
             joins = seen and bool(e.isr & ~s.isr[b] & ~s.asked[b] & bit)
-            if joins or (s.pending[b] == PREDICTED and expected and not e.isr & bit):
-                check(rows, e, CHECK_EXPANSION, r, r if expected else NONE, r if joins else NONE)
+            if joins or (s.pending[b] == PREDICTED and expected and not e.isr & bit and not raced):
+                check(rows, e, CHECK_EXPANSION, r, r if expected or raced & bit else NONE, r if joins else NONE)
         elif asked == ISR_PENDING_SHRINK and s.isr[b] & bit and r != b:
             out, named = is_out_of_sync(s, p, b, r, e.ts), not e.isr & bit
             if out != named or (named and e.leo == UNSET):

@@ -74,6 +74,23 @@ def is_doubtful(s: State, b: int, now: int) -> bool:
 
 
 @compiled
+def lost_race(s: State, b: int, isr: int) -> int:
+    """Who in the granted `isr` may have fetched before the replica that b was predicted to ask for instead, a mask.
+
+    Nothing but that prediction kept them out, and their fetches are too near for their order to be known.
+    """
+    found = 0
+    predicted = s.maximal_isr[b] & ~s.isr[b] & ~isr
+    for r in range(len(s.leo)):
+        if not isr & ~s.maximal_isr[b] & (1 << r) or s.blocked[b, r] != IN_FLIGHT:
+            continue
+        for other in range(len(s.leo)):
+            if predicted & (1 << other) and abs(s.fetched[b, r] - s.fetched[b, other]) <= RACE_US:
+                found |= 1 << r
+    return found
+
+
+@compiled
 def is_out_of_sync(s: State, p: Profile, b: int, r: int, now: int) -> bool:
     """Whether the expiry task would remove r (Partition.isFollowerOutOfSync): not caught up for longer than the lag.
 

@@ -101,6 +101,25 @@ def test_expansion_that_never_came_does_not_count_where_a_change_may_have_been_i
     assert not checks(alone(), commits(0b001, NOW + 7), fetch_of_c(NOW + 9, NOW + 5), commits(0b001, NOW + 20))
 
 
+@pytest.mark.parametrize(("apart", "found"), [(20_000, [(C, C)]), (40_000, [(B, NONE), (NONE, C)])])
+def test_which_of_two_replicas_that_fetch_almost_at_once_was_asked_for_first_is_unknown(
+    apart: int, found: list[tuple[int, int]]
+) -> None:
+    of_b = event(c.FETCH_UPDATE, broker=A, replica=B, fetch_offset=9, ts=NOW + 9, ts_lo=NOW + 5)
+    of_c = fetch_of_c(NOW + apart, NOW + apart)
+    told = of_check(checks(alone(), of_b, of_c, commits(0b101, NOW + apart + 5)), "predicted_expansion")
+    assert told == found
+
+
+def test_replica_that_something_else_kept_out_did_not_lose_a_race() -> None:
+    of_b = event(c.FETCH_UPDATE, broker=A, replica=B, fetch_offset=9, ts=NOW + 9, ts_lo=NOW + 5)
+    of_c = event(c.FETCH_UPDATE, broker=A, replica=C, fetch_offset=8, ts=NOW + 15, ts_lo=NOW + 11)
+    assert checks(alone(), of_b, of_c, commits(0b101, NOW + 20)) == [
+        ("predicted_expansion", B, NONE),
+        ("predicted_expansion", NONE, C),
+    ]
+
+
 def test_expansion_written_to_zookeeper_at_once_is_compared_with_its_line_and_has_its_reason() -> None:
     history = returning(asked_at=None)
     isr_line(history, 1800, "expand", [1, 2, 3], replica_id=joining_in("1,2 to 1,2,3"), leader_epoch=None)
