@@ -288,7 +288,7 @@ def expected_wait(p: Profile, asked: Asked, saw: Held) -> int:
     if there > asked.offset:
         return EARLY if was_read_remotely(asked, measured) else AT_ONCE
     if is_beyond_end(asked, saw) and not p.past_end_completes:
-        return measured  # it completes only if the end lies on an older segment than the offset, which no source states
+        return measured  # it completes only if the end is on an older segment than the offset: not known here
     if hw_is_news(p, asked, saw) or asked.request_forced == 1 or is_beyond_end(asked, saw):
         return min(measured, EARLY)
     if request_bytes(asked) <= 0:
