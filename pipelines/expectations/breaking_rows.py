@@ -121,7 +121,7 @@ class BySpark:
 
 
 def as_json(row: Mapping[str, Any]) -> str:
-    """Return a row as the JSON that Spark makes of it."""
+    """Return a row as the JSON that Spark makes of it, but for the digits of very large and small floats."""
     return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=_plain)
 
 

@@ -26,6 +26,7 @@ WRITTEN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "validate": ("expectation_results",),
 }  # fmt: skip
+_OF_READING: Final = ("facts", "rejected_lines")
 # By stage the tables that it reads of the last complete run, if no stage before it has just written them.
 _READ: Final[Mapping[str, tuple[str, ...]]] = {
     "replay": ("event_windows", "replication_events", "coverage"),
@@ -82,17 +83,18 @@ def take_back_reading(warehouse: Warehouse, recording_id: str) -> None:
     """Undo what killed runs brought into `facts` and `rejected_lines` without coming to write the ledger.
 
     What the ledger says of files holds for these tables as its writer left them: to carry the same changes out twice
-    would give rows the names of other files. So for the rows of theirs that are set aside.
+    would give rows the names of other files. So for the rows of theirs that are set aside, which go first: what is
+    written to the tables then already goes by them.
     """
     last = last_complete(warehouse, recording_id)
     told = {commit.run_id for commit in warehouse.commits("files", recording_id, last.get("files", -1))}
-    for name in ("facts", "rejected_lines"):
+    of_reading = f"table IN ({', '.join(map(sql_string, _OF_READING))})"
+    for name, within in (("set_aside", of_reading), *((name, None) for name in _OF_READING)):
         before = None
         for version, run_id in warehouse.commits(name, recording_id, last.get(name, -1)):
             if run_id in told:
                 break
             before = version - 1
         if before is not None:
-            warehouse.replace(name, warehouse.read_at(name, before, recording_id), recording_id, are_same=True)
-            aside = warehouse.read_at("set_aside", last.get("set_aside", 0), recording_id)
-            warehouse.replace("set_aside", aside, recording_id, within=f"table = {sql_string(name)}")
+            rows = warehouse.read_at(name, before, recording_id)
+            warehouse.replace(name, rows, recording_id, within=within, are_same=True)

@@ -8,11 +8,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 import duckdb
 import pytest
+from pyspark.sql import functions as F
 from test_delta_io import TABLE, cuts, facts, frame, seqs
 
 import tidemark
+from pipelines.intake.ledger import Change
 from pipelines.warehouse.commit_point import last_complete, pinned, take_back_reading, versions_after
 from pipelines.warehouse.commits import MARK, mark_of
 from pipelines.warehouse.delta_io import Warehouse
@@ -189,6 +192,48 @@ def test_what_was_read_without_coming_to_the_ledger_is_taken_back(spark: SparkSe
         with marked(spark, "r", four):
             take_back_reading(four, "r")
         assert read_facts(four) == ["a", "b"]
+
+
+def test_what_was_set_aside_is_taken_back_with_its_facts(spark: SparkSession, tmp_path: Path) -> None:
+    one, two, three, four = drivers(spark, tmp_path, "one", "two", "three", "four")
+    changes = (Change("a.log", "a.log", 0, None), Change("b.log", "b.log.1", None, None))
+
+    def bring_in(warehouse: Warehouse, changes: tuple[Change, ...], *lines: tuple[str, str, int]) -> None:
+        found = facts(spark, *lines).withColumn("kind", F.when(F.col("fact_id") < "n", "whim").otherwise("produce"))
+        warehouse.append_facts(found, "r", changes=changes)
+
+    def are_aside(warehouse: Warehouse) -> list[str]:
+        return sorted(json.loads(row.row)["source_file"] for row in warehouse.read("set_aside", "r").collect())
+
+    with marked(spark, "r", one):
+        bring_in(one, (), ("a", "a.log", 1))
+        one.replace("files", entry(spark, "a.log", "one"), "r")
+    ended(spark, one, "r", 1, {name: one.version(name) for name in ("facts", "files", "rejected_lines", "set_aside")})
+    with marked(spark, "r", two):  # killed after its ledger: that stays
+        bring_in(two, (), ("b", "b.log", 1))
+        two.replace("files", entry(spark, "b.log", "two"), "r")
+    with marked(spark, "r", three):  # killed before
+        bring_in(three, changes, ("x", "a.log", 1))
+    assert are_aside(three) == ["b.log.1"]
+    with marked(spark, "r", four):
+        take_back_reading(four, "r")
+        assert are_aside(four) == ["a.log", "b.log"]
+        bring_in(four, changes, ("x", "a.log", 1))
+    assert are_aside(four) == ["b.log.1"]
+
+
+def test_nothing_that_delta_has_forgotten_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    one, two = drivers(spark, tmp_path, "one", "two")
+    told = dict.fromkeys(("run_id", "reason", "severity", "key", "row"), "")
+    one.replace("set_aside", frame(spark, "set_aside", [{"recording_id": "b", "table": "facts", **told}]), "b")
+    deltalake.DeltaTable(one.table_path("set_aside")).create_checkpoint()
+    for kind in ("json", "crc"):
+        (tmp_path / f"warehouse/set_aside/_delta_log/{0:020d}.{kind}").unlink(missing_ok=True)
+    with marked(spark, "r", one):
+        one.append_facts(facts(spark, ("a", "server.log", 1)), "r", changes=())
+    with marked(spark, "r", two):
+        take_back_reading(two, "r")
+    assert read_facts(two) == []
 
 
 def test_to_make_the_ledger_is_not_to_write_it(spark: SparkSession, tmp_path: Path) -> None:
