@@ -195,7 +195,8 @@ class Turns:
         """Partition epoch -> the line with which that leader first reported having taken over that state."""
         if leader not in self.taken_over:
             rows = [r for r in self.facts.by_kind["isr_update"] if r["name"] in ISR_TAKEN_OVER]
-            mine = sorted((r for r in rows if r["broker_id"] == leader), key=lambda r: r["ts"], reverse=True)
+            mine = [r for r in rows if r["broker_id"] == leader]
+            mine.sort(key=lambda r: (r["ts"], r["source_file"], r["source_line"]), reverse=True)  # often in one ms
             self.taken_over[leader] = {row["partition_epoch"]: row for row in mine}
         return self.taken_over[leader]
 

@@ -115,6 +115,15 @@ def test_an_answer_without_a_line_may_have_been_marked() -> None:
     assert (row["value"], row["highest"], row["evidence"]) == (0, 1, "bounded")
 
 
+def test_an_answer_and_the_metadata_in_one_millisecond_are_told_apart_by_their_lines() -> None:
+    history = begun()
+    history.decide(1500, None, [1, 2])
+    for name, line in (("updated", 7), ("applied", 8)):
+        isr_line(history, 1510, name, [1, 2], partition_epoch=1, source_line=line)
+    (row,) = meters(history, "IsrShrinksPerSec")
+    assert (row["broker_id"], row["value"], row["highest"]) == (1, 1, 1)
+
+
 def test_a_refused_change_is_a_failed_update() -> None:
     history = begun()
     isr_line(history, 1500, "pending_shrink", [1, 2], partition_epoch=0)
