@@ -14,7 +14,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,8 +43,17 @@ class Beside:
         """Return what will be the function's result."""
         return self._in_turn.submit(self._called, function, arguments, named)
 
+    def __enter__(self) -> Self:
+        """Processes end with the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End them."""
+        self.end()
+
     def end(self) -> None:
         """End all processes, and calls that wait."""
+        atexit.unregister(self.end)
         self._in_turn.shutdown(wait=False, cancel_futures=True)
         while self._every:
             _end(self._every.pop())
@@ -53,7 +62,7 @@ class Beside:
         try:
             process = self._idle.pop()
         except IndexError:
-            process = _started()
+            process = started(__name__, subprocess.PIPE)
             self._every.append(process)
         to, back = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
         try:
@@ -80,15 +89,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             cast("IO[bytes]", pipe).close()
 
 
-def _started() -> subprocess.Popen[bytes]:
-    """Start a process with our packages; multiprocessing would run a script of the driver's once more."""
+def started(module: str, pipes: int, errors: int | None = None) -> subprocess.Popen[bytes]:
+    """Start one of our modules with our packages; multiprocessing would run a script of the driver's once more.
+
+    `pipes`: what its standard input and output are; `errors`: its standard error (None: ours).
+    """
     packages = os.pathsep.join(place for place in sys.path if place)
-    return subprocess.Popen(  # noqa: S603 - this very module
-        [sys.executable, "-m", __name__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": packages},
-    )
+    environment = {**os.environ, "PYTHONPATH": packages}
+    command = [sys.executable, "-m", module]
+    return subprocess.Popen(command, stdin=pipes, stdout=pipes, stderr=errors, env=environment)  # noqa: S603 - ours
 
 
 def call_all(asked: IO[bytes], answers: IO[bytes]) -> None:

@@ -16,7 +16,7 @@ from replay.arrays.columns import completed_to
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# Up to so many facts the driver works on them: it needs up to 11 kB for each, and has one core for them.
+# Up to so many facts the driver works on them: it needs up to 11 kB for each, and few cores.
 DRIVER_FACTS: Final = 350_000
 LOG_BYTES: Final = 1_000  # of a fact in the logs, about
 MOST_BYTES: Final = 4_000  # of a fact in memory, and more than any has

@@ -8,11 +8,10 @@ them where compiled rules are kept (`replay.arrays.code_cache`). Should that fai
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
+from pipelines.spark.beside import started
 from replay.arrays.code_cache import is_missing
 from replay.engine.kernel import fold
 
@@ -24,12 +23,7 @@ def begin() -> Callable[[], object]:
     """Begin to compile, unless it was done before. Returns what waits for the end of it."""
     if not is_missing(fold):
         return lambda: None
-    # What is imported there is what is imported here, however this process was started.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", __name__]
-    silent = subprocess.DEVNULL
-    compiler = subprocess.Popen(command, env=environment, stdin=silent, stdout=silent, stderr=silent)  # noqa: S603 - ours
-    return compiler.wait
+    return started(__name__, subprocess.DEVNULL, subprocess.DEVNULL).wait
 
 
 def main() -> None:

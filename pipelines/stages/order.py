@@ -93,14 +93,29 @@ def order(
 def order_here(
     facts: pa.Table, settings: Mapping[str, Any], missing: MissingLines | None = None, standing: pa.Table | None = None
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the outputs of `order_partitions` for one recording's facts, in this process; arguments as of `order`."""
+    """Yield the outputs of `order_partitions` for one recording's facts, without Spark; arguments as of `order`."""
     known_missing = coverage_of(facts).missing if missing is None else missing
     told = ToldOfCluster(cluster_told(collected_of(facts), settings, known_missing))
-    buckets = bucket_count(len(facts), 1)
-    others = Beside(PROCESSES) if len(facts) > FEW_FACTS and standing is None and PROCESSES > 1 else None
-    if others:
+    is_shared = len(facts) > FEW_FACTS and standing is None and PROCESSES > 1
+    waiting = in_buckets(facts, told, settings, standing)
+    del facts
+    if not is_shared:
+        for batches, windows in waiting:
+            yield from order_partitions(batches, told, windows)
+        return
+    with Beside(PROCESSES) as others:
         for _ in range(PROCESSES):
             others(import_module, ordered.__module__)  # while sessions are rebuilt here
+        asked = deque(others(ordered, batches, told, windows) for batches, windows in waiting)
+        while asked:
+            yield from asked.popleft().result()
+
+
+def in_buckets(
+    facts: pa.Table, told: ToldOfCluster, settings: Mapping[str, Any], standing: pa.Table | None
+) -> Iterator[tuple[list[pa.RecordBatch], StandingWindows]]:
+    """Yield what `order_partitions` takes of each bucket, with its fetches' sessions rebuilt; arguments as above."""
+    buckets = bucket_count(len(facts), 1)
     sessions = by_session(in_one_session(facts).to_batches(), told.cluster.names, buckets)
     del facts
     rebuilt: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
@@ -108,20 +123,8 @@ def order_here(
         for place, bucket in enumerate(batch["bucket"].to_pylist()):
             rebuilt[bucket].append(batch.slice(place, 1))
     known = {} if standing is None else dict(divided(bucket_of(standing, buckets), standing))
-    windows = {
-        bucket: StandingWindows.of(known.get(bucket), _length_us(settings), engine_version())
-        for bucket in sorted(rebuilt)
-    }
-    if others is None:
-        for bucket, mine in windows.items():
-            yield from order_partitions(rebuilt.pop(bucket), told, mine)
-        return
-    try:
-        waiting = deque(others(ordered, rebuilt.pop(bucket), told, mine) for bucket, mine in windows.items())
-        while waiting:
-            yield from waiting.popleft().result()
-    finally:
-        others.end()
+    for bucket in sorted(rebuilt):
+        yield rebuilt.pop(bucket), StandingWindows.of(known.get(bucket), _length_us(settings), engine_version())
 
 
 def ordered(

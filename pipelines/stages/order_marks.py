@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from replay.order.short_orders import ShortOrder
     from replay.order.windows import Boundary
 
+    Ordered = OrderedEvents | ShortOrder | SpilledEvents
+
 LONG: Final = 2_000  # facts of a partition from which on a mark is worth its bytes
 
 
@@ -37,9 +39,7 @@ def is_whole(missing: MissingLines) -> bool:
     return not (missing.gaps or missing.cuts or missing.lossy)
 
 
-def kept_of(
-    ordered: OrderedEvents | ShortOrder | SpilledEvents, facts: Facts | SpilledFacts | None
-) -> dict[int, bytes]:
+def kept_of(ordered: Ordered, facts: Facts | SpilledFacts | None) -> dict[int, bytes]:
     """Return the marks that an order made as bytes, by the places of their boundaries."""
     if facts is None or ordered.steady is None or not ordered.marks:
         return {}

@@ -45,15 +45,13 @@ from schemas.windows import EVENT_WINDOWS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pipelines.stages.spilled_events import SpilledEvents
+    from pipelines.stages.order_marks import Ordered
     from pipelines.stages.spilled_facts import SpilledFacts
     from replay.arrays.digests import Hashes
     from replay.evidence.cluster import Cluster
     from replay.evidence.steady import Facts
     from replay.order.order import OrderedEvents
-    from replay.order.short_orders import ShortOrder
 
-    Ordered = OrderedEvents | ShortOrder | SpilledEvents
     Found = tuple[Ordered, Windows]
 
 EVENTS: Final = "replication_events"

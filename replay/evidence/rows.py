@@ -185,6 +185,11 @@ def rows_of_facts(facts: pa.Table) -> list[Row]:
     return rows
 
 
+def place_in_log(row: Row) -> tuple[Any, str, int]:
+    """Sort key of lines: by time, and in the order of their log where they share a millisecond."""
+    return row["ts"], row["source_file"], row["source_line"]
+
+
 def is_by_replica(fetch: Row) -> bool:
     """Whether a fetch is a follower's: consumers have no broker id."""
     replica: int | None = fetch["replica_id"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from replay.arrays.ints import NEVER
 from replay.evidence.request_times import phases
 from replay.evidence.roles import THREAD_END, moment
+from replay.evidence.rows import place_in_log
 from replay.evidence.tenures import ISR_TAKEN_OVER, micros
 from replay.evidence.views import Indexed
 
@@ -196,7 +197,7 @@ class Turns:
         if leader not in self.taken_over:
             rows = [r for r in self.facts.by_kind["isr_update"] if r["name"] in ISR_TAKEN_OVER]
             mine = [r for r in rows if r["broker_id"] == leader]
-            mine.sort(key=lambda r: (r["ts"], r["source_file"], r["source_line"]), reverse=True)  # often in one ms
+            mine.sort(key=place_in_log, reverse=True)
             self.taken_over[leader] = {row["partition_epoch"]: row for row in mine}
         return self.taken_over[leader]
 
@@ -213,7 +214,7 @@ class Turns:
                 named = epoch if epoch is not None else self.facts.epoch_at(row["broker_id"], micros(row["ts"]))
                 found[row["broker_id"], named].append(row)
         for rows in found.values():
-            rows.sort(key=lambda row: (micros(row["ts"]), row["source_file"], row["source_line"]))
+            rows.sort(key=place_in_log)
         return found
 
     @cached_property

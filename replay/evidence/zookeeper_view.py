@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from replay.evidence.controller_view import UNCLEAN_SETTING, settings_of, stated_settings
 from replay.evidence.request_times import phases
+from replay.evidence.rows import place_in_log
 from replay.evidence.tenures import Vote, micros
 from replay.protocol.election_rules import (
     NO_CANDIDATE,
@@ -38,7 +39,7 @@ VIEW_LINES = (LIVE_BROKERS, CONTROLLER_STARTS, STOPPING_BROKER)
 def view_lines(cluster: list[Row]) -> list[Row]:
     """The controllers' lines about who is alive, by time."""
     found = [r for r in cluster if r["kind"] == "broker_lifecycle" and r["name"] in VIEW_LINES]
-    return sorted(found, key=lambda r: (r["ts"], r["source_file"], r["source_line"]))
+    return sorted(found, key=place_in_log)
 
 
 class View:

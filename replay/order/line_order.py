@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from replay.evidence.request_times import DECISION_USUAL_US
 from replay.evidence.roles import moment
+from replay.evidence.rows import place_in_log
 from replay.evidence.tenures import Decision, micros
 from replay.order.control_chain import metadata_span
 from replay.order.settings_events import broker_draft
@@ -46,7 +47,7 @@ class LeaderLines:
         members |= {r["replica_id"] for r in rows if r["replica_id"] is not None and r["replica_id"] >= 0}
         self.brokers = sorted(members)
         self.leader = self.brokers.index(broker)
-        self.lines = sorted(rows, key=lambda r: (r["ts"], r["source_file"], r["source_line"]))
+        self.lines = sorted(rows, key=place_in_log)
         self.times = [micros(r["ts"]) for r in self.lines]
         self.state = self.empty()
         self.computed: dict[str, int] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,7 +65,7 @@ def test_the_end_of_a_process_is_told_and_the_next_call_gets_another(beside: Bes
 
 def test_so_many_processes_work_at_once_and_end_together() -> None:
     two = Beside(2)
-    asked = [two(__import__("time").sleep, 0.5), two(__import__("time").sleep, 0.5)]
+    asked = [two(time.sleep, 0.5), two(time.sleep, 0.5)]
     assert [one.result() for one in asked] == [None, None]
     numbers = [process.pid for process in two._every]
     assert len(set(numbers)) == 2
