@@ -1,6 +1,6 @@
 """The benchmark: ratios, measured side by side in one run, as a table and as JSON.
 
-./spark-submit.sh bench [CASE...] [--events N] [--rounds N] [--out FILE.json]
+./spark-submit.sh bench [CASE...] [--events N] [--rounds N] [--commit COMMIT] [--out FILE.json]
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from commit_case import case_commit
 from hourly_case import case_hourly
 from ingest_cases import case_idle, case_order, case_parse
+from limits_case import case_limits
 from logs_case import case_logs
 from replay_cases import (
     case_growth,
@@ -48,6 +50,8 @@ CASES: dict[str, Callable[[Bench, int], list[Line]]] = {
     "idle": case_idle,
     "peers": case_peers,
     "logs": case_logs,
+    "limits": case_limits,
+    "commit": case_commit,
     "growth": case_growth,
     "skew": case_skew,
     "partitions": case_partitions,
@@ -65,6 +69,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds after the warm-up (default: 3)")
     parser.add_argument(
         "--work", type=Path, help="where made input is kept for the next time (default: a temporary folder)"
+    )
+    parser.add_argument(
+        "--commit", default="HEAD~1", help="what the case `commit` compares this code with (default: HEAD~1)"
     )
     parser.add_argument("--out", type=Path, help="write the rows as JSON as well")
     asked = parser.parse_args()
@@ -97,7 +104,7 @@ def main() -> None:
     spark = spark_session("tidemark bench", {"spark.sql.shuffle.partitions": "8"})
     lines: list[Line] = []
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as place:
-        bench = Bench(spark, asked.work or Path(place), asked.rounds)
+        bench = Bench(spark, asked.work or Path(place), asked.rounds, asked.commit)
         for name in asked.cases or CASES:
             print(f"... {name}", file=sys.stderr, flush=True)
             found = CASES[name](bench, asked.events)

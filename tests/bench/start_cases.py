@@ -24,13 +24,13 @@ SESSION = "from pipelines.spark.session import spark_session; s = spark_session(
 FOLD = "import replay_cases as r, pyarrow.parquet as q; r.fold_alone(q.read_table({place!r}))"
 
 
-def run(command: list[str], **changed: str) -> Cost:
-    """A command in a process of its own, not as a part of this session."""
-    ours = f"{ROOT / 'tests' / 'bench'}:{ROOT}"
+def run(command: list[str], root: Path = ROOT, **changed: str) -> Cost:
+    """A command in a process of its own, not as a part of this session, with the code that lies there."""
+    ours = f"{root / 'tests' / 'bench'}:{root}"
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
     inherited["PYTHONPATH"] = ours  # what spark-submit put there is not a new user's
     before = os.times()
-    subprocess.run(command, env={**inherited, **changed}, cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(command, env={**inherited, **changed}, cwd=root, check=True, capture_output=True)
     after = os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
     return Cost(after.elapsed - before.elapsed, 0, cpu, 0, 0)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hourly_case import arrive
-from logs_case import by_duckdb
+from log_peers import by_duckdb, by_polars
 from made_history import History
 from made_lines import START_MS, stamp
 from made_recording import MadeCluster
@@ -129,3 +129,21 @@ def test_a_query_by_hand_reads_the_same_lines(tmp_path: Path) -> None:
         assert len(highest) > 100
         assert highest <= stated
         assert max(row["leo"] for row in found["leo"] if row["partition"] == partition) >= max(highest) - 1
+
+
+def test_peers_find_the_same(tmp_path: Path) -> None:
+    """DuckDB and Polars are told to do the same work."""
+    MadeCluster(SMALL, tmp_path / "made").write()
+    by_duckdb(tmp_path / "made", tmp_path / "duckdb")
+    by_polars(tmp_path / "made", tmp_path / "polars")
+    for name in ("hw", "leo"):
+        columns = ["topic", "partition", "broker_id", "ts", name]
+        found = [
+            sorted(
+                (row["topic"], row["partition"], row["broker_id"], row["ts"], -1 if row[name] is None else row[name])
+                for row in pq.read_table(tmp_path / peer / f"{name}.parquet", columns=columns).to_pylist()
+            )
+            for peer in ("duckdb", "polars")
+        ]
+        assert len(found[0]) > 1_000
+        assert found[0] == found[1]

@@ -38,11 +38,11 @@ class Line:
 
 
 class Bench:
-    """A session, a place to work in, and how often to repeat."""
+    """A session, a place to work in, how often to repeat, and the commit to compare with."""
 
-    def __init__(self, spark: SparkSession, place: Path, rounds: int) -> None:
+    def __init__(self, spark: SparkSession, place: Path, rounds: int, commit: str) -> None:
         """Nothing is made before it is needed."""
-        self.spark, self.place, self.rounds = spark, place, rounds
+        self.spark, self.place, self.rounds, self.commit = spark, place, rounds, commit
         place.mkdir(parents=True, exist_ok=True)
 
     def events(self, shape: Shape) -> str:
