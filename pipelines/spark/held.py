@@ -15,6 +15,7 @@ from replay.arrays.columns import completed_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
 # Up to so many facts the driver works on them: it needs up to 11 kB for each, and few cores.
 DRIVER_FACTS: Final = 350_000
@@ -47,6 +48,10 @@ class Held:
         """Return the rows of one kind with these columns, which are null where a table lacks them."""
         some = [completed_to(rows, schema) for rows in self.tables.get(kind, ())]
         return pa.concat_tables(some) if some else schema.empty_table()
+
+    def streams(self, kind: str) -> list[Path]:  # noqa: ARG002 - as of `staging.Staged`
+        """Return no files, since there are none."""
+        return []
 
     @property
     def kinds(self) -> set[str]:

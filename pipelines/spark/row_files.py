@@ -1,6 +1,7 @@
 """Rows of a table that workers write as Parquet themselves, so that they never become rows of the JVM's.
 
 What Spark gets to know of them are the files' names. It may read the files, and a table may take them over as they are.
+Workers write what they have just made (`RowFile`), or what was staged before as streams (`rewritten`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
+from pipelines.spark.packed import unpacked
 from pipelines.spark.spark_schemas import spark_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 NAMES: Final = pa.schema([pa.field("name", pa.string())])
 GROUP_ROWS: Final = 50_000  # rows that are encoded together; so many a worker holds back
 PARTITIONED: Final = "recording_id"  # Delta keeps it out of the files
+FILE_BYTES: Final = 64 << 20  # of streams that become one file, about; with fewer, each core has some
+LEAST_BYTES: Final = 16 << 20
 
 
 class RowFile:
@@ -79,3 +83,48 @@ def frame_of(spark: SparkSession, files: Sequence[Path], recording_id: str, sche
     )
     frame = spark.read.schema(given).parquet(*(f"file://{file}" for file in files))
     return frame.withColumn(PARTITIONED, F.lit(recording_id)).select(*schema.names)
+
+
+def streamed(files: Iterable[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the streams (`packed`) that stand in files, with these columns, a stream at a time."""
+    for file in files:
+        yield from unpacked(pq.ParquetFile(file).iter_batches(batch_size=1, columns=["rows"]), schema)
+
+
+def rewritten(
+    spark: SparkSession, streams: Sequence[Path], folder: Path, recording_id: str, schema: pa.Schema
+) -> list[Path] | None:
+    """Let workers write the rows of streams as Parquet into a folder; None: some are of another recording.
+
+    The streams' files lie on this machine, and so will those that are written: few, in the order of the streams.
+    """
+
+    def written(shares: Iterable[list[Path]]) -> Iterator[str | None]:
+        for share in shares:
+            file = RowFile(folder)
+            for rows in streamed(share, schema):
+                if rows[PARTITIONED].unique().to_pylist() != [recording_id]:
+                    yield None
+                    return
+                file.add(pa.Table.from_batches([rows]))
+            yield from file.close()["name"].to_pylist()
+
+    shares = _shares(streams, spark.sparkContext.defaultParallelism)
+    names = spark.sparkContext.parallelize(shares, len(shares)).mapPartitions(written).collect()
+    files = [folder / name for name in names if name is not None]
+    return files if len(files) == len(names) else None
+
+
+def _shares(files: Sequence[Path], tasks: int) -> list[list[Path]]:
+    """Divide files among tasks, in their order: each share is as large as one file that is written."""
+    sizes = [file.stat().st_size for file in files]
+    most = min(FILE_BYTES, max(sum(sizes) // tasks, LEAST_BYTES))
+    shares: list[list[Path]] = []
+    room = 0
+    for file, size in zip(files, sizes, strict=True):
+        if not shares or size > room:
+            shares.append([])
+            room = most
+        shares[-1].append(file)
+        room -= size
+    return shares

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from pipelines.spark.hadoop import on_this_machine
-from pipelines.spark.packed import STREAM, rows_of, stream_of, unpacked
-from pipelines.spark.row_files import NAMES
+from pipelines.spark.packed import STREAM, rows_of, stream_of
+from pipelines.spark.row_files import NAMES, streamed
 from pipelines.spark.spark_schemas import spark_ddl
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SMALL_BYTES: Final = 48 << 20  # up to this size, compressed, rows are looked at, and written, by the driver
+STREAM_BYTES: Final = 16 << 20  # up to this size a kind's streams become rows in its memory, which take ten times that
 _WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
 _FOLDER: Final = re.compile(r"/output=([^/]+)/")
 
@@ -37,18 +37,13 @@ class Staged:
 
     def rows(self, kind: str, schema: pa.Schema) -> Rows:
         """Return the rows of one kind with these columns, which are null where a stream lacks them."""
-        files = self._few(kind)
-        if files is None:
+        if self.folder is None or not are_small(self.streams(kind), STREAM_BYTES):
             return rows_of(self.frame, kind, schema)
-        batches = (batch for file in files for batch in pq.ParquetFile(file).iter_batches(columns=["rows"]))
-        return pa.Table.from_batches(unpacked(batches, schema), schema)
+        return pa.Table.from_batches(streamed(self.streams(kind), schema), schema)
 
-    def _few(self, kind: str) -> list[Path] | None:
-        """Return the files of one kind, in the order of the tasks that wrote them; None: they are too large."""
-        if self.folder is None:
-            return None
-        files = sorted((self.folder / f"output={kind}").glob("*.parquet"))
-        return files if are_small(files) else None
+    def streams(self, kind: str) -> list[Path]:
+        """Return the files of one kind on this machine, in the order of the tasks that wrote them, if there are any."""
+        return [] if self.folder is None else sorted((self.folder / f"output={kind}").glob("*.parquet"))
 
     def files(self, kind: str, folder: Path) -> list[Path]:
         """Return the files in a folder that streams of one kind name (`row_files`)."""
@@ -75,9 +70,9 @@ def stage(frame: DataFrame, path: str, kinds: int) -> Staged:
     return Staged(spark.read.schema(frame.schema).parquet(path), on_this_machine(spark, path))
 
 
-def are_small(files: Iterable[Path]) -> bool:
+def are_small(files: Iterable[Path], most: int = SMALL_BYTES) -> bool:
     """Whether the rows of files may be in the driver's memory together."""
-    return sum(file.stat().st_size for file in files) <= SMALL_BYTES
+    return sum(file.stat().st_size for file in files) <= most
 
 
 def as_frame(spark: SparkSession, rows: Rows) -> DataFrame:

@@ -108,7 +108,10 @@ class Renewal:
         if standing is None or changes:
             self.forget(EVENT_WINDOWS, None if standing is None else changes)
             events = staged.rows(REPLICATION_EVENTS.name, REPLICATION_EVENTS.arrow_schema)
-            self.warehouse.replace(REPLICATION_EVENTS.name, events, self.recording_id, arranged=True, within=within)
+            streams = staged.streams(REPLICATION_EVENTS.name)
+            self.warehouse.replace(
+                REPLICATION_EVENTS.name, events, self.recording_id, arranged=True, within=within, streams=streams
+            )
         self.warehouse.replace(EVENT_WINDOWS.name, windows, self.recording_id)
 
     def forget(self, table: Table, changes: Changes | None) -> None:
@@ -182,7 +185,8 @@ class Renewal:
         """Write the rows of the replay's tables. `condition`: which of a table's rows are replaced; None: all."""
         rows = {table.name: staged.rows(table.name, table.arrow_schema) for table in REPLAY_TABLES}
         within = {table.name: condition(table) for table in REPLAY_TABLES} if condition else None
-        self.warehouse.replace_all(rows, self.recording_id, within, staged.kinds)
+        streams = {name: staged.streams(name) for name in rows}
+        self.warehouse.replace_all(rows, self.recording_id, within, staged.kinds, streams)
 
     def write_checkpoints(self, plan: Resumption, staged: Staged | Held) -> None:
         """Write the states that the replay made, and of which events each partition's tables are made now.

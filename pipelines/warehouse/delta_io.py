@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from delta import DeltaTable
 from pyspark.sql import functions as F
 
+from pipelines.spark.row_files import frame_of, rewritten
 from pipelines.spark.spark_schemas import spark_schema
 from pipelines.spark.staging import SMALL_BYTES, Rows, as_frame, may_be_null
 from pipelines.warehouse import aside, local_tables
@@ -135,7 +136,7 @@ class Warehouse(Tables):
 
         return self._committed_here("facts", recording_id, stays, commit)
 
-    def replace(
+    def replace(  # noqa: PLR0913 - what is written, in place of what, and what is known of it
         self,
         table_name: str,
         found: Rows,
@@ -144,12 +145,15 @@ class Warehouse(Tables):
         arranged: bool = False,
         within: Within | str | None = None,
         are_same: bool = False,
+        streams: Sequence[Path] = (),
     ) -> None:
         """Replace the recording's rows with these; TableContractError if the new rows are another recording's.
 
         `arranged`: the frame already has as few tasks as there should be files, each in order. `within`: a condition;
         only rows that meet it are replaced, and only new rows that meet it are written. `are_same`: they are the rows
-        that stand, so that those that were set aside stay aside.
+        that stand, so that those that were set aside stay aside. `streams`: files on this machine with streams of
+        exactly the given rows. Where all rows are replaced, and all new ones are sound, workers write the table's
+        files.
         """
         self.ensure(table_name)
         stays = aside.all_stay if are_same else self._left_by(table_name, within)
@@ -157,6 +161,8 @@ class Warehouse(Tables):
         if isinstance(whole, pa.Table) and self._written_here(
             table_name, lambda: _in_turn(table_name, whole), recording_id, stays, only=only_here
         ):
+            return
+        if streams and within is None and self._written_by_workers(table_name, streams, recording_id, stays):
             return
         frame = as_frame(self.spark, found)
         within = within.sql if isinstance(within, Within) else within
@@ -169,6 +175,24 @@ class Warehouse(Tables):
             writer.save(self.table_path(table_name))
 
         self._write_sound(table_name, rows, recording_id, stays, write)
+
+    def _written_by_workers(self, table_name: str, streams: Sequence[Path], recording_id: str, stays: Stays) -> bool:
+        """Let the table take over files that workers make of streams; False: a row breaks a check, or Spark is to."""
+        folder = self._local(f"{self.staging_dir(recording_id)}/files/{table_name}")
+        if folder is None or self.place_of(table_name) is None:
+            return False
+        table = TABLES[table_name]
+        files = rewritten(self.spark, streams, folder, recording_id, may_be_null(table.arrow_schema))
+        if files is None:
+            return False
+        rows = frame_of(self.spark, files, recording_id, table.arrow_schema)
+        if rows.where(f"NOT ({all_met(table)})").head(1):
+            return False
+
+        def commit(place: Path, mark: str | None) -> bool:
+            return local_tables.take_over(place, table, files, recording_id, mark, "overwrite")
+
+        return self._committed_here(table_name, recording_id, stays, commit)
 
     def _left_by(self, table_name: str, within: Within | str | None) -> Stays:
         """Return which rows that were set aside stay so, as those that meet a condition are replaced."""
@@ -335,10 +359,12 @@ class Warehouse(Tables):
         recording_id: str,
         within: Mapping[str, Within | str | None] | None = None,
         filled: Container[str] | None = None,
+        streams: Mapping[str, Sequence[Path]] | None = None,
     ) -> None:
         """Replace the recording's rows of several tables; the first error is raised after all writes have ended.
 
-        Writes run in parallel: a small write is mostly planning, which leaves cores idle. `within`: as in `replace`.
+        Writes run in parallel: a small write is mostly planning, which leaves cores idle. `within`, `streams`: as in
+        `replace`.
         `filled`: the tables of which the frames have rows; one that has none, and none to be replaced, is left.
         """
         with_aside = self._with_aside(recording_id)
@@ -347,7 +373,14 @@ class Warehouse(Tables):
             frames = {name: frame for name, frame in frames.items() if name in filled or name in stands}
         with ThreadPoolExecutor(WRITES_AT_ONCE) as pool:
             written = [
-                pool.submit(self.replace, name, frame, recording_id, within=(within or {}).get(name))
+                pool.submit(
+                    self.replace,
+                    name,
+                    frame,
+                    recording_id,
+                    within=(within or {}).get(name),
+                    streams=(streams or {}).get(name, ()),
+                )
                 for name, frame in frames.items()
             ]
         for one in written:

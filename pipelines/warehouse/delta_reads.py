@@ -38,6 +38,11 @@ if TYPE_CHECKING:
     from pipelines.warehouse.commits import Commit
     from pipelines.warehouse.spans import Span
 
+# Timelines are compressed to a few bytes a row, which take hundreds in memory; and Spark keeps what it is handed from
+# memory several times, in its plan, in its tasks and in columns.
+SMALL_ROWS: Final = 1_000_000
+FRAME_BYTES: Final = 4 << 20
+FRAME_ROWS: Final = 200_000
 PART_BYTES: Final = 64 << 20  # up to this size, compressed, files are looked through for some of their rows here
 
 
@@ -118,7 +123,9 @@ class Tables(Store):
 
     def looked_at(self, table_name: str, recording_id: str) -> DataFrame:
         """Return the rows as `read` does, for who asks more than once: those of a small table are read once."""
-        found = self.small(table_name, recording_id)
+        files = self._files(table_name, recording_id)
+        is_handed = files is not None and files.has_at_most(FRAME_BYTES, FRAME_ROWS)
+        found = self.small(table_name, recording_id) if is_handed else None
         return self.read(table_name, recording_id) if found is None else found.frame
 
     def small(self, table_name: str, recording_id: str) -> Small | None:
@@ -126,7 +133,7 @@ class Tables(Store):
         key = (table_name, recording_id)
         if key not in self._small:
             files = self._files(table_name, recording_id)
-            is_small = files is not None and files.size_bytes <= SMALL_BYTES
+            is_small = files is not None and files.has_at_most(SMALL_BYTES, SMALL_ROWS)
             self._small[key] = Small(self.spark, files.rows()) if files is not None and is_small else None
         return self._small[key]
 

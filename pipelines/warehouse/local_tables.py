@@ -22,6 +22,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
+from pipelines.warehouse.contract import check_constraints
 from pipelines.warehouse.table_files import has_columns_of, in_one_line
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _CHECKING: Final = 3  # Delta's protocol of writers that mind CHECK constraints, and the one before it
 _WRITING: Final = 2
+_CHECK: Final = "delta.constraints."
 # Names of recordings of which Spark and deltalake write the folders' names alike. Of others deltalake would take a file
 # of Spark's away under a name that Spark does not know, so that its rows stood twice.
 _UP: Final = timedelta(microseconds=999)  # to the next whole millisecond: times in Delta's log have no more digits
@@ -52,7 +54,7 @@ def make(place: Path, schema: str, comment: str, properties: Mapping[str, str], 
     This is the first commit as Delta's protocol describes it. deltalake makes no tables with properties of ours.
     """
     now_ms = time.time_ns() // 1_000_000
-    checks = any(name.startswith("delta.constraints.") for name in properties)
+    checks = any(name.startswith(_CHECK) for name in properties)
     form = {
         "id": str(uuid.uuid4()),
         "description": comment,
@@ -166,14 +168,22 @@ def _standing(place: Path, table: Table, recording_id: str, *, without_files: bo
     return stands
 
 
-def take_over(place: Path, table: Table, files: Sequence[Path], recording_id: str, mark: str | None) -> bool:
-    """Add Parquet files with rows of a recording as they are, in one commit; False: Spark is to add their rows.
+def take_over(
+    place: Path,
+    table: Table,
+    files: Sequence[Path],
+    recording_id: str,
+    mark: str | None,
+    mode: Literal["append", "overwrite"] = "append",
+) -> bool:
+    """Add Parquet files with rows of a recording as they are, in one commit, in place of its rows or beside them.
 
-    Nobody looks at the rows again: all of them must be sound. The files stay where they were, too.
+    Nobody looks at the rows again: all of them must be sound. The files stay where they were, too. False: Spark is to
+    write their rows.
     """
     with in_one_line():
-        stands = _standing(place, table, recording_id, without_files=True)
-        if stands is None:
+        stands = _standing(place, table, recording_id, without_files=mode == "append")
+        if stands is None or not _has_only_checks_of(stands, table):
             return False
         skipping = stands.metadata().configuration.get("delta.dataSkippingStatsColumns", "").split(",")
         folder = place / f"recording_id={recording_id}"
@@ -185,9 +195,10 @@ def take_over(place: Path, table: Table, files: Sequence[Path], recording_id: st
                 _put_also(file, taken[-1])
             stands.create_write_transaction(
                 [_added(file, recording_id, skipping) for file in taken],
-                "append",
+                mode,
                 stands.schema(),
                 ["recording_id"],
+                partition_filters=[("recording_id", "=", recording_id)] if mode == "overwrite" else None,
                 commit_properties=_told(mark),
             )
         except DeltaError:
@@ -195,6 +206,12 @@ def take_over(place: Path, table: Table, files: Sequence[Path], recording_id: st
                 file.unlink(missing_ok=True)
             return False
     return True
+
+
+def _has_only_checks_of(stands: DeltaTable, table: Table) -> bool:
+    """Whether Delta is to check nothing of the rows but what the table's own checks are."""
+    names = {name.removeprefix(_CHECK) for name in stands.metadata().configuration if name.startswith(_CHECK)}
+    return names <= {name.lower() for name in check_constraints(table)}
 
 
 def _told(mark: str | None) -> CommitProperties:

@@ -77,6 +77,10 @@ class TableFiles:
         """The files' size, as they are compressed."""
         return pc.sum(self.files["size_bytes"]).as_py() or 0
 
+    def has_at_most(self, size_bytes: int, rows: int | None = None) -> bool:
+        """Whether the files are no larger, and are known to have no more rows."""
+        return self.size_bytes <= size_bytes and (rows is None or (self.count is not None and self.count <= rows))
+
     @property
     def count(self) -> int | None:
         """Number of rows; None: not stated of all files."""

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import functions as F
 
+from pipelines.spark import row_files
+from pipelines.spark.packed import STREAM, rows_of, stream_of
 from pipelines.spark.row_files import RowFile
-from pipelines.spark.spark_schemas import spark_schema
-from pipelines.warehouse import local_tables, migration
+from pipelines.spark.spark_schemas import spark_ddl, spark_schema
+from pipelines.spark.staging import Staged, stage
+from pipelines.warehouse import delta_reads, local_tables, migration
 from pipelines.warehouse.delta_io import Warehouse
+from schemas.errors import TableContractError
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -113,6 +118,78 @@ def test_a_check_that_the_driver_cannot_compute_is_left_to_spark(spark: SparkSes
     assert not local_tables.write(place, TABLE, cuts("r", 1, 2), "r", None)
     warehouse.replace(TABLE.name, cuts("r", 1, 2), "r")
     assert seqs(warehouse, "r") == [1, 2]
+
+
+def staged(spark: SparkSession, folder: Path, *streams: pa.Table) -> Staged:
+    """Streams of the table's rows, each in a file of its own, and streams of other rows beside them."""
+    others = cuts("r", 100)
+    rows = [(name, stream_of(told)) for told in streams for name, told in ((TABLE.name, told), ("others", others))]
+    frame = spark.createDataFrame(rows, spark_ddl(STREAM)).repartition(len(streams), F.md5("rows"))
+    return stage(frame, str(folder), 2)
+
+
+def replaced_by_workers(warehouse: Warehouse, told: Staged, recording_id: str) -> None:
+    frame = rows_of(told.frame, TABLE.name, TABLE.arrow_schema)
+    warehouse.replace(TABLE.name, frame, recording_id, streams=told.streams(TABLE.name))
+
+
+def writers(warehouse: Warehouse) -> list[str]:
+    """Who made each commit but the first."""
+    place = warehouse.place_of(TABLE.name)
+    assert place is not None
+    infos = (next(action for action in commit if "commitInfo" in action)["commitInfo"] for commit in log_of(place)[1:])
+    return ["driver" if info.get("engineInfo", "").startswith("delta-rs") else "Spark" for info in infos]
+
+
+def test_workers_write_the_rows_of_streams(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_files, "LEAST_BYTES", 1)  # so that there is more than one file
+    warehouse = Warehouse(spark, str(tmp_path / "w"))
+    replaced_by_workers(warehouse, staged(spark, tmp_path / "1", cuts("r", 1), cuts("r", 2)), "r")
+    replaced_by_workers(warehouse, staged(spark, tmp_path / "2", cuts("another", 3)), "another")
+    replaced_by_workers(warehouse, staged(spark, tmp_path / "3", *(cuts("r", k, k + 1) for k in (4, 6, 8))), "r")
+    assert writers(warehouse) == ["driver"] * 3
+    assert seqs(warehouse, "r") == [*range(4, 10)]
+    assert seqs(warehouse, "another") == [3]
+    assert len(warehouse.read(TABLE.name, "r").inputFiles()) > 1
+    rows = pa.concat_tables([cuts("r", k, k + 1) for k in (4, 6, 8)])
+    assert warehouse.arrow(TABLE.name, "r").sort_by("seq").equals(rows)
+
+
+def test_workers_leave_to_spark_what_breaks_a_check(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark, str(tmp_path / "w"))
+    odd = pa.Table.from_pylist([{**row, "cause": "magic"} for row in cuts("r", 1).to_pylist()], TABLE.arrow_schema)
+    replaced_by_workers(warehouse, staged(spark, tmp_path / "1", odd, cuts("r", 2)), "r")
+    assert writers(warehouse)[-1] == "Spark"
+    assert seqs(warehouse, "r") == [2]
+    (aside,) = warehouse.read("set_aside", "r").collect()
+    assert json.loads(aside.row)["cause"] == "magic"
+    replaced_by_workers(warehouse, staged(spark, tmp_path / "2", cuts("r", 3)), "r")
+    assert writers(warehouse)[-1] == "driver"
+    assert warehouse.is_empty("set_aside", "r")
+
+
+def test_workers_leave_to_spark_what_they_do_not_know(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark, str(tmp_path / "w"))
+    with pytest.raises(TableContractError):
+        replaced_by_workers(warehouse, staged(spark, tmp_path / "1", cuts("r", 1), cuts("another", 2)), "r")
+    assert seqs(warehouse, "r") == []
+    spark.sql(f"ALTER TABLE delta.`{warehouse.table_path(TABLE.name)}` ADD CONSTRAINT odd CHECK (bit_count(seq) = 1)")
+    replaced_by_workers(warehouse, staged(spark, tmp_path / "2", cuts("r", 1)), "r")
+    assert writers(warehouse)[-1] == "Spark"
+    assert seqs(warehouse, "r") == [1]
+
+
+def test_spark_reads_what_is_too_much_to_be_handed_to_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = Warehouse(spark, str(tmp_path / "w"))
+    warehouse.replace(TABLE.name, cuts("r", 1, 2, 3), "r")
+    assert warehouse.looked_at(TABLE.name, "r").inputFiles() == []  # from memory
+    monkeypatch.setattr(delta_reads, "FRAME_ROWS", 2)
+    assert len(warehouse.looked_at(TABLE.name, "r").inputFiles()) == 1
+    assert warehouse.small(TABLE.name, "r") is not None
 
 
 def test_of_a_file_that_is_taken_over_delta_s_log_states_the_same_as_of_one_that_is_written(tmp_path: Path) -> None:
