@@ -37,7 +37,7 @@ class Staged:
 
     def rows(self, kind: str, schema: pa.Schema) -> Rows:
         """Return the rows of one kind with these columns, which are null where a stream lacks them."""
-        if self.folder is None or not are_small(self.streams(kind), STREAM_BYTES):
+        if self.folder is None or size_of(self.streams(kind)) > STREAM_BYTES:
             return rows_of(self.frame, kind, schema)
         return pa.Table.from_batches(streamed(self.streams(kind), schema), schema)
 
@@ -70,9 +70,14 @@ def stage(frame: DataFrame, path: str, kinds: int) -> Staged:
     return Staged(spark.read.schema(frame.schema).parquet(path), on_this_machine(spark, path))
 
 
-def are_small(files: Iterable[Path], most: int = SMALL_BYTES) -> bool:
+def are_small(files: Iterable[Path]) -> bool:
     """Whether the rows of files may be in the driver's memory together."""
-    return sum(file.stat().st_size for file in files) <= most
+    return size_of(files) <= SMALL_BYTES
+
+
+def size_of(files: Iterable[Path]) -> int:
+    """Return the bytes of files together."""
+    return sum(file.stat().st_size for file in files)
 
 
 def as_frame(spark: SparkSession, rows: Rows) -> DataFrame:

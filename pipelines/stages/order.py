@@ -9,17 +9,17 @@ are ordered by the driver itself, by the same functions (`order_here`).
 from __future__ import annotations
 
 import os
+import zlib
 from collections import defaultdict, deque
 from collections.abc import Iterator  # noqa: TC003 - Spark reads the annotations
-from functools import partial
 from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import pyarrow.parquet as pq
 
 from pipelines.overview.cluster import collected_by_spark
 from pipelines.overview.coverage import coverage_of
@@ -30,19 +30,22 @@ from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.workers import settle
 from pipelines.stages.partition_order import StandingWindows, order_partitions
 from pipelines.warehouse.superseded import engine_version
-from replay.arrays.columns import numbers
+from replay.arrays.columns import completed_to, numbers, texts
 from replay.evidence.choices import FETCHES, Choice, any_of, any_sql
 from replay.evidence.cluster import cluster_told, collected_of
 from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.rows import METADATA_TOPIC
 from replay.evidence.sessions import rebuild_sessions
 from replay.order.windows import HOUR_US
+from schemas.facts import FACTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
-    from pyspark.sql import Column, GroupedData
+    from pyspark.sql import DataFrame, GroupedData, SparkSession
 
+    from replay.arrays.ints import Ints
     from replay.evidence.missing_lines import MissingLines
 
 # Columns of the facts that neither sessions nor the order read.
@@ -54,6 +57,7 @@ MINUTE_US: Final = 60_000_000
 PROCESSES: Final = min(4, os.cpu_count() or 1)  # that order buckets at once in place of the driver
 FEW_FACTS: Final = 100_000  # up to so many the driver orders them itself, before another process has loaded the rules
 EVENTS_AT_ONCE: Final = 5_000  # events returned to Spark at once, at least: small partitions are combined
+PIECE_ROWS: Final = 200_000  # facts that a task reads from a file, about
 ORDERED = (  # facts that the order or its checks need; neither reads `api` and `leo_update`
     FETCHES,
     Choice(kinds=("hw_update",), names=("leader",), filled=("partition",)),
@@ -61,19 +65,21 @@ ORDERED = (  # facts that the order or its checks need; neither reads `api` and 
 )
 
 
-def order(
+def order(  # noqa: PLR0913, PLR0917 - the facts, in all the forms in which they may be there, and what is known
     spark: SparkSession,
     facts: DataFrame,
     settings: Mapping[str, Any],
     missing: MissingLines | None = None,
     standing: pa.Table | None = None,
     rows: pa.Table | None = None,
+    files: Sequence[Path] = (),
 ) -> DataFrame:
     """Return as one stream (`packed`) the outputs of `order_partitions` for one recording's facts.
 
     `missing`: where the logs are known to miss lines; None: it is computed here. `standing`: the rows of
     `event_windows` of the events that stand in the warehouse, so that only what differs is made; None: everything is.
-    `rows`: the same facts, if they are in the driver's memory.
+    `rows`: the same facts, if they are in the driver's memory. `files`: the same facts as Parquet, if it is on this
+    machine: workers read it themselves, so that facts do not become rows of the JVM's first.
     """
     known_missing = coverage_of(facts if rows is None else rows).missing if missing is None else missing
     collected = collected_by_spark(facts) if rows is None else collected_of(rows)
@@ -82,8 +88,14 @@ def order(
     buckets = bucket_count(cluster.facts, tasks)
     tasks = min(tasks, buckets)
     known = {} if standing is None else dict(divided(bucket_of(standing, buckets), standing))
-    sent = facts.where(any_sql(ORDERED)).drop(*UNREAD).withColumn("session", F.pmod(session_of_fetch(), F.lit(buckets)))
-    parted = sent.mapInArrow(partial(by_session, names=cluster.names, buckets=buckets), spark_ddl(BY_SESSION))
+    sent = pieces_of(spark, files) if files else facts.where(any_sql(ORDERED)).drop(*UNREAD)
+
+    def parting(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        read = facts_in(batches) if files else batches
+        told = (in_sessions(pa.Table.from_batches([batch]), buckets) for batch in read)
+        return by_session((one for table in told for one in table.to_batches()), cluster.names, buckets)
+
+    parted = sent.mapInArrow(parting, spark_ddl(BY_SESSION))
     rebuilt = by_number(parted, "session", tasks).applyInArrow(rebuilding(buckets), spark_ddl(BY_PARTITION))
     return by_number(rebuilt, "bucket", tasks).applyInArrow(
         ordering(ToldOfCluster(cluster), known, _length_us(settings), engine_version()), spark_ddl(STREAM)
@@ -157,21 +169,57 @@ def with_topics(facts: pa.Table, names: Mapping[str, str]) -> pa.Table:
     return facts.set_column(facts.schema.get_field_index("topic"), "topic", topics)
 
 
-def session_of_fetch() -> Column:
-    """Hash of a fetch's broker and session; a fetch without a session hashes its connection instead.
+def pieces_of(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
+    """Return what `facts_in` reads: stretches of Parquet files, about as many as are worth a task each."""
+    pieces = []
+    for file in files:
+        told, first, rows = pq.read_metadata(file), 0, 0
+        for group in range(told.num_row_groups):
+            rows += told.row_group(group).num_rows
+            if rows >= PIECE_ROWS or group == told.num_row_groups - 1:
+                pieces.append((str(file), first, group + 1))
+                first, rows = group + 1, 0
+    tasks = spark.sparkContext.parallelize(pieces, max(len(pieces), 1))
+    return spark.createDataFrame(tasks, "file string, first int, stop int")
 
-    Null for facts of other kinds.
+
+def facts_in(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the facts of pieces of files (`pieces_of`), with the columns that the order or its checks need."""
+    schema = pa.schema([field for field in FACTS.arrow_schema if field.name not in UNREAD])
+    for piece in (row for batch in pieces for row in batch.to_pylist()):
+        groups = range(piece["first"], piece["stop"])
+        read = pq.ParquetFile(piece["file"]).iter_batches(ROWS_AT_ONCE, groups, schema.names)
+        for batch in read:  # of Spark's files times have other digits; of older ones columns may be missing
+            told = pa.Table.from_batches([batch])
+            given = pa.schema([schema.field(name) for name in told.column_names])
+            yield from completed_to(told.cast(given), schema).to_batches()
+
+
+def session_of_fetch(facts: pa.Table) -> Ints:
+    """Return a number for each fetch that is that of its broker and session; without a session it is its connection's.
+
+    Of facts of other kinds the number means nothing.
     """
-    opened = F.when(F.col("session_epoch") == 0, F.coalesce("response_session_id", F.lit(0))).otherwise(F.lit(0))
-    session = F.when(F.col("session_epoch") > 0, F.coalesce("session_id", F.lit(0))).otherwise(opened)
-    alone = F.when(session == 0, F.col("connection")).otherwise(F.lit(""))
-    return F.when(F.expr(FETCHES.sql), F.hash("broker_id", session, alone))
+    epoch = facts["session_epoch"]
+    opened = pc.if_else(pc.equal(epoch, 0), facts["response_session_id"], 0)
+    session = numbers(pc.if_else(pc.greater(epoch, 0), facts["session_id"], opened))
+    place, connections = texts(facts["connection"])
+    connection = np.array([zlib.crc32(name.encode()) for name in connections], np.int64)[place]
+    found: Ints = (numbers(facts["broker_id"]) * 31 + session) * 31 + np.where(session == 0, connection, 0)
+    return found
 
 
 def in_one_session(facts: pa.Table) -> pa.Table:
     """Return facts of one recording as `by_session` takes them if one task gets all: each fetch has the number 0."""
-    wanted = any_of(ORDERED, facts).drop_columns(list(UNREAD))
-    return wanted.append_column("session", pc.if_else(FETCHES.mask(wanted), pa.scalar(0, pa.int32()), None))
+    return in_sessions(facts, 1)
+
+
+def in_sessions(facts: pa.Table, count: int) -> pa.Table:
+    """Return the facts that the order needs, as `by_session` takes them: of fetches, the number of their session."""
+    wanted = any_of(ORDERED, facts)
+    wanted = wanted.drop_columns([name for name in UNREAD if name in wanted.column_names])
+    number = np.zeros(len(wanted), np.int64) if count == 1 else session_of_fetch(wanted) % count
+    return wanted.append_column("session", pc.if_else(FETCHES.mask(wanted), pa.array(number, pa.int32()), None))
 
 
 def by_session(batches: Iterable[pa.RecordBatch], names: Mapping[str, str], buckets: int) -> Iterator[pa.RecordBatch]:

@@ -29,6 +29,7 @@ from schemas.windows import EVENT_WINDOWS, REPLAY_CHECKPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -86,8 +87,12 @@ class Renewal:
             return None if small is None else small.rows
         return found
 
-    def order(self, missing: MissingLines, rows: pa.Table | None) -> None:
-        """Order the facts of the recording; write its events and their windows. `rows`: of `facts_here`."""
+    def order(self, missing: MissingLines, rows: pa.Table | None) -> list[Path]:
+        """Order the facts of the recording; write its events and their windows. `rows`: of `facts_here`.
+
+        Return files on this machine with the streams of all events that stand now, each partition's in order; none if
+        they are not there, or not all.
+        """
         known = self.arrow(EVENT_WINDOWS.name)
         standing = None if self.is_anew or not len(known) else known
         staged: Staged | Held
@@ -95,10 +100,11 @@ class Renewal:
             staged = Held.of(order.order_here(rows, self.settings, missing, standing))
         else:
             facts = self.warehouse.looked_at("facts", self.recording_id)
-            stream = order.order(self.spark, facts, self.settings, missing, standing, rows)
+            files = self.warehouse.paths("facts", self.recording_id)
+            stream = order.order(self.spark, facts, self.settings, missing, standing, rows, files)
             staged = stage(stream, f"{self.staging}/order", ORDERED_KINDS)
         windows = staged.rows(EVENT_WINDOWS.name, EVENT_WINDOWS.arrow_schema)
-        within = None
+        within, streams = None, staged.streams(REPLICATION_EVENTS.name)
         if standing is not None:
             left = {place_of(row) for row in as_arrow(windows, [*KEY]).to_pylist()}
             gone = {place_of(row) for row in known.to_pylist()} - left
@@ -108,11 +114,12 @@ class Renewal:
         if standing is None or changes:
             self.forget(EVENT_WINDOWS, None if standing is None else changes)
             events = staged.rows(REPLICATION_EVENTS.name, REPLICATION_EVENTS.arrow_schema)
-            streams = staged.streams(REPLICATION_EVENTS.name)
             self.warehouse.replace(
                 REPLICATION_EVENTS.name, events, self.recording_id, arranged=True, within=within, streams=streams
             )
         self.warehouse.replace(EVENT_WINDOWS.name, windows, self.recording_id)
+        is_whole = standing is None and not self.warehouse.has_aside(REPLICATION_EVENTS.name, self.recording_id)
+        return streams if is_whole else []
 
     def forget(self, table: Table, changes: Changes | None) -> None:
         """Take away what says that rows of these partitions stand (None: of all), but for states to go on from."""
@@ -134,11 +141,13 @@ class Renewal:
         states = [] if self.is_anew else self.arrow(REPLAY_CHECKPOINTS.name, _but_state(REPLAY_CHECKPOINTS)).to_pylist()
         return resumed(windows, states, engine_version())
 
-    def replay(self, plan: Resumption | None) -> Staged | Held:
-        """Replay the events that the plan asks for; return all tables' rows."""
+    def replay(self, plan: Resumption | None, streams: Sequence[Path] = ()) -> Staged | Held:
+        """Replay the events that the plan asks for; return all tables' rows. `streams`: of `order`, if it just ran."""
         rows = self._events_here(plan)
         if rows is not None and len(rows) <= EVENTS_OF_FACTS * driver_facts(self.settings):
             return self._replayed_here(rows, plan)
+        if streams and (plan is None or plan.is_everything):
+            return self._staged_replay(replay.replay_streams(self.spark, streams))
         events = self.warehouse.looked_at(REPLICATION_EVENTS.name, self.recording_id)
         states = None
         if plan is not None and not plan.is_everything:
@@ -168,7 +177,9 @@ class Renewal:
 
     def staged(self, events: DataFrame, states: DataFrame | None = None) -> Staged:
         """Replay these events, from these states on; return the staged stream of all tables' rows."""
-        stream = replay.replay(self.spark, events, self.settings, states)
+        return self._staged_replay(replay.replay(self.spark, events, self.settings, states))
+
+    def _staged_replay(self, stream: DataFrame) -> Staged:
         return stage(stream, f"{self.staging}/replay", len(REPLAY_TABLES) + 1)
 
     def write_replay(self, plan: Resumption | None, staged: Staged | Held) -> None:

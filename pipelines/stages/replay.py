@@ -2,27 +2,30 @@
 
 Each partition is replayed once, batch by batch, in seq order; the largest start first (`spread`). The rows of all
 tables leave in one frame: `output` names the table, `rows` holds thousands of its rows as one Arrow stream. So they
-pass through Spark's staging as bytes and become Spark rows only where their table is written (`packed`). Few events are
-replayed by the driver itself (`replay_here`).
+pass through Spark's staging as bytes (`packed`). Events that the same run has ordered are read from there as well
+(`replay_streams`), and few events are replayed by the driver itself (`replay_here`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
 from pipelines.spark.packed import STREAM, packed
+from pipelines.spark.row_files import streamed
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.spread import spread
 from pipelines.spark.workers import settle
 from pipelines.stages.checkpoints import BEFORE_EVENTS, GIVEN_PLACE, GIVEN_STATE, Checkpoints
 from replay.tables.partitions import KEY, replayed
+from schemas.events import REPLICATION_EVENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -49,6 +52,22 @@ def replay(
     ordered = spread(rows, KEY).sortWithinPartitions(*KEY, "seq")
     # Not a grouped function: it would bring each partition in Arrow batches of its own, and most may be small.
     return ordered.mapInArrow(replay_partitions, spark_ddl(STREAM))
+
+
+def replay_streams(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
+    """Return the same for events that stand in files on this machine as streams, as `order` stages them.
+
+    Each partition's events are in one file, in seq order. So no row has to go through the JVM, or to another task.
+    """
+    largest_first = sorted(files, key=lambda file: (-file.stat().st_size, file))
+    tasks = spark.sparkContext.parallelize([(str(file),) for file in largest_first], max(len(files), 1))
+    read = pa.schema([field for field in REPLICATION_EVENTS.arrow_schema if field.name not in UNREAD])
+
+    def replayed_of(told: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        named = (Path(name) for batch in told for name in batch.column(0).to_pylist())
+        return replay_partitions(streamed(named, read))
+
+    return spark.createDataFrame(tasks, "file string").mapInArrow(replayed_of, spark_ddl(STREAM))
 
 
 def read_of(events: DataFrame) -> DataFrame:

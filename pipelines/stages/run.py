@@ -46,6 +46,7 @@ from schemas.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -80,6 +81,7 @@ class Run:
     will_validate: bool = False
     compiled: Callable[[], object] | None = None  # waits until the replay's rules are; None: replay is no stage of it
     begun_page: incident_page.Begun | None = None  # None: nothing of it is being drawn yet
+    ordered: Sequence[Path] = ()  # files with the streams of all events that were ordered now (`Renewal.order`)
     narrowed: Narrowing | None = None  # what was replayed; None: this run has replayed nothing
     told: incident_reports.Told | None = None  # what it says of incidents; None: replay is no stage of this run
     tended: tending.Tended | None = None  # None: maintain is no stage of this run
@@ -264,7 +266,7 @@ def _ingest(run: Run) -> None:
         renewal = renewal_of(run, read)
         rows = renewal.facts_here()
         covered = coverage_of(run.warehouse.read("facts", run.recording_id) if rows is None else rows)
-        renewal.order(covered.missing, rows)
+        run.ordered = renewal.order(covered.missing, rows)
         run.warehouse.replace("coverage", covered.table(run.recording_id), run.recording_id)
 
 
@@ -280,7 +282,7 @@ def _replay(run: Run) -> None:
             run.compiled()
         plan = renewal.plan()
         is_due = plan is None or plan.since or plan.gone
-        staged = renewal.replay(plan) if is_due else None
+        staged = renewal.replay(plan, run.ordered) if is_due else None
     if staged is not None:
         with run.step("write"):
             renewal.write_replay(plan, staged)

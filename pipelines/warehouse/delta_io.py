@@ -295,6 +295,10 @@ class Warehouse(Tables):
         """Whether so many rows were set aside that all are made anew."""
         return not self.is_empty("set_aside", recording_id) and self._aside_of(recording_id) is None
 
+    def has_aside(self, table_name: str, recording_id: str) -> bool:
+        """Whether rows of a table were set aside."""
+        return table_name in self._with_aside(recording_id)
+
     def _aside_of(self, recording_id: str) -> pa.Table | None:
         """Return the rows that were set aside; None: they are too many to be looked at one by one."""
         if self.place_of("set_aside") is not None:

@@ -161,6 +161,11 @@ class Tables(Store):
         found = self._small.get((table_name, recording_id))
         return files.rows() if found is None else found.rows
 
+    def paths(self, table_name: str, recording_id: str) -> list[Path]:
+        """Return the Parquet files with exactly the rows that `read` returns; none if only Spark can read them."""
+        files = self._files(table_name, recording_id)
+        return [] if files is None else files.paths
+
     def _files(self, table_name: str, recording_id: str) -> TableFiles | None:
         """Return the files that `read` reads; None: only Spark can read them."""
         self.ensure(table_name)

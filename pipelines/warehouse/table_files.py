@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
@@ -22,7 +23,6 @@ from schemas.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     import pyarrow.dataset as ds
 
@@ -76,6 +76,13 @@ class TableFiles:
     def size_bytes(self) -> int:
         """The files' size, as they are compressed."""
         return pc.sum(self.files["size_bytes"]).as_py() or 0
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files; none if one is not where its name in Delta's log seems to say."""
+        place = Path(unquote(urlsplit(self.table.table_uri).path))
+        found = [place / name for name in self.files["path"].to_pylist()]
+        return found if all(path.exists() for path in found) else []
 
     def has_at_most(self, size_bytes: int, rows: int | None = None) -> bool:
         """Whether the files are no larger, and are known to have no more rows."""

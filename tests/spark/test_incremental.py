@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-LIMITS = [(module, "SMALL_BYTES") for module in (staging, delta_io, delta_reads)] + [(delta_reads, "PART_BYTES")]
+LIMITS = [(module, "SMALL_BYTES") for module in (staging, delta_io, delta_reads)]
+LIMITS += [(staging, "STREAM_BYTES"), (delta_reads, "FRAME_BYTES"), (delta_reads, "PART_BYTES")]
 OF_A_RUN = {"run_id", "modified", "seen", "counts"}  # counts: of each piece that was read by itself
 OF_A_RUN |= {"status", "first_reported", "first_run_id", "revised", "revised_run_id", "revision"}  # of an incident
 CUT = datetime(2026, 11, 21, 3, 53, 5, tzinfo=UTC)  # late: most events have come by then

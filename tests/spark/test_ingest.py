@@ -54,7 +54,8 @@ def sorted_rows(table: pa.Table) -> list[dict[str, object]]:
 def test_same_facts_as_in_one_process(
     spark: SparkSession, recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int, most: int
 ) -> None:
-    monkeypatch.setattr(staging, "SMALL_BYTES", most)
+    for limit in ("SMALL_BYTES", "STREAM_BYTES"):
+        monkeypatch.setattr(staging, limit, most)
     expected = collect(recording)
     monkeypatch.setattr(ingest, "RANGE_BYTES", 300_000)  # so that the plain log is read in several ranges
     parsed = ingest.parse(spark, recording, str(tmp_path / "staging"), few=few)
@@ -88,7 +89,8 @@ def test_inspect_says_what_can_be_answered(spark: SparkSession, recording: Recor
 def test_a_shared_file_is_told_apart_as_in_one_process(
     spark: SparkSession, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int, most: int
 ) -> None:
-    monkeypatch.setattr(staging, "SMALL_BYTES", most)
+    for limit in ("SMALL_BYTES", "STREAM_BYTES"):
+        monkeypatch.setattr(staging, limit, most)
     shutil.copytree(recordings / "last-replica", tmp_path / "shared")
     logs = tmp_path / "shared" / "logs"
     texts = [gzip.decompress((logs / f"node-{n}" / "server.log.gz").read_bytes()) for n in (2, 3)]
@@ -110,7 +112,8 @@ def test_a_shared_file_is_told_apart_as_in_one_process(
 def test_a_table_takes_over_files_that_workers_wrote(
     spark: SparkSession, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "SMALL_BYTES", 10)
+    for limit in ("SMALL_BYTES", "STREAM_BYTES"):
+        monkeypatch.setattr(staging, limit, 10)
     recording = discover(recordings / "last-replica", recording_id="r")
     expected = collect(recording).facts
     warehouse = Warehouse(spark, str(tmp_path / "ware house's"))

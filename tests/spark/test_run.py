@@ -113,8 +113,10 @@ def test_the_run_says_which_release_each_broker_was_from_when_on(first: Run) -> 
 def test_tables_are_the_same_whatever_the_files_order_and_the_shuffle_and_whether_spark_makes_them(
     spark: SparkSession, first: Run, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(staging, "STREAM_BYTES", 10)  # nothing is small: Spark and its workers do it
+    monkeypatch.setattr(delta_reads, "FRAME_BYTES", 10)
     for module in (staging, delta_io, delta_reads):
-        monkeypatch.setattr(module, "SMALL_BYTES", 10)  # nothing is small: Spark does it
+        monkeypatch.setattr(module, "SMALL_BYTES", 10)
     root, by_spark = shuffled(recordings / NAME, tmp_path / NAME), {"shuffle_partitions": 7, "driver_facts": 0}
     again = run(spark, root, tmp_path / "wh", ("ingest", "replay"), **by_spark)
     for table in DERIVED:
