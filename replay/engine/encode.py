@@ -133,7 +133,7 @@ NUMBERS = (  # UNSET if missing
     "leader_epoch", "partition_epoch", "base_offset", "next_offset", "fetch_offset", "leo", "hw_by_lines",
     "log_start_offset", "follower_log_start_offset", "requested_offset", "truncate_to", "diverging_epoch",
     "diverging_end_offset", "acks",
-    "min_insync_replicas", "fenced", "in_controlled_shutdown", "run_until",
+    "min_insync_replicas", "replica_epoch", "broker_epoch", "fenced", "in_controlled_shutdown", "run_until",
 )  # fmt: skip
 
 # Words in events of one kind only: kind, field, column, the code of each word, the code for any other word.

@@ -62,6 +62,7 @@ LINE_FIELDS = (
     "send_us",
     "request_bytes",
     "request_forced",
+    "replica_epoch",
 )  # what a run takes from its first line
 NOTHING = -1  # no fact has it
 ROWS_AT_ONCE = 50_000
