@@ -285,7 +285,8 @@ REPLICATION_EVENTS = Table(
         Column(
             "replica_epoch",
             INT64,
-            "fetch_update: broker epoch that the follower sent (3.5+); -1: none; null: no source says.",
+            "fetch_update: broker epoch that the follower sent (3.5+), of a run in its last fetch; -1: it did not know "
+            "its own yet; null: no source says.",
         ),
         Column("truncate_to", INT64, "truncation: new LEO."),
         Column(
