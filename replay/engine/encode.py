@@ -113,7 +113,17 @@ def encoded(batch: EventBatch) -> Records[EventRecord]:
         if len(at):
             out[field][at] = codes(column(name).take(at), table, missing)
     out["acks"] = acks_of(events, kind, out["acks"])
+    if "isr_broker_epochs" in told:
+        note_asked_epochs(batch, out)
     return out
+
+
+def note_asked_epochs(batch: EventBatch, out: Records[EventRecord]) -> None:
+    """Of requests to add a replica to the ISR, note the broker epoch that the leader names of it."""
+    places, named = batch.once(sets_in, "isr_broker_epochs")
+    asked = batch.table.select(["replica_id", "isr"]).take(places).to_pylist()
+    for k, row, epochs in zip(places.tolist(), asked, named, strict=True):
+        out["replica_epoch"][k] = dict(zip(row["isr"] or (), epochs, strict=False)).get(row["replica_id"], UNSET)
 
 
 def acks_of(events: Events, kind: Ints, asked: Ints) -> Ints:

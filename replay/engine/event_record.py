@@ -30,7 +30,7 @@ class EventRecord:
     leo: int  # stated
     log_start_offset: int
     follower_log_start_offset: int  # of fetch_update
-    replica_epoch: int  # fetch_update: broker epoch that the fetch names
+    replica_epoch: int  # fetch_update: broker epoch that it names; isr_request: that the leader names of the replica
     requested_offset: int  # delete_records: before which records are to go
     truncate_to: int
     diverging_epoch: int

@@ -209,3 +209,23 @@ def test_events_tell_the_broker_epochs_that_the_leader_asked_for_in_the_order_of
     history.request("isr_request", 4805, "c100", **asked, isr_broker_epochs=[NEW, 10, -1])
     (row,) = (r for r in history.events(lag_us=10_000_000).to_pylist() if r["cause"] == "pending_expand")
     assert (row["isr"], row["isr_broker_epochs"]) == ([1, 2, 3], [10, -1, NEW])
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        ([NEW, 10, -1], (1, 1, None)),
+        ([OLD, 10, -1], (1, 0, f"broker 3: computed {NEW}, stated {OLD}")),
+        ([-1, 10, -1], None),
+        (None, None),
+    ],
+)
+def test_leader_asks_for_a_replica_under_the_broker_epoch_of_its_last_fetch(
+    named: list[int] | None, found: tuple[int, int, str | None] | None
+) -> None:
+    history = come_back()
+    asked = {"leader_epoch": 0, "partition_epoch": 1, "isr": [3, 1, 2], "replica_id": 1, "broker_id": 100}
+    history.request("isr_request", 4805, "c100", **asked, isr_broker_epochs=named)
+    checks = tables_of(history.events(lag_us=10_000_000))["conformance"].to_pylist()
+    rows = [(r["compared"], r["matched"], r["note"]) for r in checks if r["check"] == "broker_epoch"]
+    assert rows == ([] if found is None else [found])
