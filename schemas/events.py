@@ -8,6 +8,7 @@ from schemas.model import (
     INT32,
     INT64,
     INT_LIST,
+    LONG_LIST,
     PARTITION_KEY,
     STRING,
     TIMESTAMP,
@@ -187,6 +188,12 @@ REPLICATION_EVENTS = Table(
         Column("partition_epoch", INT32, "Partition epoch of the decision."),
         Column("isr", INT_LIST, "ISR decided or stated, sorted."),
         Column(
+            "isr_broker_epochs",
+            LONG_LIST,
+            "isr_request: broker epochs of the members that the leader asks for, in the order of isr; -1: any; null: "
+            "the request is not at hand, or names none (up to 3.4).",
+        ),
+        Column(
             "replicas",
             INT_LIST,
             "Assignment, in order; consumer_read: those in the consumer's rack, where its leader chooses by racks.",
@@ -275,6 +282,12 @@ REPLICATION_EVENTS = Table(
         Column("requested_offset", INT64, "delete_records: offset before which records are to go; -1: the HW."),
         Column("low_watermark", INT64, "delete_records: the low watermark that it is answered with; -1: refused."),
         Column("follower_log_start_offset", INT64, "fetch_update: the follower's own log start offset, as it sent it."),
+        Column(
+            "replica_epoch",
+            INT64,
+            "fetch_update: broker epoch that the follower sent (3.5+), of a run in its last fetch; -1: it did not know "
+            "its own yet; null: no source says.",
+        ),
         Column("truncate_to", INT64, "truncation: new LEO."),
         Column(
             "cause",

@@ -40,6 +40,7 @@ JOIN_REASONS = (
     "first_fetch",
     "leo_reached_hw",
     "epoch_start_reached",
+    "fetched_since_registration",
     "unfenced",
     "shutdown_over",
     "assigned",

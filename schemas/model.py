@@ -16,6 +16,7 @@ STRING = pa.string()
 BOOL = pa.bool_()
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 INT_LIST = pa.list_(INT32)
+LONG_LIST = pa.list_(INT64)
 STRING_LIST = pa.list_(STRING)
 
 EVIDENCE = ("observed", "derived", "bounded", "unknown")

@@ -38,10 +38,10 @@ CONFORMANCE_TIES: Final = 2  # default of the setting `conformance_ties`
 # Checks that depend on when a broker did something. If two threads act in the same millisecond, no line tells which was
 # first, and a clean recording may hold one or two such ties among ten comparisons. Other checks hold in any order.
 DECIDED_BY_TIME: Final = (
-    "alter_partition", "commit_before_ack", "delayed_produce", "delete_records", "election_choice", "election_isr",
-    "fetch_completion", "isr_expiry", "isr_propagation", "leader_hw_by_lines", "leader_hw_line", "low_watermark",
-    "overdue_shrink", "predicted_expansion", "predicted_shrink", "preferred_replica", "produce_guard",
-    "replication_quota", "response_hw", "role_hw",
+    "alter_partition", "broker_epoch", "commit_before_ack", "delayed_produce", "delete_records", "election_choice",
+    "election_isr", "fetch_completion", "isr_expiry", "isr_propagation", "leader_hw_by_lines", "leader_hw_line",
+    "low_watermark", "overdue_shrink", "predicted_expansion", "predicted_shrink", "preferred_replica",
+    "produce_guard", "replication_quota", "response_hw", "role_hw",
 )  # fmt: skip
 
 

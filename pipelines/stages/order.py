@@ -50,8 +50,7 @@ if TYPE_CHECKING:
 
 # Columns of the facts that neither sessions nor the order read.
 UNREAD = (
-    "recording_id", "api_key", "replica_epoch", "producer_epoch", "base_sequence", "is_control",
-    "is_transactional",
+    "recording_id", "api_key", "producer_epoch", "base_sequence", "is_control", "is_transactional",
 )  # fmt: skip
 MINUTE_US: Final = 60_000_000
 PROCESSES: Final = min(4, os.cpu_count() or 1)  # that order buckets at once in place of the driver

@@ -55,7 +55,7 @@ from replay.engine.codes import (
 )
 from replay.engine.moves import HW, ISR, LEO, LOG_START, LOW_WATERMARK, Moves, note, note_offsets, offsets_of, put_move
 from replay.protocol.high_watermark import leader_low_watermark
-from replay.protocol.isr import ASKED, NOTHING_PENDING, note_fencing
+from replay.protocol.isr import ASKED, NOTHING_PENDING, note_fencing, note_registration
 from replay.protocol.log import (
     diverging_target,
     end_offset_for,
@@ -280,6 +280,8 @@ def apply_cluster(s: State, p: Profile, e: EventRecord, moves: Moves) -> int:
         if e.replica_lag_us != UNSET:
             of.lag_us = e.replica_lag_us
     elif e.kind == BROKER_CHANGE:
+        if e.broker_epoch >= 0:
+            note_registration(s, p, e.broker, e.broker_epoch)
         if e.fenced != UNSET:
             s.fenced[e.broker] = e.fenced
             note_fencing(s, p, e.broker)

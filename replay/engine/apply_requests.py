@@ -37,7 +37,7 @@ from replay.engine.moves import (
 from replay.engine.stamps import STAMP_LATE_US
 from replay.protocol.deletion import DELETING_ANSWERS, deletion_target
 from replay.protocol.high_watermark import leader_low_watermark, note_future_log
-from replay.protocol.isr import DOUBTFUL, NOTHING_PENDING, PREDICTED
+from replay.protocol.isr import DOUBTFUL, NOTHING_PENDING, PREDICTED, note_fetch_epoch
 from replay.protocol.log import (
     match_epochs,
     move_log_start,
@@ -165,6 +165,7 @@ def leader_takes_fetch(s: State, p: Profile, e: EventRecord, moves: Moves) -> No
         low = leader_low_watermark(s, b)
         s.remote_start[b, r] = e.follower_log_start_offset
         note(moves, LOW_WATERMARK, b, low, leader_low_watermark(s, b), STEP_FOLLOWER_LEO)
+    note_fetch_epoch(s, b, r, e.replica_epoch)
     free, hw, isr, blocked = s.pending[b] == NOTHING_PENDING, s.hw[b], s.isr[b], s.blocked[b, r]
     expanded, _ = leader_handle_fetch(s, p, b, r, offset, fetch_time(e))
     if free and s.pending[b] == PREDICTED and e.ts_lo <= s.settled[b]:

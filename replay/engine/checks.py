@@ -8,6 +8,7 @@ from replay.arrays.jit import compiled, compiled_in_place
 from replay.engine.apply_requests import acts_in_its_epoch, was_deleted
 from replay.engine.codes import (
     APPEND,
+    CHECK_BROKER_EPOCH,
     CHECK_DELETION,
     CHECK_EXPANSION,
     CHECK_EXPIRY,
@@ -114,7 +115,8 @@ def check_isr_request(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
 
     A prediction that may have come too early (`DOUBTFUL`) counts if it came true, but not if it did not. An expansion
     is compared once: with the request if a source has it, else with the commit. A replica that the engine adds and the
-    next decision leaves out was predicted but never came. If no line reports a replica's fetches, the leader's log
+    next decision leaves out was predicted but never came. The broker epoch that a request names of the replica is that
+    of its last fetch (3.5+). If no line reports a replica's fetches, the leader's log
     could predict nothing, and nothing is compared. Of two whose fetches are too near to be ordered (`lost_race`) either
     may be the one.
     """
@@ -137,6 +139,8 @@ def check_isr_request(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
             if doubted and not expected:  # the doubtful one was wrong: would this one be predicted without it?
                 fresh = blocks_expansion(s, p, b, r) in (0, IN_FLIGHT)
             check(rows, e, CHECK_EXPANSION, r, r if fresh else NONE, r)
+            if s.fetch_epoch[b, r] >= 0 and e.replica_epoch >= 0:
+                check(rows, e, CHECK_BROKER_EPOCH, r, s.fetch_epoch[b, r], e.replica_epoch)
         elif asked == ISR_COMMITTED and p.isr_change_pending:
             joins = seen and bool(e.isr & ~s.isr[b] & ~s.asked[b] & bit)
             if joins or (s.pending[b] == PREDICTED and expected and not e.isr & bit and not raced):

@@ -72,6 +72,8 @@ class Asked:
     is_left_out: int
     remote_storage: int
     leader_throttled: int
+    older_segment: int  # 1: by lines about rolls, its offset lies on an older segment than the end that it may read
+    later_segment: int  # 1: by such lines, on a later one
     stable: int  # the LSO in its answer, up to which a read_committed consumer reads; UNSET for all others
     ts: int  # when it was answered
 
@@ -138,6 +140,12 @@ def is_beyond_end(asked: Asked, saw: Held) -> bool:
 
 
 @compiled
+def completes_past_end(p: Profile, asked: Asked) -> bool:
+    """Whether a fetch beyond the end surely completes: 3.8+ always, before only if the end is on an older segment."""
+    return bool(p.past_end_completes or asked.later_segment == 1)
+
+
+@compiled
 def after_error(error: int) -> int:
     """What completed a parked fetch that was then refused (cases A to E of DelayedFetch.tryComplete)."""
     if error == NOT_LEADER_OR_FOLLOWER:
@@ -170,7 +178,9 @@ def completion_at_once(p: Profile, asked: Asked, saw: Held) -> tuple[int, int]:
     if hw_is_news(p, asked, saw):
         return HW_NOT_TOLD, DERIVED
     if is_beyond_end(asked, saw):
-        return TRUNCATED_LEADER, DERIVED if p.past_end_completes else BOUNDED
+        return TRUNCATED_LEADER, DERIVED if completes_past_end(p, asked) else BOUNDED
+    if asked.older_segment == 1:
+        return SEGMENT_ROLL, DERIVED
     if asked.request_forced == 1:
         return OTHER_PARTITION, DERIVED
     return (OTHER_PARTITION, BOUNDED) if may_be_news_elsewhere(p, asked) else (NOT_KNOWN, UNKNOWN)
@@ -205,7 +215,9 @@ def completion_of_parked(p: Profile, asked: Asked, saw: Held) -> tuple[int, int]
     if hw_is_news(p, asked, saw):
         return HW_MOVED, DERIVED
     if is_beyond_end(asked, saw):
-        return TRUNCATED_LEADER, DERIVED if p.past_end_completes else BOUNDED
+        return TRUNCATED_LEADER, DERIVED if completes_past_end(p, asked) else BOUNDED
+    if asked.older_segment == 1:
+        return SEGMENT_ROLL, DERIVED
     if asked.request_forced == 1:
         return OTHER_PARTITION, DERIVED
     if asked.bytes > 0:
@@ -287,8 +299,8 @@ def expected_wait(p: Profile, asked: Asked, saw: Held) -> int:
         there = saw.hw
     if there > asked.offset:
         return EARLY if was_read_remotely(asked, measured) else AT_ONCE
-    if is_beyond_end(asked, saw) and not p.past_end_completes:
-        return measured  # it completes only if the end is on an older segment than the offset: not known here
+    if is_beyond_end(asked, saw) and not completes_past_end(p, asked):
+        return measured  # it completes only if the end is on an older segment than the offset, which no line tells
     if hw_is_news(p, asked, saw) or asked.request_forced == 1 or is_beyond_end(asked, saw):
         return min(measured, EARLY)
     if request_bytes(asked) <= 0:

@@ -113,7 +113,17 @@ def encoded(batch: EventBatch) -> Records[EventRecord]:
         if len(at):
             out[field][at] = codes(column(name).take(at), table, missing)
     out["acks"] = acks_of(events, kind, out["acks"])
+    if "isr_broker_epochs" in told:
+        note_asked_epochs(batch, out)
     return out
+
+
+def note_asked_epochs(batch: EventBatch, out: Records[EventRecord]) -> None:
+    """Of requests to add a replica to the ISR, note the broker epoch that the leader names of it."""
+    places, named = batch.once(sets_in, "isr_broker_epochs")
+    asked = batch.table.select(["replica_id", "isr"]).take(places).to_pylist()
+    for k, row, epochs in zip(places.tolist(), asked, named, strict=True):
+        out["replica_epoch"][k] = dict(zip(row["isr"] or (), epochs, strict=False)).get(row["replica_id"], UNSET)
 
 
 def acks_of(events: Events, kind: Ints, asked: Ints) -> Ints:
@@ -133,7 +143,7 @@ NUMBERS = (  # UNSET if missing
     "leader_epoch", "partition_epoch", "base_offset", "next_offset", "fetch_offset", "leo", "hw_by_lines",
     "log_start_offset", "follower_log_start_offset", "requested_offset", "truncate_to", "diverging_epoch",
     "diverging_end_offset", "acks",
-    "min_insync_replicas", "fenced", "in_controlled_shutdown", "run_until",
+    "min_insync_replicas", "replica_epoch", "broker_epoch", "fenced", "in_controlled_shutdown", "run_until",
 )  # fmt: skip
 
 # Words in events of one kind only: kind, field, column, the code of each word, the code for any other word.

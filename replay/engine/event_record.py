@@ -30,6 +30,7 @@ class EventRecord:
     leo: int  # stated
     log_start_offset: int
     follower_log_start_offset: int  # of fetch_update
+    replica_epoch: int  # fetch_update: broker epoch that it names; isr_request: that the leader names of the replica
     requested_offset: int  # delete_records: before which records are to go
     truncate_to: int
     diverging_epoch: int
@@ -47,6 +48,7 @@ class EventRecord:
     replicas: int  # partition_change: the assigned replicas, a mask; consumer_read: those in the consumer's rack
     min_insync_replicas: int  # config_change
     replica_lag_us: int  # config_change: replica.lag.time.max.ms
+    broker_epoch: int  # broker_change: of the registration
     fenced: int  # broker_change
     in_controlled_shutdown: int  # broker_change
     future_log: int  # observation: FUTURE_*

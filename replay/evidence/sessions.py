@@ -333,7 +333,7 @@ def columns_of(
             )
         if name in REPLACED:
             column = pc.if_else(pa.array(runs), pa.scalar(REPLACED[name], field.type), column)
-        elif name == "remote_us":
+        elif name in of_runs:
             column = pc.if_else(pa.array(runs), of_runs[name], column)
         elif name == "kind":
             column = pc.if_else(pa.array(left_out != 0), LEFT_OUT, column)
@@ -354,7 +354,7 @@ REPLACED = {  # values of an unlisted fetch that replace those of the listed one
 def run_columns(lines: SessionLines, first: Ints, last: Ints, handed: Ints) -> dict[str, pa.Array]:
     """Per run: number of fetches, end time, the largest gap between two, and how many waited until the timeout.
 
-    Time in purgatory is the mean.
+    Time in purgatory is the mean. The broker epoch is the last one that they name: a broker fetches before it knows it.
     """
     count = last - first + 1
     local, wait, most = (lines.numbers(name)[lines.head] for name in ("local_us", "remote_us", "max_wait_ms"))
@@ -366,6 +366,7 @@ def run_columns(lines: SessionLines, first: Ints, last: Ints, handed: Ints) -> d
         "run_gap_us": pa.array(largest_gaps(lines.taken, first, last)),
         "run_timeouts": pa.array(timeouts[last + 1] - timeouts[first]),
         "remote_us": pa.array((waited[last + 1] - waited[first]) // count),
+        "replica_epoch": lines.column("replica_epoch").take(pa.array(lines.head[last])),
     }
 
 

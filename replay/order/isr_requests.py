@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from replay.arrays.ints import NEVER
 from replay.engine.codes import (
     ANSWERED,
     FENCED_LEADER_EPOCH,
@@ -62,6 +64,7 @@ class IsrChange:
     isr: list[int]  # the ISR that was asked for
     replica: int | None  # the replica that is to join
     by_line: bool
+    epochs: list[int] | None = None  # the members' broker epochs, in the order of `isr`, if a request names them
     granted: bool = False  # no line tells that the leader asked, but the controller let the replica join
 
 
@@ -106,8 +109,30 @@ def asked_by_request(facts: PartitionFacts, tenure: Tenure) -> list[IsrChange]:
         joining = sorted(set(row["isr"]) - set(before))
         shrinks = bool(set(before) - set(row["isr"]))
         replica = joining[0] if len(joining) == 1 else None
-        out.append(IsrChange(row, phases(row).taken, shrinks, sorted(row["isr"]), replica, by_line=False))
+        change = IsrChange(row, phases(row).taken, shrinks, sorted(row["isr"]), replica, by_line=False)
+        change.epochs = epochs_named(row)
+        out.append(change)
     return out
+
+
+def epochs_named(row: Row) -> list[int] | None:
+    """Return the broker epochs that a request names (3.5+, KIP-903), in the order of its members' ids."""
+    epochs: list[int] | None = row["isr_broker_epochs"]
+    return None if epochs is None else [epoch for _, epoch in sorted(zip(row["isr"], epochs, strict=True))]
+
+
+def epochs_asked(requests: Iterable[Row], change: IsrChange) -> list[int] | None:
+    """Return the broker epochs in the request that carried the change of which a leader's line tells.
+
+    It is the one for the same ISR that the controller received nearest to the line; repeated, it names the same ones.
+    """
+    near = [
+        (abs(phases(row).taken - change.us), row["fact_id"], row)
+        for row in requests
+        if row["isr"] is not None and sorted(row["isr"]) == change.isr
+    ]
+    away, _, row = min(near, key=itemgetter(0, 1), default=(NEVER, "", None))
+    return None if row is None or away > SAME_CHANGE_US else epochs_named(row)
 
 
 def requests_of(facts: PartitionFacts, tenure: Tenure) -> list[Row]:
@@ -118,6 +143,9 @@ def requests_of(facts: PartitionFacts, tenure: Tenure) -> list[Row]:
 def changes_of(facts: PartitionFacts, tenure: Tenure) -> list[IsrChange]:
     """Return the changes that the leader asked for, from its lines; shrinks from its requests if no line tells any."""
     lines = asked_by_line(leader_lines(facts, tenure))
+    requests = requests_of(facts, tenure)
+    for change in lines:
+        change.epochs = epochs_asked(requests, change)
     told = {change.shrinks for change in lines}
     return lines + [c for c in asked_by_request(facts, tenure) if c.shrinks not in told and c.shrinks]
 
@@ -270,6 +298,7 @@ def shrink_operation(facts: PartitionFacts, tenure: Tenure, change: IsrChange) -
         **common_fields(tenure),
         "cause": "pending_shrink",
         "isr": change.isr,
+        "isr_broker_epochs": change.epochs,
         "leo": row["offset"] if states_leos else None,
         "throttled": throttled or None,
         "stood_still_us": stood_still(facts, tenure.leader, change.us),
@@ -318,6 +347,7 @@ def expand_draft(tenure: Tenure, change: IsrChange) -> Draft:
         **common_fields(tenure),
         "cause": "pending_expand",
         "isr": change.isr,
+        "isr_broker_epochs": change.epochs,
         "replica_id": change.replica,
     }
     return Draft("isr_request", change.row, line_window(change.us), fields)

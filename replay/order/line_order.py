@@ -126,7 +126,7 @@ class LeaderLines:
             self.noted += 1
 
     def note_broker(self, row: Row) -> None:
-        """Note whether a broker is fenced or shutting down."""
+        """Note whether a broker is fenced or shutting down. No line says which broker epoch a fetch named."""
         place, fields = self.brokers.index(row["subject_broker_id"]), broker_draft(row).fields
         if fields["fenced"] is not None:
             self.state.fenced[place] = fields["fenced"]

@@ -22,7 +22,7 @@ from replay.engine.codes import DELETE_RECORDS, ISR_PENDING_EXPAND, ISR_REQUEST
 from replay.engine.stamps import STAMP_EARLY_US
 from replay.protocol.deletion import deletion_guard
 from replay.protocol.high_watermark import hw_candidate
-from replay.protocol.isr import blocks_expansion
+from replay.protocol.isr import blocks_expansion, note_fetch_epoch
 from replay.protocol.produce import NOT_ENOUGH_REPLICAS, may_be_unverified, produce_guard
 from replay.protocol.state import NONE, UNSET
 from replay.protocol.steps import answered_hw, leader_update_follower_leo
@@ -113,9 +113,11 @@ def front_of(chains: Sequence[Records[OperationRecord]]) -> Front:
 
 
 @compiled
-def hw_after_update(s: State, p: Profile, b: int, r: int, offset: int, now: int) -> int:
-    """Return the HW that leader b would have after follower r fetched at `offset` now; the state is left as it was."""
+def hw_after_update(s: State, p: Profile, e: EventRecord, offset: int, now: int) -> int:
+    """Return the HW that its leader would have after the fetch e, at `offset` now; the state is left as it was."""
+    b, r = e.broker, e.replica
     known = s.remote[:, b, r].copy()
+    note_fetch_epoch(s, b, r, e.replica_epoch)
     leader_update_follower_leo(s, p, b, r, offset, now)
     candidate = max(hw_candidate(s, p, b, now), s.hw[b])
     s.remote[:, b, r] = known
@@ -165,14 +167,14 @@ def strands_a_parked_one(s: State, p: Profile, events: Records[EventRecord], fro
     """
     e, op, found = events[front.head[c].first], front.head[c], False
     known = s.remote[:, e.broker, e.replica].copy()
+    note_fetch_epoch(s, e.broker, e.replica, e.replica_epoch)
     leader_update_follower_leo(s, p, e.broker, e.replica, op.offset, op.est)
     for d in range(len(front.place)):
         if d == c or front.place[d] < 0 or front.place[d] + 1 >= front.end[d]:
             continue
         other, read = front.head[d], front.ops[front.place[d] + 1]
         if other.type == OP_UPDATE and other.exact and other.lo <= hi and s.hw[e.broker] <= read.hw < other.offset:
-            replica = events[other.first].replica
-            found = found or hw_after_update(s, p, e.broker, replica, other.offset, other.est) > read.hw
+            found = found or hw_after_update(s, p, events[other.first], other.offset, other.est) > read.hw
     s.remote[:, e.broker, e.replica] = known
     return found
 
@@ -211,10 +213,11 @@ def takes_a_turn(s: State, p: Profile, events: Records[EventRecord], front: Fron
         return False
     if (s.isr[e.broker] | s.maximal_isr[e.broker]) & (1 << r):
         return False
-    known = s.remote_leo[e.broker, r]
+    known = s.remote[:, e.broker, r].copy()
+    note_fetch_epoch(s, e.broker, r, e.replica_epoch)
     s.remote_leo[e.broker, r] = front.head[c].offset
     free = blocks_expansion(s, p, e.broker, r) == 0
-    s.remote_leo[e.broker, r] = known
+    s.remote[:, e.broker, r] = known
     if not free:
         return False
     for d in range(len(front.place)):
@@ -273,7 +276,7 @@ def rank_of(s: State, p: Profile, events: Records[EventRecord], front: Front, c:
         return RANK_FITS if leo_fits(op, leo) and (op.hw < 0 or hw == op.hw) else RANK_LATE
     found = rank_of_update(s, p, events, front, c, deadline)
     if found == RANK_LATE and parks(op, leo, hw, deadline):
-        hw_next = hw_after_update(s, p, b, e.replica, op.offset, op.est)
+        hw_next = hw_after_update(s, p, e, op.offset, op.est)
         if hw_next > hw and strands_another(front, c, deadline, (hw, hw_next)):
             return RANK_LATE
         return RANK_PARKS_FOR_DATA if op.seen > leo else RANK_PARKS
@@ -294,7 +297,7 @@ def rank_of_update(s: State, p: Profile, events: Records[EventRecord], front: Fr
     passed = op.type == OP_UPDATE and op.exact and leo > op.offset
     if leo < op.offset or not (passed or leo_fits(op, leo)):
         return RANK_LATE
-    hw_next = hw_after_update(s, p, b, e.replica, op.offset, op.est)
+    hw_next = hw_after_update(s, p, e, op.offset, op.est)
     told = answered_hw(p, hw, hw_next)
     if op.type == OP_FETCH and op.hw >= 0 and (op.hw != told or told != hw):
         if op.hw != hw_next:

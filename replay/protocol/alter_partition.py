@@ -24,13 +24,20 @@ class AlterRules(NamedTuple):
     zookeeper: bool
     newer_is_elsewhere: bool  # 3.3+: a request with newer epochs than the controller's is answered NOT_CONTROLLER
     checks_eligibility: bool  # 3.3+ (KIP-841): nobody fenced or shutting down may be in the new ISR
+    checks_epochs: bool  # 3.5+ (KIP-903): nor anybody who has registered anew since the leader heard from it
     new_codes: bool  # 3.3+, AlterPartition version 2: INELIGIBLE_REPLICA and NEW_LEADER_ELECTED have codes of their own
 
 
 def alter_rules_of(version: Version, *, zookeeper: bool) -> AlterRules:
     """The rules of that version's controller."""
     recent = version >= (3, 3, 0)
-    return AlterRules(zookeeper, recent and not zookeeper, recent and not zookeeper, recent)
+    return AlterRules(
+        zookeeper=zookeeper,
+        newer_is_elsewhere=recent and not zookeeper,
+        checks_eligibility=recent and not zookeeper,
+        checks_epochs=version >= (3, 5, 0) and not zookeeper,
+        new_codes=recent,
+    )
 
 
 class IsrRequest(NamedTuple):
@@ -40,6 +47,8 @@ class IsrRequest(NamedTuple):
     leader_epoch: int
     partition_epoch: int
     isr: frozenset[int]
+    # Members with the broker epoch that each had when it last fetched; without those of whom the leader names none.
+    members: frozenset[tuple[int, int]] = frozenset()
 
 
 class PartitionNow(NamedTuple):
@@ -54,15 +63,22 @@ class PartitionNow(NamedTuple):
     removing: frozenset[int] = frozenset()
 
 
-def controller_answer(request: IsrRequest, now: PartitionNow, unfit: frozenset[int], rules: AlterRules) -> int:
-    """The error with which the controller answers. `unfit`: brokers that are fenced or shutting down."""
-    error = zookeeper_refusal(request, now) if rules.zookeeper else kraft_refusal(request, now, unfit, rules)
+class Registrations(NamedTuple):
+    """Brokers as the controller has them when the request arrives, as far as it is known."""
+
+    unfit: frozenset[int]  # those that are fenced or shutting down
+    epochs: frozenset[tuple[int, int]] = frozenset()  # brokers with the epochs of their registrations
+
+
+def controller_answer(request: IsrRequest, now: PartitionNow, brokers: Registrations, rules: AlterRules) -> int:
+    """The error with which the controller answers."""
+    error = zookeeper_refusal(request, now) if rules.zookeeper else kraft_refusal(request, now, brokers, rules)
     if error == NO_ERROR and not rules.zookeeper and replaces_leader(request, now):
         return NEW_LEADER_ELECTED if rules.new_codes else FENCED_LEADER_EPOCH
     return error
 
 
-def kraft_refusal(request: IsrRequest, now: PartitionNow, unfit: frozenset[int], rules: AlterRules) -> int:
+def kraft_refusal(request: IsrRequest, now: PartitionNow, brokers: Registrations, rules: AlterRules) -> int:
     """Why a KRaft controller refuses; the first reason in its order counts."""
     newer = request.leader_epoch > now.leader_epoch or request.partition_epoch > now.partition_epoch
     ineligible = INELIGIBLE_REPLICA if rules.new_codes else OPERATION_NOT_ATTEMPTED
@@ -72,9 +88,19 @@ def kraft_refusal(request: IsrRequest, now: PartitionNow, unfit: frozenset[int],
         (request.leader != now.leader, INVALID_REQUEST),
         (request.partition_epoch != now.partition_epoch, INVALID_UPDATE_VERSION),
         (not request.isr <= now.replicas or now.leader not in request.isr, INVALID_REQUEST),
-        (rules.checks_eligibility and bool(request.isr & unfit), ineligible),
+        (rules.checks_eligibility and bool(request.isr & brokers.unfit), ineligible),
+        (rules.checks_epochs and names_another_life(request, brokers), ineligible),
     )
     return next((error for applies, error in reasons if applies), NO_ERROR)
+
+
+def names_another_life(request: IsrRequest, brokers: Registrations) -> bool:
+    """Whether a member's broker has another registration than the leader names (ineligibleReplicasForIsr, KIP-903).
+
+    A member without a broker epoch passes; so does one whose registration no source tells.
+    """
+    registered = dict(brokers.epochs)
+    return any(registered.get(broker, epoch) != epoch for broker, epoch in request.members)
 
 
 def zookeeper_refusal(request: IsrRequest, now: PartitionNow) -> int:

@@ -26,7 +26,7 @@ def hw_candidate(s: State, p: Profile, b: int, now: int) -> int:
         bit = 1 << r
         if r == b or (assigned and not (assigned | waited) & bit) or s.remote_leo[b, r] >= candidate:
             continue
-        if waited & bit or (p.hw_over_caught_up and is_caught_up(s, p, b, r, now) and counts_outside_isr(s, p, r)):
+        if waited & bit or (p.hw_over_caught_up and is_caught_up(s, p, b, r, now) and counts_outside_isr(s, p, b, r)):
             candidate = s.remote_leo[b, r]
     return candidate
 
@@ -49,9 +49,9 @@ def is_caught_up(s: State, p: Profile, b: int, r: int, now: int) -> bool:
 
 
 @compiled
-def counts_outside_isr(s: State, p: Profile, r: int) -> bool:
-    """Whether the HW waits for r, which is caught up but not in the ISR; 3.6+ only if it may join (KAFKA-15021)."""
-    return not p.hw_caught_up_eligible or is_eligible(s, p, r)
+def counts_outside_isr(s: State, p: Profile, b: int, r: int) -> bool:
+    """Whether b's HW waits for r, which is caught up but not in the ISR; 3.6+ only if it may join (KAFKA-15021)."""
+    return not p.hw_caught_up_eligible or is_eligible(s, p, b, r)
 
 
 @compiled

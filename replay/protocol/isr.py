@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from replay.protocol.profile import Profile
 
 # What kept a replica out of the ISR when last checked; a mask. NEVER_FETCHED: not under this leader, or since it left.
+# STALE_EPOCH: since its broker registered anew, not again.
 BELOW_HW, BELOW_EPOCH_START, FENCED, STOPPING, IN_FLIGHT, NOT_ASSIGNED, NEVER_FETCHED = 1, 2, 4, 8, 16, 32, 64
+STALE_EPOCH = 128
 
 # State.pending: predicted by the engine's rule; requested according to a source; predicted, but by a fetch that may
 # have come before the last change ended.
@@ -27,11 +29,41 @@ OVERDUE_SLACK_US = 1_000_000
 
 
 @compiled
-def blocks_eligibility(s: State, p: Profile, r: int) -> int:
-    """What brokers' registrations hold against r in any ISR: FENCED, STOPPING; 0: nothing (KIP-841)."""
+def blocks_eligibility(s: State, p: Profile, b: int, r: int) -> int:
+    """What r's registration holds against it in b's ISR: FENCED, STOPPING (KIP-841), STALE_EPOCH; 0: nothing."""
     if not p.expand_needs_unfenced:
         return 0
-    return (FENCED if s.fenced[r] else 0) | (STOPPING if s.stopping[r] else 0)
+    found = (FENCED if s.fenced[r] else 0) | (STOPPING if s.stopping[r] else 0)
+    return found | (STALE_EPOCH if is_of_earlier_life(s, p, b, r) else 0)
+
+
+@compiled
+def is_of_earlier_life(s: State, p: Profile, b: int, r: int) -> bool:
+    """Whether what b remembers of r is of r's broker before it registered anew (Partition.isBrokerEpochIsrEligible).
+
+    A broker that restarts may come back with less than it had (KIP-903, KRaft 3.5+). A fetch that names no broker
+    epoch, as of older protocols, passes. Where a source tells no registration, or a fetch shows a later one than any
+    source tells, nothing is known, and nothing is held against r.
+    """
+    return bool(p.expand_needs_broker_epoch) and 0 <= s.fetch_epoch[b, r] < s.broker_epoch[r]
+
+
+@compiled
+def note_fetch_epoch(s: State, b: int, r: int, broker_epoch: int) -> None:
+    """Leader b takes a fetch of r that names this broker epoch; below 0: none, or no source says which."""
+    s.fetch_epoch[b, r] = max(broker_epoch, NONE)
+
+
+@compiled_in_place
+def note_registration(s: State, p: Profile, r: int, broker_epoch: int) -> None:
+    """Note the epoch under which r's broker is registered; what leaders remember of an earlier life keeps r out.
+
+    A change of a registration that stands states its epoch again.
+    """
+    s.broker_epoch[r] = broker_epoch
+    for b in range(len(s.leo)):
+        if is_of_earlier_life(s, p, b, r) and not s.isr[b] & (1 << r):
+            s.blocked[b, r] |= STALE_EPOCH
 
 
 @compiled_in_place
@@ -58,7 +90,7 @@ def blocks_expansion(s: State, p: Profile, b: int, r: int) -> int:
         found |= IN_FLIGHT
     if not s.partition[0].assigned & (1 << r):
         found |= NOT_ASSIGNED
-    return found | blocks_eligibility(s, p, r)
+    return found | blocks_eligibility(s, p, b, r)
 
 
 @compiled
@@ -172,9 +204,9 @@ def who_knows(s: State, epoch: int) -> int:
 
 
 @compiled
-def is_eligible(s: State, p: Profile, r: int) -> bool:
-    """Whether r may join the ISR, by the brokers' registrations (KIP-841)."""
-    return blocks_eligibility(s, p, r) == 0
+def is_eligible(s: State, p: Profile, b: int, r: int) -> bool:
+    """Whether r may join b's ISR, by its broker's registration (Partition.isReplicaIsrEligible)."""
+    return blocks_eligibility(s, p, b, r) == 0
 
 
 @compiled

@@ -35,6 +35,7 @@ class Profile(NamedTuple):
     # 2.0.1+ (KAFKA-7128): a replica joins only once it has the start of the leader's epoch
     expand_needs_epoch_start: int
     expand_needs_unfenced: int  # 3.3+ (KIP-841)
+    expand_needs_broker_epoch: int  # KRaft 3.5+ (KIP-903): its last fetch is of its broker's newest registration
     # What a leader remembers of its followers
     caught_up_at_previous: int  # 0.10.2+: reaching the LEO of the previous fetch counts as caught up at that time
     caught_up_at_start: int  # 0.10.2+: a new leader considers the ISR caught up now, other replicas never
@@ -132,6 +133,7 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         expiry_spares_equal_leo=int(version >= (2, 1, 0)),
         expand_needs_epoch_start=int(version >= (2, 0, 1)),
         expand_needs_unfenced=int(version >= (3, 3, 0)),
+        expand_needs_broker_epoch=int(version >= (3, 5, 0)),
         caught_up_at_previous=int(version >= (0, 10, 2)),
         caught_up_at_start=int(version >= (0, 10, 2)),
         remembered_leo_max=int(version >= (3, 3, 0)),

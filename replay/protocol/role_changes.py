@@ -40,11 +40,11 @@ def make_leader(s: State, p: Profile, b: int, epoch: int, isr: int, now: int) ->
 def reset_follower(s: State, p: Profile, b: int, r: int, led: bool, in_isr: bool, now: int) -> None:  # noqa: PLR0913, PLR0917, FBT001 - compiled
     """A leader's record of r when its epoch begins (Replica.resetReplicaState).
 
-    If b led before, the remote LEO is kept; otherwise it is unknown, so that the HW stays until r has fetched. ISR
-    members count as caught up now, other replicas as never caught up (0.10.2+).
+    If b led before, r's LEO and broker epoch are kept; otherwise they are unknown, so that the HW stays until r has
+    fetched. ISR members count as caught up now, other replicas as never caught up (0.10.2+).
     """
     if not led:
-        s.remote_leo[b, r], s.remote_start[b, r] = NONE, NONE
+        s.remote_leo[b, r], s.remote_start[b, r], s.fetch_epoch[b, r] = NONE, NONE, NONE
     s.blocked[b, r], s.out_for[b, r] = NEVER_FETCHED, NONE
     s.leo_at_fetch[b, r] = s.leo[b] if led else NONE
     s.fetched[b, r] = now if led and (in_isr or not p.leader_reset_by_epoch) else 0

@@ -67,11 +67,13 @@ class State(NamedTuple):
     hw_denied: Ints  # [b] how many statements in a row deny the higher HW
     acted: Ints  # [b] when b last acted as leader; 0: never
     remote_start: Ints  # [b, r] leader's record of r's log start; -1: none
+    fetch_epoch: Ints  # [b, r] broker epoch that r's last fetch named; -1: it named none, or no source says
     asked: Ints  # [b] replicas that b asked to add and that were not added yet, a mask
     settled: Ints  # [b] when b's last ISR change ended; 0: never
     cache_epoch: Ints  # [b, k] leader epoch cache: epochs, rising
     cache_start: Ints  # [b, k] their start offsets
     cache_len: Ints  # [b]
+    broker_epoch: Ints  # [b] epoch of b's registration (KRaft); -1: no source tells it
     fenced: Ints  # [b] 1 while the controller considers b fenced or unregistered
     stopping: Ints  # [b] 1 while b is in controlled shutdown
     unsure_from: Ints  # [b] from this offset
@@ -86,9 +88,12 @@ class State(NamedTuple):
 OF_BROKER = (
     "leo", "hw", "log_start", "future_start", "role", "epoch", "epoch_start", "follows", "isr", "maximal_isr",
     "pending", "leo_evidence", "leo_sure", "hw_evidence", "hw_untaken", "hw_agreed", "hw_apart", "hw_denied", "acted",
-    "asked", "settled", "cache_len", "fenced", "stopping", "unsure_from", "unsure_until", "gone",
+    "asked", "settled", "cache_len", "broker_epoch", "fenced", "stopping", "unsure_from", "unsure_until", "gone",
 )  # fmt: skip
-OF_REMOTE = ("remote_leo", "caught_up", "leo_at_fetch", "fetched", "blocked", "out_for", "out_since", "remote_start")
+OF_REMOTE = (
+    "remote_leo", "caught_up", "leo_at_fetch", "fetched", "blocked", "out_for", "out_since", "remote_start",
+    "fetch_epoch",
+)  # fmt: skip
 OF_CACHE = ("cache_epoch", "cache_start")
 bundle(
     State,
@@ -110,7 +115,7 @@ def new_state(brokers: int, *, min_isr: int, lag_us: int) -> State:
     state.partition[0].min_isr, state.partition[0].lag_us = min_isr, lag_us
     for unknown in (
         state.epoch, state.follows, state.remote_leo, state.leo_at_fetch, state.out_for, state.remote_start,
-        state.cache_epoch, state.future_start,
+        state.cache_epoch, state.future_start, state.fetch_epoch, state.broker_epoch,
     ):  # fmt: skip
         unknown[:] = NONE
     return state

@@ -34,6 +34,7 @@ from replay.engine.codes import (
     TRUNCATION_FAILED,
     UNEXPECTED_ERROR,
 )
+from replay.engine.stamps import CLOCK_SLACK_US
 from replay.evidence.tenures import micros
 from replay.protocol.deletion import OFFSET_OUT_OF_RANGE
 from replay.protocol.state import NONE, UNSET
@@ -99,6 +100,7 @@ class FollowerStates:
         # broker -> (place in `moves`, offset) of an answer after which it has asked how to go on, to no known end
         self.asked: dict[int, tuple[int, int]] = {}
         self.backoff_ms = BACKOFF_MS
+        self.without: dict[int, tuple[Event, dict[str, Any]]] = {}  # whose last row is that its leader is not alive
         self.stopping: set[int] = set()  # brokers in a controlled shutdown
         self.isr: frozenset[int] = frozenset()  # as last decided
         self.failed_at: dict[int, tuple[int, int | None]] = {}  # broker -> when its last request failed, and to whom
@@ -164,7 +166,24 @@ class FollowerStates:
         follows_nobody = bool(profile.follows_nobody) and event["cause"] != LEADER_UNAVAILABLE
         if follows_nobody:
             self.epochs[broker] = event["leader_epoch"]
+        if self.is_told_twice(broker, event):
+            return
         self.move(broker, None if follows_nobody else self.states[broker], LEADER_NOT_ALIVE, event, always=True)
+        self.without[broker] = event, self.moves[-1]
+
+    def is_told_twice(self, broker: int, event: Event) -> bool:
+        """Whether the last row of the broker says this already: its role and its line tell of the same request.
+
+        The line names no leader epoch and may stand before the role, so the row takes the role's.
+        """
+        if broker not in self.without:
+            return False
+        before, row = self.without.pop(broker)
+        near = abs(micros(event["ts"]) - micros(before["ts"])) <= CLOCK_SLACK_US
+        if not near or before["kind"] == event["kind"] or before["leader_id"] != event["leader_id"]:
+            return False
+        row["leader_epoch"] = max(row["leader_epoch"], event["leader_epoch"])
+        return True
 
     def fail(self, broker: int, event: Event, profile: Profile) -> None:
         """A request failed as a whole: no answer came. Compare how long the thread waited since the one before."""
@@ -291,6 +310,7 @@ class FollowerStates:
         """
         before = self.states.get(broker)
         self.left_out.pop(broker, None)
+        self.without.pop(broker, None)
         if state != DELAYED:
             self.failed_at.pop(broker, None)
         if state == before and not event["error_code"] and cause not in REPEATED and not always:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from replay.engine.codes import ANSWERED
@@ -22,6 +23,7 @@ from replay.protocol.alter_partition import (
     OPERATION_NOT_ATTEMPTED,
     IsrRequest,
     PartitionNow,
+    Registrations,
     alter_rules_of,
     controller_answer,
     granted_isr,
@@ -54,7 +56,7 @@ class Decision(NamedTuple):
     """A decision of the controller; the registrations before it."""
 
     us: int
-    unfit: frozenset[int]
+    brokers: Registrations
     made: PartitionNow
 
 
@@ -75,7 +77,7 @@ class RoundTrips:
 
     rules: AlterRules = field(default_factory=lambda: alter_rules_of(LATEST, zookeeper=False))
     decisions: list[Decision] = field(default_factory=list)
-    unfit: frozenset[int] = frozenset()
+    registered: list[tuple[int, Registrations]] = field(default_factory=lambda: [(0, Registrations(frozenset()))])
     known: dict[int, tuple[int, int]] = field(default_factory=dict)  # leader -> leader and partition epoch it goes by
     open: dict[int, Asked] = field(default_factory=dict)  # leader -> its newest request that was not rejected
     asked: list[Asked] = field(default_factory=list)
@@ -110,10 +112,14 @@ class RoundTrips:
     def register(self, event: Event) -> None:
         """A broker is fenced, unfenced, or begins to shut down: that decides who may be in an ISR."""
         broker = event["broker_id"]
+        _, (unfit, epochs) = self.registered[-1]
         if event["fenced"] or event["in_controlled_shutdown"]:
-            self.unfit |= {broker}
+            unfit |= {broker}
         elif event["fenced"] is not None:
-            self.unfit -= {broker}
+            unfit -= {broker}
+        if event["broker_epoch"] is not None:
+            epochs = frozenset({**dict(epochs), broker: event["broker_epoch"]}.items())
+        self.registered.append((micros(event["ts"]), Registrations(unfit, epochs)))
 
     def decide(self, event: Event) -> None:
         """The controller decides. ZooKeeper's numbers the versions of the partition's node."""
@@ -127,7 +133,7 @@ class RoundTrips:
         isr, adding, removing = sets
         epochs = (event["leader_epoch"], event["partition_epoch"])
         now = PartitionNow(leader, *epochs, isr, frozenset(replicas), adding, removing)
-        self.decisions.append(Decision(micros(event["ts"]), self.unfit, now))
+        self.decisions.append(Decision(micros(event["ts"]), self.registered[-1][1], now))
         if had is None or had.leader_epoch != now.leader_epoch or had.leader != now.leader:
             self.known[leader] = epochs
 
@@ -136,7 +142,9 @@ class RoundTrips:
         leader, cause, epoch = event["broker_id"], event["cause"], event["leader_epoch"]
         if cause in PENDING:
             _, version = self.known.get(leader, (epoch, -1))
-            request = IsrRequest(leader, epoch, version, frozenset(event["isr"]))
+            epochs = zip(event["isr"], event.get("isr_broker_epochs") or (), strict=False)
+            members = frozenset((broker, one) for broker, one in epochs if one >= 0)
+            request = IsrRequest(leader, epoch, version, frozenset(event["isr"]), members)
             self.open[leader] = Asked(event["seq"], micros(event["ts"]), request)
             self.asked.append(self.open[leader])
         elif cause == "committed" and event["partition_epoch"] is not None:
@@ -155,12 +163,13 @@ class RoundTrips:
             if asked.error == NO_ERROR:
                 granted = next((k for k in after.get(under(asked.request), ()) if self.is_granted(asked, k)), None)
                 if granted is not None:
-                    yield asked, {self.answer(asked, granted - 1, self.decisions[granted].unfit)}
+                    yield asked, {self.answer(asked, granted - 1, self.decisions[granted].brokers)}
                 continue
             first = max(bisect_right(times, asked.us - CLOCK_SLACK_US) - 1, 0)
             last = max(bisect_right(times, asked.until + CLOCK_SLACK_US), first + 1)
             seen = range(first, min(last, len(times)))
-            found = {self.answer(asked, k, self.decisions[k].unfit) for k in seen}
+            brokers = self.registered_within(asked.us - CLOCK_SLACK_US, asked.until + CLOCK_SLACK_US)
+            found = {self.answer(asked, k, one) for k in seen for one in brokers}
             recent = bisect_right(times, asked.until + CLOCK_SLACK_US) - 1
             if recent >= 0 and asked.until - times[recent] <= ANSWER_LATE_US:
                 found.add(OPERATION_NOT_ATTEMPTED)
@@ -171,9 +180,15 @@ class RoundTrips:
         had, made, request = self.decisions[k - 1].made, self.decisions[k].made, asked.request
         return made.leader == request.leader and made.isr == granted_isr(request, had)
 
-    def answer(self, asked: Asked, k: int, unfit: frozenset[int]) -> int:
+    def registered_within(self, since: int, until: int) -> list[Registrations]:
+        """The registrations as they were at `since`, and after each change up to `until`."""
+        first = max(bisect_right(self.registered, since, key=itemgetter(0)) - 1, 0)
+        last = bisect_right(self.registered, until, key=itemgetter(0))
+        return [brokers for _, brokers in self.registered[first : max(last, first + 1)]]
+
+    def answer(self, asked: Asked, k: int, brokers: Registrations) -> int:
         """What the controller answers after its decision number `k`."""
-        return controller_answer(asked.request, self.decisions[k].made, unfit, self.rules)
+        return controller_answer(asked.request, self.decisions[k].made, brokers, self.rules)
 
     def checks(self) -> list[dict[str, Any]]:
         """Return the row of `conformance`; none if nothing was compared."""

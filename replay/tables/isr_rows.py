@@ -13,7 +13,16 @@ import numpy as np
 from replay.arrays.records import fields_of
 from replay.engine import codes as c
 from replay.engine.emit import MoverRow
-from replay.protocol.isr import BELOW_EPOCH_START, BELOW_HW, FENCED, IN_FLIGHT, NEVER_FETCHED, NOT_ASSIGNED, STOPPING
+from replay.protocol.isr import (
+    BELOW_EPOCH_START,
+    BELOW_HW,
+    FENCED,
+    IN_FLIGHT,
+    NEVER_FETCHED,
+    NOT_ASSIGNED,
+    STALE_EPOCH,
+    STOPPING,
+)
 from replay.protocol.state import UNSET
 from schemas.model import EVIDENCE
 
@@ -29,6 +38,7 @@ BLOCKS = (  # the condition that became true last: a fetch can only have moved t
     (NEVER_FETCHED, "first_fetch"),
     (BELOW_HW, "leo_reached_hw"),
     (BELOW_EPOCH_START, "epoch_start_reached"),
+    (STALE_EPOCH, "fetched_since_registration"),
     (FENCED, "unfenced"),
     (STOPPING, "shutdown_over"),
     (NOT_ASSIGNED, "assigned"),

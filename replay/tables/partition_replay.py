@@ -48,6 +48,7 @@ from replay.tables.produce_outcomes import Outages, outcome_checks
 from replay.tables.quota_rates import QuotaRates
 from replay.tables.rare_events import boundaries, in_turn, is_rare, rare_events
 from replay.tables.risk_spans import RiskSpans
+from replay.tables.rolls import Rolls
 from replay.tables.rounds import (
     BatchAnswer,
     Topic,
@@ -89,7 +90,7 @@ class PartitionReplay:
         self.brokers: list[int] = []
         self.state = new_state(0, min_isr=MIN_ISR_UNKNOWN, lag_us=DEFAULT_LAG_US)
         self.leads = NONE  # id of the broker that leads now
-        self.topic = Topic()
+        self.topic, self.rolls = Topic(), Rolls()
         self.purgatory = new_purgatory(0)
         self.moves = new_moves()
         self.outages = Outages()
@@ -161,6 +162,7 @@ class PartitionReplay:
         self.stated += [row for row in rare["observation"] if row["cause"] == STATED]
         self.doubts.take(rare["observation"])
         self.outages.take(rare)
+        self.rolls.take(rare)
         self.expiry.begin(rare["isr_request"], rare["log_load"])
         self.round_trips.take_all(in_turn(rare, ROUND_TRIP_KINDS))
         self.shown.take(events)
@@ -350,7 +352,7 @@ class PartitionReplay:
         saw = g.rounds[: g.filled[N_ROUND]]
         fetches = fetches_in(events, saw)
         profile = self.story.profile_at(self.leads, self.last_seq)
-        found = rounds_of(fetches, saw, profile, self.topic)
+        found = rounds_of(fetches, saw, profile, self.topic, self.rolls)
         found["quota_rate"], found["quota_limit"], checks = self.quotas.rates(
             fetches, saw, self.story.profile_at, self.brokers
         )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from replay.engine.events import EventBatch, Events, Picked
     from replay.engine.purgatory import Held, OpenBatch
     from replay.protocol.profile import Profile
+    from replay.tables.rolls import Rolls
 
 FOREVER_US = 1 << 40  # a wait that no line states
 ANSWERED = ("seq", "ts", "error_code", *TIMING, "client_id")  # columns of the event that answers a batch
@@ -68,8 +69,8 @@ def fetches_in(events: Events, saw: Records[Held]) -> Picked:
     return events.at(np.searchsorted(events.numbers("seq"), saw["seq"]))
 
 
-def asked_of(fetches: Picked, topic: Topic) -> Records[Asked]:
-    """Fetch events -> what each asked for and was answered."""
+def asked_of(fetches: Picked, saw: Records[Held], topic: Topic, rolls: Rolls) -> Records[Asked]:
+    """Fetch events -> what each asked for and was answered, and where its offset lies."""
     of = fetches.numbers
     out = blank(len(fetches), Asked)
     wait, least = of("max_wait_ms", UNSET), of("min_bytes", UNSET)
@@ -91,16 +92,17 @@ def asked_of(fetches: Picked, topic: Topic) -> Records[Asked]:
     out["is_left_out"] = fetches.kinds == c.FETCH_LEFT_OUT
     out["remote_storage"] = topic.remote_storage
     out["leader_throttled"] = topic.leader_throttled
+    out["older_segment"], out["later_segment"] = rolls.between(fetches, saw)
     committed = of("isolation_level", UNSET) == ISOLATION.index("read_committed")
     out["stable"] = np.where(committed, of("last_stable_offset", UNSET), UNSET)
     out["ts"] = of("ts", 0)
     return out
 
 
-def rounds_of(fetches: Picked, saw: Records[Held], profile: Profile, topic: Topic) -> Records[Completion]:
+def rounds_of(fetches: Picked, saw: Records[Held], profile: Profile, topic: Topic, rolls: Rolls) -> Records[Completion]:
     """What completed each fetch, and how long it waited."""
     found = blank(len(fetches), Completion)
-    completions(profile, asked_of(fetches, topic), saw, found)
+    completions(profile, asked_of(fetches, saw, topic, rolls), saw, found)
     return found
 
 

@@ -9,7 +9,7 @@ completes it, and what commits a batch of acks=all is what the engine's purgator
     A leads 0, isr A B                B follows A in 0              assigned A B C
     A appends m0 m1 [acks all]        B fetches [and the read fails | and the answer is lost]
     500 ms pass                       B asks where its epoch ends   A deletes records up to 2
-    A asks for isr A B                A commits isr A B             C is fenced | unfenced | stopping
+    A asks for isr A B                A commits isr A B             C is fenced | unfenced | stopping | registered
     B dies                            B starts [with leo 1] [hw 0]
 
 The state after an event is shown as `replay.engine.state_words` has it, records by the names that the story gave them.
@@ -103,6 +103,7 @@ class Story:
     parked: dict[int, Fetch] = field(default_factory=dict)
     waiting: list[tuple[int, int, str]] = field(default_factory=list)  # leader, end of the batch, records (acks=all)
     down: set[int] = field(default_factory=set)
+    epochs: dict[int, int] = field(default_factory=dict)  # broker epochs, of those that registered in the story
     now: int = 1_000_000_000
     said: list[str] = field(default_factory=list)
 
@@ -198,6 +199,7 @@ class Story:
         error = STORAGE_ERROR if mishap == "the read fails" else self.refusal(b, r)
         place = {"broker": b, "replica": r, "leader_epoch": int(s.epoch[b]), "fetch_offset": offset}
         place["follower_log_start_offset"] = int(s.log_start[r])
+        place["replica_epoch"] = self.epochs.get(r, UNSET)
         if error:
             self.apply(c.FETCH_UPDATE, **place, error_code=error)
             self.said.append(f"{self.names[b]} refuses: {WHY[error]}")
@@ -341,8 +343,13 @@ class Story:
         self.apply(c.ISR_REQUEST, broker=b, isr_request=c.ISR_COMMITTED, **fields)
 
     def register(self, name: str, what: str) -> None:
+        b = self.broker(name)
+        if what == "registered":
+            self.epochs[b] = self.now // MS
+            self.apply(c.BROKER_CHANGE, broker=b, broker_epoch=self.epochs[b], fenced=1)
+            return
         value = {"fenced": {"fenced": 1}, "unfenced": {"fenced": 0}, "stopping": {"in_controlled_shutdown": 1}}[what]
-        self.apply(c.BROKER_CHANGE, broker=self.broker(name), **value)
+        self.apply(c.BROKER_CHANGE, broker=b, **value)
 
     def die(self, name: str) -> None:
         self.leave(self.broker(name))
@@ -400,7 +407,7 @@ LANGUAGE: list[tuple[str, Callable[..., None]]] = [
     (r"(\w+) deletes records up to (\d+)", Story.delete_records),
     (r"(\w+) asks for isr (.+)", Story.ask_isr),
     (r"(\w+) commits isr (.+)", Story.commit_isr),
-    (r"(\w+) is (fenced|unfenced|stopping)", Story.register),
+    (r"(\w+) is (fenced|unfenced|stopping|registered)", Story.register),
     (r"(\w+) dies", Story.die),
     (r"(\w+) starts(?: with leo (\d+))?(?: hw (\d+))?", Story.start),
 ]

@@ -97,6 +97,29 @@ def test_without_a_leader_a_follower_has_no_fetcher_or_keeps_the_one_it_had(
     assert [(row["state"], row["cause"]) for row in found][1:] == states
 
 
+@pytest.mark.parametrize(
+    ("before", "named", "epochs"),
+    [
+        (1, -1, [1]),  # as brokers of 2.4 write it
+        (1, 1, [0, 1]),  # of a request before, which named a leader
+        (2_500, -1, [0, 1]),  # of a request long before
+    ],
+)
+def test_role_without_a_leader_and_the_line_about_the_same_request_are_told_once(
+    before: float, named: int, epochs: list[int]
+) -> None:
+    history = History()
+    history.decide(0, 1, [1, 2], replicas=[1, 2])
+    history.role(10, 1, "leader", 0, offset=0, hw=0)
+    history.role(11, 2, "follower", 0, offset=0, hw=0)
+    line = {"name": "not_started", "leader_id": named, "correlation_id": 5}
+    history.add("fetcher", 5_000 - before, **LATER, **line)
+    history.decide(4_990, -1, leader_epoch=1, partition_epoch=1)
+    history.role(5_000, 2, "follower", 1, offset=0, hw=0, connection="c", correlation_id=5)
+    found = tables_of(history.events(kafka_version="3.9.0"))["follower_states"].to_pylist()
+    assert [row["leader_epoch"] for row in found if row["cause"] == "leader_not_alive"] == epochs
+
+
 @pytest.mark.parametrize(("version", "state"), [("2.3.0", "failed"), ("2.2.2", None)])
 def test_an_error_that_nobody_expected_fails_the_partition_and_up_to_2_2_ends_the_thread(
     version: str, state: str | None

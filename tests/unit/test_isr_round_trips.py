@@ -21,6 +21,7 @@ from replay.protocol.alter_partition import (
     OPERATION_NOT_ATTEMPTED,
     IsrRequest,
     PartitionNow,
+    Registrations,
     alter_rules_of,
     controller_answer,
     granted_isr,
@@ -31,11 +32,12 @@ KRAFT, KRAFT_3_2 = alter_rules_of((4, 1, 0), zookeeper=False), alter_rules_of((3
 ZOOKEEPER = alter_rules_of((2, 8, 2), zookeeper=True)
 NOW = PartitionNow(1, 4, 9, frozenset({1, 2}), frozenset({1, 2, 3}))
 ASKED = IsrRequest(1, 4, 9, frozenset({1, 2, 3}))
-NOBODY: frozenset[int] = frozenset()
+NOBODY = Registrations(frozenset())
+THIRD_FENCED = Registrations(frozenset({3}))
 
 
 @pytest.mark.parametrize(
-    ("request_", "unfit", "error"),
+    ("request_", "brokers", "error"),
     [
         (ASKED, NOBODY, NO_ERROR),
         (ASKED._replace(leader_epoch=3), NOBODY, FENCED_LEADER_EPOCH),
@@ -44,19 +46,19 @@ NOBODY: frozenset[int] = frozenset()
         (ASKED._replace(partition_epoch=8), NOBODY, INVALID_UPDATE_VERSION),
         (ASKED._replace(isr=frozenset({1, 4})), NOBODY, INVALID_REQUEST),
         (ASKED._replace(isr=frozenset({2, 3})), NOBODY, INVALID_REQUEST),
-        (ASKED, frozenset({3}), INELIGIBLE_REPLICA),
-        (ASKED._replace(partition_epoch=8), frozenset({3}), INVALID_UPDATE_VERSION),
+        (ASKED, THIRD_FENCED, INELIGIBLE_REPLICA),
+        (ASKED._replace(partition_epoch=8), THIRD_FENCED, INVALID_UPDATE_VERSION),
         (ASKED._replace(partition_epoch=10), NOBODY, NOT_CONTROLLER),
     ],
 )
 def test_the_first_reason_in_the_controllers_order_is_its_answer(
-    request_: IsrRequest, unfit: frozenset[int], error: int
+    request_: IsrRequest, brokers: Registrations, error: int
 ) -> None:
-    assert controller_answer(request_, NOW, unfit, KRAFT) == error
+    assert controller_answer(request_, NOW, brokers, KRAFT) == error
 
 
 def test_up_to_3_2_nobody_asks_whether_a_replica_is_eligible_or_who_is_ahead() -> None:
-    assert controller_answer(ASKED, NOW, frozenset({3}), KRAFT_3_2) == NO_ERROR
+    assert controller_answer(ASKED, NOW, THIRD_FENCED, KRAFT_3_2) == NO_ERROR
     assert controller_answer(ASKED._replace(leader_epoch=5), NOW, NOBODY, KRAFT_3_2) == FENCED_LEADER_EPOCH
 
 
@@ -72,7 +74,7 @@ def test_an_isr_that_completes_the_removal_of_its_leader_is_decided_and_yet_answ
 
 
 def test_a_zookeeper_controller_updates_the_version_that_the_leader_knows() -> None:
-    assert controller_answer(ASKED, NOW, frozenset({3}), ZOOKEEPER) == NO_ERROR
+    assert controller_answer(ASKED, NOW, THIRD_FENCED, ZOOKEEPER) == NO_ERROR
     assert controller_answer(ASKED._replace(partition_epoch=8), NOW, NOBODY, ZOOKEEPER) == INVALID_UPDATE_VERSION
     same = ASKED._replace(partition_epoch=8, isr=NOW.isr)
     assert controller_answer(same, NOW, NOBODY, ZOOKEEPER) == NO_ERROR

@@ -221,12 +221,13 @@ def test_isr_requests_of_both_names() -> None:
     old = {"brokerId": 1, "brokerEpoch": 101, "topics": [{"name": "a", "partitions": [
         {"partitionIndex": 0, "leaderEpoch": 7, "newIsr": [1, 2], "currentIsrVersion": 9}]}]}  # fmt: skip
     new = {"brokerId": 1, "brokerEpoch": 101, "topics": [{"topicId": "T", "partitions": [
-        {"partitionIndex": 0, "leaderEpoch": 7, "newIsrWithEpochs": [{"brokerId": 1, "brokerEpoch": 1}],
+        {"partitionIndex": 0, "leaderEpoch": 7, "newIsrWithEpochs": [{"brokerId": 1, "brokerEpoch": 101}],
          "leaderRecoveryState": 0, "partitionEpoch": 9}]}]}  # fmt: skip
     answer = {"errorCode": 0, "topics": [{"name": "a", "partitions": [{"partitionIndex": 0, "errorCode": 3}]}]}
     facts, _ = parsed(line(56, 0, old, answer), line(56, 3, new, {"errorCode": 0, "topics": []}))
     assert [(f["isr"], f["partition_epoch"], f["error_code"]) for f in facts] == [([1, 2], 9, 3), ([1], 9, 0)]
     assert {f["replica_id"] for f in facts} == {1}
+    assert [f["isr_broker_epochs"] for f in facts] == [None, [101]]
 
 
 def test_leader_and_isr() -> None:

@@ -40,7 +40,7 @@ def fetch(**fields: int) -> Asked:
         "min_bytes": 1, "local_us": 100, "wait_us": 0, "throttle_us": 0, "error_code": 0,
         "is_diverging": 0, "preferred_replica": NONE,
         "run_count": UNSET, "run_timeouts": UNSET, "is_left_out": 0, "remote_storage": 0, "leader_throttled": 1,
-        "stable": UNSET,
+        "older_segment": 0, "later_segment": 0, "stable": UNSET,
         "ts": NOW, **fields,
     }  # fmt: skip
     asked["request_bytes"] = max(asked["request_bytes"], asked["bytes"])

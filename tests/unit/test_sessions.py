@@ -52,6 +52,15 @@ def test_unlisted_fetches_are_one_row_with_how_many_until_when_and_the_largest_g
     assert (run["in_request"], run["in_response"]) == (False, False)
 
 
+def test_run_names_the_broker_epoch_of_its_last_fetch_since_a_broker_fetches_before_it_knows_its_own() -> None:
+    session = Session()
+    session.send(0, 0, {"fetch_offset": 10, "hw": 8, "replica_epoch": -1}, asked=0)
+    for epoch, named in enumerate((-1, -1, 7), start=1):
+        session.send(100 * epoch, epoch, {**SILENT, "replica_epoch": named})
+    listed, run = session.rebuilt()
+    assert (listed["replica_epoch"], run["replica_epoch"], run["run_count"]) == (-1, 7, 3)
+
+
 def test_unlisted_fetch_is_one_at_the_cached_offset_and_implies_the_hw_last_sent() -> None:
     session = Session().opened()
     session.send(100, 1)

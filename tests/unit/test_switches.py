@@ -22,6 +22,7 @@ SWITCHES: dict[str, list[tuple[str, int]]] = {
     "expiry_twice_per_lag": [("0.10.1", 0), ("0.10.2", 1)],
     "expiry_spares_equal_leo": [("2.0.1", 0), ("2.1.0", 1)],
     "expand_needs_unfenced": [("3.2.3", 0), ("3.3.0", 1)],
+    "expand_needs_broker_epoch": [("3.4.1", 0), ("3.5.0", 1)],
     "remembered_leo_max": [("3.2.3", 0), ("3.3.0", 1)],
     "hw_over_caught_up": [("0.10.1.1", 0), ("0.10.2.0", 1)],
     "caught_up_at_previous": [("0.10.1.1", 0), ("0.10.2.0", 1)],

@@ -81,7 +81,7 @@ EPOCH_END_OFFSET = Shape(
 )
 ISR_REQUEST = Shape(
     "isr_request",
-    (*PARTITION, "leader_epoch", "partition_epoch", "isr", "leader_recovery_state", "error_code"),
+    (*PARTITION, "leader_epoch", "partition_epoch", "isr", "isr_broker_epochs", "leader_recovery_state", "error_code"),
     shared=(*WHOLE, "replica_id", "broker_epoch"),
 )
 LEADER_AND_ISR = Shape(
@@ -282,9 +282,10 @@ def isr_request(sink: FactSink, line: Line, completed: shapes.Completed[shapes.I
     for topic in request.topics:
         name = topic.topic_name or topic.name
         for part in topic.partitions:
-            isr = part.new_isr
+            isr, epochs = part.new_isr, None
             if part.new_isr_with_epochs is not None:
                 isr = [member.broker_id for member in part.new_isr_with_epochs]
+                epochs = [member.broker_epoch for member in part.new_isr_with_epochs]
             epoch = part.current_isr_version if part.partition_epoch is None else part.partition_epoch
             key = (name or topic.topic_id, part.partition_index)
             values = (
@@ -294,6 +295,7 @@ def isr_request(sink: FactSink, line: Line, completed: shapes.Completed[shapes.I
                 part.leader_epoch,
                 epoch,
                 isr,
+                epochs,
                 part.leader_recovery_state,
                 top or answers.get(key, top),
             )

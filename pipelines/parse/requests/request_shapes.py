@@ -251,6 +251,7 @@ class NewIsrMember(Body):
     """A member of the ISR asked for, v3 on."""
 
     broker_id: int
+    broker_epoch: int = -1
 
 
 class IsrPartition(Body):
