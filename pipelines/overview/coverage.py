@@ -20,7 +20,7 @@ from replay.evidence.coverage import (
     BY_OTHERS,
     LIFE,
     MEMBER,
-    Heard,
+    heard_of,
     windows_of,
     with_windows,
 )
@@ -96,7 +96,7 @@ def _coverage_in(facts: pa.Table) -> Coverage:
     missing, span = gaps_in(facts), span_in(facts)
     if span is None:
         return Coverage([], missing)
-    rows = [row for broker, heard_of in heard_in(facts).items() for row in windows_of(broker, heard_of, missing, span)]
+    rows = [row for broker, spoke in heard_in(facts).items() for row in windows_of(broker, spoke, missing, span)]
     return _in_turn(rows, missing, span, by_zookeeper=is_by_zookeeper(facts))
 
 
@@ -104,7 +104,7 @@ def _in_turn(
     rows: list[dict[str, Any]], missing: MissingLines, span: tuple[int, int], *, by_zookeeper: bool
 ) -> Coverage:
     if not by_zookeeper and all(row["broker_id"] is not None for row in rows):
-        rows += windows_of(None, [], missing, span)
+        rows += windows_of(None, {}, missing, span)
     rows.sort(key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0, row["source"], row["start_ts"]))
     return Coverage(rows, with_windows(missing, rows))
 
@@ -178,8 +178,7 @@ def told(source: Column, broker: Column) -> Column:
 
 def windows_of_group(key: tuple[Any, ...], table: pa.Table, missing: MissingLines, span: tuple[int, int]) -> pa.Table:
     """Turn one broker's seconds into its rows of `coverage`."""
-    seconds = [Heard(**row) for row in table.select(Heard._fields).to_pylist()]
-    return pa.Table.from_pylist(windows_of(key[0].as_py(), seconds, missing, span), schema=WINDOW_SCHEMA)
+    return pa.Table.from_pylist(windows_of(key[0].as_py(), heard_of(table), missing, span), schema=WINDOW_SCHEMA)
 
 
 def missing_requests(facts: DataFrame) -> MissingLines:

@@ -55,21 +55,23 @@ def kept_of(ordered: Ordered, facts: Facts | SpilledFacts | None) -> dict[int, b
 def since_when(facts: Facts, before: Mapping[Boundary, Mapping[str, Any]], engine: str) -> Since | None:
     """Return from where the order of these facts can go on; None: from nowhere.
 
-    Of the newest marks before which no fact is new: what came behind the second of the two reaches into the time before
-    it, but not into that before the first.
+    Of two marks that follow each other, before which no fact is new: what came behind the second of the two reaches
+    into the time before it, but not into that before the first. Of the newest two of which that holds, for it may
+    happen that it does not just there, as where nobody wrote for some seconds.
     """
-    found: list[tuple[Boundary, Mark, Steady]] = []
+    later: tuple[Boundary, Mark] | None = None
     for at in sorted(before, reverse=True):
         row = before[at]
         if row["state"] is None or row["engine"] != engine:
             continue
         told = state_of(row["state"])
         sums: Sums = told["sums"]
-        if facts.sums(sums.us) == sums:
-            found.append((at, told["mark"], told["steady"]))
-        if len(found) > 1:
-            (until, later, _), (_, mark, steady) = found
-            return since_of(facts, steady, (at, mark), (until, later))
+        if facts.sums(sums.us) != sums:
+            continue
+        found = None if later is None else since_of(facts, told["steady"], (at, told["mark"]), later)
+        if found is not None:
+            return found
+        later = at, told["mark"]
     return None
 
 

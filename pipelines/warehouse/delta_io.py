@@ -25,9 +25,9 @@ from pipelines.spark.staging import SMALL_BYTES, Rows, as_frame, may_be_null
 from pipelines.warehouse import aside, local_tables
 from pipelines.warehouse.commits import MARK
 from pipelines.warehouse.contract import all_met, checks_of, row_key, sql_string
-from pipelines.warehouse.delta_reads import Tables
-from pipelines.warehouse.fact_merge import merge, merge_here
-from pipelines.warehouse.spans import is_spanned, spanned
+from pipelines.warehouse.delta_reads import PART_BYTES, Tables
+from pipelines.warehouse.fact_merge import merge, merged
+from pipelines.warehouse.spans import is_spanned, spanned, spanned_here
 from pipelines.warehouse.table_files import TableFiles
 from pipelines.warehouse.within import Within, has_one_of
 from schemas.errors import TableContractError
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
     from pathlib import Path
 
+    from deltalake import DeltaTable as Standing
     from pyspark.sql import DataFrame
 
     from pipelines.intake.ledger import Change
@@ -101,9 +102,10 @@ class Warehouse(Tables):
             return
         same = f"known.recording_id = {sql_string(recording_id)} AND known.fact_id = new.fact_id"
         same += f" AND {spanned('known.ts', spans)}" if spans else ""
-        if isinstance(found, pa.Table) and isinstance(changed, pa.Table):
-            told = (found, changed, same, recording_id)
-            if self._committed_here("facts", recording_id, stays, lambda place, mark: merge_here(place, *told, mark)):
+        if isinstance(found, pa.Table) and isinstance(changed, pa.Table) and spans:
+            told = (found, changed, recording_id, spans)
+            here = spanned_here("ts", spans)
+            if self._written_here("facts", lambda: self._merged(*told), recording_id, stays, only=here):
                 return
         frame = as_frame(self.spark, found)
         if changed is None and files and self._taken_over(frame, recording_id, stays, spans, files):
@@ -115,6 +117,15 @@ class Warehouse(Tables):
 
         self._write_sound("facts", self._columns("facts", frame), recording_id, stays, write)
 
+    def _merged(
+        self, found: pa.Table, changed: pa.Table, recording_id: str, spans: Sequence[Span | None]
+    ) -> pa.Table | None:
+        """Return the facts around these spans with new and changed ones merged in; None: they are too many for it."""
+        stand = self._files("facts", recording_id)
+        if stand is None or stand.around("ts", spans).size_bytes > PART_BYTES:
+            return None
+        return merged(stand.rows((), is_spanned("ts", spans)), found, changed)
+
     def _taken_over(
         self,
         facts: DataFrame,
@@ -125,14 +136,14 @@ class Warehouse(Tables):
     ) -> bool:
         """Let the table take over the facts' files; False: some facts stand or break a check, or Spark is to do it."""
 
-        def commit(place: Path, mark: str | None) -> bool:
+        def commit(stands: Standing, mark: str | None) -> bool:
             if facts.where(f"NOT ({all_met(TABLES['facts'])})").head(1):
                 return False
             if not self.is_empty("facts", recording_id):
                 stand = self.read("facts", recording_id).where(spanned("ts", spans) if spans else "true")
                 if stand.join(facts.select("fact_id"), "fact_id", "left_semi").head(1):
                     return False
-            return local_tables.take_over(place, TABLES["facts"], files, recording_id, mark)
+            return local_tables.take_over(stands, TABLES["facts"], files, recording_id, mark)
 
         return self._committed_here("facts", recording_id, stays, commit)
 
@@ -189,8 +200,8 @@ class Warehouse(Tables):
         if rows.where(f"NOT ({all_met(table)})").head(1):
             return False
 
-        def commit(place: Path, mark: str | None) -> bool:
-            return local_tables.take_over(place, table, files, recording_id, mark, "overwrite")
+        def commit(stands: Standing, mark: str | None) -> bool:
+            return local_tables.take_over(stands, table, files, recording_id, mark, "overwrite")
 
         return self._committed_here(table_name, recording_id, stays, commit)
 
@@ -224,25 +235,25 @@ class Warehouse(Tables):
         not written here, so that there is one way in which they are set aside.
         """
 
-        def write(place: Path, mark: str | None) -> bool:
+        def write(stands: Standing, mark: str | None) -> bool:
             rows = rows_of_now()
             table = TABLES[table_name]
-            return rows is not None and local_tables.write(place, table, rows, recording_id, mark, mode, only)
+            return rows is not None and local_tables.write(stands, table, rows, recording_id, mark, mode, only)
 
         return self._committed_here(table_name, recording_id, stays, write)
 
     def _committed_here(
-        self, table_name: str, recording_id: str, stays: Stays, commit: Callable[[Path, str | None], bool]
+        self, table_name: str, recording_id: str, stays: Stays, commit: Callable[[Standing, str | None], bool]
     ) -> bool:
         """Let this process commit to a table that is on this machine; False: it is not, or nothing was committed.
 
-        `commit` is given the table's path and what marks the run's commits, and returns whether it did.
+        `commit` is given the table as it stands and what marks the run's commits, and returns whether it did.
         """
         place = self.place_of(table_name)
         if place is None:
             return False
         mark, written = self.spark.conf.get(MARK, None), []
-        self.commit(table_name, lambda: written.append(commit(place, mark)))
+        self.commit(table_name, lambda: written.append(commit(self.opened.newest(place), mark)))
         if written[-1]:
             self._put_aside(table_name, None, recording_id, stays)
         return written[-1]
@@ -258,7 +269,7 @@ class Warehouse(Tables):
         place = self.place_of(table_name)
         if within is None or place is None or not isinstance(new, pa.Table):
             return new, None
-        stand = TableFiles.of(table_name, place, None, recording_id)
+        stand = TableFiles.of(table_name, place, None, recording_id, self.opened)
         most = TINY_BYTES if isinstance(within, Within) and within.here is not None else SMALL_BYTES
         if isinstance(within, Within) and stand is not None:
             some, _ = within.split(new)

@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 from pipelines.lines.rows import EARLIEST, LATEST
 from pipelines.recording.names import inside
 from pipelines.spark.staging import SMALL_BYTES
-from pipelines.warehouse import local_tables
 from pipelines.warehouse.attempts import ERRORS, attempt, is_half_made
 from pipelines.warehouse.commits import commits_of
 from pipelines.warehouse.migration import bring_up, completed
+from pipelines.warehouse.opened import Opened
 from pipelines.warehouse.small import Small
 from pipelines.warehouse.spans import is_spanned, spanned
 from pipelines.warehouse.store import Store
@@ -52,6 +52,7 @@ class Tables(Store):
     def __init__(self, spark: SparkSession, path: str) -> None:
         """Remember the path; nothing is created before it is needed."""
         super().__init__(spark, path)
+        self.opened = Opened()
         self._places: dict[str, Path | None] = {}  # of tables that were asked for
         self._ensured: dict[str, int] = {}  # tables that were used, with their version before that
         self._committed: set[str] = set()  # tables that were written to
@@ -83,8 +84,8 @@ class Tables(Store):
             self._ensured[table_name] = self._newest(table_name)
 
     def _bring_up(self, table_name: str) -> None:
-        table, path = TABLES[table_name], self.table_path(table_name)
-        self.commit(table_name, lambda: bring_up(self.spark, table, path, self.place_of(table_name)), "form")
+        told = TABLES[table_name], self.table_path(table_name), self.place_of(table_name), self.opened
+        self.commit(table_name, lambda: bring_up(self.spark, *told), "form")
 
     def pin(self, versions: Mapping[str, int]) -> None:
         """From now on read these tables in these versions, whoever writes to them."""
@@ -170,7 +171,7 @@ class Tables(Store):
         """Return the files that `read` reads; None: only Spark can read them."""
         self.ensure(table_name)
         place, version = self.place_of(table_name), self._pinned.get(table_name)
-        return None if place is None else TableFiles.of(table_name, place, version, recording_id)
+        return None if place is None else TableFiles.of(table_name, place, version, recording_id, self.opened)
 
     def _forget(self, table_name: str) -> None:
         """Let the rows be read anew that are asked for again."""
@@ -187,7 +188,7 @@ class Tables(Store):
 
     def _newest(self, table_name: str) -> int:
         if (place := self.place_of(table_name)) is not None:
-            return local_tables.newest(place)
+            return int(self.opened.newest(place).version())
         # The public way, history(), runs a job for the same answer.
         log = DeltaTable.forPath(self.spark, self.table_path(table_name))._jdt.deltaLog()  # noqa: SLF001
         return int(log.unsafeVolatileSnapshot().version())

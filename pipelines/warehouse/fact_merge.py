@@ -8,15 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from pipelines.warehouse import local_tables
 from replay.arrays.columns import completed_to
-from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from delta import DeltaTable
-    from deltalake.table import TableMerger
     from pyspark.sql import DataFrame
 
 # What becomes of a fact that stands if it is among the new rows: `is_new` of those that were read now, `what` of those
@@ -24,7 +19,6 @@ if TYPE_CHECKING:
 _GOES: Final = "NOT new.is_new AND new.what = 'gone'"
 _IS_RENAMED: Final = "NOT new.is_new"
 _IS_STATED_AGAIN: Final = "new.what IS NOT NULL"
-_TOLD: Final = pa.schema([pa.field("what", pa.string()), pa.field("is_new", pa.bool_())])
 
 
 def merge(known: DeltaTable, rows: DataFrame, changed: DataFrame | None, same: str) -> None:
@@ -50,31 +44,17 @@ def merge(known: DeltaTable, rows: DataFrame, changed: DataFrame | None, same: s
     into.whenNotMatchedInsertAll("new.is_new").execute()
 
 
-def merge_here(place: Path, rows: pa.Table, changed: pa.Table, same: str, recording_id: str, mark: str | None) -> bool:
-    """Do the same to a table on this machine with facts that are in the driver's memory; False: Spark is to do it."""
-    given = pa.schema([*(field.with_nullable(True) for field in TABLES["facts"].arrow_schema), *_TOLD])  # noqa: FBT003
-    what = pc.if_else(changed["is_gone"], "gone", "moved")
-    found = completed_to(rows, given)
-    found = _with(found, "what", what.take(pc.index_in(rows["fact_id"], changed["fact_id"])))
-    others = pc.invert(pc.is_in(changed["fact_id"], rows["fact_id"]))
-    left = completed_to(changed.select(["fact_id"]).append_column("source_file", changed["to"]), given)
-    left = _with(left, "what", what).filter(others)
-    found, left = (
-        _with(part, "is_new", pa.array([is_new] * len(part), pa.bool_()))
-        for part, is_new in ((found, True), (left, False))
+def merged(stand: pa.Table, rows: pa.Table, changed: pa.Table) -> pa.Table:
+    """Return what stands in place of some facts once these have been merged into them, by the same rules."""
+    place = pc.index_in(stand["fact_id"], changed["fact_id"])
+    is_changed = pc.is_valid(place)
+    is_gone = pc.coalesce(changed["is_gone"].take(place), pa.scalar(False))  # noqa: FBT003 - Arrow's own
+    is_stated = pc.is_in(stand["fact_id"], rows["fact_id"])
+    at = stand.schema.get_field_index("source_file")
+    named = pc.if_else(pc.and_(is_changed, pc.invert(is_stated)), changed["to"].take(place), stand["source_file"])
+    stays = pc.invert(pc.and_(is_changed, pc.or_(is_stated, is_gone)))
+    left = stand.set_column(at, stand.schema.field(at), named).filter(stays)
+    is_new = pc.or_(
+        pc.invert(pc.is_in(rows["fact_id"], stand["fact_id"])), pc.is_in(rows["fact_id"], changed["fact_id"])
     )
-
-    def clauses(into: TableMerger) -> TableMerger:
-        into = into.when_matched_delete(_GOES)
-        into = into.when_matched_update({"source_file": "new.source_file"}, _IS_RENAMED)
-        into = into.when_matched_update_all(_IS_STATED_AGAIN, except_cols=_TOLD.names)
-        return into.when_not_matched_insert_all("new.is_new", except_cols=_TOLD.names)
-
-    new = pa.concat_tables([found, left])
-    return local_tables.merge(place, TABLES["facts"], new, recording_id, mark, same, clauses)
-
-
-def _with(rows: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Return rows with other values in a column."""
-    place = rows.schema.get_field_index(name)
-    return rows.set_column(place, rows.schema.field(place), values)
+    return pa.concat_tables([left, completed_to(rows, stand.schema).filter(is_new)])

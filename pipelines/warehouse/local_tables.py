@@ -18,20 +18,22 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, write_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
 from pipelines.warehouse.contract import check_constraints
-from pipelines.warehouse.table_files import has_columns_of, in_one_line
+from pipelines.warehouse.opened import in_one_line, place_of, sum_up
+from pipelines.warehouse.table_files import has_columns_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
-    from deltalake.table import TableMerger
+    from deltalake import DeltaTable
 
+    from pipelines.warehouse.opened import Opened
     from schemas.model import Table
 
 _CHECKING: Final = 3  # Delta's protocol of writers that mind CHECK constraints, and the one before it
@@ -39,6 +41,10 @@ _WRITING: Final = 2
 _CHECK: Final = "delta.constraints."
 # Names of recordings of which Spark and deltalake write the folders' names alike. Of others deltalake would take a file
 # of Spark's away under a name that Spark does not know, so that its rows stood twice.
+# What is written again beside new rows, because it was in a file with rows that they replace, goes to files about as
+# large as theirs. In one file with them it would be written again by every run that goes on where this one ended.
+PACKED: Final = 16  # bytes of rows in memory that are one in a file, about
+LEAST_BYTES: Final = 256 << 10  # of such a file
 _UP: Final = timedelta(microseconds=999)  # to the next whole millisecond: times in Delta's log have no more digits
 _ALIKE: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -81,21 +87,14 @@ def make(place: Path, schema: str, comment: str, properties: Mapping[str, str], 
         made.unlink()
 
 
-def form_of(place: Path) -> tuple[str, dict[str, str], str | None] | None:
+def form_of(place: Path, opened: Opened) -> tuple[str, dict[str, str], str | None] | None:
     """Return a table's schema as Spark's JSON, its properties, its comment; None: only Spark can read it."""
-    with in_one_line():
-        try:
-            stands = DeltaTable(place, without_files=True)
-        except DeltaError:
-            return None
-        form = stands.metadata()
+    try:
+        stands = opened.newest(place)
+    except DeltaError:
+        return None
+    form = stands.metadata()
     return stands.schema().to_json(), dict(form.configuration), form.description
-
-
-def newest(place: Path) -> int:
-    """Return a table's newest version."""
-    with in_one_line():
-        return int(DeltaTable(place, without_files=True).version())
 
 
 def _file_of(version: int) -> str:
@@ -103,7 +102,7 @@ def _file_of(version: int) -> str:
 
 
 def write(  # noqa: PLR0913, PLR0917 - what is written, and in place of what
-    place: Path,
+    stands: DeltaTable,
     table: Table,
     rows: pa.Table,
     recording_id: str,
@@ -117,8 +116,7 @@ def write(  # noqa: PLR0913, PLR0917 - what is written, and in place of what
     OSError, in one line, if the file system does not let it.
     """
     with in_one_line():
-        stands = _standing(place, table, recording_id, without_files=mode == "append")
-        if stands is None:
+        if not _is_ours(stands, table, recording_id):
             return False
         told = _told(mark)
         try:
@@ -127,49 +125,22 @@ def write(  # noqa: PLR0913, PLR0917 - what is written, and in place of what
                 write_deltalake(stands, given, mode=mode, commit_properties=told)
             else:
                 mine = f"recording_id = '{recording_id}'" + (f" AND ({only})" if only else "")
-                write_deltalake(stands, given, mode=mode, predicate=mine, commit_properties=told)
+                size = max(given.nbytes // PACKED, LEAST_BYTES) if only else None
+                write_deltalake(stands, given, mode=mode, predicate=mine, commit_properties=told, target_file_size=size)
         except (DeltaError, ValueError):
             return False
+        sum_up(stands)
     return True
 
 
-def merge(  # noqa: PLR0913, PLR0917 - what `write` is given, and how rows meet
-    place: Path,
-    table: Table,
-    rows: pa.Table,
-    recording_id: str,
-    mark: str | None,
-    same: str,
-    clauses: Callable[[TableMerger], TableMerger],
-) -> bool:
-    """Merge rows, called `new`, into what stands, called `known`, in one commit; False: Spark is to do it.
-
-    `same`: the condition that a row of the one is a row of the other. `clauses`: what becomes of these, and of others.
-    """
-    with in_one_line():
-        stands = _standing(place, table, recording_id)
-        if stands is None:
-            return False
-        into = stands.merge(rows, same, source_alias="new", target_alias="known", commit_properties=_told(mark))
-        try:
-            clauses(into).execute()
-        except (DeltaError, ValueError):
-            return False
-    return True
-
-
-def _standing(place: Path, table: Table, recording_id: str, *, without_files: bool = False) -> DeltaTable | None:
-    """Return a table that deltalake may write to; None: its writers need more, or it has other columns."""
-    if not _ALIKE.fullmatch(recording_id):
-        return None
-    stands = DeltaTable(place, without_files=without_files)
-    if stands.protocol().min_writer_version > _CHECKING or not has_columns_of(stands, table):
-        return None
-    return stands
+def _is_ours(stands: DeltaTable, table: Table, recording_id: str) -> bool:
+    """Whether deltalake may write a recording's rows to a table: its writers need no more, and it has our columns."""
+    is_plain = stands.protocol().min_writer_version <= _CHECKING and has_columns_of(stands, table)
+    return is_plain and _ALIKE.fullmatch(recording_id) is not None
 
 
 def take_over(
-    place: Path,
+    stands: DeltaTable,
     table: Table,
     files: Sequence[Path],
     recording_id: str,
@@ -182,11 +153,10 @@ def take_over(
     write their rows.
     """
     with in_one_line():
-        stands = _standing(place, table, recording_id, without_files=mode == "append")
-        if stands is None or not _has_only_checks_of(stands, table):
+        if not _is_ours(stands, table, recording_id) or not _has_only_checks_of(stands, table):
             return False
         skipping = stands.metadata().configuration.get("delta.dataSkippingStatsColumns", "").split(",")
-        folder = place / f"recording_id={recording_id}"
+        folder = place_of(stands) / f"recording_id={recording_id}"
         folder.mkdir(exist_ok=True)
         taken: list[Path] = []
         try:

@@ -26,6 +26,7 @@ from pipelines.spark.spark_schemas import spark_schema
 from pipelines.warehouse import local_tables
 from pipelines.warehouse.commits import MARK
 from pipelines.warehouse.contract import check_constraints, closed_list, closed_name, is_same, sql_string, values_in
+from pipelines.warehouse.opened import Opened
 from schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,17 +48,20 @@ _CONSTRAINT: Final = "delta.constraints."
 _SKIPPING: Final = "delta.dataSkippingStatsColumns"
 
 
-def bring_up(spark: SparkSession, table: Table, path: str, place: Path | None = None) -> None:
+def bring_up(
+    spark: SparkSession, table: Table, path: str, place: Path | None = None, opened: Opened | None = None
+) -> None:
     """Make the table if there is none, and let it have what this version writes; InputError if that cannot be.
 
     `place`: the path, if it is on this machine: there neither takes Spark as long as nothing is to be changed.
+    `opened`: the tables that were opened there.
     """
     if place is None:
         _make(spark, table, path)
     elif not local_tables.is_there(place):
         mark = spark.conf.get(MARK, None)
         local_tables.make(place, spark_schema(table).json(), table.comment, _first_properties(table), mark)
-    stands = StandingTable.of(spark, path, place)
+    stands = StandingTable.of(spark, path, place, opened)
     _refuse_what_cannot_be(spark, table, stands)
     if not stands.is_later:
         _Migration(spark, table, stands).run()
@@ -101,9 +105,11 @@ class StandingTable:
     comment: str | None
 
     @classmethod
-    def of(cls, spark: SparkSession, path: str, place: Path | None = None) -> StandingTable:
+    def of(
+        cls, spark: SparkSession, path: str, place: Path | None = None, opened: Opened | None = None
+    ) -> StandingTable:
         """Read it. Spark's public ways, `detail` and SHOW TBLPROPERTIES, run a job or cost twice the time."""
-        form = None if place is None else local_tables.form_of(place)
+        form = None if place is None else local_tables.form_of(place, opened or Opened())
         if form is not None:
             text, stated, comment = form
             return cls(path, place, _fields_of(text), stated, comment)

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from pipelines.lines.rows import EARLIEST, LATEST
 from pipelines.warehouse.contract import sql_time
+from pipelines.warehouse.within import time_here
 from schemas.model import TIMESTAMP
 
 if TYPE_CHECKING:
@@ -37,6 +38,15 @@ def spanned(column: str, spans: Iterable[Span | None]) -> str:
     if found is None:
         return f"{column} IS NULL"
     return f"({column} BETWEEN {sql_time(found[0])} AND {sql_time(found[1])} OR {column} IS NULL)"
+
+
+def spanned_here(column: str, spans: Iterable[Span | None]) -> str:
+    """Return the same condition for deltalake."""
+    found = around(spans)
+    if found is None:
+        return f"{column} IS NULL"
+    since, until = map(time_here, found)
+    return f"({column} >= {since} AND {column} <= {until} OR {column} IS NULL)"
 
 
 def is_spanned(column: str, spans: Iterable[Span | None]) -> pc.Expression:

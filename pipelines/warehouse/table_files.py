@@ -6,33 +6,32 @@ milliseconds; it is asked only where a table needs nothing of its readers but De
 
 from __future__ import annotations
 
-import re
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
+from pipelines.warehouse.opened import in_one_line, place_of
 from pipelines.warehouse.spans import around
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     import pyarrow.dataset as ds
 
+    from pipelines.warehouse.opened import Opened
     from pipelines.warehouse.spans import Span
     from schemas.model import Table
 
 _PLAIN: Final = 1  # later protocols of readers have deletion vectors and renamed columns
 _MILLISECOND_US: Final = 1000  # times in Delta's log have no more digits
 _OF: Final = "partition.recording_id"
-_DRAWN: Final = re.compile("\x1b\\[[0-9;]*m|\u21b3")  # deltalake draws an error's causes as a tree, in colours
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +44,16 @@ class TableFiles:
     files: pa.Table  # as Delta's log states them: path, size_bytes, num_records
 
     @classmethod
-    def of(cls, name: str, path: Path, version: int | None, recording_id: str) -> TableFiles | None:
-        """Find them; None: only Spark can read the table, or it lacks columns in that version."""
+    def of(
+        cls, name: str, path: Path, version: int | None, recording_id: str, opened: Opened | None = None
+    ) -> TableFiles | None:
+        """Find them; None: only Spark can read the table, or it lacks columns in that version.
+
+        `opened`: tables that were opened before, so that the newest version need not be read from the start. What is
+        found then holds until the table is written to.
+        """
         with in_one_line():
-            table = DeltaTable(path, version)
+            table = DeltaTable(path, version) if version is not None or opened is None else opened.newest(path)
         if table.protocol().min_reader_version > _PLAIN or not has_columns_of(table, TABLES[name]):
             return None
         every = pa.table(table.get_add_actions(flatten=True))
@@ -80,7 +85,7 @@ class TableFiles:
     @property
     def paths(self) -> list[Path]:
         """The files; none if one is not where its name in Delta's log seems to say."""
-        place = Path(unquote(urlsplit(self.table.table_uri).path))
+        place = place_of(self.table)
         found = [place / name for name in self.files["path"].to_pylist()]
         return found if all(path.exists() for path in found) else []
 
@@ -109,21 +114,11 @@ def dataset_of(table: DeltaTable, recording_id: str) -> ds.Dataset:
     Local files are read by Arrow alone. Through deltalake's file system Arrow's threads call Python, and if they still
     do when the interpreter ends, it aborts (exit code 134).
     """
-    place = urlsplit(table.table_uri)
-    is_local = place.scheme in {"", "file"}
-    files = SubTreeFileSystem(unquote(place.path), LocalFileSystem()) if is_local else None
+    is_local = urlsplit(table.table_uri).scheme in {"", "file"}
+    files = SubTreeFileSystem(str(place_of(table)), LocalFileSystem()) if is_local else None
     return table.to_pyarrow_dataset(partitions=[("recording_id", "=", recording_id)], filesystem=files)
 
 
 def has_columns_of(stands: DeltaTable, table: Table) -> bool:
     """Whether what stands has the table's columns and no others."""
     return {field.name for field in stands.schema().fields} == {one.name for one in table.columns}
-
-
-@contextmanager
-def in_one_line() -> Iterator[None]:
-    """Let an error of the file system say in one line which file it is about, and why."""
-    try:
-        yield
-    except OSError as error:
-        raise type(error)(" ".join(_DRAWN.sub(" ", str(error)).split())) from error

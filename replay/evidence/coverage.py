@@ -11,16 +11,22 @@ so only its beginning and its end are reported.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from itertools import accumulate, takewhile
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from itertools import accumulate, pairwise, takewhile
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+import numpy as np
+
+from replay.arrays.columns import numbers, texts
 from replay.arrays.ints import NEVER
 from replay.evidence.choices import Choice
 from replay.evidence.missing_lines import Gap, Hole, MissingLines, united
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from replay.arrays.ints import Ints
 
 SILENT_US = 5_000_000  # a leader receives a fetch from its followers every half second
 CLOCKS_US = 5_000_000  # the most by which two brokers' clocks are assumed to differ
@@ -47,32 +53,43 @@ CLOSED = (
 
 
 class Heard(NamedTuple):
-    """Lines of one source, or signs of life, within one second."""
+    """Lines of one source of a broker, or signs of life, second by second in time order."""
 
-    source: str
-    first: int  # microseconds
-    last: int
-    lines: int
+    first: Ints  # microseconds
+    last: Ints
+    lines: Ints
+
+    def between(self, since: int, until: int, side: Literal["left", "right"] = "right") -> Heard:
+        """Return the seconds that begin from one time to another, the last of which is left out at its left side."""
+        begin, end = np.searchsorted(self.first, since), np.searchsorted(self.first, until, side)
+        return Heard(*(column[begin:end] for column in self))
 
 
-FIRST = attrgetter("first")
+NOTHING_HEARD: Final = Heard(*np.zeros((3, 0), np.int64))
+
+
+def heard_of(rows: pa.Table) -> dict[str, Heard]:
+    """Return by source what was heard of a broker: a row tells its `source` and second, in whatever order."""
+    place, sources = texts(rows["source"])
+    columns = np.stack([numbers(rows[name]) for name in Heard._fields])
+    order = np.lexsort((columns[0], place))
+    ends = np.cumsum(np.bincount(place, minlength=len(sources)))[:-1]
+    parts = np.split(columns[:, order], ends, axis=1)
+    return {source: Heard(*mine) for source, mine in zip(sources, parts, strict=True)}
 
 
 def windows_of(
-    broker: int | None, lines: Iterable[Heard], missing: MissingLines, span: tuple[int, int]
+    broker: int | None, spoke: Mapping[str, Heard], missing: MissingLines, span: tuple[int, int]
 ) -> list[dict[str, Any]]:
-    """Rows of `coverage` for one broker, from its lines in any order; `span` is the whole recording."""
-    spoke: dict[str, list[Heard]] = {}
-    for one in lines:
-        spoke.setdefault(one.source, []).append(one)
+    """Rows of `coverage` for one broker, from what was heard of it by source; `span` is the whole recording."""
     if broker is None:
-        return outer(METADATA, spoke.get(METADATA, []), span, "no dump of the metadata log")
+        return outer(METADATA, spoke.get(METADATA), span, "no dump of the metadata log")
     rows = []
     if REQUEST_LOG in spoke:
         rows += request_windows(broker, spoke, missing, span)
     elif spoke.keys() & OF_BROKERS:
         rows.append(row(REQUEST_LOG, span, MISSING, "no request log of this broker"))
-    rows += outer(SERVER_LOG, spoke.get(SERVER_LOG, []), span, "no server log of this broker")
+    rows += outer(SERVER_LOG, spoke.get(SERVER_LOG), span, "no server log of this broker")
     return [{**one, "broker_id": broker} for one in rows]
 
 
@@ -83,36 +100,36 @@ def row(source: str, span: tuple[int, int], state: str, reason: str | None, **co
     return {"broker_id": None, **told, "lines": 0, "lines_missing": None, **counts, "evidence": evidence}
 
 
-def outer(source: str, lines: Sequence[Heard], span: tuple[int, int], absent: str) -> list[dict[str, Any]]:
+def outer(source: str, lines: Heard | None, span: tuple[int, int], absent: str) -> list[dict[str, Any]]:
     """Windows of a source of which only the beginning and the end are known."""
-    if not lines:
+    if lines is None:
         return [row(source, span, MISSING, absent)]
-    first, last = min(one.first for one in lines), max(one.last for one in lines)
+    first, last = int(lines.first[0]), int(lines.last.max())
     out = [row(source, (span[0], first), SILENT, "before its first line")] if first - span[0] >= SILENT_US else []
-    out.append(row(source, (first, last), LOGGED, None, lines=sum(one.lines for one in lines)))
+    out.append(row(source, (first, last), LOGGED, None, lines=int(lines.lines.sum())))
     if span[1] - last >= SILENT_US:
         out.append(row(source, (last, span[1]), SILENT, "after its last line"))
     return out
 
 
 def request_windows(
-    broker: int, spoke: Mapping[str, Sequence[Heard]], missing: MissingLines, span: tuple[int, int]
+    broker: int, spoke: Mapping[str, Heard], missing: MissingLines, span: tuple[int, int]
 ) -> list[dict[str, Any]]:
     """The stretches and silences of a request log, in time order."""
-    lines = sorted(spoke[REQUEST_LOG], key=FIRST)
-    signs = {source: sorted(spoke.get(source, ()), key=FIRST) for source in (BY_ITSELF, BY_OTHERS)}
+    lines = spoke[REQUEST_LOG]
+    signs = {source: spoke.get(source, NOTHING_HEARD) for source in (BY_ITSELF, BY_OTHERS)}
     out: list[dict[str, Any]] = []
     since = span[0]
     for closed in closings(spoke, lines, span[1]):
-        mine = lines[bisect_left(lines, since, key=FIRST) : bisect_right(lines, closed.since, key=FIRST)]
+        mine = lines.between(since, closed.since)
         out += open_windows(broker, mine, signs, missing, (since, closed.since))
         out.append(row(REQUEST_LOG, closed, MISSING, CLOSED))
         since = closed.until
-    mine = lines[bisect_left(lines, since, key=FIRST) :]
+    mine = lines.between(since, NEVER)
     return thinned(out + open_windows(broker, mine, signs, missing, (since, span[1])))
 
 
-def closings(spoke: Mapping[str, Sequence[Heard]], lines: Sequence[Heard], end: int) -> list[Gap]:
+def closings(spoke: Mapping[str, Heard], lines: Heard, end: int) -> list[Gap]:
     """From where each shutdown closed the request log, until the broker was started again, or to `end`.
 
     Log4j 2 closes all logs at SIGTERM unless it is told not to, while the broker hands over its partitions and goes on
@@ -122,22 +139,23 @@ def closings(spoke: Mapping[str, Sequence[Heard]], lines: Sequence[Heard], end: 
     """
     if not spoke.keys() & OF_BROKERS:
         return []
-    starts = sorted(one.first for one in spoke.get(STARTING, ()))
+    stopping, stopped, starting = (spoke.get(source, NOTHING_HEARD) for source in LIFE)
+    starts = starting.first.tolist()
     out: list[Gap] = []
-    for begin in sorted(one.first for one in spoke.get(STOPPING, ())):
+    for begin in stopping.first.tolist():
         until = next(iter(starts[bisect_right(starts, begin) :]), end)
-        before = bisect_left(lines, until, key=FIRST)
-        since = max(begin, lines[before - 1].last) if before else begin
-        stopped = any(begin <= one.last and one.first <= until for one in spoke.get(STOPPED, ()))
-        if not stopped and since - begin <= CLOSING_US and (not out or out[-1].until < until):
+        before = int(np.searchsorted(lines.first, until))
+        since = max(begin, int(lines.last[before - 1])) if before else begin
+        has_stopped = ((begin <= stopped.last) & (stopped.first <= until)).any()
+        if not has_stopped and since - begin <= CLOSING_US and (not out or out[-1].until < until):
             out.append(Gap(since, max(since, until)))
     return out
 
 
 def open_windows(
     broker: int,
-    lines: Sequence[Heard],
-    signs: Mapping[str, Sequence[Heard]],
+    lines: Heard,
+    signs: Mapping[str, Heard],
     missing: MissingLines,
     span: tuple[int, int],
 ) -> list[dict[str, Any]]:
@@ -146,16 +164,22 @@ def open_windows(
     open_until = list(accumulate((hole.until for hole in holes), max))  # the latest end among the holes begun so far
     out: list[dict[str, Any]] = []
     until = span[0]
-    for stretch in united([Gap(one.first, one.last + SILENT_US) for one in lines]):
-        begin, end = stretch.since, stretch.until - SILENT_US
+    for begin, end in stretches(lines):
         if begin - until >= SILENT_US:
             out.append(silence((until, begin), signs, holes, open_until))
-        mine = lines[bisect_left(lines, begin, key=FIRST) : bisect_right(lines, end, key=FIRST)]
-        out += stretch_windows(broker, (begin, end), mine, missing)
+        out += stretch_windows(broker, (begin, end), lines.between(begin, end), missing)
         until = end
     if span[1] - until >= SILENT_US:
         out.append(silence((until, span[1]), signs, holes, open_until))
     return out
+
+
+def stretches(lines: Heard) -> list[tuple[int, int]]:
+    """From when to when lines follow each other without a silence."""
+    last = np.maximum.accumulate(lines.last)
+    begins = np.flatnonzero(lines.first[1:] - last[:-1] > SILENT_US) + 1
+    ends = pairwise([0, *begins.tolist(), len(last)] if len(last) else [])
+    return [(int(lines.first[begin]), int(last[end - 1])) for begin, end in ends]
 
 
 def thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -183,9 +207,7 @@ def thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return out
 
 
-def stretch_windows(
-    broker: int, span: tuple[int, int], lines: Sequence[Heard], missing: MissingLines
-) -> list[dict[str, Any]]:
+def stretch_windows(broker: int, span: tuple[int, int], lines: Heard, missing: MissingLines) -> list[dict[str, Any]]:
     """A stretch with lines, divided where lines are missing among them."""
     out: list[dict[str, Any]] = []
     since = span[0]
@@ -199,11 +221,11 @@ def stretch_windows(
             continue
         until = min(max(first, since), span[1])
         if until > since or (not out and not holes):
-            here = sum(one.lines for one in lines if since <= one.first < until or one.first == until == span[1])
+            here = lines_in(lines, since, until, span[1])
             out.append(row(REQUEST_LOG, (since, until), LOGGED, None, lines=here))
         if not holes or first >= span[1]:
             return out
-        here = sum(one.lines for one in lines if until <= one.first < last or one.first == last == span[1])
+        here = lines_in(lines, until, last, span[1])
         lost = sum(hole.lines for hole in holes)
         why = "clients' correlation ids show that lines are missing"
         out.append(row(REQUEST_LOG, (until, last), LOSSY, why, lines=here, lines_missing=lost))
@@ -211,8 +233,13 @@ def stretch_windows(
     return out
 
 
+def lines_in(lines: Heard, since: int, until: int, end: int) -> int:
+    """How many lines there are from one time to before another; at the end of a stretch its last second is one more."""
+    return int(lines.between(since, until, "right" if until == end else "left").lines.sum())
+
+
 def silence(
-    span: tuple[int, int], signs: Mapping[str, Sequence[Heard]], holes: Sequence[Hole], open_until: Sequence[int]
+    span: tuple[int, int], signs: Mapping[str, Heard], holes: Sequence[Hole], open_until: Sequence[int]
 ) -> dict[str, Any]:
     """A stretch without lines; it is `missing` if anything shows that the broker was at work in it."""
     begun = bisect_right(holes, span[0], key=lambda hole: hole.since)
@@ -228,10 +255,10 @@ def silence(
     return row(REQUEST_LOG, span, SILENT, NOTHING_TELLS)
 
 
-def shows(signs: Sequence[Heard], span: tuple[int, int], margin: int) -> bool:
+def shows(signs: Heard, span: tuple[int, int], margin: int) -> bool:
     """Whether any sign of life (each of one second, in time order) lies well within the stretch."""
-    first = bisect_left(signs, span[0] + margin, key=FIRST)
-    return first < len(signs) and signs[first].last <= span[1] - margin
+    first = int(np.searchsorted(signs.first, span[0] + margin))
+    return first < len(signs.first) and bool(signs.last[first] <= span[1] - margin)
 
 
 def with_windows(missing: MissingLines, rows: Iterable[Mapping[str, Any]]) -> MissingLines:

@@ -5,13 +5,15 @@ Spark computes the same of facts that are many (`pipelines.overview.coverage`).
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.arrays.columns import numbers
+from replay.arrays.columns import numbers, texts
+from replay.arrays.ints import NEVER
 from replay.evidence.choices import FETCHES, Choice, any_of
 from replay.evidence.coverage import BY_ITSELF, BY_OTHERS, LIFE, MEMBER, METADATA, REQUEST_LOG, SERVER_LOG, Heard
 from replay.evidence.sources import sources_of
@@ -19,6 +21,8 @@ from replay.evidence.zookeeper_view import VIEW_LINES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from replay.arrays.ints import Flags, Ints
 
 WRITTEN: Final = (METADATA, REQUEST_LOG, SERVER_LOG)  # sources whose lines are counted
 SERVED: Final = Choice(kinds=("remote_leo_update",))  # a leader's line about a fetch that it handled
@@ -28,27 +32,52 @@ BY_ZOOKEEPER: Final = (
     Choice(kinds=("isr_update",), names=("zookeeper_write", "zookeeper_conflict")),
     Choice(kinds=("broker_lifecycle",), names=VIEW_LINES),
 )
-_SIGN: Final = ("broker_id", "source", "second")
-_LINE: Final = ("source_file", "source_line")
+_SIGN: Final = ("broker_id", "source", "second", "us", "line")
+_NONE: Final = -NEVER  # the broker of the metadata log, and the line of what is a sign only
+_FILE: Final = 40  # bits of a line's number
 
 
-def heard_in(facts: pa.Table) -> dict[int | None, list[Heard]]:
+def heard_in(facts: pa.Table) -> dict[int | None, dict[str, Heard]]:
     """Return by broker what was heard of it; None: of the metadata log. A fact may be a sign of several brokers."""
     timed = facts.filter(pc.is_valid(facts["ts"]))
     us = numbers(timed["ts"])
     seconds = np.floor_divide(us, 1_000_000)
     timed = timed.append_column("us", pa.array(us)).append_column("second", pa.array(seconds))
-    own = timed.append_column("source", sources_of(timed))
-    own = own.filter(pc.is_in(own["source"], pa.array(WRITTEN)))
-    lines = own.group_by([*_SIGN, *_LINE]).aggregate([]).group_by([*_SIGN]).aggregate([([], "count_all")])
-    counts = {tuple(row[name] for name in _SIGN): row["count_all"] for row in lines.to_pylist()}
-    every = pa.concat_tables([own.select([*_SIGN, "us"]), *_signs(timed)])
-    found: dict[int | None, list[Heard]] = {}
-    for row in every.group_by([*_SIGN]).aggregate([("us", "min"), ("us", "max")]).to_pylist():
-        sign = tuple(row[name] for name in _SIGN)
-        one = Heard(row["source"], row["us_min"], row["us_max"], counts.get(sign, 0))
-        found.setdefault(row["broker_id"], []).append(one)
+    every = pa.concat_tables([_own(timed), *_signs(timed)])
+    place, sources = texts(every["source"])
+    broker, second, line = (numbers(every[name], _NONE) for name in ("broker_id", "second", "line"))
+    order = np.lexsort((line, second, place, broker))
+    broker, place, second, line, us = (part[order] for part in (broker, place, second, line, numbers(every["us"])))
+    is_log = _differ(broker, place)
+    is_second = is_log | _differ(second)
+    is_line = (is_second | _differ(line)) & (line != _NONE)
+    begins = np.flatnonzero(is_second)
+    sums = ((np.minimum, us), (np.maximum, us), (np.add, is_line.astype(np.int64)))
+    columns = [of.reduceat(values, begins) if len(begins) else values for of, values in sums]
+    found: dict[int | None, dict[str, Heard]] = {}
+    for first, stop in pairwise([*np.flatnonzero(is_log[begins]).tolist(), len(begins)]):
+        at = begins[first]
+        whose = None if broker[at] == _NONE else int(broker[at])
+        found.setdefault(whose, {})[sources[place[at]]] = Heard(*(column[first:stop] for column in columns))
     return found
+
+
+def _differ(*columns: Ints) -> Flags:
+    """Return which rows differ from the one before in any of these columns; the first does."""
+    found = np.zeros(len(columns[0]), np.bool_)
+    found[:1] = True
+    for column in columns:
+        found[1:] |= column[1:] != column[:-1]
+    return found
+
+
+def _own(timed: pa.Table) -> pa.Table:
+    """Return the lines of sources whose lines are counted; a line that states several facts is there several times."""
+    file, _ = texts(timed["source_file"])
+    line = (file << _FILE) + numbers(timed["source_line"])
+    columns = (timed["broker_id"].cast(pa.int64()), sources_of(timed), timed["second"], timed["us"], pa.array(line))
+    rows = pa.table(columns, names=_SIGN)
+    return rows.filter(pc.is_in(rows["source"], pa.array(WRITTEN)))
 
 
 def _signs(timed: pa.Table) -> Iterator[pa.Table]:
@@ -68,8 +97,8 @@ def _signs(timed: pa.Table) -> Iterator[pa.Table]:
 
 
 def _sign(source: str, brokers: pa.ChunkedArray, rows: pa.Table) -> pa.Table:
-    columns = [brokers.cast(pa.int32()), pa.array([source] * len(rows), pa.string()), rows["second"], rows["us"]]
-    return pa.table(columns, names=[*_SIGN, "us"])
+    sources, lines = pa.repeat(pa.scalar(source, pa.string()), len(rows)), pa.repeat(_NONE, len(rows))
+    return pa.table((brokers.cast(pa.int64()), sources, rows["second"], rows["us"], lines), names=_SIGN)
 
 
 def span_in(facts: pa.Table) -> tuple[int, int] | None:

@@ -115,7 +115,7 @@ def test_a_check_that_the_driver_cannot_compute_is_left_to_spark(spark: SparkSes
     spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT odd CHECK (bit_count(seq) % 2 = 1)")
     place = warehouse.place_of(TABLE.name)
     assert place is not None
-    assert not local_tables.write(place, TABLE, cuts("r", 1, 2), "r", None)
+    assert not local_tables.write(DeltaTable(place), TABLE, cuts("r", 1, 2), "r", None)
     warehouse.replace(TABLE.name, cuts("r", 1, 2), "r")
     assert seqs(warehouse, "r") == [1, 2]
 
@@ -206,10 +206,10 @@ def test_of_a_file_that_is_taken_over_delta_s_log_states_the_same_as_of_one_that
         schema, properties = spark_schema(facts).json(), {"delta.dataSkippingStatsColumns": "ts,topic,partition,kind"}
         local_tables.make(place, schema, facts.comment, properties, None)
         if how == "written":
-            assert local_tables.write(place, facts, rows, "r", "mark", "append")
+            assert local_tables.write(DeltaTable(place), facts, rows, "r", "mark", "append")
         else:
             files = [tmp_path / "staged" / name for name in file.close()["name"].to_pylist()]
-            assert local_tables.take_over(place, facts, files, "r", "mark")
+            assert local_tables.take_over(DeltaTable(place), facts, files, "r", "mark")
         info, added = log_of(place)[1]
         assert info["commitInfo"]["userMetadata"] == "mark"
         assert (place / added["add"]["path"]).exists()

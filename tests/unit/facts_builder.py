@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from replay.evidence.clock_steps import steadied
+from replay.evidence.coverage import Heard, heard_of
 from replay.evidence.incarnations import Lives, starts_of_brokers
 from replay.evidence.missing_lines import CLIENT_REQUEST_SCHEMA, REQUEST_TRAITS, MissingLines, missing_requests
 from replay.evidence.partition_facts import PartitionFacts
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 START = datetime(2024, 5, 1, 3, 0, tzinfo=UTC)
 TOPIC, PARTITION = "orders", 0
 REQUEST_FIELDS = (pa.field("kind", pa.string()), pa.field("replica_id", pa.int32()), pa.field("api_key", pa.int32()))
+Second = tuple[str, int, int, int]  # in which something was heard: source, first, last, lines
 KEY = {"recording_id": "small", "topic": TOPIC, "topic_id": None, "incarnation": 0, "partition": PARTITION}
 
 
@@ -146,6 +148,13 @@ def gaps_in(facts: Iterable[Row]) -> MissingLines:
     schema = pa.schema([*REQUEST_FIELDS, *told])
     rows = [{name: row[name] for name in schema.names} for row in facts]
     return missing_requests(pa.Table.from_pylist(rows, schema=schema))
+
+
+def by_source(seconds: Iterable[Second]) -> dict[str, Heard]:
+    """Return by source what was heard of a broker."""
+    sources, *columns = zip(*seconds, strict=True)
+    told = dict(zip(Heard._fields, (pa.array(column, pa.int64()) for column in columns), strict=True))
+    return heard_of(pa.table({"source": pa.chunked_array([pa.array(sources)]), **told}))
 
 
 def of_kind(events: pa.Table, *kinds: str) -> list[Row]:

@@ -7,7 +7,7 @@ from time import process_time
 from typing import Any
 
 import pytest
-from facts_builder import START, at, gaps_in
+from facts_builder import START, Second, at, by_source, gaps_in
 
 from replay.evidence.coverage import (
     BY_ITSELF,
@@ -17,7 +17,6 @@ from replay.evidence.coverage import (
     MOST_SILENCES,
     REQUEST_LOG,
     SERVER_LOG,
-    Heard,
     windows_of,
     with_windows,
 )
@@ -150,8 +149,8 @@ def test_fetches_follow_each_other_where_no_number_is_missing_between_them() -> 
     assert not gaps_in(lines[:2]).any_between(lines[1], other)
 
 
-def heard(source: str, *seconds: int, lines: int = 10) -> list[Heard]:
-    return [Heard(source, START_US + s * SECOND, START_US + s * SECOND + 900_000, lines) for s in seconds]
+def heard(source: str, *seconds: int, lines: int = 10) -> list[Second]:
+    return [(source, START_US + s * SECOND, START_US + s * SECOND + 900_000, lines) for s in seconds]
 
 
 def states(rows: list[dict[str, Any]], source: str = REQUEST_LOG) -> list[tuple[str, int, int]]:
@@ -168,20 +167,21 @@ NOTHING = MissingLines()
 
 
 def test_broker_without_any_log_is_missing_for_the_whole_time() -> None:
-    rows = windows_of(2, heard(MEMBER, 5), NOTHING, SPAN)
+    rows = windows_of(2, by_source(heard(MEMBER, 5)), NOTHING, SPAN)
     assert states(rows) == [("missing", 0, 60)]
     assert states(rows, SERVER_LOG) == [("missing", 0, 60)]
     assert {row["broker_id"] for row in rows} == {2}
 
 
 def test_node_that_is_no_broker_has_no_request_log_to_miss() -> None:
-    assert states(windows_of(0, heard(SERVER_LOG, *range(60)), NOTHING, SPAN)) == []
+    assert states(windows_of(0, by_source(heard(SERVER_LOG, *range(60))), NOTHING, SPAN)) == []
 
 
 def test_silence_is_not_called_missing_where_nothing_shows_the_broker_at_work() -> None:
     spoke = heard(REQUEST_LOG, *range(10), *range(30, 60))
-    assert states(windows_of(1, spoke, NOTHING, SPAN)) == [("logged", 0, 9), ("silent", 9, 30), ("logged", 30, 59)]
-    up = windows_of(1, [*spoke, *heard(BY_OTHERS, 20)], NOTHING, SPAN)
+    rows = windows_of(1, by_source(spoke), NOTHING, SPAN)
+    assert states(rows) == [("logged", 0, 9), ("silent", 9, 30), ("logged", 30, 59)]
+    up = windows_of(1, by_source([*spoke, *heard(BY_OTHERS, 20)]), NOTHING, SPAN)
     (quiet,) = [row for row in up if row["state"] == "silent" and row["source"] == REQUEST_LOG]
     assert "other brokers received its fetches" in quiet["reason"]
     assert quiet["evidence"] == "unknown"
@@ -189,7 +189,7 @@ def test_silence_is_not_called_missing_where_nothing_shows_the_broker_at_work() 
 
 def test_silence_in_which_its_server_log_tells_of_fetches_is_missing() -> None:
     spoke = [*heard(REQUEST_LOG, *range(10), *range(30, 60)), *heard(BY_ITSELF, 20)]
-    rows = windows_of(1, spoke, NOTHING, SPAN)
+    rows = windows_of(1, by_source(spoke), NOTHING, SPAN)
     assert [row["state"] for row in rows if row["source"] == REQUEST_LOG] == ["logged", "missing", "logged"]
     within = with_windows(NOTHING, rows)
     assert within.any_in(1, START_US + 15 * SECOND, START_US + 16 * SECOND)
@@ -202,7 +202,7 @@ def test_silence_over_which_a_connection_s_numbers_go_on_is_missing(numbers: tup
     """One number may be of a line lost just before it; several in a row are not."""
     lines = requests(list(numbers[:2])) + requests([numbers[2]], first_ms=30_000)
     spoke = heard(REQUEST_LOG, *range(10), *range(30, 60))
-    rows = windows_of(1, spoke, gaps_in(lines), SPAN)
+    rows = windows_of(1, by_source(spoke), gaps_in(lines), SPAN)
     assert state in {row["state"] for row in rows if row["source"] == REQUEST_LOG}
     assert ("missing" if state == "silent" else "silent") not in {
         r["state"] for r in rows if r["source"] == REQUEST_LOG
@@ -211,7 +211,7 @@ def test_silence_over_which_a_connection_s_numbers_go_on_is_missing(numbers: tup
 
 def test_stretch_with_gaps_in_it_is_lossy_from_the_first_to_the_last() -> None:
     lines = requests([1, 2, 4, 5, 8, 9], first_ms=10_000, step_ms=1000)
-    rows = windows_of(1, heard(REQUEST_LOG, *range(60)), gaps_in(lines), SPAN)
+    rows = windows_of(1, by_source(heard(REQUEST_LOG, *range(60))), gaps_in(lines), SPAN)
     mine = [row for row in rows if row["source"] == REQUEST_LOG]
     assert [(row["state"], row["lines_missing"]) for row in mine] == [("logged", None), ("lossy", 3), ("logged", None)]
     assert states(rows)[1] == ("lossy", 11, 14)
@@ -220,15 +220,15 @@ def test_stretch_with_gaps_in_it_is_lossy_from_the_first_to_the_last() -> None:
 
 
 def test_metadata_log_without_a_dump_is_missing() -> None:
-    assert states(windows_of(None, heard(MEMBER, 1), NOTHING, SPAN), METADATA) == [("missing", 0, 60)]
-    there = windows_of(None, heard(METADATA, 10, 50), NOTHING, SPAN)
+    assert states(windows_of(None, by_source(heard(MEMBER, 1)), NOTHING, SPAN), METADATA) == [("missing", 0, 60)]
+    there = windows_of(None, by_source(heard(METADATA, 10, 50)), NOTHING, SPAN)
     assert states(there, METADATA) == [("silent", 0, 10), ("logged", 10, 50), ("silent", 50, 60)]
 
 
 def test_of_very_many_silences_the_longest_are_told_and_the_others_count_to_what_is_logged() -> None:
     pauses = [10 + (k % 7 == 0) for k in range(3 * MOST_SILENCES)]
     seconds = [0, *accumulate(pauses)]
-    rows = windows_of(1, heard(REQUEST_LOG, *seconds), MissingLines(), (us(0), us(1000 * seconds[-1] + 500)))
+    rows = windows_of(1, by_source(heard(REQUEST_LOG, *seconds)), NOTHING, (us(0), us(1000 * seconds[-1] + 500)))
     told = [row for row in rows if row["source"] == REQUEST_LOG]
     silent = [row["end_ts"] - row["start_ts"] for row in told if row["state"] == "silent"]
     assert len(silent) == MOST_SILENCES
@@ -241,6 +241,6 @@ def test_days_of_lines_now_and_then_are_looked_through_once() -> None:
     begun = process_time()
     lines = heard(REQUEST_LOG, *range(0, 260_000, 13))
     signs = heard(BY_OTHERS, *range(6, 260_000, 1300))
-    rows = windows_of(1, [*lines, *signs], MissingLines(), (us(0), us(260_000_000)))
+    rows = windows_of(1, by_source([*lines, *signs]), NOTHING, (us(0), us(260_000_000)))
     assert process_time() - begun < 20  # by pairs it were hours
     assert sum(row["state"] == "silent" for row in rows if row["source"] == REQUEST_LOG) >= MOST_SILENCES

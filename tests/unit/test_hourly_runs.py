@@ -16,7 +16,7 @@ from test_recordings import NAMES
 
 from pipelines.intake.collect import collect
 from pipelines.recording.recording import discover
-from pipelines.stages import partition_order
+from pipelines.stages import order_marks, partition_order
 from replay.evidence import steady
 
 if TYPE_CHECKING:
@@ -144,6 +144,31 @@ def test_a_follower_that_used_two_connections_at_the_same_time_is_ordered_as_a_w
     stepwise.order(facts, stated)
     assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
     assert not any(went_on)
+
+
+def test_an_order_goes_on_from_an_older_mark_where_it_cannot_from_the_newest(
+    tmp_path: Path, went_on: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MadeCluster(Shape(events=4_500, partitions=1, elections=0, flaps=0, seed=1), tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    asked: list[int] = []
+    whole = order_marks.bears_on_neighbours
+
+    def as_if_nobody_wrote_before_the_newest(known: Any, settled: Any, since: int, until: int) -> bool:
+        asked.append(since)
+        return len(asked) > 1 and whole(known, settled, since, until)
+
+    monkeypatch.setattr(order_marks, "bears_on_neighbours", as_if_nobody_wrote_before_the_newest)
+    times = facts["ts"].to_numpy()
+    once, stepwise = HourlyRuns(), HourlyRuns()
+    once.order(facts, stated)
+    stepwise.order(facts.filter(pa.array(times < np.sort(times)[len(times) * 9 // 10])), stated)
+    stepwise.order(facts, stated)
+    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
+    assert windows_told(stepwise) == windows_told(once)
+    assert any(went_on)
+    assert asked == sorted(asked, reverse=True)
+    assert len(asked) > 1
 
 
 def test_a_run_without_news_writes_and_replays_nothing(recordings: Path) -> None:

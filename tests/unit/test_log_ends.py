@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from replay.evidence.coverage import MEMBER, REQUEST_LOG, STARTING, STOPPED, STOPPING, Heard, windows_of, with_windows
+from facts_builder import Second, by_source
+
+from replay.evidence.coverage import MEMBER, REQUEST_LOG, STARTING, STOPPED, STOPPING, windows_of, with_windows
 from replay.evidence.missing_lines import MissingLines
 
 
@@ -12,20 +14,20 @@ def at_us(ms: int) -> int:
     return ms * 1000
 
 
-def life(source: str, ms: int) -> Heard:
+def life(source: str, ms: int) -> Second:
     """One line of a broker's server log about its start or its end."""
-    return Heard(source, at_us(ms), at_us(ms), 1)
+    return source, at_us(ms), at_us(ms), 1
 
 
-def requests_from(first_ms: int, last_ms: int) -> list[Heard]:
-    return [Heard(REQUEST_LOG, at_us(ms), at_us(ms), 1) for ms in range(first_ms, last_ms + 1, 100)]
+def requests_from(first_ms: int, last_ms: int) -> list[Second]:
+    return [(REQUEST_LOG, at_us(ms), at_us(ms), 1) for ms in range(first_ms, last_ms + 1, 100)]
 
 
-def rows_of(lines: list[Heard], end_ms: int) -> list[dict[str, Any]]:
-    return windows_of(1, [*lines, life(MEMBER, 0)], MissingLines(), (at_us(0), at_us(end_ms)))
+def rows_of(lines: list[Second], end_ms: int) -> list[dict[str, Any]]:
+    return windows_of(1, by_source([*lines, life(MEMBER, 0)]), MissingLines(), (at_us(0), at_us(end_ms)))
 
 
-def windows(lines: list[Heard], end_ms: int) -> list[tuple[str, int, int]]:
+def windows(lines: list[Second], end_ms: int) -> list[tuple[str, int, int]]:
     rows = rows_of(lines, end_ms)
     mine = [row for row in rows if row["source"] == REQUEST_LOG]
     return [(r["state"], (r["start_ts"] - at_us(0)) // 1000, (r["end_ts"] - at_us(0)) // 1000) for r in mine]
@@ -39,7 +41,7 @@ def test_log_that_ends_at_a_shutdown_before_the_broker_had_stopped_misses_what_f
 
 def test_log_of_a_controller_that_a_shutdown_closed_misses_no_acknowledgement() -> None:
     lines = [*requests_from(0, 8000), life(STOPPING, 8050)]
-    rows = windows_of(1, lines, MissingLines(), (at_us(0), at_us(9000)))
+    rows = windows_of(1, by_source(lines), MissingLines(), (at_us(0), at_us(9000)))
     assert [row["state"] for row in rows if row["source"] == REQUEST_LOG] == ["logged"]
 
 

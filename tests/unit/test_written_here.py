@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from pipelines.spark.spark_schemas import spark_schema
 from pipelines.warehouse import local_tables
 from pipelines.warehouse.changes import ALL_US, Changes, among, behind
 from pipelines.warehouse.contract import check_constraints
-from pipelines.warehouse.fact_merge import merge_here
-from pipelines.warehouse.spans import spanned
+from pipelines.warehouse.fact_merge import merged
+from pipelines.warehouse.opened import CHECKPOINT, Opened
+from pipelines.warehouse.spans import is_spanned, spanned_here
 from pipelines.warehouse.table_files import TableFiles
-from pipelines.warehouse.within import MOST_NAMED, either, has_one_of
+from pipelines.warehouse.within import MOST_NAMED, either, has_one_of, time_here
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -76,18 +80,19 @@ CONDITIONS: dict[str, tuple[Within, int]] = {  # and how many rows meet it
 def test_deltalake_replaces_what_meets_a_condition_in_memory(tmp_path: Path, name: str) -> None:
     within, count = CONDITIONS[name]
     place, hours = made(tmp_path / "t", MOVES.name), (None, 0, 1, 2)
+    table = DeltaTable(place)
     for hour in hours:  # a file for each
-        assert local_tables.write(place, MOVES, moves(TOPICS, (hour,)), "r", None, "append")
+        assert local_tables.write(table, MOVES, moves(TOPICS, (hour,)), "r", None, "append")
     every = moves(TOPICS, hours)
     met, left = within.split(every)
     assert len(met) == count
     new = met.slice(0, 1)
-    assert local_tables.write(place, MOVES, new, "r", None, only=within.here)
+    assert local_tables.write(table, MOVES, new, "r", None, only=within.here)
     stands = TableFiles.of(MOVES.name, place, None, "r")
     assert stands is not None
     assert keys(stands.rows()) == keys(pa.concat_tables([left, new]))
     if len(left):  # a new row that does not meet the condition is left to Spark, which leaves it out
-        assert not local_tables.write(place, MOVES, left.slice(0, 1), "r", None, only=within.here)
+        assert not local_tables.write(table, MOVES, left.slice(0, 1), "r", None, only=within.here)
 
 
 def test_of_many_partitions_deltalake_gets_no_condition() -> None:
@@ -119,6 +124,7 @@ def facts_of(*rows: dict[str, object]) -> pa.Table:
 
 def test_facts_are_merged_with_what_earlier_readings_stated(tmp_path: Path) -> None:
     place = made(tmp_path / "t", "facts")
+    table = DeltaTable(place)
     stood = facts_of(
         fact(1, "a.log", 1, 5),
         fact(2, "a.log", 2, None),
@@ -127,9 +133,9 @@ def test_facts_are_merged_with_what_earlier_readings_stated(tmp_path: Path) -> N
         fact(5, "c.log", 1),
         fact(6, "a.log", 6),
     )
-    assert local_tables.write(place, TABLES["facts"], stood, "r", None, "append")
+    assert local_tables.write(table, TABLES["facts"], stood, "r", None, "append")
     other = stood.set_column(stood.schema.get_field_index("recording_id"), "recording_id", pa.array(["s"] * 6))
-    assert local_tables.write(place, TABLES["facts"], other, "s", None, "append")
+    assert local_tables.write(table, TABLES["facts"], other, "s", None, "append")
     # 2 and 3 stood in lines that are read again: 2 is stated again, 3 is not. b.log is renamed, and 4 with it; 6 would
     # be, but another file states it now. 5 is stated by another file as well, and stays. 7 is new.
     told = changed((2, "a.log", 2, True), (3, "a.log", 3, True), (4, "b.log.1", 1, False), (6, "z.log", 6, False))
@@ -139,17 +145,16 @@ def test_facts_are_merged_with_what_earlier_readings_stated(tmp_path: Path) -> N
         fact(6, "e.log", 9, client_id="anew"),
         fact(7, "a.log", 4),
     )
-    same = f"known.recording_id = 'r' AND known.fact_id = new.fact_id AND {spanned('known.ts', [(0, HOUR_US)])}"
-    assert merge_here(place, facts_of(fact(1, "a.log", 1, 5)), told.slice(0, 0), same, "r", "mark")  # not of that time
-    same = same.replace(spanned("known.ts", [(0, HOUR_US)]), "true")
-    assert merge_here(place, new, told, same, "r", None)
+    spans = [(HOUR_US * 24 * 365 * 56, HOUR_US * 24 * 365 * 57)]  # in which 2026 begins
+    stand = TableFiles.of("facts", place, None, "r")
+    assert stand is not None
+    rows = merged(stand.rows((), is_spanned("ts", spans)), new, told)
+    assert local_tables.write(table, TABLES["facts"], rows, "r", None, only=spanned_here("ts", spans))
     stands = TableFiles.of("facts", place, None, "r")
     assert stands is not None
     columns = ("fact_id", "source_file", "source_line", "client_id")
-    rows = sorted(tuple(row.values()) for row in stands.rows(columns).to_pylist())
-    assert rows == [
+    assert sorted(tuple(row.values()) for row in stands.rows(columns).to_pylist()) == [
         ("1", "a.log", 1, None),
-        ("1", "a.log", 1, None),  # it was looked for in another time
         ("2", "a.log", 2, "anew"),
         ("4", "b.log.1", 1, None),
         ("5", "c.log", 1, None),
@@ -161,21 +166,86 @@ def test_facts_are_merged_with_what_earlier_readings_stated(tmp_path: Path) -> N
     assert others.rows().equals(other.cast(others.rows().schema))
 
 
+@pytest.mark.parametrize("seed", range(100))
+def test_facts_are_merged_in_memory_by_the_clauses_of_spark_s_merge(seed: int) -> None:
+    chosen = Random(seed)  # noqa: S311 - nothing secret
+    stand, new = (
+        {k: (chosen.choice(names), chosen.randrange(9)) for k in range(8) if chosen.random() < share}
+        for names, share in (("abc", 0.7), ("def", 0.4))
+    )
+    told = {k: (chosen.choice("xyz"), chosen.random() < 0.5) for k in stand if chosen.random() < 0.4}
+    expected = {k: line for k, line in new.items() if k not in stand or k in told}
+    for k, (name, line) in stand.items():
+        to, is_gone = told.get(k, (name, False))
+        if k in new:  # stated again, or by another file as well
+            expected.setdefault(k, (name, line))
+        elif not is_gone:
+            expected[k] = (to, line)
+    facts, others = (facts_of(*(fact(k, *line) for k, line in of.items())) for of in (stand, new))
+    rows = merged(facts, others, changed((9, "", 0, False), *((k, to, 0, gone) for k, (to, gone) in told.items())))
+    found = rows.select(["fact_id", "source_file", "source_line"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == sorted((str(k), *line) for k, line in expected.items())
+
+
 def test_facts_that_break_a_check_are_left_to_spark(tmp_path: Path) -> None:
     place = made(tmp_path / "t", "facts")
-    same = "known.recording_id = 'r' AND known.fact_id = new.fact_id"
-    assert not merge_here(place, facts_of(fact(1, "a.log", 1, kind="odd")), changed((2, "b", 1, True)), same, "r", None)
-    assert local_tables.newest(place) == 0
-    assert not merge_here(place, facts_of(fact(1, "a.log", 1)), changed((2, "b", 1, True)), same, "it's", None)
+    table = DeltaTable(place)
+    only = spanned_here("ts", [(0, HOUR_US)])
+    odd, sound = facts_of(fact(1, "a.log", 1, None, kind="odd")), facts_of(fact(1, "a.log", 1, None))
+    assert not local_tables.write(table, TABLES["facts"], odd, "r", None, only=only)
+    assert DeltaTable(place).version() == 0
+    assert not local_tables.write(table, TABLES["facts"], sound, "it's", None, only=only)
+    assert local_tables.write(table, TABLES["facts"], sound, "r", None, only=only)
 
 
 def test_files_of_a_time_are_found_by_delta_s_log(tmp_path: Path) -> None:
     place = made(tmp_path / "t", "facts")
+    table = DeltaTable(place)
     for hour in range(0, 20, 4):
-        assert local_tables.write(place, TABLES["facts"], facts_of(fact(hour, "a", 1, hour)), "r", None, "append")
+        assert local_tables.write(table, TABLES["facts"], facts_of(fact(hour, "a", 1, hour)), "r", None, "append")
     stands = TableFiles.of("facts", place, None, "r")
     assert stands is not None
     time = round(at(8).timestamp() * 1_000_000)
     assert len(stands.around("ts", [(time, time)]).files) == 1  # an hour around it has no other
     assert len(stands.around("ts", [(time, time), (time - 3 * HOUR_US, time)]).files) == 2
     assert stands.around("ts", [None]) is stands
+
+
+def test_a_table_that_was_opened_shows_what_others_have_committed_since(tmp_path: Path) -> None:
+    place, opened = made(tmp_path / "t", MOVES.name), Opened()
+    first = opened.newest(place)
+    for hour in (0, 1):
+        assert local_tables.write(DeltaTable(place), MOVES, moves(TOPICS, (hour,)), "r", None, "append")
+        stands = TableFiles.of(MOVES.name, place, None, "r", opened)
+        assert stands is not None
+        assert keys(stands.rows()) == keys(moves(TOPICS, (*range(hour + 1),)))
+    assert opened.newest(place) is first
+
+
+def test_readers_of_a_long_log_begin_at_its_last_checkpoint(tmp_path: Path) -> None:
+    place, hours = made(tmp_path / "t", MOVES.name), range(CHECKPOINT + 2)
+    for hour in hours:
+        assert local_tables.write(DeltaTable(place), MOVES, moves(TOPICS, (hour,)), "r", None, "append")
+    for version in range(CHECKPOINT):
+        (place / "_delta_log" / f"{version:020d}.json").unlink()
+    stands = TableFiles.of(MOVES.name, place, None, "r")
+    assert stands is not None
+    assert keys(stands.rows()) == keys(moves(TOPICS, (*hours,)))
+    since = round(at(3).timestamp()) * 1_000_000
+    assert len(stands.between("window", since, since).files) == 1  # what is known of the files is known as before
+
+
+def test_rows_that_a_run_replaces_are_not_in_one_file_with_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_tables, "LEAST_BYTES", 1)
+    table, topics = DeltaTable(made(tmp_path / "t", MOVES.name)), tuple(f"topic-{k}" for k in range(400))
+    written: list[set[str]] = []
+    for hour in range(6):  # each run replaces the newest hour and adds one
+        only = f"window >= {time_here(round(at(max(hour - 1, 0)).timestamp()) * 1_000_000)}"
+        new = moves(topics, (*range(max(hour - 1, 0), hour + 1),))
+        assert local_tables.write(table, MOVES, new, "r", None, only=only)
+        written.append({*table.file_uris()})
+    assert all(len(now & before) >= len(before) - 2 for before, now in pairwise(written[2:]))
+    assert len(written[-1]) > 3
+    assert keys(table.to_pyarrow_table()) == keys(moves(topics, (*range(6),)))
