@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
@@ -22,7 +23,6 @@ from schemas.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     import pyarrow.dataset as ds
 
@@ -71,6 +71,12 @@ class TableFiles:
         first, last = (pa.scalar(us, pa.int64()) for us in (since, until))
         apart = pc.or_(pc.greater(begins, last), pc.less(pc.add(ends, _MILLISECOND_US), first))
         return replace(self, files=self.files.filter(pc.invert(pc.coalesce(apart, pa.scalar(False)))))  # noqa: FBT003
+
+    @property
+    def paths(self) -> list[Path]:
+        """Where the files are."""
+        place = Path(unquote(urlsplit(self.table.table_uri).path))
+        return [place / unquote(path) for path in self.files["path"].to_pylist()]
 
     @property
     def size_bytes(self) -> int:

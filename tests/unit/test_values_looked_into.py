@@ -1,4 +1,4 @@
-"""Great Expectations is given of a small table what its expectations look into, and so sees every breach of them."""
+"""Great Expectations is given the values that a table's expectations look into, and so sees every breach of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
+from pipelines.expectations.counting import look_through
+from pipelines.expectations.database import closed_database
 from pipelines.expectations.rules import table_rules
-from pipelines.stages.validate import _in_memory, _rule_id, _run_suites
+from pipelines.stages.validate import _occurring, _rule_id, _run_suites
 from schemas.runs import COVERAGE
 
 ROW = {
@@ -22,7 +24,8 @@ def broken(*rows: dict[str, object]) -> set[str]:
     """The rules of the schema of `coverage` that do not hold for these rows."""
     loose = pa.schema([field.with_nullable(nullable=True) for field in COVERAGE.arrow_schema])
     rules = [rule for rule in table_rules(COVERAGE) if rule.native]
-    frame = _in_memory(pa.Table.from_pylist([*rows], loose), COVERAGE.name, rules)
+    with closed_database({COVERAGE.name: pa.Table.from_pylist([*rows], loose)}) as db:
+        frame = _occurring(look_through(db, COVERAGE.name, rules))
     counts: Future[dict[str, int]] = Future()
     counts.set_result({})
     suites = _run_suites({COVERAGE.name: frame}, rules, counts, "run", datetime.now(UTC))
