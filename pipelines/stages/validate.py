@@ -11,11 +11,12 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read when Great Expectations is imported
 
+import duckdb
 import great_expectations as gx
 import pandas as pd
 from great_expectations.data_context.types.base import ProgressBarsConfig
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    import duckdb
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
     from great_expectations.core.batch_definition import BatchDefinition
     from great_expectations.datasource.fluent.pandas_datasource import PandasDatasource
@@ -68,18 +68,17 @@ def validate(
     said, when = settings or {}, datetime.now(UTC)
     ties = said.get("conformance_ties")
     rules = all_rules(CONFORMANCE_TIES if ties is None else ties, said.get("expectations"))
-    files = warehouse.files_within([table.name for table in EVERY], recording_id, READ_BYTES)
     spill = on_this_machine(spark, f"{warehouse.staging_dir(recording_id)}/validate")
-    results, suites = check(
-        spark,
-        lambda name: warehouse.looked_at(name, recording_id),
-        recording_id,
-        run_id,
-        rules,
-        local=files,
-        spill=spill,
-        when=when,
-    )
+
+    def checked(most: int) -> tuple[list[dict[str, Any]], list[ExpectationSuiteValidationResult]]:
+        files = warehouse.files_within([table.name for table in EVERY], recording_id, most)
+        frame_of = partial(warehouse.looked_at, recording_id=recording_id)
+        return check(spark, frame_of, recording_id, run_id, rules, local=files, spill=spill, when=when)
+
+    try:
+        results, suites = checked(READ_BYTES)
+    except duckdb.OutOfMemoryException:  # not everything can be spilled: all rows of a window's partition cannot
+        results, suites = checked(SMALL_BYTES)
     docs_path = publish_docs(suites, warehouse, Shown(recording_id, run_id, when))
     failed = [row["severity"] for row in results if not row["success"]]
     return Validation(results, failed.count("error"), failed.count("warning"), docs_path)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from concurrent.futures import Future
 from datetime import UTC, datetime
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from pipelines.expectations.counting import look_through
 from pipelines.expectations.database import closed_database
 from pipelines.expectations.rules import table_rules
+from pipelines.stages import validate
 from pipelines.stages.validate import _occurring, _rule_id, _run_suites
 from schemas.runs import COVERAGE
 
@@ -50,3 +52,29 @@ def test_a_breach_is_seen_among_rows_that_are_sound(altered: dict[str, object], 
 
 def test_a_table_without_rows_breaks_nothing() -> None:
     assert broken() == set()
+
+
+def test_what_duckdb_has_no_memory_for_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Lake:
+        def files_within(self, _names: list[str], _recording_id: str, most: int) -> dict[str, object]:
+            asked.append(most)
+            return {}
+
+        def staging_dir(self, recording_id: str) -> str:
+            return recording_id
+
+        def looked_at(self, name: str, recording_id: str) -> None: ...
+
+    def check(*_: object, **__: object) -> tuple[list[object], list[object]]:
+        if len(asked) == 1:
+            message = "failed to allocate data"
+            raise duckdb.OutOfMemoryException(message)
+        return [], []
+
+    monkeypatch.setattr(validate, "check", check)
+    monkeypatch.setattr(validate, "on_this_machine", lambda *_: None)
+    monkeypatch.setattr(validate, "publish_docs", lambda *_: "page")
+    assert validate.validate(None, Lake(), "r", "run").docs_path == "page"  # type: ignore[arg-type]
+    assert asked == [validate.READ_BYTES, validate.SMALL_BYTES]
