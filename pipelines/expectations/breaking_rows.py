@@ -1,7 +1,7 @@
 """The rows that break a rule: their number, the first few as JSON, and where these stand.
 
-Of tables in the driver's memory DuckDB is asked, so that a rule that fails starts no job of Spark's; of all others
-Spark is. Both say the same of the same rows, in the same words.
+Of tables that DuckDB reads it is asked, so that a rule that fails starts no job of Spark's; of all others Spark is, and
+of very many rows. Both say the same of the same rows, in the same words.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pyspark.sql import functions as F
 
-from pipelines.expectations.counting import closed_database, for_duckdb
-from schemas.tables import TABLES
+from pipelines.expectations.database import NAMES, for_duckdb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import pyarrow as pa
+    import duckdb
     from pyspark.sql import SparkSession
 
     from pipelines.expectations.rules import TableRule
 
 EXAMPLES: Final = 3
-_NAMES: Final = {name: name for name in TABLES}
+AT_ONCE: Final = 10_000  # rows in Python
 
 
 class Breaking(NamedTuple):
@@ -59,14 +58,14 @@ class Tables(Protocol):
         ...
 
 
-class InMemory:
-    """Tables in the driver's memory."""
+class ByDuckDB:
+    """Tables that DuckDB reads in this process."""
 
-    names: Mapping[str, str] = _NAMES
+    names: Mapping[str, str] = NAMES
 
-    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
-        """Remember them."""
-        self._tables = tables
+    def __init__(self, db: duckdb.DuckDBPyConnection) -> None:
+        """Remember the database that has them, by their names."""
+        self._db = db
 
     def breaking(self, rule: TableRule) -> Breaking:
         """Return the rows that break a rule, all of whose tables are here."""
@@ -74,26 +73,24 @@ class InMemory:
 
         def told() -> Any:  # noqa: ANN401 - of batches of any rows
             nonlocal count
-            with closed_database() as db:
-                for name in {rule.table, *rule.reads}:
-                    db.register(name, self._tables[name])
-                for batch in db.sql(for_duckdb(rule.sql(self.names))).to_arrow_reader():
-                    count += len(batch)
-                    yield map(as_json, batch.to_pylist())
+            for batch in self._asked(rule.sql(self.names)).to_arrow_reader(AT_ONCE):
+                count += len(batch)
+                yield map(as_json, batch.to_pylist())
 
         examples = nsmallest(EXAMPLES, chain.from_iterable(told()))
         return Breaking(count, examples)
 
     def events(self, query: str) -> list[dict[str, Any]]:
         """Return the rows of a query over `replication_events`."""
-        with closed_database() as db:
-            db.register("replication_events", self._tables["replication_events"])
-            rows: list[dict[str, Any]] = db.sql(for_duckdb(query)).to_arrow_table().to_pylist()
+        rows: list[dict[str, Any]] = self._asked(query).to_arrow_table().to_pylist()
         return rows
 
     def columns(self, table_name: str) -> list[str]:
         """Return the columns that a table has."""
-        return list(self._tables[table_name].column_names)
+        return list(self._db.table(table_name).columns)
+
+    def _asked(self, query: str) -> duckdb.DuckDBPyRelation:
+        return self._db.sql(for_duckdb(query))
 
 
 class BySpark:

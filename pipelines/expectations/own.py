@@ -15,7 +15,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from pipelines.expectations.counting import closed_database
+from pipelines.expectations.database import closed_database
 from pipelines.expectations.rules import TableRule, with_answer
 
 if TYPE_CHECKING:
@@ -124,8 +124,7 @@ def _bind(table: Table, condition: str) -> None:
     """Let DuckDB say whether the condition fits the columns' types, on a row that has something in each."""
     (asked,) = sqlglot.transpile(f"SELECT ({condition}) AS holds FROM {table.name}", read="spark", write="duckdb")
     row = {column.name: _some_value(column.type) for column in table.columns}
-    with closed_database() as db:
-        db.register(table.name, pa.Table.from_pylist([row], table.arrow_schema))
+    with closed_database({table.name: pa.Table.from_pylist([row], table.arrow_schema)}) as db:
         try:
             kind = str(db.execute(asked).description[0][1])
             db.fetchall()

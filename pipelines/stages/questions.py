@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pipelines.expectations.counting import closed_database, for_duckdb
+from pipelines.expectations.database import closed_database, for_duckdb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -87,7 +87,5 @@ def _times_changed(value: Any, change: Callable[[datetime], datetime]) -> Any:  
 def asked_in_memory(question: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the answer of tables in memory."""
     asked = for_duckdb(question.format_map({name: f"`{name}`" for name in tables}))
-    with closed_database() as db:
-        for name, rows in tables.items():
-            db.register(name, rows)
+    with closed_database(tables) as db:
         return db.sql(asked).to_arrow_table()

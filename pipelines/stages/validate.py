@@ -1,8 +1,8 @@
 """The validate stage: Great Expectations over the tables of one recording; results as rows, Data Docs as pages.
 
-Each rule is first evaluated to yes or no; rows are fetched only for rules that do not hold. Small tables are evaluated
-in the driver's memory, where an expectation takes milliseconds, and large ones by Spark. Nothing is sent anywhere: the
-context is in memory, its analytics are off, and the pages refer to nothing outside themselves.
+Each rule is first evaluated to yes or no; rows are fetched only for rules that do not hold. DuckDB reads tables whose
+files lie on this machine, in this process, and Spark all others. Nothing is sent anywhere: the context is in memory,
+its analytics are off, and the pages refer to nothing outside themselves.
 """
 
 from __future__ import annotations
@@ -11,34 +11,34 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read when Great Expectations is imported
 
+import duckdb
 import great_expectations as gx
 import pandas as pd
 from great_expectations.data_context.types.base import ProgressBarsConfig
 
-from pipelines.expectations.breaking_rows import BySpark, InMemory
-from pipelines.expectations.counting import counts_by_spark, counts_in_memory
+from pipelines.expectations.breaking_rows import ByDuckDB, BySpark
+from pipelines.expectations.counting import counts_by_duckdb, counts_by_spark, look_through
 from pipelines.expectations.data_docs import Shown, escaped, publish_docs
-from pipelines.expectations.described import ExpectKnownValues, ExpectNoNulls
+from pipelines.expectations.database import closed_database
 from pipelines.expectations.found_rows import in_words, lines_asked, places_of, with_lines
 from pipelines.expectations.invariants import CONFORMANCE_TIES
-from pipelines.expectations.suites import EVERY, LOOKED_INTO, VALIDATED, all_rules
+from pipelines.expectations.suites import EVERY, VALIDATED, all_rules
+from pipelines.spark.hadoop import on_this_machine
 from pipelines.spark.staging import SMALL_BYTES
 from pipelines.stages.validation import Validation
 from pipelines.warehouse.delta_io import estimated_bytes
 from schemas.events import REPLICATION_EVENTS
-from schemas.runs import FILES, RUNS
-from schemas.windows import EVENT_WINDOWS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
     from concurrent.futures import Future
+    from pathlib import Path
 
-    import pyarrow as pa
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
     from great_expectations.core.batch_definition import BatchDefinition
     from great_expectations.datasource.fluent.pandas_datasource import PandasDatasource
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pipelines.expectations.breaking_rows import Tables
+    from pipelines.expectations.counting import Looked
+    from pipelines.expectations.database import Local
     from pipelines.expectations.rules import TableRule
     from pipelines.warehouse.delta_io import Warehouse
-    from schemas.model import Table
 
-# Up to this size a table is evaluated in the driver; of a larger one each pass reads its part. DuckDB takes a tenth of
-# the time that Spark does for a table of this many rows, and the rows of all tables some hundred megabytes.
-KEPT_ROWS: Final = 1_000_000
-KEPT_BYTES: Final = SMALL_BYTES  # of a table that only Spark can read
+READ_BYTES: Final = 2 << 30  # of Parquet files in all, which DuckDB reads: more may be a cluster's work
+KEPT_BYTES: Final = SMALL_BYTES  # of a table that only Spark can read, and gives to DuckDB
+MOST_TOLD: Final = 250_000  # rows that break a rule, which Python looks through for the first few
 VIEW_PREFIX: Final = "tidemark_validated_"
 INVARIANTS_SUITE: Final = "invariants"
 
@@ -68,12 +68,17 @@ def validate(
     said, when = settings or {}, datetime.now(UTC)
     ties = said.get("conformance_ties")
     rules = all_rules(CONFORMANCE_TIES if ties is None else ties, said.get("expectations"))
-    rows = {table.name: warehouse.arrow(table.name, recording_id, _asked_of(table)) for table in LOOKED_INTO}
-    names = [table.name for table in VALIDATED]
-    rows |= {name: found for name in names if (found := warehouse.whole(name, recording_id, KEPT_ROWS)) is not None}
-    results, suites = check(
-        spark, lambda name: warehouse.looked_at(name, recording_id), recording_id, run_id, rules, rows=rows, when=when
-    )
+    spill = on_this_machine(spark, f"{warehouse.staging_dir(recording_id)}/validate")
+
+    def checked(most: int) -> tuple[list[dict[str, Any]], list[ExpectationSuiteValidationResult]]:
+        files = warehouse.files_within([table.name for table in EVERY], recording_id, most)
+        frame_of = partial(warehouse.looked_at, recording_id=recording_id)
+        return check(spark, frame_of, recording_id, run_id, rules, local=files, spill=spill, when=when)
+
+    try:
+        results, suites = checked(READ_BYTES)
+    except duckdb.OutOfMemoryException:  # not everything can be spilled: all rows of a window's partition cannot
+        results, suites = checked(SMALL_BYTES)
     docs_path = publish_docs(suites, warehouse, Shown(recording_id, run_id, when))
     failed = [row["severity"] for row in results if not row["success"]]
     return Validation(results, failed.count("error"), failed.count("warning"), docs_path)
@@ -86,36 +91,38 @@ def check(  # noqa: PLR0913 - what a validation is made of
     run_id: str,
     rules: Sequence[TableRule] | None = None,
     *,
-    rows: Mapping[str, pa.Table] | None = None,
+    local: Mapping[str, Local] | None = None,
+    spill: Path | None = None,
     when: datetime | None = None,
 ) -> tuple[list[dict[str, Any]], list[ExpectationSuiteValidationResult]]:
     """Evaluate rules on these frames; return rows of `expectation_results`, and Great Expectations' results.
 
-    `rules`: None, all without any settings. `rows`: those of tables that are in the driver's memory already. Of these a
-    frame is asked for only if a rule fails that reads one that is not. `when`: the run's time, for the pages.
+    `rules`: None, all without any settings. `local`: the tables that DuckDB reads. Of these a frame is asked for only
+    if Spark evaluates a rule that reads one. `spill`: the folder for what does not fit into DuckDB's memory. `when`:
+    the run's time, for the pages.
     """
     rules = all_rules() if rules is None else rules
-    small = dict(rows or {})
-    frames = {table.name: frame_of(table.name) for table in EVERY if table.name not in small}
-    small |= {name: frame.toArrow() for name, frame in frames.items() if estimated_bytes(frame) <= KEPT_BYTES}
-    names = [table.name for table in VALIDATED]
-    looked_at = {name: _in_memory(small[name], name, rules) if name in small else frames[name] for name in names}
-    with _Views(spark, frame_of) as views:
+    here = dict(local or {})
+    frames = {table.name: frame_of(table.name) for table in EVERY if table.name not in here}
+    here |= {name: frame.toArrow() for name, frame in frames.items() if estimated_bytes(frame) <= KEPT_BYTES}
+    with closed_database(here, spill) as db, _Views(spark, frame_of) as views:
+        looked = {name: look_through(db, name, rules) for name in here}
+        given = {
+            table.name: _occurring(looked[table.name]) if table.name in here else frames[table.name]
+            for table in VALIDATED
+        }
         with ThreadPoolExecutor(1) as beside:
-            # What is large is counted while Great Expectations works in Python.
-            counted = beside.submit(_counts, spark, [rule for rule in rules if rule.native is None], small, views)
-            suites = _run_suites(looked_at, rules, counted, run_id, when or datetime.now(UTC))
+            # What goes beyond a row is counted while Great Expectations works in Python.
+            counted = beside.submit(_counts, spark, db, [rule for rule in rules if rule.native is None], looked, views)
+            suites = _run_suites(given, rules, counted, run_id, when or datetime.now(UTC))
         counts = counted.result()
         outcomes = {_rule_id(outcome): outcome for suite in suites for outcome in suite.results}
-        here, by_spark = InMemory(small), BySpark(spark, views)
-        results = [
-            {
-                "recording_id": recording_id,
-                "run_id": run_id,
-                **_result_row(rule, outcomes[rule.id], here if _is_here(rule, small) else by_spark, counts),
-            }
-            for rule in rules
-        ]
+        by_duckdb, by_spark = ByDuckDB(db), BySpark(spark, views)
+        results = []
+        for rule in rules:
+            tables = by_duckdb if _is_told_here(rule, here, counts) else by_spark
+            row = _result_row(rule, outcomes[rule.id], tables, counts)
+            results.append({"recording_id": recording_id, "run_id": run_id, **row})
     return results, suites
 
 
@@ -140,23 +147,24 @@ class _Views(dict[str, str]):
             self._spark.catalog.dropTempView(view)
 
 
-def _is_here(rule: TableRule, small: Mapping[str, pa.Table]) -> bool:
-    """Whether all tables are in memory that a rule reads, and the events that say where its rows come from."""
-    return {rule.table, *rule.reads, REPLICATION_EVENTS.name} <= small.keys()
+def _is_told_here(rule: TableRule, here: Container[str], counts: Mapping[str, int]) -> bool:
+    """Whether DuckDB reads all tables that a rule reads, and the events that say where its rows come from."""
+    is_here = all(name in here for name in (rule.table, *rule.reads, REPLICATION_EVENTS.name))
+    return is_here and counts.get(rule.id, counts[rule.table]) <= MOST_TOLD
 
 
 def _counts(
-    spark: SparkSession, rules: Sequence[TableRule], small: Mapping[str, pa.Table], views: Mapping[str, str]
+    spark: SparkSession,
+    db: duckdb.DuckDBPyConnection,
+    rules: Sequence[TableRule],
+    looked: Mapping[str, Looked],
+    views: Mapping[str, str],
 ) -> dict[str, int]:
     """Count the rows of each table (by its name), and the rows that break each rule (by its id)."""
-    in_memory = [rule for rule in rules if {rule.table, *rule.reads} <= small.keys()]
-    by_spark = [rule for rule in rules if rule not in in_memory]
-    large = [table.name for table in EVERY if table.name not in small]
-    return (
-        {name: table.num_rows for name, table in small.items()}
-        | counts_in_memory(in_memory, small)
-        | counts_by_spark(spark, by_spark, views, large)
-    )
+    by_duckdb = [rule for rule in rules if {rule.table, *rule.reads} <= looked.keys()]
+    by_spark = [rule for rule in rules if rule not in by_duckdb]
+    large = [table.name for table in EVERY if table.name not in looked]
+    return counts_by_duckdb(db, by_duckdb, looked) | counts_by_spark(spark, by_spark, views, large)
 
 
 def _rule_id(outcome: ExpectationValidationResult) -> str:
@@ -205,32 +213,15 @@ def _whole_of(name: str, *, is_small: bool) -> BatchDefinition[Any]:
     return _source(is_small=is_small).add_dataframe_asset(name).add_batch_definition_whole_dataframe("recording")
 
 
-def _in_memory(rows: pa.Table, name: str, rules: Sequence[TableRule]) -> pd.DataFrame:
-    """Return what the table's own expectations look into: of each column the values that occur, each a few times.
-
-    They ask whether a value is null, and whether it is one of a list: the set of a column's values answers both.
-    Great Expectations hashes every value that it is given, so to give it all rows would cost by the table's length.
-    """
-    natives = [rule.native for rule in rules if rule.table == name and rule.native is not None]
-    listed = {native.column for native in natives if isinstance(native, ExpectKnownValues)}
-    filled = {native.column for native in natives if isinstance(native, ExpectNoNulls)}
-    values = {column: _occurring(rows[column], column in listed, column in filled) for column in rows.column_names}
-    longest = max(map(len, values.values()), default=0)
+def _occurring(looked: Looked) -> pd.DataFrame:
+    """Return what the table's own expectations look into: of each column the values that occur, each a few times."""
+    longest = max(map(len, looked.occurring.values()), default=0)
     return pd.DataFrame(
         {
             column: pd.Series([*found, *found[:1] * (longest - len(found))], dtype=object)
-            for column, found in values.items()
+            for column, found in looked.occurring.items()
         }
     )
-
-
-def _occurring(values: pa.ChunkedArray, is_listed: bool, is_filled: bool) -> list[Any]:  # noqa: FBT001
-    """Return the values that occur in a column, as far as its expectations look into them."""
-    if is_listed:
-        found: list[Any] = values.unique().to_pylist()
-        return found
-    nulls = values.null_count if is_filled else 0
-    return [0] * (nulls < len(values)) + [None] * (nulls > 0)
 
 
 def _result_row(
@@ -285,12 +276,3 @@ def _breaches(
         return count, f"[{', '.join(examples)}]", with_lines(places, events)
     said = outcome.exception_info or {}
     return None, json.dumps([said.get("exception_message") or {"columns": tables.columns(rule.table)}]), []
-
-
-def _asked_of(table: Table) -> tuple[str, ...]:
-    """Return the columns that rules look into of a table of Tidemark's own books: others hold long texts."""
-    return {
-        FILES.name: ("path", "lines", "rejected"),
-        RUNS.name: ("run_id", "started", "finished", "new_incidents"),
-        EVENT_WINDOWS.name: ("topic", "incarnation", "partition", "events"),
-    }[table.name]

@@ -6,6 +6,7 @@ Tables are made, and brought up to this version of Tidemark, when they are first
 from __future__ import annotations
 
 from functools import reduce
+from itertools import accumulate
 from threading import RLock
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +30,7 @@ from schemas.model import TIMESTAMP
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -166,6 +167,13 @@ class Tables(Store):
         """Return the Parquet files with exactly the rows that `read` returns; none if only Spark can read them."""
         files = self._files(table_name, recording_id)
         return [] if files is None else files.paths
+
+    def files_within(self, table_names: Iterable[str], recording_id: str, most: int) -> dict[str, TableFiles]:
+        """Return the files that `read` reads of these tables, small ones first, as long as they have so many bytes."""
+        found = {name: files for name in table_names if (files := self._files(name, recording_id)) is not None}
+        names = sorted(found, key=lambda name: found[name].size_bytes)
+        sizes = accumulate(found[name].size_bytes for name in names)
+        return {name: found[name] for name, size in zip(names, sizes, strict=True) if size <= most}
 
     def _files(self, table_name: str, recording_id: str) -> TableFiles | None:
         """Return the files that `read` reads; None: only Spark can read them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -84,10 +84,9 @@ class TableFiles:
 
     @property
     def paths(self) -> list[Path]:
-        """The files; none if one is not where its name in Delta's log seems to say."""
+        """Where the files are."""
         place = place_of(self.table)
-        found = [place / name for name in self.files["path"].to_pylist()]
-        return found if all(path.exists() for path in found) else []
+        return [place / unquote(path) for path in self.files["path"].to_pylist()]
 
     def has_at_most(self, size_bytes: int, rows: int | None = None) -> bool:
         """Whether the files are no larger, and are known to have no more rows."""

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 import recorded_tables as recorded
+from checked_tables import counts_of, files_of
 from planted_faults import FAULTS, Plant, put
 
-from pipelines.expectations.counting import counts_by_spark, counts_in_memory
+from pipelines.expectations.counting import counts_by_spark
 from pipelines.expectations.data_docs import Shown, escaped, publish_docs
 from pipelines.expectations.invariants import CONFORMANCE_TIES, DECIDED_BY_TIME
 from pipelines.expectations.suites import EVERY, all_rules
@@ -22,18 +23,28 @@ from pipelines.stages.validate import check
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
 
-def failed(spark: SparkSession, *plants: Plant) -> dict[str, dict[str, Any]]:
-    """What does not hold of a recording in which every plant has a partition of its own."""
+def failed(spark: SparkSession, *plants: Plant, folder: Path | None = None) -> dict[str, dict[str, Any]]:
+    """What does not hold of a recording in which every plant has a partition of its own.
+
+    `folder`: where the rows are put into files, which DuckDB reads; None: they are frames of Spark's.
+    """
     sets = [recorded.whole_rows(partition) for partition, _ in enumerate(plants)]
     for rows, plant in zip(sets, plants, strict=True):
         plant(rows)
-    results, _ = check(spark, recorded.frames_of(spark, recorded.together(sets)).__getitem__, "small", "run")
+    together = recorded.together(sets)
+    local = None if folder is None else files_of(recorded.arrow_of(together), folder)
+    frame_of = recorded.frames_of(spark, together).__getitem__ if local is None else _no_frame
+    results, _ = check(spark, frame_of, "small", "run", local=local)
     return {f"{row['table'].split(', ')[0]}.{row['expectation']}": row for row in results if not row["success"]}
+
+
+def _no_frame(name: str) -> DataFrame:
+    raise AssertionError(name)
 
 
 def test_a_clean_set_meets_every_expectation(spark: SparkSession) -> None:
@@ -41,9 +52,10 @@ def test_a_clean_set_meets_every_expectation(spark: SparkSession) -> None:
 
 
 def test_each_planted_fault_breaks_its_expectation_and_no_other(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_memory = failed(spark, *FAULTS.values())
+    assert in_memory == failed(spark, *FAULTS.values(), folder=tmp_path)
     monkeypatch.setattr(validate, "KEPT_BYTES", -1)
     assert in_memory == failed(spark, *FAULTS.values())  # by Spark: counts, examples, places, and all
     assert set(in_memory) == set(FAULTS)
@@ -54,13 +66,13 @@ def test_each_planted_fault_breaks_its_expectation_and_no_other(
         assert example.get("partition", partition) == partition, name
 
 
-def test_duckdb_and_spark_count_the_same_of_any_rows(spark: SparkSession) -> None:
+def test_duckdb_and_spark_count_the_same_of_any_rows(spark: SparkSession, tmp_path: Path) -> None:
     dice = random.Random(7)  # noqa: S311 - no secret
     sets = [recorded.whole_rows(partition) for partition in range(200)]
     for rows in sets:
         for _ in range(4):
             table = TABLES[dice.choice([name for name in rows if rows[name]])]
-            column = dice.choice(table.columns)
+            column = dice.choice([one for one in table.columns if one.name != "recording_id"])  # else it is another's
             some = dice.choice(rows[table.name])
             some[column.name] = dice.choice([None, *_others(table.arrow_schema.field(column.name).type, column.values)])
     frames = recorded.frames_of(spark, recorded.together(sets))
@@ -69,10 +81,10 @@ def test_duckdb_and_spark_count_the_same_of_any_rows(spark: SparkSession) -> Non
         frame.createOrReplaceTempView(f"noisy_{name}")
     names = [table.name for table in EVERY]
     by_spark = counts_by_spark(spark, asked, {name: f"noisy_{name}" for name in names}, names)
-    small = {name: frames[name].toArrow() for name in names}
-    in_memory = counts_in_memory(asked, small)
-    assert in_memory | {name: rows.num_rows for name, rows in small.items()} == by_spark
-    assert sum(1 for found in in_memory.values() if found) > len(asked) // 2
+    tables = recorded.arrow_of(recorded.together(sets))
+    assert counts_of(asked, tables) == by_spark
+    assert counts_of(asked, files_of(tables, tmp_path)) == by_spark
+    assert sum(1 for rule in asked if by_spark[rule.id]) > len(asked) // 2
 
 
 def _others(kind: pa.DataType, words: tuple[str, ...]) -> list[Any]:

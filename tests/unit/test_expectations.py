@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 import planted_faults
 import pytest
 import recorded_tables as recorded
+from checked_tables import counts_of, files_of
 from planted_faults import FAULTS, put
 
 from pipelines.expectations.answers import ANSWERS
 from pipelines.expectations.completeness import COMPLETENESS
-from pipelines.expectations.counting import counts_in_memory
 from pipelines.expectations.invariants import invariants
 from pipelines.expectations.suites import EVERY, all_rules, house_rules
 from schemas.errors import InputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from planted_faults import Plant
 
     from pipelines.expectations.rules import TableRule
@@ -24,17 +26,18 @@ if TYPE_CHECKING:
 RULES = house_rules()
 
 
-def broken(*plants: Plant, rules: list[TableRule] | None = None) -> dict[str, int]:
-    """How many rows break each rule that does not hold, where every plant has a partition of its own."""
+def broken(*plants: Plant, rules: list[TableRule] | None = None, folder: Path | None = None) -> dict[str, int]:
+    """How many rows break each rule that does not hold, where every plant has a partition of its own.
+
+    `folder`: where the rows are put into files; None: they stay in memory.
+    """
     sets = [recorded.whole_rows(partition) for partition, _ in enumerate(plants)]
     for rows, plant in zip(sets, plants, strict=True):
         plant(rows)
     tables = recorded.arrow_of(recorded.together(sets))
     asked = [rule for rule in (RULES if rules is None else rules) if rule.name != "columns"]
-    counts = counts_in_memory(asked, tables)
-    return {
-        rule.named: counts[rule.id] for rule in asked if counts[rule.id] > rule.allowed(tables[rule.table].num_rows)
-    }
+    counts = counts_of(asked, tables if folder is None else files_of(tables, folder))
+    return {rule.named: counts[rule.id] for rule in asked if counts[rule.id] > rule.allowed(counts[rule.table])}
 
 
 def nothing(rows: dict[str, list[dict[str, Any]]]) -> None:
@@ -51,6 +54,10 @@ def test_no_rows_at_all_break_nothing() -> None:
 
 def test_each_planted_fault_breaks_its_rule_once_and_no_other() -> None:
     assert broken(*FAULTS.values()) == dict.fromkeys(FAULTS, 1)
+
+
+def test_a_fault_in_files_is_found_like_one_in_memory(tmp_path: Path) -> None:
+    assert broken(*FAULTS.values(), folder=tmp_path) == dict.fromkeys(FAULTS, 1)
 
 
 def test_each_rule_across_rows_and_tables_has_a_planted_fault() -> None:

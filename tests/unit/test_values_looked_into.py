@@ -1,15 +1,19 @@
-"""Great Expectations is given of a small table what its expectations look into, and so sees every breach of them."""
+"""Great Expectations is given the values that a table's expectations look into, and so sees every breach of them."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future
 from datetime import UTC, datetime
 
+import duckdb
 import pyarrow as pa
 import pytest
 
+from pipelines.expectations.counting import look_through
+from pipelines.expectations.database import closed_database
 from pipelines.expectations.rules import table_rules
-from pipelines.stages.validate import _in_memory, _rule_id, _run_suites
+from pipelines.stages import validate
+from pipelines.stages.validate import _occurring, _rule_id, _run_suites
 from schemas.runs import COVERAGE
 
 ROW = {
@@ -22,7 +26,8 @@ def broken(*rows: dict[str, object]) -> set[str]:
     """The rules of the schema of `coverage` that do not hold for these rows."""
     loose = pa.schema([field.with_nullable(nullable=True) for field in COVERAGE.arrow_schema])
     rules = [rule for rule in table_rules(COVERAGE) if rule.native]
-    frame = _in_memory(pa.Table.from_pylist([*rows], loose), COVERAGE.name, rules)
+    with closed_database({COVERAGE.name: pa.Table.from_pylist([*rows], loose)}) as db:
+        frame = _occurring(look_through(db, COVERAGE.name, rules))
     counts: Future[dict[str, int]] = Future()
     counts.set_result({})
     suites = _run_suites({COVERAGE.name: frame}, rules, counts, "run", datetime.now(UTC))
@@ -47,3 +52,29 @@ def test_a_breach_is_seen_among_rows_that_are_sound(altered: dict[str, object], 
 
 def test_a_table_without_rows_breaks_nothing() -> None:
     assert broken() == set()
+
+
+def test_what_duckdb_has_no_memory_for_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Lake:
+        def files_within(self, _names: list[str], _recording_id: str, most: int) -> dict[str, object]:
+            asked.append(most)
+            return {}
+
+        def staging_dir(self, recording_id: str) -> str:
+            return recording_id
+
+        def looked_at(self, name: str, recording_id: str) -> None: ...
+
+    def check(*_: object, **__: object) -> tuple[list[object], list[object]]:
+        if len(asked) == 1:
+            message = "failed to allocate data"
+            raise duckdb.OutOfMemoryException(message)
+        return [], []
+
+    monkeypatch.setattr(validate, "check", check)
+    monkeypatch.setattr(validate, "on_this_machine", lambda *_: None)
+    monkeypatch.setattr(validate, "publish_docs", lambda *_: "page")
+    assert validate.validate(None, Lake(), "r", "run").docs_path == "page"  # type: ignore[arg-type]
+    assert asked == [validate.READ_BYTES, validate.SMALL_BYTES]

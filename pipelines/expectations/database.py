@@ -1,0 +1,101 @@
+"""Tables in DuckDB: rows in the driver's memory, and Parquet files of this machine, of which each query reads its part.
+
+Rules and questions are written once, in Spark's SQL; sqlglot says them in DuckDB's.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import duckdb
+import pyarrow as pa
+import sqlglot
+
+from pipelines.warehouse.table_files import TableFiles
+from schemas.tables import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+Local: TypeAlias = pa.Table | TableFiles  # what DuckDB reads
+
+NAMES: Final = {name: name for name in TABLES}  # by which queries call the tables
+MEMORY: Final = "2GB"  # for what DuckDB computes; what is more goes to disk
+# Nothing is fetched from the network.
+_QUIET: Final[dict[str, str | bool | int | float | list[str]]] = {
+    "autoinstall_known_extensions": False,
+    "TimeZone": "UTC",
+}
+# What sqlglot says for Spark's `try_add` and `try_subtract`, which are null where a number would be too large.
+_MACROS: Final = (
+    "CREATE MACRO safe_add(one, other) AS TRY(one + other)",
+    "CREATE MACRO safe_subtract(one, other) AS TRY(one - other)",
+)
+_PATTERN: Final = re.compile(r"[\[*?]")  # what DuckDB takes for a pattern in a path
+_OF: Final = "recording_id"  # stands in the folder's name, and not in the file
+
+
+def closed_database(tables: Mapping[str, Local], spill: Path | None = None) -> duckdb.DuckDBPyConnection:
+    """Return a database of these tables, each by its name. It reads nothing else, and knows the functions of rules.
+
+    `spill`: the folder for what does not fit into its memory; None: all of it must.
+    """
+    if spill is not None:
+        spill.parent.mkdir(parents=True, exist_ok=True)  # the folder itself is made when something is put into it
+    kept = {"temp_directory": ""} if spill is None else {"temp_directory": str(spill), "memory_limit": MEMORY}
+    db = duckdb.connect(config=_QUIET | kept)
+    for macro in _MACROS:
+        db.execute(macro)
+    files = {name: one for name, one in tables.items() if isinstance(one, TableFiles) and len(one.files)}
+    paths = {path for one in files.values() for found in one.paths for path in (str(found), _as_pattern(found))}
+    db.execute(f"SET allowed_paths = [{', '.join(map(_text, sorted(paths)))}]")
+    for name, one in tables.items():
+        if name in files:
+            db.execute(f"CREATE VIEW {name} AS {_rows_of(files[name])}")
+        else:
+            db.register(name, one if isinstance(one, pa.Table) else TABLES[one.name].arrow_schema.empty_table())
+    db.execute("SET enable_external_access = false")
+    return db
+
+
+@lru_cache(2000)  # rules and most questions are the same for every recording
+def for_duckdb(query: str) -> str:
+    """Return a query of Spark's SQL in DuckDB's."""
+    (said,) = sqlglot.transpile(query, read="spark", write="duckdb")
+    return said
+
+
+def _rows_of(files: TableFiles) -> str:
+    """Return the query for all rows of files. Columns that a file lacks, since it is from before, are null in it."""
+    columns = {
+        name: f"{{name: {_text(name)}, type: {_text(kind)}, default_value: NULL}}"
+        for name, kind in _types(files.name).items()
+        if name != _OF
+    }
+    paths = ", ".join(_text(_as_pattern(path)) for path in files.paths)
+    schema = ", ".join(f"{_text(name)}: {column}" for name, column in columns.items())
+    names = (f"{_text(files.recording_id)} AS {_OF}" if name == _OF else f'"{name}"' for name in _types(files.name))
+    read = f"read_parquet([{paths}], schema = MAP {{{schema}}}, hive_partitioning = false)"
+    return f"SELECT {', '.join(names)} FROM {read}"
+
+
+@cache
+def _types(table_name: str) -> dict[str, str]:
+    """Return the types of a table's columns as DuckDB names them."""
+    with duckdb.connect() as db:
+        rows = db.from_arrow(TABLES[table_name].arrow_schema.empty_table())
+        return dict(zip(rows.columns, map(str, rows.types), strict=True))
+
+
+def _as_pattern(path: Path) -> str:
+    """Return the pattern that is met by this path alone."""
+    return _PATTERN.sub(r"[\g<0>]", str(path))
+
+
+def _text(value: str) -> str:
+    """Return a text as DuckDB's SQL has it."""
+    escaped = value.replace("'", "''")
+    return f"'{escaped}'"
