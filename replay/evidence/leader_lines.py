@@ -115,7 +115,7 @@ def as_recorded(local: Window, offset: Ints, handled: Ints, lines: LineTimes | N
     place, found = np.where(fits, turn, place), found | fits
     us = times[place]
     return Window(
-        np.where(found, np.minimum(local.lo, us), local.lo),
+        np.where(found, np.minimum(local.lo, us - STAMP_LATE_US), local.lo),
         np.where(found, np.minimum(local.est, us), local.est),
         np.where(found, us + STAMP_EARLY_US, local.hi),
     )

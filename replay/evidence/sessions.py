@@ -21,7 +21,9 @@ import pyarrow.compute as pc
 
 from replay.arrays.columns import numbers
 from replay.arrays.ints import NEVER
+from replay.engine.codes import UNKNOWN_TOPIC_ID
 from replay.engine.stamps import timed_out
+from replay.protocol.produce import TOPIC_AUTHORIZATION_FAILED
 from schemas.facts import FACTS
 from schemas.model import BOOL, INT64, TIMESTAMP
 
@@ -63,6 +65,7 @@ LINE_FIELDS = (
     "request_bytes",
     "request_forced",
 )  # what a run takes from its first line
+ANSWERED_BY_ITSELF = (TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID)  # errors of partitions that are not read at all
 NOTHING = -1  # no fact has it
 ROWS_AT_ONCE = 50_000
 
@@ -163,11 +166,15 @@ class SessionLines:
         return handed, forced
 
     def forces(self) -> Flags:
-        """Whether each fact's partition completes the fetch regardless of bytes (DelayedFetch.tryComplete)."""
+        """Whether each fact's partition completes the fetch regardless of bytes (DelayedFetch.tryComplete).
+
+        What KafkaApis refuses by itself is added to the answer when the others have been read, and ends no wait.
+        """
         beyond = self.known("fetch_offset") & self.known("hw") & (self.numbers("fetch_offset") > self.numbers("hw"))
         sent_elsewhere = self.numbers("preferred_read_replica", NOTHING) >= 0  # broker 0 is one, -1 is none (KIP-392)
         by_consumer = self.numbers("replica_id", NOTHING) < 0
-        failed = (self.numbers("error_code") != 0) | self.known("diverging_epoch")
+        errors = self.numbers("error_code")
+        failed = ((errors != 0) & ~np.isin(errors, ANSWERED_BY_ITSELF)) | self.known("diverging_epoch")
         found: Flags = failed | sent_elsewhere | (beyond & by_consumer)
         return found
 

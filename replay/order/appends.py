@@ -26,7 +26,7 @@ from replay.evidence.request_times import Window, done_window, line_window, loca
 from replay.evidence.rows import places_of
 from replay.evidence.tenures import micros
 from replay.order.fetch_chains import TIMING
-from replay.order.merge import OP_ACK, OP_APPEND
+from replay.order.front import OP_ACK, OP_APPEND
 from replay.order.operation_blocks import Block, chosen, drafts_at, operations_of
 from replay.order.operations import Draft, Operation
 from replay.protocol.produce import NOT_ENOUGH_REPLICAS_AFTER_APPEND

@@ -13,7 +13,7 @@ from replay.evidence.racks import racks_of
 from replay.evidence.request_times import Window, done_window, local_window, phases, phases_at
 from replay.evidence.rows import places_of
 from replay.order.fetch_chains import ASKED, Fetches
-from replay.order.merge import OP_READ
+from replay.order.front import OP_READ
 from replay.order.operation_blocks import Block, chosen, operations_of
 from replay.order.operations import Draft, Operation
 from schemas.model import INT_LIST

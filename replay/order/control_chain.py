@@ -13,9 +13,9 @@ from replay.evidence.roles import moment
 from replay.evidence.served_epochs import is_told
 from replay.evidence.tenure_index import among, least_after
 from replay.evidence.tenures import Decision, Tenure, micros
+from replay.order.front import OP_CONTROL, OP_WITNESS
 from replay.order.isr_joins import known_when_asked, learnt_before
 from replay.order.isr_requests import Joins, interleaved, learnt_awake, request_operations
-from replay.order.merge import OP_CONTROL, OP_WITNESS
 from replay.order.operations import Draft, Operation
 from replay.order.settings_events import broker_draft, min_isr_draft, quota_draft
 
@@ -326,9 +326,10 @@ def time_span(facts: PartitionFacts, tenure: Tenure) -> tuple[int, int]:
 def witness_chain(facts: PartitionFacts, tenure: Tenure, computed: dict[str, int]) -> list[Operation]:
     """The leader's own lines about its HW (DEBUG): each states the HW from then on.
 
+    The HW never falls within a tenure, so where two threads wrote their lines in the other order the values tell.
     `computed`: the engine's HW at each line, in the order of the leader's lines alone (`line_order`).
     """
-    rows = sorted(facts.hw_lines.get(tenure.epoch, ()), key=lambda r: (r["ts"], r["hw"]))
+    rows = sorted(facts.hw_lines.get(tenure.epoch, ()), key=lambda r: (r["hw"], r["ts"]))
     return [
         Operation(
             OP_WITNESS,

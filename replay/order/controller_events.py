@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from replay.evidence.request_times import decision_window, line_window
 from replay.evidence.tenures import micros
 from replay.evidence.zookeeper_view import View, controllers_stamps, decided_us, view_lines
-from replay.order.merge import OP_CONTROL
+from replay.order.front import OP_CONTROL
 from replay.order.operations import Draft, Operation
 from replay.protocol.state_machines import CACHED, FOUND, PARTITION, REPLICA, STATED
 

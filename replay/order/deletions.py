@@ -14,11 +14,11 @@ from replay.engine.stamps import STAMP_EARLY_US, STAMP_LATE_US
 from replay.evidence.request_times import local_window, phases
 from replay.evidence.tenures import micros
 from replay.order.fetch_chains import TIMING
-from replay.order.merge import OP_ACK, OP_READ, OP_REFUSED
+from replay.order.front import OP_ACK, OP_READ, OP_REFUSED
 from replay.order.operations import Draft, Operation
 from replay.order.refusals import by_role
 from replay.protocol.deletion import AT_HIGH_WATERMARK, DELETING_ANSWERS, POLICY_VIOLATION
-from replay.protocol.produce import NO_ERROR, UNKNOWN_TOPIC_OR_PARTITION
+from replay.protocol.produce import NO_ERROR, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 
 if TYPE_CHECKING:
     from replay.evidence.partition_facts import PartitionFacts
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 CLEANUP_SETTING: Final = "cleanup.policy"
 DEFAULT_POLICY: Final = "delete"
 BY_REQUEST: Final = ("client delete records request", None)  # as the leader says it from 2.7 on, and before
-TOPIC_AUTHORIZATION_FAILED: Final = 29
 NOT_OF_THE_PARTITION: Final = (None, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED)
 COPIED: Final = ("error_code", "client_id", "max_wait_ms", "low_watermark", *TIMING)
 

@@ -18,7 +18,7 @@ from replay.arrays.columns import filled
 from replay.arrays.records import fields_of, records, together
 from replay.evidence.rows import places_of, standing_together
 from replay.order.event_ids import FACT, Namer, numbered
-from replay.order.merge import OperationRecord
+from replay.order.front import OperationRecord
 from replay.order.operation_blocks import EVENT_SCHEMA, Block, Drafts, said
 
 if TYPE_CHECKING:

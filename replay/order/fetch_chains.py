@@ -30,8 +30,8 @@ from replay.evidence.served_epochs import is_told
 from replay.order.carried_reads import carried_from, carried_to
 from replay.order.control_chain import role_operations
 from replay.order.fetcher_lines import batch_starts, fetcher_operations, places_by_time
+from replay.order.front import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
 from replay.order.isr_joins import with_expansions
-from replay.order.merge import OP_CONTROL, OP_FETCH, OP_READ, OP_UPDATE
 from replay.order.operation_blocks import EVENT_SCHEMA, Block, Drafts, chosen, drafts_at, operations_of
 from replay.order.operations import Draft, Operation
 from replay.protocol.deletion import OFFSET_OUT_OF_RANGE
@@ -336,6 +336,10 @@ def answered(tenure: Tenure, replica: int, fetches: Fetches, handled: Window, be
     offset, handed, after = fetches.numbers("fetch_offset"), fetches.numbers("bytes"), fetches.after
     delayed = fetches.numbers("remote_us") != 0
     window = Window(*(np.where(delayed, a, b) for a, b in zip(completion_window(at), local, strict=True)))
+    soonest = (
+        local.est + at.completed - at.taken - STAMP_EARLY_US
+    )  # the leader's line about it may show how late it was
+    window = window._replace(lo=np.minimum(window.lo, soonest))
     moved = (handed != 0) & fetches.known & (after > offset)
     applies = (fetches.numbers("in_response") != 0) & ~((handed != 0) & fetches.known & (after == offset))
     # drafts: the update, the read (it comes first if the fetch was not parked), what the follower does with the answer
@@ -347,12 +351,7 @@ def answered(tenure: Tenure, replica: int, fetches: Fetches, handled: Window, be
         "next_offset_evidence": chosen(fetches.adjoins, "derived", "bounded", ~moved),
     }
     read = {**common, **shape, **end, "implied": fetches.numbers("hw_implied") != 0, "delayed": delayed}
-    applied = {
-        **common,
-        **shape,
-        **end,
-        "evidence": chosen(fetches.known, "derived", "bounded"),
-    }
+    applied = {**common, **shape, **end, "evidence": chosen(fetches.known, "derived", "bounded")}
     if begins:
         base = np.array([begins.get(one, -1) for one in offset.tolist()], np.int64)
         applied["base_offset"] = pa.array(base, mask=(base < 0) | (handed == 0))
@@ -362,9 +361,10 @@ def answered(tenure: Tenure, replica: int, fetches: Fetches, handled: Window, be
         fetches.drafts("fetch_read", window, read, ASKED, first + 1),
         fetches.drafts("fetch_apply", received, applied, APPLIED, first + 2).only(applies),
     ]
-    seen = np.where(handed != 0, np.where(moved & fetches.adjoins, after, -1), offset)
+    is_told = (handed == 0) | (moved & fetches.adjoins)  # else there was a record at the offset at least
+    seen = np.where(is_told, np.where(handed != 0, after, offset), offset + 1)
     most = fetches.numbers("partition_max_bytes")
-    limited = handed * 2 >= np.where(most == 0, 2**31, most)
+    limited, hw = handed * 2 >= np.where(most == 0, 2**31, most), fetches.numbers("hw", -1)
     parked = operations_of(local, type=OP_UPDATE, first=first, count=1, offset=offset, exact=1)
     answers = operations_of(
         window,
@@ -373,8 +373,8 @@ def answered(tenure: Tenure, replica: int, fetches: Fetches, handled: Window, be
         count=1 + ~delayed + applies,
         offset=offset,
         seen=seen,
-        hw=fetches.numbers("hw", -1),
-        exact=(seen >= 0) & ~limited,
+        hw=hw,
+        exact=is_told & ~limited & (hw <= seen),  # the log ends beyond the HW: what was sent ended with a segment
         updates=~delayed,
         handled=at.local,
     )

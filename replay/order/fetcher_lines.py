@@ -21,7 +21,7 @@ from replay.evidence.request_times import line_window, phases
 from replay.evidence.roles import BATCH_START, moment
 from replay.evidence.tenures import micros
 from replay.order.control_chain import time_span
-from replay.order.merge import OP_CONTROL
+from replay.order.front import OP_CONTROL
 from replay.order.operations import Draft, Operation
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from replay.evidence.future_logs import FUTURE_LOG, STEPS
 from replay.evidence.request_times import line_window
 from replay.evidence.tenures import micros
-from replay.order.merge import OP_CONTROL
+from replay.order.front import OP_CONTROL
 from replay.order.operations import Draft, Operation
 
 if TYPE_CHECKING:

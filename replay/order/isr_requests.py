@@ -29,7 +29,7 @@ from replay.evidence.active_controllers import ActiveControllers
 from replay.evidence.broker_pauses import between
 from replay.evidence.request_times import DECISION_LATE_US, Window, decision_window, line_window, phases
 from replay.evidence.tenures import ISR_TAKEN_OVER, micros
-from replay.order.merge import OP_CONTROL
+from replay.order.front import OP_CONTROL
 from replay.order.operations import Draft, Operation
 from replay.protocol.produce import UNKNOWN_TOPIC_OR_PARTITION
 

@@ -3,6 +3,8 @@
 A broker that logs at TRACE writes every append, every `Recorded replica` and every `High watermark updated`, in the
 order of its file. A handler thread that moves a remote LEO writes its line only after the HW attempt, and two threads
 may race. A remote LEO is therefore applied at the first line that shows it: its own, or the HW line that requires it.
+Two threads that raise the HW may write their lines in the other order: the HW never falls, so a line that names less
+than it is by then agrees if the HW had that value before, and no other line named it.
 """
 
 from __future__ import annotations
@@ -84,6 +86,7 @@ class LeaderLines:
         self.changes = deque(publications(tenure.decisions[1:], changes[slice(*places)], told))
         self.taken: set[int] = set()  # lines applied ahead of their place
         make_leader(s, self.profile, b, tenure.epoch, self.mask(opening.isr if opening else self.brokers), since)
+        self.passed = {int(s.hw[b])}  # values that the HW took on its own
         for k in range(first, last):
             self.line(k)
 
@@ -94,11 +97,20 @@ class LeaderLines:
             self.commit(now)
         if row["kind"] == "log_append":
             leader_append(self.state, self.profile, self.leader, row["offset"], 0, now)
+            self.passed.add(int(self.state.hw[self.leader]))
         elif row["kind"] == "remote_leo_update":
             self.record(k)
         elif row["name"] == "leader":
             self.reach(k, row["hw"])
-            self.computed[row["fact_id"]] = int(self.state.hw[self.leader])
+            self.compare(row)
+
+    def compare(self, row: Row) -> None:
+        """Note the HW at a line that names it, and go on from there; a value that the HW had before is named late."""
+        hw = int(self.state.hw[self.leader])
+        named_late = row["hw"] < hw and row["hw"] in self.passed
+        self.computed[row["fact_id"]] = row["hw"] if named_late else hw
+        self.passed.discard(row["hw"])
+        if not named_late:
             note_hw(self.state, self.leader, row["hw"], 0)
 
     def record(self, k: int) -> None:
@@ -108,6 +120,7 @@ class LeaderLines:
             self.taken.add(k)
             replica = self.brokers.index(row["replica_id"])
             leader_handle_fetch(self.state, self.profile, self.leader, replica, row["offset"], self.times[k])
+            self.passed.add(int(self.state.hw[self.leader]))
 
     def commit(self, now: int) -> None:
         """Apply the next of the controller's publications to the leader."""
@@ -117,6 +130,7 @@ class LeaderLines:
         if decision is not None:
             self.state.partition[0].assigned = self.mask(decision.replicas)
             leader_commit_isr(self.state, self.profile, self.leader, self.mask(decision.isr), now)
+            self.passed.add(int(self.state.hw[self.leader]))
 
     def note_brokers(self, until: int) -> None:
         """Note who is fenced or shutting down by a place in the metadata log; each change is noted once."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from replay.engine.event_record import EventRecord
     from replay.evidence.partition_facts import PartitionFacts
     from replay.order.event_rows import EventRows
-    from replay.order.merge import OperationRecord, PieceRecord
+    from replay.order.front import OperationRecord, PieceRecord
     from replay.protocol.profile import Profile
     from replay.protocol.state import State
 

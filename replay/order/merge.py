@@ -10,59 +10,53 @@ operations that may come next it takes the one that fits them. Where there is no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from replay.arrays.bundle import bundle
 from replay.arrays.jit import compiled
-from replay.arrays.records import blank, together
+from replay.arrays.records import blank
 from replay.engine.apply import apply
-from replay.engine.codes import DELETE_RECORDS, ISR_PENDING_EXPAND, ISR_REQUEST
+from replay.engine.codes import DELETE_RECORDS
 from replay.engine.stamps import STAMP_EARLY_US
+from replay.order.front import (
+    OP_ACK,
+    OP_APPEND,
+    OP_CONTROL,
+    OP_FETCH,
+    OP_NOTED,
+    OP_READ,
+    OP_REFUSED,
+    OP_UPDATE,
+    OP_WITNESS,
+    PieceRecord,
+    front_of,
+)
+from replay.order.look_ahead import (
+    holds_back,
+    hw_after_update,
+    leo_fits,
+    parks,
+    passes_a_line,
+    strands_a_parked_one,
+    strands_another,
+    takes_a_turn,
+    was_parked,
+)
 from replay.protocol.deletion import deletion_guard
-from replay.protocol.high_watermark import hw_candidate
-from replay.protocol.isr import blocks_expansion, note_fetch_epoch
 from replay.protocol.produce import NOT_ENOUGH_REPLICAS, may_be_unverified, produce_guard
 from replay.protocol.state import NONE, UNSET
-from replay.protocol.steps import answered_hw, leader_update_follower_leo
+from replay.protocol.steps import answered_hw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from replay.arrays.ints import Ints
     from replay.arrays.records import Records
     from replay.engine.event_record import EventRecord
     from replay.engine.moves import Moves
+    from replay.order.front import Front, OperationRecord
     from replay.protocol.profile import Profile
     from replay.protocol.state import State
-
-
-class OperationRecord:
-    """One operation as the merge sees it."""
-
-    type: int  # OP_*
-    chain: int
-    lo: int  # earliest time at which it can have happened
-    est: int  # best estimate
-    hi: int  # latest
-    first: int  # its events are the records [first, first + count)
-    count: int
-    offset: int  # the LEO that it needs: the fetch offset, or the end offset of an append
-    seen: int  # LEO that the read saw; -1: unknown
-    hw: int  # HW that the read saw, or that an acknowledgement needs; -1: unknown
-    exact: int  # 1: the leader's LEO was exactly `seen` (reads) or `offset` (parked fetches), not more
-    updates: int  # FETCH: so many of its events, the first ones, are its update; the read comes behind them
-    handled: int  # FETCH: when its handler was done with it
-
-
-OP_APPEND, OP_UPDATE, OP_FETCH, OP_READ, OP_ACK, OP_CONTROL, OP_WITNESS, OP_REFUSED, OP_NOTED = range(9)
-# UPDATE: a fetch that is parked in purgatory. READ: its answer from there, or a consumer's read. FETCH: both at once,
-# the read before the update. What another thread did in between shows in what others read: then the two halves of a
-# FETCH have a place each. If the first read was empty, the handler parks the fetch itself, tries to complete it at
-# once, and then reads again, so the half that comes first may be the update (`parks`).
-# WITNESS: a log line of the broker that says its HW is now `hw`. REFUSED: a produce, or a request to delete records,
-# that it did not take. NOTED: a line that moves nothing; it stands where its time says.
 
 (
     RANK_FITS,
@@ -77,106 +71,9 @@ OP_APPEND, OP_UPDATE, OP_FETCH, OP_READ, OP_ACK, OP_CONTROL, OP_WITNESS, OP_REFU
     RANK_STRANDS,
     RANK_AFTER_OWN,  # as RANK_RACED, but it is early, or strands another
     RANK_PARKS_FOR_DATA,  # its update, and only later its read: what it was answered had come by then
+    RANK_PARKED,  # the same, but records had come before its update: its first read was before them, and empty
     RANK_LATE,
-) = range(13)
-
-
-class PieceRecord:
-    """What the merge takes at once: an operation, or a part of a fetch."""
-
-    chain: int
-    hi: int  # the latest time at which it can have happened
-    first: int  # its events are the records [first, first + count)
-    count: int
-    turned: int  # so many of the first ones come behind the next one: a fetch's update behind its read
-    whole: int  # 1: with it nothing of the operation is left
-
-
-class Front(NamedTuple):
-    """The operations of a tenure, sorted by chain, and how far the merge has come."""
-
-    ops: Records[OperationRecord]
-    head: Records[OperationRecord]  # of each chain the next operation, or what is left of it
-    place: Ints  # of each chain: where that is in `ops`; NONE: nothing is left
-    end: Ints  # of each chain
-
-
-bundle(Front, {"ops": OperationRecord, "head": OperationRecord, "place": 1, "end": 1})
-
-
-def front_of(chains: Sequence[Records[OperationRecord]]) -> Front:
-    """Return the front before the first operation of each of these chains, none of which is empty."""
-    ops = together(chains)
-    end = np.cumsum([len(chain) for chain in chains])
-    place = np.concatenate([np.zeros(1, np.int64), end[:-1]])
-    return Front(ops, ops[place], place, end)
-
-
-@compiled
-def hw_after_update(s: State, p: Profile, e: EventRecord, offset: int, now: int) -> int:
-    """Return the HW that its leader would have after the fetch e, at `offset` now; the state is left as it was."""
-    b, r = e.broker, e.replica
-    known = s.remote[:, b, r].copy()
-    note_fetch_epoch(s, b, r, e.replica_epoch)
-    leader_update_follower_leo(s, p, b, r, offset, now)
-    candidate = max(hw_candidate(s, p, b, now), s.hw[b])
-    s.remote[:, b, r] = known
-    return candidate
-
-
-@compiled
-def leo_fits(op: OperationRecord, leo: int) -> bool:
-    """Whether the leader's LEO agrees with what the operation saw."""
-    if op.type == OP_UPDATE:
-        return leo == op.offset if op.exact else leo >= op.offset
-    if op.type == OP_READ and op.seen == op.offset and leo > op.seen:
-        return True  # nothing was read although there is more: a quota. The LEO never falls, so only the HW tells
-    if op.seen < 0:
-        return leo >= op.offset
-    return leo == op.seen if op.exact else leo >= op.seen
-
-
-@compiled
-def strands_another(front: Front, c: int, deadline: int, hw: tuple[int, int]) -> bool:
-    """Whether raising the HW from `hw[0]` to `hw[1]` with the head of chain c leaves another chain's head impossible.
-
-    That is so if a read saw an HW that would be passed, be it the one behind the update of a parked fetch. It is also
-    so if a log line of the broker names another value: the lines name every value that the HW took, in order, so the
-    next raise must go to the next line's value, whatever the timestamps say.
-    """
-    for d in range(len(front.place)):
-        if d == c or front.place[d] < 0:
-            continue
-        other = front.head[d]
-        if other.type == OP_WITNESS:
-            if other.hw > hw[0] and other.hw != hw[1]:
-                return True
-            continue
-        if other.type == OP_UPDATE and other.exact and front.place[d] + 1 < front.end[d]:
-            other = front.ops[front.place[d] + 1]
-        if other.type in (OP_FETCH, OP_READ) and other.lo <= deadline and hw[0] <= other.hw < hw[1]:
-            return True
-    return False
-
-
-@compiled
-def strands_a_parked_one(s: State, p: Profile, events: Records[EventRecord], front: Front, c: int, hi: int) -> bool:
-    """Whether after the fetch at the head of chain c a parked fetch's own update would pass the HW that it read then.
-
-    `hi`: only those that may have begun by then.
-    """
-    e, op, found = events[front.head[c].first], front.head[c], False
-    known = s.remote[:, e.broker, e.replica].copy()
-    note_fetch_epoch(s, e.broker, e.replica, e.replica_epoch)
-    leader_update_follower_leo(s, p, e.broker, e.replica, op.offset, op.est)
-    for d in range(len(front.place)):
-        if d == c or front.place[d] < 0 or front.place[d] + 1 >= front.end[d]:
-            continue
-        other, read = front.head[d], front.ops[front.place[d] + 1]
-        if other.type == OP_UPDATE and other.exact and other.lo <= hi and s.hw[e.broker] <= read.hw < other.offset:
-            found = found or hw_after_update(s, p, events[other.first], other.offset, other.est) > read.hw
-    s.remote[:, e.broker, e.replica] = known
-    return found
+) = range(14)
 
 
 @compiled
@@ -190,54 +87,6 @@ def is_refused_now(s: State, p: Profile, e: EventRecord) -> bool:
     if e.error_code != NOT_ENOUGH_REPLICAS or may_be_unverified(p, e.acks, e.error_code):
         return True
     return produce_guard(s, p, e.broker, e.acks) in (NOT_ENOUGH_REPLICAS, UNSET)
-
-
-@compiled
-def asks_to_join(events: Records[EventRecord], op: OperationRecord) -> bool:
-    """Whether a source says that the leader asked for a replica to join while it handled this fetch."""
-    for k in range(op.first, op.first + op.count):
-        if events[k].kind == ISR_REQUEST and events[k].isr_request == ISR_PENDING_EXPAND:
-            return True
-    return False
-
-
-@compiled
-def takes_a_turn(s: State, p: Profile, events: Records[EventRecord], front: Front, c: int, deadline: int) -> bool:
-    """Whether the fetch at the head of chain c would make the leader ask for its replica, while it asked for another.
-
-    A leader has one change in flight at most (2.7+, KIP-497). If it did not ask at this fetch, although nothing but a
-    change in flight can have kept it from that, and did at another that was under way, that one came first.
-    """
-    e, r = events[front.head[c].first], events[front.head[c].first].replica
-    if r < 0 or not p.isr_change_pending or asks_to_join(events, front.head[c]):
-        return False
-    if (s.isr[e.broker] | s.maximal_isr[e.broker]) & (1 << r):
-        return False
-    known = s.remote[:, e.broker, r].copy()
-    note_fetch_epoch(s, e.broker, r, e.replica_epoch)
-    s.remote_leo[e.broker, r] = front.head[c].offset
-    free = blocks_expansion(s, p, e.broker, r) == 0
-    s.remote[:, e.broker, r] = known
-    if not free:
-        return False
-    for d in range(len(front.place)):
-        if d != c and front.place[d] >= 0:
-            other = front.head[d]
-            if other.type in (OP_FETCH, OP_UPDATE) and other.lo <= deadline and asks_to_join(events, other):
-                return True
-    return False
-
-
-@compiled
-def parks(op: OperationRecord, leo: int, hw: int, deadline: int) -> bool:
-    """Whether a fetch that was answered at once may have been parked by its handler, and read again before it left.
-
-    Its first read was empty then, so it asked for the end of the log; what it was answered came only later. Its own
-    update was before that (ReplicaManager.fetchMessages: updateFollowerFetchState, then tryCompleteElseWatch).
-    """
-    if op.type != OP_FETCH or leo != op.offset or op.est > deadline:
-        return False
-    return bool(op.hw >= hw and (op.hw > hw or op.seen > leo))
 
 
 @compiled
@@ -275,16 +124,33 @@ def rank_of(s: State, p: Profile, events: Records[EventRecord], front: Front, c:
     if kind == OP_READ:
         return RANK_FITS if leo_fits(op, leo) and (op.hw < 0 or hw == op.hw) else RANK_LATE
     found = rank_of_update(s, p, events, front, c, deadline)
-    if found == RANK_LATE and parks(op, leo, hw, deadline):
-        hw_next = hw_after_update(s, p, e, op.offset, op.est)
-        if hw_next > hw and strands_another(front, c, deadline, (hw, hw_next)):
-            return RANK_LATE
-        return RANK_PARKS_FOR_DATA if op.seen > leo else RANK_PARKS
+    if found == RANK_LATE:
+        return rank_of_parked(s, p, events, front, c, deadline)
     if found < RANK_READS and takes_a_turn(s, p, events, front, c, deadline):
         return RANK_STRANDS
-    if found < RANK_READS and strands_a_parked_one(s, p, events, front, c, deadline):
-        return RANK_STRANDS
+    if found < RANK_READS and (
+        strands_a_parked_one(s, p, events, front, c, deadline) or passes_a_line(s, p, events, front, c, deadline)
+    ):
+        return RANK_READS if op.type == OP_FETCH and op.hw in (hw, NONE) else RANK_STRANDS
     return found
+
+
+@compiled
+def rank_of_parked(s: State, p: Profile, events: Records[EventRecord], front: Front, c: int, deadline: int) -> int:
+    """Return how well the update of a fetch fits next if its handler parked it, and read again before it answered."""
+    op, e = front.head[c], events[front.head[c].first]
+    leo, hw = s.leo[e.broker], s.hw[e.broker]
+    if holds_back(s, p, events, front, c, deadline):
+        return RANK_PARKS
+    at_end = parks(op, leo, hw, deadline)
+    if not at_end and not was_parked(front, op, leo, hw):
+        return RANK_LATE
+    hw_next = hw_after_update(s, p, e, op.offset, op.est)
+    if hw_next > hw and strands_another(front, c, deadline, (hw, hw_next)):
+        return RANK_LATE
+    if not at_end:
+        return RANK_PARKED if hw_next <= op.hw else RANK_LATE
+    return RANK_PARKS_FOR_DATA if op.seen > leo else RANK_PARKS
 
 
 @compiled
@@ -345,7 +211,7 @@ def take(front: Front, c: int, rank: int, pieces: Records[PieceRecord], filled: 
     op, piece = front.head[c], pieces[filled]
     piece.chain, piece.hi = op.chain, op.hi
     piece.first, piece.count, piece.turned, piece.whole = op.first, op.count, 0, 0
-    if op.type == OP_FETCH and rank in (RANK_PARKS, RANK_PARKS_FOR_DATA):
+    if op.type == OP_FETCH and rank in (RANK_PARKS, RANK_PARKS_FOR_DATA, RANK_PARKED):
         piece.count = op.updates
         op.type, op.est, op.hi = OP_READ, op.handled, op.handled + STAMP_EARLY_US
         op.first, op.count = op.first + op.updates, op.count - op.updates

@@ -17,7 +17,7 @@ import pyarrow as pa
 from replay.arrays.records import blank
 from replay.evidence.request_times import Window
 from replay.evidence.rows import Row, values_of
-from replay.order.merge import OperationRecord
+from replay.order.front import OperationRecord
 from replay.order.operations import Draft, Operation, shape_of
 from schemas.events import REPLICATION_EVENTS
 

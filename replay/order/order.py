@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from replay.evidence.rows import Row
     from replay.evidence.steady import Steady
     from replay.evidence.tenures import Tenure
+    from replay.order.front import OperationRecord, PieceRecord
     from replay.order.marks import Mark
-    from replay.order.merge import OperationRecord, PieceRecord
     from replay.order.operation_blocks import Block
     from replay.order.operations import Operation
     from replay.order.windows import Boundary

@@ -22,7 +22,7 @@ from replay.evidence.rows import places_of
 from replay.evidence.tenures import micros
 from replay.order.appends import PRODUCED, in_order, was_appended
 from replay.order.fetch_chains import TIMING
-from replay.order.merge import OP_REFUSED
+from replay.order.front import OP_REFUSED
 from replay.order.operation_blocks import Block, drafts_at, operations_of
 from replay.protocol.produce import NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION
 from replay.protocol.state import NONE

@@ -9,7 +9,7 @@ from replay.evidence.future_logs import by_tenure
 from replay.evidence.request_times import line_window
 from replay.evidence.segments import LOCAL_START, segment_changes
 from replay.evidence.tenures import micros
-from replay.order.merge import OP_NOTED
+from replay.order.front import OP_NOTED
 from replay.order.operations import Draft, Operation
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from replay.evidence.partition_facts import PartitionFacts
 from replay.evidence.request_times import Window
 from replay.order.event_ids import digest, numbered
 from replay.order.event_rows import EventRows, completed
-from replay.order.merge import OP_CONTROL
+from replay.order.front import OP_CONTROL
 from replay.order.operation_blocks import Block, Drafts, operations_of, said
 from replay.order.operations import Draft, Operation
 

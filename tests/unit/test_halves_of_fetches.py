@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from facts_builder import History, of_kind
+from facts_builder import History, at, of_kind
 from without_spark import tables_of
 
 if TYPE_CHECKING:
@@ -68,6 +68,89 @@ def test_a_fetch_that_nothing_answers_is_not_parked_by_its_handler() -> None:
     for replica in (2, 3):
         history.fetch(150, 1, replica, 2, hw=5, request_bytes=70, **AT_ONCE)  # no order makes it 5
     assert differences(history.events()) == 2
+
+
+LONG = {"total_us": 20_000, "local_us": 20_000}
+
+
+@pytest.mark.parametrize("later", [0, 4])
+def test_two_fetches_that_saw_the_hw_of_both_were_parked_though_records_had_come_before_their_updates(
+    later: int,
+) -> None:
+    history = led()
+    history.produce(149, 1, 2, acks=1)
+    for replica in (2, 3):  # neither answer could state 2 before the other fetch was taken
+        history.fetch(160 + later * replica, 1, replica, 2, hw=2, bytes=100, **LONG)
+        history.fetch(300 + replica, 1, replica, 3, hw=replica)
+    events = history.events()
+    assert differences(events) == 0
+    assert {told_of(events, replica)[0] for replica in (2, 3)} == {"fetch_update"}
+
+
+def test_a_fetch_that_came_after_the_records_that_it_was_answered_was_not_parked_before_them() -> None:
+    history = led()
+    history.produce(140, 1, 2, acks=1)
+    for replica in (2, 3):
+        history.fetch(200, 1, replica, 2, hw=2, bytes=100)
+        history.fetch(300 + replica, 1, replica, 3, hw=replica)
+    events = history.events()
+    assert differences(events) == 1  # the first of them: what it states cannot be
+    assert told_of(events, 2)[0] == told_of(events, 3)[0] == "fetch_read"
+
+
+def test_a_read_behind_fetches_that_no_answer_lists_saw_the_hw_of_before_another_s_update() -> None:
+    history = led()
+    unlisted = {"run_count": 3, "run_until": at(141), "run_gap_us": 5000, "run_timeouts": 0, "hw_implied": True}
+    history.fetch(130, 1, 2, 2, hw=1, in_request=False, in_response=False, **unlisted)
+    history.produce(144, 1, 2, acks=1)
+    history.fetch(145, 1, 3, 2, hw=1, bytes=100, **AT_ONCE)
+    history.fetch(149, 1, 2, 2, hw=1, bytes=100)
+    history.fetch(300, 1, 3, 3, hw=2, bytes=100)
+    assert differences(history.events()) == 0
+
+
+def test_what_an_answer_with_a_higher_hw_leaves_out_was_in_the_log_all_the_same() -> None:
+    history = led(4)
+    history.decide(1, None, [1, 3], leader_epoch=0, partition_epoch=1)  # 2 is far behind, in older segments
+    history.fetch(150, 1, 3, 4, hw=3, bytes=0, request_bytes=70)
+    history.fetch(151, 1, 2, 4, hw=4, bytes=0, request_bytes=70)
+    history.fetch(170, 1, 2, 0, hw=4, bytes=300, current_leader_epoch=0, connection="later")
+    history.fetch(180, 1, 2, 3, hw=4, bytes=100, connection="later")
+    assert differences(history.events()) == 0
+
+
+def test_the_hw_takes_the_value_of_the_leaders_line_before_it_passes_it() -> None:
+    history = led()
+    for base in (2, 3):
+        history.produce(140 + base, 1, base, acks=1)
+    history.fetch(150, 1, 2, 2, hw=1, bytes=200)
+    history.fetch(152, 1, 3, 2, hw=1, bytes=100)
+    history.fetch(160, 1, 3, 3, hw=2, bytes=100)
+    history.fetch(300, 1, 3, 4, hw=4, total_us=131_000, remote_us=130_000)  # taken before that of 2, as it seems
+    history.fetch(301, 1, 2, 4, hw=4, total_us=131_000, remote_us=130_000)
+    for hw, ms in ((1, 113), (2, 153), (3, 170), (4, 170)):
+        history.add("hw_update", ms, hw=hw, source_file="server-1.log", broker_id=1, name="leader", hw_before=0)
+    events = history.events()
+    assert differences(events, "leader_hw_line") == differences(events) == 0
+
+
+def test_the_hw_waits_for_a_replica_from_when_its_leader_asked_for_it_though_the_line_comes_late() -> None:
+    history = History()
+    history.decide(0, 1, [1, 2], replicas=[1, 2, 3])
+    history.role(10, 1, "leader", 0, offset=0, hw=0)
+    for base in (0, 1):
+        history.produce(100 + 20 * base, 1, base, acks=1)
+        history.fetch(102 + 20 * base, 1, 2, base, hw=0, bytes=100)
+    history.fetch(141, 1, 2, 2, hw=1, bytes=100, total_us=17_000, remote_us=16_500)  # it cannot raise the HW to 2
+    history.produce(140, 1, 2, acks=1)
+    history.fetch(150, 1, 3, 1, hw=1, bytes=200, total_us=40_000, local_us=40_000)
+    asks(history, 148, 3, [1, 2, 3])
+    history.fetch(175, 1, 2, 3, hw=3, request_bytes=70, total_us=30_000, remote_us=29_000)
+    history.fetch(176, 1, 3, 3, hw=3, request_bytes=70)
+    history.decide(180, None, [1, 2, 3], leader_epoch=0, partition_epoch=1)
+    events = history.events()
+    assert differences(events) == differences(events, "predicted_expansion") == 0
+    assert told_of(events, 3, 1)[0] == "fetch_update"
 
 
 def test_a_read_that_saw_the_hw_of_before_another_s_update_comes_before_it_and_its_own_update_behind() -> None:

@@ -9,9 +9,9 @@ from pipelines.parse.wordings.isr_words import error_in
 from replay.evidence.request_times import Window
 from replay.evidence.rows import Row
 from replay.evidence.tenures import Tenure
+from replay.order.front import OP_UPDATE
 from replay.order.isr_joins import split_run
 from replay.order.isr_requests import IsrChange
-from replay.order.merge import OP_UPDATE
 from replay.order.operations import Draft, Operation
 from replay.tables.isr_rows import IsrRows
 

@@ -255,3 +255,11 @@ def test_all_lines_at_once_tell_what_they_tell_one_by_one(
     given_lines = SessionLines(facts)
     found = walked(given_lines)
     assert list(zip(*(column.tolist() for column in found), strict=True)) == Walk(given_lines).all()
+
+
+@pytest.mark.parametrize(("error", "forced"), [(0, False), (100, False), (29, False), (6, True), (3, True)])
+def test_what_is_refused_before_anything_is_read_ends_no_wait_of_other_partitions(error: int, *, forced: bool) -> None:
+    session = Session()
+    read = {"fetch_offset": 0, "error_code": error, "in_request": True, "in_response": True}
+    session.request("fetch", 0, "c1", broker_id=1, replica_id=2, session_epoch=-1, **read)
+    assert [row["request_forced"] for row in session.rebuilt()] == [forced]
