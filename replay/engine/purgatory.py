@@ -15,6 +15,7 @@ import numpy as np
 from replay.arrays.bundle import bundle
 from replay.arrays.jit import compiled, compiled_in_place
 from replay.arrays.records import blank
+from replay.engine.apply_requests import is_of_future_log
 from replay.engine.codes import (
     ACK,
     APPEND,
@@ -24,6 +25,7 @@ from replay.engine.codes import (
     FETCH_UPDATE,
     ISR_REQUEST,
     LOG_LOAD,
+    OBSERVATION,
     PARTITION_CHANGE,
     ROLE_CHANGE,
 )
@@ -293,6 +295,8 @@ def watch(g: Purgatory, s: State, p: Profile, e: EventRecord, moves: Moves) -> N
     if s.role[b] == ROLE_LEADER and s.hw[b] > before_of(moves, HW, b, s.hw[b]):
         g.raised[b] = e.ts
         commit_batches(g, s, p, e, b)
+    if kind == OBSERVATION and s.role[b] == ROLE_LEADER and e.hw == s.hw[b] and not is_of_future_log(e):
+        g.raised[b] = max(g.raised[b], e.ts)  # the leader's own line says when
     if kind == ACK and not e.duplicate:
         answer_batch(g, e)
     elif kind == FETCH_UPDATE:

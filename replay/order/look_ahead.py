@@ -104,17 +104,23 @@ def strands_a_parked_one(s: State, p: Profile, events: Records[EventRecord], fro
 
 
 @compiled
+def told_next(front: Front, hw: int) -> int:
+    """Return the HW that the broker's next line names, if it is beyond `hw`; else NONE."""
+    for d in range(len(front.place)):
+        if front.place[d] >= 0 and front.head[d].type == OP_WITNESS and front.head[d].hw > hw:
+            return front.head[d].hw
+    return NONE
+
+
+@compiled
 def passes_a_line(s: State, p: Profile, events: Records[EventRecord], front: Front, c: int, hi: int) -> bool:
     """Whether behind the update at the head of chain c another's would pass the HW that the broker's next line names.
 
     Only if that other one, which has begun by `hi`, takes the HW right there if it comes first.
     """
     e, op = events[front.head[c].first], front.head[c]
-    b, r, told = e.broker, e.replica, NONE
-    for d in range(len(front.place)):
-        if front.place[d] >= 0 and front.head[d].type == OP_WITNESS:
-            told = front.head[d].hw
-    if told <= s.hw[b] or not s.remote_leo[b, r] <= told < op.offset:
+    b, r, told = e.broker, e.replica, told_next(front, s.hw[e.broker])
+    if told < 0 or not s.remote_leo[b, r] <= told < op.offset:
         return False
     for d in range(len(front.place)):
         other = front.head[d]

@@ -104,6 +104,14 @@ class Merged(NamedTuple):
         last = np.unique(taken["chain"][::-1], return_index=True)[1]
         return bool(taken["whole"][::-1][last].all())
 
+    def is_dated_at(self, count: int) -> bool:
+        """Whether each chain's next operation, after so many pieces, has times that the one before does not change."""
+        done = Counter(self.pieces["chain"][:count][self.pieces["whole"][:count] == 1].tolist())
+        taken = [(one, done[int(one["chain"][0])]) for one in self.chains]
+        return all(
+            min(int(one["est"][k]), int(one["hi"][k])) >= int(one["lo"][k - 1]) for one, k in taken if 0 < k < len(one)
+        )
+
     def heads_at(self, count: int) -> tuple[str, ...]:
         """Return the names of each chain's next operation, after so many pieces."""
         done = Counter(self.pieces["chain"][:count][self.pieces["whole"][:count] == 1].tolist())
@@ -174,7 +182,9 @@ def marks_of(
     state, done, moves = copied(merged.state), 0, new_moves()
     for one in held[-MARKED:]:
         count = int(np.searchsorted(begins, one.seq - merged.begin, side="right")) - 1
-        if count < 1 or one.seq - merged.begin >= count_all or not merged.is_whole_at(count):
+        if count < 1 or one.seq - merged.begin >= count_all:
+            continue
+        if not (merged.is_whole_at(count) and merged.is_dated_at(count)):
             continue
         at = int(begins[count])
         for first in range(done, at, AT_ONCE):

@@ -41,6 +41,7 @@ from replay.order.look_ahead import (
     strands_a_parked_one,
     strands_another,
     takes_a_turn,
+    told_next,
     was_parked,
 )
 from replay.protocol.deletion import deletion_guard
@@ -150,7 +151,8 @@ def rank_of_parked(s: State, p: Profile, events: Records[EventRecord], front: Fr
         return RANK_LATE
     if not at_end:
         return RANK_PARKED if hw_next <= op.hw else RANK_LATE
-    return RANK_PARKS_FOR_DATA if op.seen > leo else RANK_PARKS
+    is_told = hw_next > hw and hw_next == told_next(front, hw)
+    return RANK_PARKS_FOR_DATA if op.seen > leo and not is_told else RANK_PARKS
 
 
 @compiled
@@ -233,7 +235,9 @@ def take(front: Front, c: int, rank: int, pieces: Records[PieceRecord], filled: 
             filled += 1
     front.place[c] += 1
     if front.place[c] < front.end[c]:
+        soonest = op.lo
         front.head[c] = front.ops[front.place[c]]
+        op.est, op.hi = max(op.est, soonest), max(op.hi, soonest)  # it is behind that one, whatever its line says
     else:
         front.place[c] = NONE
     return filled + 1

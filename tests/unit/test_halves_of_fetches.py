@@ -153,6 +153,16 @@ def test_the_hw_waits_for_a_replica_from_when_its_leader_asked_for_it_though_the
     assert told_of(events, 3, 1)[0] == "fetch_update"
 
 
+def test_a_leaders_line_says_when_a_handler_that_took_long_raised_the_hw_while_a_consumer_waited() -> None:
+    history = led()
+    history.fetch(150, 1, 3, 2, hw=1, total_us=20_000, remote_us=20_000, request_bytes=70)
+    history.fetch(330, 1, 2, 2, hw=2, total_us=130_000, local_us=130_000, request_bytes=70)
+    parked = {"total_us": 70_000, "remote_us": 70_000, "max_wait_ms": 500, "min_bytes": 1, "request_bytes": 100}
+    history.fetch(325, 1, -1, 1, hw=2, bytes=100, **parked)
+    history.add("hw_update", 300, hw=2, source_file="server-1.log", broker_id=1, name="leader", hw_before=1)
+    assert differences(history.events(), "fetch_completion") == 0
+
+
 def test_a_read_that_saw_the_hw_of_before_another_s_update_comes_before_it_and_its_own_update_behind() -> None:
     history = led()
     history.produce(140, 1, 2, acks=1)
