@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -35,8 +35,13 @@ def case_commit(bench: Bench, events: int) -> list[Line]:
 
     def whole(root: Path, name: str) -> None:
         place = str(bench.fresh(name))
-        job = [sys.executable, str(root / "jobs" / "run.py"), "--recording", str(folder), "--recording-id", ID]
-        run([*job, "--warehouse", place], root, SPARK_CONF_DIR=str(root / "conf"))
+        submit = [
+            f"{os.environ['SPARK_HOME']}/bin/spark-submit",
+            "--properties-file",
+            f"{root}/conf/spark-defaults.conf",
+        ]
+        job = [*submit, f"{root}/jobs/run.py", "--recording", str(folder), "--recording-id", ID, "--warehouse", place]
+        run(job, root, SPARK_CONF_DIR=f"{root}/conf")
 
     with checked_out(bench.commit, bench.fresh("commit")) as tree:
         contenders = {

@@ -88,7 +88,7 @@ def by_duckdb(recording: Path, into: Path) -> None:
 
 def by_spark(spark: SparkSession, recording: Path, into: Path) -> None:
     """By Spark SQL, with functions that Spark has; folders of Parquet files."""
-    spark.sql(READ_BY_SPARK.format(said=spark_type(LINE)[len("STRUCT<") : -1], logs=f"{recording}/{LOGS}"))
+    spark.sql(READ_BY_SPARK.format(said=spark_type(LINE), logs=f"{recording}/{LOGS}"))
     for name, query in QUERIES.items():
         spark.sql(query.format(explode="explode")).write.mode("overwrite").parquet(f"{into}/{name}.parquet")
 
