@@ -13,7 +13,7 @@ from workbench import ID, Line, against
 from pipelines.recording.recording import discover
 from pipelines.spark.packed import table_rows
 from pipelines.spark.spark_schemas import spark_schema
-from pipelines.spark.staging import stage
+from pipelines.spark.staging import as_frame, stage
 from pipelines.stages import ingest, order
 from pipelines.stages.renewal import ORDERED_KINDS
 from pipelines.warehouse.delta_io import Warehouse
@@ -89,12 +89,12 @@ def case_order(bench: Bench, events: int) -> list[Line]:
     folder = bench.recording(Shape(events=events, partitions=60, elections=1))
     facts = str(bench.fresh("order-facts"))
     parsed = ingest.parse(bench.spark, discover(str(folder), recording_id=ID), str(bench.fresh("order-staging")))
-    parsed.facts.withColumn("recording_id", F.lit(ID)).write.format("delta").save(facts)
+    as_frame(bench.spark, parsed.facts).withColumn("recording_id", F.lit(ID)).write.format("delta").save(facts)
     told = str(bench.fresh("order-told"))
 
     def ordered(place: str) -> DataFrame:
         stream = order.order(bench.spark, bench.spark.read.format("delta").load(facts), {"kafka_version": "4.1.0"})
-        return table_rows(stage(stream, str(bench.fresh(place)), ORDERED_KINDS), "replication_events")
+        return table_rows(stage(stream, str(bench.fresh(place)), ORDERED_KINDS).frame, "replication_events")
 
     ordered("order-staged").write.parquet(told)
     count = bench.spark.read.parquet(told).count()
@@ -127,9 +127,9 @@ def case_idle(bench: Bench, events: int) -> list[Line]:
         place = bench.fresh(f"idle-{name}")
         recording = discover(str(folders[name]), recording_id=ID)
         parsed = ingest.parse(bench.spark, recording, str(place / "_staging"))
-        facts = parsed.facts.withColumn("recording_id", F.lit(ID))
+        facts = as_frame(bench.spark, parsed.facts).withColumn("recording_id", F.lit(ID))
         stream = order.order(bench.spark, facts, {"kafka_version": "4.1.0"})
-        events = table_rows(stage(stream, str(place / "_order"), ORDERED_KINDS), "replication_events")
+        events = table_rows(stage(stream, str(place / "_order"), ORDERED_KINDS).frame, "replication_events")
         events.write.parquet(str(place / "events"))
 
     costs = side_by_side({name: partial(to_events, name) for name in folders}, bench.rounds)

@@ -89,7 +89,7 @@ def replay_all(bench: Bench, events: str, target: Path) -> None:
     warehouse = Warehouse(bench.spark, str(target))
     frame = bench.spark.read.format("delta").load(events)
     tagged = replay.replay(bench.spark, frame, {})
-    write_tables(warehouse, stage(tagged, str(target / "_staged"), len(REPLAY_TABLES)))
+    write_tables(warehouse, stage(tagged, str(target / "_staged"), len(REPLAY_TABLES)).frame)
 
 
 def replay_into(bench: Bench, events: str) -> None:
