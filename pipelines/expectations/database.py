@@ -14,6 +14,7 @@ import pyarrow as pa
 import sqlglot
 
 from pipelines.warehouse.table_files import TableFiles
+from pipelines.warehouse.within import text_here
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def closed_database(tables: Mapping[str, Local], spill: Path | None = None) -> d
         db.execute(macro)
     files = {name: one for name, one in tables.items() if isinstance(one, TableFiles) and len(one.files)}
     paths = {path for one in files.values() for found in one.paths for path in (str(found), _as_pattern(found))}
-    db.execute(f"SET allowed_paths = [{', '.join(map(_text, sorted(paths)))}]")
+    db.execute(f"SET allowed_paths = [{', '.join(map(text_here, sorted(paths)))}]")
     for name, one in tables.items():
         if name in files:
             db.execute(f"CREATE VIEW {name} AS {_rows_of(files[name])}")
@@ -71,13 +72,13 @@ def for_duckdb(query: str) -> str:
 def _rows_of(files: TableFiles) -> str:
     """Return the query for all rows of files. Columns that a file lacks, since it is from before, are null in it."""
     columns = {
-        name: f"{{name: {_text(name)}, type: {_text(kind)}, default_value: NULL}}"
+        name: f"{{name: {text_here(name)}, type: {text_here(kind)}, default_value: NULL}}"
         for name, kind in _types(files.name).items()
         if name != _OF
     }
-    paths = ", ".join(_text(_as_pattern(path)) for path in files.paths)
-    schema = ", ".join(f"{_text(name)}: {column}" for name, column in columns.items())
-    names = (f"{_text(files.recording_id)} AS {_OF}" if name == _OF else f'"{name}"' for name in _types(files.name))
+    paths = ", ".join(text_here(_as_pattern(path)) for path in files.paths)
+    schema = ", ".join(f"{text_here(name)}: {column}" for name, column in columns.items())
+    names = (f"{text_here(files.recording_id)} AS {_OF}" if name == _OF else f'"{name}"' for name in _types(files.name))
     read = f"read_parquet([{paths}], schema = MAP {{{schema}}}, hive_partitioning = false)"
     return f"SELECT {', '.join(names)} FROM {read}"
 
@@ -93,9 +94,3 @@ def _types(table_name: str) -> dict[str, str]:
 def _as_pattern(path: Path) -> str:
     """Return the pattern that is met by this path alone."""
     return _PATTERN.sub(r"[\g<0>]", str(path))
-
-
-def _text(value: str) -> str:
-    """Return a text as DuckDB's SQL has it."""
-    escaped = value.replace("'", "''")
-    return f"'{escaped}'"

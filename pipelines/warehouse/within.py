@@ -69,7 +69,7 @@ def is_one_here(value: str, known: Iterable[str]) -> str | None:
 
 
 def text_here(text: str) -> str:
-    """Return a literal of deltalake's SQL for exactly this text."""
+    """Return a literal for exactly this text, as the SQL of deltalake and of DuckDB has it."""
     return "'" + text.replace("'", "''") + "'"
 
 

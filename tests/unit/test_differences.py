@@ -8,33 +8,32 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from differences import Difference, differences_of, page, reasons
-from test_halves_of_fetches import AT_ONCE, led
+from test_halves_of_fetches import AT_ONCE, answered_beyond_what_was_read, led
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from facts_builder import History
+
+
+def recorded(history: History) -> pa.Table:
+    """The events of a history as a warehouse has them."""
+    events = history.events()
+    return events.add_column(0, "recording_id", pa.array(["small"] * len(events)))
 
 
 def test_a_difference_is_listed_with_its_line_and_what_stands_near() -> None:
     history = led()
     for replica in (2, 3):
         history.fetch(150, 1, replica, 2, hw=5, request_bytes=70, **AT_ONCE)  # no order makes it 5
-    events = history.events()
-    events = events.add_column(0, "recording_id", pa.array(["small"] * len(events)))
-    first, second = (one for one in differences_of("small", events) if one.check == "response_hw")
+    first, second = (one for one in differences_of("small", recorded(history)) if one.check == "response_hw")
     assert (first.check, first.partition, first.stated) == ("response_hw", "orders-0", "5")
     assert {first.line, second.line} == {"request.log:11", "request.log:12"}
     assert "Not explained (2)" in page([first, second])
 
 
 def test_what_is_shown_beside_a_line_is_the_fetch_on_its_other_side() -> None:
-    history = led()
-    history.produce(140, 1, 2, acks=1)
-    for replica in (2, 3):
-        history.fetch(200, 1, replica, 2, hw=2, bytes=100)
-        history.fetch(300 + replica, 1, replica, 3, hw=replica)
-    events = history.events()
-    events = events.add_column(0, "recording_id", pa.array(["small"] * len(events)))
-    (found,) = differences_of("small", events)
+    (found,) = differences_of("small", recorded(answered_beyond_what_was_read()))
     assert found.shown_by.startswith("fetch of 2 at 2")
     assert found.shown_by.endswith("taken behind")
 

@@ -87,13 +87,18 @@ def test_two_fetches_that_saw_the_hw_of_both_were_parked_though_records_had_come
     assert {told_of(events, replica)[0] for replica in (2, 3)} == {"fetch_update"}
 
 
-def test_a_fetch_that_came_after_the_records_that_it_was_answered_was_not_parked_before_them() -> None:
+def answered_beyond_what_was_read() -> History:
+    """Two followers fetch; the first of their last fetches states an HW that cannot be."""
     history = led()
     history.produce(140, 1, 2, acks=1)
     for replica in (2, 3):
         history.fetch(200, 1, replica, 2, hw=2, bytes=100)
         history.fetch(300 + replica, 1, replica, 3, hw=replica)
-    events = history.events()
+    return history
+
+
+def test_a_fetch_that_came_after_the_records_that_it_was_answered_was_not_parked_before_them() -> None:
+    events = answered_beyond_what_was_read().events()
     assert differences(events) == 1  # the first of them: what it states cannot be
     assert told_of(events, 2)[0] == told_of(events, 3)[0] == "fetch_read"
 

@@ -126,6 +126,16 @@ def test_the_order_of_a_long_partition_goes_on_and_finds_what_one_run_finds(
     assert any(went_on)
 
 
+def at_once_and_in_two_steps(facts: pa.Table, stated: dict[str, Any]) -> tuple[HourlyRuns, HourlyRuns]:
+    """All facts ordered in one run, and in two of which the second brings the last tenth."""
+    times = facts["ts"].to_numpy()
+    once, stepwise = HourlyRuns(), HourlyRuns()
+    once.order(facts, stated)
+    stepwise.order(facts.filter(pa.array(times < np.sort(times)[len(times) * 9 // 10])), stated)
+    stepwise.order(facts, stated)
+    return once, stepwise
+
+
 def test_a_follower_that_used_two_connections_at_the_same_time_is_ordered_as_a_whole(
     tmp_path: Path, went_on: list[bool]
 ) -> None:
@@ -137,11 +147,7 @@ def test_a_follower_that_used_two_connections_at_the_same_time_is_ordered_as_a_w
         names[k] += " at the same time"
     place = facts.schema.get_field_index("connection")
     facts = facts.set_column(place, facts.schema.field(place), pa.array(names, facts["connection"].type))
-    times = facts["ts"].to_numpy()
-    once, stepwise = HourlyRuns(), HourlyRuns()
-    once.order(facts, stated)
-    stepwise.order(facts.filter(pa.array(times < np.sort(times)[len(times) * 9 // 10])), stated)
-    stepwise.order(facts, stated)
+    once, stepwise = at_once_and_in_two_steps(facts, stated)
     assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
     assert not any(went_on)
 
@@ -159,11 +165,7 @@ def test_an_order_goes_on_from_an_older_mark_where_it_cannot_from_the_newest(
         return len(asked) > 1 and whole(known, settled, since, until)
 
     monkeypatch.setattr(order_marks, "bears_on_neighbours", as_if_nobody_wrote_before_the_newest)
-    times = facts["ts"].to_numpy()
-    once, stepwise = HourlyRuns(), HourlyRuns()
-    once.order(facts, stated)
-    stepwise.order(facts.filter(pa.array(times < np.sort(times)[len(times) * 9 // 10])), stated)
-    stepwise.order(facts, stated)
+    once, stepwise = at_once_and_in_two_steps(facts, stated)
     assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
     assert windows_told(stepwise) == windows_told(once)
     assert any(went_on)
