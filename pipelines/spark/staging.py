@@ -37,9 +37,10 @@ class Staged:
 
     def rows(self, kind: str, schema: pa.Schema) -> Rows:
         """Return the rows of one kind with these columns, which are null where a stream lacks them."""
-        if self.folder is None or size_of(self.streams(kind)) > STREAM_BYTES:
+        files = self.streams(kind)
+        if self.folder is None or size_of(files) > STREAM_BYTES:
             return rows_of(self.frame, kind, schema)
-        return pa.Table.from_batches(streamed(self.streams(kind), schema), schema)
+        return pa.Table.from_batches(streamed(files, schema), schema)
 
     def streams(self, kind: str) -> list[Path]:
         """Return the files of one kind on this machine, in the order of the tasks that wrote them, if there are any."""

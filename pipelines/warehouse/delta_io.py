@@ -137,7 +137,7 @@ class Warehouse(Tables):
         """Let the table take over the facts' files; False: some facts stand or break a check, or Spark is to do it."""
 
         def commit(stands: Standing, mark: str | None) -> bool:
-            if facts.where(f"NOT ({all_met(TABLES['facts'])})").head(1):
+            if not _are_sound("facts", facts):
                 return False
             if not self.is_empty("facts", recording_id):
                 stand = self.read("facts", recording_id).where(spanned("ts", spans) if spans else "true")
@@ -197,7 +197,7 @@ class Warehouse(Tables):
         if files is None:
             return False
         rows = frame_of(self.spark, files, recording_id, table.arrow_schema)
-        if rows.where(f"NOT ({all_met(table)})").head(1):
+        if not _are_sound(table_name, rows):
             return False
 
         def commit(stands: Standing, mark: str | None) -> bool:
@@ -422,6 +422,11 @@ class Warehouse(Tables):
             for f in spark_schema(table)
         ]
         return frame.select(columns)
+
+
+def _are_sound(table_name: str, rows: DataFrame) -> bool:
+    """Whether no row breaks a check of its table."""
+    return not rows.where(f"NOT ({all_met(TABLES[table_name])})").head(1)
 
 
 def _in_turn(table_name: str, rows: pa.Table) -> pa.Table:
