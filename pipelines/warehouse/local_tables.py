@@ -120,14 +120,15 @@ def write(  # noqa: PLR0913, PLR0917 - what is written, and in place of what
             return False
         told = _told(mark)
         try:
-            given = rows.cast(table.arrow_schema)  # ValueError: a null that must not be, or a column is missing
+            # KeyError: a column is missing. ValueError: a null that must not be.
+            given = rows.select(table.arrow_schema.names).cast(table.arrow_schema)
             if mode == "append":
                 write_deltalake(stands, given, mode=mode, commit_properties=told)
             else:
                 mine = f"recording_id = '{recording_id}'" + (f" AND ({only})" if only else "")
                 size = max(given.nbytes // PACKED, LEAST_BYTES) if only else None
                 write_deltalake(stands, given, mode=mode, predicate=mine, commit_properties=told, target_file_size=size)
-        except (DeltaError, ValueError):
+        except (DeltaError, KeyError, ValueError):
             return False
         sum_up(stands)
     return True

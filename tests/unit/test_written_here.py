@@ -249,3 +249,14 @@ def test_rows_that_a_run_replaces_are_not_in_one_file_with_all_others(
     assert all(len(now & before) >= len(before) - 2 for before, now in pairwise(written[2:]))
     assert len(written[-1]) > 3
     assert keys(table.to_pyarrow_table()) == keys(moves(topics, (*range(6),)))
+
+
+def test_columns_in_another_order_are_written_and_one_that_is_missing_is_left_to_spark(tmp_path: Path) -> None:
+    place = made(tmp_path / "t", MOVES.name)
+    rows = moves(TOPICS, (1,))
+    table, turned = DeltaTable(place), rows.select(rows.column_names[::-1])
+    assert not local_tables.write(table, MOVES, rows.drop_columns(["leo"]), "r", None)
+    assert local_tables.write(table, MOVES, turned, "r", None)
+    stands = TableFiles.of(MOVES.name, place, None, "r")
+    assert stands is not None
+    assert stands.rows().select(rows.column_names).to_pylist() == rows.to_pylist()
