@@ -53,6 +53,13 @@ def test_fetches_and_produces_are_read_together() -> None:
     assert differences([block_of(*GOOD)]) == []
 
 
+def test_a_text_that_is_null_takes_no_room() -> None:
+    block = block_of(*[FETCH.replace(":39,507", f":39,{millis}") for millis in range(100, 300)])
+    (facts,) = (one for one in Said([block], "UTC", together=True).facts if one is not None)
+    assert facts["rack"].null_count == len(facts) == 200
+    assert facts.get_total_buffer_size() < 10 * len(block)
+
+
 HOSTILE = {
     "a key twice": FETCH.replace('"isolationLevel":0', '"isolationLevel":0,"isolationLevel":1'),
     "a header twice": FETCH.replace(',"request":{', ',"requestHeader":{"requestApiKey":0},"request":{'),

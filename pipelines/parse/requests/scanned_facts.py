@@ -291,7 +291,7 @@ def _own_texts(number: int, records: _Records, of: Ints, made: Ints) -> dict[str
     (request,) = records.values(of, "Completed", "request")
     if number:
         begins, ends = records.texts(request, "FetchRequest", "rack_id")
-        found["rack"] = (np.where(begins == ends, -1, begins), ends)
+        found["rack"] = (np.where(begins == ends, -1, begins), np.where(begins == ends, -1, ends))
     else:
         found["transactional_id"] = records.texts(request, "ProduceRequest", "transactional_id")
     return found
