@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Local: TypeAlias = pa.Table | TableFiles  # what DuckDB reads
 
 NAMES: Final = {name: name for name in TABLES}  # by which queries call the tables
+READ_BYTES: Final = 2 << 30  # of Parquet files in all, which DuckDB reads: more may be a cluster's work
 MEMORY: Final = "2GB"  # for what DuckDB computes; what is more goes to disk
 # Nothing is fetched from the network.
 _QUIET: Final[dict[str, str | bool | int | float | list[str]]] = {
@@ -42,12 +43,11 @@ _OF: Final = "recording_id"  # stands in the folder's name, and not in the file
 def closed_database(tables: Mapping[str, Local], spill: Path | None = None) -> duckdb.DuckDBPyConnection:
     """Return a database of these tables, each by its name. It reads nothing else, and knows the functions of rules.
 
-    `spill`: the folder for what does not fit into its memory; None: all of it must.
+    `spill`: the folder for what does not fit into its memory; None: all of it must, or OutOfMemoryException is raised.
     """
     if spill is not None:
         spill.parent.mkdir(parents=True, exist_ok=True)  # the folder itself is made when something is put into it
-    kept = {"temp_directory": ""} if spill is None else {"temp_directory": str(spill), "memory_limit": MEMORY}
-    db = duckdb.connect(config=_QUIET | kept)
+    db = duckdb.connect(config=_QUIET | {"temp_directory": "" if spill is None else str(spill), "memory_limit": MEMORY})
     for macro in _MACROS:
         db.execute(macro)
     files = {name: one for name, one in tables.items() if isinstance(one, TableFiles) and len(one.files)}

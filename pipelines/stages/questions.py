@@ -1,7 +1,7 @@
-"""Questions to the tables of one recording: small tables are asked in the driver's memory, all others by Spark.
+"""Questions to the tables of one recording: DuckDB answers of those that lie on this machine, Spark of all others.
 
-A question is written once, in Spark's SQL; its answer is small. For small tables sqlglot says it in DuckDB's, which
-answers in milliseconds what Spark plans for a second.
+A question is written once, in Spark's SQL; its answer is small. sqlglot says it in DuckDB's, which answers in
+milliseconds what Spark plans for a second. It has small tables in the driver's memory, and reads the files of others.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pipelines.expectations.database import closed_database, for_duckdb
+import duckdb
+
+from pipelines.expectations.database import READ_BYTES, closed_database, for_duckdb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from pipelines.expectations.database import Local
     from pipelines.warehouse.delta_io import Warehouse
 
 Rows = list[dict[str, Any]]
@@ -44,22 +47,29 @@ class Questions:
 
     def __call__(self, question: str, *tables: str) -> Rows:
         """Return the rows of the answer; their times are in UTC and say so."""
-        kept = self._kept(tables)
-        if kept is not None:
-            rows: Rows = asked_in_memory(question, kept).to_pylist()
+        answer = self._answered_here(question, tables)
+        if answer is not None:
+            rows: Rows = answer.to_pylist()
             return rows
         return [in_utc(row.asDict(recursive=True)) for row in self._frame(question, tables).collect()]
 
     def arrow(self, question: str, *tables: str) -> pa.Table:
         """Return the answer."""
-        kept = self._kept(tables)
-        return asked_in_memory(question, kept) if kept is not None else self._frame(question, tables).toArrow()
+        answer = self._answered_here(question, tables)
+        return self._frame(question, tables).toArrow() if answer is None else answer
 
-    def _kept(self, tables: Sequence[str]) -> dict[str, pa.Table] | None:
-        """Return the tables, if all of them are small."""
+    def _answered_here(self, question: str, tables: Sequence[str]) -> pa.Table | None:
+        """Return DuckDB's answer; None: it cannot read all of these tables, or needs more memory than it is given."""
         small = {name: self._warehouse.small(name, self._recording_id) for name in tables}
-        kept = {name: one.rows for name, one in small.items() if one is not None}
-        return kept if len(kept) == len(tables) else None
+        here: dict[str, Local] = {name: one.rows for name, one in small.items() if one is not None}
+        larger = [name for name in tables if name not in here]
+        here |= self._warehouse.files_within(larger, self._recording_id, READ_BYTES)
+        if len(here) < len(tables):
+            return None
+        try:
+            return asked_here(question, here)
+        except duckdb.OutOfMemoryException:
+            return None
 
     def _frame(self, question: str, tables: Sequence[str]) -> DataFrame:
         frames: dict[str, Any] = {name: self._warehouse.looked_at(name, self._recording_id) for name in tables}
@@ -84,8 +94,8 @@ def _times_changed(value: Any, change: Callable[[datetime], datetime]) -> Any:  
     return change(value) if isinstance(value, datetime) else value
 
 
-def asked_in_memory(question: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """Return the answer of tables in memory."""
+def asked_here(question: str, tables: Mapping[str, Local]) -> pa.Table:
+    """Return the answer of tables in memory or in files."""
     asked = for_duckdb(question.format_map({name: f"`{name}`" for name in tables}))
     with closed_database(tables) as db:
         return db.sql(asked).to_arrow_table()

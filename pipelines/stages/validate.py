@@ -24,7 +24,7 @@ from great_expectations.data_context.types.base import ProgressBarsConfig
 from pipelines.expectations.breaking_rows import ByDuckDB, BySpark
 from pipelines.expectations.counting import counts_by_duckdb, counts_by_spark, look_through
 from pipelines.expectations.data_docs import Shown, escaped, publish_docs
-from pipelines.expectations.database import closed_database
+from pipelines.expectations.database import READ_BYTES, closed_database
 from pipelines.expectations.found_rows import in_words, lines_asked, places_of, with_lines
 from pipelines.expectations.invariants import CONFORMANCE_TIES
 from pipelines.expectations.suites import EVERY, VALIDATED, all_rules
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from pipelines.expectations.rules import TableRule
     from pipelines.warehouse.delta_io import Warehouse
 
-READ_BYTES: Final = 2 << 30  # of Parquet files in all, which DuckDB reads: more may be a cluster's work
 KEPT_BYTES: Final = SMALL_BYTES  # of a table that only Spark can read, and gives to DuckDB
 MOST_TOLD: Final = 250_000  # rows that break a rule, which Python looks through for the first few
 VIEW_PREFIX: Final = "tidemark_validated_"

@@ -12,7 +12,7 @@ from pipelines.page.page_file import html_of
 from pipelines.stages.cluster_parts import parts_of, quality_of
 from pipelines.stages.incident_page import pictures
 from pipelines.stages.page_contents import contents_of
-from pipelines.stages.questions import asked_in_memory
+from pipelines.stages.questions import asked_here
 from schemas.incidents import DATA_LOSS_INCIDENTS
 from schemas.tables import TABLES
 
@@ -36,7 +36,7 @@ class Tables:
         for name in tables:
             schema = pa.schema([(field.name, field.type) for field in TABLES[name].arrow_schema])  # nothing required
             made[name] = pa.Table.from_pylist(self.rows.get(name, []), schema)
-        return asked_in_memory(question, made)
+        return asked_here(question, made)
 
     def __call__(self, question: str, *tables: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.arrow(question, *tables).to_pylist()
