@@ -115,7 +115,12 @@ REPLICATION_EVENTS = Table(
             "ack: sent just after the broker had stood still, on a connection that never sent anything again; evidence "
             "bounded: the broker's own log is not at hand, so that it may not have stood still.",
         ),
-        Column("is_control", BOOL, "append: a transaction marker, which nobody produced."),
+        Column(
+            "request_timed_out",
+            BOOL,
+            "ack: some partition of its request was answered REQUEST_TIMED_OUT, so that this answer waited until then.",
+        ),
+        Column("is_control", BOOL, "append, produce_refused: a transaction marker, which nobody produced."),
         Column(
             "transaction",
             STRING,
@@ -143,7 +148,7 @@ REPLICATION_EVENTS = Table(
         Column(
             "max_wait_ms",
             INT32,
-            "maxWaitMs of the fetch, timeoutMs of delete_records: how long it was ready to wait.",
+            "maxWaitMs of the fetch, timeoutMs of a produce (ack) or delete_records: how long it was ready to wait.",
             unit="ms",
         ),
         Column("min_bytes", INT32, "minBytes of the fetch: what it waited for.", unit="bytes"),
@@ -309,7 +314,8 @@ REPLICATION_EVENTS = Table(
         Column(
             "stood_still_us",
             INT64,
-            "isr_request: for how long the leader had written no line at all in the lag time before; null: it had not.",
+            "isr_request: for how long the leader had written no line at all in the lag time before; ack: the same "
+            "while its produce waited, where that was longer than its timeout; null: it had not.",
             unit="us",
         ),
     ),

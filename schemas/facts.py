@@ -28,7 +28,8 @@ from schemas.model import (
 # role_change, log_load, truncation, isr_update, hw_update, leo_update, remote_leo_update, log_append, broker_lifecycle,
 # log_start_change, storage_failure, state_change (controllers' state machines, elections, requests), fetcher (a
 # follower's thread), log_change (segments deleted, compacted, moved), segment_change (rolled, copied to the remote
-# tier, deleted there; the start of a local log), quota_change. Dumps: segment_batch, checkpoint.
+# tier, deleted there; the start of a local log), quota_change, append_refused (of a coordinator). Dumps: segment_batch,
+# checkpoint.
 FACT_KINDS: tuple[str, ...] = (
     "produce",
     "fetch",
@@ -62,6 +63,7 @@ FACT_KINDS: tuple[str, ...] = (
     "checkpoint",
     "delete_records",
     "segment_change",
+    "append_refused",
 )
 
 FACTS = Table(
@@ -117,6 +119,12 @@ FACTS = Table(
             "Transactional id of the produce or of the transaction; null: none, or not said (text form, up to 2.7).",
         ),
         Column(
+            "request_timed_out",
+            BOOL,
+            "Whether some partition of the produce was answered REQUEST_TIMED_OUT, so that all of its answers waited "
+            "until then; null: none was.",
+        ),
+        Column(
             "bytes",
             INT64,
             "recordsSizeInBytes: produced, or returned by a fetch; size of a segment's batch.",
@@ -137,7 +145,7 @@ FACTS = Table(
         # -- fetch (one row per partition that request or response lists; one with null partition where none is listed)
         Column("replica_id", INT32, "Fetching replica (-1 consumer); the replica that a server line speaks of."),
         Column("replica_epoch", INT64, "Broker epoch that the fetching replica sent."),
-        Column("max_wait_ms", INT32, "maxWaitMs of the fetch; timeoutMs of a DeleteRecords.", unit="ms"),
+        Column("max_wait_ms", INT32, "maxWaitMs of the fetch; timeoutMs of a produce or a DeleteRecords.", unit="ms"),
         Column("min_bytes", INT32, "minBytes of the fetch.", unit="bytes"),
         Column("max_bytes", INT32, "maxBytes of the fetch, over all partitions; null: none (up to v2).", unit="bytes"),
         Column("isolation_level", INT32, "0 read_uncommitted, 1 read_committed."),

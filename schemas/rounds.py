@@ -192,6 +192,7 @@ COMMIT_LATENCY = Table(
         ),
         Column("ack_ts", TIMESTAMP, "When the producer was answered; null: no answer is known."),
         Column("commit_ms", FLOAT64, "From the append to the commit.", unit="ms"),
+        Column("timeout_ms", FLOAT64, "How long its request was ready to wait; null: no line says.", unit="ms"),
         Column("commit_seq", INT64, "The event that committed it."),
         Column(
             "committed_by",

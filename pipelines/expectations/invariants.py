@@ -41,7 +41,7 @@ DECIDED_BY_TIME: Final = (
     "alter_partition", "broker_epoch", "commit_before_ack", "delayed_produce", "delete_records", "election_choice",
     "election_isr", "fetch_completion", "isr_expiry", "isr_propagation", "leader_hw_by_lines", "leader_hw_line",
     "low_watermark", "overdue_shrink", "predicted_expansion", "predicted_shrink", "preferred_replica",
-    "produce_guard", "replication_quota", "response_hw", "role_hw",
+    "produce_guard", "produce_refusal", "produce_timeout", "replication_quota", "response_hw", "role_hw",
 )  # fmt: skip
 
 

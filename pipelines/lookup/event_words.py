@@ -101,6 +101,8 @@ def _ack(event: Row) -> str:
 
 def _produce_refused(event: Row) -> str:
     asked = f"a produce of {_client(event)} ({acks_words(event['acks'])})"
+    if event["is_control"]:
+        asked = "a transaction marker"
     return (
         f"broker {event['broker_id']} refuses {asked} before anything is appended: {error_words(event['error_code'])}"
     )

@@ -18,6 +18,7 @@ from replay.engine.codes import (
     CHECK_OVERDUE,
     CHECK_PREFERRED,
     CHECK_PRODUCE_GUARD,
+    CHECK_REFUSAL,
     CHECK_RESPONSE_HW,
     CHECK_ROLE_HW,
     CHECK_ROLE_LEO,
@@ -61,9 +62,17 @@ def check_before(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
     kind, b, r = e.kind, e.broker, e.replica
     if kind == APPEND:
         if e.acks != UNSET and not e.duplicate:  # an inserted batch may have come with any acks
-            check_guard(s, p, e, 0, rows)
+            check_guard(s, p, e, CHECK_PRODUCE_GUARD, 0, rows)
     elif kind == PRODUCE_REFUSED:
-        check_guard(s, p, e, e.error_code if e.error_code in GUARD_ERRORS else 0, rows)
+        refused_by_guard = e.error_code in GUARD_ERRORS
+        check_guard(
+            s,
+            p,
+            e,
+            CHECK_REFUSAL if refused_by_guard else CHECK_PRODUCE_GUARD,
+            e.error_code if refused_by_guard else 0,
+            rows,
+        )
     elif kind == DELETE_RECORDS:
         refused = deletion_guard(s, p, b, e.requested_offset, e.cause)
         if refused != UNSET:
@@ -102,11 +111,14 @@ def check_preferred(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
 
 
 @compiled_in_place
-def check_guard(s: State, p: Profile, e: EventRecord, stated: int, rows: Rows) -> None:
-    """Compare whether the broker takes a produce, as the state has it, with the answer; 0: it was appended."""
+def check_guard(s: State, p: Profile, e: EventRecord, of: int, stated: int, rows: Rows) -> None:
+    """Compare whether the broker takes a produce, as the state has it, with the answer; 0: it was appended.
+
+    Refusals are a check of their own, for the order places each where the guard refuses it, if there is such a place.
+    """
     computed = produce_guard(s, p, e.broker, e.acks)
     if computed != UNSET and not (computed != stated and may_be_unverified(p, e.acks, e.error_code)):
-        check(rows, e, CHECK_PRODUCE_GUARD, e.broker, computed, stated)
+        check(rows, e, of, e.broker, computed, stated)
 
 
 @compiled

@@ -6,6 +6,7 @@ from typing import Any
 
 STAMP_EARLY_US = 2_000  # stamps are truncated to milliseconds
 TIMER_EARLY_US = 2_000  # the timer wheel's tick is 1 ms
+TIMER_LATE_US = 25_000  # how late the threads may be that end what timed out, on a loaded host
 STAMP_LATE_US = 25_000  # how late the log thread may be; covers 99 % of lines on a loaded host
 CLOCK_SLACK_US = STAMP_EARLY_US + STAMP_LATE_US  # between two estimates on one broker's clock
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from replay.arrays.ints import NEVER
 from replay.engine.codes import ENDS_OF_A_WAIT
 from replay.evidence.batch_ends import MARKER_BYTES, Extents
+from replay.evidence.broker_pauses import between
 from replay.evidence.leader_lines import append_lines, as_told, is_within
 from replay.evidence.markers import MARKER_NAMES, Markers, may_be_marked, outcome_of, producer_of
 from replay.evidence.request_times import Window, done_window, line_window, local_window, phases, phases_at
@@ -32,11 +33,14 @@ from replay.order.operations import Draft, Operation
 from replay.protocol.produce import NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 if TYPE_CHECKING:
+    from replay.arrays.ints import Ints
     from replay.evidence.partition_facts import PartitionFacts
-    from replay.evidence.rows import Row
+    from replay.evidence.request_times import Phases
+    from replay.evidence.rows import FactColumns, Row
     from replay.evidence.tenures import Tenure
 
 PRODUCED = ("bytes", "acks", "error_code", "client_id")  # copied from the produce to its append and its answer
+WAITED = ("max_wait_ms", "request_timed_out")  # copied to the answer only
 
 
 @dataclass(slots=True)
@@ -219,7 +223,9 @@ def produced_batches(
     sure = np.where(held_up, facts.has_own_log(tenure.leader), ~again)
     said_too = {"duplicate": repeats, "unconfirmed": held_up | again, "evidence": chosen(sure, "observed", "bounded")}
     answered = Window(window.lo, at.stamp, at.stamp + 1000)
-    answers = drafts_at(columns, places, answered, "ack", fields | said_too, (*PRODUCED, *TIMING))
+    said_too |= {"stood_still_us": still_beyond_timeout(facts, tenure.leader, columns, places, at)}
+    copied = (*PRODUCED, *WAITED, *TIMING)
+    answers = drafts_at(columns, places, answered, "ack", fields | said_too, copied)
 
     acks, error = columns.numbers("acks", places), columns.numbers("error_code", places)
     known = columns.known("error_code", places)
@@ -253,6 +259,21 @@ def produced_batches(
     needed = np.where(waits, end, 0)[later]
     answer = operations_of(times, type=OP_ACK, first=numbers, count=1, hw=needed)
     return appends, Block(order, answer, [answers.only(later).numbered(numbers)])
+
+
+def still_beyond_timeout(
+    facts: PartitionFacts, leader: int, columns: FactColumns, places: Ints, at: Phases
+) -> pa.Array:
+    """For how long the leader stood still while a produce waited longer than it would; null: it did not, or neither.
+
+    What would have ended the wait at its timeout stood still, too.
+    """
+    allowed, waited = columns.numbers("max_wait_ms", places) * 1000, columns.numbers("remote_us", places)
+    spans = facts.standstills.get(leader, ())
+    out = np.zeros(len(places), np.int64)
+    for k in np.flatnonzero(columns.known("max_wait_ms", places) & (waited > allowed)).tolist() if spans else ():
+        out[k] = sum(after - before for before, after in between(spans, int(at.local[k]), int(at.stamp[k])))
+    return pa.array(out, mask=out == 0)
 
 
 def known_edges(facts: PartitionFacts, tenure: Tenure, placed: dict[int, Row], stated: dict[int, int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Produces that a broker refused before anything was appended, as events: a minimum ISR not met, no leader, others.
+"""Produces and markers that a broker refused before it appended anything, as events: a minimum ISR not met, and others.
 
 They change nothing, but they show what the broker thought at that moment: its role, and how large its ISR was. Whether
 its metadata cache has a topic stands in no log, but it has it once the broker has had a role in the partition for a
@@ -16,6 +16,7 @@ import pyarrow as pa
 from replay.arrays.ints import NEVER
 from replay.engine.codes import DELETED, TRANSACTIONAL
 from replay.engine.stamps import CLOCK_SLACK_US, STAMP_EARLY_US
+from replay.evidence.markers import MARKER_NAMES, may_be_marked
 from replay.evidence.request_times import DECISION_LATE_US, local_window, phases, phases_at
 from replay.evidence.roles import moment
 from replay.evidence.rows import places_of
@@ -24,7 +25,13 @@ from replay.order.appends import PRODUCED, in_order, was_appended
 from replay.order.fetch_chains import TIMING
 from replay.order.front import OP_REFUSED
 from replay.order.operation_blocks import Block, drafts_at, operations_of
-from replay.protocol.produce import NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION
+from replay.protocol.produce import (
+    ACKS_ALL,
+    KAFKA_STORAGE_ERROR,
+    NOT_ENOUGH_REPLICAS,
+    NOT_LEADER_OR_FOLLOWER,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from replay.protocol.state import NONE
 from replay.protocol.state_machines import CACHED
 
@@ -40,6 +47,8 @@ def refusals_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
     One of a topic that its broker may not have heard of yet is left out.
     """
     refused = [row for row in facts.by_kind["produce"] if not was_appended(row)]
+    refused += [row for row in facts.by_kind["transaction"] if is_refused_marker(row)]
+    refused += facts.by_kind["append_refused"]
     if any(row["error_code"] == UNKNOWN_TOPIC_OR_PARTITION for row in refused):
         roles, started, cached = roles_of(facts), starts_of(facts), cached_at(facts)
         refused = [
@@ -49,6 +58,17 @@ def refusals_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
             or knew_topic((roles[b := row["broker_id"]], cached[b]), started[b], phases(row).taken)
         ]
     return {epoch: in_order(rows) for epoch, rows in by_role(facts, refused).items()}
+
+
+def is_refused_marker(row: Row) -> bool:
+    """Whether the answer to WriteTxnMarkers says that the marker was refused, as what asks for all replicas is.
+
+    A broker that does not host the partition answers UNKNOWN_TOPIC_OR_PARTITION, whatever its metadata cache has
+    (`KafkaApis.handleWriteTxnMarkersRequest`).
+    """
+    if row["name"] not in MARKER_NAMES or may_be_marked(row):
+        return False
+    return row["error_code"] in {NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR}
 
 
 def by_role(facts: PartitionFacts, rows: list[Row]) -> dict[int, list[Row]]:
@@ -130,9 +150,14 @@ def replaced_in(facts: PartitionFacts, broker: int, us: int) -> int | None:
 
 
 def refusal_chain(facts: PartitionFacts, tenure: Tenure, rows: list[Row]) -> list[Block]:
-    """Return the chain of a tenure's refused produces, in the order in which they were handled."""
-    if not rows:
-        return []
+    """Return the chains of a tenure's refused produces, markers, and appends of coordinators, each in its own order."""
+    kinds = (("produce",), ("transaction",), ("append_refused",))
+    found = [[row for row in rows if row["kind"] in of] for of in kinds]
+    return [block_of(facts, tenure, of) for of in found if of]
+
+
+def block_of(facts: PartitionFacts, tenure: Tenure, rows: list[Row]) -> Block:
+    """Return the chain of refused requests of one kind."""
     columns, places = rows[0].columns, places_of(rows)
     window = local_window(phases_at(columns, places))
     fields = {
@@ -140,7 +165,12 @@ def refusal_chain(facts: PartitionFacts, tenure: Tenure, rows: list[Row]) -> lis
         "leader_epoch": tenure.epoch,
         "cause": pa.array(causes_of(facts, rows), pa.string()),
         "evidence": "observed",
+        "is_control": True if rows[0]["kind"] == "transaction" else None,
     }
-    events = drafts_at(columns, places, window, "produce_refused", fields, (*PRODUCED, *TIMING))
+    copied: tuple[str, ...] = (*PRODUCED, *TIMING)
+    if rows[0]["kind"] == "append_refused":  # a line, no request of its own: coordinators ask for all replicas
+        copied = ()
+        fields |= {"acks": ACKS_ALL, "error_code": NOT_ENOUGH_REPLICAS, "evidence": "derived"}
+    events = drafts_at(columns, places, window, "produce_refused", fields, copied)
     numbers = np.arange(len(rows))
-    return [Block(numbers, operations_of(window, type=OP_REFUSED, first=numbers, count=1), [events])]
+    return Block(numbers, operations_of(window, type=OP_REFUSED, first=numbers, count=1), [events])

@@ -13,7 +13,9 @@ from replay.engine.codes import (
     CHECK_FETCH_COMPLETION,
     CHECK_PREFERRED,
     CHECK_PRODUCE_GUARD,
+    CHECK_PRODUCE_TIMEOUT,
     CHECK_QUOTA,
+    CHECK_REFUSAL,
 )
 from replay.engine.completions import AT_ONCE, EARLY, IN_FULL
 from replay.losses.sentences import clock
@@ -56,8 +58,10 @@ def in_words(code: int, value: int, brokers: Sequence[int]) -> str:
         return f"broker {brokers[value]}"
     if code == CHECK_FETCH_COMPLETION:
         return WAITS.get(value, str(value))
-    if code in (CHECK_PRODUCE_GUARD, CHECK_DELAYED_PRODUCE, CHECK_DELETION):
+    if code in (CHECK_PRODUCE_GUARD, CHECK_REFUSAL, CHECK_DELAYED_PRODUCE, CHECK_DELETION):
         return ANSWERED.get(value, f"error {value}")
+    if code == CHECK_PRODUCE_TIMEOUT:
+        return "time was up" if value else "time was not up"
     if code == CHECK_QUOTA:
         return "a round held back" if value else "a round served"
     if code in (CHECK_COMMIT_BEFORE_ACK, CHECK_EXPIRY):

@@ -44,7 +44,7 @@ from replay.tables.isr_round_trips import ROUND_TRIP_KINDS, RoundTrips
 from replay.tables.isr_rows import TOLD_KINDS, IsrRows, members_of, movers_of, rows_told
 from replay.tables.log_start_rows import causes_of
 from replay.tables.meters import METERED_KINDS, Meters
-from replay.tables.produce_outcomes import Outages, outcome_checks
+from replay.tables.produce_outcomes import Outages, outcome_checks, timeout_checks
 from replay.tables.quota_rates import QuotaRates
 from replay.tables.rare_events import boundaries, in_turn, is_rare, rare_events
 from replay.tables.risk_spans import RiskSpans
@@ -374,6 +374,7 @@ class PartitionReplay:
             answers = answers_to(rows["ack_seq"], self.answers)
             self.conformance.add(commit_checks(rows, answers), self.brokers)
             self.conformance.add(outcome_checks(rows, answers, self.outages, self.brokers), self.brokers)
+            self.conformance.add(timeout_checks(rows, answers), self.brokers)
             named = self.named(rows, "broker", "replica")
             named["isr"] = self.sets(rows["isr"])
             self.out.add("commit_latency", self.here, named, answers)

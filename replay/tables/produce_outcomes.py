@@ -8,7 +8,7 @@ before it had its effect. Things that happen within the inaccuracy of these time
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from replay.arrays.ints import NEVER
 from replay.arrays.records import blank
 from replay.engine import codes as c
 from replay.engine.emit import CheckRow
-from replay.engine.stamps import CLOCK_SLACK_US, STAMP_EARLY_US
+from replay.engine.stamps import CLOCK_SLACK_US, STAMP_EARLY_US, TIMER_LATE_US, timed_out
 from replay.evidence.tenures import micros
 from replay.protocol.produce import (
     KAFKA_STORAGE_ERROR,
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from replay.engine.purgatory import OpenBatch
     from replay.tables.rare_events import Rare
     from replay.tables.rounds import BatchAnswer
+
+
+REFUSALS: Final = (c.CHECK_PRODUCE_GUARD, c.CHECK_REFUSAL, c.CHECK_DELETION)
 
 
 class Outages:
@@ -74,7 +77,7 @@ class Outages:
         if not self.failed:
             return rows
         out = rows.copy()
-        for k in np.flatnonzero(np.isin(rows["check"], (c.CHECK_PRODUCE_GUARD, c.CHECK_DELETION))).tolist():
+        for k in np.flatnonzero(np.isin(rows["check"], REFUSALS)).tolist():
             ts = int(events[int(np.searchsorted(events["seq"], out[k].seq))].ts)
             if self.is_offline(brokers[out[k].broker], ts + STAMP_EARLY_US):
                 out["computed"][k] = KAFKA_STORAGE_ERROR
@@ -112,4 +115,21 @@ def outcome_checks(
     rows = blank(len(at), CheckRow, c.CHECK_DELAYED_PRODUCE)
     rows["seq"], rows["broker"], rows["computed"], rows["stated"] = at["seq"], at["broker"], computed, stated
     compared: Flags = (stated != UNSET) & (computed != UNSET)
+    return rows[compared]
+
+
+def timeout_checks(at: Records[OpenBatch], told: Records[BatchAnswer]) -> Records[CheckRow]:
+    """Whether the time of each produce that waited was up if, and only if, it was answered REQUEST_TIMED_OUT.
+
+    Its timer starts as its handler parks it, so the time in purgatory has passed since then at least, and the handler's
+    time besides at most. Time is up for the whole request: a partition that had been satisfied long before is answered
+    without error, but with those that had not been. A broker that stood still may have been woken by something else.
+    """
+    handled, parked, allowed = told["local_us"], told["remote_us"], told["allowed_us"]
+    stated = (told["error_code"] == REQUEST_TIMED_OUT) | (told["timed_out"] == 1)
+    may_be_up, must_be_up = timed_out(handled, parked, allowed), parked > allowed + TIMER_LATE_US
+    computed = np.where(stated, may_be_up, must_be_up & (told["still_us"] <= 0))
+    rows = blank(len(at), CheckRow, c.CHECK_PRODUCE_TIMEOUT)
+    rows["seq"], rows["broker"], rows["computed"], rows["stated"] = at["seq"], at["broker"], computed, stated
+    compared: Flags = (told["error_code"] != UNSET) & (allowed >= 0) & (handled >= 0) & (parked > 0)
     return rows[compared]

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from replay.tables.rolls import Rolls
 
 FOREVER_US = 1 << 40  # a wait that no line states
-ANSWERED = ("seq", "ts", "error_code", *TIMING, "client_id")  # columns of the event that answers a batch
+WAITED = ("max_wait_ms", "request_timed_out", "stood_still_us")  # older events do not have all of these
+ANSWERED = ("seq", "ts", "error_code", *TIMING, "client_id", *WAITED)  # columns of the event that answers a batch
 SAME = (  # columns of fetch_rounds that are the event's own
     "ts", "broker_id", "replica_id", "leader_epoch", "client_id", "fetch_offset", "request_bytes", "max_wait_ms",
     "min_bytes", "run_count", "run_timeouts", "error_code",
@@ -54,6 +55,9 @@ class BatchAnswer:
     throttle_us: int
     response_queue_us: int
     send_us: int
+    allowed_us: int  # the request's timeout; NONE: not known
+    timed_out: int  # 1: some partition of the request was answered REQUEST_TIMED_OUT
+    still_us: int  # for how long the broker stood still in a wait beyond the timeout; NONE: it did not
     client: int  # among the output's client ids
 
 
@@ -181,6 +185,9 @@ def answers_in(events: Events, clients: Names[str]) -> Records[BatchAnswer]:
         out[name] = found.numbers(name, NONE)
     for name in ("ts", "error_code"):
         out[name] = found.numbers(name, UNSET)
+    allowed = found.numbers("max_wait_ms", NONE)
+    out["allowed_us"] = np.where(allowed < 0, NONE, allowed * 1000)
+    out["timed_out"], out["still_us"] = (found.numbers(name, NONE) for name in WAITED[1:])
     out["client"] = found.batch.once(clients_in, clients)[found.where]
     return out
 
@@ -224,6 +231,7 @@ def commit_columns(at: Records[OpenBatch], told: Records[BatchAnswer], clients: 
         "append_ts": stamps(at["ts"]),
         "commit_ts": stamps(commit, missing=~committed),
         "ack_ts": stamps(acked, missing=acked == UNSET),
+        "timeout_ms": milliseconds(told["allowed_us"]),
         "commit_ms": milliseconds(np.where(committed, commit - at["ts"], NONE)),
         "commit_seq": offsets(at["commit_seq"]),
         "committed_by": words(np.where(committed, at["cause"], 0), COMMIT_CAUSES, missing=~committed),

@@ -17,7 +17,7 @@ from replay.engine import codes as c
 from replay.engine.emit import CheckRow
 from replay.engine.event_record import EventRecord
 from replay.engine.purgatory import OpenBatch
-from replay.engine.stamps import CLOCK_SLACK_US
+from replay.engine.stamps import CLOCK_SLACK_US, TIMER_LATE_US
 from replay.evidence.controller_view import MIN_ISR_SETTING
 from replay.protocol.produce import (
     ACKS_ALL,
@@ -34,8 +34,8 @@ from replay.protocol.produce import (
     produce_guard,
 )
 from replay.protocol.profile import Profile, profile_of
-from replay.protocol.state import MIN_ISR_UNKNOWN, UNSET
-from replay.tables.produce_outcomes import Outages, outcome_checks
+from replay.protocol.state import MIN_ISR_UNKNOWN, NONE, UNSET
+from replay.tables.produce_outcomes import Outages, outcome_checks, timeout_checks
 from replay.tables.rounds import BatchAnswer
 
 BEFORE_KIP_497, BEFORE_KAFKA_15583 = profile_of((2, 6, 3)), profile_of((3, 6, 2))
@@ -84,10 +84,12 @@ def test_replicas_that_are_asked_for_count_after_the_append_from_2_7_on() -> Non
     assert acks_outcome(s, BEFORE_KIP_497, A) == NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
-def guard_checks(*events: EventRecord, isr: int = ALL, profile: Profile = LATEST) -> list[tuple[int, int]]:
+def guard_checks(
+    *events: EventRecord, isr: int = ALL, profile: Profile = LATEST, of: int = c.CHECK_PRODUCE_GUARD
+) -> list[tuple[int, int]]:
     found = folded(led(isr, min_isr=2), *events, profile=profile).check
     rows = [found[k] for k in range(len(found))]
-    return [(int(row.computed), int(row.stated)) for row in rows if row.check == c.CHECK_PRODUCE_GUARD]
+    return [(int(row.computed), int(row.stated)) for row in rows if row.check == of]
 
 
 def test_a_replica_that_the_assignment_no_longer_names_takes_nothing() -> None:
@@ -100,9 +102,10 @@ def test_from_3_6_on_a_transaction_that_is_not_verified_is_answered_with_the_sam
     refused = event(
         c.PRODUCE_REFUSED, broker=A, leader_epoch=EPOCH, acks=ACKS_OF_TRANSACTION, error_code=NOT_ENOUGH_REPLICAS
     )
-    assert guard_checks(refused) == []
-    assert guard_checks(refused, isr=ONE) == [(NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS)]
-    assert guard_checks(refused, profile=profile_of((3, 5, 2))) == [(NO_ERROR, NOT_ENOUGH_REPLICAS)]
+    of = c.CHECK_REFUSAL
+    assert guard_checks(refused, of=of) == []
+    assert guard_checks(refused, of=of, isr=ONE) == [(NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS)]
+    assert guard_checks(refused, of=of, profile=profile_of((3, 5, 2))) == [(NO_ERROR, NOT_ENOUGH_REPLICAS)]
 
 
 def test_every_produce_is_compared_with_the_guard() -> None:
@@ -111,13 +114,13 @@ def test_every_produce_is_compared_with_the_guard() -> None:
     assert guard_checks(appended) == [(NO_ERROR, NO_ERROR)]
     assert guard_checks(appended, isr=ONE) == [(NOT_ENOUGH_REPLICAS, NO_ERROR)]
     assert guard_checks(inserted, isr=ONE) == []
-    for error, isr, computed, stated in (
-        (NOT_ENOUGH_REPLICAS, ONE, NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS),
-        (NOT_ENOUGH_REPLICAS, ALL, NO_ERROR, NOT_ENOUGH_REPLICAS),
-        (45, ALL, NO_ERROR, NO_ERROR),  # out of sequence: refused behind the guard
+    for error, isr, of, computed, stated in (
+        (NOT_ENOUGH_REPLICAS, ONE, c.CHECK_REFUSAL, NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS),
+        (NOT_ENOUGH_REPLICAS, ALL, c.CHECK_REFUSAL, NO_ERROR, NOT_ENOUGH_REPLICAS),
+        (45, ALL, c.CHECK_PRODUCE_GUARD, NO_ERROR, NO_ERROR),  # out of sequence: refused behind the guard
     ):
         refused = event(c.PRODUCE_REFUSED, broker=A, leader_epoch=EPOCH, acks=ACKS_ALL, error_code=error)
-        assert guard_checks(refused, isr=isr) == [(computed, stated)]
+        assert guard_checks(refused, isr=isr, of=of) == [(computed, stated)]
 
 
 # -- the end of a wait
@@ -159,6 +162,70 @@ def test_a_batch_that_nothing_ended_timed_out() -> None:
 def test_what_came_within_the_inaccuracy_of_stamps_may_have_come_in_either_order() -> None:
     for error in (NO_ERROR, REQUEST_TIMED_OUT):
         assert waited(error, commit_lo=AFTER - 2, outcome=NO_ERROR) == (error, error)
+
+
+TIMEOUT = 3_000
+
+
+def time_up(error: int, local: float, remote: float, **row: int) -> list[tuple[int, int]]:
+    """(computed, stated) of a batch whose answer took so many milliseconds; 1: its time was up."""
+    batch, answer = blank(1, OpenBatch, UNSET), blank(1, BatchAnswer, NONE)
+    batch["broker"], answer["error_code"], answer["allowed_us"] = 0, error, TIMEOUT * MS
+    answer["local_us"], answer["remote_us"] = int(local * MS), int(remote * MS)
+    for name, value in row.items():
+        answer[name] = value
+    found = timeout_checks(batch, answer)
+    return list(zip(found["computed"].tolist(), found["stated"].tolist(), strict=True))
+
+
+LATE = TIMER_LATE_US // MS
+
+
+def test_a_produce_times_out_once_its_time_is_up_and_no_sooner() -> None:
+    assert time_up(REQUEST_TIMED_OUT, 1, 3_000) == [(1, 1)]
+    assert time_up(REQUEST_TIMED_OUT, 2, 2_998.3) == [(1, 1)]  # the timer began while the handler was still at work
+    assert time_up(REQUEST_TIMED_OUT, 1, 2_900) == [(0, 1)]
+    assert time_up(REQUEST_TIMED_OUT, 1, 6_045) == [(1, 1)]  # however late: the broker may have stood still
+
+
+@pytest.mark.parametrize("error", [NO_ERROR, NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND])
+def test_any_other_answer_to_a_produce_comes_before_its_time_is_up(error: int) -> None:
+    assert time_up(error, 1, 2_999) == [(0, 0)]
+    assert time_up(error, 1, 3_000 + LATE) == [(0, 0)]
+    assert time_up(error, 1, 3_001 + LATE) == [(1, 0)]
+    assert time_up(error, 4_575, 829) == [(0, 0)]  # its handler stood still, before or after it started the timer
+
+
+def test_an_answer_that_another_partition_of_its_request_held_up_came_as_the_request_timed_out() -> None:
+    assert time_up(NO_ERROR, 1, 3_005, timed_out=1) == [(1, 1)]
+    assert time_up(NO_ERROR, 1, 2_000, timed_out=1) == [(0, 1)]
+
+
+def test_an_answer_of_a_broker_that_stood_still_may_have_come_before_what_ends_its_time() -> None:
+    assert time_up(NO_ERROR, 1, 6_000, still_us=2_500 * MS) == [(0, 0)]
+
+
+def test_without_a_timeout_a_time_or_a_wait_nothing_is_said_of_what_timed_out() -> None:
+    assert time_up(NO_ERROR, 1, 9_000, allowed_us=NONE) == []
+    assert time_up(NO_ERROR, 1, 0) == []
+    assert time_up(UNSET, 1, 9_000) == []
+
+
+def test_the_timeout_of_a_produce_and_its_standstill_are_in_the_event_and_the_table() -> None:
+    history = History()
+    history.decide(0, 1, [1, 2])
+    history.role(5, 1, "leader", 0, offset=0, hw=0, isr=[1, 2], partition_epoch=0)
+    for k, ms in enumerate(range(100, 3_200, 100)):  # lines are due, so that a silence is a standstill
+        history.fetch(ms, 1, 2, 0, hw=0, session_epoch=k)
+    history.produce(3_210, 1, 0, error_code=REQUEST_TIMED_OUT, total_us=3_003_000, remote_us=3_001_000,
+                    max_wait_ms=3_000, request_timed_out=True)  # fmt: skip
+    events = history.events(settings={MIN_ISR_SETTING: 2})
+    (ack,) = of_kind(events, "ack")
+    assert (ack["max_wait_ms"], ack["request_timed_out"], ack["stood_still_us"]) == (3_000, True, None)
+    tables = tables_of(events)
+    assert tables["commit_latency"]["timeout_ms"].to_pylist() == [3_000.0]
+    rows = {row["check"]: row for row in tables["conformance"].to_pylist()}
+    assert (rows["produce_timeout"]["compared"], rows["produce_timeout"]["matched"]) == (1, 1)
 
 
 def told(kind: str, ms: int, **fields: Any) -> dict[str, Any]:
@@ -234,7 +301,8 @@ def test_a_refused_produce_is_an_event_where_its_broker_s_state_was_such() -> No
 def test_conformance_compares_guard_and_outcome() -> None:
     events = refused_history().events(settings={MIN_ISR_SETTING: 2})
     rows = {row["check"]: row for row in tables_of(events)["conformance"].to_pylist()}
-    assert (rows["produce_guard"]["compared"], rows["produce_guard"]["matched"]) == (6, 6)
+    assert (rows["produce_guard"]["compared"], rows["produce_guard"]["matched"]) == (1, 1)
+    assert (rows["produce_refusal"]["compared"], rows["produce_refusal"]["matched"]) == (5, 5)
     assert (rows["delayed_produce"]["compared"], rows["delayed_produce"]["matched"]) == (1, 1)
 
 
@@ -252,7 +320,7 @@ def answered_unknown(*produces: tuple[int, int], started: int | None = None) -> 
     events = history.events(topic_id="abc", settings={MIN_ISR_SETTING: 2})
     rows = {row["check"]: row for row in tables_of(events)["conformance"].to_pylist()}
     told_ = [row["cause"] for row in of_kind(events, "produce_refused")]
-    return told_, rows["produce_guard"]["compared"], rows["produce_guard"]["matched"]
+    return told_, rows["produce_refusal"]["compared"], rows["produce_refusal"]["matched"]
 
 
 def test_a_topic_is_unknown_once_its_deletion_was_decided_and_known_while_its_broker_has_a_role() -> None:

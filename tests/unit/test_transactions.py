@@ -11,7 +11,9 @@ from histories_of_losses import COMMITTED, alone, loss, losses, replicated, take
 from without_spark import tables_of
 
 from replay.evidence.batch_ends import MARKER_BYTES
+from replay.evidence.controller_view import MIN_ISR_SETTING
 from replay.order.stored import Stored
+from replay.protocol.produce import NOT_ENOUGH_REPLICAS, UNKNOWN_TOPIC_OR_PARTITION
 
 
 def marker(history: History, ms: float, producer: int = 7, name: str = "marker_commit", **fields: Any) -> None:
@@ -126,6 +128,49 @@ def test_a_marker_that_was_refused_occupies_nothing() -> None:
     marker(history, 600, error_code=6)
     history.produce(700, 1, COMMITTED + 2, acks=1)
     assert batches(history)[COMMITTED] == (COMMITTED, COMMITTED + 2, "derived", False)
+
+
+def test_a_marker_that_was_refused_is_compared_with_what_the_leader_was() -> None:
+    """The coordinator asks for all replicas (acks=all), and sends the marker again until one is taken."""
+    history = History()
+    history.decide(0, 1, [1, 2])
+    history.role(5, 1, "leader", 0, offset=0, hw=0, isr=[1, 2], partition_epoch=0)
+    history.decide(200, None, [1])
+    history.add("isr_update", 205, name="updated", broker_id=1, isr=[1], partition_epoch=1, source_file="server-1.log")
+    for ms in (203, 600):  # of the first no stamp tells whether it came before the shrink
+        marker(history, ms, error_code=NOT_ENOUGH_REPLICAS)
+    marker(history, 700, error_code=UNKNOWN_TOPIC_OR_PARTITION)  # it hosts no such partition, says the broker
+    history.decide(800, None, [1, 2])
+    history.add(
+        "isr_update", 805, name="updated", broker_id=1, isr=[1, 2], partition_epoch=2, source_file="server-1.log"
+    )
+    marker(history, 900)
+    events = history.events(settings={MIN_ISR_SETTING: 2})
+    refused = of_kind(events, "produce_refused")
+    assert [(row["error_code"], row["is_control"], row["acks"]) for row in refused] == [(19, True, None)] * 2
+    checks = {row["check"]: (row["compared"], row["matched"]) for row in tables_of(events)["conformance"].to_pylist()}
+    assert checks["produce_refusal"] == (2, 2)
+    marker(history, 950, error_code=NOT_ENOUGH_REPLICAS)  # while two were in sync
+    events = history.events(settings={MIN_ISR_SETTING: 2})
+    checks = {row["check"]: (row["compared"], row["matched"]) for row in tables_of(events)["conformance"].to_pylist()}
+    assert checks["produce_refusal"] == (3, 2)
+
+
+def test_a_coordinator_s_append_that_was_refused_is_compared_with_what_the_leader_was() -> None:
+    """It has no line in the request log, but the broker says that it failed: only for want of replicas it says so."""
+    history = History()
+    history.decide(0, 1, [1, 2])
+    history.role(5, 1, "leader", 0, offset=0, hw=0, isr=[1, 2], partition_epoch=0)
+    history.decide(200, None, [1])
+    history.add("isr_update", 205, name="updated", broker_id=1, isr=[1], partition_epoch=1, source_file="server-1.log")
+    history.add("append_refused", 600, broker_id=1, source_file="server-1.log")
+    events = history.events(settings={MIN_ISR_SETTING: 2})
+    (refused,) = of_kind(events, "produce_refused")
+    assert (refused["broker_id"], refused["error_code"], refused["acks"]) == (1, NOT_ENOUGH_REPLICAS, -1)
+    assert (refused["evidence"], refused["is_control"]) == ("derived", None)
+    checks = {row["check"]: (row["compared"], row["matched"]) for row in tables_of(events)["conformance"].to_pylist()}
+    assert checks["produce_refusal"] == (1, 1)
+    assert NOT_ENOUGH_REPLICAS not in {row["error_code"] for row in of_kind(events, "append")}
 
 
 @pytest.mark.parametrize(("name", "aborted"), [("marker_abort", 1), ("marker_commit", 0)])

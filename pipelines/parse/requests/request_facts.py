@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pipelines.lines.rows import FactSink, Line
 
 AnyCompleted = shapes.Completed[Any, Any] | shapes.Times
+REQUEST_TIMED_OUT = 7
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 WHOLE = (
@@ -37,7 +38,7 @@ API = Shape("api", (), shared=WHOLE)
 PRODUCE = Shape(
     "produce",
     (*PARTITION, "bytes", "error_code", "base_offset", "log_start_offset"),
-    shared=(*WHOLE, "acks", "transactional_id"),
+    shared=(*WHOLE, "acks", "max_wait_ms", "transactional_id", "request_timed_out"),
 )
 FETCH = Shape(
     "fetch",
@@ -154,7 +155,9 @@ def produce(
             told = (answer.error_code, answer.base_offset, answer.log_start_offset)
             rows.append(((name or topic_id, index), (name, known, index, part.records_size_in_bytes, *told)))
     if rows:
-        sink.add_rows(PRODUCE, line, (*whole, request.acks, request.transactional_id), rows)
+        late = any(answer.error_code == REQUEST_TIMED_OUT for answer in answers.values()) or None
+        asked = (request.acks, request.timeout_ms, request.transactional_id, late)
+        sink.add_rows(PRODUCE, line, (*whole, *asked), rows)
     else:
         sink.add_rows(API, line, whole, ITSELF)
 

@@ -79,6 +79,7 @@ class ProduceRequest(Body):
 
     acks: int
     topic_data: list[ProduceTopic]
+    timeout_ms: int | None = None
     transactional_id: str | None = None
 
 

@@ -59,7 +59,7 @@ _NAME = re.compile(
     r"(?<![a-z_])([a-z_]+)="
 )  # begun nowhere else, or a long word would be gone through from each letter
 _PRODUCE = re.compile(
-    rf"\{{acks=(-?\d{{1,5}}),timeout=-?\d+,(?:partitionSizes=\[((?:{TOPIC}-\d{{1,10}}=\d{{1,10}}(?:,(?!\])|(?=\])))*)\]|"
+    rf"\{{acks=(-?\d{{1,5}}),timeout=(-?\d{{1,10}}),(?:partitionSizes=\[((?:{TOPIC}-\d{{1,10}}=\d{{1,10}}(?:,(?!\])|(?=\])))*)\]|"
     r"numPartitions=(\d+))\}"
 )
 _SIZE = re.compile(rf"({TOPIC})-(\d+)=(\d+)")
@@ -199,10 +199,10 @@ def _produce(request: str, response: str) -> _Bodies:
     answer: shapes.ProduceResponse | str = ""
     if response:
         answer = _produce_response.decode(_json(MESSAGES.sub("", response), _ANSWERED))
-    if said[3] is None:
+    if said[4] is None:
         topics = [
             shapes.ProduceTopic([shapes.ProduceData(int(index), int(size))], topic)
-            for topic, index, size in _SIZE.findall(said[2])
+            for topic, index, size in _SIZE.findall(said[3])
         ]
     elif isinstance(answer, str):
         topics = []
@@ -211,7 +211,7 @@ def _produce(request: str, response: str) -> _Bodies:
             shapes.ProduceTopic([shapes.ProduceData(part.index) for part in topic.partition_responses], topic.name)
             for topic in answer.responses
         ]
-    return shapes.ProduceRequest(int(said[1]), topics), answer
+    return shapes.ProduceRequest(int(said[1]), topics, int(said[2])), answer
 
 
 def _fetch(request: str, response: str) -> _Bodies:

@@ -17,7 +17,7 @@ from pipelines.lines.rows import ID_BYTES, TYPES, Identity, line_head
 from pipelines.lines.writers import own_address
 from pipelines.parse.requests import request_shapes as shapes
 from pipelines.parse.requests import scanned_rows as rows
-from pipelines.parse.requests.request_facts import FETCH, PRODUCE
+from pipelines.parse.requests.request_facts import FETCH, PRODUCE, REQUEST_TIMED_OUT
 from pipelines.parse.requests.scanner import NULL, WIDTH, Records, scan
 from pipelines.parse.requests.shape_tables import NUMBER_RECORD, Shape, shape_of
 
@@ -222,6 +222,8 @@ class RequestScanner:
         if number:
             columns |= _flags(made)
             fetched = _fetched(columns, first)
+        else:
+            columns["request_timed_out"] = _timed_out(values["error_code"], of)
         lines, row_lines = read[of[first]], read[of]
         ids = _ids(
             data, _begun(found[lines], local[lines], broker), first.tolist(), texts, made[rows.TEXT_END].tolist()
@@ -302,9 +304,10 @@ def _produce(records: _Records, of: Ints, made: Ints) -> dict[str, Ints]:
     (request,) = records.values(of, "Completed", "request")
     names = ("error_code", "base_offset", "log_start_offset")
     answer = records.values(made[rows.TOLD], "ProduceAnswer", *names)
-    (acks,) = records.values(request, "ProduceRequest", "acks")
+    acks, wait = records.values(request, "ProduceRequest", "acks", "timeout_ms")
     (size,) = records.values(made[rows.ASKED], "ProduceData", "records_size_in_bytes")
-    return {"partition": made[rows.PARTITION], "acks": acks, "bytes": size, **dict(zip(names, answer, strict=True))}
+    asked = {"partition": made[rows.PARTITION], "acks": acks, "max_wait_ms": wait, "bytes": size}
+    return asked | dict(zip(names, answer, strict=True))
 
 
 def _fetch(records: _Records, of: Ints, made: Ints) -> dict[str, Ints]:
@@ -344,6 +347,12 @@ def _flags(made: Ints) -> dict[str, pa.Array]:
         "in_response": pa.array(listed & (made[rows.TOLD] >= 0)),
         "forgotten": pa.array(made[rows.SORT] == rows.GONE),
     }
+
+
+def _timed_out(errors: Ints, of: Ints) -> pa.Array:
+    """Return whether the time of a row's produce was up: that another row of its line says so counts, too."""
+    late = np.isin(of, of[errors == REQUEST_TIMED_OUT])
+    return pa.array(late, mask=~late)
 
 
 def _fetched(columns: dict[str, pa.Array], first: Ints) -> set[tuple[str, int]]:

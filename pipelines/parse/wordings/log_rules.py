@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pipelines.parse.wordings.partition_rules import POINT
 from pipelines.parse.wordings.rule import TP, Rule
+from replay.evidence.rows import INTERNAL_TOPICS
 
 _LOGS = "Log|UnifiedLog|UnifiedLog$|LogLoader|LocalLog"
 
@@ -122,6 +123,13 @@ LOG_RULES = (
         "storage_failure checkpoint_failed",
         r"Error while writing to highwatermark file in directory .*",
         keep_text=True,
+    ),
+    Rule(  # of other topics, the request log says it, and with which error
+        "ReplicaManager: Error",
+        "1.0-",
+        "append_refused",
+        r"Error processing append operation on partition (?:(?P<topic_id>[\w-]{1,30}):)?"
+        rf"(?P<tp>(?:{'|'.join(INTERNAL_TOPICS)})-\d{{1,10}})",
     ),
     Rule("LogDirFailureChannel: Error", "1.0-", "storage_failure io_error", r".*", keep_text=True),
     Rule(
