@@ -312,6 +312,13 @@ REPLICATION_EVENTS = Table(
             "isr_request: for how long the leader had written no line at all in the lag time before; null: it had not.",
             unit="us",
         ),
+        Column(
+            "since_expiry_run_us",
+            INT64,
+            "isr_request that shrinks: how long before it the leader's isr-expiration task is known to have run, by "
+            "its start or by a shrink of any partition that it leads; null: not known.",
+            unit="us",
+        ),
     ),
     key=("topic", "incarnation", "partition", "seq"),
     checks={"interval": "ts_lo <= ts AND ts <= ts_hi"},

@@ -75,7 +75,7 @@ class CompiledRule:
     """A compiled rule: its patterns, the shape of its facts, and what turns groups into values."""
 
     __slots__ = (
-        "converters", "each", "each_groups", "from_prefix", "is_of_clients", "keep_text", "match", "numbers",
+        "converters", "each", "each_groups", "from_prefix", "goes_on", "is_of_clients", "keep_text", "match", "numbers",
         "shape", "tp",
     )  # fmt: skip
 
@@ -95,7 +95,7 @@ class CompiledRule:
         self.is_of_clients = (rule.kind, rule.name) == ("quota_change", "client")  # its value names users and clients
         tail = [name for name in _FROM_PREFIX if name not in columns]
         self.from_prefix = [_FROM_PREFIX.index(name) for name in tail]
-        self.keep_text = rule.keep_text
+        self.keep_text, self.goes_on = rule.keep_text, rule.goes_on
         texts = ("text",) if rule.keep_text else ()
         constants = (("name", rule.name),) if rule.name else ()
         self.shape = Shape(rule.kind, (*columns, *tail, *texts), constants)
@@ -190,18 +190,22 @@ class ServerLog:
             body = body[begins:]
         if prefix[0] in METADATA_TOPIC:
             return False
+        count = 0
         for rule in by_word.get(body.partition(" ")[0]) or by_word[""]:
             match = rule.match(body)
             if match is not None:
                 told = line_identity(self._sink.broker_id, local, parts.level, last, parts.text)
-                for number, groups in enumerate(rule.finds(match.groups(), body)):
+                for number, groups in enumerate(rule.finds(match.groups(), body), count):
                     values = self._values(rule, groups, prefix, parts.text)
                     row = row_id(told, (number,)) if number else row_id(told)
                     self._sink.add(rule.shape, row, line, ts, values, parts.level)
+                    count += 1
+                if rule.goes_on:
+                    continue
                 if last == "LogManager":
                     self._of_log_manager(body, line, ts, parts.level, told)
                 return True
-        return False
+        return count > 0
 
     def _values(
         self, rule: CompiledRule, groups: tuple[str | None, ...], prefix: _PrefixValues, text: str
