@@ -318,6 +318,13 @@ REPLICATION_EVENTS = Table(
             "while its produce waited, where that was longer than its timeout; null: it had not.",
             unit="us",
         ),
+        Column(
+            "since_expiry_run_us",
+            INT64,
+            "isr_request that shrinks: how long before it the leader's isr-expiration task is known to have run, by "
+            "its start or by a shrink of any partition that it leads; null: not known.",
+            unit="us",
+        ),
     ),
     key=("topic", "incarnation", "partition", "seq"),
     checks={"interval": "ts_lo <= ts AND ts <= ts_hi"},

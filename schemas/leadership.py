@@ -125,10 +125,24 @@ ISR_TIMELINE = Table(
             values=("committed", "rejected", "superseded", "new_leader_epoch"),
         ),
         Column("error_code", INT32, "Error with which a pending change was rejected or retried; null: none."),
+        Column(
+            "earliest_expiry_ts",
+            TIMESTAMP,
+            "pending_shrink: the earliest run of the leader's isr-expiration task at which the first of those who left "
+            "was out of sync. If another run is known the task's runs are fixed, else this is the moment from which on "
+            "it was out of sync. Null: by the replay, nobody was.",
+        ),
+        Column(
+            "latest_expiry_ts",
+            TIMESTAMP,
+            "pending_shrink: the latest such run, a whole period later if no run is known, and the leader's standstill "
+            "later if it stood still; null like earliest_expiry_ts.",
+        ),
         Column("under_min_isr", BOOL, "Whether the committed ISR is below min.insync.replicas; null: not known."),
         EVIDENCE_COLUMN,
     ),
     key=("seq", "state"),
+    checks={"expiry_order": "earliest_expiry_ts IS NULL OR earliest_expiry_ts <= latest_expiry_ts"},
     questions=(
         (
             "Who fell out of the ISR, how far behind, and how long had it not been caught up?",

@@ -16,6 +16,7 @@ from pipelines.overview.coverage import source_of_fact
 from pipelines.spark.spark_schemas import spark_ddl
 from replay.evidence.cluster import NAMED_COLUMNS, NAMING, WHOLE, ClusterFacts
 from replay.evidence.coverage import SERVER_LOG
+from replay.evidence.expiry_runs import MINUTE_US, SHRINK_SCHEMA, SHRINKS
 from replay.evidence.standstills import (
     CONNECTION_SCHEMA,
     LINES,
@@ -48,7 +49,15 @@ def collected_by_spark(facts: DataFrame) -> ClusterFacts:
         silences=silences,
         connection_ends=connection_ends(facts, silences),
         own_logs=own_logs(facts),
+        shrinks=first_shrinks(facts),
     )
+
+
+def first_shrinks(facts: DataFrame) -> pa.Table:
+    """Return of each broker and minute the time of the first line about a shrink."""
+    us = F.unix_micros("ts")
+    minutes = facts.where(SHRINKS.sql).groupBy("broker_id", F.floor(us / MINUTE_US).alias("minute"))
+    return minutes.agg(F.min(us).alias("us")).select(*SHRINK_SCHEMA.names).toArrow()
 
 
 def names_of_topics(facts: DataFrame) -> DataFrame:

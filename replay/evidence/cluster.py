@@ -17,9 +17,12 @@ import pyarrow.compute as pc
 
 from replay.evidence.choices import Choice
 from replay.evidence.controller_view import MIN_ISR_SETTING
+from replay.evidence.expiry_runs import Marks, first_shrinks, marks_of
 from replay.evidence.metadata_log import PART, Parts, standing
 from replay.evidence.missing_lines import MissingLines
 from replay.evidence.partition_facts import LAG_SETTING
+from replay.evidence.replication_quotas import LINES as QUOTA_LINES
+from replay.evidence.replication_quotas import OF_CLIENTS
 from replay.evidence.rows import Row, rows_of_facts
 from replay.evidence.sources import own_logs
 from replay.evidence.standstills import by_broker, connection_ends, pieces_of, silences_of_all
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WHOLE: Final = Choice(  # facts about no single partition, and facts that name topics
-    kinds=("broker_change", "config_change", "feature_change", "broker_lifecycle", PART, "topic_change")
+    kinds=("broker_change", "config_change", "feature_change", "broker_lifecycle", PART, "topic_change", QUOTA_LINES)
 )
 NAMING: Final = Choice(  # brokers' lines that state a topic's name and id
     kinds=("topic_change", "role_change", "leader_and_isr"), filled=("topic", "topic_id"), empty=("metadata_offset",)
@@ -58,6 +61,7 @@ class Cluster:
     settings: dict[str, int | None]
     inter_broker_protocol: str | None = None
     missing: MissingLines = field(default_factory=MissingLines)
+    expiry: Marks = field(default_factory=dict)  # broker -> runs of its isr-expiration task
     facts: int = 0  # number of facts
     about: dict[str | None, list[tuple[int, Row]]] = field(default_factory=dict, compare=False)  # rows by topic
 
@@ -84,6 +88,7 @@ class ClusterFacts(NamedTuple):
     silences: pa.Table  # `standstills.SILENCE_SCHEMA`
     connection_ends: dict[tuple[int, str], int]
     own_logs: frozenset[int]
+    shrinks: pa.Table  # `expiry_runs.SHRINK_SCHEMA`
 
 
 def collected_of(facts: pa.Table) -> ClusterFacts:
@@ -97,6 +102,7 @@ def collected_of(facts: pa.Table) -> ClusterFacts:
         silences=silences,
         connection_ends=connection_ends(facts, silences),
         own_logs=own_logs(facts),
+        shrinks=first_shrinks(facts),
     )
 
 
@@ -105,10 +111,11 @@ def cluster_told(told: ClusterFacts, settings: Mapping[str, Any], missing: Missi
     config: Mapping[str, Any] = settings.get("broker_config") or {}
     topics, created = incarnations([*told.named.to_pylist(), *topics_named(told.whole)])
     standstills, begins = by_broker(told.silences)
+    rows = cluster_rows(told.whole)
     return Cluster(
         recording_id=told.recording_id,
         facts=told.facts,
-        rows=cluster_rows(told.whole),
+        rows=rows,
         topics=topics,
         created=created,
         standstills=standstills,
@@ -119,6 +126,7 @@ def cluster_told(told: ClusterFacts, settings: Mapping[str, Any], missing: Missi
         settings={name: int(config[name]) for name in SETTINGS if name in config},
         inter_broker_protocol=config.get(PROTOCOL_SETTING),
         missing=missing,
+        expiry=marks_of(told.shrinks, rows, standstills),
     )
 
 
@@ -133,7 +141,9 @@ def cluster_rows(facts: pa.Table) -> list[Row]:
     return [
         row
         for row in (*others, *standing(of_log, Parts(rows)).rows)
-        if row["partition"] is None and (row["kind"] != "topic_change" or row["name"] == "remove")
+        if row["partition"] is None
+        and (row["kind"] != "topic_change" or row["name"] == "remove")
+        and (row["kind"] != QUOTA_LINES or row["name"] != OF_CLIENTS)
     ]
 
 

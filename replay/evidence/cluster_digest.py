@@ -8,8 +8,10 @@ its end is not told.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from dataclasses import fields, is_dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from replay.evidence.metadata_log import PART, Parts
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 DIGEST_BYTES: Final = 16
 # Told topic by topic, or with an end of its own to each partition, or not at all.
-APART: Final = ("about", "created", "facts", "missing", "recording_id", "rows", "topics")
+APART: Final = ("about", "created", "expiry", "facts", "missing", "recording_id", "rows", "topics")
 # No rule looks further ahead of a line than this: lag times, request timeouts and sessions take minutes.
 AHEAD_US: Final = 3_600_000_000
 
@@ -67,7 +69,19 @@ class ToldOfCluster:
             None if parts.last_us is None else min(parts.last_us, until),
         )  # fmt: skip
         lines = (missing.cuts, missing.holes, as_of(missing.gaps, until), as_of(missing.lossy, until))
-        return digest_of([self.topic(topic), log, lines])
+        return digest_of([self.topic(topic), log, lines, self.expiry(latest_us)])
+
+    @cached_property
+    def marks(self) -> tuple[list[int], list[str]]:
+        """The times of all that is known of expiry tasks, rising, and the digests of what is known until each."""
+        marks = sorted((mark.us, broker, mark.is_run) for broker, mine in self.cluster.expiry.items() for mark in mine)
+        digests = accumulate(marks, lambda before, mark: digest_of([before, mark]), initial="")
+        return [us for us, *_ in marks], list(digests)
+
+    def expiry(self, until: int) -> str:
+        """The digest of what is known of expiry tasks until a time: no shrink is compared with later runs."""
+        times, digests = self.marks
+        return digests[bisect_right(times, until)]
 
     @cached_property
     def everyone(self) -> str:

@@ -29,14 +29,14 @@ from replay.evidence.metadata_log import Parts
 from replay.evidence.metadata_states import states_of
 from replay.evidence.min_isr import ROLE_TAKES_US, min_isr_of
 from replay.evidence.missing_lines import MissingLines
-from replay.evidence.replication_quotas import QuotaChange, quota_changes
+from replay.evidence.replication_quotas import QuotaChange, quota_changes, quota_settings, sides_of
 from replay.evidence.request_times import Phases, phases
 from replay.evidence.retries import Retries
 from replay.evidence.roles import KINDS, SIGN_KINDS, moment, roles_of
 from replay.evidence.rows import Row, is_by_replica, places_of
 from replay.evidence.served_epochs import epoch_of_answer, give_epochs, is_checked
 from replay.evidence.sessions import LEFT_OUT
-from replay.evidence.tenure_index import THROTTLED_SETTING, Turns
+from replay.evidence.tenure_index import Turns
 from replay.evidence.tenures import Decision, Tenure, micros, tenures_of
 from replay.evidence.versions import Spoken, Versions, spoken_in_tenures, versions_of
 from replay.evidence.views import Fetch
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from replay.arrays.ints import Flags
+    from replay.evidence.expiry_runs import Marks
 
 LAG_SETTING = "replica.lag.time.max.ms"
 REMOTE_STORAGE_SETTING = "remote.storage.enable"
@@ -64,6 +65,7 @@ class PartitionFacts:
     cluster: list[Row]
     standstills: Standstills = field(default_factory=dict)
     begins: Mapping[int, int] = field(default_factory=dict)  # broker -> time of its first line, microseconds
+    expiry: Marks = field(default_factory=dict)  # broker -> runs of its isr-expiration task
     missing: MissingLines = field(default_factory=MissingLines)
     connection_ends: dict[tuple[int, str], int] = field(default_factory=dict)  # last stamp on (broker, connection)
     own_logs: frozenset[int] | None = None  # brokers whose own log is available; None: all of them
@@ -75,6 +77,7 @@ class PartitionFacts:
     lag_us: int = default_lag_ms(None) * 1000
     min_insync_replicas: int | None = None  # None: no source states it
     min_isr_changes: list[tuple[Row, int]] = field(default_factory=list)
+    quota_settings: list[Row] = field(default_factory=list)
     quota_changes: list[QuotaChange] = field(default_factory=list)
     remote_storage: bool = False
     throttled: set[str] = field(default_factory=set)  # 'leader', 'follower': whose replication quota lists it
@@ -100,8 +103,7 @@ class PartitionFacts:
     hw_lines: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
     edges: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))  # per epoch: where batches end
     segments: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))  # per epoch: base -> end
-    # by broker and base offset:
-    append_lines: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
+    append_lines: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))  # broker, base
     future_lines: dict[int, list[Row]] = field(default_factory=dict)  # about future logs, by leader epoch
     outcomes: dict[str, list[TransactionOutcome]] = field(default_factory=dict)  # by transactional id
     producers: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # likewise
@@ -161,8 +163,7 @@ class PartitionFacts:
     def read_configuration(self) -> None:
         """Read min.insync.replicas (the topic's, else the cluster's, else the brokers'), the lag time, the versions."""
         rows = [*self.cluster, *self.by_kind["config_change"]]
-        fetches = self.by_kind["fetch"]
-        self.versions = versions_of(rows, fetches, Spoken(self.kafka_version, self.inter_broker_protocol))
+        self.versions = versions_of(rows, self.by_kind["fetch"], Spoken(self.kafka_version, self.inter_broker_protocol))
         opening = self.decisions[0] if self.decisions else None
         self.kafka_version, self.inter_broker_protocol = self.versions.at(
             opening.leader if opening else -1, opening.us if opening else 0
@@ -179,16 +180,15 @@ class PartitionFacts:
             row["name"] == REMOTE_STORAGE_SETTING and row["value"] == "true" and row["topic"] is not None
             for row in rows
         )
-        for side in ("leader", "follower"):
-            lists = [r["value"] or "" for r in rows if r["name"] == THROTTLED_SETTING.format(side)]
-            if any(one == "*" or one.startswith(f"{self.partition}:") for text in lists for one in text.split(",")):
-                self.throttled.add(side)
+        decided = any(d.row["metadata_offset"] is not None for d in self.decisions)
+        self.quota_settings = quota_settings([*rows, *self.by_kind["quota_change"]], is_in_metadata=decided)
+        self.throttled = sides_of(self.quota_settings, self.partition)
         self.lag_us = stated.get(LAG_SETTING, default_lag_ms(self.kafka_version)) * 1000
-        own = stated.get(MIN_ISR_SETTING)
-        found = min_isr_of(rows, self.decisions, own, is_whole=self.was_seen_made())
+        found = min_isr_of(rows, self.decisions, stated.get(MIN_ISR_SETTING), is_whole=self.was_seen_made())
         self.min_insync_replicas, self.min_isr_changes = found
         replicas = {b for decision in self.decisions for b in decision.replicas}
-        self.quota_changes = quota_changes(rows, self.partition, replicas) if self.throttled else []
+        settings = self.quota_settings if self.throttled else []
+        self.quota_changes = quota_changes(settings, self.partition, replicas, self.versions.at)
 
     def release(self) -> None:
         """Let go of everything, whoever holds this object: the indexes refer to each other. It is not used again."""

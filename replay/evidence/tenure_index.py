@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from replay.arrays.ints import NEVER
+from replay.evidence.replication_quotas import LIST_SETTING
 from replay.evidence.request_times import phases
 from replay.evidence.roles import THREAD_END, moment
 from replay.evidence.rows import place_in_log
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Setting = tuple["Row", int]  # the line that states it, and its value
-THROTTLED_SETTING = "{}.replication.throttled.replicas"  # partition:broker,... or *, of a topic (KIP-73)
 Falling = tuple[list[int], list[int]]  # numbers, rising; and for each the least value from it onward
 
 
@@ -264,11 +264,9 @@ class Turns:
     @cached_property
     def throttled(self) -> tuple[list[int], list[frozenset[int]]]:
         """Times, rising, and which followers of the partition the topic's configuration throttles from then on."""
-        rows = [*self.facts.cluster, *self.facts.by_kind["config_change"]]
-        name = THROTTLED_SETTING.format("follower")
         told: dict[int, str] = {}
-        for row in rows:
-            if row["name"] == name and row["topic"] is not None and row["ts"] is not None:
+        for row in self.facts.quota_settings:
+            if row["name"] == LIST_SETTING.format("follower") and row["ts"] is not None:
                 told.setdefault(micros(row["ts"]), row["value"] or "")
         every = frozenset(b for d in self.facts.decisions for b in d.replicas)
         listed = []

@@ -37,6 +37,7 @@ class Indexed(Protocol):
     decisions: list[Decision]
     tenures: list[Tenure]
     min_isr_changes: list[tuple[Row, int]]
+    quota_settings: list[Row]
     role_lines: dict[tuple[int, int], Row]
     loads: dict[tuple[int, int], Row]
     cuts: dict[tuple[int, int], list[Row]]

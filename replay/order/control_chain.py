@@ -15,9 +15,9 @@ from replay.evidence.tenure_index import among, least_after
 from replay.evidence.tenures import Decision, Tenure, micros
 from replay.order.front import OP_CONTROL, OP_WITNESS
 from replay.order.isr_joins import known_when_asked, learnt_before
-from replay.order.isr_requests import Joins, interleaved, learnt_awake, request_operations
+from replay.order.isr_requests import Joins, interleaved, learnt_awake, place_of, request_operations
 from replay.order.operations import Draft, Operation
-from replay.order.settings_events import broker_draft, min_isr_draft, quota_draft
+from replay.order.settings_events import broker_draft, min_isr_draft, quotas_between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -272,17 +272,21 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
     for row, value in among(offsets, changed, first + 1, last):
         settled = Operation(OP_CONTROL, decision_window(micros(row["ts"])), [min_isr_draft(row, value)])
         items.append((row["metadata_offset"], 0, settled))
-    for change in facts.quota_changes:
-        if first < change.row["metadata_offset"] < last:
-            limited = Operation(OP_CONTROL, decision_window(micros(change.row["ts"])), [quota_draft(change)])
-            items.append((change.row["metadata_offset"], 0, limited))
+    lines = []
+    for draft in quotas_between(facts, (first, last), time_span(facts, tenure)):
+        place, at = draft.fields["metadata_offset"], draft.window.est
+        if place is None:
+            lines.append(Operation(OP_CONTROL, line_window(at), [draft]))
+        else:
+            items.append((place, 0, Operation(OP_CONTROL, decision_window(at), [draft])))
     times, changed = facts.turns.min_isr_times
     for row, value in among(times, changed, *time_span(facts, tenure)):  # after the decisions before it
         at = micros(row["ts"])
         place = sum(decision.us <= at for decision in tenure.decisions[1:]) - 1
         items.append((place, 2, Operation(OP_CONTROL, decision_window(at), [min_isr_draft(row, value)])))
     decided = [op for _, _, op in sorted(items, key=lambda item: item[:2])]
-    return interleaved(decided, request_operations(facts, tenure, joins) if tenure.leader >= 0 else [])
+    lines += request_operations(facts, tenure, joins) if tenure.leader >= 0 else []
+    return interleaved(decided, sorted(lines, key=place_of))
 
 
 def changes_between(facts: PartitionFacts, first: int, last: int) -> Sequence[Row]:

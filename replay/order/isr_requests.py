@@ -27,6 +27,8 @@ from replay.engine.codes import (
 from replay.engine.stamps import STAMP_EARLY_US
 from replay.evidence.active_controllers import ActiveControllers
 from replay.evidence.broker_pauses import between
+from replay.evidence.clock_steps import SET_BACK
+from replay.evidence.expiry_runs import run_before
 from replay.evidence.request_times import DECISION_LATE_US, Window, decision_window, line_window, phases
 from replay.evidence.tenures import ISR_TAKEN_OVER, micros
 from replay.order.front import OP_CONTROL
@@ -302,6 +304,7 @@ def shrink_operation(facts: PartitionFacts, tenure: Tenure, change: IsrChange) -
         "leo": row["offset"] if states_leos else None,
         "throttled": throttled or None,
         "stood_still_us": stood_still(facts, tenure.leader, change.us),
+        "since_expiry_run_us": since_expiry_run(facts, tenure.leader, change),
     }
     drafts.append(Draft("isr_request", row, window, fields))
     return Operation(OP_CONTROL, window, drafts, offset=row["offset"] or 0 if states_leos else 0)
@@ -323,6 +326,15 @@ def stood_still(facts: PartitionFacts, broker: int, us: int) -> int | None:
         if after <= us + STAMP_EARLY_US
     ]
     return spans[-1] if spans else None
+
+
+def since_expiry_run(facts: PartitionFacts, broker: int, change: IsrChange) -> int | None:
+    """Return how long before a shrink the leader's expiry task is known to have run; None: that is not known.
+
+    Another line of the same run does not count. Where a clock was set back, the two times do not belong together.
+    """
+    run = None if change.row[SET_BACK] else run_before(facts.expiry, broker, change.us, facts.lag_us // 4)
+    return None if run is None else change.us - run
 
 
 def change_members(tenure: Tenure, change: IsrChange) -> list[int]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.replication_quotas import QuotaChange
     from replay.evidence.rows import Row
+    from replay.evidence.tenures import Decision
 
 BACKOFF_SETTING = "replica.fetch.backoff.ms"
 
@@ -78,7 +79,7 @@ def quota_draft(change: QuotaChange) -> Draft:
         "broker_id": change.broker,
         f"{change.side}_quota": change.rate,
         "metadata_offset": row["metadata_offset"],
-        "evidence": "observed",
+        "evidence": change.evidence,
     }
     return Draft("config_change", row, Window(at, at, at), fields)
 
@@ -87,10 +88,28 @@ def opening_quota_drafts(facts: PartitionFacts) -> list[Draft]:
     """The replication quotas in force when the partition was created: the last change of each."""
     if not facts.decisions:
         return []
-    before = {
-        (c.broker, c.side): c for c in facts.quota_changes if c.row["metadata_offset"] <= facts.decisions[0].place
-    }
+    before = {(c.broker, c.side): c for c in facts.quota_changes if is_before(c.row, facts.decisions[0])}
     return [quota_draft(before[key]) for key in sorted(before)]
+
+
+def is_before(row: Row, decision: Decision) -> bool:
+    """Whether a setting was told before a decision: by its place in the metadata log, else by its line's time."""
+    place = row["metadata_offset"]
+    return bool(micros(row["ts"]) <= decision.us if place is None else place <= decision.place)
+
+
+def quotas_between(facts: PartitionFacts, places: tuple[int, int], times: tuple[int, int]) -> list[Draft]:
+    """The changes of quotas that the metadata log tells between two places, and lines between two times."""
+    found = []
+    for change in facts.quota_changes:
+        place = change.row["metadata_offset"]
+        if place is not None:
+            is_mine = places[0] < place < places[1]
+        else:
+            is_mine = times[0] <= micros(change.row["ts"]) < times[1]
+        if is_mine and not is_before(change.row, facts.decisions[0]):
+            found.append(quota_draft(change))
+    return found
 
 
 def broker_draft(row: Row) -> Draft:

@@ -68,6 +68,7 @@ class Profile(NamedTuple):
     follows_nobody: int  # KRaft 3.3+: a follower whose leader is not alive takes up the role and fetches from nobody
     fenced_by_same_epoch: int  # 2.5+ (AbstractFetcherThread.onPartitionFenced): only if its epoch has not moved since
     preferred_in_isr: int  # 3.3.2+ (KAFKA-14372): consumers are sent to members of the ISR only
+    throttled_by_default: int  # 3.9+ (KAFKA-10190): the cluster's replication rate holds for brokers without their own
     samples_kept_by_last_event: int  # 3.8+ (SampledStat): a quota's sample counts until its last event is too old
     builds_tier_state: int  # 3.5+ (KIP-405): a fetch below the leader's local log makes the follower start there
     # 4.2+ (KAFKA-19112): cleanup.policy may be empty; records of such a topic can be deleted
@@ -160,6 +161,7 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         follows_nobody=int(version >= (3, 3, 0)),
         fenced_by_same_epoch=int(version >= (2, 5, 0)),
         preferred_in_isr=int(version >= (3, 3, 2)),
+        throttled_by_default=int(version >= (3, 9, 0)),
         samples_kept_by_last_event=int(version >= (3, 8, 0)),
         builds_tier_state=int(version >= (3, 5, 0)),
         deletes_without_policy=int(version >= (4, 2, 0)),

@@ -1,30 +1,55 @@
 """The expiry task of each leader as an actor: when it runs, and so when it must have asked for each shrink.
 
-The task runs at a fixed rate from the broker's start on (ReplicaManager.startup, isr-expiration), so a shrink tells
-when all other runs of that broker were, until it starts again. A member leaves at the first run at which it is out of
-sync. As long as no shrink of the broker has told when its runs are, the two extremes bound it: a run right when the
-member fell out of sync, and one a whole period later. A run that a standstill held up comes
-as it ends, and tells nothing of the others.
+The task runs at a fixed rate from the broker's start on (ReplicaManager.startup, isr-expiration), one for all its
+partitions, so its start or any shrink tells when its other runs are (`replay.evidence.expiry_runs`). A member leaves at
+the first run at which it is out of sync; if it fell out of sync just as the task ran, that may be this run or the next.
+Where no other run is known the two extremes bound it: a run right when the member fell out of sync, and one a whole
+period later. A run that a standstill held up comes as it ends.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from replay.arrays.ints import NEVER
 from replay.engine import codes as c
 from replay.engine.stamps import CLOCK_SLACK_US
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from replay.arrays.records import Records
     from replay.engine.emit import CheckRow
 
 RUN_LATE_US: Final = 250_000  # a run takes all partitions of the broker in turn, and its thread may have to wait
+START_LATE_US: Final = 75_000  # by how much the line that tells of the first run may come later than it
+
+
+class Timing(NamedTuple):
+    """What decides when the task asked for a shrink, besides since when a member was out of sync."""
+
+    still_us: int = 0  # how long its broker had stood still
+    since_run_us: int | None = None  # how long before the request another of its runs was; None: none is known
+
+
+class Expected(NamedTuple):
+    """The runs at which a shrink can have been asked for."""
+
+    earliest: int
+    latest: int
+    is_any_between: bool  # else it is one of the two
+
+    def agreed(self, asked: int, still_us: int) -> int:
+        """Return `asked` if it agrees with a run, else the one next to it at which the rule has the member leave."""
+        first, last = self.earliest, self.latest
+        if self.is_any_between:
+            early = CLOCK_SLACK_US
+        else:
+            early = START_LATE_US
+            first = last = first if abs(asked - first) <= abs(asked - last) else last
+        return asked if first - early <= asked <= last + still_us + RUN_LATE_US else last
 
 
 def next_run(since: int, run: int, period: int) -> int:
@@ -32,52 +57,43 @@ def next_run(since: int, run: int, period: int) -> int:
     return since + (run - since) % period
 
 
+def expected_of(since: int, asked: int, timing: Timing, period: int) -> Expected:
+    """The runs at which a member may have left that was out of sync since `since`, in a shrink requested at `asked`."""
+    if timing.since_run_us is None:
+        return Expected(since, since + period, is_any_between=True)
+    run = asked - timing.since_run_us
+    first, last = (next_run(since + off, run, period) for off in (-CLOCK_SLACK_US, CLOCK_SLACK_US))
+    return Expected(first, last, is_any_between=False)
+
+
 @dataclass
 class IsrExpiry:
-    """The runs of each broker's task, as its shrinks of one partition tell them."""
+    """The shrinks of one partition, and the runs of its leaders' tasks that must have asked for them."""
 
-    runs: dict[int, int] = field(default_factory=dict)  # broker id -> when one of its runs was, since it started
-    starts: list[tuple[int, int]] = field(default_factory=list)  # seq and broker of starts that were not looked at yet
-    still: dict[int, int] = field(default_factory=dict)  # seq of a requested shrink -> how long its leader stood still
+    timings: dict[int, Timing] = field(default_factory=dict)  # seq of a requested shrink -> what is known of its run
+    expected: dict[int, tuple[int, int]] = field(default_factory=dict)  # its seq -> earliest and latest run
 
-    def begin(self, requests: Iterable[dict[str, Any]], loads: Iterable[dict[str, Any]]) -> None:
-        """Take a batch's requests for another ISR, and the logs that were loaded in it."""
-        self.still = {event["seq"]: event["stood_still_us"] or 0 for event in requests}
-        self.starts = [(event["seq"], event["broker_id"]) for event in loads]
+    def begin(self, requests: Iterable[dict[str, Any]]) -> None:
+        """Take a batch's requests for another ISR; events of older tables do not tell of other runs."""
+        self.timings = {
+            event["seq"]: Timing(event["stood_still_us"] or 0, event.get("since_expiry_run_us")) for event in requests
+        }
+        self.expected = {}
 
-    def forget(self, seq: int) -> None:
-        """Forget the runs of brokers that started again before `seq`."""
-        for _, broker in [one for one in self.starts if one[0] < seq]:
-            self.runs.pop(broker, None)
-        self.starts = [one for one in self.starts if one[0] >= seq]
-
-    def run_of(self, broker: int, since: int, asked: int, timing: tuple[int, int]) -> int:
-        """When the task must have run that asked for a shrink at `asked`, of a member out of sync since `since`.
-
-        `timing`: the period, and how long the leader had stood still. Returns `asked` if it agrees with a run, else the
-        run at which the rule has the member leave.
-        """
-        period, still = timing
-        run = self.runs.get(broker)
-        if run is None:
-            first, last = since, since + period
-        else:  # it may have fallen out of sync just as the task ran: then either run may have seen it
-            first, last = (next_run(since + off, run, period) for off in (-CLOCK_SLACK_US, CLOCK_SLACK_US))
-            first = last = first if abs(asked - first) <= abs(asked - last) else last
-        if first - CLOCK_SLACK_US <= asked <= last + still + RUN_LATE_US:
-            if not still:
-                self.runs[broker] = asked
-            return asked
-        return last
-
-    def told(self, rows: Records[CheckRow], brokers: Sequence[int], period: int) -> Records[CheckRow]:
+    def told(self, rows: Records[CheckRow], period: int) -> Records[CheckRow]:
         """Return the fold's checks, in which a shrink is compared with the run that must have asked for it."""
         out = rows.copy()
-        mine = np.flatnonzero(rows["check"] == c.CHECK_EXPIRY)
-        for k in mine.tolist():
-            row = out[k]
-            self.forget(int(row.seq))
-            timing = (period, self.still.get(int(row.seq), 0))
-            out["computed"][k] = self.run_of(brokers[row.broker], int(row.computed), int(row.stated), timing)
-        self.forget(NEVER)
+        for k in np.flatnonzero(rows["check"] == c.CHECK_EXPIRY).tolist():
+            seq, asked = int(out[k].seq), int(out[k].stated)
+            timing = self.timings.get(seq, Timing())
+            expected = expected_of(int(out[k].computed), asked, timing, period)
+            out["computed"][k] = expected.agreed(asked, timing.still_us)
+            self.expected[seq] = expected.earliest, expected.latest + timing.still_us
         return out
+
+    def beside(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Write the runs beside the rows of the ISR that are about requested shrinks."""
+        for row in rows:
+            if row["state"] == "pending_shrink" and row["seq"] in self.expected:
+                row["earliest_expiry_ts"], row["latest_expiry_ts"] = self.expected[row["seq"]]
+        return rows

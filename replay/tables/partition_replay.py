@@ -163,7 +163,7 @@ class PartitionReplay:
         self.doubts.take(rare["observation"])
         self.outages.take(rare)
         self.rolls.take(rare)
-        self.expiry.begin(rare["isr_request"], rare["log_load"])
+        self.expiry.begin(rare["isr_request"])
         self.round_trips.take_all(in_turn(rare, ROUND_TRIP_KINDS))
         self.shown.take(events)
         for kind in FINAL_KINDS:
@@ -323,7 +323,10 @@ class PartitionReplay:
         told = rows_of(rows)
         self.tell_cuts(told.cut)
         movers, lag_us = movers_of(told.mover, self.brokers), int(self.state.partition[0].lag_us)
-        self.isr.add(events, in_turn(rare, TOLD_KINDS), rows_told(told.isr, self.brokers, self.changes), movers, lag_us)
+        profile = self.story.profile_at(self.leads, self.last_seq)
+        checks = self.expiry.told(told.check, lag_us // 2 if profile.expiry_twice_per_lag else lag_us)
+        isr_rows = self.expiry.beside(rows_told(told.isr, self.brokers, self.changes))
+        self.isr.add(events, in_turn(rare, TOLD_KINDS), isr_rows, movers, lag_us)
         self.out.add("leo_timeline", self.here, self.named(told.leo, "broker"))
         # An HW move of a broker without a role is output once the broker has a role.
         known = told.hw["role"] != ROLE_NONE
@@ -333,8 +336,6 @@ class PartitionReplay:
             causes = causes_of(told.start, {row["seq"]: row["cause"] for row in rare["log_start_change"]})
             self.out.add("log_start_timeline", self.here, self.named(told.start, "broker"), causes)
         self.out.add_rows("transactions", self.here, self.stable.rows())
-        profile, lag_us = self.story.profile_at(self.leads, self.last_seq), int(self.state.partition[0].lag_us)
-        checks = self.expiry.told(told.check, self.brokers, lag_us // 2 if profile.expiry_twice_per_lag else lag_us)
         checks = self.outages.refusing(checks, encoded, self.brokers)
         checks = self.deletions.taken(rare["delete_records"], told.start, checks, self.brokers)
         self.conformance.add(self.conformance.passed_through(checks, told.hw, encoded), self.brokers)

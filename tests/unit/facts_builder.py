@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from replay.evidence.clock_steps import steadied
 from replay.evidence.coverage import Heard, heard_of
+from replay.evidence.expiry_runs import first_shrinks, marks_of
 from replay.evidence.incarnations import Lives, starts_of_brokers
 from replay.evidence.missing_lines import CLIENT_REQUEST_SCHEMA, REQUEST_TRAITS, MissingLines, missing_requests
 from replay.evidence.partition_facts import PartitionFacts
@@ -119,11 +120,13 @@ class History:
     def lives(self, rows: list[dict[str, Any]] | None = None, **settings: Any) -> list[PartitionFacts]:
         """Return the facts of each incarnation, as the order stage separates them if it has no topic ids."""
         told = self.rows if rows is None else rows
-        found = rows_of_facts(steadied(pa.Table.from_pylist(told, schema=SESSION_SCHEMA)))
+        facts = steadied(pa.Table.from_pylist(told, schema=SESSION_SCHEMA))
+        found = rows_of_facts(facts)
         own, cluster = (
             [row for row in found if (row["partition"] is None) == is_cluster] for is_cluster in (False, True)
         )
         lives = Lives(own, starts_of_brokers(cluster))
+        expiry = marks_of(first_shrinks(facts), cluster, settings.get("standstills", {}))
         return [
             PartitionFacts(
                 topic=TOPIC,
@@ -132,6 +135,7 @@ class History:
                 rows=[row for row in own if lives.of(row) == life],
                 cluster=cluster,
                 missing=gaps_in(found),
+                expiry=expiry,
                 **{"kafka_version": "4.1.0", "topic_id": None, **settings},
             )
             for life in range(lives.count)

@@ -34,7 +34,8 @@ def test_replica_whose_fetches_were_refused_left_for_errors() -> None:
 
 def test_replica_that_took_the_partition_out_of_its_fetches_because_of_its_quota_was_throttled() -> None:
     history = late_history()
-    history.add("config_change", 90, partition=None, name="follower.replication.throttled.replicas", value="0:3")
+    lists = {"name": "follower.replication.throttled.replicas", "value": "0:3"}
+    history.add("config_change", 90, partition=None, **lists, metadata_offset=90)
     history.fetch(200, 1, 3, None, in_request=False, in_response=False, forgotten=True, current_leader_epoch=None)
     assert isr_rows(history, "pending_shrink")[0]["reason"] == "throttled"
 

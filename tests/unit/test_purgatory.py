@@ -371,7 +371,7 @@ def test_unlisted_fetches_of_a_session_are_one_round() -> None:
 def left_out(back: int, *, listed: str = "0:2", **fields: Any) -> list[dict[str, Any]]:
     """Broker 2 leaves the partition out of two requests and comes back to it at offset `back`."""
     history = led()
-    history.add("config_change", 12, name="follower.replication.throttled.replicas", value=listed)
+    history.add("config_change", 12, name="follower.replication.throttled.replicas", value=listed, metadata_offset=12)
     history.produce(20, 1, 0, acks=1)
     session(history, 40, 0, 0, bytes=100, hw=0, offset=0, **fields)
     session(history, 540, 1, 480, forgotten=True, in_request=False, in_response=False, offset=None)

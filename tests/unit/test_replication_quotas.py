@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from facts_builder import History, of_kind
+from facts_builder import at as ms_after
 from without_spark import tables_of
 
 from pipelines.spark.saved_states import bytes_of, state_of
-from replay.evidence.replication_quotas import NO_LIMIT, quota_changes
+from replay.evidence.replication_quotas import NO_LIMIT, QuotaChange, quota_changes, quota_settings
 from replay.evidence.rows import Row
+from replay.evidence.versions import Spoken
 from replay.protocol.profile import profile_of
 from replay.tables.quota_rates import FOLLOWER, LEADER, SECOND_US, Limit, QuotaRates, Round
 
@@ -24,9 +26,13 @@ def setting(offset: int, name: str, value: str | None, topic: str | None = None,
     return Row({**fields, "subject_broker_id": broker})
 
 
-def told(*rows: Row, partition: int = 0) -> list[tuple[int, int, str, int]]:
-    found = quota_changes(rows, partition, [1, 2])
-    return [(one.row["metadata_offset"], one.broker, one.side, one.rate) for one in found]
+def changes(*rows: Row, partition: int = 0, version: str = "4.1.0", in_metadata: bool = True) -> list[QuotaChange]:
+    settings = quota_settings(rows, is_in_metadata=in_metadata)
+    return quota_changes(settings, partition, [1, 2], lambda *_: Spoken(version, None))
+
+
+def told(*rows: Row, **how: Any) -> list[tuple[int, int, str, int]]:
+    return [(one.row["metadata_offset"], one.broker, one.side, one.rate) for one in changes(*rows, **how)]
 
 
 def test_a_limit_holds_where_the_brokers_rate_and_the_topics_list_both_say_so() -> None:
@@ -46,6 +52,55 @@ def test_a_limit_ends_with_the_rate_or_the_list(ends: Row) -> None:
 def test_a_brokers_own_rate_goes_before_that_of_the_cluster() -> None:
     rows = setting(5, REPLICAS, "*", topic="orders"), setting(6, RATE, "70"), setting(7, RATE, "50", broker=2)
     assert told(*rows) == [(6, 1, "leader", 70), (6, 2, "leader", 70), (7, 2, "leader", 50)]
+    assert told(*rows, version="3.8.1") == [(7, 2, "leader", 50)]  # until then the cluster's rate has no effect
+
+
+def line(ms: int, broker: int, name: str | None, value: str | None = None, **about: Any) -> Row:
+    """What the parser makes of a setting in a broker's line; the line's number is its time."""
+    place = {"source_file": f"server-{broker}.log", "source_line": ms, "ts": ms_after(ms), "broker_id": broker}
+    fields = {"topic": None, "subject_broker_id": None, "metadata_offset": None, **about}
+    return Row({"kind": "quota_change", "name": name, "value": value, **place, **fields})
+
+
+def heard(*rows: Row, **how: Any) -> list[tuple[Any, ...]]:
+    """When by whose line, of whom, which rate, and how that is known."""
+    found = changes(*rows, in_metadata=False, **how)
+    return [(one.row["source_line"], one.row["broker_id"], one.broker, one.rate, one.evidence) for one in found]
+
+
+LISTED = [line(10 + broker, broker, REPLICAS, "0:1,0:2", topic="orders") for broker in (1, 2)]
+RATED = [line(20 + broker, broker, RATE, "1000", subject_broker_id=1) for broker in (1, 2)]
+
+
+def test_without_a_metadata_log_the_lines_of_the_broker_that_is_limited_tell_its_limit() -> None:
+    assert heard(*LISTED, *RATED) == [(21, 1, 1, 1000, "observed")]
+    other = [line(30 + broker, broker, RATE, "70", subject_broker_id=2) for broker in (1, 2)]
+    assert heard(*LISTED, *RATED, *other)[1:] == [(32, 2, 2, 70, "observed")]
+
+
+@pytest.mark.parametrize("about", [{"topic": "orders"}, {"subject_broker_id": 1}], ids=["list", "rate"])
+def test_a_line_that_does_not_name_a_setting_tells_that_it_was_removed(about: dict[str, Any]) -> None:
+    """A line states all that its topic or broker has been given: Map(), or settings of another kind."""
+    ends = [line(3000 + broker, broker, None, **about) for broker in (1, 2)]
+    assert heard(*LISTED, *RATED, *ends)[1:] == [(3001, 1, 1, NO_LIMIT, "observed")]
+    follower = line(3001, 1, REPLICAS.replace("leader", "follower"), "*", topic="orders")
+    assert heard(*LISTED, *RATED, follower)[1:] == [(3001, 1, 1, NO_LIMIT, "observed")]
+
+
+def test_where_a_brokers_own_line_is_missing_anothers_tells_about_when_it_was_limited() -> None:
+    assert heard(LISTED[0], RATED[1]) == [(22, 2, 1, 1000, "bounded")]
+    again = line(5000, 2, RATE, "7", subject_broker_id=1)
+    assert heard(*LISTED, *RATED, again)[1:] == [(5000, 2, 1, 7, "bounded")]
+
+
+def test_the_rate_of_all_brokers_holds_by_lines_too_and_from_3_9_on() -> None:
+    every = line(30, 1, RATE, "70")
+    assert heard(*LISTED, every, version="3.9.0") == [(30, 1, 1, 70, "observed"), (30, 1, 2, 70, "bounded")]
+    assert heard(*LISTED, every, version="3.8.1") == []
+
+
+def test_lines_tell_nothing_where_the_metadata_log_decides() -> None:
+    assert changes(*LISTED, *RATED) == []
 
 
 def fetched(seconds: float, handed: int = 0, **fields: Any) -> Round:
@@ -148,6 +203,36 @@ def throttled() -> History:
     for at in (2500, 3000):
         history.fetch(at, 1, 2, 400, hw=500, remote_us=300_000, total_us=300_000)
     return history
+
+
+def throttled_by_lines() -> History:
+    """The same of a ZooKeeper cluster, where lines tell that the limit begins, and at 2.9 s that it ends."""
+    history = History()
+    told = {"leader_id": 1, "leader_epoch": 0, "partition_epoch": 0, "isr": [1], "replicas": [1, 2]}
+    for broker in (1, 2):
+        history.request("leader_and_isr", 2 + broker, f"controller-{broker}", broker_id=broker, **told)
+    history.role(10, 1, "leader", 0, offset=500, hw=500)
+    history.role(11, 2, "follower", 0, offset=0, hw=0)
+    about = {"broker_id": 1, "topic": None, "partition": None, "source_file": "server-1.log"}
+    history.add("quota_change", 20, **about, subject_broker_id=1, name=RATE, value=str(LIMIT))
+    history.add("quota_change", 21, **{**about, "topic": "orders"}, name=REPLICAS, value="0:1")
+    asks = {"current_leader_epoch": 0, "hw": 500}
+    history.fetch(2000, 1, 2, 0, bytes=20 * LIMIT, **asks)
+    history.fetch(2500, 1, 2, 400, remote_us=300_000, total_us=300_000, **asks)
+    history.add("quota_change", 2900, **about, subject_broker_id=1, name=None)
+    history.fetch(3000, 1, 2, 400, bytes=100, **asks)
+    return history
+
+
+def test_limits_that_brokers_lines_tell_are_held_against_the_rates_until_a_line_ends_them() -> None:
+    events = throttled_by_lines().events(kafka_version="2.8.2")
+    limits = [(r["broker_id"], r["leader_quota"], r["evidence"]) for r in of_kind(events, "config_change")][1:]
+    assert limits == [(1, LIMIT, "observed"), (1, NO_LIMIT, "observed")]
+    tables = tables_of(events)
+    rounds = [(r["quota"], r["quota_limit"]) for r in tables["fetch_rounds"].to_pylist()]
+    assert rounds == [(None, LIMIT), ("leader", LIMIT), (None, None)]
+    (check,) = (row for row in tables["conformance"].to_pylist() if row["check"] == "replication_quota")
+    assert (check["compared"], check["matched"]) == (1, 1)
 
 
 def test_limits_are_events_and_rates_stand_beside_the_rounds_that_they_held_back() -> None:

@@ -59,6 +59,7 @@ SWITCHES: dict[str, list[tuple[str, int]]] = {
     "follows_nobody": [("3.2.3", 0), ("3.3.0", 1)],
     "fenced_by_same_epoch": [("2.4.1", 0), ("2.5.0", 1)],
     "preferred_in_isr": [("3.3.1", 0), ("3.3.2", 1)],
+    "throttled_by_default": [("3.8.1", 0), ("3.9.0", 1)],
     "samples_kept_by_last_event": [("3.7.2", 0), ("3.8.0", 1)],
     "builds_tier_state": [("3.4.1", 0), ("3.5.0", 1)],
     "deletes_without_policy": [("4.1.0", 0), ("4.2.0", 1)],

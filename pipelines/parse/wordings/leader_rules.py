@@ -89,6 +89,13 @@ ISR_RULES = (
         r"Added /isr_change_notification/isr_change_\d+ for .*",
         each=rf"{LISTED}(?=[,)])",
     ),
+    Rule(  # what the controller does once it has read the notifications; nothing else makes it say so
+        "KafkaController: Sending",
+        "1.1-3.9",
+        "isr_update notified",
+        r"Sending MetadataRequest to Brokers: .* for TopicPartitions: .*",
+        each=rf"{LISTED}(?=[,)])",
+    ),
 )
 
 _REMOTE_TASKS = "RemoteLogManager$RLMTask|RemoteLogManager$RLMCopyTask|RemoteLogManager$RLMExpirationTask"
@@ -234,10 +241,13 @@ LOG_CHANGE_RULES = (
     ),
 )
 
-_THROTTLES = (
+THROTTLES = (
     r"(?P<name>(?:leader|follower)\.replication\.throttled\.(?:rate|replicas))(?: -> |=)(?P<value>[\d:,*]+?)"
     r"(?=[,})]*(?:[a-z ]|$))"
 )
+
+_CLIENT_QUOTAS = "ClientQuotaManager|ClientRequestQuotaManager|ControllerMutationQuotaManager"
+_TOPIC_ENTITY = r"(?:entityPath: topics/|entityType: topics, entity: )(?P<topic>\S+)"
 
 QUOTA_RULES = (
     Rule(
@@ -245,39 +255,42 @@ QUOTA_RULES = (
         "3.0-",
         "quota_change",
         r"Updating topic (?P<topic>\S+) with new configuration : .*",
-        each=_THROTTLES,
+        each=THROTTLES,
     ),
     Rule(
         "DynamicConfigPublisher: Updating",
         "3.0-",
         "quota_change",
         r"Updating node (?P<subject_broker_id>\d+) with new configuration : .*",
-        each=_THROTTLES,
+        each=THROTTLES,
     ),
-    Rule(  # a topic's settings as they are changed: of a change that names these, its quotas are not told
+    Rule(
+        "DynamicConfigPublisher: Updating",
+        "3.4-",
+        "quota_change",
+        r"Updating cluster configuration : .*",
+        each=THROTTLES,
+    ),
+    Rule(  # all settings of a topic that was changed, its quotas among them
         "DynamicConfigManager|ZkConfigManager: Processing",
         "1.0-3.9",
         "config_change",
-        r"Processing override for entityPath: topics/(?P<topic>\S+) with config: "
-        r"(?=.*\b(?:min\.insync\.replicas|unclean\.leader\.election\.enable)(?: -> |=)|"
-        r"(?!.*\.throttled\.).*\bcleanup\.policy(?: -> |=)).*",
+        rf"Processing override for {_TOPIC_ENTITY} with config: "
+        r"(?=.*\b(?:min\.insync\.replicas|unclean\.leader\.election\.enable|cleanup\.policy)(?: -> |=)).*",
         each=r"\b(?P<name>min\.insync\.replicas|unclean\.leader\.election\.enable|cleanup\.policy)(?: -> |=)"
         r"(?P<value>compact,delete|delete,compact|\w+)",
         printed_by="kafka/server/DynamicConfigManager.scala, ZkConfigManager.scala",
+        goes_on=True,
     ),
     Rule(
         "DynamicConfigManager|ZkConfigManager: Processing",
-        "2.0-3.9",
+        "0.10-3.9",
         "quota_change",
-        r"Processing override for entityPath: (?:topics/(?P<topic>\S+)|brokers/(?P<subject_broker_id>\d+)) with "
-        r"config: .*",
-        each=_THROTTLES,
+        rf"Processing override for (?:{_TOPIC_ENTITY}|entityPath: brokers/(?:(?P<subject_broker_id>\d+)|<default>)) "
+        r"with config: .*",
+        each=THROTTLES,
         printed_by="kafka/server/DynamicConfigManager.scala, ZkConfigManager.scala",
     ),
-    Rule(
-        "ClientQuotaManager: Changing",
-        "0.10-",
-        "quota_change client",
-        r"Changing (?P<value>.*)",
-    ),
+    Rule(f"{_CLIENT_QUOTAS}: Changing", "0.10-", "quota_change client", r"Changing (?P<value>.*)"),
+    Rule(f"{_CLIENT_QUOTAS}: Removing", "0.10-", "quota_change client", r"Removing (?P<value>.*)"),
 )

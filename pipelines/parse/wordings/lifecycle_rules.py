@@ -54,6 +54,13 @@ LIFECYCLE_RULES = (
         "broker_lifecycle terminating",
         r"Terminating process due to signal (?P<value>SIG\w+)",
     ),
+    Rule(  # as the replica manager starts, and its isr-expiration task with it
+        "ReplicaManager$LogDirFailureHandler: Starting",
+        "1.0-",
+        "broker_lifecycle replica_manager_started",
+        r"Starting",
+        printed_by="kafka/utils/ShutdownableThread.scala; 3.5 org/apache/kafka/server/util/ShutdownableThread.java",
+    ),
     Rule("AppInfoParser: App", "2.7-", "broker_lifecycle ended", r"App info kafka\.server for \d+ unregistered"),
     Rule("AppInfoParser: Kafka", "0.10-", "broker_lifecycle version", r"Kafka version ?: (?P<value>\S+)"),
     Rule(

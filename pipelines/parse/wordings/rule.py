@@ -24,6 +24,8 @@ CLASSES: dict[str, str] = {
     "BrokerServer": "kafka/server/BrokerServer.scala",
     "Cleaner": "kafka/log/LogCleaner.scala; 4.1 org/apache/kafka/storage/internals/log/Cleaner.java",
     "ClientQuotaManager": "kafka/server/ClientQuotaManager.scala",
+    "ClientRequestQuotaManager": "kafka/server/ClientQuotaManager.scala",
+    "ControllerMutationQuotaManager": "kafka/server/ClientQuotaManager.scala",
     "DefaultAlterIsrManager": "kafka/server/AlterIsrManager.scala",
     "DefaultAlterPartitionManager": "kafka/server/AlterPartitionManager.scala",
     "DynamicConfigManager": "kafka/server/DynamicConfigManager.scala",
@@ -76,6 +78,7 @@ class Rule:
     each: str | None = None  # searched repeatedly: a fact per match; one fact if there is none
     reads: tuple[tuple[str, Callable[[str], Any]], ...] = ()  # of a group that is not just a number or a text
     printed_by: str | None = None  # file that prints it, if the logger is not named after its class
+    goes_on: bool = False  # the line states more, which the next rule that matches reads
 
     @property
     def loggers(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.lines.layout import LogLine, last_part
 from pipelines.lines.rows import FactSink, Identity, Shape, cut_text, line_identity, row_id
 from pipelines.lines.writers import directory_in, named_in
+from pipelines.parse.wordings.leader_rules import THROTTLES
 from pipelines.parse.wordings.server_rules import RULES
 from replay.evidence.rows import METADATA_TOPIC
 from schemas.facts import FACTS
@@ -33,6 +34,7 @@ _TOPIC_SETTINGS = re.compile(
     r"\b(min\.insync\.replicas|unclean\.leader\.election\.enable|cleanup\.policy)(?:=| -> )"
     r"(compact,delete|delete,compact|[^,}\s]+)"
 )
+_TOPIC_QUOTAS = re.compile(THROTTLES)
 _OFFLINE = re.compile(r"Logs for partitions ([^ ]*) are offline")
 _OFFLINE_FUTURE = re.compile(r"logs for future partitions ([^ ]*) are offline")
 BROKER_SETTINGS = frozenset(
@@ -50,6 +52,7 @@ BROKER_SETTINGS = frozenset(
 )
 
 TOPIC_SETTING = Shape("config_change", ("topic", "partition", "name", "value"), (("resource_type", 2),))
+TOPIC_QUOTA = Shape("quota_change", ("topic", "partition", "name", "value"))
 BROKER_SETTING = Shape("config_change", ("name", "value"), (("resource_type", 4),))
 OFFLINE_FUTURE = Shape("log_change", ("topic", "partition", "text"), (("name", "future_failed"),))
 OFFLINE_PARTITION = Shape("storage_failure", ("topic", "partition", "text"), (("name", "directory_failed"),))
@@ -75,7 +78,7 @@ class CompiledRule:
     """A compiled rule: its patterns, the shape of its facts, and what turns groups into values."""
 
     __slots__ = (
-        "converters", "each", "each_groups", "from_prefix", "is_of_clients", "keep_text", "match", "numbers",
+        "converters", "each", "each_groups", "from_prefix", "goes_on", "is_of_clients", "keep_text", "match", "numbers",
         "shape", "tp",
     )  # fmt: skip
 
@@ -95,7 +98,7 @@ class CompiledRule:
         self.is_of_clients = (rule.kind, rule.name) == ("quota_change", "client")  # its value names users and clients
         tail = [name for name in _FROM_PREFIX if name not in columns]
         self.from_prefix = [_FROM_PREFIX.index(name) for name in tail]
-        self.keep_text = rule.keep_text
+        self.keep_text, self.goes_on = rule.keep_text, rule.goes_on
         texts = ("text",) if rule.keep_text else ()
         constants = (("name", rule.name),) if rule.name else ()
         self.shape = Shape(rule.kind, (*columns, *tail, *texts), constants)
@@ -190,18 +193,22 @@ class ServerLog:
             body = body[begins:]
         if prefix[0] in METADATA_TOPIC:
             return False
+        count = 0
         for rule in by_word.get(body.partition(" ")[0]) or by_word[""]:
             match = rule.match(body)
             if match is not None:
                 told = line_identity(self._sink.broker_id, local, parts.level, last, parts.text)
-                for number, groups in enumerate(rule.finds(match.groups(), body)):
+                for number, groups in enumerate(rule.finds(match.groups(), body), count):
                     values = self._values(rule, groups, prefix, parts.text)
                     row = row_id(told, (number,)) if number else row_id(told)
                     self._sink.add(rule.shape, row, line, ts, values, parts.level)
+                    count += 1
+                if rule.goes_on:
+                    continue
                 if last == "LogManager":
                     self._of_log_manager(body, line, ts, parts.level, told)
                 return True
-        return False
+        return count > 0
 
     def _values(
         self, rule: CompiledRule, groups: tuple[str | None, ...], prefix: _PrefixValues, text: str
@@ -235,6 +242,8 @@ class ServerLog:
             topic, partition = self._partition(body.split(" ", 5)[4])
             for name, value in _TOPIC_SETTINGS.findall(body):
                 self._sink.add(TOPIC_SETTING, row_id(told, (name,)), line, ts, (topic, partition, name, value), level)
+            for name, value in _TOPIC_QUOTAS.findall(body):
+                self._sink.add(TOPIC_QUOTA, row_id(told, (name,)), line, ts, (topic, partition, name, value), level)
         elif body.startswith("Logs for partitions "):
             for listed, shape in (
                 (_OFFLINE.match(body), OFFLINE_PARTITION),
