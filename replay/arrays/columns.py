@@ -29,7 +29,7 @@ def numbers(column: pa.Array | pa.ChunkedArray, missing: int = 0) -> Ints:
     if column.type not in (pa.int32(), pa.int64()):
         column = column.cast(pa.int64())
     if column.null_count:
-        column = column.fill_null(missing)
+        column = column.cast(pa.int64()).fill_null(missing)
     found: Ints = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     return found
 

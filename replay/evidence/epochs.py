@@ -15,15 +15,16 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from replay.arrays.ints import NEVER
 from replay.engine.stamps import STAMP_EARLY_US, STAMP_LATE_US
-from replay.evidence.request_times import phases
+from replay.evidence.request_columns import RequestColumns, places_by
 from replay.evidence.roles import moment
-from replay.evidence.rows import is_by_replica
 from replay.evidence.tenures import micros
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from replay.evidence.request_times import Phases
     from replay.evidence.roles import RoleKey
@@ -62,20 +63,22 @@ def was_accepted(row: Row) -> bool:
     return not row["error_code"] and row["diverging_epoch"] is None
 
 
-def served_times(fetches: Iterable[Row], leaders: dict[int, int]) -> dict[tuple[int, int], tuple[int, int]]:
+def served_times(fetches: Sequence[Row], leaders: dict[int, int]) -> dict[tuple[int, int], tuple[int, int]]:
     """(broker, epoch) -> first and last time it took up a fetch that named the epoch it led and succeeded.
 
     Up to 2.4 a session does not keep the epoch that was named (KAFKA-9338), so the epoch may be over while fetches of
     the session go on. The last time is therefore taken only from sessionless and full fetches.
     """
     out: dict[tuple[int, int], tuple[int, int]] = {}
-    for row in fetches:
-        epoch = row["current_leader_epoch"]
-        if row["error_code"] != 0 or epoch is None or epoch < 0 or leaders.get(epoch) != row["broker_id"]:
-            continue
-        at, key = phases(row).taken, (row["broker_id"], epoch)
-        first, last = out.get(key, (at, at))
-        out[key] = (min(first, at), max(last, at) if (row["session_epoch"] or 0) <= 0 else last)
+    told = RequestColumns(fetches)
+    broker, epoch = told.stated("broker_id"), told.stated("current_leader_epoch")
+    which = np.flatnonzero(told.without_error & (epoch >= 0))
+    at, is_named = told.at.taken[which], told.stated("session_epoch", 0)[which] <= 0
+    for (one, led), places in places_by(broker[which], epoch[which]):
+        if leaders.get(led) == one:
+            first = int(at[places[0]])
+            last = at[places[is_named[places]]].max(initial=first)
+            out[one, led] = (int(at[places].min()), int(last))
     return out
 
 
@@ -292,7 +295,7 @@ def but_the_first(told: Sequence[tuple[Row, int | None]], source: str) -> list[t
     ]
 
 
-def least_starts(tenures: Sequence[Tenure], fetches: Iterable[Row], *, waits: bool) -> tuple[dict[int, int], Starts]:
+def least_starts(tenures: Sequence[Tenure], fetches: Sequence[Row], *, waits: bool) -> tuple[dict[int, int], Starts]:
     """Lower bounds of leader epochs' starts, from fetches; and the starts that are certain.
 
     A fetch accepted at X whose last record is of an older epoch shows that the current epoch starts at X or later. If
@@ -304,16 +307,18 @@ def least_starts(tenures: Sequence[Tenure], fetches: Iterable[Row], *, waits: bo
     low: dict[int, int] = {}
     ends: dict[int, int] = {}
     numbers = [tenure.epoch for tenure in tenures if tenure.leader >= 0]
-    own: dict[tuple[int, int], tuple[int, int]] = {}  # follower, epoch -> its last accepted fetch: when, where
-    for row in fetches:
+    own: dict[tuple[int, int], int] = {}  # follower, epoch -> the offset of its last accepted fetch
+    told = RequestColumns(fetches)
+    replica, offsets = told.stated("replica_id"), told.stated("fetch_offset", ALWAYS)
+    of = told.now("current_leader_epoch", ALWAYS)
+    fitting = (told.stated("error_code", 0) == 0) & (offsets != ALWAYS) & (of != ALWAYS) & (replica >= 0)
+    which = np.flatnonzero(fitting & told.accepted)
+    which = which[np.lexsort((offsets[which], told.at.taken[which]))]
+    for key, places in places_by(replica[which], of[which]):
+        own[key[0], key[1]] = int(offsets[which[places[-1]]])
+    before = told.stated("last_fetched_epoch")
+    for row in (fetches[k] for k in np.flatnonzero(fitting & (before >= 0) & (before < of)).tolist()):
         epoch, last, offset = row["current_leader_epoch"], row["last_fetched_epoch"], row["fetch_offset"]
-        if row["error_code"] or offset is None or epoch is None or not is_by_replica(row):
-            continue
-        if was_accepted(row):
-            key = (row["replica_id"], epoch)
-            own[key] = max(own.get(key, (ALWAYS, 0)), (phases(row).taken, offset))
-        if last is None or not 0 <= last < epoch:
-            continue
         if was_accepted(row):
             low[epoch] = max(low.get(epoch, 0), offset)
             if waits and row["request_bytes"] == 0 and row["remote_us"] and row["run_count"] is None:
@@ -327,7 +332,7 @@ def least_starts(tenures: Sequence[Tenure], fetches: Iterable[Row], *, waits: bo
     return low, {epoch: (end, "derived") for epoch, end in ends.items() if end == low[epoch]}
 
 
-def had_fetched(tenures: Sequence[Tenure], own: dict[tuple[int, int], tuple[int, int]]) -> dict[int, int]:
+def had_fetched(tenures: Sequence[Tenure], own: dict[tuple[int, int], int]) -> dict[int, int]:
     """Leader epoch -> its leader's last fetch offset, if fetched from the previous leader: nothing cut it since."""
     out: dict[int, int] = {}
     before: Tenure | None = None
@@ -335,6 +340,6 @@ def had_fetched(tenures: Sequence[Tenure], own: dict[tuple[int, int], tuple[int,
         if tenure.leader < 0:
             continue
         if before is not None and (tenure.leader, before.epoch) in own:
-            out[tenure.epoch] = own[tenure.leader, before.epoch][1]
+            out[tenure.epoch] = own[tenure.leader, before.epoch]
         before = tenure
     return out

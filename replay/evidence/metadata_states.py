@@ -9,10 +9,11 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from replay.evidence.controller_lines import with_controllers
 from replay.evidence.metadata_log import Base, ChangeRun, StateWitness, standing
-from replay.evidence.request_times import phases
-from replay.evidence.rows import is_by_replica
+from replay.evidence.request_columns import RequestColumns, places_by
 from replay.evidence.tenures import Decision, decision_of, ints, line_decisions, opening_of
 
 if TYPE_CHECKING:
@@ -92,13 +93,13 @@ def states_of(rows: list[Row], parts: Parts, fetches: list[Row]) -> tuple[list[D
 
 
 def replicas_heard(
-    states: Iterable[Decision], records: Iterable[Row], rows: Iterable[Row], fetches: Iterable[Row]
+    states: Iterable[Decision], records: Iterable[Row], rows: Iterable[Row], fetches: Sequence[Row]
 ) -> tuple[int, ...]:
     """Every broker that was seen to be a replica of the partition, for when no record lists the replicas."""
     found = {b for state in states for b in (*state.replicas, *state.isr)}
     found |= {b for row in records for b in ints(row["isr"])}
     found |= {row["broker_id"] for row in rows if row["kind"] == "role_change" and row["broker_id"] is not None}
-    found |= {row["replica_id"] for row in fetches if is_by_replica(row)}
+    found |= {replica for replica in np.unique(RequestColumns(fetches).stated("replica_id")).tolist() if replica >= 0}
     return tuple(sorted(found))
 
 
@@ -134,13 +135,14 @@ def may_add(line: Decision, runs: Sequence[Aligned], parts: Parts) -> bool:
 
 def fetched_epochs(fetches: list[Row]) -> list[StateWitness]:
     """Leader epochs that fetches name: a broker that serves a fetch of epoch e without error leads e."""
-    first: dict[tuple[int, int], int] = {}
-    for row in fetches:
-        epoch = row["current_leader_epoch"]
-        if epoch is not None and epoch >= 0 and row["error_code"] == 0 and is_by_replica(row):
-            key, at = (epoch, row["broker_id"]), phases(row).taken
-            first[key] = min(first.get(key, at), at)
-    return [StateWitness(epoch, None, leader, None, at) for (epoch, leader), at in sorted(first.items())]
+    told = RequestColumns(fetches)
+    epoch, broker = told.stated("current_leader_epoch"), told.stated("broker_id")
+    which = np.flatnonzero((epoch >= 0) & told.without_error & (told.stated("replica_id") >= 0))
+    at = told.at.taken[which]
+    return [
+        StateWitness(of, None, leader, None, int(at[places].min()))
+        for (of, leader), places in places_by(epoch[which], broker[which])
+    ]
 
 
 def witness_of(decision: Decision) -> StateWitness:

@@ -299,9 +299,14 @@ class MissingLines:
         """Whether a line about an append may be missing between two times of the broker's clock."""
         return is_within(self.gaps.get(broker, ()), since, until)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no line is known to be missing."""
+        return not self.cuts and not self.lossy
+
     def any_between(self, before: Row, after: Row) -> bool:
         """Whether a request may be missing between two successive ones; on one connection their numbers tell."""
-        if not self.cuts and not self.lossy:
+        if self.is_empty:
             return False
         place = (before["broker_id"], before["connection"])
         if place == (after["broker_id"], after["connection"]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field, fields
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from replay.evidence.broker_pauses import AWAKE_US, Interval, Standstills, betwe
 from replay.evidence.clock_steps import SET_BACK
 from replay.evidence.controller_view import MIN_ISR_SETTING, metadata_votes
 from replay.evidence.decision_causes import explain
-from replay.evidence.epochs import Leads, Place, Starts, leads_of, least_starts, stated_starts, was_accepted
+from replay.evidence.epochs import Leads, Place, Starts, leads_of, least_starts, stated_starts
+from replay.evidence.fetch_index import FetchIndex, follow_each_other, in_own_order
 from replay.evidence.future_logs import by_tenure, parted
 from replay.evidence.incarnations import deletion_told
 from replay.evidence.leader_lines import LineTimes, recorded_lines
@@ -30,6 +31,7 @@ from replay.evidence.metadata_states import states_of
 from replay.evidence.min_isr import ROLE_TAKES_US, min_isr_of
 from replay.evidence.missing_lines import MissingLines
 from replay.evidence.replication_quotas import QuotaChange, quota_changes, quota_settings, sides_of
+from replay.evidence.request_columns import RequestColumns
 from replay.evidence.request_times import Phases, phases
 from replay.evidence.retries import Retries
 from replay.evidence.roles import KINDS, SIGN_KINDS, moment, roles_of
@@ -44,7 +46,7 @@ from replay.evidence.zookeeper_view import zookeeper_votes
 from replay.protocol.profile import LATEST, Profile, default_lag_ms, parse_version, profile_named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterator, Mapping
 
     from replay.arrays.ints import Flags
     from replay.evidence.expiry_runs import Marks
@@ -131,14 +133,14 @@ class PartitionFacts:
             zookeeper_votes(self.decisions, self.cluster, self.rows, version)
         explain(self.decisions, self.broker_changes())
         self.tenures = tenures_of(self.decisions, self.by_kind["fetch"], self.by_kind["role_change"])
-        roles = roles_of(self.of_kinds(*KINDS, "leader_and_isr"), self.of_kinds(*SIGN_KINDS))
+        roles = roles_of(self.of_kinds(*KINDS, "leader_and_isr"), {kind: self.by_kind[kind] for kind in SIGN_KINDS})
         self.role_lines, self.loads, self.rejoins = roles.lines, roles.loads, roles.rejoins
         self.fetcher_lines = roles.fetchers
         self.cuts, self.storage_failures, self.log_starts = roles.cuts, roles.storage_failures, roles.log_starts
         self.future_lines = by_tenure(moves, self.tenures)
         keeps = bool(profile_named(self.kafka_version, self.inter_broker_protocol).session_keeps_epoch)
         fetches = self.by_kind["fetch"]
-        checked = [row for row in fetches if is_checked(row, session_keeps_epoch=keeps)]
+        checked = fetches if keeps else [row for row in fetches if is_checked(row, session_keeps_epoch=keeps)]
         self.leads = leads_of(self.tenures, checked, self.role_lines)
         self.outcomes, self.producers = outcomes_of(self), producers_of(self)
         give_epochs(fetches, self.role_lines, self.epoch_at, session_keeps_epoch=keeps)
@@ -209,21 +211,14 @@ class PartitionFacts:
     def index_tenures(self) -> None:
         """Collect what each tenure's chains are made of, in one pass over the rows."""
         leaders = {tenure.epoch: tenure.leader for tenure in self.tenures}
-        for row in self.by_kind["fetch"]:
-            offset, last = row["fetch_offset"], row["last_fetched_epoch"]
-            if offset is None or row["replica_id"] is None:
-                continue
-            epoch = row["current_leader_epoch"]
-            if row["replica_id"] >= 0 and epoch is not None:
-                self.follower_fetches[row["broker_id"], epoch].append(row)
-                if was_accepted(row):
-                    self.edges[epoch].add(offset)
-                if last is not None and last >= 0:
-                    self.edges[last].add(offset)  # it has a last record of that epoch, whatever the answer
-            elif row["replica_id"] == CONSUMER:
-                served = self.epoch_of_read(row, leaders)
-                if served is not None:
-                    self.consumer_fetches[served].append(row)
+        fetches = FetchIndex(self.by_kind["fetch"])
+        self.follower_fetches.update(fetches.by_tenure())
+        for epoch, offsets in fetches.edges():
+            self.edges[epoch].update(offsets)
+        for row in (fetches.rows[k] for k in fetches.by_consumers.tolist()):
+            served = self.epoch_of_read(row, leaders)
+            if served is not None:
+                self.consumer_fetches[served].append(row)
         for row in self.by_kind["epoch_end_offset"]:
             served = self.epoch_at(row["broker_id"], phases(row).taken)
             if row["replica_id"] == CONSUMER and served is not None:
@@ -343,19 +338,32 @@ class PartitionFacts:
     def sequence_of(self, replica: int) -> list[Fetch]:
         """Return the replica's fetches in the order it sent them."""
         if replica not in self.sequences:
-            rows = in_own_order(
-                row for fetches in self.follower_fetches.values() for row in fetches if row["replica_id"] == replica
-            )
-            following: list[Row | None] = [*rows[1:], None][: len(rows)]
+            every = (row for fetches in self.follower_fetches.values() for row in fetches)
+            rows = in_own_order([row for row in every if row["replica_id"] == replica])
             preceding: list[Row | None] = [None, *rows][: len(rows)]
-            whole = [not self.missing.any_between(*pair) for pair in pairwise(rows)]
+            whole = [self.missing.is_empty or not self.missing.any_between(*pair) for pair in pairwise(rows)]
             self.sequences[replica] = [
-                Fetch(row, before, *self.next_known(replica, row, after), follows, goes_on)
+                Fetch(row, before, *after, follows, goes_on)
                 for row, before, after, follows, goes_on in zip(
-                    rows, preceding, following, [True, *whole][: len(rows)], [*whole, True][: len(rows)], strict=True
+                    rows,
+                    preceding,
+                    self.all_next_known(replica, rows),
+                    [True, *whole][: len(rows)],
+                    [*whole, True][: len(rows)],
+                    strict=True,
                 )
             ]
         return self.sequences[replica]
+
+    def all_next_known(self, replica: int, rows: list[Row]) -> Iterator[tuple[int | None, bool]]:
+        """Yield `next_known` of each of a replica's fetches, in their order: mostly the next one's offset."""
+        told = RequestColumns(rows)
+        restarted = [epoch for broker, epoch in self.rejoins if broker == replica]
+        goes_on = follow_each_other(told) & ~np.isin(told.now("current_leader_epoch"), restarted)
+        for row, after, offset, is_plain in zip_longest(
+            rows, rows[1:], told.stated("fetch_offset")[1:].tolist(), goes_on.tolist()
+        ):
+            yield (offset, True) if is_plain else self.next_known(replica, row, after)
 
     def fetches_of(self, replica: int, tenure: Tenure) -> list[Fetch]:
         """Return the replica's fetches from this tenure's leader, in the order it sent them."""
@@ -426,25 +434,3 @@ class PartitionFacts:
     def deletion(self) -> Row | None:
         """Return the record or log line by which the topic was deleted, if there is one."""
         return self.removal() or deletion_told(self.by_kind, self.decisions)
-
-
-def in_own_order(rows: Iterable[Row]) -> list[Row]:
-    """Sort a fetcher's rows in the order it sent them: by epoch, then by connection, then by correlation id.
-
-    A fetcher has one request in flight, so correlation ids order a connection's requests; connections do not overlap.
-    """
-    begun: dict[tuple[int, str], int] = {}
-    found = list(rows)
-    for row in found:
-        key = (row["current_leader_epoch"], row["connection"] or "")
-        at = phases(row).taken
-        begun[key] = min(begun.get(key, at), at)
-    return sorted(
-        found,
-        key=lambda r: (
-            r["current_leader_epoch"],
-            begun[r["current_leader_epoch"], r["connection"] or ""],
-            r["connection"] or "",
-            r["correlation_id"] or 0,
-        ),
-    )

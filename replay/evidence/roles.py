@@ -11,13 +11,17 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from replay.engine.codes import LOG_CREATED
+from replay.evidence.request_columns import RequestColumns
 from replay.evidence.request_times import phases
 from replay.evidence.tenures import micros
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping, Sequence
 
+    from replay.arrays.ints import Ints
     from replay.evidence.rows import Row
 
 KINDS = ("role_change", "log_load", "truncation", "storage_failure", "log_start_change", "fetcher")
@@ -55,10 +59,10 @@ def moment(row: Row) -> int:
     return row["taken_us"] if row["taken_us"] is not None else micros(row["ts"])
 
 
-def roles_of(rows: list[Row], signs_in: list[Row]) -> Roles:
+def roles_of(rows: list[Row], signs_in: Mapping[str, Sequence[Row]]) -> Roles:
     """A partition's lines about roles (`KINDS`, and what the controller sent), by role.
 
-    `signs_in`: rows that show brokers in roles (`SIGN_KINDS`).
+    `signs_in`: by kind, rows that show brokers in roles (`SIGN_KINDS`).
     """
     lines = [r for r in rows if r["kind"] in KINDS and r["ts"] is not None and r["broker_id"] is not None]
     lines = [r for r in lines if r["kind"] != "fetcher" or r["name"] in FETCHER_LINES]
@@ -74,25 +78,30 @@ def roles_of(rows: list[Row], signs_in: list[Row]) -> Roles:
     return found
 
 
-def role_signs(rows: Iterable[Row], brokers: set[int]) -> dict[int, list[tuple[int, int]]]:
+def role_signs(rows: Mapping[str, Sequence[Row]], brokers: set[int]) -> dict[int, list[tuple[int, int]]]:
     """Signs that `brokers` were in a role, beside role lines: (time in microseconds, leader epoch or -1), rising.
 
     The signs are fetches that they sent or served without error, produces that they took, and lines that only leaders
     write.
     """
-    out: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for row in rows:
-        broker, epoch = row["broker_id"], row["current_leader_epoch"]
-        epoch = -1 if epoch is None else epoch
-        if row["kind"] == "fetch" and epoch >= 0 and row["replica_id"] in brokers:
-            out[row["replica_id"]].append((phases(row).taken, epoch))
-        if broker not in brokers:
-            continue
-        if row["kind"] in ("fetch", "produce") and row["error_code"] == 0:
-            out[broker].append((phases(row).taken, epoch))
-        elif row["kind"] == "isr_update":
-            out[broker].append((micros(row["ts"]), -1))
-    return {broker: sorted(signs) for broker, signs in out.items()}
+    parts: dict[int, list[tuple[Ints, Ints]]] = defaultdict(list)
+    for kind, some in rows.items() if brokers else ():
+        told = RequestColumns(some)
+        broker, epoch = told.stated("broker_id"), told.stated("current_leader_epoch")
+        of_leader = told.without_error if kind != "isr_update" else np.ones(len(some), np.bool_)
+        us = told.at.taken if kind != "isr_update" else told.stated("ts")
+        replica = told.stated("replica_id") if kind == "fetch" else np.full(len(some), -1, np.int64)
+        for one in brokers:
+            for which in ((replica == one) & (epoch >= 0), (broker == one) & of_leader):
+                parts[one].append((us[which], epoch[which]))
+    return {broker: signs for broker, some in parts.items() if (signs := in_time(some))}
+
+
+def in_time(parts: Sequence[tuple[Ints, Ints]]) -> list[tuple[int, int]]:
+    """Pairs of times and leader epochs, rising."""
+    us, epoch = (np.concatenate(some) for some in zip(*parts, strict=True))
+    order = np.lexsort((epoch, us))
+    return list(zip(us[order].tolist(), epoch[order].tolist(), strict=True))
 
 
 class RoleWalk:

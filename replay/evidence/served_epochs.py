@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow.compute as pc
 
+from replay.evidence.request_columns import RequestColumns
 from replay.evidence.request_times import phases
-from replay.evidence.rows import is_by_replica
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -31,16 +32,17 @@ def names_epochs(facts: pa.Table) -> bool:
 
 
 def give_epochs(
-    fetches: Iterable[Row],
+    fetches: Sequence[Row],
     role_lines: Mapping[tuple[int, int], Row],
     epoch_at: Callable[[int, int], int | None],
     *,
     session_keeps_epoch: bool,
 ) -> None:
     """Set followers' `current_leader_epoch` to the epoch that served the fetch; `named_epoch` to the one it named."""
-    for row in fetches:
-        if not is_by_replica(row):
-            continue
+    told = RequestColumns(fetches)
+    is_unchecked = (told.stated("session_epoch", 0) > 0) & (told.stated("error_code", 0) == 0)
+    is_open = (told.stated("current_leader_epoch") < 0) | (is_unchecked & (not session_keeps_epoch))
+    for row in (fetches[k] for k in np.flatnonzero((told.stated("replica_id") >= 0) & is_open).tolist()):
         named = row["current_leader_epoch"]
         if named is None or named < 0:
             row["current_leader_epoch"] = epoch_at(row["broker_id"], phases(row).taken)

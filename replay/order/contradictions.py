@@ -20,6 +20,7 @@ import numpy as np
 from replay.engine.codes import CONTRADICTED, ENDS_OF_A_WAIT, LEADER_UNKNOWN
 from replay.engine.stamps import STAMP_LATE_US
 from replay.evidence.epochs import was_accepted
+from replay.evidence.request_columns import RequestColumns, places_by
 from replay.evidence.request_times import line_window, phases, phases_at
 from replay.evidence.roles import moment
 from replay.evidence.rows import is_by_replica, places_of
@@ -123,10 +124,12 @@ def leaders_differ(facts: PartitionFacts) -> Iterator[Contradiction]:
         if by_version.get(version, epoch) != epoch:
             text = f"broker {row['broker_id']} leads epoch {epoch} with partition epoch {version}"
             yield Contradiction(row, (epoch, by_version[version]), f"{text}, decided for epoch {by_version[version]}")
-    for row in facts.by_kind["fetch"]:
-        epoch = row["current_leader_epoch"]
-        if epoch is not None and epoch >= 0 and row["error_code"] == 0 and is_by_replica(row):
-            claims[epoch].setdefault(row["broker_id"], row)
+    fetches = facts.by_kind["fetch"]
+    columns = RequestColumns(fetches)
+    epochs, brokers = columns.now("current_leader_epoch"), columns.stated("broker_id")
+    which = np.flatnonzero((epochs >= 0) & columns.without_error & (columns.stated("replica_id") >= 0))
+    for (of, broker), places in places_by(epochs[which], brokers[which]):
+        claims[of].setdefault(broker, fetches[which[places[0]]])
     yield from epochs_ahead(facts, claims)
     for epoch, told in sorted(claims.items()):
         leader = decided.get(epoch, -1 if epoch in decided else None)
