@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from pipelines.expectations.database import Local
     from pipelines.warehouse.delta_io import Warehouse
 
 Rows = list[dict[str, Any]]
@@ -37,8 +38,9 @@ class Ask(Protocol):
 class Questions:
     """Asks the tables of a warehouse about one recording."""
 
-    def __init__(self, warehouse: Warehouse, recording_id: str) -> None:
-        """Nothing is read before it is asked for."""
+    def __init__(self, warehouse: Warehouse, recording_id: str, *, few: bool = False) -> None:
+        """Nothing is read before it is asked for. `few`: of a table is asked so little that not all of it is read."""
+        self._small = warehouse.small_files if few else warehouse.small_rows
         self._warehouse = warehouse
         self._recording_id = recording_id
 
@@ -55,10 +57,10 @@ class Questions:
         kept = self._kept(tables)
         return asked_in_memory(question, kept) if kept is not None else self._frame(question, tables).toArrow()
 
-    def _kept(self, tables: Sequence[str]) -> dict[str, pa.Table] | None:
+    def _kept(self, tables: Sequence[str]) -> dict[str, Local] | None:
         """Return the tables, if all of them are small."""
-        small = {name: self._warehouse.small(name, self._recording_id) for name in tables}
-        kept = {name: one.rows for name, one in small.items() if one is not None}
+        small = {name: self._small(name, self._recording_id) for name in tables}
+        kept = {name: one for name, one in small.items() if one is not None}
         return kept if len(kept) == len(tables) else None
 
     def _frame(self, question: str, tables: Sequence[str]) -> DataFrame:
@@ -84,8 +86,8 @@ def _times_changed(value: Any, change: Callable[[datetime], datetime]) -> Any:  
     return change(value) if isinstance(value, datetime) else value
 
 
-def asked_in_memory(question: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """Return the answer of tables in memory."""
+def asked_in_memory(question: str, tables: Mapping[str, Local]) -> pa.Table:
+    """Return the answer of tables in memory, or in files of which DuckDB reads the columns that it is asked for."""
     asked = for_duckdb(question.format_map({name: f"`{name}`" for name in tables}))
     with closed_database(tables) as db:
         return db.sql(asked).to_arrow_table()

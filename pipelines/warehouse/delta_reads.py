@@ -139,6 +139,19 @@ class Tables(Store):
             self._small[key] = Small(self.spark, files.rows()) if files is not None and is_small else None
         return self._small[key]
 
+    def small_rows(self, table_name: str, recording_id: str) -> pa.Table | None:
+        """Return the same without a frame of Spark's."""
+        found = self.small(table_name, recording_id)
+        return None if found is None else found.rows
+
+    def small_files(self, table_name: str, recording_id: str) -> pa.Table | TableFiles | None:
+        """Return the rows if they are in the driver's memory, else their files; None as of `small`."""
+        found = self._small.get((table_name, recording_id))
+        if found is not None:
+            return found.rows
+        files = self._files(table_name, recording_id)
+        return files if files is not None and files.has_at_most(SMALL_BYTES, SMALL_ROWS) else None
+
     def around(self, table_name: str, recording_id: str, spans: Sequence[Span | None], columns: Sequence[str]) -> Rows:
         """Return these columns of the rows whose time is around these spans, in the driver's memory if they are few."""
         files = self._files(table_name, recording_id)
