@@ -30,6 +30,7 @@ MEMORY: Final = "2GB"  # for what DuckDB computes; what is more goes to disk
 _QUIET: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": False,
     "TimeZone": "UTC",
+    "parquet_metadata_cache": True,  # a hundred queries ask the same files, of which each run adds one to a table
 }
 # What sqlglot says for Spark's `try_add` and `try_subtract`, which are null where a number would be too large.
 _MACROS: Final = (

@@ -58,6 +58,7 @@ LOOKED: Final = 8  # times as many bytes as the driver parses itself, it looks t
 TASK_BYTES: Final = 64 << 20  # small files share a task up to so many decompressed bytes
 
 FACT_FILES: Final = "fact_files"
+_NAMING: Final = ("kind", "name")  # columns that say whether a fact names topics
 
 COUNTS_SCHEMA: Final = pa.schema([pa.field("counts", pa.string())])
 COVERAGE_SCHEMA: Final = pa.schema([FACT_SCHEMA.field(name) for name in COVERAGE_COLUMNS])
@@ -236,13 +237,18 @@ def _named_before(plan: Plan, stand: Stand | None) -> dict[str, tuple[tuple[str,
     going = {read.entry.path: (read.source.name, read.entry) for read in plan.reads if read.entry and read.goes_on}
     found: dict[str, list[tuple[str, ...]]] = {name: list(entry.named_clusters) for name, entry in going.values()}
     spans = [span for _, entry in going.values() if (span := entry.span()) is not None]
-    if stand is not None and spans:
+    if stand is not None and spans and _are_any(_topics_named(stand(spans, _NAMING))):
         columns = ("source_file", "source_line", "topic", "topic_id")
-        for row in as_arrow(_topics_named(stand(spans, ("kind", "name", *columns))), [*columns]).to_pylist():
+        for row in as_arrow(_topics_named(stand(spans, (*_NAMING, *columns))), [*columns]).to_pylist():
             name, entry = going.get(row["source_file"], ("", None))
             if entry is not None and row["source_line"] < entry.settled_line:
                 found[name].append((row["topic"], row["topic_id"]))
     return {name: tuple(named) for name, named in found.items()}
+
+
+def _are_any(facts: Rows) -> bool:
+    """Whether there may be some: rows in the driver's memory are counted, to ask Spark twice would cost more."""
+    return not isinstance(facts, pa.Table) or len(facts) > 0
 
 
 def _topics_named(facts: Rows) -> Rows:

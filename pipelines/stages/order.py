@@ -25,17 +25,17 @@ from pipelines.overview.cluster import collected_by_spark
 from pipelines.overview.coverage import coverage_of
 from pipelines.spark.beside import Beside
 from pipelines.spark.buckets import ROWS_AT_ONCE, bucket_count, bucket_of, divided, gathered, joined, streams_by
-from pipelines.spark.packed import STREAM, packed
+from pipelines.spark.packed import STREAM, packed, rows_of_buffer, stream_of
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.workers import settle
-from pipelines.stages.partition_order import StandingWindows, order_partitions
+from pipelines.stages.partition_order import StandingWindows, order_partitions, order_tables
 from pipelines.warehouse.superseded import engine_version
-from replay.arrays.columns import completed_to, numbers, texts
-from replay.evidence.choices import FETCHES, Choice, any_of, any_sql
+from replay.arrays.columns import completed_to, numbers, numbers_of, texts
+from replay.evidence.choices import FETCHES, Choice, any_mask, any_of, any_sql
 from replay.evidence.cluster import cluster_told, collected_of
 from replay.evidence.cluster_digest import ToldOfCluster
-from replay.evidence.rows import METADATA_TOPIC
-from replay.evidence.sessions import rebuild_sessions
+from replay.evidence.rows import METADATA_TOPIC, used_columns
+from replay.evidence.sessions import rebuild_sessions, sessions_rebuilt
 from replay.order.windows import HOUR_US
 from schemas.facts import FACTS
 
@@ -111,38 +111,59 @@ def order_here(
     waiting = in_buckets(facts, told, settings, standing)
     del facts
     if not is_shared:
-        for batches, windows in waiting:
-            yield from order_partitions(batches, told, windows)
+        for tables, windows in waiting:
+            yield from order_tables(tables, told, windows)
         return
     with Beside(PROCESSES) as others:
         for _ in range(PROCESSES):
             others(import_module, ordered.__module__)  # while sessions are rebuilt here
-        asked = deque(others(ordered, batches, told, windows) for batches, windows in waiting)
+        asked = deque(others(ordered, [*map(stream_of, tables)], told, windows) for tables, windows in waiting)
         while asked:
             yield from asked.popleft().result()
 
 
 def in_buckets(
     facts: pa.Table, told: ToldOfCluster, settings: Mapping[str, Any], standing: pa.Table | None
-) -> Iterator[tuple[list[pa.RecordBatch], StandingWindows]]:
-    """Yield what `order_partitions` takes of each bucket, with its fetches' sessions rebuilt; arguments as above."""
+) -> Iterator[tuple[list[pa.Table], StandingWindows]]:
+    """Yield what `order_tables` takes of each bucket, with its fetches' sessions rebuilt; arguments as above."""
     buckets = bucket_count(len(facts), 1)
-    sessions = by_session(in_one_session(facts).to_batches(), told.cluster.names, buckets)
+    given = [facts]
     del facts
-    rebuilt: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
-    for batch in rebuilding(buckets)(sessions):
-        for place, bucket in enumerate(batch["bucket"].to_pylist()):
-            rebuilt[bucket].append(batch.slice(place, 1))
+    parted: defaultdict[int, list[pa.Table]] = defaultdict(list)
+    for rows in with_sessions(given, told.cluster.names):
+        for bucket, mine in divided(bucket_of(rows, buckets), rows):
+            parted[bucket].append(used_columns(mine))
     known = {} if standing is None else dict(divided(bucket_of(standing, buckets), standing))
-    for bucket in sorted(rebuilt):
-        yield rebuilt.pop(bucket), StandingWindows.of(known.get(bucket), _length_us(settings), engine_version())
+    for bucket in sorted(parted):
+        yield parted.pop(bucket), StandingWindows.of(known.get(bucket), _length_us(settings), engine_version())
+
+
+def with_sessions(given: list[pa.Table], names: Mapping[str, str]) -> Iterator[pa.Table]:
+    """Yield the facts that the order needs, of one recording, with its fetches' sessions rebuilt.
+
+    The same as `by_session` and `rebuilding` make of them, but nothing is packed into streams, since nothing has to go
+    through a shuffle. `given`: the facts, which are taken out of the list.
+    """
+    facts = with_topics(given.pop(), names)
+    is_ordered, is_fetch = (any_mask(choices, facts).to_numpy() for choices in (ORDERED, (FETCHES,)))
+    told = {*used_columns(facts).column_names, "topic"}.difference(UNREAD)
+    facts = facts.select([name for name in facts.column_names if name in told]).combine_chunks()
+    others, fetches = np.flatnonzero(is_ordered & ~is_fetch), np.flatnonzero(is_fetch)
+    if len(others):
+        yield known_partitions(facts.take(others))
+    broker = numbers_of(facts, "broker_id")[fetches]
+    for one in np.unique(broker):
+        mine = fetches[broker == one]
+        by_id = pc.sort_indices(facts["fact_id"].take(mine)).to_numpy()
+        yield from map(known_partitions, sessions_rebuilt(facts.take(mine[by_id])))
 
 
 def ordered(
-    batches: list[pa.RecordBatch], told: ToldOfCluster, standing: StandingWindows | None = None
+    streams: list[bytes], told: ToldOfCluster, standing: StandingWindows | None = None
 ) -> list[tuple[str, pa.Table]]:
-    """Return the outputs of `order_partitions` for one bucket: what another process is asked for."""
-    return [*order_partitions(batches, told, standing)]
+    """Return the outputs of `order_tables` for one bucket: what another process is asked for."""
+    tables = (rows_of_buffer(pa.py_buffer(stream)) for stream in streams)
+    return [*order_tables(tables, told, standing)]
 
 
 def _length_us(settings: Mapping[str, Any]) -> int:
@@ -208,16 +229,11 @@ def session_of_fetch(facts: pa.Table) -> Ints:
     return found
 
 
-def in_one_session(facts: pa.Table) -> pa.Table:
-    """Return facts of one recording as `by_session` takes them if one task gets all: each fetch has the number 0."""
-    return in_sessions(facts, 1)
-
-
 def in_sessions(facts: pa.Table, count: int) -> pa.Table:
     """Return the facts that the order needs, as `by_session` takes them: of fetches, the number of their session."""
     wanted = any_of(ORDERED, facts)
     wanted = wanted.drop_columns([name for name in UNREAD if name in wanted.column_names])
-    number = np.zeros(len(wanted), np.int64) if count == 1 else session_of_fetch(wanted) % count
+    number = session_of_fetch(wanted) % count
     return wanted.append_column("session", pc.if_else(FETCHES.mask(wanted), pa.array(number, pa.int32()), None))
 
 

@@ -111,8 +111,15 @@ def order_partitions(
 
     Yields `replication_events`, `event_windows` and `CHANGES`.
     """
+    yield from order_tables((rows_of_stream(stream) for batch in batches for stream in batch["rows"]), told, standing)
+
+
+def order_tables(
+    given: Iterable[pa.Table], told: ToldOfCluster, standing: StandingWindows | None = None
+) -> Iterator[Output]:
+    """Order the same of tables; those of a list are taken out of it."""
     standing = standing or StandingWindows()
-    tables = (rows_of_stream(stream) for batch in batches for stream in batch["rows"])
+    tables = released(given) if isinstance(given, list) else iter(given)
     few: list[pa.Table] = []
     count = 0
     for rows in tables:

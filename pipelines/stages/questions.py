@@ -40,8 +40,9 @@ class Ask(Protocol):
 class Questions:
     """Asks the tables of a warehouse about one recording."""
 
-    def __init__(self, warehouse: Warehouse, recording_id: str) -> None:
-        """Nothing is read before it is asked for."""
+    def __init__(self, warehouse: Warehouse, recording_id: str, *, few: bool = False) -> None:
+        """Nothing is read before it is asked for. `few`: so little is asked that no table is read as a whole for it."""
+        self._in_memory = warehouse.read_before if few else warehouse.small_rows
         self._warehouse = warehouse
         self._recording_id = recording_id
 
@@ -60,10 +61,10 @@ class Questions:
 
     def _answered_here(self, question: str, tables: Sequence[str]) -> pa.Table | None:
         """Return DuckDB's answer; None: it cannot read all of these tables, or needs more memory than it is given."""
-        small = {name: self._warehouse.small(name, self._recording_id) for name in tables}
-        here: dict[str, Local] = {name: one.rows for name, one in small.items() if one is not None}
-        larger = [name for name in tables if name not in here]
-        here |= self._warehouse.files_within(larger, self._recording_id, READ_BYTES)
+        rows = {name: self._in_memory(name, self._recording_id) for name in tables}
+        here: dict[str, Local] = {name: one for name, one in rows.items() if one is not None}
+        others = [name for name in tables if name not in here]
+        here |= self._warehouse.files_within(others, self._recording_id, READ_BYTES)
         if len(here) < len(tables):
             return None
         try:

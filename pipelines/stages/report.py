@@ -184,7 +184,7 @@ def _plain(row: Row) -> dict[str, Any]:
 
 def _asked(warehouse: Warehouse, recording_id: str, question: str, table: str) -> list[dict[str, Any]]:
     """Return the answer to a question (`questions`); as everywhere in the findings, times say no zone."""
-    rows: list[dict[str, Any]] = without_zones(Questions(warehouse, recording_id)(question, table))
+    rows: list[dict[str, Any]] = without_zones(Questions(warehouse, recording_id, few=True)(question, table))
     return rows
 
 

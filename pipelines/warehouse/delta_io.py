@@ -27,7 +27,7 @@ from pipelines.warehouse.commits import MARK
 from pipelines.warehouse.contract import all_met, checks_of, row_key, sql_string
 from pipelines.warehouse.delta_reads import PART_BYTES, Tables
 from pipelines.warehouse.fact_merge import merge, merged
-from pipelines.warehouse.spans import is_spanned, spanned, spanned_here
+from pipelines.warehouse.spans import Near, is_spanned, spanned
 from pipelines.warehouse.table_files import TableFiles
 from pipelines.warehouse.within import Within, has_one_of
 from schemas.errors import TableContractError
@@ -103,9 +103,9 @@ class Warehouse(Tables):
         same = f"known.recording_id = {sql_string(recording_id)} AND known.fact_id = new.fact_id"
         same += f" AND {spanned('known.ts', spans)}" if spans else ""
         if isinstance(found, pa.Table) and isinstance(changed, pa.Table) and spans:
-            told = (found, changed, recording_id, spans)
-            here = spanned_here("ts", spans)
-            if self._written_here("facts", lambda: self._merged(*told), recording_id, stays, only=here):
+            near = Near.of(found["ts"], changed["ts"])
+            told = (found, changed, recording_id, spans, near)
+            if self._written_here("facts", lambda: self._merged(*told), recording_id, stays, only=near.here("ts")):
                 return
         frame = as_frame(self.spark, found)
         if changed is None and files and self._taken_over(frame, recording_id, stays, spans, files):
@@ -118,13 +118,14 @@ class Warehouse(Tables):
         self._write_sound("facts", self._columns("facts", frame), recording_id, stays, write)
 
     def _merged(
-        self, found: pa.Table, changed: pa.Table, recording_id: str, spans: Sequence[Span | None]
+        self, found: pa.Table, changed: pa.Table, recording_id: str, spans: Sequence[Span | None], near: Near
     ) -> pa.Table | None:
-        """Return the facts around these spans with new and changed ones merged in; None: they are too many for it."""
+        """Return the facts near new and changed ones with these merged in; None: they are too many for it."""
         stand = self._files("facts", recording_id)
-        if stand is None or stand.around("ts", spans).size_bytes > PART_BYTES:
+        if stand is None or (near.span and stand.between("ts", *near.span).size_bytes > PART_BYTES):
             return None
-        return merged(stand.rows((), is_spanned("ts", spans)), found, changed)
+        known = stand.rows(["fact_id"], is_spanned("ts", spans))["fact_id"]
+        return merged(stand.rows((), near.filter("ts")), found, changed, known)
 
     def _taken_over(
         self,

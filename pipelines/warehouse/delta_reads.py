@@ -139,6 +139,16 @@ class Tables(Store):
             self._small[key] = Small(self.spark, files.rows()) if files is not None and is_small else None
         return self._small[key]
 
+    def small_rows(self, table_name: str, recording_id: str) -> pa.Table | None:
+        """Return the same without a frame of Spark's."""
+        found = self.small(table_name, recording_id)
+        return None if found is None else found.rows
+
+    def read_before(self, table_name: str, recording_id: str) -> pa.Table | None:
+        """Return the same if somebody has asked for them before."""
+        found = self._small.get((table_name, recording_id))
+        return None if found is None else found.rows
+
     def around(self, table_name: str, recording_id: str, spans: Sequence[Span | None], columns: Sequence[str]) -> Rows:
         """Return these columns of the rows whose time is around these spans, in the driver's memory if they are few."""
         files = self._files(table_name, recording_id)

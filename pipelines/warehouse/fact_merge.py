@@ -44,8 +44,11 @@ def merge(known: DeltaTable, rows: DataFrame, changed: DataFrame | None, same: s
     into.whenNotMatchedInsertAll("new.is_new").execute()
 
 
-def merged(stand: pa.Table, rows: pa.Table, changed: pa.Table) -> pa.Table:
-    """Return what stands in place of some facts once these have been merged into them, by the same rules."""
+def merged(stand: pa.Table, rows: pa.Table, changed: pa.Table, known: pa.ChunkedArray) -> pa.Table:
+    """Return what stands in place of some facts once these have been merged into them, by the same rules.
+
+    `stand`: those that change are among them. `known`: the ids of all that stand and may be given again.
+    """
     place = pc.index_in(stand["fact_id"], changed["fact_id"])
     is_changed = pc.is_valid(place)
     is_gone = pc.coalesce(changed["is_gone"].take(place), pa.scalar(False))  # noqa: FBT003 - Arrow's own
@@ -54,7 +57,5 @@ def merged(stand: pa.Table, rows: pa.Table, changed: pa.Table) -> pa.Table:
     named = pc.if_else(pc.and_(is_changed, pc.invert(is_stated)), changed["to"].take(place), stand["source_file"])
     stays = pc.invert(pc.and_(is_changed, pc.or_(is_stated, is_gone)))
     left = stand.set_column(at, stand.schema.field(at), named).filter(stays)
-    is_new = pc.or_(
-        pc.invert(pc.is_in(rows["fact_id"], stand["fact_id"])), pc.is_in(rows["fact_id"], changed["fact_id"])
-    )
+    is_new = pc.or_(pc.invert(pc.is_in(rows["fact_id"], known)), pc.is_in(rows["fact_id"], changed["fact_id"]))
     return pa.concat_tables([left, completed_to(rows, stand.schema).filter(is_new)])

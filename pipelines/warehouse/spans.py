@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +22,7 @@ Span = tuple[int, int]  # first and last time, in microseconds since 1970
 # An equal line has an equal time, but for the hour that occurs twice where a clock is set back, and the second within
 # which a stamp in whole seconds gets its time from the lines around it.
 _AROUND_US: Final = 3_603_000_000
+_SECOND_US: Final = 1_000_000
 
 
 def around(spans: Iterable[Span | None]) -> Span | None:
@@ -40,13 +43,39 @@ def spanned(column: str, spans: Iterable[Span | None]) -> str:
     return f"({column} BETWEEN {sql_time(found[0])} AND {sql_time(found[1])} OR {column} IS NULL)"
 
 
-def spanned_here(column: str, spans: Iterable[Span | None]) -> str:
-    """Return the same condition for deltalake."""
-    found = around(spans)
-    if found is None:
-        return f"{column} IS NULL"
-    since, until = map(time_here, found)
-    return f"({column} >= {since} AND {column} <= {until} OR {column} IS NULL)"
+class Near(NamedTuple):
+    """From when to when facts are written anew, in whole seconds, and whether those without a time are."""
+
+    span: Span | None
+    has_none: bool
+
+    @classmethod
+    def of(cls, *times: pa.ChunkedArray) -> Near:
+        """Return what has all facts with these times, and little more."""
+        known = [span for one in times if (span := span_of(one)) is not None]
+        has_none = any(one.null_count for one in times)
+        if not known:
+            return cls(None, has_none)
+        first, last = min(first for first, _ in known), max(last for _, last in known)
+        # Whole seconds, since times in Delta's log have fewer digits than those in the files.
+        return cls((first // _SECOND_US * _SECOND_US, (last // _SECOND_US + 1) * _SECOND_US), has_none)
+
+    def here(self, column: str) -> str:
+        """Return the condition for deltalake."""
+        said = [f"{column} IS NULL"] * self.has_none
+        if self.span is not None:
+            since, until = map(time_here, self.span)
+            said.append(f"({column} IS NOT NULL AND {column} >= {since} AND {column} <= {until})")
+        return f"({' OR '.join(said) or 'false'})"
+
+    def filter(self, column: str) -> pc.Expression:
+        """Return the same condition as a filter."""
+        time = pc.field(column)
+        said = [time.is_null()] * self.has_none
+        if self.span is not None:
+            since, until = (pa.scalar(us, pa.int64()).cast(TIMESTAMP) for us in self.span)
+            said.append((time >= since) & (time <= until))
+        return reduce(or_, said, pc.scalar(False))  # noqa: FBT003 - Arrow's own
 
 
 def is_spanned(column: str, spans: Iterable[Span | None]) -> pc.Expression:

@@ -68,16 +68,24 @@ def _digest(places: Iterable[str]) -> str:
 
 
 def changed_facts(warehouse: Warehouse, recording_id: str, changes: Sequence[Change]) -> Rows | None:
-    """Return the facts that get another name or go: `fact_id`, `to`, `source_line`, `is_gone`; None: there are none."""
+    """Return the facts that get another name or go: `fact_id`, `to`, `source_line`, `is_gone`; None: there are none.
+
+    In the driver's memory they have their time, too.
+    """
     if not changes:
         return None
     spans = [change.span for change in changes]
-    stand = warehouse.around("facts", recording_id, spans, ("fact_id", "source_file", "source_line"))
+    stand = warehouse.around("facts", recording_id, spans, ("fact_id", "source_file", "source_line", "ts"))
     if isinstance(stand, pa.Table):
         told = told_in(stand, changes)
         is_gone = pc.coalesce(pc.greater_equal(stand["source_line"], told["since"]), _NOT)
         are_changed = pc.or_(is_gone, pc.coalesce(pc.not_equal(stand["source_file"], told["to"]), _NOT))
-        columns = {"fact_id": stand["fact_id"], "to": told["to"], "source_line": stand["source_line"]}
+        columns = {
+            "fact_id": stand["fact_id"],
+            "to": told["to"],
+            "source_line": stand["source_line"],
+            "ts": stand["ts"],
+        }
         return pa.table({**columns, "is_gone": is_gone}).filter(are_changed)
     changed = stand.join(_told(stand, changes), on=F.col("source_file") == F.col("path"))
     gone = F.coalesce(F.col("source_line") >= F.col("since"), F.lit(False))  # noqa: FBT003

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Hashes = npt.NDArray[np.uint64]
 
 _WORD: Final = 8  # bytes
+_LOOKED: Final = 1_000  # values that tell whether some of a column's are equal
 # The finalizer of splitmix64 (Steele, Lea and Flood, 2014): every bit of a word affects every bit of the result.
 _STEPS: Final = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
 _LAST: Final = np.uint64(31)
@@ -76,6 +77,9 @@ def value_hashes(values: pa.Array) -> Hashes:
     """Return a word for each of some values, of which none is null."""
     kind = values.type
     if pa.types.is_string(kind):
+        some = values.slice(0, _LOOKED)
+        if len(some.unique()) == len(some):  # as ids are: to look for equal ones would cost as much again
+            return text_hashes(values)
         encoded = values.dictionary_encode()
         found: Hashes = text_hashes(encoded.dictionary)[encoded.indices.to_numpy()]
         return found
@@ -98,7 +102,10 @@ def text_hashes(values: pa.Array) -> Hashes:
     for length in np.unique(lengths).tolist():
         rows = np.flatnonzero(lengths == length)
         padded = np.zeros((len(rows), -(-max(length, 1) // _WORD) * _WORD), np.uint8)
-        padded[:, :length] = data[bounds[rows][:, None] + np.arange(length)]
+        if len(rows) == len(lengths):  # as ids are: all bytes stand in a row
+            padded[:, :length] = data[bounds[0] : bounds[-1]].reshape(len(rows), length)
+        else:
+            padded[:, :length] = data[bounds[rows][:, None] + np.arange(length)]
         told = np.full(len(rows), length, np.uint64)
         for word in padded.view(np.uint64).T:
             told = mixed(told ^ word) + _SECOND

@@ -61,7 +61,12 @@ FETCHES: Final = Choice(kinds=("fetch",))
 
 def any_of(choices: Iterable[Choice], facts: pa.Table) -> pa.Table:
     """The facts that at least one of the choices selects."""
-    return facts.filter(reduce(pc.or_, (one.mask(facts) for one in choices)))
+    return facts.filter(any_mask(choices, facts))
+
+
+def any_mask(choices: Iterable[Choice], facts: pa.Table) -> pa.ChunkedArray:
+    """Which of the facts at least one of the choices selects."""
+    return reduce(pc.or_, (one.mask(facts) for one in choices))
 
 
 def any_sql(choices: Iterable[Choice]) -> str:

@@ -32,6 +32,7 @@ BY_ZOOKEEPER: Final = (
     Choice(kinds=("isr_update",), names=("zookeeper_write", "zookeeper_conflict")),
     Choice(kinds=("broker_lifecycle",), names=VIEW_LINES),
 )
+_WHEN: Final = ("second", "us")
 _SIGN: Final = ("broker_id", "source", "second", "us", "line")
 _NONE: Final = -NEVER  # the broker of the metadata log, and the line of what is a sign only
 _FILE: Final = 40  # bits of a line's number
@@ -82,16 +83,16 @@ def _own(timed: pa.Table) -> pa.Table:
 
 def _signs(timed: pa.Table) -> Iterator[pa.Table]:
     """Yield what is no broker's own line, or says more than that there is a line."""
-    fetches = FETCHES.of(timed)
-    fetches = fetches.filter(pc.greater_equal(pc.coalesce(fetches["replica_id"], -1), 0))
+    by_replicas = pc.and_(FETCHES.mask(timed), pc.greater_equal(pc.coalesce(timed["replica_id"], -1), 0))
+    fetches = timed.select(["replica_id", *_WHEN]).filter(by_replicas)
     yield _sign(BY_OTHERS, fetches["replica_id"], fetches)
-    served = SERVED.of(timed)
+    served = SERVED.of(timed, ["broker_id", *_WHEN])
     yield _sign(BY_ITSELF, served["broker_id"], served)
     for source, choice in LIFE.items():
-        lived = choice.of(timed)
+        lived = choice.of(timed, ["broker_id", *_WHEN])
         yield _sign(source, lived["broker_id"], lived)
     for column in ("replicas", "isr"):
-        named = timed.filter(pc.is_valid(timed[column])).combine_chunks()
+        named = timed.select([column, *_WHEN]).filter(pc.is_valid(timed[column])).combine_chunks()
         each = named.take(pc.list_parent_indices(named[column]))
         yield _sign(MEMBER, pc.list_flatten(named[column]), each)
 

@@ -52,6 +52,7 @@ REQUEST_TRAITS = (
     pa.field("appends", BOOL),
     pa.field("unkept", BOOL),  # a filtered log does not keep such a request
 )
+STATED = ("client_id", "broker_id", "connection", "correlation_id", "ts", "total_us", "queue_us")
 CLIENT_REQUEST_SCHEMA = pa.schema(  # a request as its line states it
     [
         pa.field("client_id", STRING),
@@ -98,7 +99,7 @@ RAFT_CLIENT = "raft-client-"  # followed by the node's id: Kafka's names for the
 
 def requests_of(facts: pa.Table) -> pa.Table:
     """Requests in facts, each once (`CLIENT_REQUEST_SCHEMA`), except those on forwarding connections."""
-    told = REQUESTS.of(facts)
+    told = REQUESTS.of(facts, (*STATED, "kind", "replica_id", "api_key"))
     fetches = FETCHES.mask(told)
     traits = {
         "fetches": fetches,
@@ -106,14 +107,17 @@ def requests_of(facts: pa.Table) -> pa.Table:
         "appends": APPENDS.mask(told),
         "unkept": pc.invert(pc.is_in(told["api_key"], value_set=pa.array([None, *KEPT], INT32))),
     }
-    for name, values in traits.items():
-        told = told.append_column(name, values)
-    told = told.select(CLIENT_REQUEST_SCHEMA.names)
-    told = told.set_column(0, "client_id", pc.coalesce(told["client_id"], ""))
+    # Numbers in place of names: they are grouped in half the time.
+    names = {"client_id": pc.coalesce(told["client_id"], ""), "connection": told["connection"]}
+    named = {name: column.combine_chunks().dictionary_encode() for name, column in names.items()}
+    codes = {name: column.indices for name, column in named.items()}
+    told = pa.table({**{name: told[name] for name in STATED}, **codes, **traits})
     once = told.group_by(told.column_names).aggregate([])
     users = once.group_by(CONNECTION).aggregate([("client_id", "count_distinct")])
     own = users.filter(pc.equal(users["client_id_count_distinct"], 1)).select(CONNECTION)
-    return once.join(own, keys=CONNECTION, join_type="left semi")
+    own = once.join(own, keys=CONNECTION, join_type="left semi")
+    back = {name: named[name].dictionary.take(own[name].combine_chunks()) for name in named}
+    return pa.table({name: back.get(name, own[name]) for name in CLIENT_REQUEST_SCHEMA.names})
 
 
 def missing_requests(facts: pa.Table) -> MissingLines:

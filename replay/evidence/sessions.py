@@ -185,7 +185,11 @@ def rebuild_sessions(facts: pa.Table, rows: int = ROWS_AT_ONCE) -> Iterator[pa.T
     They are yielded in tables of at most `rows` rows, because together they take more memory than the facts.
     """
     facts = facts.sort_by("fact_id")  # the caller's table is released, if it has let go of it
-    facts = facts.combine_chunks()
+    return sessions_rebuilt(facts.combine_chunks(), rows)
+
+
+def sessions_rebuilt(facts: pa.Table, rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
+    """Return the same of facts by fact id, in one chunk."""
     lines = SessionLines(facts)
     return rows_of(lines, walked(lines), rows)
 
@@ -334,6 +338,8 @@ def columns_of(
         name = field.name
         if name in noted or name in RUN_ONLY:
             column = noted[name] if name in noted else of_runs[name]
+        elif name not in lines.facts.column_names:  # as half of the columns are that all facts have
+            column = pa.nulls(len(row), field.type)
         else:
             column = lines.column(name).take(
                 pa.array(asked if name in CACHED else line if name in LINE_FIELDS else row)

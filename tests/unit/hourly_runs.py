@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,8 @@ import pyarrow.compute as pc
 
 from pipelines.spark.buckets import bucket_of, divided
 from pipelines.stages.checkpoints import STATE, Checkpoints
-from pipelines.stages.order import by_session, in_one_session, rebuilding
-from pipelines.stages.partition_order import CHANGES, EVENTS, WITH_RECORDING, StandingWindows, order_partitions
+from pipelines.stages.order import with_sessions
+from pipelines.stages.partition_order import CHANGES, EVENTS, WITH_RECORDING, StandingWindows, order_tables
 from pipelines.warehouse.superseded import engine_version
 from replay.evidence.cluster import cluster_told, collected_of
 from replay.evidence.cluster_digest import ToldOfCluster
@@ -57,17 +58,16 @@ class HourlyRuns:
     def order(self, facts: pa.Table, stated: dict[str, Any]) -> None:
         """Bring events and their windows up to date."""
         cluster = cluster_told(collected_of(facts), stated, missing_requests(facts))
-        sessions = by_session(in_one_session(facts).to_batches(), cluster.names, BUCKETS)
-        buckets: dict[int, list[pa.RecordBatch]] = {}
-        for batch in rebuilding(BUCKETS)(sessions):
-            for k, bucket in enumerate(batch["bucket"].to_pylist()):
-                buckets.setdefault(bucket, []).append(batch.slice(k, 1))
+        buckets: defaultdict[int, list[pa.Table]] = defaultdict(list)
+        for rows in with_sessions([facts], cluster.names):
+            for bucket, mine in divided(bucket_of(rows, BUCKETS), rows):
+                buckets[bucket].append(mine)
         stands = self.tables[EVENT_WINDOWS.name]
         known = dict(divided(bucket_of(stands, BUCKETS), stands))
         made: dict[str, list[pa.Table]] = {EVENT_WINDOWS.name: [stands.slice(0, 0)]}
-        for bucket, batches in buckets.items():
+        for bucket, tables in buckets.items():
             standing = StandingWindows.of(known.get(bucket), self.length_us, engine_version(), self.least)
-            for name, rows in order_partitions(batches, ToldOfCluster(cluster), standing):
+            for name, rows in order_tables(tables, ToldOfCluster(cluster), standing):
                 made.setdefault(name, []).append(rows)
         windows = pa.concat_tables(made[EVENT_WINDOWS.name])
         since = {place_of(row): row["window"] for rows in made.get(CHANGES, ()) for row in rows.to_pylist()}

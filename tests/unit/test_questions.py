@@ -17,6 +17,8 @@ from pipelines.warehouse.table_files import TableFiles
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pyarrow as pa
+
     from pipelines.warehouse.delta_io import Warehouse
 
 QUESTION = "SELECT topic, count(*) AS times, max(window) AS last FROM {leo_timeline} GROUP BY topic ORDER BY topic"
@@ -34,9 +36,9 @@ class Standing:
         self.files, self.is_small = files, is_small
         self.spark = SimpleNamespace(sql=self.asked)
 
-    def small(self, _name: str, _recording_id: str) -> SimpleNamespace | None:
+    def small_rows(self, _name: str, _recording_id: str) -> pa.Table | None:
         """Return the rows."""
-        return SimpleNamespace(rows=self.files.rows()) if self.is_small else None
+        return self.files.rows() if self.is_small else None
 
     def files_within(self, names: list[str], _recording_id: str, most: int) -> dict[str, TableFiles]:
         """Return the files."""

@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
@@ -17,7 +18,7 @@ from pipelines.warehouse.changes import ALL_US, Changes, among, behind
 from pipelines.warehouse.contract import check_constraints
 from pipelines.warehouse.fact_merge import merged
 from pipelines.warehouse.opened import CHECKPOINT, Opened
-from pipelines.warehouse.spans import is_spanned, spanned_here
+from pipelines.warehouse.spans import Near, is_spanned
 from pipelines.warehouse.table_files import TableFiles
 from pipelines.warehouse.within import MOST_NAMED, either, has_one_of, time_here
 from schemas.tables import TABLES
@@ -125,16 +126,19 @@ def facts_of(*rows: dict[str, object]) -> pa.Table:
 def test_facts_are_merged_with_what_earlier_readings_stated(tmp_path: Path) -> None:
     place = made(tmp_path / "t", "facts")
     table = DeltaTable(place)
-    stood = facts_of(
-        fact(1, "a.log", 1, 5),
-        fact(2, "a.log", 2, None),
-        fact(3, "a.log", 3),
-        fact(4, "b.log", 1),
-        fact(5, "c.log", 1),
-        fact(6, "a.log", 6),
+    far, stood = (
+        facts_of(fact(1, "a.log", 1, 5)),
+        facts_of(
+            fact(2, "a.log", 2, None),
+            fact(3, "a.log", 3),
+            fact(4, "b.log", 1),
+            fact(5, "c.log", 1),
+            fact(6, "a.log", 6),
+        ),
     )
-    assert local_tables.write(table, TABLES["facts"], stood, "r", None, "append")
-    other = stood.set_column(stood.schema.get_field_index("recording_id"), "recording_id", pa.array(["s"] * 6))
+    for some in (far, stood):
+        assert local_tables.write(table, TABLES["facts"], some, "r", None, "append")
+    other = stood.set_column(stood.schema.get_field_index("recording_id"), "recording_id", pa.array(["s"] * 5))
     assert local_tables.write(table, TABLES["facts"], other, "s", None, "append")
     # 2 and 3 stood in lines that are read again: 2 is stated again, 3 is not. b.log is renamed, and 4 with it; 6 would
     # be, but another file states it now. 5 is stated by another file as well, and stays. 7 is new.
@@ -148,10 +152,13 @@ def test_facts_are_merged_with_what_earlier_readings_stated(tmp_path: Path) -> N
     spans = [(HOUR_US * 24 * 365 * 56, HOUR_US * 24 * 365 * 57)]  # in which 2026 begins
     stand = TableFiles.of("facts", place, None, "r")
     assert stand is not None
-    rows = merged(stand.rows((), is_spanned("ts", spans)), new, told)
-    assert local_tables.write(table, TABLES["facts"], rows, "r", None, only=spanned_here("ts", spans))
+    known = stand.rows(["fact_id"], is_spanned("ts", spans))["fact_id"]
+    near = Near.of(new["ts"], stood["ts"])
+    rows = merged(stand.rows((), near.filter("ts")), new, told, known)
+    assert local_tables.write(table, TABLES["facts"], rows, "r", None, only=near.here("ts"))
     stands = TableFiles.of("facts", place, None, "r")
     assert stands is not None
+    assert len({*stands.paths} & {*stand.paths}) == 1  # the file of another time is as it was
     columns = ("fact_id", "source_file", "source_line", "client_id")
     assert sorted(tuple(row.values()) for row in stands.rows(columns).to_pylist()) == [
         ("1", "a.log", 1, None),
@@ -174,6 +181,7 @@ def test_facts_are_merged_in_memory_by_the_clauses_of_spark_s_merge(seed: int) -
         for names, share in (("abc", 0.7), ("def", 0.4))
     )
     told = {k: (chosen.choice("xyz"), chosen.random() < 0.5) for k in stand if chosen.random() < 0.4}
+    hours = [chosen.choice((None, 1, 2, 3, 4)) for _ in range(10)]
     expected = {k: line for k, line in new.items() if k not in stand or k in told}
     for k, (name, line) in stand.items():
         to, is_gone = told.get(k, (name, False))
@@ -181,8 +189,14 @@ def test_facts_are_merged_in_memory_by_the_clauses_of_spark_s_merge(seed: int) -
             expected.setdefault(k, (name, line))
         elif not is_gone:
             expected[k] = (to, line)
-    facts, others = (facts_of(*(fact(k, *line) for k, line in of.items())) for of in (stand, new))
-    rows = merged(facts, others, changed((9, "", 0, False), *((k, to, 0, gone) for k, (to, gone) in told.items())))
+    facts, others, those = (
+        facts_of(*(fact(k, *of[k], hours[k]) for k in of)) for of in (stand, new, {k: stand[k] for k in told})
+    )
+    near = Near.of(others["ts"], those["ts"])
+    some = facts.filter(near.filter("ts"))
+    left = facts.filter(pc.invert(pc.is_in(facts["fact_id"], some["fact_id"])))
+    told_of = changed((9, "", 0, False), *((k, to, 0, gone) for k, (to, gone) in told.items()))
+    rows = pa.concat_tables([left, merged(some, others, told_of, facts["fact_id"])])
     found = rows.select(["fact_id", "source_file", "source_line"]).to_pylist()
     assert sorted(tuple(row.values()) for row in found) == sorted((str(k), *line) for k, line in expected.items())
 
@@ -190,7 +204,7 @@ def test_facts_are_merged_in_memory_by_the_clauses_of_spark_s_merge(seed: int) -
 def test_facts_that_break_a_check_are_left_to_spark(tmp_path: Path) -> None:
     place = made(tmp_path / "t", "facts")
     table = DeltaTable(place)
-    only = spanned_here("ts", [(0, HOUR_US)])
+    only = "ts IS NULL"
     odd, sound = facts_of(fact(1, "a.log", 1, None, kind="odd")), facts_of(fact(1, "a.log", 1, None))
     assert not local_tables.write(table, TABLES["facts"], odd, "r", None, only=only)
     assert DeltaTable(place).version() == 0

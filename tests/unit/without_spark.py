@@ -14,8 +14,8 @@ from pipelines.intake.collect import collect
 from pipelines.overview.coverage import coverage_of
 from pipelines.overview.metrics import cluster_metrics, stretches_of
 from pipelines.recording.recording import discover
-from pipelines.stages.order import by_session, in_one_session, rebuilding
-from pipelines.stages.partition_order import EVENTS, StandingWindows, order_partitions, order_windows
+from pipelines.stages.order import with_sessions
+from pipelines.stages.partition_order import EVENTS, StandingWindows, order_tables, order_windows
 from replay.evidence.cluster import cluster_told, collected_of
 from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.missing_lines import missing_requests
@@ -40,9 +40,9 @@ def events_of_facts(facts: pa.Table, recording: Recording) -> list[pa.Table]:
     """Return the same of facts that were read from a recording."""
     stated = {"kafka_version": recording.manifest.kafka, "broker_config": recording.manifest.broker_config}
     cluster = cluster_told(collected_of(facts), stated, missing_requests(facts))
-    sessions = by_session(in_one_session(facts).to_batches(), cluster.names, buckets=1)
+    tables = with_sessions([facts], cluster.names)
     found: dict[tuple[str, int], list[pa.Table]] = defaultdict(list)
-    for name, events in order_partitions(rebuilding(buckets=1)(sessions), ToldOfCluster(cluster)):
+    for name, events in order_tables(tables, ToldOfCluster(cluster)):
         if name != EVENTS or not len(events):
             continue
         found[events["topic"][0].as_py(), events["partition"][0].as_py()].append(events)
