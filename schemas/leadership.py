@@ -129,8 +129,8 @@ ISR_TIMELINE = Table(
             "earliest_expiry_ts",
             TIMESTAMP,
             "pending_shrink: the earliest run of the leader's isr-expiration task at which the first of those who left "
-            "was out of sync. If another run is known the task's runs are fixed, else this is the moment from which on "
-            "it was out of sync. Null: by the replay, nobody was.",
+            "was out of sync. If another run is known the task's runs are fixed, to half a second; else this is the "
+            "moment from which on it was out of sync. Null: by the replay, nobody was.",
         ),
         Column(
             "latest_expiry_ts",

@@ -3,8 +3,9 @@
 The task runs at a fixed rate from the broker's start on (ReplicaManager.startup, isr-expiration), one for all its
 partitions, so its start or any shrink tells when its other runs are (`replay.evidence.expiry_runs`). A member leaves at
 the first run at which it is out of sync; if it fell out of sync just as the task ran, that may be this run or the next.
+The line of the start may come half a second after the first run, and so all runs may be that much earlier than told.
 Where no other run is known the two extremes bound it: a run right when the member fell out of sync, and one a whole
-period later. A run that a standstill held up comes as it ends.
+period later. A run that a standstill held up comes as it ends, when more may be out of sync than when it was due.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from replay.engine.emit import CheckRow
 
 RUN_LATE_US: Final = 250_000  # a run takes all partitions of the broker in turn, and its thread may have to wait
-START_LATE_US: Final = 75_000  # by how much the line that tells of the first run may come later than it
+START_LATE_US: Final = 500_000  # how much earlier than its line the first run may be: a broker that starts may pause
 
 
 class Timing(NamedTuple):
@@ -35,21 +36,20 @@ class Timing(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """The runs at which a shrink can have been asked for."""
+    """The runs at which a shrink can have been asked for: one of two, or any time between them."""
 
-    earliest: int
-    latest: int
-    is_any_between: bool  # else it is one of the two
+    first: int
+    last: int
+    is_any_between: bool
+    early_us: int  # how much earlier than told they may be
 
     def agreed(self, asked: int, still_us: int) -> int:
         """Return `asked` if it agrees with a run, else the one next to it at which the rule has the member leave."""
-        first, last = self.earliest, self.latest
-        if self.is_any_between:
-            early = CLOCK_SLACK_US
-        else:
-            early = START_LATE_US
-            first = last = first if abs(asked - first) <= abs(asked - last) else last
-        return asked if first - early <= asked <= last + still_us + RUN_LATE_US else last
+        spans = [(self.first, self.last)] if self.is_any_between else [(run, run) for run in (self.first, self.last)]
+        late = still_us + RUN_LATE_US
+        if any(since - self.early_us - CLOCK_SLACK_US <= asked <= until + late for since, until in spans):
+            return asked
+        return min((until for _, until in spans), key=lambda run: abs(asked - run))
 
 
 def next_run(since: int, run: int, period: int) -> int:
@@ -60,10 +60,12 @@ def next_run(since: int, run: int, period: int) -> int:
 def expected_of(since: int, asked: int, timing: Timing, period: int) -> Expected:
     """The runs at which a member may have left that was out of sync since `since`, in a shrink requested at `asked`."""
     if timing.since_run_us is None:
-        return Expected(since, since + period, is_any_between=True)
+        return Expected(since, since + period, is_any_between=True, early_us=0)
     run = asked - timing.since_run_us
-    first, last = (next_run(since + off, run, period) for off in (-CLOCK_SLACK_US, CLOCK_SLACK_US))
-    return Expected(first, last, is_any_between=False)
+    first, last = (next_run(since + off, run, period) for off in (-CLOCK_SLACK_US, START_LATE_US + CLOCK_SLACK_US))
+    if timing.still_us:
+        return Expected(since, last, is_any_between=True, early_us=0)
+    return Expected(first, last, is_any_between=False, early_us=START_LATE_US)
 
 
 @dataclass
@@ -86,9 +88,10 @@ class IsrExpiry:
         for k in np.flatnonzero(rows["check"] == c.CHECK_EXPIRY).tolist():
             seq, asked = int(out[k].seq), int(out[k].stated)
             timing = self.timings.get(seq, Timing())
-            expected = expected_of(int(out[k].computed), asked, timing, period)
+            since = int(out[k].computed)
+            expected = expected_of(since, asked, timing, period)
             out["computed"][k] = expected.agreed(asked, timing.still_us)
-            self.expected[seq] = expected.earliest, expected.latest + timing.still_us
+            self.expected[seq] = max(since, expected.first - expected.early_us), expected.last + timing.still_us
         return out
 
     def beside(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

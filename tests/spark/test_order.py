@@ -12,10 +12,10 @@ from silent_lines import Line, lines_of
 
 from pipelines.intake.collect import collect
 from pipelines.overview import coverage
-from pipelines.overview.cluster import collected_by_spark, connection_ends, silences_of_brokers
+from pipelines.overview.cluster import collected_by_spark, connection_ends, first_shrinks, silences_of_brokers
 from pipelines.overview.deposed import records_set_aside
 from pipelines.recording.recording import discover
-from replay.evidence import standstills
+from replay.evidence import expiry_runs, standstills
 from replay.evidence.broker_pauses import AWAKE_US
 from replay.evidence.cluster import cluster_told, collected_of
 from replay.evidence.metadata_log import LOG_PART, PART
@@ -50,6 +50,21 @@ def row(broker: int, kind: str, line: Line, connection: str = "c", total: int = 
 def in_one_table(rows: list[tuple[object, ...]]) -> pa.Table:
     names = [column.split(" ")[0] for column in COLUMNS.split(", ")]
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=SCHEMA)
+
+
+def test_of_each_minute_the_first_shrink_is_taken(spark: SparkSession) -> None:
+    seconds = [(1, 59.9), (1, 60.0), (1, 60.1), (1, 119.999), (2, 61.0), (1, 3600.0)]
+    lines = [(broker, "shrink", START + timedelta(seconds=at), None) for broker, at in seconds]
+    lines += [
+        (1, "expand", START, None),
+        (1, "shrink", START, 1_000_000),
+    ]  # no shrink; inexact
+    rows = [(broker, "isr_update", name, ts, error) for broker, name, ts, error in lines]
+    frame = spark.createDataFrame(rows, "broker_id int, kind string, name string, ts timestamp, ts_error_us bigint")
+    found = sorted((row["broker_id"], row["us"] - BEGIN) for row in first_shrinks(frame).to_pylist())
+    assert found == [(1, 59_900_000), (1, 60_000_000), (1, 3_600_000_000), (2, 61_000_000)]
+    told = expiry_runs.first_shrinks(frame.toArrow()).to_pylist()
+    assert sorted((row["broker_id"], row["us"] - BEGIN) for row in told) == found
 
 
 def test_standstills_are_those_of_the_lines_one_by_one(spark: SparkSession) -> None:
