@@ -43,8 +43,9 @@ _CHECK: Final = "delta.constraints."
 # of Spark's away under a name that Spark does not know, so that its rows stood twice.
 # What is written again beside new rows, because it was in a file with rows that they replace, goes to files about as
 # large as theirs. In one file with them it would be written again by every run that goes on where this one ended.
+# Small files are an exception: to read very many of them costs a run more than to write a few again.
 PACKED: Final = 16  # bytes of rows in memory that are one in a file, about
-LEAST_BYTES: Final = 256 << 10  # of such a file
+LEAST_BYTES: Final = 1 << 20  # of such a file
 _UP: Final = timedelta(microseconds=999)  # to the next whole millisecond: times in Delta's log have no more digits
 _ALIKE: Final = re.compile(r"[A-Za-z0-9_.-]+")
 

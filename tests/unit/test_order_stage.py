@@ -8,14 +8,14 @@ import pytest
 from facts_builder import TOPIC, History
 from without_spark import events_of_partition
 
-from pipelines.spark.buckets import BUCKET_ROWS, MOST_BUCKETS, bucket_count, bucket_of, divided
+from pipelines.spark.buckets import BUCKET_ROWS, MOST_BUCKETS, bucket_count, bucket_of, divided, joined
 from pipelines.stages import order
-from pipelines.stages.order import by_session, rebuilding
+from pipelines.stages.order import by_session, rebuilding, with_sessions
 from pipelines.stages.partition_order import EVENTS, order_partitions
 from replay.arrays.columns import numbers
 from replay.evidence.cluster import Cluster
 from replay.evidence.cluster_digest import ToldOfCluster
-from replay.evidence.rows import METADATA_LOG
+from replay.evidence.rows import METADATA_LOG, used_columns
 from replay.evidence.sessions import rebuild_sessions
 
 PARTITIONS = 5
@@ -58,7 +58,7 @@ def history() -> History:
     return told
 
 
-def with_sessions(facts: pa.Table, buckets: int) -> pa.Table:
+def with_sessions_numbered(facts: pa.Table, buckets: int) -> pa.Table:
     """The facts as Spark hands them over: each fetch with a number of its session."""
     alone = [session_number(row) % buckets for row in facts.select(["kind", "replica_id"]).to_pylist()]
     fetches = pc.equal(facts["kind"], "fetch").combine_chunks()
@@ -75,7 +75,7 @@ def session_number(row: dict[str, object]) -> int:
 def test_events_are_those_of_each_partition_by_itself(buckets: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order, "ROWS_AT_ONCE", 50)
     facts = history().table()
-    sent = with_sessions(facts, buckets).to_batches(max_chunksize=size)
+    sent = with_sessions_numbered(facts, buckets).to_batches(max_chunksize=size)
     parted = pa.Table.from_batches(by_session(iter(sent), {}, buckets))
     rebuilt = pa.Table.from_batches(
         [
@@ -100,6 +100,16 @@ def test_events_are_those_of_each_partition_by_itself(buckets: int, size: int, m
         alone = events_of_partition((topic, partition), mine, CLUSTER)
         assert told.pop((topic, partition)) == alone.to_pylist()
     assert told == {}
+
+
+def test_what_the_driver_orders_itself_it_has_as_tasks_have_it() -> None:
+    facts = history().table()
+    streams = rebuilding(1)(by_session(with_sessions_numbered(facts, 1).to_batches(), {}, 1))
+    sent = joined([stream for batch in streams for stream in batch["rows"]]).drop_columns("recording_id")  # not sent
+    kept = pa.concat_tables(map(used_columns, with_sessions([facts], {})), promote_options="default")
+    assert {*kept.column_names} == {*sent.column_names}
+    assert kept.select(sent.column_names).to_pylist() == sent.to_pylist()
+    assert [*with_sessions([facts.slice(0, 0)], {})] == []
 
 
 def test_few_rows_are_one_bucket_and_many_no_more_than_tasks_can_take() -> None:
