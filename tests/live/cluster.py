@@ -226,7 +226,7 @@ class Cluster:
         formatting = []
         for node in self.nodes:
             self.logs(node).mkdir(parents=True)
-            self.config(node).write_text("".join(f"{k}={v}\n" for k, v in self._properties(node).items()))
+            self.config(node).write_text("".join(f"{k}={v}\n" for k, v in self.properties(node).items()))
             format_disk = ("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.config(node)))
             formatting.append(Process(self._command(*format_disk), self.home / f"node-{node}" / "format"))
         for process in formatting:
@@ -291,10 +291,20 @@ class Cluster:
         options = ("--topic", topic, "--acks", acks, "--throughput", str(per_second), "--producer.config", str(config))
         return Producer(self._client("org.apache.kafka.tools.VerifiableProducer", f"produced-{topic}", *options))
 
-    def consumer(self, topic: str) -> Client:
-        """Reads from the earliest offset on."""
-        options = ("--topic", topic, "--group-id", f"reads-{topic}", "--verbose")
-        return Client(self._client("org.apache.kafka.tools.VerifiableConsumer", f"consumed-{topic}", *options))
+    def consumer(self, topic: str, name: str = "reads", **settings: object) -> Client:
+        """Reads from the earliest offset on, in a group of that name for each topic."""
+        config = self.home / f"consumer-{name}-{topic}.properties"
+        config.write_text("".join(f"{key.replace('_', '.')}={value}\n" for key, value in settings.items()))
+        options = ("--topic", topic, "--group-id", f"{name}-{topic}", "--verbose", "--consumer.config", str(config))
+        return Client(self._client("org.apache.kafka.tools.VerifiableConsumer", f"{name}-{topic}", *options))
+
+    def delete_records(self, before: Mapping[tuple[str, int], int]) -> str:
+        """Ask leaders to delete what is before an offset of a partition, -1: the high watermark; what the tool says."""
+        asked = [{"topic": topic, "partition": part, "offset": offset} for (topic, part), offset in before.items()]
+        file = self.home / "deletions.json"
+        file.write_text(json.dumps({"partitions": asked, "version": 1}))
+        options = ("--bootstrap-server", self.bootstrap, "--offset-json-file", str(file))
+        return self._tool("org.apache.kafka.tools.DeleteRecordsCommand", *options)
 
     def watch(self, node: int, mbeans: Iterable[str], each_ms: int) -> Path:
         """Begin to write down what a node exports, line by line into the file that is returned, until the node dies."""
@@ -322,7 +332,7 @@ class Cluster:
         """Where it writes what it does."""
         return self.home / f"node-{node}" / "logs"
 
-    def _properties(self, node: int) -> dict[str, object]:
+    def properties(self, node: int) -> dict[str, object]:
         is_controller = node == self.controller
         return {
             "node.id": node,
