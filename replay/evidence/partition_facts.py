@@ -183,7 +183,7 @@ class PartitionFacts:
             for row in rows
         )
         decided = any(d.row["metadata_offset"] is not None for d in self.decisions)
-        self.quota_settings = quota_settings([*rows, *self.by_kind["quota_change"]], is_in_metadata=decided)
+        self.quota_settings = quota_settings(rows, is_in_metadata=decided)
         self.throttled = sides_of(self.quota_settings, self.partition)
         self.lag_us = stated.get(LAG_SETTING, default_lag_ms(self.kafka_version)) * 1000
         found = min_isr_of(rows, self.decisions, stated.get(MIN_ISR_SETTING), is_whole=self.was_seen_made())

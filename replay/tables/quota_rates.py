@@ -82,7 +82,7 @@ class QuotaRates:
         self.coming: list[dict[str, Any]] = []  # changes of limits that no round has come after yet
         self.limits: dict[tuple[int, str], Limit] = {}  # by broker and side
         self.counted: dict[tuple[int, str], list[tuple[int, int]]] = {}  # time and bytes, for each limit
-        self.hw: dict[int, int] = {}  # replica -> HW that it was last answered
+        self.hw: dict[int, int] = {}  # replica -> HW that came with the last records
         self.open: dict[tuple[int, str], Second] = {}  # for each limit
         self.told: list[dict[str, Any]] = []  # rows of `partition_meters` that were not handed out yet
 
@@ -121,7 +121,7 @@ class QuotaRates:
                 if self.limits and one.replica >= 0:
                     rate[k], limit[k], checks = self.weigh(one, profile_at)
                     found += checks
-                if one.hw >= 0:
+                if one.hw >= 0 and one.bytes > 0:  # a follower's lag stays as it is if nothing came
                     self.hw[one.replica] = one.hw
         return rate, limit, rows_of(found, brokers)
 

@@ -276,6 +276,25 @@ class Cluster:
         options = [part for key, value in settings.items() for part in ("--config", f"{key.replace('_', '.')}={value}")]
         self._topics("--create", "--topic", topic, "--replica-assignment", assignment, *options)
 
+    def limit_replication(self, bytes_per_second: int | None, broker: int | None = None) -> None:
+        """What a broker may send followers and fetch of what its topics list as throttled; None: as much as it can.
+
+        `broker`: None is every broker that has no limit of its own (3.9+).
+        """
+        names = [f"{side}.replication.throttled.rate" for side in ("leader", "follower")]
+        of = ("--entity-default",) if broker is None else ("--entity-name", str(broker))
+        if bytes_per_second is None:
+            change = ("--delete-config", ",".join(names))
+        else:
+            change = ("--add-config", ",".join(f"{name}={bytes_per_second}" for name in names))
+        self._alter("brokers", *of, *change)
+
+    def throttle(self, topic: str, leaders: str, followers: str) -> None:
+        """List a topic's replicas as throttled, each as `partition:broker`, once it is there."""
+        sides = {"leader": leaders, "follower": followers}
+        lists = ",".join(f"{side}.replication.throttled.replicas=[{listed}]" for side, listed in sides.items())
+        self._alter("topics", "--entity-name", topic, "--add-config", lists)
+
     def leader(self, topic: str) -> int:
         """Who leads partition 0, as a client is told; -1: nobody."""
         told = self._topics("--describe", "--topic", topic).split("Leader: ")[1].split()[0]
@@ -384,13 +403,16 @@ class Cluster:
         self._clients.append(Process(command, self.home / name))
         return self._clients[-1]
 
+    def _alter(self, entities: str, *arguments: str) -> None:
+        told = ("--bootstrap-server", self.bootstrap, "--alter", "--entity-type", entities, *arguments)
+        self._tool("kafka.admin.ConfigCommand", *told, of_tools=False)  # it is in the brokers' own jar
+
     def _topics(self, *arguments: str) -> str:
         return self._tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.bootstrap, *arguments)
 
-    def _tool(self, main: str, *arguments: str) -> str:
-        done = subprocess.run(
-            self._command(main, *arguments, of_tools=True), capture_output=True, text=True, timeout=WAIT_S, check=False
-        )
+    def _tool(self, main: str, *arguments: str, of_tools: bool = True) -> str:
+        command = self._command(main, *arguments, of_tools=of_tools)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
         if done.returncode:
             raise ChildProcessError(f"{main} {' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done.stdout

@@ -241,7 +241,7 @@ LOG_CHANGE_RULES = (
     ),
 )
 
-THROTTLES = (
+_THROTTLES = (
     r"(?P<name>(?:leader|follower)\.replication\.throttled\.(?:rate|replicas))(?: -> |=)(?P<value>[\d:,*]+?)"
     r"(?=[,})]*(?:[a-z ]|$))"
 )
@@ -255,21 +255,21 @@ QUOTA_RULES = (
         "3.0-",
         "quota_change",
         r"Updating topic (?P<topic>\S+) with new configuration : .*",
-        each=THROTTLES,
+        each=_THROTTLES,
     ),
     Rule(
         "DynamicConfigPublisher: Updating",
         "3.0-",
         "quota_change",
         r"Updating node (?P<subject_broker_id>\d+) with new configuration : .*",
-        each=THROTTLES,
+        each=_THROTTLES,
     ),
     Rule(
         "DynamicConfigPublisher: Updating",
         "3.4-",
         "quota_change",
         r"Updating cluster configuration : .*",
-        each=THROTTLES,
+        each=_THROTTLES,
     ),
     Rule(  # all settings of a topic that was changed, its quotas among them
         "DynamicConfigManager|ZkConfigManager: Processing",
@@ -288,7 +288,7 @@ QUOTA_RULES = (
         "quota_change",
         rf"Processing override for (?:{_TOPIC_ENTITY}|entityPath: brokers/(?:(?P<subject_broker_id>\d+)|<default>)) "
         r"with config: .*",
-        each=THROTTLES,
+        each=_THROTTLES,
         printed_by="kafka/server/DynamicConfigManager.scala, ZkConfigManager.scala",
     ),
     Rule(f"{_CLIENT_QUOTAS}: Changing", "0.10-", "quota_change client", r"Changing (?P<value>.*)"),

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from pipelines.lines.layout import LogLine, last_part
 from pipelines.lines.rows import FactSink, Identity, Shape, cut_text, line_identity, row_id
 from pipelines.lines.writers import directory_in, named_in
-from pipelines.parse.wordings.leader_rules import THROTTLES
 from pipelines.parse.wordings.server_rules import RULES
 from replay.evidence.rows import METADATA_TOPIC
 from schemas.facts import FACTS
@@ -34,7 +33,6 @@ _TOPIC_SETTINGS = re.compile(
     r"\b(min\.insync\.replicas|unclean\.leader\.election\.enable|cleanup\.policy)(?:=| -> )"
     r"(compact,delete|delete,compact|[^,}\s]+)"
 )
-_TOPIC_QUOTAS = re.compile(THROTTLES)
 _OFFLINE = re.compile(r"Logs for partitions ([^ ]*) are offline")
 _OFFLINE_FUTURE = re.compile(r"logs for future partitions ([^ ]*) are offline")
 BROKER_SETTINGS = frozenset(
@@ -52,7 +50,6 @@ BROKER_SETTINGS = frozenset(
 )
 
 TOPIC_SETTING = Shape("config_change", ("topic", "partition", "name", "value"), (("resource_type", 2),))
-TOPIC_QUOTA = Shape("quota_change", ("topic", "partition", "name", "value"))
 BROKER_SETTING = Shape("config_change", ("name", "value"), (("resource_type", 4),))
 OFFLINE_FUTURE = Shape("log_change", ("topic", "partition", "text"), (("name", "future_failed"),))
 OFFLINE_PARTITION = Shape("storage_failure", ("topic", "partition", "text"), (("name", "directory_failed"),))
@@ -242,8 +239,6 @@ class ServerLog:
             topic, partition = self._partition(body.split(" ", 5)[4])
             for name, value in _TOPIC_SETTINGS.findall(body):
                 self._sink.add(TOPIC_SETTING, row_id(told, (name,)), line, ts, (topic, partition, name, value), level)
-            for name, value in _TOPIC_QUOTAS.findall(body):
-                self._sink.add(TOPIC_QUOTA, row_id(told, (name,)), line, ts, (topic, partition, name, value), level)
         elif body.startswith("Logs for partitions "):
             for listed, shape in (
                 (_OFFLINE.match(body), OFFLINE_PARTITION),

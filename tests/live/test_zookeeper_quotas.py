@@ -1,0 +1,90 @@
+"""Replication quotas of a real ZooKeeper cluster: its brokers' lines alone say which limits hold, and since when not.
+
+A follower stands still until it has left the ISR, and has to catch up under a limit that it exceeds at once, a batch at
+a time. Then the limit is taken back.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cluster import until
+from jars import UnreachableError
+from releases import RELEASES, release
+from without_spark import events_of, tables_of
+from zookeeper_cluster import ZooKeeperCluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.live
+
+SETTINGS = {
+    "replica.lag.time.max.ms": 2000,
+    "offsets.topic.replication.factor": 1,
+    "replica.fetch.max.bytes": 1,  # a batch at a time
+}
+STILL_S, HELD_BACK_S = 5.0, 4.0
+LIMIT = 200  # bytes per second; the records alone are more than that, while the follower is let fetch
+PER_SECOND = 100
+
+Tables = dict[str, list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Tables:
+    """The events of the partition, and its tables."""
+    try:
+        brokers = release(RELEASES[0])
+    except UnreachableError as error:
+        pytest.skip(f"Kafka's jars are not in the cache, and Maven Central cannot be reached: {error}")
+    logging = repository / "conf" / "kafka-broker-log4j.properties"
+    with ZooKeeperCluster(tmp_path_factory.mktemp("zookeeper"), brokers, logging, SETTINGS) as cluster:
+        cluster.start()
+        cluster.create_topic("orders", "1:2")
+        cluster.throttle("orders", "0:1", "0:2")  # lists that a topic is created with have no effect yet
+        for broker in cluster.brokers:
+            cluster.limit_replication(LIMIT, broker)
+        producer = cluster.producer("orders", "1", PER_SECOND)
+        producer.wait_for_more(PER_SECOND)
+        cluster.pause(2)
+        time.sleep(STILL_S)
+        cluster.resume(2)
+        time.sleep(HELD_BACK_S)
+        for broker in cluster.brokers:
+            cluster.limit_replication(None, broker)
+        until(cluster.is_fully_replicated, "every replica in sync")
+        producer.process.stop()
+        cluster.stop()
+        recording = cluster.record(cluster.home / "recording")
+    (events,) = (one for one in events_of(recording) if one["topic"][0].as_py() == "orders")
+    return {"events": events.to_pylist(), **{name: table.to_pylist() for name, table in tables_of(events).items()}}
+
+
+def test_limits_begin_and_end_with_the_lines_of_their_brokers(found: Tables) -> None:
+    limits = [
+        (row["broker_id"], row["leader_quota"], row["follower_quota"], row["evidence"])
+        for row in found["events"]
+        if row["kind"] == "config_change" and row["broker_id"] is not None
+    ]
+    begun, ended = ([(1, rate, None, "observed"), (2, None, rate, "observed")] for rate in (LIMIT, -1))
+    assert limits == [*begun, *ended]
+
+
+def test_what_the_limits_held_back_is_told_and_agrees_with_the_rates(found: Tables) -> None:
+    held_back = [row for row in found["fetch_rounds"] if row["quota"] is not None]
+    assert held_back
+    assert {row["quota_limit"] for row in held_back} == {LIMIT}
+    (check,) = (row for row in found["conformance"] if row["check"] == "replication_quota")
+    assert check["compared"] == check["matched"] > 0
+
+
+def test_the_shrink_was_made_at_a_run_that_the_broker_s_start_tells(found: Tables) -> None:
+    shrinks = [row for row in found["isr_timeline"] if row["earliest_expiry_ts"] is not None]
+    assert shrinks
+    a_moment = timedelta(milliseconds=250)
+    for row in shrinks:
+        assert row["earliest_expiry_ts"] - a_moment <= row["ts"] <= row["latest_expiry_ts"] + a_moment
