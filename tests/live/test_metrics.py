@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.live
 
 EACH_MS = 500
+ENOUGH = 30  # samples in a minute
 HELD_UP_US = 2_000_000
 SETTINGS = {
     "replica.lag.time.max.ms": 3000,
@@ -249,7 +250,7 @@ def test_a_byte_rate_is_at_least_what_the_minute_says(seen: Seen, metric: str) -
         start = round(row["minute"].timestamp() * 1e6)
         samples = seen.samples[row["broker_id"], metric] if is_told else []
         inside = [value for us, value in samples if start <= us < start + MINUTE_US]
-        if inside:
+        if len(inside) > ENOUGH:  # of less than that the largest may have been missed
             assert row["quota_limit"] == QUOTA
             assert row["over_quota_seconds"] == 0
             told.append(row["highest"])
