@@ -63,16 +63,10 @@ def check_before(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
     if kind == APPEND:
         if e.acks != UNSET and not e.duplicate:  # an inserted batch may have come with any acks
             check_guard(s, p, e, CHECK_PRODUCE_GUARD, 0, rows)
+    elif kind == PRODUCE_REFUSED and e.error_code in GUARD_ERRORS:
+        check_guard(s, p, e, CHECK_REFUSAL, e.error_code, rows)
     elif kind == PRODUCE_REFUSED:
-        refused_by_guard = e.error_code in GUARD_ERRORS
-        check_guard(
-            s,
-            p,
-            e,
-            CHECK_REFUSAL if refused_by_guard else CHECK_PRODUCE_GUARD,
-            e.error_code if refused_by_guard else 0,
-            rows,
-        )
+        check_guard(s, p, e, CHECK_PRODUCE_GUARD, 0, rows)
     elif kind == DELETE_RECORDS:
         refused = deletion_guard(s, p, b, e.requested_offset, e.cause)
         if refused != UNSET:

@@ -151,9 +151,8 @@ def replaced_in(facts: PartitionFacts, broker: int, us: int) -> int | None:
 
 def refusal_chain(facts: PartitionFacts, tenure: Tenure, rows: list[Row]) -> list[Block]:
     """Return the chains of a tenure's refused produces, markers, and appends of coordinators, each in its own order."""
-    kinds = (("produce",), ("transaction",), ("append_refused",))
-    found = [[row for row in rows if row["kind"] in of] for of in kinds]
-    return [block_of(facts, tenure, of) for of in found if of]
+    found = ([row for row in rows if row["kind"] == kind] for kind in ("produce", "transaction", "append_refused"))
+    return [block_of(facts, tenure, alike) for alike in found if alike]
 
 
 def block_of(facts: PartitionFacts, tenure: Tenure, rows: list[Row]) -> Block:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from cluster import Release
-from jars import class_path
+from jars import UnreachableError, class_path
 
 # Brokers: the release that brings their tools, and kafka-dump-log's class in it. The last is the newest.
 _TOOLS = {
@@ -25,3 +26,11 @@ def release(kafka: str) -> Release:
     tools, dump_log = _TOOLS[kafka]
     jars = [class_path(Path(__file__).with_name(f"kafka-{version}.sha256")) for version in (kafka, tools)]
     return Release(kafka, *jars, dump_log)
+
+
+def release_or_skip(kafka: str) -> Release:
+    """The same; the test is skipped where the jars cannot be had."""
+    try:
+        return release(kafka)
+    except UnreachableError as error:
+        pytest.skip(f"Kafka's jars are not in the cache, and Maven Central cannot be reached: {error}")

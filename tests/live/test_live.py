@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cluster import Cluster, until
-from jars import UnreachableError
 from recorder import record
-from releases import RELEASES, release
+from releases import RELEASES, release_or_skip
 from without_spark import events_of, tables_of
 
 from pipelines.collecting.collector import Order, gather
@@ -84,10 +83,7 @@ def slot(event: dict[str, Any]) -> Slot:
 
 @pytest.fixture(scope="module", params=REPLAYED)
 def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Seen:
-    try:
-        brokers = release(request.param)
-    except UnreachableError as error:
-        pytest.skip(f"Kafka's jars are not in the cache, and Maven Central cannot be reached: {error}")
+    brokers = release_or_skip(request.param)
     logging = repository / "conf" / "kafka-broker-log4j2.yaml"
     try:
         with Cluster(tmp_path_factory.mktemp("live"), brokers, logging, SETTINGS) as cluster:

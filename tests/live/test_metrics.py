@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from cluster import Cluster, until
-from jars import UnreachableError
 from recorder import record
-from releases import RELEASES, release
+from releases import RELEASES, release_or_skip
 from without_spark import events_of, tables_of
 
 from pipelines.intake.collect import collect
@@ -107,10 +106,7 @@ def has_exported(file: Path, metric: str) -> bool:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Seen:
-    try:
-        brokers = release(RELEASES[1])
-    except UnreachableError as error:
-        pytest.skip(f"Kafka's jars are not in the cache, and Maven Central cannot be reached: {error}")
+    brokers = release_or_skip(RELEASES[1])
     logging = repository / "conf" / "kafka-broker-log4j2.yaml"
     with Cluster(tmp_path_factory.mktemp("metrics"), brokers, logging, SETTINGS, with_jmx=True) as cluster:
         files = tell_the_story(cluster)

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from cluster import Cluster, until
-from jars import UnreachableError
 from recorder import record
-from releases import RELEASES, release
+from releases import RELEASES, release_or_skip
 from without_spark import events_of, tables_of
 
 from replay.protocol.deletion import OFFSET_OUT_OF_RANGE
@@ -62,10 +61,7 @@ Seen = tuple[list[Row], Counter[str], Counter[str]]  # events, comparisons of ea
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Seen:
-    try:
-        brokers = release(RELEASES[1])
-    except UnreachableError as error:
-        pytest.skip(f"Kafka's jars are not in the cache, and Maven Central cannot be reached: {error}")
+    brokers = release_or_skip(RELEASES[1])
     logging = repository / "conf" / "kafka-broker-log4j2.yaml"
     with RackedCluster(tmp_path_factory.mktemp("racks"), brokers, logging, SETTINGS) as cluster:
         tell_the_story(cluster)

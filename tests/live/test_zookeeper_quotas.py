@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cluster import until
-from jars import UnreachableError
-from releases import RELEASES, release
+from releases import RELEASES, release_or_skip
 from without_spark import events_of, tables_of
 from zookeeper_cluster import ZooKeeperCluster
 
@@ -37,10 +36,7 @@ Tables = dict[str, list[dict[str, Any]]]
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Tables:
     """The events of the partition, and its tables."""
-    try:
-        brokers = release(RELEASES[0])
-    except UnreachableError as error:
-        pytest.skip(f"Kafka's jars are not in the cache, and Maven Central cannot be reached: {error}")
+    brokers = release_or_skip(RELEASES[0])
     logging = repository / "conf" / "kafka-broker-log4j.properties"
     with ZooKeeperCluster(tmp_path_factory.mktemp("zookeeper"), brokers, logging, SETTINGS) as cluster:
         cluster.start()

@@ -130,13 +130,25 @@ def test_a_marker_that_was_refused_occupies_nothing() -> None:
     assert batches(history)[COMMITTED] == (COMMITTED, COMMITTED + 2, "derived", False)
 
 
-def test_a_marker_that_was_refused_is_compared_with_what_the_leader_was() -> None:
-    """The coordinator asks for all replicas (acks=all), and sends the marker again until one is taken."""
+def left_alone() -> History:
+    """Broker 1 leads, and is the only one in sync from 205 ms on."""
     history = History()
     history.decide(0, 1, [1, 2])
     history.role(5, 1, "leader", 0, offset=0, hw=0, isr=[1, 2], partition_epoch=0)
     history.decide(200, None, [1])
     history.add("isr_update", 205, name="updated", broker_id=1, isr=[1], partition_epoch=1, source_file="server-1.log")
+    return history
+
+
+def refusals_compared(events: pa.Table) -> tuple[int, int]:
+    """How many refusals were compared with the guard, and how many agree."""
+    rows = {row["check"]: row for row in tables_of(events)["conformance"].to_pylist()}
+    return rows["produce_refusal"]["compared"], rows["produce_refusal"]["matched"]
+
+
+def test_a_marker_that_was_refused_is_compared_with_what_the_leader_was() -> None:
+    """The coordinator asks for all replicas (acks=all), and sends the marker again until one is taken."""
+    history = left_alone()
     for ms in (203, 600):  # of the first no stamp tells whether it came before the shrink
         marker(history, ms, error_code=NOT_ENOUGH_REPLICAS)
     marker(history, 700, error_code=UNKNOWN_TOPIC_OR_PARTITION)  # it hosts no such partition, says the broker
@@ -148,28 +160,21 @@ def test_a_marker_that_was_refused_is_compared_with_what_the_leader_was() -> Non
     events = history.events(settings={MIN_ISR_SETTING: 2})
     refused = of_kind(events, "produce_refused")
     assert [(row["error_code"], row["is_control"], row["acks"]) for row in refused] == [(19, True, None)] * 2
-    checks = {row["check"]: (row["compared"], row["matched"]) for row in tables_of(events)["conformance"].to_pylist()}
-    assert checks["produce_refusal"] == (2, 2)
+    assert refusals_compared(events) == (2, 2)
     marker(history, 950, error_code=NOT_ENOUGH_REPLICAS)  # while two were in sync
     events = history.events(settings={MIN_ISR_SETTING: 2})
-    checks = {row["check"]: (row["compared"], row["matched"]) for row in tables_of(events)["conformance"].to_pylist()}
-    assert checks["produce_refusal"] == (3, 2)
+    assert refusals_compared(events) == (3, 2)
 
 
 def test_a_coordinator_s_append_that_was_refused_is_compared_with_what_the_leader_was() -> None:
     """It has no line in the request log, but the broker says that it failed: only for want of replicas it says so."""
-    history = History()
-    history.decide(0, 1, [1, 2])
-    history.role(5, 1, "leader", 0, offset=0, hw=0, isr=[1, 2], partition_epoch=0)
-    history.decide(200, None, [1])
-    history.add("isr_update", 205, name="updated", broker_id=1, isr=[1], partition_epoch=1, source_file="server-1.log")
+    history = left_alone()
     history.add("append_refused", 600, broker_id=1, source_file="server-1.log")
     events = history.events(settings={MIN_ISR_SETTING: 2})
     (refused,) = of_kind(events, "produce_refused")
     assert (refused["broker_id"], refused["error_code"], refused["acks"]) == (1, NOT_ENOUGH_REPLICAS, -1)
     assert (refused["evidence"], refused["is_control"]) == ("derived", None)
-    checks = {row["check"]: (row["compared"], row["matched"]) for row in tables_of(events)["conformance"].to_pylist()}
-    assert checks["produce_refusal"] == (1, 1)
+    assert refusals_compared(events) == (1, 1)
     assert NOT_ENOUGH_REPLICAS not in {row["error_code"] for row in of_kind(events, "append")}
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pipelines.lines.rows import Shape
 from pipelines.lines.writers import own_address
 from pipelines.parse.requests import request_shapes as shapes
+from replay.protocol.produce import REQUEST_TIMED_OUT
 
 if TYPE_CHECKING:
     from pipelines.lines.rows import FactSink, Line
 
 AnyCompleted = shapes.Completed[Any, Any] | shapes.Times
-REQUEST_TIMED_OUT = 7
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 WHOLE = (

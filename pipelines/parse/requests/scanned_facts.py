@@ -17,9 +17,10 @@ from pipelines.lines.rows import ID_BYTES, TYPES, Identity, line_head
 from pipelines.lines.writers import own_address
 from pipelines.parse.requests import request_shapes as shapes
 from pipelines.parse.requests import scanned_rows as rows
-from pipelines.parse.requests.request_facts import FETCH, PRODUCE, REQUEST_TIMED_OUT
+from pipelines.parse.requests.request_facts import FETCH, PRODUCE
 from pipelines.parse.requests.scanner import NULL, WIDTH, Records, scan
 from pipelines.parse.requests.shape_tables import NUMBER_RECORD, Shape, shape_of
+from replay.protocol.produce import REQUEST_TIMED_OUT
 
 if TYPE_CHECKING:
     from pipelines.lines import rows as fact_rows
