@@ -420,6 +420,9 @@ def by_life(rows: list[Row], cluster: Cluster) -> dict[int, list[Row]]:
 
 def by_incarnation(rows: Iterable[Row], ids: list[tuple[int, str]], cluster: Cluster) -> dict[int, list[Row]]:
     """Return the facts of each incarnation by topic ids."""
+    rows = list(rows)
+    if len(ids) == 1 and {row["topic_id"] for row in rows} <= {ids[0][1], None}:
+        return {0: rows}
     parts: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         parts[incarnation_of(row, ids, cluster)].append(row)
