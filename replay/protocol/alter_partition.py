@@ -33,11 +33,14 @@ def alter_rules_of(version: Version, *, zookeeper: bool) -> AlterRules:
     recent = version >= (3, 3, 0)
     return AlterRules(
         zookeeper=zookeeper,
-        newer_is_elsewhere=recent and not zookeeper,
-        checks_eligibility=recent and not zookeeper,
+        newer_is_elsewhere=recent,
+        checks_eligibility=recent,
         checks_epochs=version >= (3, 5, 0) and not zookeeper,
         new_codes=recent,
     )
+
+
+Reasons = tuple[tuple[bool, int], ...]
 
 
 class IsrRequest(NamedTuple):
@@ -72,18 +75,21 @@ class Registrations(NamedTuple):
 
 def controller_answer(request: IsrRequest, now: PartitionNow, brokers: Registrations, rules: AlterRules) -> int:
     """The error with which the controller answers."""
-    error = zookeeper_refusal(request, now) if rules.zookeeper else kraft_refusal(request, now, brokers, rules)
+    reasons = (zookeeper_refusals if rules.zookeeper else kraft_refusals)(request, now, brokers, rules)
+    error = next((error for applies, error in reasons if applies), NO_ERROR)
     if error == NO_ERROR and not rules.zookeeper and replaces_leader(request, now):
         return NEW_LEADER_ELECTED if rules.new_codes else FENCED_LEADER_EPOCH
     return error
 
 
-def kraft_refusal(request: IsrRequest, now: PartitionNow, brokers: Registrations, rules: AlterRules) -> int:
-    """Why a KRaft controller refuses; the first reason in its order counts."""
-    newer = request.leader_epoch > now.leader_epoch or request.partition_epoch > now.partition_epoch
+def kraft_refusals(request: IsrRequest, now: PartitionNow, brokers: Registrations, rules: AlterRules) -> Reasons:
+    """What a KRaft controller asks, in its order, and its answer if that is so; the first reason counts.
+
+    Left out are two reasons about the leader's recovery state: no broker asks for what they refuse.
+    """
     ineligible = INELIGIBLE_REPLICA if rules.new_codes else OPERATION_NOT_ATTEMPTED
-    reasons = (
-        (rules.newer_is_elsewhere and newer, NOT_CONTROLLER),
+    return (
+        (rules.newer_is_elsewhere and is_newer(request, now), NOT_CONTROLLER),
         (request.leader_epoch != now.leader_epoch, FENCED_LEADER_EPOCH),
         (request.leader != now.leader, INVALID_REQUEST),
         (request.partition_epoch != now.partition_epoch, INVALID_UPDATE_VERSION),
@@ -91,7 +97,11 @@ def kraft_refusal(request: IsrRequest, now: PartitionNow, brokers: Registrations
         (rules.checks_eligibility and bool(request.isr & brokers.unfit), ineligible),
         (rules.checks_epochs and names_another_life(request, brokers), ineligible),
     )
-    return next((error for applies, error in reasons if applies), NO_ERROR)
+
+
+def is_newer(request: IsrRequest, now: PartitionNow) -> bool:
+    """Whether the leader goes by newer epochs than the controller, which then is no longer the active one."""
+    return request.leader_epoch > now.leader_epoch or request.partition_epoch > now.partition_epoch
 
 
 def names_another_life(request: IsrRequest, brokers: Registrations) -> bool:
@@ -103,15 +113,21 @@ def names_another_life(request: IsrRequest, brokers: Registrations) -> bool:
     return any(registered.get(broker, epoch) != epoch for broker, epoch in request.members)
 
 
-def zookeeper_refusal(request: IsrRequest, now: PartitionNow) -> int:
-    """Why a ZooKeeper controller refuses: an older epoch, or a conditional update of another version of the node.
+def zookeeper_refusals(request: IsrRequest, now: PartitionNow, brokers: Registrations, rules: AlterRules) -> Reasons:
+    """What a ZooKeeper controller asks: for an older epoch, or another version of the node that it would update.
 
-    An ISR that is there already is granted whatever the version.
+    An ISR that is there already is granted whatever the version. From 3.3 on (KIP-841) it also asks who is ahead, and
+    whether all members are alive and not shutting down.
     """
-    if request.leader_epoch < now.leader_epoch:
-        return FENCED_LEADER_EPOCH
     same = request.isr == now.isr and request.leader_epoch == now.leader_epoch and request.leader == now.leader
-    return NO_ERROR if same or request.partition_epoch == now.partition_epoch else INVALID_UPDATE_VERSION
+    ineligible = INELIGIBLE_REPLICA if rules.new_codes else OPERATION_NOT_ATTEMPTED
+    return (
+        (rules.newer_is_elsewhere and is_newer(request, now), NOT_CONTROLLER),
+        (request.leader_epoch < now.leader_epoch, FENCED_LEADER_EPOCH),
+        (same, NO_ERROR),
+        (request.partition_epoch != now.partition_epoch, INVALID_UPDATE_VERSION),
+        (rules.checks_eligibility and bool(request.isr & brokers.unfit), ineligible),
+    )
 
 
 def replaces_leader(request: IsrRequest, now: PartitionNow) -> bool:

@@ -29,7 +29,7 @@ from replay.protocol.alter_partition import (
 from replay.protocol.produce import NO_ERROR
 
 KRAFT, KRAFT_3_2 = alter_rules_of((4, 1, 0), zookeeper=False), alter_rules_of((3, 2, 3), zookeeper=False)
-ZOOKEEPER = alter_rules_of((2, 8, 2), zookeeper=True)
+ZOOKEEPER, ZOOKEEPER_3_6 = (alter_rules_of(version, zookeeper=True) for version in ((2, 8, 2), (3, 6, 0)))
 NOW = PartitionNow(1, 4, 9, frozenset({1, 2}), frozenset({1, 2, 3}))
 ASKED = IsrRequest(1, 4, 9, frozenset({1, 2, 3}))
 NOBODY = Registrations(frozenset())
@@ -79,6 +79,23 @@ def test_a_zookeeper_controller_updates_the_version_that_the_leader_knows() -> N
     same = ASKED._replace(partition_epoch=8, isr=NOW.isr)
     assert controller_answer(same, NOW, NOBODY, ZOOKEEPER) == NO_ERROR
     assert controller_answer(same._replace(leader_epoch=3), NOW, NOBODY, ZOOKEEPER) == FENCED_LEADER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("request_", "brokers", "before", "since"),
+    [
+        (ASKED, THIRD_FENCED, NO_ERROR, INELIGIBLE_REPLICA),
+        (ASKED._replace(partition_epoch=8), THIRD_FENCED, INVALID_UPDATE_VERSION, INVALID_UPDATE_VERSION),
+        (ASKED._replace(partition_epoch=10), NOBODY, INVALID_UPDATE_VERSION, NOT_CONTROLLER),
+        (ASKED._replace(partition_epoch=10, isr=NOW.isr), NOBODY, NO_ERROR, NOT_CONTROLLER),
+        (ASKED._replace(leader_epoch=5), NOBODY, NO_ERROR, NOT_CONTROLLER),
+    ],
+)
+def test_a_zookeeper_controller_of_3_3_and_later_asks_who_is_ahead_and_who_is_alive(
+    request_: IsrRequest, brokers: Registrations, before: int, since: int
+) -> None:
+    assert controller_answer(request_, NOW, brokers, ZOOKEEPER) == before
+    assert controller_answer(request_, NOW, brokers, ZOOKEEPER_3_6) == since
 
 
 def begun() -> History:
