@@ -226,14 +226,18 @@ def row_of(
 
 
 def failed_row(event: Row) -> Row:
-    """A row about a rejected change: as a request it is one, as a line it may stand for several.
+    """A row about a rejected change, as the controller's request log or the leader's own line tells it.
 
-    A leader whose change was reset asks again with its follower's next fetch. Lines with the same words in the same
-    millisecond are one fact, so that no number of them is too high.
+    A leader that has taken up another state meanwhile ignores the answer to a request. A line tells of one for sure.
+    But a leader whose change was reset asks again with its follower's next fetch, and lines with the same words in the
+    same millisecond are one fact, so that no number of them is too high.
     """
-    is_one = event["request_id"] is not None or event["cause"] not in ASKED_AGAIN
-    evidence = event["evidence"] if is_one else "bounded"
-    return row_of(event, event["broker_id"], FAILED, 1, evidence, highest=1 if is_one else None)
+    broker = event["broker_id"]
+    if event["request_id"] is not None:
+        return row_of(event, broker, FAILED, 0, "bounded", highest=POSSIBLE)
+    if event["cause"] in ASKED_AGAIN:
+        return row_of(event, broker, FAILED, 1, "bounded")
+    return row_of(event, broker, FAILED, 1, event["evidence"], highest=1)
 
 
 def lag_row(lag: Lag, follower: int) -> Row:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from facts_builder import History, at
+from facts_builder import History, at, of_kind
 from isr_histories import begun, isr_line, late_history
 from without_spark import tables_of, tables_of_recording
 
@@ -153,8 +153,23 @@ def test_a_line_about_a_refusal_after_which_the_leader_asks_again_may_stand_for_
     assert refused_meters(INVALID_UPDATE_VERSION, by_line=True) == [(1, 1, "observed")]
 
 
-def test_refused_requests_are_counted_one_by_one() -> None:
-    assert refused_meters(INELIGIBLE_REPLICA, by_line=False) == [(1, 1, "observed")] * 2
+def test_a_refused_request_is_marked_unless_the_leader_has_taken_up_another_state_meanwhile() -> None:
+    assert refused_meters(INELIGIBLE_REPLICA, by_line=False) == [(0, 1, "bounded")] * 2
+
+
+def test_a_final_refusal_is_told_by_the_controller_though_lines_tell_of_others() -> None:
+    """A leader writes of it at DEBUG only."""
+    history = begun()
+    asked = {"leader_epoch": 0, "partition_epoch": 0, "isr": [1, 2], "replica_id": 1}
+    for ms, error in ((1505, INELIGIBLE_REPLICA), (1600, INVALID_UPDATE_VERSION)):
+        place = {"broker_id": 100, "source_file": "request-100.log", "error_code": error}
+        history.request("isr_request", ms, "c100", **place, **asked)
+    isr_line(history, 1510, "failed", [1, 2], error_code=INELIGIBLE_REPLICA, partition_epoch=0)
+    events = of_kind(history.events(), "isr_request")
+    assert [(row["cause"], row["request_id"] is None) for row in events if row["error_code"]] == [
+        ("reset", True),
+        ("refused", False),
+    ]
 
 
 def test_a_meter_of_which_no_bound_is_known_has_no_highest_in_that_minute() -> None:
