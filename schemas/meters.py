@@ -58,7 +58,7 @@ PARTITION_METERS = Table(
             "highest",
             INT64,
             "MaxLag: the largest lag of the replica since the row before, in the same minute. Meter: how many events "
-            "are counted here at most. Null: any other.",
+            "are counted here at most; null: not known. Null: any other.",
         ),
         Column(
             "quota_limit",
@@ -161,7 +161,8 @@ CLUSTER_METRICS = Table(
             "What would each broker's dashboard have shown, minute by minute? (only what was not 0)",
             """
             SELECT minute, broker_id, metric, value, lowest, highest, evidence
-            FROM cluster_metrics WHERE metric <> 'LeaderCount' AND (highest > 0 OR evidence = 'unknown')
+            FROM cluster_metrics WHERE metric <> 'LeaderCount'
+                  AND (coalesce(highest, lowest) > 0 OR evidence = 'unknown')
             ORDER BY minute, metric, broker_id
             """,
         ),

@@ -4,5 +4,5 @@
 --   broker_id null: the active controller. What no leader marks, as the removal of a fenced broker from the ISR, is no shrink.
 SELECT recording_id, minute, metric, broker_id, value, lowest, highest, evidence
 FROM cluster_metrics
-WHERE metric <> 'LeaderCount' AND (highest > 0 OR evidence = 'unknown')
+WHERE metric <> 'LeaderCount' AND (coalesce(highest, lowest) > 0 OR evidence = 'unknown')
 ORDER BY recording_id, minute, metric, broker_id NULLS LAST

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field, fields
-from itertools import pairwise, zip_longest
+from itertools import pairwise, takewhile, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from replay.evidence.min_isr import ROLE_TAKES_US, min_isr_of
 from replay.evidence.missing_lines import MissingLines
 from replay.evidence.replication_quotas import QuotaChange, quota_changes, quota_settings, sides_of
 from replay.evidence.request_columns import RequestColumns
-from replay.evidence.request_times import phases
+from replay.evidence.request_times import decision_window, phases
 from replay.evidence.retries import Retries
 from replay.evidence.roles import KINDS, SIGN_KINDS, moment, roles_of
 from replay.evidence.rows import Row, is_by_replica, stretches_by_kind
@@ -116,7 +116,7 @@ class PartitionFacts:
     fetched: dict[tuple[int, int, int], list[Fetch]] = field(default_factory=dict)  # see `fetches_of`
     recordings: dict[int, dict[int, LineTimes]] = field(default_factory=dict)  # by leader, see `recorded`
     retries: Retries | None = None
-    promised: dict[tuple[int | None, int], int] | None = None  # by leader epoch and leader, see `promised_to`
+    promised: dict[tuple[int | None, int], list[tuple[int, int]]] | None = None  # by epoch and leader: `promised_to`
     turns: Turns = field(init=False)
     changes: list[Row] | None = None  # see `broker_changes`
 
@@ -373,21 +373,26 @@ class PartitionFacts:
     def promised_to(self, replica: int, epoch: int) -> int:
         """Return the LEO that the replica certainly had before the epoch ended, 0 if nothing tells.
 
-        A replica that was in the ISR throughout has fetched what was acknowledged with acks=all. Of the last such batch
-        only the first record is certain.
+        A replica that stayed in the ISR has fetched what was since received and acknowledged with acks=all. Of the last
+        such batch only the first record is certain.
         """
         tenure = self.turns.tenures.get(epoch)
-        if tenure is None or not tenure.decisions or any(replica not in one.isr for one in tenure.decisions):
+        if tenure is None or not tenure.decisions:
             return 0
+        stays = list(takewhile(lambda one: replica in one.isr, reversed(tenure.decisions)))
+        if not stays:
+            return 0
+        is_throughout = len(stays) == len(tenure.decisions)
+        since = -NEVER if is_throughout else decision_window(stays[-1].us).hi
         if self.promised is None:
-            self.promised = defaultdict(int)
+            self.promised = defaultdict(list)
             for row, (of, sure) in zip(self.by_kind["produce"], self.places, strict=True):
                 if row["acks"] != -1 or row["error_code"] != 0 or row["base_offset"] is None or not sure:
                     continue
                 broker, until = row["broker_id"], phases(row).stamp + ROLE_TAKES_US
                 if self.epoch_at(broker, until) == of:  # otherwise a smaller ISR may have acknowledged it
-                    self.promised[of, broker] = max(self.promised[of, broker], row["base_offset"] + 1)
-        return self.promised[epoch, tenure.leader]
+                    self.promised[of, broker].append((phases(row).taken, row["base_offset"] + 1))
+        return max((end for taken, end in self.promised[epoch, tenure.leader] if taken >= since), default=0)
 
     def broker_changes(self) -> list[Row]:
         """Return registrations and fencing of all brokers that this partition ever had, in metadata order."""

@@ -176,19 +176,24 @@ def request_operations(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> l
         if id(change.row) not in used
     ]
     lines = leader_lines(facts, tenure)
-    out += [rejection(tenure, row, error) for row in lines if (error := error_of_line(row)) is not None]
-    if not any(error_of_line(row) is not None for row in lines):
-        out += [
-            rejection(tenure, row, row["error_code"])
-            for row in requests_of(facts, tenure)
-            if row["error_code"] not in (None, 0)
-        ]
+    told = [(row, error) for row in lines if (error := error_of_line(row)) is not None]
+    told += untold_errors(facts, tenure, {outcome_of(error) == "refused" for _, error in told})
+    out += [rejection(tenure, row, error) for row, error in told]
     out += [again(tenure, row) for row in repeated_commits(lines)]
     asked = requests_of(facts, tenure)
     if asked:
         controllers = ActiveControllers(facts.cluster)
         out += [answered(tenure, row, controllers.at(phases(row).taken)) for row in asked]
     return sorted(out, key=place_of)
+
+
+def untold_errors(facts: PartitionFacts, tenure: Tenure, told: set[bool]) -> list[tuple[Row, int]]:
+    """Return the refused requests about which no line of the leader can be expected, with their errors.
+
+    It writes a line about a final refusal at DEBUG, about any other above that. `told`: whether a line tells of either.
+    """
+    errors = ((row, row["error_code"]) for row in requests_of(facts, tenure))
+    return [(row, error) for row, error in errors if error and (outcome_of(error) == "refused") not in told]
 
 
 def commit_lines(lines: Iterable[Row]) -> dict[int | None, list[Row]]:

@@ -8,7 +8,7 @@ while, and until it hears of the deletion. An answer that the topic does not exi
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
     from replay.evidence.tenures import Tenure
+
+OF_GROUPS: Final = ("__consumer_offsets", "__share_group_state")  # group and share coordinators append to them
 
 
 def refusals_by_tenure(facts: PartitionFacts) -> dict[int, list[Row]]:
@@ -149,8 +151,16 @@ def replaced_in(facts: PartitionFacts, broker: int, us: int) -> int | None:
     return led[-1].epoch if led and led[-1].leader not in (broker, NONE) else None
 
 
+def lacked_replicas(facts: PartitionFacts, tenure: Tenure, row: Row) -> bool:
+    """Whether a refusal may be for want of replicas: from 4.0 on group and share coordinators do not ask for any."""
+    if row["kind"] != "append_refused" or row["topic"] not in OF_GROUPS:
+        return True
+    return bool(facts.profile_in(tenure.epoch, row["broker_id"]).groups_ask_all)
+
+
 def refusal_chain(facts: PartitionFacts, tenure: Tenure, rows: list[Row]) -> list[Block]:
     """Return the chains of a tenure's refused produces, markers, and appends of coordinators, each in its own order."""
+    rows = [row for row in rows if lacked_replicas(facts, tenure, row)]
     found = ([row for row in rows if row["kind"] == kind] for kind in ("produce", "transaction", "append_refused"))
     return [block_of(facts, tenure, alike) for alike in found if alike]
 
@@ -167,7 +177,7 @@ def block_of(facts: PartitionFacts, tenure: Tenure, rows: list[Row]) -> Block:
         "is_control": True if rows[0]["kind"] == "transaction" else None,
     }
     copied: tuple[str, ...] = (*PRODUCED, *TIMING)
-    if rows[0]["kind"] == "append_refused":  # a line, no request of its own: coordinators ask for all replicas
+    if rows[0]["kind"] == "append_refused":  # a line, no request of its own
         copied = ()
         fields |= {"acks": ACKS_ALL, "error_code": NOT_ENOUGH_REPLICAS, "evidence": "derived"}
     events = drafts_at(columns, places, window, "produce_refused", fields, copied)

@@ -73,6 +73,9 @@ class Profile(NamedTuple):
     builds_tier_state: int  # 3.5+ (KIP-405): a fetch below the leader's local log makes the follower start there
     # 4.2+ (KAFKA-19112): cleanup.policy may be empty; records of such a topic can be deleted
     deletes_without_policy: int
+    groups_ask_all: (
+        int  # to 3.9: what coordinators of groups write waits for all replicas; then for the leader (KIP-848)
+    )
 
 
 LATEST: Version = (4, 1, 0)
@@ -165,6 +168,7 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         samples_kept_by_last_event=int(version >= (3, 8, 0)),
         builds_tier_state=int(version >= (3, 5, 0)),
         deletes_without_policy=int(version >= (4, 2, 0)),
+        groups_ask_all=int(version < (4, 0, 0)),
     )
 
 

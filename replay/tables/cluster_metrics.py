@@ -99,7 +99,8 @@ def _parts_of(metric: str, rows: pa.Table) -> Parts:
     before, weak_before = np.roll(value, 1), np.roll(weak, 1)
     before[begins], weak_before[begins] = 0, 0
     limit, window = numbers(mine["quota_limit"], NO_LIMIT), numbers(mine["quota_window"], UNKNOWN_WINDOW)
-    highest, ends = numbers(mine["highest"], 0), np.roll(begins, -1)
+    highest = numbers(mine["highest"], _UNKNOWN if metric in COUNTED else 0)
+    ends = np.roll(begins, -1)
     return Parts(us, before, value, highest, limit, window, weak_before, weak, ends)
 
 
@@ -128,7 +129,8 @@ def minutes_of(metric: str, parts: Parts, begins: Ints, grades: Ints) -> dict[st
     if metric in BYTE_RATES.values():
         return rates_of(metric, parts, begins, grades)
     if metric in COUNTED:
-        low, high = _summed(parts.us, parts.value, begins), _summed(parts.us, parts.highest, begins)
+        low, most = _summed(parts.us, parts.value, begins), _summed(parts.us, parts.highest, begins)
+        high = np.where(_summed(parts.us, (parts.highest < 0).astype(np.int64), begins) > 0, _UNKNOWN, most)
         end, is_vague = np.where(low == high, low, _UNKNOWN), low != high
     elif metric == MAX_LAG:
         end, high = _largest(parts, begins)
@@ -149,7 +151,7 @@ def minutes_of(metric: str, parts: Parts, begins: Ints, grades: Ints) -> dict[st
         "minute": stamps(begins),
         "value": pa.array(end, mask=is_unknown | (end < 0)),
         "lowest": pa.array(low, mask=is_unknown | (low < 0)),
-        "highest": pa.array(high, mask=is_unknown),
+        "highest": pa.array(high, mask=is_unknown | (high < 0)),
         "per_second": pa.array(end / (MINUTE_US / 1e6), mask=is_unknown | (end < 0) | (not is_counted)),
         "quota_limit": pa.nulls(count, pa.int64()),
         "over_quota_seconds": pa.nulls(count, pa.int64()),

@@ -37,7 +37,14 @@ if TYPE_CHECKING:
 
     from replay.protocol.alter_partition import AlterRules
 
-ROUND_TRIP_KINDS: Final = ("partition_change", "broker_change", "isr_request", "config_change", "observation")
+ROUND_TRIP_KINDS: Final = (
+    "partition_change",
+    "broker_change",
+    "isr_request",
+    "config_change",
+    "observation",
+    "log_load",
+)
 ANSWER_LATE_US: Final = 2_000_000  # so long after a decision its answer may still be on the way
 FAILED: Final = (-1, REQUEST_TIMED_OUT)  # UNKNOWN_SERVER_ERROR: of the whole request
 PENDING: Final = ("pending_expand", "pending_shrink")

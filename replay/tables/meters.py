@@ -44,6 +44,7 @@ METERED_KINDS: Final = (
 ANSWERED: Final = "updated"  # how a leader came to a committed ISR: by the answer, or by its own write to ZooKeeper
 ASKS: Final = {"pending_shrink": SHRINKS, "pending_expand": EXPANDS}
 REJECTED: Final = frozenset({"reset", "refused", "retried"})
+ASKED_AGAIN: Final = REJECTED - {"refused"}  # a leader asks again at once; refused: it waits for metadata
 POSSIBLE: Final = 1  # of an event that may have been marked and may not
 
 
@@ -133,7 +134,7 @@ class Meters:
             self.asked[broker] = (ASKS[cause], sorted(event["isr"] or ()))
             return
         if cause in REJECTED:
-            out.append(row_of(event, broker, FAILED, 1, event["evidence"], highest=1))
+            out.append(failed_row(event))
             return
         before, now = self.isr.get(broker), sorted(event["isr"] or ())
         metric, wanted = self.asked.pop(broker, (None, None))
@@ -222,6 +223,21 @@ def row_of(
     """A row of `partition_meters`."""
     told = {"seq": event["seq"], "ts": micros(event["ts"]), "broker_id": broker, "metric": metric, "value": value}
     return {**told, "highest": highest, "evidence": evidence}
+
+
+def failed_row(event: Row) -> Row:
+    """A row about a rejected change, as the controller's request log or the leader's own line tells it.
+
+    A leader that has taken up another state meanwhile ignores the answer to a request. A line tells of one for sure.
+    But a leader whose change was reset asks again with its follower's next fetch, and lines with the same words in the
+    same millisecond are one fact, so that no number of them is too high.
+    """
+    broker = event["broker_id"]
+    if event["request_id"] is not None:
+        return row_of(event, broker, FAILED, 0, "bounded", highest=POSSIBLE)
+    if event["cause"] in ASKED_AGAIN:
+        return row_of(event, broker, FAILED, 1, "bounded")
+    return row_of(event, broker, FAILED, 1, event["evidence"], highest=1)
 
 
 def lag_row(lag: Lag, follower: int) -> Row:

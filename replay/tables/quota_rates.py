@@ -4,7 +4,8 @@ A broker keeps one rate for all partitions that it throttles, over samples of a 
 (`ReplicationQuotaManager`, `SimpleRate`). A partition's own bytes are the least of it: if they alone are more than the
 limit, the quota was exceeded, and the next round had to be held back. Fewer bytes show nothing, since other partitions
 add to them. The leader counts what it answers, in-sync replicas included, and withholds records from followers outside
-the ISR; a follower counts what it appends, and leaves the partition out while it is behind its leader's HW.
+the ISR; a follower counts what it appends, so nothing of an answer that finds it with another role, and leaves the
+partition out while it is behind its leader's HW.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ SAMPLES: Final = 11  # replication.quota.window.num, of replication.quota.window
 SETTLES_US: Final = SECOND_US  # how long a broker may take to learn of a new limit
 SLACK_US: Final = SECOND_US // 2  # by how much the times of two rounds may be off
 SERVED, HELD_BACK = 0, 1
+ADJOINS: Final = "derived"  # how the end of an answer is known: from the very next fetch of its follower
 LEADER, FOLLOWER = "leader", "follower"
 BYTE_RATES: Final = {LEADER: "LeaderReplication", FOLLOWER: "FollowerReplication"}  # metrics, by side
 
@@ -62,6 +64,7 @@ class Round(NamedTuple):
     plain: bool  # it is one fetch, listed and answered without error
     waits: bool  # the follower is outside the ISR, and there were records for it
     hw: int  # answered; NONE: none
+    used: bool  # the follower's next fetch shows that it appended what came
 
 
 @dataclass(slots=True)
@@ -121,7 +124,7 @@ class QuotaRates:
                 if self.limits and one.replica >= 0:
                     rate[k], limit[k], checks = self.weigh(one, profile_at)
                     found += checks
-                if one.hw >= 0 and one.bytes > 0:  # a follower's lag stays as it is if nothing came
+                if one.hw >= 0 and one.used:  # a follower's lag stays as it is if nothing came
                     self.hw[one.replica] = one.hw
         return rate, limit, rows_of(found, brokers)
 
@@ -142,7 +145,8 @@ class QuotaRates:
             if compared and rate > held.rate and at >= held.since + SETTLES_US:
                 checks.append((one.seq, key[0], stated))
         if not one.left_out and one.bytes > 0:
-            for key in ((one.replica, FOLLOWER), (one.leader, LEADER)):
+            counts = ((one.replica, FOLLOWER), (one.leader, LEADER))[not one.used :]
+            for key in counts:
                 if key in self.limits and one.answered >= self.limits[key].since + SETTLES_US:
                     self.counted[key].append((one.answered, one.bytes))
                     self.note(key, one, window_of(profile_at(key[0], one.seq)))
@@ -203,15 +207,17 @@ def window_of(profile: Profile) -> int:
 
 def rounds_in(fetches: Picked, saw: Records[Held]) -> Iterable[Round]:
     """Fetch events as rounds, in order."""
-    of = fetches.numbers
+    of, of_text = fetches.numbers, fetches.texts
     answered, offset = of("ts", 0), of("fetch_offset", NONE)
     left_out = fetches.kinds == c.FETCH_LEFT_OUT
     plain = ~left_out & (of("error_code", 0) == 0) & (of("run_count", UNSET) == UNSET)
     plain &= (of("diverging_epoch", UNSET) == UNSET) & (of("leader_id", NONE) == NONE)
+    place, evidence = of_text("next_offset_evidence")
+    used = np.array([word == ADJOINS for word in evidence], np.bool_)[place]
     waits = (saw["in_isr"] == 0) & (saw["settled_leo"] > offset)
     columns = (
         saw["seq"], of("broker_id", NONE), of("replica_id", NONE), answered - of("remote_us", 0), answered, offset,
-        of("bytes", 0), left_out, plain, waits, of("response_hw", NONE),
+        of("bytes", 0), left_out, plain, waits, of("response_hw", NONE), used,
     )  # fmt: skip
     for values in zip(*(column.tolist() for column in columns), strict=True):
         yield Round(*values)

@@ -19,6 +19,11 @@ def cached(propagation: IsrPropagation, ms: float, version: int, *, controller: 
     propagation.take(event | state, asks=False)
 
 
+def started(propagation: IsrPropagation, ms: float, leo: int = 7) -> None:
+    event = {"kind": "log_load", "cause": None, "ts": at(ms), "broker_id": 1, "leo": leo}
+    propagation.take(event | {"leader_epoch": None, "partition_epoch": None}, asks=False)
+
+
 def committed(
     propagation: IsrPropagation, ms: float, version: int, *, asks: bool = False, state: str = "updated"
 ) -> None:
@@ -38,11 +43,56 @@ def test_the_controller_hears_no_sooner_than_5_s_after_a_change_and_no_later_tha
     after: int, matched: int
 ) -> None:
     found = IsrPropagation()
+    started(found, 0)
     cached(found, 0, 0)
     committed(found, 1_000, 1)
     cached(found, 1_000 + after, 1)
     cached(found, 2_000 + after, 1)  # sent again: nothing new
     assert counts(found) == (1, matched)
+
+
+def test_after_a_quiet_minute_the_controller_hears_at_the_next_run() -> None:
+    for change, matched in ((55_000, 0), (61_000, 1)):
+        found = IsrPropagation()
+        started(found, 0)
+        cached(found, 10, 0)
+        committed(found, change, 1)
+        cached(found, change + 1_000, 1)
+        assert counts(found) == (1, matched)
+
+
+def test_a_node_begins_a_minute_in_which_changes_wait_for_5_s_again() -> None:
+    for change, matched in ((90_000, 0), (125_000, 1)):
+        found = IsrPropagation()
+        started(found, 0)
+        cached(found, 10, 0)
+        committed(found, 61_000, 1)
+        cached(found, 62_000, 1)
+        committed(found, change, 2)
+        cached(found, change + 1_000, 2)
+        assert counts(found) == (2, 1 + matched)
+
+
+def test_each_change_begins_the_5_s_anew() -> None:
+    for after, matched in ((7_900, 0), (8_100, 1)):
+        found = IsrPropagation()
+        started(found, 0)
+        cached(found, 10, 0)
+        committed(found, 1_000, 1)
+        committed(found, 4_000, 2)
+        cached(found, 1_000 + after, 1)
+        assert counts(found) == (1, matched)
+
+
+def test_without_the_start_of_the_leader_nothing_tells_whether_a_minute_was_quiet() -> None:
+    for leo in (None, 0):  # an empty log may have been made by a broker that was there already
+        found = IsrPropagation()
+        if leo is not None:
+            started(found, 0, leo)
+        cached(found, 0, 0)
+        committed(found, 1_000, 1)
+        cached(found, 1_200, 1)
+        assert counts(found) == (1, 1)
 
 
 @pytest.mark.parametrize(("after", "matched"), [(30, 1), (2_100, 0)])
@@ -88,12 +138,13 @@ def history(version: str, sent: int) -> tuple[list[dict[str, Any]], list[dict[st
     """A leader takes a replica into the ISR at 3 s; a broker's cache has it at `sent`. Events, and the check's row."""
     history = History()
     history.add("broker_lifecycle", 0, name="controller_starts", replicas=[1, 2, 9], **ALIVE)
+    history.add("log_load", 5, broker_id=1, offset=4, hw=4, source_file="server-1.log")
     for broker, role in ((1, "leader"), (2, "follower")):
         state = {"isr": [1], "partition_epoch": 0, "replicas": [1, 2], "leader_id": 1}
         history.add(
             "leader_and_isr", 10, broker_id=broker, name="received", leader_epoch=0, source_file="s.log", **state
         )
-        history.role(20, broker, role, 0, offset=0, hw=0, isr=[1], partition_epoch=0)
+        history.role(20, broker, role, 0, offset=4, hw=4, isr=[1], partition_epoch=0)
     line = {"broker_id": 1, "source_file": "server-1.log"}
     history.add("isr_update", 3_000, name="updated", isr=[1, 2], partition_epoch=1, **line)
     for ms, epoch in ((30, 0), (sent, 1)):

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from facts_builder import History, at
+from facts_builder import History, at, of_kind
 from isr_histories import begun, isr_line, late_history
 from without_spark import tables_of, tables_of_recording
 
 from pipelines.overview.metrics import cluster_metrics, stretches_of
+from replay.engine.codes import INELIGIBLE_REPLICA, INVALID_UPDATE_VERSION
 from replay.evidence.coverage import LOGGED, METADATA, NOTHING_TELLS, REQUEST_LOG, SERVER_LOG, SILENT
 from replay.tables.cluster_metrics import levels
 from replay.tables.meters import MINUTE_US, Meters
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Row = dict[str, Any]
+UNKNOWN_SERVER_ERROR = -1  # the leader sends its request again
 
 
 def meters(history: History, metric: str, *, size: int = 1000, **settings: Any) -> list[Row]:
@@ -129,6 +131,51 @@ def test_a_refused_change_is_a_failed_update() -> None:
     isr_line(history, 1500, "pending_shrink", [1, 2], partition_epoch=0)
     isr_line(history, 1510, "failed", [1, 2], error_code=74, partition_epoch=0)
     assert told(history, "FailedIsrUpdatesPerSec") == [(1, 1)]
+
+
+def refused_meters(error: int, *, by_line: bool) -> list[tuple[int | None, int | None, str]]:
+    """(value, highest, evidence) of the meter when the controller refuses a change of the ISR with this error."""
+    history = begun()
+    isr_line(history, 1500, "pending_expand", [1, 2, 3], partition_epoch=0, replica_id=3)
+    if by_line:
+        isr_line(history, 1510, "failed", [1, 2, 3], error_code=error, partition_epoch=0)
+    else:
+        asked = {"leader_epoch": 0, "partition_epoch": 0, "isr": [1, 2, 3], "replica_id": 1, "error_code": error}
+        for ms in (1510, 1510.2):
+            history.request("isr_request", ms, "c100", broker_id=100, source_file="request-100.log", **asked)
+    return [(row["value"], row["highest"], row["evidence"]) for row in meters(history, "FailedIsrUpdatesPerSec")]
+
+
+def test_a_line_about_a_refusal_after_which_the_leader_asks_again_may_stand_for_several() -> None:
+    """Of lines with the same words in the same millisecond one fact is made."""
+    for error in (INELIGIBLE_REPLICA, UNKNOWN_SERVER_ERROR):
+        assert refused_meters(error, by_line=True) == [(1, None, "bounded")]
+    assert refused_meters(INVALID_UPDATE_VERSION, by_line=True) == [(1, 1, "observed")]
+
+
+def test_a_refused_request_is_marked_unless_the_leader_has_taken_up_another_state_meanwhile() -> None:
+    assert refused_meters(INELIGIBLE_REPLICA, by_line=False) == [(0, 1, "bounded")] * 2
+
+
+def test_a_final_refusal_is_told_by_the_controller_though_lines_tell_of_others() -> None:
+    """A leader writes of it at DEBUG only."""
+    history = begun()
+    asked = {"leader_epoch": 0, "partition_epoch": 0, "isr": [1, 2], "replica_id": 1}
+    for ms, error in ((1505, INELIGIBLE_REPLICA), (1600, INVALID_UPDATE_VERSION)):
+        place = {"broker_id": 100, "source_file": "request-100.log", "error_code": error}
+        history.request("isr_request", ms, "c100", **place, **asked)
+    isr_line(history, 1510, "failed", [1, 2], error_code=INELIGIBLE_REPLICA, partition_epoch=0)
+    events = of_kind(history.events(), "isr_request")
+    assert [(row["cause"], row["request_id"] is None) for row in events if row["error_code"]] == [
+        ("reset", True),
+        ("refused", False),
+    ]
+
+
+def test_a_meter_of_which_no_bound_is_known_has_no_highest_in_that_minute() -> None:
+    name = "FailedIsrUpdatesPerSec"
+    parts = [part(1, 1, highest=1, metric=name), part(2, 1, metric=name), part(61, 1, highest=1, metric=name)]
+    assert minutes(parts, WHOLE, name)[:2] == [(None, 2, None, "bounded"), (1, 1, 1, "derived")]
 
 
 def test_the_controller_counts_a_partition_without_a_leader_and_an_unclean_election() -> None:

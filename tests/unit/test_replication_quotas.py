@@ -105,7 +105,7 @@ def test_lines_tell_nothing_where_the_metadata_log_decides() -> None:
 
 def fetched(seconds: float, handed: int = 0, **fields: Any) -> Round:
     at = int(seconds * SECOND_US)
-    shape = {"offset": 0, "left_out": False, "plain": True, "waits": True, "hw": 9}
+    shape = {"offset": 0, "left_out": False, "plain": True, "waits": True, "hw": 9, "used": True}
     return Round(
         **{"seq": at, "leader": 1, "replica": 2, "asked": at, "answered": at, "bytes": handed, **shape, **fields}
     )
@@ -150,6 +150,42 @@ def test_a_follower_that_fetched_more_than_its_limit_leaves_the_partition_out_wh
     in_sync = limited(FOLLOWER, 2)
     in_sync.hw[2] = 0
     assert checks(in_sync, got, asked_all_the_same) == []
+
+
+def test_what_a_follower_did_not_append_counts_for_its_leader_only() -> None:
+    """The answer found it as the next leader."""
+    unused, later = fetched(10, 20 * LIMIT, used=False), fetched(11)
+    assert checks(limited(LEADER, 1), unused, later) == [(later.seq, 1, 1)]
+    follower = limited(FOLLOWER, 2)
+    follower.hw[2] = 9
+    assert checks(follower, unused, later) == []
+    assert follower.finish() == []
+
+
+def follower_rate(after: str) -> list[int]:
+    """What `FollowerReplication` counts of a fetch that `after` follows."""
+    history = History()
+    config = {"topic": None, "partition": None}
+    history.decide(0, 1, [1, 2], replicas=[1, 2])
+    history.role(10, 1, "leader", 0, offset=0, hw=0)
+    history.role(11, 2, "follower", 0, offset=0, hw=0)
+    limit, listed = RATE.replace("leader", "follower"), REPLICAS.replace("leader", "follower")
+    history.add("config_change", 20, **config, subject_broker_id=2, name=limit, value="1000", metadata_offset=500)
+    history.add("config_change", 21, **{**config, "topic": "orders"}, name=listed, value="0:2", metadata_offset=501)
+    history.produce(1900, 1, 0, acks=1)
+    history.fetch(2000, 1, 2, 0, bytes=200, hw=0)
+    if after == "fetch":
+        history.fetch(2500, 1, 2, 1, hw=1)
+    else:
+        history.decide(2100, 2, [2], leader_epoch=1)
+        history.role(2110, 2, "leader", 1, offset=0, hw=0)
+    rows = tables_of(history.events())["partition_meters"].to_pylist()
+    return [row["value"] for row in rows if row["metric"] == "FollowerReplication" and row["value"]]
+
+
+def test_a_follower_counts_an_answer_after_which_it_fetches_on() -> None:
+    assert follower_rate("fetch") == [200]
+    assert follower_rate("role") == []
 
 
 def test_nothing_is_compared_until_a_broker_has_surely_heard_of_its_limit() -> None:

@@ -63,6 +63,7 @@ SWITCHES: dict[str, list[tuple[str, int]]] = {
     "samples_kept_by_last_event": [("3.7.2", 0), ("3.8.0", 1)],
     "builds_tier_state": [("3.4.1", 0), ("3.5.0", 1)],
     "deletes_without_policy": [("4.1.0", 0), ("4.2.0", 1)],
+    "groups_ask_all": [("3.9.2", 1), ("4.0.0", 0)],
 }
 
 

@@ -178,6 +178,16 @@ def test_a_coordinator_s_append_that_was_refused_is_compared_with_what_the_leade
     assert NOT_ENOUGH_REPLICAS not in {row["error_code"] for row in of_kind(events, "append")}
 
 
+@pytest.mark.parametrize(("version", "refused"), [("3.9.1", 1), ("4.0.0", 0)])
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__share_group_state"])
+def test_group_coordinators_ask_for_no_replicas_from_4_0_on(topic: str, version: str, refused: int) -> None:
+    """What they could not append failed for another reason then, which the line does not say."""
+    history = left_alone()
+    history.add("append_refused", 600, broker_id=1, source_file="server-1.log", topic=topic)
+    events = history.events(settings={MIN_ISR_SETTING: 2}, kafka_version=version)
+    assert len(of_kind(events, "produce_refused")) == refused
+
+
 @pytest.mark.parametrize(("name", "aborted"), [("marker_abort", 1), ("marker_commit", 0)])
 def test_records_of_an_aborted_transaction_are_acknowledged_and_told_apart(name: str, aborted: int) -> None:
     history = replicated()
