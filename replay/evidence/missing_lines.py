@@ -185,13 +185,13 @@ def host_gaps(requests: pa.Table) -> pa.Table:
         lost = np.where(complete[of[before]], proven, 0)[kept]
         before, lines = before[kept], lines[kept]
     ends = ends_of(broker, taken, first, last)
-    at = np.concatenate([before, last])
+    at, after = np.concatenate([before, last]), before + 1
     rows = {
         "broker_id": broker[at],
         "connection": [names[k] for k in name[at].tolist()],
         "correlation_id": number[at],
-        "since_us": taken[at],
-        "until_us": np.concatenate([taken[before + 1] if len(before) else taken[:0], ends]),
+        "since_us": np.concatenate([np.minimum(taken[before], taken[after]), taken[last]]),
+        "until_us": np.concatenate([np.maximum(taken[before], taken[after]), ends]),
         "lines": np.concatenate([lines, np.zeros(len(last), np.int64)]),
         "lost": np.concatenate([lost, np.zeros(len(last), np.int64)]),
         "fetches": listens[of[at]],
@@ -221,8 +221,10 @@ def not_elsewhere(lines: ClientLines, before: Ints, places: Ints) -> tuple[Ints,
     known = np.unique(number)
     keys = (np.searchsorted(known, number) * span + (taken - origin) + SLACK_US)[order]
     spot = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    low = np.maximum(taken[before][gap] - origin - SLACK_US, -SLACK_US) + SLACK_US
-    high = np.minimum(taken[before + 1][gap] - origin + SLACK_US, span - 3 * SLACK_US) + SLACK_US
+    # A broker that stands still may take up the later of two requests, by its own measure, before the earlier one.
+    one, other = taken[before][gap] - origin, taken[before + 1][gap] - origin
+    low = np.maximum(np.minimum(one, other) - SLACK_US, -SLACK_US) + SLACK_US
+    high = np.minimum(np.maximum(one, other) + SLACK_US, span - 3 * SLACK_US) + SLACK_US
     first = np.searchsorted(keys, spot * span + low)
     count = np.where(known[spot] == wanted, np.searchsorted(keys, spot * span + high, side="right") - first, 0)
     found = count > MOST_CLIENTS  # so many clients have this name that one of them has any number at any time

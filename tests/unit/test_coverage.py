@@ -64,6 +64,14 @@ def test_number_that_the_client_sent_to_another_broker_is_not_lost() -> None:
     assert gaps_in([*requests([1, 2, 4, 5, 7]), *elsewhere]).holes == {}
 
 
+def test_a_gap_between_requests_that_a_busy_broker_took_up_the_other_way_round_is_one_too() -> None:
+    lines = requests([1, 2, 5], first_ms=1000, step_ms=-200)
+    (hole,) = gaps_in(lines).holes[1]
+    assert (hole.since, hole.until, hole.lines) == (us(600), us(800), 2)
+    elsewhere = requests([3, 4], broker=2, port=2000, first_ms=700, step_ms=10)
+    assert gaps_in([*lines, *elsewhere]).holes == {}
+
+
 def test_number_that_the_client_sent_elsewhere_at_another_time_is_lost() -> None:
     before = requests([1, 2, 3, 4, 5, 6, 7], broker=2, port=2000, first_ms=-60_000)
     assert [hole.lines for hole in gaps_in([*requests([1, 2, 4, 5, 7]), *before]).holes[1]] == [1, 1]
