@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from pipelines.overview.cluster import overview_of
 from pipelines.spark.held import Held, driver_facts
 from pipelines.spark.staging import Staged, as_arrow, as_frame, stage
 from pipelines.stages import order, replay
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from pipelines.overview.cluster import Overview
     from pipelines.spark.staging import Rows
     from pipelines.warehouse.delta_io import Warehouse
     from pipelines.warehouse.within import Within
-    from replay.evidence.missing_lines import MissingLines
     from schemas.model import Table
 
 KEY: Final = ("topic", "incarnation", "partition")
@@ -87,7 +88,13 @@ class Renewal:
             return None if small is None else small.rows
         return found
 
-    def order(self, missing: MissingLines, rows: pa.Table | None) -> list[Path]:
+    def overview(self, rows: pa.Table | None) -> Overview:
+        """Look at all facts of the recording. `rows`: of `facts_here`."""
+        if rows is not None:
+            return overview_of(rows)
+        return overview_of(self.read("facts"), self.warehouse.paths("facts", self.recording_id))
+
+    def order(self, overview: Overview, rows: pa.Table | None) -> list[Path]:
         """Order the facts of the recording; write its events and their windows. `rows`: of `facts_here`.
 
         Return files on this machine with the streams of all events that stand now, each partition's in order; none if
@@ -97,11 +104,11 @@ class Renewal:
         standing = None if self.is_anew or not len(known) else known
         staged: Staged | Held
         if rows is not None and len(rows) <= driver_facts(self.settings) * (1 if standing is None else GROWN):
-            staged = Held.of(order.order_here(rows, self.settings, missing, standing))
+            staged = Held.of(order.order_here(rows, self.settings, overview, standing))
         else:
             facts = self.warehouse.looked_at("facts", self.recording_id)
             files = self.warehouse.paths("facts", self.recording_id)
-            stream = order.order(self.spark, facts, self.settings, missing, standing, rows, files)
+            stream = order.order(self.spark, facts, self.settings, overview, standing, rows, files)
             staged = stage(stream, f"{self.staging}/order", ORDERED_KINDS)
         windows = staged.rows(EVENT_WINDOWS.name, EVENT_WINDOWS.arrow_schema)
         within, streams = None, staged.streams(REPLICATION_EVENTS.name)
