@@ -8,17 +8,19 @@ sum up pieces, which they read from files if these are on this machine, and the 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
 from pipelines.overview.coverage import Coverage, coverage_told
-from pipelines.spark.buckets import ROWS_AT_ONCE, gathered
+from pipelines.spark.buckets import ROWS_AT_ONCE, gathered, streams_by
 from pipelines.spark.file_pieces import pieces_of, rows_in
-from pipelines.spark.packed import STREAM, packed, rows_of_stream
+from pipelines.spark.packed import STREAM, packed, rows_of_stream, stream_of
 from pipelines.spark.spark_schemas import spark_ddl
 from replay.arrays.columns import completed_to
+from replay.evidence.client_requests import bucket_of_clients, shared_connections
 from replay.evidence.cluster import WHOLE, ClusterFacts, collected, collected_of
+from replay.evidence.missing_lines import GAP_SCHEMA, gaps_in
 from replay.evidence.standstills import CONNECTION_COLUMNS, CONNECTION_SCHEMA, connections_in, connections_together
 from replay.evidence.summary import PARTS, SUMMED, Summary, put_together, summary_of
 from schemas.facts import FACTS
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
     Tables = Iterator[pa.Table]
 
 
+REQUESTS: Final = "requests"  # the part of a summary that is many rows
+IN_BUCKETS: Final = pa.schema([pa.field("bucket", pa.int32()), *STREAM])
+
+
 class Overview(NamedTuple):
     """What is found by looking at all facts of a recording."""
 
@@ -46,26 +52,50 @@ def overview_of(facts: Rows, files: Sequence[Path] = ()) -> Overview:
     if isinstance(facts, pa.Table):
         told = summary_of(facts)
         return Overview(coverage_told(told), collected_of(facts, told))
-    told = summary_by_workers(facts, files)
+    told, gaps = looked_at(facts, files)
     one = facts.select("recording_id").head()
-    cluster = collected(
-        one.recording_id if one else "", told, _whole(facts, files), partial(_connections, facts, files)
-    )
-    return Overview(coverage_told(told), cluster)
+    recording_id, whole = one.recording_id if one else "", _whole(facts, files)
+    cluster = collected(recording_id, told, whole, partial(_connections, facts, files))
+    return Overview(coverage_told(told, gaps), cluster)
 
 
-def summary_by_workers(facts: DataFrame, files: Sequence[Path] = ()) -> Summary:
-    """Let workers sum up facts in pieces, and put the summaries together."""
+def coverage_by_workers(facts: DataFrame) -> Coverage:
+    """Return what facts cover, of which there are those columns that are `SUMMED`."""
+    return coverage_told(*looked_at(facts))
+
+
+def looked_at(facts: DataFrame, files: Sequence[Path] = ()) -> tuple[Summary, pa.Table]:
+    """Let workers sum up facts in pieces; return the summary of all, without requests, and clients' gaps in these.
+
+    Requests are many, and a client's are looked at by themselves. So they stay with the workers, client by client.
+    """
+    spark = facts.sparkSession
+    buckets = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
     def summed(tables: Tables) -> Iterator[pa.RecordBatch]:
-        one = put_together(map(summary_of, tables))
-        yield from packed({name: [rows] for name, rows in one._asdict().items()})
+        rows = put_together(map(summary_of, tables))._asdict()
+        requests = rows.pop(REQUESTS)
+        told: list[tuple[int | None, str, bytes]] = [(None, name, stream_of(one)) for name, one in rows.items()]
+        told += [(k, REQUESTS, one) for k, one in streams_by(bucket_of_clients(requests, buckets), requests)]
+        yield pa.RecordBatch.from_pylist([dict(zip(IN_BUCKETS.names, row, strict=True)) for row in told], IN_BUCKETS)
 
-    found: dict[str, list[pa.Table]] = {name: [part.schema.empty_table()] for name, part in PARTS.items()}
-    told = _by_workers(facts, files, SUMMED, summed, STREAM)
-    for name, rows in zip(told["output"].to_pylist(), told["rows"], strict=True):
-        found[name].append(completed_to(rows_of_stream(rows), PARTS[name].schema))
-    return put_together([Summary(**{name: pa.concat_tables(tables) for name, tables in found.items()})])
+    sums = _by_workers(facts, files, SUMMED, summed, IN_BUCKETS).persist()
+    try:
+        found: dict[str, list[pa.Table]] = {name: [part.schema.empty_table()] for name, part in PARTS.items()}
+        few = sums.where("bucket IS NULL").toArrow()
+        for name, rows in zip(few["output"].to_pylist(), few["rows"], strict=True):
+            found[name].append(completed_to(rows_of_stream(rows), PARTS[name].schema))
+        told = put_together([Summary(**{name: pa.concat_tables(tables) for name, tables in found.items()})])
+        shared = shared_connections(told.users)
+
+        def gaps(mine: pa.Table) -> pa.Table:
+            some = [completed_to(rows_of_stream(rows), PARTS[REQUESTS].schema) for rows in mine["rows"]]
+            return gaps_in(pa.concat_tables(some), shared)
+
+        requests = sums.where("bucket IS NOT NULL")
+        return told, requests.groupBy("bucket").applyInArrow(gaps, spark_ddl(GAP_SCHEMA)).toArrow()
+    finally:
+        sums.unpersist()
 
 
 def _whole(facts: DataFrame, files: Sequence[Path]) -> pa.Table:
@@ -90,7 +120,8 @@ def _connections(facts: DataFrame, files: Sequence[Path], silences: pa.Table) ->
         for rows in tables:
             yield from connections_in(rows, silences).to_batches()
 
-    return connections_together(_by_workers(facts, files, CONNECTION_COLUMNS, told, CONNECTION_SCHEMA))
+    found = _by_workers(facts, files, CONNECTION_COLUMNS, told, CONNECTION_SCHEMA)
+    return connections_together(found.toArrow())
 
 
 def _by_workers(
@@ -99,8 +130,8 @@ def _by_workers(
     columns: Sequence[str],
     do: Callable[[Tables], Iterator[pa.RecordBatch]],
     schema: pa.Schema,
-) -> pa.Table:
-    """Let workers do something with these columns of all facts; return all that they found."""
+) -> DataFrame:
+    """Let workers do something with these columns of all facts; return what they find."""
     given = pa.schema([FACTS.arrow_schema.field(name) for name in columns])
 
     def done(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -112,4 +143,4 @@ def _by_workers(
         return do(tables)
 
     sent = pieces_of(facts.sparkSession, files) if files else facts.select(*columns)
-    return sent.mapInArrow(done, spark_ddl(schema)).toArrow()
+    return sent.mapInArrow(done, spark_ddl(schema))

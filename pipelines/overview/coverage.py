@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from replay.evidence.client_requests import shared_connections
 from replay.evidence.coverage import windows_of, with_windows
 from replay.evidence.heard import heard_by_broker, is_by_zookeeper, span_of
-from replay.evidence.missing_lines import MissingLines, missing_in
+from replay.evidence.missing_lines import MissingLines, gaps_in, missing_lines
 from replay.evidence.sources import SOURCES
 from replay.evidence.summary import summary_of
 from schemas.runs import COVERAGE
@@ -46,9 +47,10 @@ def coverage_of(facts: pa.Table) -> Coverage:
     return coverage_told(summary_of(facts))
 
 
-def coverage_told(told: Summary) -> Coverage:
-    """Return the same of facts that are summed up."""
-    missing, span = missing_in(told.requests), span_of(told.spans)
+def coverage_told(told: Summary, gaps: pa.Table | None = None) -> Coverage:
+    """Return the same of facts that are summed up. `gaps`: of all clients, if they are known (`gaps_in`)."""
+    found = gaps_in(told.requests, shared_connections(told.users)) if gaps is None else gaps
+    missing, span = missing_lines(found), span_of(told.spans)
     if span is None:
         return Coverage([], missing)
     by_broker = heard_by_broker(told.heard).items()

@@ -26,8 +26,8 @@ from pipelines.intake.inspection import findings
 from pipelines.intake.ledger import after, counts_of, decided, heads_of, listed, to_look_at
 from pipelines.intake.pieces import COUNTS, FACT, REJECTED, Look, Work, rest_of, said_of, seen
 from pipelines.lines.rows import FACT_SCHEMA, REJECTED_SCHEMA
-from pipelines.overview.cluster import summary_by_workers
-from pipelines.overview.coverage import coverage_told, not_covered
+from pipelines.overview.cluster import coverage_by_workers
+from pipelines.overview.coverage import not_covered
 from pipelines.parse.files.file_parser import PACKED_RATIO, Range, survey_file
 from pipelines.parse.files.splits import may_split
 from pipelines.recording.reading import newlines
@@ -210,7 +210,7 @@ def inspect(spark: SparkSession, recording: Recording) -> dict[str, Any]:
             stream.unpersist()
             stream = read(written)
             counts = _counts(rows_of(stream, COUNTS, COUNTS_SCHEMA))
-        covered = coverage_told(summary_by_workers(rows_of(stream, FACT, SUMMED_SCHEMA)))
+        covered = coverage_by_workers(rows_of(stream, FACT, SUMMED_SCHEMA))
     finally:
         stream.unpersist()
     return {**findings(inputs_of(counts), recording.manifest), "not_covered": not_covered(covered.rows)}

@@ -1,20 +1,20 @@
 """Requests of clients as the request logs tell them: what is needed to see which lines are missing (`missing_lines`).
 
 Facts may be told in pieces, cut anywhere. All numbers of all connections are kept: whether another connection of the
-client has a number is known only when all are there.
+client has a number is known only when all of this client's are there. Each client's can be looked at by themselves.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.arrays.columns import differing, numbers
-from replay.arrays.ints import NEVER
+from replay.arrays.columns import differing, numbers, texts
 from replay.evidence.choices import FETCHES, Choice
 from replay.evidence.kept_requests import KEPT
 from schemas.model import BOOL, INT32, INT64, STRING
@@ -22,7 +22,7 @@ from schemas.model import BOOL, INT32, INT64, STRING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from replay.arrays.ints import Flags, Ints
+    from replay.arrays.ints import Ints
 
 NAME = pa.dictionary(pa.int32(), STRING)
 REQUEST_SCHEMA = pa.schema(
@@ -38,6 +38,8 @@ REQUEST_SCHEMA = pa.schema(
         pa.field("unkept", BOOL),  # a filtered log does not keep such a request
     ]
 )
+PLACE_SCHEMA: Final = pa.schema([pa.field("broker_id", INT32), pa.field("connection", STRING)])
+USER_SCHEMA: Final = pa.schema([*PLACE_SCHEMA, pa.field("client_id", STRING)])
 STATED = (
     "kind", "client_id", "connection", "broker_id", "correlation_id", "ts", "total_us", "queue_us", "replica_id",
     "api_key",
@@ -49,17 +51,17 @@ RAFT_CLIENT = "raft-client-"  # followed by the node's id: Kafka's names for the
 
 
 def requests_in(facts: pa.Table) -> pa.Table:
-    """Requests in facts, each once (`REQUEST_SCHEMA`); of clients of the quorum only which connections they have."""
+    """Requests in facts, each once (`REQUEST_SCHEMA`), but for those of clients of the metadata quorum."""
     told = REQUESTS.of(facts, STATED)
-    client = pc.coalesce(told["client_id"], "").combine_chunks().dictionary_encode()
-    counts = ~is_chosen(client, is_of_quorum)
+    told = told.set_column(1, "client_id", pc.coalesce(told["client_id"], ""))
+    told = told.filter(pc.invert(pc.starts_with(told["client_id"], RAFT_CLIENT)))
     fetches = FETCHES.mask(told)
     columns = (
-        client,
+        told["client_id"].combine_chunks().dictionary_encode(),
         told["connection"].combine_chunks().dictionary_encode(),
         told["broker_id"],
-        numbers(told["correlation_id"]) * counts,
-        (numbers(told["ts"]) - numbers(told["total_us"]) + numbers(told["queue_us"])) * counts,
+        numbers(told["correlation_id"]),
+        numbers(told["ts"]) - numbers(told["total_us"]) + numbers(told["queue_us"]),
         fetches,
         pc.and_(fetches, pc.greater_equal(pc.coalesce(told["replica_id"], -1), 0)),
         APPENDS.mask(told),
@@ -89,40 +91,46 @@ def places_of_words(column: pa.DictionaryArray, word_of: Callable[[str], str]) -
     return np.array([place[word] for word in words], np.int64)[numbers(column.indices)]
 
 
-def is_chosen(column: pa.DictionaryArray, choice: Callable[[str], bool]) -> Flags:
-    """Which rows have a name of which this holds."""
-    chosen = np.array([choice(name) for name in column.dictionary.to_pylist()], np.bool_)
-    found: Flags = chosen[numbers(column.indices)]
-    return found
+def users_in(facts: pa.Table) -> pa.Table:
+    """Which clients there are on each connection (`USER_SCHEMA`)."""
+    told = REQUESTS.of(facts, USER_SCHEMA.names)
+    return told.set_column(2, "client_id", pc.coalesce(told["client_id"], "")).cast(USER_SCHEMA)
 
 
-def by_client(requests: pa.Table) -> Iterator[pa.Table]:
-    """Yield the requests of each client on each host, but for those that prove nothing.
+def users_together(users: pa.Table) -> pa.Table:
+    """The same, each once."""
+    return users.group_by(USER_SCHEMA.names).aggregate([])
 
-    These are the clients of the quorum, and connections that several clients share: they forward requests.
-    """
+
+def shared_connections(users: pa.Table) -> pa.Table:
+    """Connections that several clients share (`PLACE_SCHEMA`), from each user once: they forward requests."""
+    found = users.group_by(PLACE_SCHEMA.names).aggregate([("client_id", "count")])
+    return found.filter(pc.greater(found["client_id_count"], 1)).select(PLACE_SCHEMA.names)
+
+
+def bucket_of_clients(requests: pa.Table, buckets: int) -> Ints:
+    """A number for each request, below `buckets`: the same for all of a client's."""
+    place, names = texts(requests["client_id"].cast(STRING))
+    return np.array([crc32(name.encode()) % buckets for name in names], np.int64)[place]
+
+
+def by_client(requests: pa.Table, shared: pa.Table) -> Iterator[pa.Table]:
+    """Yield the requests of each client on each host, but for those on shared connections, which prove nothing."""
+    if len(shared):
+        places = requests.select(PLACE_SCHEMA.names).cast(PLACE_SCHEMA)
+        places = places.append_column("row", pa.array(np.arange(len(places))))
+        own = places.join(shared, keys=PLACE_SCHEMA.names, join_type="left anti")
+        requests = requests.take(own["row"])
     if not len(requests):
         return
     told = requests.combine_chunks()
     client, connection = (told[name].chunk(0) for name in NAMES)
-    whose, host, name = numbers(client.indices), places_of_words(connection, host_of), numbers(connection.indices)
-    broker = numbers(told["broker_id"], NEVER)
-    order = np.lexsort((whose, name, broker))
-    is_connection = differing(broker[order], name[order])
-    connections = np.cumsum(is_connection) - 1
-    is_user = is_connection | differing(whose[order])
-    users = np.bincount(connections[is_user])
-    order = order[(users == 1)[connections] & ~is_chosen(client, is_of_quorum)[order]]
-    order = order[np.lexsort((host[order], whose[order]))]
+    whose, host = numbers(client.indices), places_of_words(connection, host_of)
+    order = np.lexsort((host, whose))
     bounds = np.flatnonzero(differing(whose[order], host[order])).tolist()
     told = told.take(order)
     for first, stop in pairwise([*bounds, len(order)]):
         yield told.slice(first, stop - first)
-
-
-def is_of_quorum(client_id: str) -> bool:
-    """Whether a client belongs to the metadata quorum; such a client's numbers prove nothing."""
-    return client_id.startswith(RAFT_CLIENT)
 
 
 def host_of(connection: str) -> str:

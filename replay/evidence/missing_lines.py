@@ -27,19 +27,26 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from replay.arrays.columns import differing, numbers
 from replay.arrays.ints import NEVER
-from replay.evidence.client_requests import REQUEST_SCHEMA, by_client, requests_in
+from replay.evidence.client_requests import (
+    REQUEST_SCHEMA,
+    by_client,
+    requests_in,
+    shared_connections,
+    users_in,
+    users_together,
+)
 from replay.evidence.tenures import micros
 from schemas.model import BOOL, INT32, INT64, STRING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from replay.arrays.ints import Flags, Ints
     from replay.evidence.rows import Row
@@ -65,12 +72,15 @@ FIRST_NUMBERS = 16  # a client that has found its brokers asks for telemetry wit
 
 def missing_requests(facts: pa.Table) -> MissingLines:
     """Where a recording's request logs lack lines; its facts are in one table."""
-    return missing_in(requests_in(facts))
+    return missing_lines(gaps_in(requests_in(facts), shared_connections(users_together(users_in(facts)))))
 
 
-def missing_in(requests: pa.Table) -> MissingLines:
-    """Where request logs lack lines, by clients' correlation ids, from all requests of a recording."""
-    return missing_lines([gap for mine in by_client(requests) for gap in host_gaps(mine).to_pylist()])
+def gaps_in(requests: pa.Table, shared: pa.Table) -> pa.Table:
+    """All requests of some clients (`REQUEST_SCHEMA`) -> their gaps and ends (`GAP_SCHEMA`).
+
+    `shared`: connections that are used by several of all clients.
+    """
+    return pa.concat_tables([GAP_SCHEMA.empty_table(), *map(host_gaps, by_client(requests, shared))])
 
 
 def host_gaps(requests: pa.Table) -> pa.Table:
@@ -245,9 +255,9 @@ def is_within(gaps: Sequence[Gap], since: int, until: int) -> bool:
     return k > 0 and gaps[k - 1].until >= since
 
 
-def missing_lines(rows: Iterable[Mapping[str, Any]]) -> MissingLines:
+def missing_lines(gaps_and_ends: pa.Table) -> MissingLines:
     """Where a broker's log may lack an append, from all clients' gaps and ends."""
-    found = list(rows)
+    found = gaps_and_ends.to_pylist()
     near: dict[int, list[Gap]] = defaultdict(list)
     cuts: dict[tuple[int, str], list[int]] = defaultdict(list)
     holes: dict[int, list[Hole]] = defaultdict(list)

@@ -10,9 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from replay.evidence.choices import Choice
-from replay.evidence.client_requests import REQUEST_SCHEMA, requests_in, requests_together
+from replay.evidence.client_requests import (
+    REQUEST_SCHEMA,
+    USER_SCHEMA,
+    requests_in,
+    requests_together,
+    users_in,
+    users_together,
+)
 from replay.evidence.expiry_runs import SHRINK_SCHEMA, first_shrinks, shrinks_in
 from replay.evidence.heard import HEARD_SCHEMA, SPAN_SCHEMA, heard_in, heard_together, spans_in, spans_together
 from replay.evidence.sources import BROKER_SCHEMA, brokers_together, own_logs
@@ -41,6 +49,7 @@ class Summary(NamedTuple):
     spans: pa.Table
     heard: pa.Table
     requests: pa.Table
+    users: pa.Table
     pieces: pa.Table
     shrinks: pa.Table
     named: pa.Table
@@ -62,7 +71,7 @@ def counts_in(facts: pa.Table) -> pa.Table:
 
 def counts_together(counts: pa.Table) -> pa.Table:
     """The same of several pieces."""
-    return counts.group_by([]).aggregate([("facts", "sum")]).rename_columns(COUNT_SCHEMA.names)
+    return pa.table([[pc.sum(counts["facts"]).as_py() or 0]], schema=COUNT_SCHEMA)
 
 
 def names_in(facts: pa.Table) -> pa.Table:
@@ -81,6 +90,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "spans": Part(SPAN_SCHEMA, spans_in, spans_together),
     "heard": Part(HEARD_SCHEMA, heard_in, heard_together),
     "requests": Part(REQUEST_SCHEMA, requests_in, requests_together),
+    "users": Part(USER_SCHEMA, users_in, users_together),
     "pieces": Part(PIECE_SCHEMA, pieces_of, pieces_together),
     "shrinks": Part(SHRINK_SCHEMA, shrinks_in, first_shrinks),
     "named": Part(NAMED_SCHEMA, names_in, names_together),

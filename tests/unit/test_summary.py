@@ -19,9 +19,12 @@ from silent_lines import Line, lines_of
 from pipelines.intake.collect import collect
 from pipelines.overview.coverage import Coverage, coverage_told
 from pipelines.recording.recording import discover
+from pipelines.spark.buckets import divided
 from replay.evidence.broker_pauses import AWAKE_US
+from replay.evidence.client_requests import bucket_of_clients, shared_connections
 from replay.evidence.cluster import WHOLE, Cluster, cluster_told, collected, collected_of
 from replay.evidence.coverage import REQUEST_LOG
+from replay.evidence.missing_lines import GAP_SCHEMA, MissingLines, gaps_in
 from replay.evidence.standstills import connections_in, connections_together
 from replay.evidence.summary import SUMMED, put_together, summary_of
 from schemas.facts import FACTS
@@ -69,7 +72,10 @@ def by_pieces(pieces: list[pa.Table]) -> tuple[Coverage, Cluster]:
     def connections(silences: pa.Table) -> pa.Table:
         return connections_together(pa.concat_tables([connections_in(one, silences) for one in pieces]))
 
-    coverage = coverage_told(told)
+    shared = shared_connections(told.users)
+    each = divided(bucket_of_clients(told.requests, 3), told.requests)
+    gaps = [GAP_SCHEMA.empty_table(), *(gaps_in(mine, shared) for _, mine in each)]
+    coverage = coverage_told(told, pa.concat_tables(gaps))
     recording_id = pieces[0]["recording_id"][0].as_py() if len(pieces[0]) else "small"
     return coverage, cluster_told(collected(recording_id, told, whole, connections), {}, coverage.missing)
 
@@ -107,7 +113,9 @@ def made_facts(random: Random) -> pa.Table:
         lines = lines_of(random.randrange(1000))
         for k, one in enumerate(lines):
             kind = random.choice(("fetch", "produce"))
-            rows.append(row(broker, kind, one, f"a:1-h{k % 5}:2-{k % 7}", client_id=random.choice("pq")))
+            rows.append(
+                row(broker, kind, one, f"a:1-h{k % 5}:2-{k % 7}", client_id=random.choice("pq") if k % 5 else "p")
+            )
         rows += [row(broker, "isr_update", (one[0], 0, False), name="shrink", isr=[1, 2]) for one in lines[::9]]
         rows += [row(broker, "fetch", one, "a:1-f:2-0", client_id="f", replica_id=3) for one in lines[::3]]
     for k, one in enumerate(rows):
@@ -136,6 +144,12 @@ def test_what_is_made_up_for_it_has_standstills_and_missing_lines() -> None:
     assert cluster.standstills
     assert cluster.connection_ends
     assert cluster.expiry
+
+
+def test_no_facts_tell_nothing() -> None:
+    for told in (put_together([]), summary_of(in_one_table([]))):
+        assert coverage_told(told) == Coverage([], MissingLines())
+        assert told.counts.to_pylist() == [{"facts": 0}]
 
 
 def test_what_is_told_twice_is_in_a_summary_once() -> None:
