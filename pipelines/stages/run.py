@@ -264,9 +264,10 @@ def _ingest(run: Run) -> None:
     with run.step("order"):
         read = None if run.unfinished else sum(one["facts"] for one in found.read)
         renewal = renewal_of(run, read)
-        rows = renewal.facts_here()
+        carried = None if run.unfinished else renewal.carried(found.since_us)
+        rows = renewal.facts_here(narrow=carried is not None)
         covered = coverage_of(run.warehouse.read("facts", run.recording_id) if rows is None else rows)
-        run.ordered = renewal.order(covered.missing, rows)
+        run.ordered = renewal.order(covered.missing, rows, carried)
         run.warehouse.replace("coverage", covered.table(run.recording_id), run.recording_id)
 
 
