@@ -12,6 +12,7 @@ import os
 import zlib
 from collections import defaultdict, deque
 from collections.abc import Iterator  # noqa: TC003 - Spark reads the annotations
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +28,9 @@ from pipelines.spark.file_pieces import pieces_of, rows_in
 from pipelines.spark.packed import STREAM, packed, rows_of_buffer, stream_of
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.workers import settle
-from pipelines.stages.partition_order import StandingWindows, order_partitions, order_tables
+from pipelines.stages.order_marks import is_whole
+from pipelines.stages.partition_order import order_partitions, order_tables
+from pipelines.stages.standing_windows import StandingWindows
 from pipelines.warehouse.superseded import engine_version
 from replay.arrays.columns import numbers, numbers_of, texts
 from replay.evidence.choices import FETCHES, Choice, any_mask, any_of, any_sql
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, GroupedData, SparkSession
 
     from pipelines.overview.cluster import Overview
+    from pipelines.stages.carried import Carrying
     from replay.arrays.ints import Ints
 
 # Columns of the facts that neither sessions nor the order read.
@@ -94,18 +98,28 @@ def order(  # noqa: PLR0913, PLR0917 - the facts, in all the forms in which they
     parted = sent.mapInArrow(parting, spark_ddl(BY_SESSION))
     rebuilt = by_number(parted, "session", tasks).applyInArrow(rebuilding(buckets), spark_ddl(BY_PARTITION))
     return by_number(rebuilt, "bucket", tasks).applyInArrow(
-        ordering(ToldOfCluster(cluster), known, _length_us(settings), engine_version()), spark_ddl(STREAM)
+        ordering(ToldOfCluster(cluster), known, length_us(settings), engine_version()), spark_ddl(STREAM)
     )
 
 
 def order_here(
-    facts: pa.Table, settings: Mapping[str, Any], overview: Overview | None = None, standing: pa.Table | None = None
+    facts: pa.Table,
+    settings: Mapping[str, Any],
+    overview: Overview | None = None,
+    standing: pa.Table | None = None,
+    carrying: Carrying | None = None,
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the outputs of `order_partitions` for one recording's facts, without Spark; arguments as of `order`."""
+    """Yield the outputs of `order_partitions` for one recording's facts, without Spark; arguments as of `order`.
+
+    `carrying`: what the order before has handed on, and this one hands on; the facts are those since then.
+    """
     seen = overview_of(facts) if overview is None else overview
-    told = ToldOfCluster(cluster_told(seen.cluster, settings, seen.coverage.missing))
+    cluster = cluster_told(seen.cluster, settings, seen.coverage.missing)
+    told = ToldOfCluster(cluster)
+    if carrying is not None:
+        carrying.begin(facts, cluster.names, is_whole=is_whole(seen.coverage.missing))
     is_shared = len(facts) > FEW_FACTS and standing is None and PROCESSES > 1
-    waiting = in_buckets(facts, told, settings, standing)
+    waiting = in_buckets(facts, told, settings, standing, carrying)
     del facts
     if not is_shared:
         for tables, windows in waiting:
@@ -120,19 +134,30 @@ def order_here(
 
 
 def in_buckets(
-    facts: pa.Table, told: ToldOfCluster, settings: Mapping[str, Any], standing: pa.Table | None
+    facts: pa.Table,
+    told: ToldOfCluster,
+    settings: Mapping[str, Any],
+    standing: pa.Table | None,
+    carrying: Carrying | None = None,
 ) -> Iterator[tuple[list[pa.Table], StandingWindows]]:
     """Yield what `order_tables` takes of each bucket, with its fetches' sessions rebuilt; arguments as above."""
-    buckets = bucket_count(len(facts), 1)
+    buckets = bucket_count(len(facts) + (0 if carrying is None else carrying.given_before), 1)
     given = [facts]
     del facts
     parted: defaultdict[int, list[pa.Table]] = defaultdict(list)
-    for rows in with_sessions(given, told.cluster.names):
+    early: defaultdict[int, list[pa.Table]] = defaultdict(list)
+    for is_early, rows in in_parts(given, told.cluster.names, carrying):
         for bucket, mine in divided(bucket_of(rows, buckets), rows):
             parted[bucket].append(used_columns(mine))
+            if is_early:
+                early[bucket].append(parted[bucket][-1])
     known = {} if standing is None else dict(divided(bucket_of(standing, buckets), standing))
     for bucket in sorted(parted):
-        yield parted.pop(bucket), StandingWindows.of(known.get(bucket), _length_us(settings), engine_version())
+        windows = StandingWindows.of(known.get(bucket), length_us(settings), engine_version())
+        if carrying is not None:
+            windows.left = carrying.left_before
+            carrying.note(early.pop(bucket, []), windows)
+        yield parted.pop(bucket), windows
 
 
 def with_sessions(given: list[pa.Table], names: Mapping[str, str]) -> Iterator[pa.Table]:
@@ -141,18 +166,36 @@ def with_sessions(given: list[pa.Table], names: Mapping[str, str]) -> Iterator[p
     The same as `by_session` and `rebuilding` make of them, but nothing is packed into streams, since nothing has to go
     through a shuffle. `given`: the facts, which are taken out of the list.
     """
+    yield from (rows for _, rows in in_parts(given, names))
+
+
+def in_parts(
+    given: list[pa.Table], names: Mapping[str, str], carrying: Carrying | None = None
+) -> Iterator[tuple[bool, pa.Table]]:
+    """Yield the same, and whether it is of the first part, if the facts are in two."""
     facts = with_topics(given.pop(), names)
     is_ordered, is_fetch = (any_mask(choices, facts).to_numpy() for choices in (ORDERED, (FETCHES,)))
     told = {*used_columns(facts).column_names, "topic"}.difference(UNREAD)
     facts = facts.select([name for name in facts.column_names if name in told]).combine_chunks()
     others, fetches = np.flatnonzero(is_ordered & ~is_fetch), np.flatnonzero(is_fetch)
     if len(others):
-        yield known_partitions(facts.take(others))
+        rest = known_partitions(facts.take(others))
+        yield from [(False, rest)] if carrying is None else carrying.others(rest)
+    by_broker: dict[int, Callable[[], pa.Table]] = {}
     broker = numbers_of(facts, "broker_id")[fetches]
-    for one in np.unique(broker):
-        mine = fetches[broker == one]
-        by_id = pc.sort_indices(facts["fact_id"].take(mine)).to_numpy()
-        yield from map(known_partitions, sessions_rebuilt(facts.take(mine[by_id])))
+    for one in np.unique(broker).tolist():
+        by_broker[one] = partial(_by_id, facts, fetches[broker == one])
+    if carrying is None:
+        for fetched in by_broker.values():
+            yield from ((False, known_partitions(rows)) for rows in sessions_rebuilt(fetched()))
+        return
+    yield from carrying.handed_on()
+    yield from ((is_early, known_partitions(rows)) for is_early, rows in carrying.fetches(by_broker, facts[:0]))
+
+
+def _by_id(facts: pa.Table, some: Ints) -> pa.Table:
+    """Return some of the facts, by their ids."""
+    return facts.take(some[pc.sort_indices(facts["fact_id"].take(some)).to_numpy()])
 
 
 def ordered(
@@ -163,7 +206,7 @@ def ordered(
     return [*order_tables(tables, told, standing)]
 
 
-def _length_us(settings: Mapping[str, Any]) -> int:
+def length_us(settings: Mapping[str, Any]) -> int:
     """Return the length of a window."""
     minutes = settings.get("window_minutes")
     return HOUR_US if minutes is None else int(minutes) * MINUTE_US
@@ -250,7 +293,7 @@ def rebuilding(buckets: int) -> Callable[..., Iterator[pa.RecordBatch]]:
 
 
 def ordering(
-    told: ToldOfCluster, standing: Mapping[int, pa.Table], length_us: int, engine: str
+    told: ToldOfCluster, standing: Mapping[int, pa.Table], window_us: int, engine: str
 ) -> Callable[..., Iterator[pa.RecordBatch]]:
     """Make the function that Spark calls for each bucket; its annotations tell Spark that it works batch by batch.
 
@@ -259,7 +302,7 @@ def ordering(
 
     def batches_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next(batches)
-        known = StandingWindows.of(standing.get(first["bucket"][0].as_py()), length_us, engine)
+        known = StandingWindows.of(standing.get(first["bucket"][0].as_py()), window_us, engine)
         kept: defaultdict[str, list[pa.Table]] = defaultdict(list)
         count = 0
         for name, rows in order_partitions(chain([first], batches), told, known):

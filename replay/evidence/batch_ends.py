@@ -12,14 +12,16 @@ if it recompresses, sizes differ and prove nothing.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from replay.arrays.ints import NEVER
 from replay.engine.stamps import STAMP_EARLY_US
-from replay.evidence.epochs import was_accepted
+from replay.evidence.fetch_index import by_connection
+from replay.evidence.request_columns import RequestColumns
 from replay.evidence.request_times import local_window, phases
 from replay.evidence.roles import moment
 
@@ -51,7 +53,7 @@ class Extents:
         control = self.control
         spans = sorted(
             (first, end)
-            for first, end, more in self.fetched_stretches()
+            for first, end, more in self.stretches
             if more == MARKER_BYTES * (bisect_left(control, end) - bisect_left(control, first))
         )
         return [first for first, _ in spans], list(accumulate((end for _, end in spans), max))
@@ -60,8 +62,10 @@ class Extents:
     def shown(self) -> tuple[list[int], list[int]]:
         """Offsets of accepted fetches, rising, and for each the time of the earliest fetch at or beyond it."""
         fetches = self.facts.follower_fetches.get((self.tenure.leader, self.tenure.epoch), ())
-        found = sorted((row["fetch_offset"], phases(row).taken) for row in fetches if was_accepted(row))
-        return [offset for offset, _ in found], list(accumulate((us for _, us in reversed(found)), min))[::-1]
+        told = RequestColumns(fetches)
+        offset, us = told.stated("fetch_offset")[told.accepted], told.at.taken[told.accepted]
+        order = np.argsort(offset, kind="stable")
+        return offset[order].tolist(), np.minimum.accumulate(us[order][::-1])[::-1].tolist()
 
     def fetched_by(self, end: int) -> int | None:
         """When a follower first fetched from `end` or beyond; None if none did."""
@@ -99,27 +103,29 @@ class Extents:
 
     def marker_counts(self) -> Iterable[tuple[int, int, int]]:
         """Stretches that one fetch returned, and how many markers the bytes beyond the produces amount to."""
-        for first, end, more in self.fetched_stretches():
+        for first, end, more in self.stretches:
             if more >= 0 and more % MARKER_BYTES == 0:
                 yield first, end, more // MARKER_BYTES
 
-    def fetched_stretches(self) -> Iterable[tuple[int, int, int]]:
+    @cached_property
+    def stretches(self) -> list[tuple[int, int, int]]:
         """Stretches that one fetch returned, and how many bytes it returned beyond those of the produces in them."""
-        totals = list(accumulate((self.placed[base]["bytes"] or 0 for base in self.bases), initial=0))
+        totals = np.cumsum([0, *(self.placed[base]["bytes"] or 0 for base in self.bases)])
+        found: list[tuple[int, int, int]] = []
         for fetches in self.fetchers():
-            for row, after in pairwise(fetches):
-                first, end = row["fetch_offset"], after["fetch_offset"]
-                if end <= first or not row["bytes"] or self.facts.missing.any_between(row, after):
-                    continue
-                k, n = bisect_right(self.bases, first - 1), bisect_right(self.bases, end - 1)
-                yield first, end, row["bytes"] - (totals[n] - totals[k])
+            told = RequestColumns(fetches)
+            offset, returned = told.stated("fetch_offset"), told.stated("bytes", 0)[:-1]
+            some = np.flatnonzero((np.diff(offset) > 0) & (returned != 0))
+            if not self.facts.missing.is_empty:
+                gaps = [self.facts.missing.any_between(fetches[k], fetches[k + 1]) for k in some.tolist()]
+                some = some[~np.array(gaps, np.bool_)]
+            first, end = offset[some], offset[some + 1]
+            known = totals[np.searchsorted(self.bases, end)] - totals[np.searchsorted(self.bases, first)]
+            found += zip(first.tolist(), end.tolist(), (returned[some] - known).tolist(), strict=True)
+        return found
 
     def fetchers(self) -> Iterable[Sequence[Row]]:
         """Fetches from this tenure's leader in order, one sequence per replica and per consumer connection."""
         for replica in sorted(self.facts.followers(self.tenure)):
             yield [fetch.row for fetch in self.facts.fetches_of(replica, self.tenure)]
-        reads: dict[str, list[Row]] = defaultdict(list)
-        for row in self.facts.consumer_fetches.get(self.tenure.epoch, ()):
-            reads[row["connection"] or ""].append(row)
-        for connection in sorted(reads):
-            yield sorted(reads[connection], key=lambda row: row["correlation_id"] or 0)
+        yield from by_connection(self.facts.consumer_fetches.get(self.tenure.epoch, ()))

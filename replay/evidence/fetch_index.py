@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
-from replay.arrays.columns import texts
 from replay.arrays.ints import NEVER
 from replay.engine.codes import CONSUMER
 from replay.evidence.request_columns import RequestColumns, places_by
@@ -32,11 +30,16 @@ class FetchIndex:
         self.by_followers = np.flatnonzero(is_whole & (self.replica >= 0) & (self.epoch != NEVER))
         self.by_consumers = np.flatnonzero(is_whole & (self.replica == CONSUMER))
 
-    def by_tenure(self) -> Iterator[tuple[tuple[int, int], list[Row]]]:
-        """Followers' fetches by leader and epoch, each in the order of the rows."""
+    def by_tenure(self) -> Iterator[tuple[tuple[int, int], list[Row], dict[int, list[Row]]]]:
+        """Followers' fetches by leader and epoch, together and by replica, each in the order of the rows."""
         mine = self.by_followers
         for (leader, epoch), places in places_by(self.told.stated("broker_id")[mine], self.epoch[mine]):
-            yield (leader, epoch), [self.rows[k] for k in mine[places].tolist()]
+            these = mine[places]
+            of_each = {
+                replica: [self.rows[k] for k in these[own].tolist()]
+                for (replica,), own in places_by(self.replica[these])
+            }
+            yield (leader, epoch), [self.rows[k] for k in these.tolist()], of_each
 
     def edges(self) -> Iterator[tuple[int, list[int]]]:
         """Leader epochs, and offsets at which batches of theirs end: fetched from, or fetched up to."""
@@ -54,13 +57,27 @@ def in_own_order(rows: Sequence[Row]) -> list[Row]:
     A fetcher has one request in flight, so correlation ids order a connection's requests; connections do not overlap.
     """
     told = RequestColumns(rows)
-    place, names = texts(pa.chunked_array([told.columns.chosen("connection", told.places).cast(pa.string())]))
-    rank = np.argsort(np.argsort(np.array(names, object), kind="stable"))[place]  # in the order of their names
+    rank = told.connections
     epoch, taken = told.now("current_leader_epoch"), told.at.taken
     begun = np.zeros(len(rows), np.int64)
     for _, places in places_by(epoch, rank):
         begun[places] = taken[places].min()
     return [rows[k] for k in np.lexsort((told.stated("correlation_id", 0), rank, begun, epoch)).tolist()]
+
+
+def ends_connection(told: RequestColumns) -> Flags:
+    """Whether the next of a replica's fetches in order does not come on the same connection."""
+    found = np.ones(len(told.places), np.bool_)
+    found[:-1] = np.diff(told.connections) != 0
+    return found
+
+
+def by_connection(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """Requests by connection, in the order of its name, and on each in the order in which they were sent."""
+    told = RequestColumns(rows)
+    number = told.stated("correlation_id", 0)
+    for _, places in places_by(told.connections):
+        yield [rows[k] for k in places[np.argsort(number[places], kind="stable")].tolist()]
 
 
 def follow_each_other(told: RequestColumns) -> Flags:

@@ -16,12 +16,10 @@ import numpy as np
 
 from replay.arrays.ints import NEVER
 from replay.engine.codes import CONSUMER, LOG_CREATED
-from replay.evidence.broker_pauses import AWAKE_US, Interval, Standstills, between, is_unconfirmed
-from replay.evidence.clock_steps import SET_BACK
 from replay.evidence.controller_view import MIN_ISR_SETTING, metadata_votes
 from replay.evidence.decision_causes import explain
 from replay.evidence.epochs import Leads, Place, Starts, leads_of, least_starts, stated_starts
-from replay.evidence.fetch_index import FetchIndex, follow_each_other, in_own_order
+from replay.evidence.fetch_index import FetchIndex, ends_connection, follow_each_other, in_own_order
 from replay.evidence.future_logs import by_tenure, parted
 from replay.evidence.incarnations import deletion_told
 from replay.evidence.leader_lines import LineTimes, recorded_lines
@@ -32,12 +30,12 @@ from replay.evidence.min_isr import ROLE_TAKES_US, min_isr_of
 from replay.evidence.missing_lines import MissingLines
 from replay.evidence.replication_quotas import QuotaChange, quota_changes, quota_settings, sides_of
 from replay.evidence.request_columns import RequestColumns
-from replay.evidence.request_times import Phases, phases
+from replay.evidence.request_times import phases
 from replay.evidence.retries import Retries
 from replay.evidence.roles import KINDS, SIGN_KINDS, moment, roles_of
-from replay.evidence.rows import Row, is_by_replica, places_of
+from replay.evidence.rows import Row, is_by_replica, stretches_by_kind
 from replay.evidence.served_epochs import epoch_of_answer, give_epochs, is_checked
-from replay.evidence.sessions import LEFT_OUT
+from replay.evidence.session_lines import LEFT_OUT
 from replay.evidence.tenure_index import Turns
 from replay.evidence.tenures import Decision, Tenure, micros, tenures_of
 from replay.evidence.versions import Spoken, Versions, spoken_in_tenures, versions_of
@@ -49,10 +47,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from replay.arrays.ints import Flags
+    from replay.evidence.broker_pauses import Standstills
     from replay.evidence.expiry_runs import Marks
 
 LAG_SETTING = "replica.lag.time.max.ms"
 REMOTE_STORAGE_SETTING = "remote.storage.enable"
+FREQUENT = ("fetch", "produce", "hw_update", LEFT_OUT)  # kinds of which a partition may have a row for each request
 
 
 @dataclass(slots=True)
@@ -87,6 +87,7 @@ class PartitionFacts:
     set_aside: list[Row] = field(default_factory=list)  # records of the metadata log that do not count
     tenures: list[Tenure] = field(default_factory=list)
     by_kind: dict[str, list[Row]] = field(default_factory=dict)
+    rare: list[Row] = field(default_factory=list)  # of all kinds but those of `FREQUENT`
     role_lines: dict[tuple[int, int], Row] = field(default_factory=dict)
     loads: dict[tuple[int, int], Row] = field(default_factory=dict)
     cuts: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
@@ -98,7 +99,9 @@ class PartitionFacts:
     starts: Starts = field(default_factory=dict)
     places: list[Place] = field(default_factory=list)  # of the produces, in their order
     open_bases: list[int] = field(default_factory=list)  # ascending, of produces whose epoch is uncertain
-    follower_fetches: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
+    follower_fetches: dict[tuple[int, int], list[Row]] = field(default_factory=dict)  # by leader and epoch
+    fetchers: dict[tuple[int, int], set[int]] = field(default_factory=dict)  # whose they are
+    replica_fetches: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))  # the same by replica
     consumer_fetches: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
     consumer_questions: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))
     left_out: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
@@ -110,6 +113,7 @@ class PartitionFacts:
     outcomes: dict[str, list[TransactionOutcome]] = field(default_factory=dict)  # by transactional id
     producers: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # likewise
     sequences: dict[int, list[Fetch]] = field(default_factory=dict)
+    fetched: dict[tuple[int, int, int], list[Fetch]] = field(default_factory=dict)  # see `fetches_of`
     recordings: dict[int, dict[int, LineTimes]] = field(default_factory=dict)  # by leader, see `recorded`
     retries: Retries | None = None
     promised: dict[tuple[int | None, int], int] | None = None  # by leader epoch and leader, see `promised_to`
@@ -120,17 +124,18 @@ class PartitionFacts:
         """Index the rows, read the configuration and find the tenures."""
         self.turns = Turns(self)
         self.by_kind = defaultdict(list)
-        for row in self.rows:
-            self.by_kind[row["kind"]].append(row)
+        for kind, rows in stretches_by_kind(self.rows):
+            self.by_kind[kind] += rows
+            self.rare += rows if kind not in FREQUENT else []
         moves = parted(self.by_kind)
         parts = Parts(self.cluster)
-        self.decisions, self.set_aside = states_of(self.rows, parts, self.by_kind["fetch"])
+        self.decisions, self.set_aside = states_of(self.rare, parts, self.by_kind["fetch"])
         self.read_configuration()
         version = parse_version(self.kafka_version) or LATEST
         if any(d.row["metadata_offset"] is not None for d in self.decisions):
             metadata_votes(self.decisions, self.cluster, version, self.versions, parts)
         else:
-            zookeeper_votes(self.decisions, self.cluster, self.rows, version)
+            zookeeper_votes(self.decisions, self.cluster, self.rare, version)
         explain(self.decisions, self.broker_changes())
         self.tenures = tenures_of(self.decisions, self.by_kind["fetch"], self.by_kind["role_change"])
         roles = roles_of(self.of_kinds(*KINDS, "leader_and_isr"), {kind: self.by_kind[kind] for kind in SIGN_KINDS})
@@ -212,11 +217,15 @@ class PartitionFacts:
         """Collect what each tenure's chains are made of, in one pass over the rows."""
         leaders = {tenure.epoch: tenure.leader for tenure in self.tenures}
         fetches = FetchIndex(self.by_kind["fetch"])
-        self.follower_fetches.update(fetches.by_tenure())
+        for of, rows, of_each in fetches.by_tenure():
+            self.follower_fetches[of] = rows
+            self.fetchers[of] = {*of_each}
+            for replica, own in of_each.items():
+                self.replica_fetches[replica] += own
         for epoch, offsets in fetches.edges():
             self.edges[epoch].update(offsets)
-        for row in (fetches.rows[k] for k in fetches.by_consumers.tolist()):
-            served = self.epoch_of_read(row, leaders)
+        reads = [fetches.rows[k] for k in fetches.by_consumers.tolist()]
+        for row, served in zip(reads, self.epochs_of_reads(reads, leaders), strict=True):
             if served is not None:
                 self.consumer_fetches[served].append(row)
         for row in self.by_kind["epoch_end_offset"]:
@@ -256,42 +265,11 @@ class PartitionFacts:
 
     def followers(self, tenure: Tenure) -> set[int]:
         """Return the replicas whose fetches name this tenure's leader and epoch."""
-        return {row["replica_id"] for row in self.follower_fetches.get((tenure.leader, tenure.epoch), ())}
+        return self.fetchers.get((tenure.leader, tenure.epoch), set())
 
     def epoch_at(self, broker: int, us: int) -> int | None:
         """Return the leader epoch in which `broker` served a request at `us` of its clock; None: in no known one."""
         return self.leads.epoch_at(broker, us)
-
-    def unconfirmed(self, rows: list[Row]) -> Flags:
-        """Return for each produce whether its answer may have reached nobody; all False if no broker stood still."""
-        stood_still = any(self.standstills.values())
-        return np.array([stood_still and self.is_unconfirmed(row) for row in rows], np.bool_)
-
-    def is_unconfirmed(self, row: Row) -> bool:
-        """Whether the answer of this produce may have reached nobody (`broker_pauses`)."""
-        at = Phases(*(us + (row[SET_BACK] or 0) for us in phases(row)))  # as stamped, like the standstills
-        early = row["ts_error_us"] or 0  # stamps in whole seconds: the request may be earlier by this much
-        request = Interval(at.stamp - (row["total_us"] or 0), at.taken - early, at.completed - early, at.stamp)
-        last = self.connection_ends.get((row["broker_id"], row["connection"] or ""), at.stamp)
-        silences = between(self.standstills.get(row["broker_id"], ()), request.arrival - AWAKE_US, request.completed)
-        return is_unconfirmed(request, max(last, at.stamp), silences, waits=row["acks"] == -1)
-
-    def arrived_unseen(self, leader: int, rows: list[Row]) -> Flags:
-        """Return which produces may have waited in a socket as the leader's lines begin, on connections not seen again.
-
-        They came before the first line or soon after it: the broker may have stood still until then.
-        """
-        begin = self.begins.get(leader)
-        found = np.zeros(len(rows), np.bool_)
-        if begin is None:
-            return found
-        columns, places = rows[0].columns, places_of(rows)
-        early = columns.numbers("ts", places) - columns.numbers("total_us", places) <= begin + AWAKE_US
-        last = {(r["broker_id"], r["connection"]): r["ts"] for r in self.by_kind["produce"]} if early.any() else {}
-        for k in np.flatnonzero(early).tolist():
-            row = rows[k]
-            found[k] = last.get((leader, row["connection"]), row["ts"]) <= row["ts"]
-        return found
 
     def sent_again(self, tenure: Tenure, rows: list[Row]) -> Flags:
         """Return which of a tenure's produces, unanswered, may have been sent again to the next leader (`retries`)."""
@@ -302,13 +280,14 @@ class PartitionFacts:
         """Whether the broker's own log is available: only this log distinguishes its standstills from slow clients."""
         return self.own_logs is None or broker in self.own_logs
 
-    def epoch_of_read(self, row: Row, leaders: dict[int, int]) -> int | None:
-        """Return the leader epoch under which a consumer was served; a follower serves under the one it names."""
-        named = row["current_leader_epoch"]
-        by_follower = not row["error_code"] and leaders.get(named, -1) not in (-1, row["broker_id"])
-        if by_follower:
-            return int(named)
-        return epoch_of_answer(row, self.epoch_at(row["broker_id"], phases(row).taken), self.role_lines)
+    def epochs_of_reads(self, rows: list[Row], leaders: dict[int, int]) -> Iterator[int | None]:
+        """Yield the leader epochs under which consumers were served; a follower serves under the one it names."""
+        told = RequestColumns(rows)
+        stated = (told.now("current_leader_epoch"), told.stated("broker_id"), told.stated("error_code", 0))
+        asked = (column.tolist() for column in (*stated, told.at.taken))
+        for row, named, broker, error, us in zip(rows, *asked, strict=True):
+            by_follower = not error and leaders.get(named, -1) not in (-1, broker)
+            yield named if by_follower else epoch_of_answer(row, self.epoch_at(broker, us), self.role_lines)
 
     def find_starts(self) -> None:
         """Find where leader epochs start, and the epoch of each produce; each of the two helps to find the other."""
@@ -338,8 +317,7 @@ class PartitionFacts:
     def sequence_of(self, replica: int) -> list[Fetch]:
         """Return the replica's fetches in the order it sent them."""
         if replica not in self.sequences:
-            every = (row for fetches in self.follower_fetches.values() for row in fetches)
-            rows = in_own_order([row for row in every if row["replica_id"] == replica])
+            rows = in_own_order(self.replica_fetches.get(replica, []))
             preceding: list[Row | None] = [None, *rows][: len(rows)]
             whole = [self.missing.is_empty or not self.missing.any_between(*pair) for pair in pairwise(rows)]
             self.sequences[replica] = [
@@ -359,7 +337,8 @@ class PartitionFacts:
         """Yield `next_known` of each of a replica's fetches, in their order: mostly the next one's offset."""
         told = RequestColumns(rows)
         restarted = [epoch for broker, epoch in self.rejoins if broker == replica]
-        goes_on = follow_each_other(told) & ~np.isin(told.now("current_leader_epoch"), restarted)
+        may_restart = np.isin(told.now("current_leader_epoch"), restarted) & ends_connection(told)
+        goes_on = follow_each_other(told) & ~may_restart
         for row, after, offset, is_plain in zip_longest(
             rows, rows[1:], told.stated("fetch_offset")[1:].tolist(), goes_on.tolist()
         ):
@@ -367,10 +346,13 @@ class PartitionFacts:
 
     def fetches_of(self, replica: int, tenure: Tenure) -> list[Fetch]:
         """Return the replica's fetches from this tenure's leader, in the order it sent them."""
-        sequence = self.sequence_of(replica)
-        first = bisect_left(sequence, tenure.epoch, key=lambda fetch: fetch.row["current_leader_epoch"])
-        last = bisect_right(sequence, tenure.epoch, key=lambda fetch: fetch.row["current_leader_epoch"])
-        return [fetch for fetch in sequence[first:last] if fetch.row["broker_id"] == tenure.leader]
+        key = replica, tenure.leader, tenure.epoch
+        if key not in self.fetched:
+            sequence = self.sequence_of(replica)
+            first = bisect_left(sequence, tenure.epoch, key=lambda fetch: fetch.row["current_leader_epoch"])
+            last = bisect_right(sequence, tenure.epoch, key=lambda fetch: fetch.row["current_leader_epoch"])
+            self.fetched[key] = [fetch for fetch in sequence[first:last] if fetch.row["broker_id"] == tenure.leader]
+        return self.fetched[key]
 
     def next_known(self, replica: int, row: Row, after: Row | None) -> tuple[int | None, bool]:
         """Return the replica's LEO as next stated after `row` (None: unknown), and whether in the same tenure."""

@@ -10,7 +10,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
+from replay.arrays.columns import texts
 from replay.evidence.request_times import Phases, phases_at
 from replay.evidence.rows import NO_COLUMNS, places_of
 
@@ -51,6 +53,15 @@ class RequestColumns:
     def at(self) -> Phases:
         """The phases of the requests."""
         return phases_at(self.columns, self.places)
+
+    @cached_property
+    def connections(self) -> Ints:
+        """The rank of each one's connection among the names of all; without a name it is the first."""
+        if not self.rows:
+            return self.places
+        place, names = texts(pa.chunked_array([self.columns.chosen("connection", self.places).cast(pa.string())]))
+        rank: Ints = np.argsort(np.argsort(np.array(names, object), kind="stable"))[place]
+        return rank
 
     @property
     def without_error(self) -> Flags:

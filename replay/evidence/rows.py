@@ -7,7 +7,8 @@ Arrow as they came; a column is converted when a rule first reads it. Times are 
 from __future__ import annotations
 
 from array import array
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from replay.arrays.columns import numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, MutableSequence, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
 
     from replay.arrays.ints import Flags, Ints
 
@@ -27,6 +28,7 @@ INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_s
 ORDER = ["kind", "ts", "fact_id"]  # the order in which facts are laid out
 FEW = 20_000  # rows of a column of which it does not matter that it is held twice
 UNIQUE = "fact_id"  # the one text column that has as many values as rows
+PLACE = attrgetter("place")
 
 
 class FactColumns(dict[str, "MutableSequence[Any]"]):
@@ -198,4 +200,11 @@ def is_by_replica(fetch: Row) -> bool:
 
 def places_of(rows: Sequence[Row]) -> Ints:
     """Places of rows that belong to the same columns."""
-    return np.fromiter((row.place for row in rows), np.int64, len(rows))
+    return np.fromiter(map(PLACE, rows), np.int64, len(rows))
+
+
+def stretches_by_kind(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """Rows that follow each other in the same columns, with their kind: one of them tells it of all."""
+    for _, stretch in groupby(rows, lambda row: id(row.columns)):
+        mine = list(stretch)
+        yield mine[0]["kind"], mine

@@ -13,11 +13,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from replay.evidence.rows import Row, is_by_replica
+import numpy as np
+
+from replay.evidence.request_columns import RequestColumns, places_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from replay.evidence.rows import Row
     from replay.protocol.election_rules import Ballot, ElectionChoice
 
 
@@ -311,16 +314,13 @@ def followed_tenures(roles: list[Row], known: dict[int, Tenure]) -> list[Tenure]
     return list(out.values())
 
 
-def fetched_tenures(fetches: list[Row], known: dict[int, Tenure]) -> list[Tenure]:
+def fetched_tenures(fetches: Sequence[Row], known: dict[int, Tenure]) -> list[Tenure]:
     """Epochs known only from fetches: a broker that serves fetches of epoch e without error leads e."""
-    out: dict[int, Tenure] = {}
-    for row in fetches:
-        epoch = row["current_leader_epoch"]
-        if epoch in known or epoch is None or epoch < 0 or row["error_code"] != 0:
-            continue
-        if is_by_replica(row):
-            out.setdefault(epoch, Tenure(epoch, row["broker_id"]))
-    return list(out.values())
+    told = RequestColumns(fetches)
+    epoch, broker = told.stated("current_leader_epoch"), told.stated("broker_id")
+    is_new = (epoch >= 0) & told.without_error & (told.stated("replica_id") >= 0) & ~np.isin(epoch, [*known])
+    which = np.flatnonzero(is_new)
+    return [Tenure(of, int(broker[which[places[0]]])) for (of,), places in places_by(epoch[which])]
 
 
 def tenures_of(decisions: list[Decision], fetches: list[Row], roles: list[Row]) -> list[Tenure]:

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replay.arrays.ints import NEVER
-from replay.evidence.rows import Row, is_by_replica
+from replay.evidence.request_columns import RequestColumns
 from replay.evidence.tenures import micros
 from replay.protocol.profile import parse_protocol, parse_version
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from replay.evidence.epochs import LeaderSpan
+    from replay.evidence.rows import Row
     from replay.evidence.tenures import Tenure
 
 PROTOCOL_SETTING = "inter.broker.protocol.version"
@@ -116,7 +117,7 @@ def in_force(stated: Stated, broker: int, us: int, first: str | None) -> str | N
     return earlier[-1] if earlier else others[0][2] if others else None
 
 
-def versions_of(cluster: Iterable[Row], fetches: Iterable[Row], first: Spoken) -> Versions:
+def versions_of(cluster: Iterable[Row], fetches: Sequence[Row], first: Spoken) -> Versions:
     """Versions and protocols from the facts of a recording; `first`: those in its manifest."""
     rows, asked = list(cluster), list(fetches)
     versions = stated_over_time(r for r in rows if r["kind"] == "broker_lifecycle" and r["name"] == "version")
@@ -176,7 +177,7 @@ def release_of_level(level: str | None) -> str | None:
     return METADATA_LEVELS[known - 1][1] if known else None
 
 
-def version_told(cluster: Iterable[Row], fetches: Iterable[Row]) -> str | None:
+def version_told(cluster: Iterable[Row], fetches: Sequence[Row]) -> str | None:
     """The release that wrote the evidence: the first one stated, else inferred from use; None if unknown."""
     rows = list(cluster)
     stated = stated_over_time(r for r in rows if r["kind"] == "broker_lifecycle" and r["name"] == "version")
@@ -184,15 +185,21 @@ def version_told(cluster: Iterable[Row], fetches: Iterable[Row]) -> str | None:
         return min((us, by_version(value)) for told in stated.values() for us, value in told)[1][1]
     levels = [r["value"] for r in rows if r["kind"] == "feature_change" and r["name"] == METADATA_VERSION]
     told = [release for level in levels if (release := release_of_level(level)) is not None]
-    sent = [row["api_version"] for row in fetches if row["api_version"] is not None]
-    if sent and max(sent) in FETCH_VERSIONS:
-        told.append(FETCH_VERSIONS[max(sent)][1])
+    sent = newest_version(fetches)
+    if sent in FETCH_VERSIONS:
+        told.append(FETCH_VERSIONS[sent][1])
     return max(told, key=lambda text: parse_version(text) or (0, 0, 0), default=None)
 
 
-def protocol_told(fetches: Iterable[Row], version: str | None) -> str | None:
+def newest_version(fetches: Sequence[Row], *, by_replicas: bool = False) -> int:
+    """The newest version that fetches use, or those that brokers send; -1 if none tells."""
+    told = RequestColumns(fetches)
+    sent = told.stated("api_version")
+    return int((sent[told.stated("replica_id") >= 0] if by_replicas else sent).max(initial=-1))
+
+
+def protocol_told(fetches: Sequence[Row], version: str | None) -> str | None:
     """The inter.broker.protocol.version that followers use, if it is below the brokers' own; else None."""
-    sent = [row["api_version"] for row in fetches if is_by_replica(row) and row["api_version"] is not None]
-    told, _ = FETCH_VERSIONS.get(max(sent, default=-1), (None, None))
+    told, _ = FETCH_VERSIONS.get(newest_version(fetches, by_replicas=True), (None, None))
     spoken, own = parse_protocol(told), parse_protocol(version)
     return told if spoken and own and spoken[:2] < own[:2] else None

@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from replay.evidence.broker_pauses import Standstills
     from replay.evidence.epochs import Place, Starts
     from replay.evidence.missing_lines import MissingLines
     from replay.evidence.rows import Row
@@ -32,6 +35,8 @@ class Indexed(Protocol):
     partition: int
     cluster: list[Row]
     missing: MissingLines
+    standstills: Standstills
+    begins: Mapping[int, int]
     connection_ends: dict[tuple[int, str], int]
     by_kind: dict[str, list[Row]]
     decisions: list[Decision]

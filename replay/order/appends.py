@@ -26,6 +26,7 @@ from replay.evidence.markers import MARKER_NAMES, Markers, may_be_marked, outcom
 from replay.evidence.request_times import Window, done_window, line_window, local_window, phases, phases_at
 from replay.evidence.rows import places_of
 from replay.evidence.tenures import micros
+from replay.evidence.unheard_answers import arrived_unseen, unconfirmed
 from replay.order.fetch_chains import TIMING
 from replay.order.front import OP_ACK, OP_APPEND
 from replay.order.operation_blocks import Block, chosen, drafts_at, operations_of
@@ -218,8 +219,8 @@ def produced_batches(
         local_window(at), [None if again else lines.get(b.base) for b, again in zip(told, repeats, strict=True)]
     )
     window = done_window(columns.numbers("remote_us", places) != 0, at)
-    held_up, again = facts.unconfirmed(rows), facts.sent_again(tenure, rows)
-    again |= facts.arrived_unseen(tenure.leader, rows)
+    held_up, again = unconfirmed(facts, rows), facts.sent_again(tenure, rows)
+    again |= arrived_unseen(facts, tenure.leader, rows)
     sure = np.where(held_up, facts.has_own_log(tenure.leader), ~again)
     said_too = {"duplicate": repeats, "unconfirmed": held_up | again, "evidence": chosen(sure, "observed", "bounded")}
     answered = Window(window.lo, at.stamp, at.stamp + 1000)

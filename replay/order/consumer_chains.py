@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from replay.engine.codes import CONSUMER
+from replay.evidence.fetch_index import by_connection
 from replay.evidence.racks import racks_of
 from replay.evidence.request_times import Window, done_window, local_window, phases, phases_at
 from replay.evidence.rows import places_of
@@ -31,12 +31,8 @@ if TYPE_CHECKING:
 
 def consumer_chains(facts: PartitionFacts, tenure: Tenure, stored: Stored) -> Iterator[Iterable[Operation | Block]]:
     """Consumers' reads, a chain per connection. They change nothing but show the HW. `stored`: what the log holds."""
-    chains: dict[str, list[Row]] = defaultdict(list)
-    for row in facts.consumer_fetches.get(tenure.epoch, ()):
-        chains[row["connection"] or ""].append(row)
     racks: Racks | None = None  # read once a consumer names its own
-    for connection in sorted(chains):
-        rows = sorted(chains[connection], key=lambda r: r["correlation_id"] or 0)
+    for rows in by_connection(facts.consumer_fetches.get(tenure.epoch, ())):
         racks = racks or (racks_of(facts.cluster) if any(row["rack"] for row in rows) else None)
         yield consumer_reads(tenure, stored, rows, racks)
     questions = sorted(facts.consumer_questions.get(tenure.epoch, ()), key=lambda r: (phases(r).taken, r["fact_id"]))

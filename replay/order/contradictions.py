@@ -21,9 +21,8 @@ from replay.engine.codes import CONTRADICTED, ENDS_OF_A_WAIT, LEADER_UNKNOWN
 from replay.engine.stamps import STAMP_LATE_US
 from replay.evidence.epochs import was_accepted
 from replay.evidence.request_columns import RequestColumns, places_by
-from replay.evidence.request_times import line_window, phases, phases_at
+from replay.evidence.request_times import line_window, phases
 from replay.evidence.roles import moment
-from replay.evidence.rows import is_by_replica, places_of
 from replay.order.operations import Draft
 
 if TYPE_CHECKING:
@@ -56,12 +55,10 @@ class OrderedFetches:
 
     def __init__(self, rows: list[Row]) -> None:
         """`rows`: fetches by replicas, in the same columns."""
-        columns, places = rows[0].columns, places_of(rows)
-        connection = np.unique([r["connection"] or "" for r in rows], return_inverse=True)[1]
-        number = columns.numbers("correlation_id", places)
-        broker = columns.numbers("broker_id", places)
+        told = RequestColumns(rows)
+        columns, places, connection, at = told.columns, told.places, told.connections, told.at
+        number, broker = told.stated("correlation_id", 0), told.stated("broker_id", 0)
         order = np.lexsort((number, connection, broker))
-        at = phases_at(columns, places)
         self.rows = [rows[k] for k in order.tolist()]
         self.broker, self.connection, self.number = broker[order], connection[order], number[order]
         self.taken, self.stamp = at.taken[order], at.stamp[order]
@@ -99,9 +96,10 @@ def contradictions(facts: PartitionFacts) -> list[Contradiction]:
     appended = appends_by_tenure(facts)
     found = [*leaders_differ(facts), *roles_fall(facts), *answers_break(facts)]
     found += [*roles_deny_fetches(facts, appended), *batches_swell(facts, appended)]
-    fetches = [row for row in facts.by_kind["fetch"] if is_by_replica(row)]
-    if fetches:
-        told = OrderedFetches(fetches)
+    fetches = facts.by_kind["fetch"]
+    by_replicas = np.flatnonzero(RequestColumns(fetches).stated("replica_id") >= 0).tolist()
+    if by_replicas:
+        told = OrderedFetches([fetches[k] for k in by_replicas])
         found += [
             *epochs_fall(told),
             *positions_jump(facts, told),
@@ -196,17 +194,18 @@ def roles_fall(facts: PartitionFacts) -> Iterator[Contradiction]:
 
 def answers_break(facts: PartitionFacts) -> Iterator[Contradiction]:
     """An error returns no records, and only some errors follow an append; an answer without error has an offset."""
-    for row in facts.by_kind["produce"]:
-        error, base = row["error_code"], row["base_offset"]
-        if error is None or base is None:
-            continue
-        if (base >= 0 and error not in FAILED_AFTER_APPEND) or (base < 0 and error == 0 and row["acks"] != 0):
-            text = f"a produce is answered with error {error} and base offset {base}"
-            yield Contradiction(row, epochs_around(facts, row), text)
-    for row in facts.by_kind["fetch"]:
-        if row["error_code"] and (row["bytes"] or 0) > 0:
-            text = f"a fetch is answered with error {row['error_code']} and {row['bytes']} bytes"
-            yield Contradiction(row, epochs_around(facts, row), text)
+    produces, fetches = facts.by_kind["produce"], facts.by_kind["fetch"]
+    told = RequestColumns(produces)
+    error, base = told.stated("error_code"), told.stated("base_offset")
+    wrong = np.where(base >= 0, ~np.isin(error, FAILED_AFTER_APPEND), (error == 0) & (told.stated("acks") != 0))
+    for k in np.flatnonzero(wrong & told.known("error_code") & told.known("base_offset")).tolist():
+        text = f"a produce is answered with error {error[k]} and base offset {base[k]}"
+        yield Contradiction(produces[k], epochs_around(facts, produces[k]), text)
+    told = RequestColumns(fetches)
+    error, returned = told.stated("error_code", 0), told.stated("bytes", 0)
+    for k in np.flatnonzero((error != 0) & (returned > 0)).tolist():
+        text = f"a fetch is answered with error {error[k]} and {returned[k]} bytes"
+        yield Contradiction(fetches[k], epochs_around(facts, fetches[k]), text)
 
 
 def epochs_fall(told: OrderedFetches) -> Iterator[Contradiction]:
@@ -222,13 +221,15 @@ def epochs_fall(told: OrderedFetches) -> Iterator[Contradiction]:
 def batches_swell(facts: PartitionFacts, appended: Appended) -> Iterator[Contradiction]:
     """A batch reaches up to the next one, and holds no more records than its bytes can, however well compressed."""
     for (broker, epoch), (rows, _, _) in appended.items():
-        for one, other in pairwise(sorted(rows, key=lambda r: (r["base_offset"], r["source_line"]))):
-            count = other["base_offset"] - one["base_offset"]
-            if one["bytes"] is None or count <= one["bytes"] * MOST_RECORDS_A_BYTE:
-                continue
+        told = RequestColumns(rows)
+        order = np.lexsort((told.stated("source_line"), told.stated("base_offset")))
+        base, held = told.stated("base_offset")[order], told.stated("bytes")[order][:-1]
+        swells = (held >= 0) & (np.diff(base) > held * MOST_RECORDS_A_BYTE)
+        for k in np.flatnonzero(swells).tolist():
+            one, other = rows[order[k]], rows[order[k + 1]]
             since, until = sorted((phases(one).taken, phases(other).stamp))
             if not facts.missing.any_in(broker, since, until):
-                text = f"{one['bytes']} bytes at offset {one['base_offset']} would hold {count} records"
+                text = f"{held[k]} bytes at offset {base[k]} would hold {base[k + 1] - base[k]} records"
                 yield Contradiction(other, (epoch,), text)
 
 

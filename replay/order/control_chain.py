@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from replay.arrays.ints import NEVER
 from replay.engine.codes import LEADER_UNAVAILABLE, STORAGE_FAILED
 from replay.evidence.min_isr import ROLE_TAKES_US
+from replay.evidence.request_columns import RequestColumns
 from replay.evidence.request_times import Window, decision_window, line_window, phases
 from replay.evidence.roles import moment
 from replay.evidence.served_epochs import is_told
@@ -182,7 +183,7 @@ def role_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list
 def first_fetch_us(facts: PartitionFacts, tenure: Tenure) -> int | None:
     """When the tenure's first follower fetch was taken up; None if there is none."""
     fetches = facts.follower_fetches.get((tenure.leader, tenure.epoch), ())
-    return min((phases(row).taken for row in fetches), default=None)
+    return int(RequestColumns(fetches).at.taken.min()) if fetches else None
 
 
 def begun_us(facts: PartitionFacts, tenure: Tenure) -> int:

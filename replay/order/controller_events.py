@@ -85,7 +85,7 @@ def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
     Empty if metadata decides (KRaft). Lines about brokers after the topic's deletion are left out.
     """
     mine = {b for d in facts.decisions for b in (*d.replicas, *d.isr)}
-    wrote = controllers_stamps(facts.rows)
+    wrote = controllers_stamps(facts.rare)
     starts = [decided_us(t.decisions[0], wrote) if t.decisions else None for t in facts.tenures]
     out: list[list[Draft]] = [[] for _ in range(len(starts) + 1)]
     if any(d.row["metadata_offset"] is not None for d in facts.decisions) or not facts.decisions:
@@ -94,7 +94,7 @@ def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
     lines = [r for r in view_lines(facts.cluster) if deleted is None or r["ts"] <= deleted["ts"]]
     changes = [one for one in broker_changes(lines) if one[1].fields["broker_id"] in mine]
     told = sorted(start for start in starts if start is not None)
-    said = [*changes, *stated_states(facts.rows), *cached_states(facts.rows)]
+    said = [*changes, *stated_states(facts.rare), *cached_states(facts.rare)]
     for at, draft in sorted(said, key=lambda one: one[0]):
         out[bisect_right(told, at)].append(draft)
     return out

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from replay.arrays.columns import numbers
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 FACT = "fact_id"
 BETWEEN = "\x1f"
+NULL: Final = np.iinfo(np.int64).min  # stands for null among numbers
 ACTORS = ("broker_id", "replica_id")  # what identifies an event beside its fact
 INSERTED = (
     "broker_id",
@@ -60,21 +62,21 @@ class Namer:
 
     def ids(self, drafts: Drafts) -> pa.Array:
         """The names of events of one shape."""
-        partitions = (np.searchsorted(self.begins, drafts.numbers, side="right") - 1).tolist()
         named = INSERTED if drafts.columns is None else ACTORS
         facts = [b"inserted"] * len(drafts.numbers)
         if drafts.columns is not None:
             facts = drafts.columns.take(FACT, drafts.places, pa.binary()).to_pylist()
-        told = [drafts.fields[name].to_pylist() if name in drafts.fields else repeat(None) for name in named]
-        tails: dict[tuple[Any, ...], bytes] = {}
-        found = []
-        for fact, *key in zip(facts, partitions, *told, strict=False):
-            tail = tuple(key)
-            if tail not in tails:
-                partition, *actors = tail
-                tails[tail] = BETWEEN.join((self.where[partition], drafts.kind, *map(text_of, actors))).encode()
-            found.append(hashed(fact + tails[tail]))
-        return pa.array(found, pa.string())
+        nothing = np.full(len(facts), NULL)
+        told = (numbers(drafts.fields[name], NULL) if name in drafts.fields else nothing for name in named)
+        partition = np.searchsorted(self.begins, drafts.numbers, side="right") - 1
+        keys, which = np.unique(np.stack([partition, *told]), axis=1, return_inverse=True)
+        tails = [self.tail(drafts.kind, *key) for key in keys.T.tolist()]
+        return pa.array([hashed(fact + tails[k]) for fact, k in zip(facts, which.tolist(), strict=True)], pa.string())
+
+    def tail(self, kind: str, partition: int, *actors: int) -> bytes:
+        """What is hashed of an event behind its fact."""
+        told = (None if one == NULL else one for one in actors)
+        return BETWEEN.join((self.where[partition], kind, *map(text_of, told))).encode()
 
 
 def numbered(names: pa.ChunkedArray, order: npt.NDArray[np.int64]) -> pa.ChunkedArray:

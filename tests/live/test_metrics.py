@@ -2,9 +2,10 @@
 
 A broker stands still until the leaders take it out of the ISR and comes back; it stands still once more, and meanwhile
 another is killed: the ISR is below the minimum, the topic with one replica has no leader, and of the topic that may
-elect uncleanly the first broker leads as soon as it is back. It has much to catch up with, a batch at a time, so that
-it lags. In the end a leader stands still until it is deposed, and asks for an ISR that is refused. Replication has a
-quota, which is too high to hold anything back. Kafka's own JmxTool writes down each node's metrics all the time.
+elect uncleanly the first broker leads as soon as it is back. One topic's batches are so many, and fetched one by one,
+that the broker lags for seconds. In the end a leader stands still until it is deposed, and asks for an ISR that is
+refused. Replication has a quota, which is too high to hold anything back. Kafka's own JmxTool writes down each node's
+metrics all the time.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ SETTINGS = {
 STILL_S = 6.0  # the leaders take who stands still out after 3 to 4.5 s, and the controller fences it after 8 s
 DEPOSED_S = 10.0
 PER_SECOND = 100
+BATCHES_PER_SECOND = 500  # of the topic with which it catches up for seconds, one batch a request
 QUOTA = 1_000_000  # bytes per second
 APART_US = 1_000_000  # around a change, what was read may be of before or of after it
 BYTE_RATES = ("LeaderReplication", "FollowerReplication")  # no node exports them before the quota
@@ -129,6 +131,7 @@ def tell_the_story(cluster: Cluster) -> list[tuple[int, Path]]:
     cluster.create_topic("orders", "1:2:3,2:3:1,3:1:2,1:3:2", min_insync_replicas=2, **throttled)
     cluster.create_topic("alone", "3")
     cluster.create_topic("risky", "3:2", unclean_leader_election_enable="true")
+    cluster.create_topic("deep", "1:2")
     producer = cluster.producer("orders", "1", PER_SECOND)
     cluster.limit_replication(QUOTA)
     producer.wait_for_more(PER_SECOND)
@@ -136,8 +139,11 @@ def tell_the_story(cluster: Cluster) -> list[tuple[int, Path]]:
     for _, file in files:
         wait_for(file)
     controller, first = dict(files)[Cluster.controller], files[1][1]
+    batches = cluster.producer("deep", "1", BATCHES_PER_SECOND, batch_size=0)
+    batches.wait_for_more(BATCHES_PER_SECOND)
     cluster.pause(2)
     time.sleep(STILL_S)
+    batches.process.stop()
     cluster.resume(2)
     until(cluster.is_fully_replicated, "every replica in sync")
     cluster.pause(2)

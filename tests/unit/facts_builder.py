@@ -15,7 +15,7 @@ from replay.evidence.incarnations import Lives, starts_of_brokers
 from replay.evidence.missing_lines import MissingLines, missing_requests
 from replay.evidence.partition_facts import PartitionFacts
 from replay.evidence.rows import Row, rows_of_facts
-from replay.evidence.sessions import SESSION_SCHEMA
+from replay.evidence.session_lines import SESSION_SCHEMA
 from replay.order.order import ordered
 from schemas.facts import FACTS
 

@@ -6,7 +6,7 @@ import pytest
 from facts_builder import History, at, of_kind
 from without_spark import tables_of
 
-from replay.evidence.rows import Row
+from replay.evidence.rows import Row, standing_together
 from replay.evidence.tenures import micros
 from replay.evidence.versions import PROTOCOL_SETTING, UNTOLD, Spoken, protocol_told, version_told, versions_of
 
@@ -17,6 +17,12 @@ def by_follower(version: int | None) -> Row:
 
 def by_consumer(version: int) -> Row:
     return Row({"kind": "fetch", "replica_id": -1, "api_version": version})
+
+
+def in_columns(fetches: list[Row]) -> list[Row]:
+    """The same in columns that they share, as a partition's fetches are."""
+    columns = standing_together(fetches, ("kind", "replica_id", "api_version"))
+    return [Row.at(columns, k) for k in range(len(fetches))]
 
 
 def level(value: str) -> Row:
@@ -127,7 +133,7 @@ def test_events_say_from_where_on_which_version_holds_for_which_broker() -> None
     ],
 )
 def test_a_version_is_told_by_what_is_used(cluster: list[Row], fetches: list[Row], version: str | None) -> None:
-    assert version_told(cluster, fetches) == version
+    assert version_told(cluster, in_columns(fetches)) == version
 
 
 @pytest.mark.parametrize(
@@ -146,4 +152,4 @@ def test_a_version_is_told_by_what_is_used(cluster: list[Row], fetches: list[Row
 def test_followers_tell_a_protocol_below_the_brokers_version(
     fetches: list[Row], version: str | None, protocol: str | None
 ) -> None:
-    assert protocol_told(fetches, version) == protocol
+    assert protocol_told(in_columns(fetches), version) == protocol
