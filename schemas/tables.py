@@ -9,7 +9,7 @@ from schemas.events import REPLICATION_EVENTS
 from schemas.facts import FACTS
 from schemas.meters import CLUSTER_METRICS
 from schemas.runs import COVERAGE, EXPECTATION_RESULTS, FILES, INCIDENT_REPORTS, REJECTED_LINES, RUNS, SET_ASIDE
-from schemas.windows import EVENT_WINDOWS, REPLAY_CHECKPOINTS
+from schemas.windows import EVENT_WINDOWS, ORDER_STATES, REPLAY_CHECKPOINTS
 
 if TYPE_CHECKING:
     from schemas.model import Table
@@ -32,6 +32,7 @@ TABLES: dict[str, Table] = {
         CLUSTER_METRICS,
         EVENT_WINDOWS,
         REPLAY_CHECKPOINTS,
+        ORDER_STATES,
         COVERAGE,
         FILES,
         REJECTED_LINES,

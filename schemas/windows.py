@@ -63,3 +63,23 @@ REPLAY_CHECKPOINTS = Table(
         ),
     ),
 )
+
+ORDER_STATES = Table(
+    "order_states",
+    "What the order of a recording hands to the next run, which then reads only the facts from a moment on. No row: "
+    "the next run reads all facts.",
+    (
+        PARTITION_KEY[0],
+        required("horizon", TIMESTAMP, "Facts with an earlier stamp, or none, are not read again for the order."),
+        required("facts_version", INT64, "Version of the table facts that it was made of."),
+        required("engine", STRING, "Digest of the sources of the engine that made it; another engine reads all facts."),
+        required("state", BINARY, "What stands for these facts, for that engine only."),
+    ),
+    key=("horizon",),
+    questions=(
+        (
+            "From when on does the next run read the facts?",
+            "SELECT recording_id, horizon, length(state) AS bytes FROM order_states ORDER BY recording_id",
+        ),
+    ),
+)

@@ -1,4 +1,4 @@
-"""What holds for a whole recording, aggregated over all of its facts: what is covered, which brokers stood still.
+"""What is found by looking at all facts of a recording: what is covered, which brokers stood still.
 
 Imports `spark`.
 """

@@ -1,101 +1,146 @@
-"""What holds for the whole cluster, collected with Spark: a few hundred rows, whatever the recording's size.
+"""What is found by looking at all facts of a recording: what they cover, and what holds for the whole cluster.
 
-Which facts are needed and what they mean is defined in `replay.evidence` (`cluster`, `standstills`, `sources`), which
-also collects them from facts in one table. Here Spark selects them and aggregates those not needed one by one.
+It is a few hundred rows, whatever the recording's size. Few facts are summed up in one piece, here. Of more, workers
+sum up pieces, which they read from files if these are on this machine, and the summaries are put together here
+(`replay.evidence.summary`).
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 
-from pipelines.overview.coverage import source_of_fact
+from pipelines.overview.coverage import Coverage, coverage_told
+from pipelines.spark.buckets import ROWS_AT_ONCE, gathered, streams_by
+from pipelines.spark.file_pieces import pieces_of, rows_in
+from pipelines.spark.packed import STREAM, packed, rows_of_stream, stream_of
 from pipelines.spark.spark_schemas import spark_ddl
-from replay.evidence.cluster import NAMED_COLUMNS, NAMING, WHOLE, ClusterFacts
-from replay.evidence.coverage import SERVER_LOG
-from replay.evidence.expiry_runs import MINUTE_US, SHRINK_SCHEMA, SHRINKS
-from replay.evidence.standstills import (
-    CONNECTION_SCHEMA,
-    LINES,
-    ON_CONNECTIONS,
-    PIECE_SCHEMA,
-    PIECE_US,
-    PRODUCE_COLUMNS,
-    PRODUCES,
-    SILENCE_SCHEMA,
-    ends_told,
-    silences_of,
-    woken,
-)
+from replay.arrays.columns import completed_to
+from replay.evidence.client_requests import bucket_of_clients, shared_connections
+from replay.evidence.cluster import WHOLE, ClusterFacts, collected, collected_of
+from replay.evidence.missing_lines import GAP_SCHEMA, gaps_in
+from replay.evidence.standstills import CONNECTION_COLUMNS, CONNECTION_SCHEMA, connections_in, connections_together
+from replay.evidence.summary import PARTS, SUMMED, Summary, put_together, summary_of
+from schemas.facts import FACTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from pyspark.sql import DataFrame
 
+    from pipelines.spark.staging import Rows
 
-def collected_by_spark(facts: DataFrame) -> ClusterFacts:
-    """Collect what `collected_of` does, from facts of which there are many."""
-    recording = facts.agg(F.max("recording_id").alias("recording_id"), F.count(F.lit(1)).alias("facts")).head()
-    silences = silences_of_brokers(facts)
-    return ClusterFacts(
-        recording_id=(recording.recording_id if recording else None) or "",
-        facts=recording.facts if recording else 0,
-        whole=facts.where(WHOLE.sql).toArrow(),
-        named=names_of_topics(facts).toArrow(),
-        silences=silences,
-        connection_ends=connection_ends(facts, silences),
-        own_logs=own_logs(facts),
-        shrinks=first_shrinks(facts),
-    )
+    Tables = Iterator[pa.Table]
 
 
-def first_shrinks(facts: DataFrame) -> pa.Table:
-    """Return of each broker and minute the time of the first line about a shrink."""
-    us = F.unix_micros("ts")
-    minutes = facts.where(SHRINKS.sql).groupBy("broker_id", F.floor(us / MINUTE_US).alias("minute"))
-    return minutes.agg(F.min(us).alias("us")).select(*SHRINK_SCHEMA.names).toArrow()
+REQUESTS: Final = "requests"  # the part of a summary that is many rows
+IN_BUCKETS: Final = pa.schema([pa.field("bucket", pa.int32()), *STREAM])
 
 
-def names_of_topics(facts: DataFrame) -> DataFrame:
-    """Return every pair of topic and topic id that brokers' lines state, with the time of the first statement."""
-    topic, topic_id, ts = NAMED_COLUMNS
-    return facts.where(NAMING.sql).groupBy(topic, topic_id).agg(F.min(ts).alias(ts))
+class Overview(NamedTuple):
+    """What is found by looking at all facts of a recording."""
+
+    coverage: Coverage
+    cluster: ClusterFacts
 
 
-def silences_of_brokers(facts: DataFrame) -> pa.Table:
-    """Return where each broker's lines begin and where it stood still; lines are first summed up by pieces of time."""
-    stamp = F.unix_micros("ts")
-    line = F.struct(stamp.alias("us"), (stamp + F.coalesce("ts_error_us", F.lit(0))).alias("latest"))
-    pieces = facts.where(LINES.sql).groupBy("broker_id", F.floor(stamp / PIECE_US).alias("piece"))
-    told = pieces.agg(
-        F.min(line).alias("line"), F.max(stamp).alias("last"), F.max(F.col("connection").isNotNull()).alias("asked")
-    ).select("broker_id", F.col("line.us").alias("first"), F.col("line.latest").alias("latest"), "last", "asked")
-    found = told.select(*PIECE_SCHEMA.names).groupBy("broker_id").applyInArrow(silences_of, spark_ddl(SILENCE_SCHEMA))
-    return found.toArrow()
+def overview_of(facts: Rows, files: Sequence[Path] = ()) -> Overview:
+    """Look at all facts of one recording. `files`: the same facts as Parquet, if it is on this machine."""
+    if isinstance(facts, pa.Table):
+        told = summary_of(facts)
+        return Overview(coverage_told(told), collected_of(facts, told))
+    told, gaps = looked_at(facts, files)
+    one = facts.select("recording_id").head()
+    recording_id, whole = one.recording_id if one else "", _whole(facts, files)
+    cluster = collected(recording_id, told, whole, partial(_connections, facts, files))
+    return Overview(coverage_told(told, gaps), cluster)
 
 
-def connection_ends(facts: DataFrame, silences: pa.Table) -> dict[tuple[int, str], int]:
-    """Return the last stamp on each connection that had a produce under way when a standstill ended."""
-    if silences["before"].null_count == len(silences):
-        return {}
-    produces = facts.where(PRODUCES.sql).select(*PRODUCE_COLUMNS)
-    some = produces.mapInArrow(partial(woken_of_each, silences=silences), spark_ddl(CONNECTION_SCHEMA)).distinct()
-    place = CONNECTION_SCHEMA.names
-    requests = facts.where(ON_CONNECTIONS.sql).join(some, on=place, how="left_semi")
-    return ends_told(requests.groupBy(*place).agg(F.unix_micros(F.max("ts")).alias("last")).toArrow())
+def coverage_by_workers(facts: DataFrame) -> Coverage:
+    """Return what facts cover, of which there are those columns that are `SUMMED`."""
+    return coverage_told(*looked_at(facts))
 
 
-def woken_of_each(batches: Iterable[pa.RecordBatch], silences: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield the connections of those produces that were under way when a standstill ended."""
-    for batch in batches:
-        yield from woken(pa.Table.from_batches([batch]), silences).to_batches()
+def looked_at(facts: DataFrame, files: Sequence[Path] = ()) -> tuple[Summary, pa.Table]:
+    """Let workers sum up facts in pieces; return the summary of all, without requests, and clients' gaps in these.
+
+    Requests are many, and a client's are looked at by themselves. So they stay with the workers, client by client.
+    """
+    spark = facts.sparkSession
+    buckets = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+    def summed(tables: Tables) -> Iterator[pa.RecordBatch]:
+        rows = put_together(map(summary_of, tables))._asdict()
+        requests = rows.pop(REQUESTS)
+        told: list[tuple[int | None, str, bytes]] = [(None, name, stream_of(one)) for name, one in rows.items()]
+        told += [(k, REQUESTS, one) for k, one in streams_by(bucket_of_clients(requests, buckets), requests)]
+        yield pa.RecordBatch.from_pylist([dict(zip(IN_BUCKETS.names, row, strict=True)) for row in told], IN_BUCKETS)
+
+    sums = _by_workers(facts, files, SUMMED, summed, IN_BUCKETS).persist()
+    try:
+        found: dict[str, list[pa.Table]] = {name: [part.schema.empty_table()] for name, part in PARTS.items()}
+        few = sums.where("bucket IS NULL").toArrow()
+        for name, rows in zip(few["output"].to_pylist(), few["rows"], strict=True):
+            found[name].append(completed_to(rows_of_stream(rows), PARTS[name].schema))
+        told = put_together([Summary(**{name: pa.concat_tables(tables) for name, tables in found.items()})])
+        shared = shared_connections(told.users)
+
+        def gaps(mine: pa.Table) -> pa.Table:
+            some = [completed_to(rows_of_stream(rows), PARTS[REQUESTS].schema) for rows in mine["rows"]]
+            return gaps_in(pa.concat_tables(some), shared)
+
+        requests = sums.where("bucket IS NOT NULL")
+        return told, requests.groupBy("bucket").applyInArrow(gaps, spark_ddl(GAP_SCHEMA)).toArrow()
+    finally:
+        sums.unpersist()
 
 
-def own_logs(facts: DataFrame) -> frozenset[int]:
-    """Return the brokers of whose own log anything was read."""
-    lines = facts.where(F.col("broker_id").isNotNull() & (source_of_fact() == SERVER_LOG))
-    return frozenset(row.broker_id for row in lines.select("broker_id").distinct().collect())
+def _whole(facts: DataFrame, files: Sequence[Path]) -> pa.Table:
+    """Return the facts about no single partition, with all their columns."""
+    if not files:
+        return facts.where(WHOLE.sql).toArrow()
+    given = [field for field in FACTS.arrow_schema if field.name != "recording_id"]
+
+    def chosen(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in rows_in(pieces, pa.schema(given), WHOLE):
+            yield from packed({"whole": [rows]})
+
+    told = pieces_of(facts.sparkSession, files).mapInArrow(chosen, spark_ddl(STREAM)).toArrow()
+    some = [completed_to(rows_of_stream(rows), FACTS.arrow_schema) for rows in told["rows"]]
+    return pa.concat_tables([FACTS.arrow_schema.empty_table(), *some])
+
+
+def _connections(facts: DataFrame, files: Sequence[Path], silences: pa.Table) -> pa.Table:
+    """Return what `connections_in` does of all facts."""
+
+    def told(tables: Tables) -> Iterator[pa.RecordBatch]:
+        for rows in tables:
+            yield from connections_in(rows, silences).to_batches()
+
+    found = _by_workers(facts, files, CONNECTION_COLUMNS, told, CONNECTION_SCHEMA)
+    return connections_together(found.toArrow())
+
+
+def _by_workers(
+    facts: DataFrame,
+    files: Sequence[Path],
+    columns: Sequence[str],
+    do: Callable[[Tables], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+) -> DataFrame:
+    """Let workers do something with these columns of all facts; return what they find."""
+    given = pa.schema([FACTS.arrow_schema.field(name) for name in columns])
+
+    def done(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tables = (
+            rows_in(batches, given)
+            if files
+            else gathered((pa.Table.from_batches([one]).cast(given) for one in batches), ROWS_AT_ONCE)
+        )
+        return do(tables)
+
+    sent = pieces_of(facts.sparkSession, files) if files else facts.select(*columns)
+    return sent.mapInArrow(done, spark_ddl(schema))

@@ -50,6 +50,7 @@ class BroughtIn:
     every: list[dict[str, Any]]  # and of all that are in the folder
     is_nothing_new: bool
     are_files_as_before: bool = False  # also their names and places
+    since_us: int | None = None  # no fact of before that moment is new, changed or gone; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +91,12 @@ def bring_in(
         return BroughtIn([], parsed.every, is_ordered, are_files_as_before=not have_moved)
     _refuse_other_cluster(warehouse, recording, parsed)
     changes = parsed.plan.changes
+    since_us = None
     rejected = _of_run(parsed.rejected, recording_id, run_id)
     if known:
         spans = [_span(parsed.facts), *(change.span for change in changes)]
         changed = changed_facts(warehouse, recording_id, changes)
+        since_us = _since(parsed.facts, changed)
         warehouse.append_facts(parsed.facts, recording_id, changed, spans, parsed.files, changes)
         read = [one.source.name for one in parsed.plan.reads]
         rejected, lines = rejected_after(warehouse, recording_id, changes, rejected, read)
@@ -104,7 +107,16 @@ def bring_in(
         if any(one["rejected"] for one in parsed.inputs) or not warehouse.is_empty("rejected_lines", recording_id):
             warehouse.replace("rejected_lines", rejected, recording_id)
     write_entries(warehouse, recording_id, known, entries)
-    return BroughtIn(parsed.inputs, parsed.every, is_nothing_new=False)
+    return BroughtIn(parsed.inputs, parsed.every, is_nothing_new=False, since_us=since_us)
+
+
+def _since(facts: Rows, changed: Rows | None) -> int | None:
+    """Return the first moment of facts that were read now or that change; None: it is not known, or some have none."""
+    told = [one for one in (facts, changed) if one is not None]
+    if not all(isinstance(one, pa.Table) and not one["ts"].null_count for one in told):
+        return None
+    spans = [span for one in told if (span := span_of(one["ts"])) is not None]
+    return min((first for first, _ in spans), default=None)
 
 
 def _of_run(rejected: Rows, recording_id: str, run_id: str) -> Rows:

@@ -26,7 +26,8 @@ from pipelines.intake.inspection import findings
 from pipelines.intake.ledger import after, counts_of, decided, heads_of, listed, to_look_at
 from pipelines.intake.pieces import COUNTS, FACT, REJECTED, Look, Work, rest_of, said_of, seen
 from pipelines.lines.rows import FACT_SCHEMA, REJECTED_SCHEMA
-from pipelines.overview.coverage import COVERAGE_COLUMNS, coverage_of, not_covered
+from pipelines.overview.cluster import coverage_by_workers
+from pipelines.overview.coverage import not_covered
 from pipelines.parse.files.file_parser import PACKED_RATIO, Range, survey_file
 from pipelines.parse.files.splits import may_split
 from pipelines.recording.reading import newlines
@@ -38,6 +39,7 @@ from pipelines.spark.row_files import RowFile, arrow_of, frame_of
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.staging import Rows, Staged, are_small, as_arrow, as_frame, stage
 from pipelines.warehouse.superseded import parser_version
+from replay.evidence.summary import SUMMED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -61,7 +63,7 @@ FACT_FILES: Final = "fact_files"
 _NAMING: Final = ("kind", "name")  # columns that say whether a fact names topics
 
 COUNTS_SCHEMA: Final = pa.schema([pa.field("counts", pa.string())])
-COVERAGE_SCHEMA: Final = pa.schema([FACT_SCHEMA.field(name) for name in COVERAGE_COLUMNS])
+SUMMED_SCHEMA: Final = pa.schema([FACT_SCHEMA.field(name) for name in SUMMED])
 ID_SCHEMA: Final = pa.schema([FACT_SCHEMA.field("fact_id")])
 PLACE_SCHEMA: Final = pa.schema([FACT_SCHEMA.field(name) for name in ("fact_id", "source_file", "source_line")])
 
@@ -197,7 +199,7 @@ def inspect(spark: SparkSession, recording: Recording) -> dict[str, Any]:
 
     def read(written: Recording) -> DataFrame:
         works = [Work(source, is_last=False) for source in written.sources]
-        return _stream(spark, written, works, COVERAGE_SCHEMA).persist()
+        return _stream(spark, written, works, SUMMED_SCHEMA).persist()
 
     stream = read(recording)
     try:
@@ -208,7 +210,7 @@ def inspect(spark: SparkSession, recording: Recording) -> dict[str, Any]:
             stream.unpersist()
             stream = read(written)
             counts = _counts(rows_of(stream, COUNTS, COUNTS_SCHEMA))
-        covered = coverage_of(rows_of(stream, FACT, COVERAGE_SCHEMA))
+        covered = coverage_by_workers(rows_of(stream, FACT, SUMMED_SCHEMA))
     finally:
         stream.unpersist()
     return {**findings(inputs_of(counts), recording.manifest), "not_covered": not_covered(covered.rows)}

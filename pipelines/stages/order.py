@@ -12,6 +12,7 @@ import os
 import zlib
 from collections import defaultdict, deque
 from collections.abc import Iterator  # noqa: TC003 - Spark reads the annotations
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -19,20 +20,21 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from pipelines.overview.cluster import collected_by_spark
-from pipelines.overview.coverage import coverage_of
+from pipelines.overview.cluster import overview_of
 from pipelines.spark.beside import Beside
 from pipelines.spark.buckets import ROWS_AT_ONCE, bucket_count, bucket_of, divided, gathered, joined, streams_by
+from pipelines.spark.file_pieces import pieces_of, rows_in
 from pipelines.spark.packed import STREAM, packed, rows_of_buffer, stream_of
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.workers import settle
-from pipelines.stages.partition_order import StandingWindows, order_partitions, order_tables
+from pipelines.stages.order_marks import is_whole
+from pipelines.stages.partition_order import order_partitions, order_tables
+from pipelines.stages.standing_windows import StandingWindows
 from pipelines.warehouse.superseded import engine_version
-from replay.arrays.columns import completed_to, numbers, numbers_of, texts
+from replay.arrays.columns import numbers, numbers_of, texts
 from replay.evidence.choices import FETCHES, Choice, any_mask, any_of, any_sql
-from replay.evidence.cluster import cluster_told, collected_of
+from replay.evidence.cluster import cluster_told
 from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.rows import METADATA_TOPIC, used_columns
 from replay.evidence.sessions import rebuild_sessions, sessions_rebuilt
@@ -45,8 +47,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, GroupedData, SparkSession
 
+    from pipelines.overview.cluster import Overview
+    from pipelines.stages.carried import Carrying
     from replay.arrays.ints import Ints
-    from replay.evidence.missing_lines import MissingLines
 
 # Columns of the facts that neither sessions nor the order read.
 UNREAD = (
@@ -56,7 +59,7 @@ MINUTE_US: Final = 60_000_000
 PROCESSES: Final = min(4, os.cpu_count() or 1)  # that order buckets at once in place of the driver
 FEW_FACTS: Final = 100_000  # up to so many the driver orders them itself, before another process has loaded the rules
 EVENTS_AT_ONCE: Final = 5_000  # events returned to Spark at once, at least: small partitions are combined
-PIECE_ROWS: Final = 200_000  # facts that a task reads from a file, about
+READ_SCHEMA: Final = pa.schema([field for field in FACTS.arrow_schema if field.name not in UNREAD])
 ORDERED = (  # facts that the order or its checks need; neither reads `api` and `leo_update`
     FETCHES,
     Choice(kinds=("hw_update",), names=("leader",), filled=("partition",)),
@@ -68,21 +71,20 @@ def order(  # noqa: PLR0913, PLR0917 - the facts, in all the forms in which they
     spark: SparkSession,
     facts: DataFrame,
     settings: Mapping[str, Any],
-    missing: MissingLines | None = None,
+    overview: Overview | None = None,
     standing: pa.Table | None = None,
     rows: pa.Table | None = None,
     files: Sequence[Path] = (),
 ) -> DataFrame:
     """Return as one stream (`packed`) the outputs of `order_partitions` for one recording's facts.
 
-    `missing`: where the logs are known to miss lines; None: it is computed here. `standing`: the rows of
+    `overview`: of the same facts; None: it is made here. `standing`: the rows of
     `event_windows` of the events that stand in the warehouse, so that only what differs is made; None: everything is.
     `rows`: the same facts, if they are in the driver's memory. `files`: the same facts as Parquet, if it is on this
     machine: workers read it themselves, so that facts do not become rows of the JVM's first.
     """
-    known_missing = coverage_of(facts if rows is None else rows).missing if missing is None else missing
-    collected = collected_by_spark(facts) if rows is None else collected_of(rows)
-    cluster = cluster_told(collected, settings, known_missing)
+    seen = overview_of(facts if rows is None else rows, files) if overview is None else overview
+    cluster = cluster_told(seen.cluster, settings, seen.coverage.missing)
     tasks = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     buckets = bucket_count(cluster.facts, tasks)
     tasks = min(tasks, buckets)
@@ -90,25 +92,34 @@ def order(  # noqa: PLR0913, PLR0917 - the facts, in all the forms in which they
     sent = pieces_of(spark, files) if files else facts.where(any_sql(ORDERED)).drop(*UNREAD)
 
     def parting(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        read = facts_in(batches) if files else batches
-        told = (in_sessions(pa.Table.from_batches([batch]), buckets) for batch in read)
-        return by_session((one for table in told for one in table.to_batches()), cluster.names, buckets)
+        read = rows_in(batches, READ_SCHEMA) if files else (pa.Table.from_batches([batch]) for batch in batches)
+        return by_session((in_sessions(rows, buckets) for rows in read), cluster.names, buckets)
 
     parted = sent.mapInArrow(parting, spark_ddl(BY_SESSION))
     rebuilt = by_number(parted, "session", tasks).applyInArrow(rebuilding(buckets), spark_ddl(BY_PARTITION))
     return by_number(rebuilt, "bucket", tasks).applyInArrow(
-        ordering(ToldOfCluster(cluster), known, _length_us(settings), engine_version()), spark_ddl(STREAM)
+        ordering(ToldOfCluster(cluster), known, length_us(settings), engine_version()), spark_ddl(STREAM)
     )
 
 
 def order_here(
-    facts: pa.Table, settings: Mapping[str, Any], missing: MissingLines | None = None, standing: pa.Table | None = None
+    facts: pa.Table,
+    settings: Mapping[str, Any],
+    overview: Overview | None = None,
+    standing: pa.Table | None = None,
+    carrying: Carrying | None = None,
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the outputs of `order_partitions` for one recording's facts, without Spark; arguments as of `order`."""
-    known_missing = coverage_of(facts).missing if missing is None else missing
-    told = ToldOfCluster(cluster_told(collected_of(facts), settings, known_missing))
+    """Yield the outputs of `order_partitions` for one recording's facts, without Spark; arguments as of `order`.
+
+    `carrying`: what the order before has handed on, and this one hands on; the facts are those since then.
+    """
+    seen = overview_of(facts) if overview is None else overview
+    cluster = cluster_told(seen.cluster, settings, seen.coverage.missing)
+    told = ToldOfCluster(cluster)
+    if carrying is not None:
+        carrying.begin(facts, cluster.names, is_whole=is_whole(seen.coverage.missing))
     is_shared = len(facts) > FEW_FACTS and standing is None and PROCESSES > 1
-    waiting = in_buckets(facts, told, settings, standing)
+    waiting = in_buckets(facts, told, settings, standing, carrying)
     del facts
     if not is_shared:
         for tables, windows in waiting:
@@ -123,19 +134,30 @@ def order_here(
 
 
 def in_buckets(
-    facts: pa.Table, told: ToldOfCluster, settings: Mapping[str, Any], standing: pa.Table | None
+    facts: pa.Table,
+    told: ToldOfCluster,
+    settings: Mapping[str, Any],
+    standing: pa.Table | None,
+    carrying: Carrying | None = None,
 ) -> Iterator[tuple[list[pa.Table], StandingWindows]]:
     """Yield what `order_tables` takes of each bucket, with its fetches' sessions rebuilt; arguments as above."""
-    buckets = bucket_count(len(facts), 1)
+    buckets = bucket_count(len(facts) + (0 if carrying is None else carrying.given_before), 1)
     given = [facts]
     del facts
     parted: defaultdict[int, list[pa.Table]] = defaultdict(list)
-    for rows in with_sessions(given, told.cluster.names):
+    early: defaultdict[int, list[pa.Table]] = defaultdict(list)
+    for is_early, rows in in_parts(given, told.cluster.names, carrying):
         for bucket, mine in divided(bucket_of(rows, buckets), rows):
             parted[bucket].append(used_columns(mine))
+            if is_early:
+                early[bucket].append(parted[bucket][-1])
     known = {} if standing is None else dict(divided(bucket_of(standing, buckets), standing))
     for bucket in sorted(parted):
-        yield parted.pop(bucket), StandingWindows.of(known.get(bucket), _length_us(settings), engine_version())
+        windows = StandingWindows.of(known.get(bucket), length_us(settings), engine_version())
+        if carrying is not None:
+            windows.left = carrying.left_before
+            carrying.note(early.pop(bucket, []), windows)
+        yield parted.pop(bucket), windows
 
 
 def with_sessions(given: list[pa.Table], names: Mapping[str, str]) -> Iterator[pa.Table]:
@@ -144,18 +166,36 @@ def with_sessions(given: list[pa.Table], names: Mapping[str, str]) -> Iterator[p
     The same as `by_session` and `rebuilding` make of them, but nothing is packed into streams, since nothing has to go
     through a shuffle. `given`: the facts, which are taken out of the list.
     """
+    yield from (rows for _, rows in in_parts(given, names))
+
+
+def in_parts(
+    given: list[pa.Table], names: Mapping[str, str], carrying: Carrying | None = None
+) -> Iterator[tuple[bool, pa.Table]]:
+    """Yield the same, and whether it is of the first part, if the facts are in two."""
     facts = with_topics(given.pop(), names)
     is_ordered, is_fetch = (any_mask(choices, facts).to_numpy() for choices in (ORDERED, (FETCHES,)))
     told = {*used_columns(facts).column_names, "topic"}.difference(UNREAD)
     facts = facts.select([name for name in facts.column_names if name in told]).combine_chunks()
     others, fetches = np.flatnonzero(is_ordered & ~is_fetch), np.flatnonzero(is_fetch)
     if len(others):
-        yield known_partitions(facts.take(others))
+        rest = known_partitions(facts.take(others))
+        yield from [(False, rest)] if carrying is None else carrying.others(rest)
+    by_broker: dict[int, Callable[[], pa.Table]] = {}
     broker = numbers_of(facts, "broker_id")[fetches]
-    for one in np.unique(broker):
-        mine = fetches[broker == one]
-        by_id = pc.sort_indices(facts["fact_id"].take(mine)).to_numpy()
-        yield from map(known_partitions, sessions_rebuilt(facts.take(mine[by_id])))
+    for one in np.unique(broker).tolist():
+        by_broker[one] = partial(_by_id, facts, fetches[broker == one])
+    if carrying is None:
+        for fetched in by_broker.values():
+            yield from ((False, known_partitions(rows)) for rows in sessions_rebuilt(fetched()))
+        return
+    yield from carrying.handed_on()
+    yield from ((is_early, known_partitions(rows)) for is_early, rows in carrying.fetches(by_broker, facts[:0]))
+
+
+def _by_id(facts: pa.Table, some: Ints) -> pa.Table:
+    """Return some of the facts, by their ids."""
+    return facts.take(some[pc.sort_indices(facts["fact_id"].take(some)).to_numpy()])
 
 
 def ordered(
@@ -166,7 +206,7 @@ def ordered(
     return [*order_tables(tables, told, standing)]
 
 
-def _length_us(settings: Mapping[str, Any]) -> int:
+def length_us(settings: Mapping[str, Any]) -> int:
     """Return the length of a window."""
     minutes = settings.get("window_minutes")
     return HOUR_US if minutes is None else int(minutes) * MINUTE_US
@@ -187,32 +227,6 @@ def with_topics(facts: pa.Table, names: Mapping[str, str]) -> pa.Table:
     named = pa.array(names.values(), pa.string()).take(pc.index_in(facts["topic_id"], ids))
     topics = pc.coalesce(facts["topic"], named, facts["topic_id"])
     return facts.set_column(facts.schema.get_field_index("topic"), "topic", topics)
-
-
-def pieces_of(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
-    """Return what `facts_in` reads: stretches of Parquet files, about as many as are worth a task each."""
-    pieces = []
-    for file in files:
-        told, first, rows = pq.read_metadata(file), 0, 0
-        for group in range(told.num_row_groups):
-            rows += told.row_group(group).num_rows
-            if rows >= PIECE_ROWS or group == told.num_row_groups - 1:
-                pieces.append((str(file), first, group + 1))
-                first, rows = group + 1, 0
-    tasks = spark.sparkContext.parallelize(pieces, max(len(pieces), 1))
-    return spark.createDataFrame(tasks, "file string, first int, stop int")
-
-
-def facts_in(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the facts of pieces of files (`pieces_of`), with the columns that the order or its checks need."""
-    schema = pa.schema([field for field in FACTS.arrow_schema if field.name not in UNREAD])
-    for piece in (row for batch in pieces for row in batch.to_pylist()):
-        groups = range(piece["first"], piece["stop"])
-        read = pq.ParquetFile(piece["file"]).iter_batches(ROWS_AT_ONCE, groups, schema.names)
-        for batch in read:  # of Spark's files times have other digits; of older ones columns may be missing
-            told = pa.Table.from_batches([batch])
-            given = pa.schema([schema.field(name) for name in told.column_names])
-            yield from completed_to(told.cast(given), schema).to_batches()
 
 
 def session_of_fetch(facts: pa.Table) -> Ints:
@@ -237,9 +251,9 @@ def in_sessions(facts: pa.Table, count: int) -> pa.Table:
     return wanted.append_column("session", pc.if_else(FETCHES.mask(wanted), pa.array(number, pa.int32()), None))
 
 
-def by_session(batches: Iterable[pa.RecordBatch], names: Mapping[str, str], buckets: int) -> Iterator[pa.RecordBatch]:
+def by_session(tables: Iterable[pa.Table], names: Mapping[str, str], buckets: int) -> Iterator[pa.RecordBatch]:
     """Yield fetches by session (`BY_SESSION`), and all other facts by partition, since they need no session."""
-    for told in gathered((pa.Table.from_batches([one]) for one in batches), ROWS_AT_ONCE):
+    for told in gathered(tables, ROWS_AT_ONCE):
         table = with_topics(told, names)
         fetches = table.filter(pc.is_valid(table["session"]))
         others = known_partitions(table.filter(pc.is_null(table["session"])).drop_columns("session"))
@@ -279,7 +293,7 @@ def rebuilding(buckets: int) -> Callable[..., Iterator[pa.RecordBatch]]:
 
 
 def ordering(
-    told: ToldOfCluster, standing: Mapping[int, pa.Table], length_us: int, engine: str
+    told: ToldOfCluster, standing: Mapping[int, pa.Table], window_us: int, engine: str
 ) -> Callable[..., Iterator[pa.RecordBatch]]:
     """Make the function that Spark calls for each bucket; its annotations tell Spark that it works batch by batch.
 
@@ -288,7 +302,7 @@ def ordering(
 
     def batches_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next(batches)
-        known = StandingWindows.of(standing.get(first["bucket"][0].as_py()), length_us, engine)
+        known = StandingWindows.of(standing.get(first["bucket"][0].as_py()), window_us, engine)
         kept: defaultdict[str, list[pa.Table]] = defaultdict(list)
         count = 0
         for name, rows in order_partitions(chain([first], batches), told, known):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipelines.spark.saved_states import bytes_of, state_of
+from replay.arrays.digests import added
 from replay.engine.stamps import STAMP_LATE_US
 from replay.evidence.steady import Facts, Steady, Sums, bears_on_neighbours, hole_of
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pipelines.stages.spilled_events import SpilledEvents
     from pipelines.stages.spilled_facts import SpilledFacts
     from replay.evidence.missing_lines import MissingLines
+    from replay.evidence.steady import LeftOut
     from replay.order.marks import Mark
     from replay.order.order import OrderedEvents
     from replay.order.short_orders import ShortOrder
@@ -39,25 +41,32 @@ def is_whole(missing: MissingLines) -> bool:
     return not (missing.gaps or missing.cuts or missing.lossy)
 
 
-def kept_of(ordered: Ordered, facts: Facts | SpilledFacts | None) -> dict[int, bytes]:
-    """Return the marks that an order made as bytes, by the places of their boundaries."""
+def kept_of(ordered: Ordered, facts: Facts | SpilledFacts | None, left: LeftOut | None = None) -> dict[int, bytes]:
+    """Return the marks that an order made as bytes, by the places of their boundaries. `left`: what was not given."""
     if facts is None or ordered.steady is None or not ordered.marks:
         return {}
     epoch, leader, _ = ordered.steady
     steady = Steady(epoch, leader, facts.settled_us(epoch, leader))
     return {
-        mark.place: bytes_of({"mark": mark, "steady": steady, "sums": facts.sums(mark.since)})
+        mark.place: bytes_of({"mark": mark, "steady": steady, "sums": with_left(facts.sums(mark.since), left)})
         for mark in ordered.marks
         if hole_of(steady, mark.since) is not None
     }
 
 
-def since_when(facts: Facts, before: Mapping[Boundary, Mapping[str, Any]], engine: str) -> Since | None:
+def with_left(sums: Sums, left: LeftOut | None) -> Sums:
+    """Return the digest together with that of facts that were not given."""
+    return sums if left is None else Sums(sums.us, added(sums.facts, left.sums))
+
+
+def since_when(
+    facts: Facts, before: Mapping[Boundary, Mapping[str, Any]], engine: str, left: LeftOut | None = None
+) -> Since | None:
     """Return from where the order of these facts can go on; None: from nowhere.
 
     Of two marks that follow each other, before which no fact is new: what came behind the second of the two reaches
     into the time before it, but not into that before the first. Of the newest two of which that holds, for it may
-    happen that it does not just there, as where nobody wrote for some seconds.
+    happen that it does not just there, as where nobody wrote for some seconds. `left`: what was not given.
     """
     later: tuple[Boundary, Mark] | None = None
     for at in sorted(before, reverse=True):
@@ -66,7 +75,9 @@ def since_when(facts: Facts, before: Mapping[Boundary, Mapping[str, Any]], engin
             continue
         told = state_of(row["state"])
         sums: Sums = told["sums"]
-        if facts.sums(sums.us) != sums:
+        if left is not None and (sums.us < left.since or told["steady"] != left.steady):
+            return None
+        if with_left(facts.sums(sums.us), left) != sums:
             continue
         found = None if later is None else since_of(facts, told["steady"], (at, told["mark"]), later)
         if found is not None:

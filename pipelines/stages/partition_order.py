@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from collections import defaultdict
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -21,24 +21,25 @@ import pyarrow as pa
 from pipelines.spark.buckets import spans_of
 from pipelines.spark.packed import rows_of_stream
 from pipelines.stages import spilled_facts
-from pipelines.stages.order_marks import LONG, is_whole, kept_of, since_when
+from pipelines.stages.order_marks import is_whole, kept_of, since_when
 from pipelines.stages.short_partitions import SHORT, Waiting, short_of
 from pipelines.stages.spilled_facts import Bucket, joined_rows, released, taken_digests
+from pipelines.stages.standing_windows import StandingWindows
 from pipelines.stages.stretches import by_stretches
-from replay.arrays.columns import completed_to, numbers, numbers_of, texts
-from replay.arrays.digests import row_hashes, sums_of
+from replay.arrays.columns import numbers, numbers_of, texts
+from replay.arrays.digests import added, row_hashes, sums_of
 from replay.evidence.clock_steps import SET_BACK, steadied
 from replay.evidence.cluster_digest import ToldOfCluster, digest_of
 from replay.evidence.incarnations import Lives, starts_of_brokers
 from replay.evidence.missing_lines import Gap, MissingLines
 from replay.evidence.partition_facts import PartitionFacts
 from replay.evidence.rows import Row, rows_of_facts, rows_of_partitions
-from replay.evidence.steady import facts_of, kept
+from replay.evidence.steady import NeedsAllError, facts_of, kept
 from replay.evidence.tenures import micros
 from replay.order.operation_blocks import EVENT_SCHEMA
 from replay.order.order import order_of, order_on
 from replay.order.short_orders import orders_of
-from replay.order.windows import BEFORE_ALL, HOUR_US, Boundary, Windows, windows_of, with_window
+from replay.order.windows import BEFORE_ALL, Boundary, Windows, windows_of, with_window
 from replay.protocol.state import NONE
 from schemas.windows import EVENT_WINDOWS
 
@@ -47,9 +48,10 @@ if TYPE_CHECKING:
 
     from pipelines.stages.order_marks import Ordered
     from pipelines.stages.spilled_facts import SpilledFacts
+    from pipelines.stages.standing_windows import Of
     from replay.arrays.digests import Hashes
     from replay.evidence.cluster import Cluster
-    from replay.evidence.steady import Facts
+    from replay.evidence.steady import Facts, LeftOut
     from replay.order.order import OrderedEvents
 
     Found = tuple[Ordered, Windows]
@@ -61,47 +63,8 @@ WITH_RECORDING: Final = pa.schema([pa.field("recording_id", pa.string()), *EVENT
 CHANGE_SCHEMA: Final = pa.schema(
     [WITH_RECORDING.field(name) for name in ("recording_id", "topic", "incarnation", "partition", "window")]
 )
-Of = tuple[str, int]  # topic and partition
-PARTITION: Final = ("topic", "partition")
 ENDS: Final = ("ts", "metadata_offset")  # the last of a partition's facts: its line, and its record
 Output = tuple[str, pa.Table]
-
-
-@dataclass(slots=True)
-class StandingWindows:
-    """What stands in the warehouse of some partitions: rows of `event_windows` by topic and partition."""
-
-    length_us: int = HOUR_US  # of a window
-    engine: str = ""  # a digest of its sources
-    least: int = LONG  # facts of a partition that an order goes on for
-    table: pa.Table = field(default_factory=EVENT_WINDOWS.arrow_schema.empty_table)
-    places: dict[Of, list[int]] = field(default_factory=lambda: defaultdict(list))  # of the rows
-    facts: list[str] = field(default_factory=list)  # of each row: the digest of what the events follow from
-
-    @classmethod
-    def of(cls, windows: pa.Table | None, length_us: int, engine: str, least: int = LONG) -> StandingWindows:
-        """Index rows of `event_windows`, which may lack columns that are null; None: nothing stands."""
-        found = cls(length_us, engine, least)
-        if windows is not None:
-            found.table = completed_to(windows, EVENT_WINDOWS.arrow_schema)
-            found.facts = windows["facts"].to_pylist()
-            for place, of in enumerate(zip(*(windows[name].to_pylist() for name in PARTITION), strict=True)):
-                found.places[of].append(place)
-        return found
-
-    def is_made_of(self, of: Of, facts: str) -> bool:
-        """Whether a partition's events stand there, and follow from what has this digest."""
-        mine = self.places.get(of, ())
-        return bool(mine) and all(self.facts[place] == facts for place in mine)
-
-    def rows(self, partitions: Iterable[Of]) -> pa.Table:
-        """Return the rows of some partitions."""
-        return self.table.take(pa.array((place for of in partitions for place in self.places.get(of, ())), pa.int64()))
-
-    def boundaries(self, of: Of, incarnation: int) -> dict[Boundary, dict[str, Any]]:
-        """Return the boundaries of one incarnation, each with its row."""
-        mine = (row for row in self.rows([of]).to_pylist() if row["incarnation"] == incarnation)
-        return {Boundary(row["place"], micros(row["window"]), row["seq"], row["digest"]): row for row in mine}
 
 
 def order_partitions(
@@ -126,14 +89,17 @@ def order_tables(
         few.append(rows)
         count += len(rows)
         if count > spilled_facts.HELD:
+            if standing.left:
+                raise NeedsAllError
             yield from order_many(chain(released(few), tables), told, standing)
             return
     waiting, stand = told_apart(joined_rows(few), told, standing)
     if stand:
         yield EVENT_WINDOWS.name, standing.rows(stand)
     least = min(standing.least, SHORT)
+    waiting.sort(key=lambda one: one.of in standing.left)  # these first, for they may ask for all facts
     while waiting:
-        if len(waiting[-1].facts) < least:
+        if len(waiting[-1].facts) < least and waiting[-1].of not in standing.left:
             yield from order_together(short_of(waiting, least), told.cluster, standing)
             continue
         of, made_of, hashes, facts = waiting.pop()
@@ -203,7 +169,9 @@ def told_apart(facts: pa.Table, told: ToldOfCluster, standing: StandingWindows) 
     for (first, stop), sums, (last_us, last_record) in zip(spans, sums_of(hashes, begins), ends, strict=True):
         of = topics[place[order[first]]], int(partition[order[first]])
         known = told.partition(of[0], int(last_us), int(last_record))
-        made_of = digest_of([sums, stop - first, known, standing.length_us])
+        left = standing.left.get(of)
+        every = (sums, stop - first) if left is None else (added(sums, left.sums), stop - first + left.facts)
+        made_of = digest_of([*every, known, standing.length_us])
         if standing.is_made_of(of, made_of):
             stand.append(of)
         else:
@@ -238,16 +206,29 @@ def order_windows(
     if their order may go on from where it was. `made_of`: the digest of all that the events follow from.
     """
     with without_cycles():
-        known = known_of(given, hashes, cluster, standing)
+        left = standing.left.get(of)
+        known = known_of(given, hashes, cluster, standing, left)
         found = None if known is None else gone_on(given[0], known, of, cluster, standing)
+        if found is None and left is not None:
+            raise NeedsAllError
         for ordered, windows in order_whole(given, of, cluster, standing, known) if found is None else [found]:
             yield from written((ordered, windows), of, cluster, standing, known, made_of)
 
 
-def known_of(given: list[pa.Table], hashes: Hashes | None, cluster: Cluster, standing: StandingWindows) -> Facts | None:
-    """Return a partition's facts as columns, if its order may go on; their clocks are made to rise in any case."""
+def known_of(
+    given: list[pa.Table],
+    hashes: Hashes | None,
+    cluster: Cluster,
+    standing: StandingWindows,
+    left: LeftOut | None = None,
+) -> Facts | None:
+    """Return a partition's facts as columns, if its order may go on; their clocks are made to rise in any case.
+
+    `left`: what was not given of them.
+    """
     given[0] = steadied(given[0])
-    is_long = len(given[0]) >= standing.least and SET_BACK not in given[0].column_names
+    count = len(given[0]) + (0 if left is None else left.facts)
+    is_long = count >= standing.least and SET_BACK not in given[0].column_names
     return facts_of(given[0], hashes) if hashes is not None and is_long and is_whole(cluster.missing) else None
 
 
@@ -270,7 +251,8 @@ def written(
             yield EVENTS, named(windows.take(piece, ordered.hashes), key)
         yield CHANGES, pa.Table.from_pylist([key], CHANGE_SCHEMA)
     rows = rows_of_windows(windows, {**key, "facts": made_of})
-    yield EVENT_WINDOWS.name, with_states(rows, before, kept_of(ordered, known), standing.engine)
+    marks = kept_of(ordered, known, standing.left.get(of))
+    yield EVENT_WINDOWS.name, with_states(rows, before, marks, standing.engine)
 
 
 def order_whole(
@@ -299,7 +281,9 @@ def gone_on(
     What lies between that place and the first news is ordered once more, and has to be as it stands.
     """
     before = standing.boundaries(of, 0)
-    since = since_when(known, before, standing.engine) if len(before) == len(standing.places.get(of, ())) else None
+    if len(before) != len(standing.places.get(of, ())):
+        return None
+    since = since_when(known, before, standing.engine, standing.left.get(of))
     if since is None:
         return None
     some = facts.filter(pa.array(kept(known, since.hole)))

@@ -7,25 +7,31 @@ of which nothing is said to stand, and the next run makes those from the start.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from pipelines.overview.cluster import overview_of
 from pipelines.spark.held import Held, driver_facts
 from pipelines.spark.staging import Staged, as_arrow, as_frame, stage
 from pipelines.stages import order, replay
+from pipelines.stages.carried import NARROW, Carried, Carrying, as_bytes, from_bytes
 from pipelines.stages.partition_order import CHANGE_SCHEMA, CHANGES
 from pipelines.warehouse.changes import ALL_US, PLACE_KEY, Changes, among, as_map, behind, numbers_in
 from pipelines.warehouse.superseded import engine_version
 from pipelines.warehouse.within import either
+from replay.evidence.session_lines import EntangledError
+from replay.evidence.steady import NeedsAllError
 from replay.evidence.tenures import micros
 from replay.tables.resumption import WHOLE, Resumption, place_of, resumed
 from schemas.events import REPLICATION_EVENTS
 from schemas.tables import REPLAY_TABLES
-from schemas.windows import EVENT_WINDOWS, REPLAY_CHECKPOINTS
+from schemas.windows import EVENT_WINDOWS, ORDER_STATES, REPLAY_CHECKPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,10 +39,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from pipelines.overview.cluster import Overview
     from pipelines.spark.staging import Rows
     from pipelines.warehouse.delta_io import Warehouse
     from pipelines.warehouse.within import Within
-    from replay.evidence.missing_lines import MissingLines
     from schemas.model import Table
 
 KEY: Final = ("topic", "incarnation", "partition")
@@ -73,36 +79,49 @@ class Renewal:
         """Whether everything is made anew: also if more rows were set aside than can be looked at one by one."""
         return self.full or self.warehouse.has_many_aside(self.recording_id)
 
-    def facts_here(self) -> pa.Table | None:
-        """Return the facts in the driver's memory; None: they are too many.
+    def carried(self, since_us: int | None) -> Carried | None:
+        """Return what the order before has handed on, if it holds; `since_us`: when the first news is from.
+
+        It is of the facts as that run has left them, so nobody else may have written any since.
+        """
+        if since_us is None or self.is_anew:
+            return None
+        rows = self.arrow(ORDER_STATES.name).to_pylist()
+        if len(rows) != 1 or rows[0]["engine"] != engine_version() or micros(rows[0]["horizon"]) > since_us:
+            return None
+        known = self.recording_id, rows[0]["facts_version"], self.warehouse.run_id
+        return from_bytes(rows[0]["state"]) if self.warehouse.is_left_alone("facts", *known) else None
+
+    def facts_here(self, *, narrow: bool = False) -> pa.Table | None:
+        """Return the facts in the driver's memory, or few columns of them (`NARROW`); None: they are too many.
 
         Where nearly all were ordered before, more of them may be there than the driver would order for the first time.
         """
         few = driver_facts(self.settings)
         goes_on = self.news is not None and self.news <= few and not self.is_anew
         most = few * GROWN if goes_on and not self.warehouse.is_empty(EVENT_WINDOWS.name, self.recording_id) else few
-        found = self.warehouse.whole("facts", self.recording_id, most)
+        found = self.warehouse.whole("facts", self.recording_id, most, NARROW if narrow else ())
         if found is None:
             small = self.warehouse.small("facts", self.recording_id)
             return None if small is None else small.rows
         return found
 
-    def order(self, missing: MissingLines, rows: pa.Table | None) -> list[Path]:
+    def overview(self, rows: pa.Table | None) -> Overview:
+        """Look at all facts of the recording. `rows`: of `facts_here`."""
+        if rows is not None:
+            return overview_of(rows)
+        return overview_of(self.read("facts"), self.warehouse.paths("facts", self.recording_id))
+
+    def order(self, overview: Overview, rows: pa.Table | None, carried: Carried | None = None) -> list[Path]:
         """Order the facts of the recording; write its events and their windows. `rows`: of `facts_here`.
 
+        `carried`: what the order before has handed on; then the rows have few columns.
         Return files on this machine with the streams of all events that stand now, each partition's in order; none if
         they are not there, or not all.
         """
         known = self.arrow(EVENT_WINDOWS.name)
         standing = None if self.is_anew or not len(known) else known
-        staged: Staged | Held
-        if rows is not None and len(rows) <= driver_facts(self.settings) * (1 if standing is None else GROWN):
-            staged = Held.of(order.order_here(rows, self.settings, missing, standing))
-        else:
-            facts = self.warehouse.looked_at("facts", self.recording_id)
-            files = self.warehouse.paths("facts", self.recording_id)
-            stream = order.order(self.spark, facts, self.settings, missing, standing, rows, files)
-            staged = stage(stream, f"{self.staging}/order", ORDERED_KINDS)
+        staged, handed = self.ordered(overview, rows, standing, carried)
         windows = staged.rows(EVENT_WINDOWS.name, EVENT_WINDOWS.arrow_schema)
         within, streams = None, staged.streams(REPLICATION_EVENTS.name)
         if standing is not None:
@@ -118,8 +137,57 @@ class Renewal:
                 REPLICATION_EVENTS.name, events, self.recording_id, arranged=True, within=within, streams=streams
             )
         self.warehouse.replace(EVENT_WINDOWS.name, windows, self.recording_id)
+        self.hand_on(handed)
         is_whole = standing is None and not self.warehouse.has_aside(REPLICATION_EVENTS.name, self.recording_id)
         return streams if is_whole else []
+
+    def ordered(
+        self, overview: Overview, rows: pa.Table | None, standing: pa.Table | None, carried: Carried | None
+    ) -> tuple[Staged | Held, Carried | None]:
+        """Return what the order makes, and what it hands on; arguments as of `order`."""
+        if carried is not None:
+            facts = self.warehouse.since("facts", self.recording_id, "ts", carried.horizon)
+            if rows is not None and facts is not None:
+                told = overview._replace(cluster=carried.cluster(overview.cluster, facts))
+                with suppress(NeedsAllError, EntangledError):
+                    return self.ordered_here(told, facts, standing, carried)
+            if rows is not None:
+                rows = self.facts_here()
+                overview = self.overview(rows)  # of all columns
+        if rows is not None and len(rows) <= driver_facts(self.settings) * (1 if standing is None else GROWN):
+            with suppress(EntangledError):
+                return self.ordered_here(overview, rows, standing)
+            return Held.of(order.order_here(rows, self.settings, overview, standing)), None
+        facts = self.warehouse.looked_at("facts", self.recording_id)
+        files = self.warehouse.paths("facts", self.recording_id)
+        stream = order.order(self.spark, facts, self.settings, overview, standing, rows, files)
+        return stage(stream, f"{self.staging}/order", ORDERED_KINDS), None
+
+    def ordered_here(
+        self,
+        overview: Overview,
+        facts: pa.Table,
+        standing: pa.Table | None,
+        carried: Carried | None = None,
+    ) -> tuple[Held, Carried | None]:
+        """Return the same of facts in the driver's memory: of all, or of those behind what was handed on."""
+        carrying = Carrying.of(standing, facts, order.length_us(self.settings), engine_version(), carried)
+        made = Held.of(order.order_here(facts, self.settings, overview, standing, carrying))
+        return made, None if carrying is None else carrying.carried()
+
+    def hand_on(self, carried: Carried | None) -> None:
+        """Write what the next order goes on from; None: nothing."""
+        if carried is None and self.warehouse.is_empty(ORDER_STATES.name, self.recording_id):
+            return
+        row = carried and {
+            "recording_id": self.recording_id,
+            "horizon": datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=carried.horizon),
+            "facts_version": self.warehouse.version("facts"),
+            "engine": engine_version(),
+            "state": as_bytes(carried),
+        }
+        rows = pa.Table.from_pylist([row] if row else [], ORDER_STATES.arrow_schema)
+        self.warehouse.replace(ORDER_STATES.name, rows, self.recording_id)
 
     def forget(self, table: Table, changes: Changes | None) -> None:
         """Take away what says that rows of these partitions stand (None: of all), but for states to go on from."""

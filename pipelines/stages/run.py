@@ -24,7 +24,6 @@ from pyspark.sql import functions as F
 
 from pipelines.intake.inspection import versions_seen
 from pipelines.overview import metrics
-from pipelines.overview.coverage import coverage_of
 from pipelines.recording.names import recording_name
 from pipelines.spark.held import driver_facts
 from pipelines.spark.session import VERSION
@@ -264,10 +263,11 @@ def _ingest(run: Run) -> None:
     with run.step("order"):
         read = None if run.unfinished else sum(one["facts"] for one in found.read)
         renewal = renewal_of(run, read)
-        rows = renewal.facts_here()
-        covered = coverage_of(run.warehouse.read("facts", run.recording_id) if rows is None else rows)
-        run.ordered = renewal.order(covered.missing, rows)
-        run.warehouse.replace("coverage", covered.table(run.recording_id), run.recording_id)
+        carried = None if run.unfinished else renewal.carried(found.since_us)
+        rows = renewal.facts_here(narrow=carried is not None)
+        seen = renewal.overview(rows)
+        run.ordered = renewal.order(seen, rows, carried)
+        run.warehouse.replace("coverage", seen.coverage.table(run.recording_id), run.recording_id)
 
 
 def _replay(run: Run) -> None:

@@ -22,7 +22,7 @@ from pipelines.spark.buckets import divided
 from pipelines.spark.packed import rows_of_buffer, stream_of
 from pipelines.stages.spilled_events import scratch
 from replay.arrays.columns import numbers, numbers_of, texts
-from replay.arrays.digests import row_hashes, sum_of
+from replay.arrays.digests import added, row_hashes, sum_of
 from replay.arrays.ints import NEVER
 from replay.evidence.clock_steps import SET_BACK, STEP_COLUMNS, RisingLines, steadied
 from replay.evidence.steady import (
@@ -311,11 +311,6 @@ class Bucket:
                 return
             self.in_memory -= one.in_memory
             one.write()
-
-
-def added(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    """Return the digest of two sets of rows together."""
-    return (one[0] + other[0]) % 2**64, (one[1] + other[1]) % 2**64
 
 
 def joined_rows(tables: list[pa.Table]) -> pa.Table:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 # By stage the tables that it writes; what it did not change is as it left it.
 WRITTEN: Final[Mapping[str, tuple[str, ...]]] = {
-    "ingest": ("facts", "rejected_lines", "files", "event_windows", "replication_events", "coverage", "set_aside"),
+    "ingest": (
+        "facts", "rejected_lines", "files", "event_windows", "order_states", "replication_events", "coverage",
+        "set_aside",
+    ),
     "replay": (
         *(table.name for table in REPLAY_TABLES), "cluster_metrics", "replay_checkpoints", "incident_reports",
         "set_aside",

@@ -43,17 +43,39 @@ def commits_of(
     They are read from the files of Delta's log: its own ways to the history of a table run a job for each. `place`: the
     path, if it is on this machine.
     """
+    for version, told in _told(spark, path, place, newest, since):
+        if told is None:
+            return  # Delta has cleaned its log up to here
+        if told.get("recording_id") == recording_id:
+            yield Commit(version, told["run_id"])
+
+
+def is_left_alone(  # noqa: PLR0913, PLR0917 - as of `commits_of`
+    spark: SparkSession, path: str, place: Path | None, recording_id: str, newest: int, since: int, run_id: str
+) -> bool:
+    """Whether no commit after the version `since` can have changed a recording's rows, but for those of this run."""
+    return all(
+        told is not None
+        and "recording_id" in told
+        and (told["recording_id"] != recording_id or told["run_id"] == run_id)
+        for _, told in _told(spark, path, place, newest, since)
+    )
+
+
+def _told(
+    spark: SparkSession, path: str, place: Path | None, newest: int, since: int
+) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """Yield commits that may have changed rows, with what they say of their runs, newest first; None: it is gone."""
     first_line = _by_hadoop(spark, path) if place is None else partial(_first_line, place / "_delta_log")
     for version in range(newest, since, -1):
         line = first_line(f"{version:020d}.json")
         if line is None:
-            return  # Delta has cleaned its log up to here
+            yield version, None
+            return
         info = json.loads(line or "{}").get("commitInfo", {})
         told = json.loads(info.get("userMetadata") or "null")
-        if info.get("operation") in _OF_FORM or not isinstance(told, dict):
-            continue
-        if told.get("recording_id") == recording_id:
-            yield Commit(version, told["run_id"])
+        if info.get("operation") not in _OF_FORM:
+            yield version, told if isinstance(told, dict) else {}
 
 
 def _first_line(log: Path, name: str) -> str | None:

@@ -19,7 +19,7 @@ from pipelines.lines.rows import EARLIEST, LATEST
 from pipelines.recording.names import inside
 from pipelines.spark.staging import SMALL_BYTES
 from pipelines.warehouse.attempts import ERRORS, attempt, is_half_made
-from pipelines.warehouse.commits import commits_of
+from pipelines.warehouse.commits import commits_of, is_left_alone
 from pipelines.warehouse.migration import bring_up, completed
 from pipelines.warehouse.opened import Opened
 from pipelines.warehouse.small import Small
@@ -165,13 +165,13 @@ class Tables(Store):
             return files.rows()
         return files.rows((), pc.field(column) >= pa.scalar(since, pa.int64()).cast(TIMESTAMP))
 
-    def whole(self, table_name: str, recording_id: str, most: int) -> pa.Table | None:
-        """Return all rows in the driver's memory; None: they are more than so many, or only Spark can read them."""
+    def whole(self, table_name: str, recording_id: str, most: int, columns: Sequence[str] = ()) -> pa.Table | None:
+        """Return all rows in the driver's memory, or only these columns; None: they are too many, or only for Spark."""
         files = self._files(table_name, recording_id)
         if files is None or files.count is None or files.count > most:
             return None
         found = self._small.get((table_name, recording_id))
-        return files.rows() if found is None else found.rows
+        return files.rows(columns) if found is None else found.rows
 
     def paths(self, table_name: str, recording_id: str) -> list[Path]:
         """Return the Parquet files with exactly the rows that `read` returns; none if only Spark can read them."""
@@ -216,6 +216,12 @@ class Tables(Store):
         newest = self.version(table_name)
         path, place = self.table_path(table_name), self.place_of(table_name)
         return commits_of(self.spark, path, place, recording_id, newest, since)
+
+    def is_left_alone(self, table_name: str, recording_id: str, since: int, run_id: str) -> bool:
+        """Whether nobody but this run can have changed the recording's rows after the version `since`."""
+        newest = self.version(table_name)
+        path, place = self.table_path(table_name), self.place_of(table_name)
+        return since <= newest and is_left_alone(self.spark, path, place, recording_id, newest, since, run_id)
 
     def own_versions(self, recording_id: str) -> dict[str, int]:
         """Return by table the last version that this run has made itself."""

@@ -39,6 +39,7 @@ ENGINE: Final = (
     "schemas/*.py",
     "pipelines/overview/*.py",
     "pipelines/spark/saved_states.py",
+    "pipelines/stages/carried.py",
     "pipelines/stages/order.py",
     "pipelines/stages/partition_order.py",
     "pipelines/stages/replay.py",

@@ -12,7 +12,7 @@ from pipelines.recording.names import inside, whole_place
 from schemas.errors import InputError
 from schemas.tables import TABLES
 from schemas.views import PLACE, UNNESTED, VIEWS
-from schemas.windows import EVENT_WINDOWS, REPLAY_CHECKPOINTS
+from schemas.windows import EVENT_WINDOWS, ORDER_STATES, REPLAY_CHECKPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ SPARK: Final = "spark"
 DUCKDB: Final = "duckdb"
 DIALECTS: Final = (SPARK, DUCKDB)
 # Where a run goes on from: of use to the same version of Tidemark only, and to nobody's questions.
-_INNER: Final = {EVENT_WINDOWS.name, REPLAY_CHECKPOINTS.name}
+_INNER: Final = {EVENT_WINDOWS.name, REPLAY_CHECKPOINTS.name, ORDER_STATES.name}
 SHOWN: Final = tuple(name for name in TABLES if name not in _INNER)  # tables that a catalog is to have
 _DATABASE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # what Hive takes without quotes, and so does everybody else
 _DUCKDB_READS_DELTA: Final = ("INSTALL delta", "LOAD delta")

@@ -82,6 +82,15 @@ class Names(Generic[T]):
         return pa.array(self.chosen(each), self.kind).take(pa.array(place))
 
 
+def differing(*columns: Ints) -> Flags:
+    """Which rows differ from the one before in any of these columns; the first does."""
+    found = np.ones(len(columns[0]), np.bool_)
+    found[1:] = False
+    for column in columns:
+        found[1:] |= column[1:] != column[:-1]
+    return found
+
+
 def filled(columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int, schema: pa.Schema) -> pa.Table:
     """So many rows with the columns of a schema, null where there are none of the name."""
     arrays = [columns[one.name] if one.name in columns else pa.nulls(count, one.type) for one in schema]

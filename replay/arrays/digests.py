@@ -56,6 +56,11 @@ def sums_of(hashes: Hashes, begins: Ints) -> list[tuple[int, int]]:
     return list(zip(*(sums.tolist() for sums in both), strict=True))
 
 
+def added(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """Return the sums over two sets of rows together."""
+    return (one[0] + other[0]) % 2**64, (one[1] + other[1]) % 2**64
+
+
 def mixed(words: Hashes) -> Hashes:
     """Return words whose every bit depends on every bit of the given one."""
     out = words.copy()

@@ -39,6 +39,12 @@ class Choice:
         ]
         return " AND ".join(said)
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are looked at."""
+        of_words = {"kind": (*self.kinds, *self.others), "name": self.names}
+        return [*self.filled, *self.empty, *(name for name, words in of_words.items() if words)]
+
     def mask(self, facts: pa.Table) -> pa.ChunkedArray:
         """Which of the facts are chosen."""
         said = [

@@ -1,7 +1,7 @@
 """What holds for every partition of a recording: registrations, configuration, topic ids, standstills, missing lines.
 
 It is small, whatever the recording's size: collected from all facts (`ClusterFacts`), and passed to every partition
-unchanged. `collected_of` collects it from facts in one table; for more facts, Spark does
+unchanged. `collected_of` collects it from facts in one table; more facts are summed up in pieces
 (`pipelines.overview.cluster`).
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import merge
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -17,30 +18,28 @@ import pyarrow.compute as pc
 
 from replay.evidence.choices import Choice
 from replay.evidence.controller_view import MIN_ISR_SETTING
-from replay.evidence.expiry_runs import Marks, first_shrinks, marks_of
+from replay.evidence.expiry_runs import Marks, marks_of
 from replay.evidence.metadata_log import PART, Parts, standing
 from replay.evidence.missing_lines import MissingLines
 from replay.evidence.partition_facts import LAG_SETTING
 from replay.evidence.replication_quotas import LINES as QUOTA_LINES
 from replay.evidence.replication_quotas import OF_CLIENTS
 from replay.evidence.rows import Row, rows_of_facts
-from replay.evidence.sources import own_logs
-from replay.evidence.standstills import by_broker, connection_ends, pieces_of, silences_of_all
+from replay.evidence.standstills import are_any, by_broker, connections_in, ends_told, silences_of_all
+from replay.evidence.summary import summary_of
 from replay.evidence.tenures import micros
 from replay.evidence.versions import PROTOCOL_SETTING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import pyarrow as pa
+
+    from replay.evidence.summary import Summary
 
 WHOLE: Final = Choice(  # facts about no single partition, and facts that name topics
     kinds=("broker_change", "config_change", "feature_change", "broker_lifecycle", PART, "topic_change", QUOTA_LINES)
 )
-NAMING: Final = Choice(  # brokers' lines that state a topic's name and id
-    kinds=("topic_change", "role_change", "leader_and_isr"), filled=("topic", "topic_id"), empty=("metadata_offset",)
-)
-NAMED_COLUMNS: Final = ("topic", "topic_id", "ts")
 SETTINGS: Final = (LAG_SETTING, MIN_ISR_SETTING)
 MANIFEST_SETTINGS: Final = (*SETTINGS, PROTOCOL_SETTING)  # what is read from a manifest's broker_config
 
@@ -84,25 +83,37 @@ class ClusterFacts(NamedTuple):
     recording_id: str
     facts: int  # number of facts
     whole: pa.Table  # those selected by `WHOLE`
-    named: pa.Table  # `NAMED_COLUMNS` of those selected by `NAMING`; at least the first of equal pairs
+    named: pa.Table  # `summary.NAMED_SCHEMA`
     silences: pa.Table  # `standstills.SILENCE_SCHEMA`
     connection_ends: dict[tuple[int, str], int]
     own_logs: frozenset[int]
     shrinks: pa.Table  # `expiry_runs.SHRINK_SCHEMA`
 
 
-def collected_of(facts: pa.Table) -> ClusterFacts:
-    """Collect it from facts in one table."""
-    silences = silences_of_all(pieces_of(facts))
+def collected_of(facts: pa.Table, summary: Summary | None = None) -> ClusterFacts:
+    """Collect it from facts in one table; `summary`: of these facts, if it is known."""
+    told = summary_of(facts) if summary is None else summary
+    recording_id = pc.max(facts["recording_id"]).as_py() or ""
+    return collected(recording_id, told, WHOLE.of(facts), partial(connections_in, facts))
+
+
+def collected(
+    recording_id: str, told: Summary, whole: pa.Table, connections_of: Callable[[pa.Table], pa.Table]
+) -> ClusterFacts:
+    """Collect it from a summary of all facts, and from those selected by `WHOLE`.
+
+    `connections_of`: `connections_in` for all facts; it is asked only if any broker stood still.
+    """
+    silences = silences_of_all(told.pieces)
     return ClusterFacts(
-        recording_id=pc.max(facts["recording_id"]).as_py() or "",
-        facts=len(facts),
-        whole=WHOLE.of(facts),
-        named=NAMING.of(facts, NAMED_COLUMNS),
+        recording_id=recording_id,
+        facts=told.counts["facts"][0].as_py(),
+        whole=whole,
+        named=told.named,
         silences=silences,
-        connection_ends=connection_ends(facts, silences),
-        own_logs=own_logs(facts),
-        shrinks=first_shrinks(facts),
+        connection_ends=ends_told(connections_of(silences)) if are_any(silences) else {},
+        own_logs=frozenset(told.own_logs["broker_id"].to_pylist()),
+        shrinks=told.shrinks,
     )
 
 

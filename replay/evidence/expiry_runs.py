@@ -48,13 +48,17 @@ class ExpiryMark(NamedTuple):
 Marks = dict[int, list[ExpiryMark]]  # by broker, rising
 
 
-def first_shrinks(facts: pa.Table) -> pa.Table:
-    """Of each broker and minute the time of the first line about a shrink."""
+def shrinks_in(facts: pa.Table) -> pa.Table:
+    """Times of lines about shrinks, by broker."""
     lines = SHRINKS.of(facts, ("broker_id", "ts"))
-    us = numbers(lines["ts"])
-    told = pa.table({"broker_id": lines["broker_id"], "minute": us // MINUTE_US, "us": us})
+    return pa.table([lines["broker_id"], numbers(lines["ts"])], schema=SHRINK_SCHEMA)
+
+
+def first_shrinks(shrinks: pa.Table) -> pa.Table:
+    """Of each broker and minute the first of these times."""
+    told = shrinks.append_column("minute", pa.array(numbers(shrinks["us"]) // MINUTE_US))
     found = told.group_by(["broker_id", "minute"]).aggregate([("us", "min")])
-    return pa.table({"broker_id": found["broker_id"], "us": found["us_min"]}, schema=SHRINK_SCHEMA)
+    return pa.table([found["broker_id"], found["us_min"]], schema=SHRINK_SCHEMA)
 
 
 def marks_of(shrinks: pa.Table, rows: Iterable[Row], standstills: Standstills) -> Marks:

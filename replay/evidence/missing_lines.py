@@ -31,49 +31,26 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from replay.arrays.columns import numbers, texts
+from replay.arrays.columns import differing, numbers
 from replay.arrays.ints import NEVER
-from replay.evidence.choices import FETCHES, Choice
-from replay.evidence.kept_requests import KEPT
-from replay.evidence.rows import Row
+from replay.evidence.client_requests import (
+    REQUEST_SCHEMA,
+    by_client,
+    requests_in,
+    shared_connections,
+    users_in,
+    users_together,
+)
 from replay.evidence.tenures import micros
-from schemas.model import BOOL, INT32, INT64, STRING, TIMESTAMP
+from schemas.model import BOOL, INT32, INT64, STRING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from replay.arrays.ints import Flags, Ints
+    from replay.evidence.rows import Row
 
-REQUEST_TRAITS = (
-    pa.field("fetches", BOOL),
-    pa.field("replicates", BOOL),  # it is a follower's fetch
-    pa.field("appends", BOOL),
-    pa.field("unkept", BOOL),  # a filtered log does not keep such a request
-)
-STATED = ("client_id", "broker_id", "connection", "correlation_id", "ts", "total_us", "queue_us")
-CLIENT_REQUEST_SCHEMA = pa.schema(  # a request as its line states it
-    [
-        pa.field("client_id", STRING),
-        pa.field("broker_id", INT32),
-        pa.field("connection", STRING),
-        pa.field("correlation_id", INT64),
-        pa.field("ts", TIMESTAMP),
-        pa.field("total_us", INT64),
-        pa.field("queue_us", INT64),
-        *REQUEST_TRAITS,
-    ]
-)
-REQUEST_SCHEMA = pa.schema(
-    [
-        pa.field("broker_id", INT32),
-        pa.field("connection", STRING),
-        pa.field("correlation_id", INT64),
-        pa.field("taken_us", INT64),  # when a handler took it up
-        *REQUEST_TRAITS,
-    ]
-)
 GAP_SCHEMA = pa.schema(
     [
         pa.field("broker_id", INT32),
@@ -91,86 +68,34 @@ SLACK_US = 50_000  # stamps of two brokers' logs, each late by some milliseconds
 MOST_CLIENTS = 64  # as many of one name on one host are told apart
 IN_FLIGHT = 5  # max.in.flight.requests.per.connection
 FIRST_NUMBERS = 16  # a client that has found its brokers asks for telemetry with one of these
-REQUESTS = Choice(filled=("connection", "ts"))
-APPENDS = Choice(kinds=("produce",))
-CONNECTION = ["broker_id", "connection"]
-RAFT_CLIENT = "raft-client-"  # followed by the node's id: Kafka's names for the clients of the metadata quorum
-
-
-def requests_of(facts: pa.Table) -> pa.Table:
-    """Requests in facts, each once (`CLIENT_REQUEST_SCHEMA`), except those on forwarding connections."""
-    told = REQUESTS.of(facts, (*STATED, "kind", "replica_id", "api_key"))
-    fetches = FETCHES.mask(told)
-    traits = {
-        "fetches": fetches,
-        "replicates": pc.and_(fetches, pc.greater_equal(pc.coalesce(told["replica_id"], -1), 0)),
-        "appends": APPENDS.mask(told),
-        "unkept": pc.invert(pc.is_in(told["api_key"], value_set=pa.array([None, *KEPT], INT32))),
-    }
-    # Numbers in place of names: they are grouped in half the time.
-    names = {"client_id": pc.coalesce(told["client_id"], ""), "connection": told["connection"]}
-    named = {name: column.combine_chunks().dictionary_encode() for name, column in names.items()}
-    codes = {name: column.indices for name, column in named.items()}
-    told = pa.table({**{name: told[name] for name in STATED}, **codes, **traits})
-    once = told.group_by(told.column_names).aggregate([])
-    users = once.group_by(CONNECTION).aggregate([("client_id", "count_distinct")])
-    own = users.filter(pc.equal(users["client_id_count_distinct"], 1)).select(CONNECTION)
-    own = once.join(own, keys=CONNECTION, join_type="left semi")
-    back = {name: named[name].dictionary.take(own[name].combine_chunks()) for name in named}
-    return pa.table({name: back.get(name, own[name]) for name in CLIENT_REQUEST_SCHEMA.names})
 
 
 def missing_requests(facts: pa.Table) -> MissingLines:
-    """Where a recording's request logs lack lines, by clients' correlation ids; its facts are in one table."""
-    requests = requests_of(facts)
-    clients = sorted(pc.unique(requests["client_id"]).to_pylist())
-    gaps = [gaps_of_client(requests.filter(pc.equal(requests["client_id"], one))) for one in clients]
-    return missing_lines([Row(gap) for found in gaps for gap in found.to_pylist()])
+    """Where a recording's request logs lack lines; its facts are in one table."""
+    return missing_lines(gaps_in(requests_in(facts), shared_connections(users_together(users_in(facts)))))
 
 
-def gaps_of_client(requests: pa.Table) -> pa.Table:
-    """One client's requests, each once (`CLIENT_REQUEST_SCHEMA`) -> its gaps and ends (`GAP_SCHEMA`)."""
-    if is_of_quorum(requests["client_id"][0].as_py()):
-        return GAP_SCHEMA.empty_table()
-    taken = numbers(requests["ts"]) - numbers(requests["total_us"]) + numbers(requests["queue_us"])
-    columns = {name: requests[name] for name in REQUEST_SCHEMA.names if name != "taken_us"}
-    return client_gaps(pa.table({**columns, "taken_us": taken}).select(REQUEST_SCHEMA.names).cast(REQUEST_SCHEMA))
+def gaps_in(requests: pa.Table, shared: pa.Table) -> pa.Table:
+    """All requests of some clients (`REQUEST_SCHEMA`) -> their gaps and ends (`GAP_SCHEMA`).
 
-
-def is_of_quorum(client_id: str) -> bool:
-    """Whether a client belongs to the metadata quorum; such a client's numbers prove nothing."""
-    return client_id.startswith(RAFT_CLIENT)
-
-
-def host_of(connection: str) -> str:
-    """The client's address without its port, from `server:port-client:port-index-...`."""
-    return connection.partition("-")[2].rpartition(":")[0]
-
-
-def client_gaps(requests: pa.Table) -> pa.Table:
-    """Requests of one client id (`REQUEST_SCHEMA`, one or more rows each) -> its gaps and ends (`GAP_SCHEMA`)."""
-    name, names = texts(requests["connection"])
-    hosts = np.array([host_of(one) for one in names], dtype=object)[name]
-    found = [host_gaps(requests.filter(pa.array(hosts == host))) for host in sorted(set(hosts.tolist()))]
-    return pa.concat_tables(found) if found else GAP_SCHEMA.empty_table()
+    `shared`: connections that are used by several of all clients.
+    """
+    return pa.concat_tables([GAP_SCHEMA.empty_table(), *map(host_gaps, by_client(requests, shared))])
 
 
 def host_gaps(requests: pa.Table) -> pa.Table:
-    """Gaps and ends of one client id on one host."""
-    broker = requests["broker_id"].to_numpy().astype(np.int64)
-    name, names = texts(requests["connection"])
-    number = requests["correlation_id"].fill_null(0).to_numpy()
-    taken = requests["taken_us"].to_numpy()
-    fetches, replicates, appends, unkept = (
-        requests[trait.name].to_numpy(zero_copy_only=False) for trait in REQUEST_TRAITS
-    )
-    place = broker * len(names) + name
-    order = np.lexsort((number, place))
-    place, number, taken, broker, name = place[order], number[order], taken[order], broker[order], name[order]
-    first = np.flatnonzero(np.diff(place, prepend=place[0] - 1))  # first line of each connection
-    last = np.append(first[1:], len(place)) - 1
+    """Requests of one client on one host (`REQUEST_SCHEMA`), some twice -> its gaps and ends (`GAP_SCHEMA`)."""
+    broker, number, taken, *traits = (numbers(requests[name]) for name in REQUEST_SCHEMA.names[2:])
+    connection = requests["connection"].combine_chunks()
+    name = numbers(connection.indices)
+    order = np.lexsort((taken, number, name, broker))
+    order = order[differing(*(column[order] for column in (broker, name, number, taken)))]
+    broker, name, number, taken = (column[order] for column in (broker, name, number, taken))
+    fetches, replicates, appends, unkept = (trait[order] > 0 for trait in traits)
+    first = np.flatnonzero(differing(broker, name))  # first line of each connection
+    last = np.append(first[1:], len(name)) - 1
     of = np.repeat(np.arange(len(first)), last - first + 1)
-    listens, replicas = (np.logical_or.reduceat(trait[order], first) for trait in (fetches, replicates))
+    listens, replicas = (np.logical_or.reduceat(trait, first) for trait in (fetches, replicates))
     # Whether a number missing on a connection must have had a line, even if the log is filtered.
     complete = replicas | (appends.any() & ~listens) | unkept.any()
     step = np.diff(number)
@@ -188,7 +113,7 @@ def host_gaps(requests: pa.Table) -> pa.Table:
     at, after = np.concatenate([before, last]), before + 1
     rows = {
         "broker_id": broker[at],
-        "connection": [names[k] for k in name[at].tolist()],
+        "connection": connection.dictionary.take(name[at]),
         "correlation_id": number[at],
         "since_us": np.concatenate([np.minimum(taken[before], taken[after]), taken[last]]),
         "until_us": np.concatenate([np.maximum(taken[before], taken[after]), ends]),
@@ -196,7 +121,7 @@ def host_gaps(requests: pa.Table) -> pa.Table:
         "lost": np.concatenate([lost, np.zeros(len(last), np.int64)]),
         "fetches": listens[of[at]],
     }
-    return pa.table({f.name: pa.array(rows[f.name], f.type) for f in GAP_SCHEMA}, schema=GAP_SCHEMA)
+    return pa.table(rows, schema=GAP_SCHEMA)
 
 
 class ClientLines(NamedTuple):
@@ -332,9 +257,9 @@ def is_within(gaps: Sequence[Gap], since: int, until: int) -> bool:
     return k > 0 and gaps[k - 1].until >= since
 
 
-def missing_lines(rows: Iterable[Row]) -> MissingLines:
+def missing_lines(gaps_and_ends: pa.Table) -> MissingLines:
     """Where a broker's log may lack an append, from all clients' gaps and ends."""
-    found = list(rows)
+    found = gaps_and_ends.to_pylist()
     near: dict[int, list[Gap]] = defaultdict(list)
     cuts: dict[tuple[int, str], list[int]] = defaultdict(list)
     holes: dict[int, list[Hole]] = defaultdict(list)

@@ -35,7 +35,7 @@ from replay.evidence.retries import Retries
 from replay.evidence.roles import KINDS, SIGN_KINDS, moment, roles_of
 from replay.evidence.rows import Row, is_by_replica, stretches_by_kind
 from replay.evidence.served_epochs import epoch_of_answer, give_epochs, is_checked
-from replay.evidence.sessions import LEFT_OUT
+from replay.evidence.session_lines import LEFT_OUT
 from replay.evidence.tenure_index import Turns
 from replay.evidence.tenures import Decision, Tenure, micros, tenures_of
 from replay.evidence.versions import Spoken, Versions, spoken_in_tenures, versions_of

@@ -12,61 +12,22 @@ Output is taken from the facts column by column: a row is the places of the fact
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.arrays.columns import numbers
 from replay.arrays.ints import NEVER
-from replay.engine.codes import UNKNOWN_TOPIC_ID
 from replay.engine.stamps import timed_out
-from replay.protocol.produce import TOPIC_AUTHORIZATION_FAILED
-from schemas.facts import FACTS
-from schemas.model import BOOL, INT64, TIMESTAMP
+from replay.evidence.session_lines import CACHED, LEFT_OUT, LINE_FIELDS, NOTHING, SESSION_SCHEMA, SessionLines
+from schemas.model import TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from replay.arrays.ints import Flags, Ints
 
-RUN_COLUMNS = (
-    pa.field("hw_implied", BOOL),
-    pa.field("run_count", INT64),
-    pa.field("run_until", TIMESTAMP),
-    pa.field("run_gap_us", INT64),
-    pa.field("run_timeouts", INT64),
-    pa.field("request_bytes", INT64),
-    pa.field("request_forced", BOOL),
-)
-LEFT_OUT = "left_out"  # kind of a row for requests of a session that leave out one of its partitions
-SESSION_SCHEMA = pa.schema([*(f.with_nullable(nullable=True) for f in FACTS.arrow_schema), *RUN_COLUMNS])
-CACHED = (
-    "fetch_offset", "current_leader_epoch", "last_fetched_epoch", "follower_log_start_offset", "partition_max_bytes",
-)  # fmt: skip
-
-LINE_FIELDS = (
-    "ts",
-    "ts_error_us",
-    "connection",
-    "correlation_id",
-    "source_line",
-    "source_file",
-    "fact_id",
-    "total_us",
-    "queue_us",
-    "local_us",
-    "remote_us",
-    "throttle_us",
-    "response_queue_us",
-    "send_us",
-    "request_bytes",
-    "request_forced",
-)  # what a run takes from its first line
-ANSWERED_BY_ITSELF = (TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID)  # errors of partitions that are not read at all
-NOTHING = -1  # no fact has it
 ROWS_AT_ONCE = 50_000
 
 
@@ -87,98 +48,6 @@ class Rebuilt(NamedTuple):
         return Rebuilt(*(column[which] for column in self))
 
 
-class SessionLines:
-    """The requests among one broker's fetch facts: by session and epoch; sessionless ones by time."""
-
-    def __init__(self, facts: pa.Table) -> None:
-        """`facts`: by fact id, in one chunk."""
-        self.facts = facts
-        epoch = self.numbers("session_epoch")
-        opened = np.where(self.known("session_epoch") & (epoch == 0), self.numbers("response_session_id"), 0)
-        session = np.where(epoch > 0, self.numbers("session_id"), opened)  # 0: none
-        connection, number = self.ranks("connection"), self.numbers("correlation_id")
-        by_line = np.lexsort((number, connection, epoch, session))
-        keys = np.stack([session, epoch, connection, number])[:, by_line]
-        changes = np.any(keys[:, 1:] != keys[:, :-1], axis=0)
-        begin = np.flatnonzero(np.append(len(by_line) > 0, changes))
-        session, epoch, connection, number = keys[:, begin]
-        stamp = self.numbers("ts")[by_line[begin]]
-        order = np.lexsort((number, connection, epoch, stamp, np.where(session == 0, 0, epoch), session))
-        size = np.diff(np.append(begin, len(by_line)))[order]
-        self.end: Ints = np.cumsum(size)
-        self.begin: Ints = self.end - size
-        self.rows: Ints = by_line[np.repeat(begin[order] - self.begin, size) + np.arange(len(by_line))]  # in order
-        self.head: Ints = self.rows[self.begin]  # the first fact of each line
-        self.session, self.epoch = session[order], epoch[order]
-        self.taken: Ints = (self.numbers("ts") - self.numbers("total_us") + self.numbers("queue_us"))[self.head]
-
-    def column(self, name: str) -> pa.Array:
-        """A column of the facts; null throughout if they lack it."""
-        place = self.facts.schema.get_field_index(name)
-        if place < 0:
-            return pa.nulls(len(self.facts), SESSION_SCHEMA.field(name).type)
-        return self.facts.column(place).combine_chunks()
-
-    def numbers(self, name: str, missing: int = 0) -> Ints:
-        """A column of numbers, flags or times, as integers."""
-        return numbers(self.column(name), missing)
-
-    def known(self, name: str) -> Flags:
-        """Where a column is not null."""
-        return np.asarray(self.column(name).is_valid().to_numpy(zero_copy_only=False), np.bool_)
-
-    def ranks(self, *names: str) -> Ints:
-        """Texts as ranks in sorted order, from the first column with a non-empty value; "" if there is none."""
-        texts = [pc.if_else(pc.equal(column, ""), None, column) for column in map(self.column, names)]
-        encoded = pc.fill_null(pc.coalesce(*texts), "").dictionary_encode()
-        place = np.empty(len(encoded.dictionary), np.int64)
-        place[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(place))
-        found: Ints = place[encoded.indices.to_numpy(zero_copy_only=False)]
-        return found
-
-    def of_rows(self) -> Ints:
-        """The line of each of `rows`."""
-        found: Ints = np.repeat(np.arange(len(self.begin)), self.end - self.begin)
-        return found
-
-    def sessionless(self) -> Ints:
-        """Which of `rows` are of a partition, in requests without a session."""
-        found: Ints = np.flatnonzero((self.session[self.of_rows()] == 0) & (self.partitions[self.rows] != NOTHING))
-        return found
-
-    @cached_property
-    def partitions(self) -> Ints:
-        """The partition of each fact, as a number; NOTHING if it has none.
-
-        Requests name it by topic id from Fetch v13 on, by name before.
-        """
-        partition = self.numbers("partition", NOTHING)
-        return np.where(partition < 0, NOTHING, self.ranks("topic_id", "topic") * (1 << 32) + partition)
-
-    def note_request(self) -> tuple[Ints, Flags]:
-        """For each fact, the bytes in its whole answer, and whether a partition completes the fetch in any case."""
-        if not len(self.head):
-            return self.head, self.head.astype(bool)
-        size = self.end - self.begin
-        handed, forced = np.empty(len(self.rows), np.int64), np.empty(len(self.rows), np.bool_)
-        handed[self.rows] = np.repeat(np.add.reduceat(self.numbers("bytes")[self.rows], self.begin), size)
-        forced[self.rows] = np.repeat(np.logical_or.reduceat(self.forces()[self.rows], self.begin), size)
-        return handed, forced
-
-    def forces(self) -> Flags:
-        """Whether each fact's partition completes the fetch regardless of bytes (DelayedFetch.tryComplete).
-
-        What KafkaApis refuses by itself is added to the answer when the others have been read, and ends no wait.
-        """
-        beyond = self.known("fetch_offset") & self.known("hw") & (self.numbers("fetch_offset") > self.numbers("hw"))
-        sent_elsewhere = self.numbers("preferred_read_replica", NOTHING) >= 0  # broker 0 is one, -1 is none (KIP-392)
-        by_consumer = self.numbers("replica_id", NOTHING) < 0
-        errors = self.numbers("error_code")
-        failed = ((errors != 0) & ~np.isin(errors, ANSWERED_BY_ITSELF)) | self.known("diverging_epoch")
-        found: Flags = failed | sent_elsewhere | (beyond & by_consumer)
-        return found
-
-
 def rebuild_sessions(facts: pa.Table, rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
     """Completed fetch facts of one broker, and run-length rows of the fetches that did not list a partition.
 
@@ -191,7 +60,15 @@ def rebuild_sessions(facts: pa.Table, rows: int = ROWS_AT_ONCE) -> Iterator[pa.T
 def sessions_rebuilt(facts: pa.Table, rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
     """Return the same of facts by fact id, in one chunk."""
     lines = SessionLines(facts)
-    return rows_of(lines, walked(lines), rows)
+    return rows_of(lines, walked(lines).rows, rows)
+
+
+class Walked(NamedTuple):
+    """The rows that were found, and what the sessions have cached behind their last lines."""
+
+    rows: Rebuilt
+    open: Flags  # which rows are runs that a later line may make longer
+    cached: Rebuilt  # of these, too, each is a run, unless its first line is behind the last one
 
 
 class Listings(NamedTuple):
@@ -238,6 +115,8 @@ def listings_of(lines: SessionLines, stretch: Ints) -> Listings:
     place = place[np.lexsort((key[place], stretch[line[place]]))]  # stable
     row, line, key = lines.rows[place], line[place], key[place]
     forgotten, asks, failed = (lines.numbers(name)[row] != 0 for name in ("forgotten", "in_request", "error_code"))
+    if lines.stand.any():
+        forgotten |= lines.stand[row] & (lines.numbers("state_left")[row] != 0)
     goes_on = np.diff(key, prepend=NOTHING) == 0
     goes_on &= np.diff(stretch[line], prepend=NOTHING) == 0
     life = np.cumsum(~goes_on | shifted(forgotten)) - 1
@@ -247,7 +126,7 @@ def listings_of(lines: SessionLines, stretch: Ints) -> Listings:
     return Listings(place, row, line, since[life], goes_on, forgotten, failed, lines.known("diverging_epoch")[row])
 
 
-def walked(lines: SessionLines) -> Rebuilt:
+def walked(lines: SessionLines) -> Walked:
     """Complete each listed row from its session's cache, and find the fetches that came between two listings.
 
     A row is skipped if the cache does not know the offset. The cache is empty behind a gap: where a line is missing, a
@@ -257,11 +136,13 @@ def walked(lines: SessionLines) -> Rebuilt:
     begins[1:] |= np.diff(lines.session) != 0
     stretch = np.cumsum(begins | ((np.diff(lines.epoch, prepend=NOTHING) != 1) & (lines.epoch != 0)))
     found = listings_of(lines, stretch)
-    held, left = found.are_held(), found.are_left()
+    stands = lines.stand[found.row]
+    opened, was_left = (stands & (lines.numbers(name)[found.row] != 0) for name in ("state_opened", "state_left"))
+    held, left = found.are_held(), found.are_left() | was_left
     asks, answers = (lines.numbers(name)[found.row] != 0 for name in ("in_request", "in_response"))
     implied = asks & ~answers & ~found.forgotten
     sent = latest(~implied | found.failed)
-    is_unsent = (sent < found.since) | found.failed[sent] | found.forgotten
+    is_unsent = ((sent < found.since) | found.failed[sent] | found.forgotten) & ~stands
     nothing, none = np.full(len(found.row), NOTHING), np.zeros(len(found.row), np.int64)
     listed = Rebuilt(
         row=found.row,
@@ -278,11 +159,14 @@ def walked(lines: SessionLines) -> Rebuilt:
     ends = np.append(np.flatnonzero(begins)[1:], len(begins))[np.cumsum(begins) - 1][found.line]
     is_last = ~np.append(found.goes_on, np.False_)[1:]
     is_known = ~is_last | (stretch[found.line] == stretch[ends - 1])
-    first, last = found.line + ~left, np.where(is_last, ends, np.roll(found.line, -1)) - 1
-    behind = np.arange(len(held)) - left  # the listing whose values are in force
-    runs = np.flatnonzero((held | left) & is_known & (first <= last) & ~found.failed[behind])
+    own = left & ~stands  # its own line leaves the partition out
+    first, last = found.line + ~own, np.where(is_last, ends, np.roll(found.line, -1)) - 1
+    behind = np.arange(len(held)) - own  # the listing whose values are in force
+    in_force = (held | left) & is_known
+    runs = np.flatnonzero(in_force & ((first <= last) | opened) & ~found.failed[behind])
+    begun = np.where(opened, found.row, lines.head[np.minimum(first, len(lines.head) - 1)]) if len(first) else first
     between = listed.only(behind[runs])._replace(
-        line=lines.head[first[runs]],
+        line=begun[runs],
         implied=np.ones(len(runs), np.int64),
         left_out=left[runs].astype(np.int64),
         first=first[runs],
@@ -293,14 +177,22 @@ def walked(lines: SessionLines) -> Rebuilt:
     at_end = is_last[runs]
     place = np.where(at_end, lines.end[ends[runs] - 1], np.roll(found.place, -1)[runs])
     since = found.place[np.where(left, np.arange(len(held)), np.minimum(found.since, len(held) - 1))[runs]]
-    shown = held | found.forgotten
+    shown = (held | found.forgotten) & ~stands
     alone = lines.sessionless()
     turn = np.concatenate([2 * found.place[shown] + 1, 2 * place, 2 * alone + 1])
     stage, tie = np.zeros((2, len(turn)), np.int64)
     some = slice(int(shown.sum()), int(shown.sum()) + len(runs))
     stage[some], tie[some] = at_end * (1 + left[runs]), at_end * since
     every = [listed.only(shown), between, as_they_are(lines.rows[alone])]
-    return Rebuilt(*map(np.concatenate, zip(*every, strict=True))).only(np.lexsort((tie, stage, turn)))
+    order = np.lexsort((tie, stage, turn))
+    rows = Rebuilt(*map(np.concatenate, zip(*every, strict=True))).only(order)
+    is_open = np.zeros(len(turn), np.bool_)
+    is_open[some] = at_end
+    keeps = np.flatnonzero(in_force & is_last)
+    cached = listed.only(behind[keeps])._replace(
+        line=begun[keeps], left_out=left[keeps].astype(np.int64), first=first[keeps], last=last[keeps]
+    )
+    return Walked(rows, is_open[order], cached)
 
 
 def as_they_are(rows: Ints) -> Rebuilt:
@@ -314,7 +206,7 @@ def rows_of(lines: SessionLines, out: Rebuilt, rows: int) -> Iterator[pa.Table]:
     handed, forced = lines.note_request()
     runs = out.first != NOTHING
     nth = np.where(runs, np.cumsum(runs) - 1, NOTHING)
-    told = run_columns(lines, out.first[runs], out.last[runs], handed)
+    told = run_columns(lines, out.only(runs), handed)
     for begin in range(0, max(len(runs), 1), rows):
         some = slice(begin, begin + rows)
         yield columns_of(lines, out.only(some), nth[some], told, handed, forced)
@@ -364,23 +256,46 @@ REPLACED = {  # values of an unlisted fetch that replace those of the listed one
 }
 
 
-def run_columns(lines: SessionLines, first: Ints, last: Ints, handed: Ints) -> dict[str, pa.Array]:
+def run_columns(lines: SessionLines, runs: Rebuilt, handed: Ints) -> dict[str, pa.Array]:
     """Per run: number of fetches, end time, the largest gap between two, and how many waited until the timeout.
 
     Time in purgatory is the mean. The broker epoch is the last one that they name: a broker fetches before it knows it.
     """
-    count = last - first + 1
-    local, wait, most = (lines.numbers(name)[lines.head] for name in ("local_us", "remote_us", "max_wait_ms"))
-    in_vain = timed_out(local, wait, most * 1000) & (handed[lines.head] == 0)
-    waited, timeouts = np.append(0, np.cumsum(wait)), np.append(0, np.cumsum(in_vain))
+    count, waited, timeouts, gap, last = runs_so_far(lines, runs, handed)
     return {
         "run_count": pa.array(count),
         "run_until": pa.array(lines.taken[last]).cast(TIMESTAMP),
-        "run_gap_us": pa.array(largest_gaps(lines.taken, first, last)),
-        "run_timeouts": pa.array(timeouts[last + 1] - timeouts[first]),
-        "remote_us": pa.array((waited[last + 1] - waited[first]) // count),
+        "run_gap_us": pa.array(gap),
+        "run_timeouts": pa.array(timeouts),
+        "remote_us": pa.array(waited // np.maximum(count, 1)),
         "replica_epoch": lines.column("replica_epoch").take(pa.array(lines.head[last])),
     }
+
+
+def had_begun(lines: SessionLines, runs: Rebuilt) -> Flags:
+    """Per run: whether it goes on from a state. One of a partition that was forgotten since then is another one."""
+    opened, left = (lines.numbers(name)[runs.row] for name in ("state_opened", "state_left"))
+    found: Flags = lines.stand[runs.row] & (opened != 0) & (left == runs.left_out)
+    return found
+
+
+def runs_so_far(lines: SessionLines, runs: Rebuilt, handed: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Per run: number of fetches, how long they waited, how many in vain, the largest gap, and the last line.
+
+    A run that had begun before the lines goes on from its state.
+    """
+    first, last = runs.first, runs.last
+    local, wait, most = (lines.numbers(name)[lines.head] for name in ("local_us", "remote_us", "max_wait_ms"))
+    in_vain = timed_out(local, wait, most * 1000) & (handed[lines.head] == 0)
+    waits, vain = np.append(0, np.cumsum(wait)), np.append(0, np.cumsum(in_vain))
+    count, waited, timeouts = last - first + 1, waits[last + 1] - waits[first], vain[last + 1] - vain[first]
+    if not lines.stand.any():
+        return count, waited, timeouts, largest_gaps(lines.taken, first, last), last
+    went_on = had_begun(lines, runs)
+    before = ("run_count", "state_waited", "run_timeouts", "run_gap_us")
+    count0, waited0, timeouts0, gap0 = (np.where(went_on, lines.numbers(name)[runs.row], 0) for name in before)
+    gap = np.maximum(gap0, largest_gaps(lines.taken, first - went_on, last))
+    return count + count0, waited + waited0, timeouts + timeouts0, gap, last
 
 
 def largest_gaps(taken: Ints, first: Ints, last: Ints) -> Ints:

@@ -2,7 +2,8 @@
 
 What follows from that is in `broker_pauses`. Lines come in pieces: a single line, or all of a broker's lines within
 `PIECE_US`, of which only the first and last line matter and whether any is about a request. A silence is longer than a
-piece, so both give the same result; a broker may have written millions of lines.
+piece, so both give the same result; a broker may have written millions of lines. Connections are looked at afterwards,
+once all silences are known.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.arrays.columns import numbers
+from replay.arrays.columns import differing, numbers
 from replay.evidence.broker_pauses import AWAKE_US, DUE_PARTS, PARTS, STANDSTILL_US
 from replay.evidence.choices import Choice
 from schemas.model import BOOL, INT32, INT64, STRING
@@ -45,9 +46,16 @@ SILENCE_SCHEMA: Final = pa.schema(
         pa.field("after", INT64),  # when that line was written at the latest
     ]
 )
-CONNECTION_SCHEMA: Final = pa.schema([pa.field("broker_id", INT32), pa.field("connection", STRING)])
+CONNECTION_SCHEMA: Final = pa.schema(
+    [
+        pa.field("broker_id", INT32),
+        pa.field("connection", STRING),
+        pa.field("last", INT64),  # its last stamp, microseconds
+        pa.field("woken", BOOL),  # whether a produce on it was under way when a standstill of its broker ended
+    ]
+)
 LINE_COLUMNS: Final = ("broker_id", "ts", "ts_error_us", "connection")
-PRODUCE_COLUMNS: Final = (*CONNECTION_SCHEMA.names, "ts", "ts_error_us", "total_us")
+CONNECTION_COLUMNS: Final = ("kind", "broker_id", "connection", "ts", "ts_error_us", "total_us")
 
 
 def pieces_of(facts: pa.Table) -> pa.Table:
@@ -57,6 +65,19 @@ def pieces_of(facts: pa.Table) -> pa.Table:
     latest = stamp + numbers(lines["ts_error_us"])
     columns = (lines["broker_id"], stamp, latest, stamp, pc.is_valid(lines["connection"]))
     return pa.table(dict(zip(PIECE_SCHEMA.names, columns, strict=True)), schema=PIECE_SCHEMA)
+
+
+def pieces_together(pieces: pa.Table) -> pa.Table:
+    """One piece for all lines of a broker within `PIECE_US`."""
+    broker, first, latest, last, asked = (numbers(pieces[name]) for name in PIECE_SCHEMA.names)
+    order = np.lexsort((latest, first, broker))
+    broker, first, latest, last, asked = (column[order] for column in (broker, first, latest, last, asked))
+    begins = np.flatnonzero(differing(broker, first // PIECE_US))
+    if not len(begins):
+        return pieces
+    sums = (np.maximum.reduceat(last, begins), np.maximum.reduceat(asked, begins) > 0)
+    columns = (broker[begins], first[begins], latest[begins], *sums)
+    return pa.table([*map(pa.array, columns)], PIECE_SCHEMA.names).cast(PIECE_SCHEMA)
 
 
 def silences_of(pieces: pa.Table) -> pa.Table:
@@ -105,8 +126,8 @@ def by_broker(silences: pa.Table) -> tuple[dict[int, list[tuple[int, int]]], dic
     return {broker: sorted(spans) for broker, spans in sorted(out.items())}, begins
 
 
-def woken(produces: pa.Table, silences: pa.Table) -> pa.Table:
-    """Connections that had a produce under way when a standstill of their broker ended, one row each.
+def are_woken(produces: pa.Table, silences: pa.Table) -> Flags:
+    """Which produces were under way when a standstill of their broker ended.
 
     Under way: it had arrived by shortly after the end, and was not answered before the stretch of time in which the
     broker's next line may have been written.
@@ -118,8 +139,7 @@ def woken(produces: pa.Table, silences: pa.Table) -> pa.Table:
     found = np.zeros(len(produces), np.bool_)
     for one in np.unique(numbers(ended["broker_id"])).tolist():
         found |= (broker == one) & is_under_way(arrival, earliest, ended.filter(pc.equal(ended["broker_id"], one)))
-    names = CONNECTION_SCHEMA.names
-    return produces.filter(pa.array(found)).select(names).group_by(names).aggregate([])
+    return found
 
 
 def is_under_way(arrival: Ints, earliest: Ints, ended: pa.Table) -> Flags:
@@ -133,18 +153,29 @@ def is_under_way(arrival: Ints, earliest: Ints, ended: pa.Table) -> Flags:
     return found
 
 
-def connection_ends(facts: pa.Table, silences: pa.Table) -> dict[tuple[int, str], int]:
+def are_any(silences: pa.Table) -> bool:
+    """Whether any broker stood still."""
+    return bool(pc.any(pc.is_valid(silences["before"])).as_py())
+
+
+def connections_in(facts: pa.Table, silences: pa.Table) -> pa.Table:
+    """Connections, with their last stamps and whether a produce was under way when a standstill ended."""
+    requests = ON_CONNECTIONS.of(facts, CONNECTION_COLUMNS)
+    is_produce = PRODUCES.mask(requests)
+    woken = np.zeros(len(requests), np.bool_)
+    woken[is_produce.to_numpy()] = are_woken(requests.filter(is_produce), silences)
+    columns = (*(requests[name] for name in CONNECTION_SCHEMA.names[:2]), requests["ts"].cast(INT64), woken)
+    return connections_together(pa.table([*columns], CONNECTION_SCHEMA.names))
+
+
+def connections_together(rows: pa.Table) -> pa.Table:
+    """The same with one row for each connection."""
+    found = rows.group_by(CONNECTION_SCHEMA.names[:2]).aggregate([("last", "max"), ("woken", "max")])
+    return found.rename_columns(CONNECTION_SCHEMA.names).cast(CONNECTION_SCHEMA)
+
+
+def ends_told(connections: pa.Table) -> dict[tuple[int, str], int]:
     """Last stamp on each connection that had a produce under way when a standstill ended."""
-    if not pc.any(pc.is_valid(silences["before"])).as_py():
-        return {}
-    some = woken(PRODUCES.of(facts, PRODUCE_COLUMNS), silences)
-    requests = ON_CONNECTIONS.of(facts, [*CONNECTION_SCHEMA.names, "ts"])
-    mine = requests.join(some, keys=CONNECTION_SCHEMA.names, join_type="left semi")
-    last = mine.group_by(CONNECTION_SCHEMA.names).aggregate([("ts", "max")])
-    return ends_told(last.rename_columns([*CONNECTION_SCHEMA.names, "last"]))
-
-
-def ends_told(last: pa.Table) -> dict[tuple[int, str], int]:
-    """Last stamps in microseconds, by connection, from a row for each connection."""
-    names = (last[name].to_pylist() for name in CONNECTION_SCHEMA.names)
-    return {(broker, name): us for broker, name, us in zip(*names, numbers(last["last"]).tolist(), strict=True)}
+    some = connections.filter(connections["woken"])
+    broker, name = (some[column].to_pylist() for column in CONNECTION_SCHEMA.names[:2])
+    return dict(zip(zip(broker, name, strict=True), numbers(some["last"]).tolist(), strict=True))

@@ -20,7 +20,7 @@ from replay.arrays.columns import numbers, numbers_of, texts
 from replay.arrays.digests import sum_of
 from replay.arrays.ints import NEVER
 from replay.evidence.retries import GIVEN_UP_US
-from replay.evidence.sessions import LEFT_OUT
+from replay.evidence.session_lines import LEFT_OUT
 from replay.protocol.state import NONE
 
 if TYPE_CHECKING:
@@ -68,6 +68,19 @@ class Steady(NamedTuple):
     epoch: int
     leader: int
     settled_us: int
+
+
+class LeftOut(NamedTuple):
+    """Requests of a partition that are not read again: of those before a moment, what they add to digests."""
+
+    steady: Steady
+    since: int  # an order that goes on at this moment, or later, can do without them
+    facts: int  # how many
+    sums: tuple[int, int]
+
+
+class NeedsAllError(Exception):
+    """A partition has to be ordered as a whole, and not all of its facts were given."""
 
 
 class Facts(NamedTuple):

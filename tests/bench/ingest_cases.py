@@ -87,13 +87,14 @@ def from_json(spark: SparkSession, files: list[str]) -> DataFrame:
 def case_order(bench: Bench, events: int) -> list[Line]:
     """Facts to events against the shuffle and sort that it needs."""
     folder = bench.recording(Shape(events=events, partitions=60, elections=1))
-    facts = str(bench.fresh("order-facts"))
-    parsed = ingest.parse(bench.spark, discover(str(folder), recording_id=ID), str(bench.fresh("order-staging")))
-    as_frame(bench.spark, parsed.facts).withColumn("recording_id", F.lit(ID)).write.format("delta").save(facts)
+    given = Warehouse(bench.spark, str(bench.fresh("order-facts")))
+    parsed = ingest.parse(bench.spark, discover(str(folder), recording_id=ID), given.staging_dir(ID), few=0)
+    given.append_facts(parsed.facts, ID, files=parsed.files)
     told = str(bench.fresh("order-told"))
 
     def ordered(place: str) -> DataFrame:
-        stream = order.order(bench.spark, bench.spark.read.format("delta").load(facts), {"kafka_version": "4.1.0"})
+        facts, files = given.read("facts", ID), given.paths("facts", ID)
+        stream = order.order(bench.spark, facts, {"kafka_version": "4.1.0"}, files=files)
         return table_rows(stage(stream, str(bench.fresh(place)), ORDERED_KINDS).frame, "replication_events")
 
     ordered("order-staged").write.parquet(told)
@@ -105,7 +106,7 @@ def case_order(bench: Bench, events: int) -> list[Line]:
 
     def floor() -> None:
         rows = bench.spark.read.schema(spark_schema(REPLICATION_EVENTS)).parquet(told)
-        shuffle_and_sort(bench, bench.spark.read.format("delta").load(facts), rows)
+        shuffle_and_sort(bench, given.read("facts", ID), rows)
 
     costs = side_by_side({"order": tidemark, "shuffle and sort": floor}, bench.rounds)
     return against("order / its shuffle and sort", costs, "order", "shuffle and sort", "<= 1.5", count)

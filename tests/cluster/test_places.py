@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 PLACES = ("on_standalone", "on_yarn")  # of which the first stores everything on S3, the second on HDFS
-DETERMINED = ("facts", "coverage", "event_windows", "replay_checkpoints", "cluster_metrics", *DERIVED)
+DETERMINED = (
+    "facts", "coverage", "event_windows", "order_states", "replay_checkpoints", "cluster_metrics", *DERIVED
+)  # fmt: skip
 ADDED = ("rejected_lines", "files", "set_aside", "expectation_results", "incident_reports", "runs")
 # What is one run's own: its name, its times, what it cost, and how many shuffle partitions it was given.
 OF_A_RUN = (

@@ -21,6 +21,9 @@ OF_A_RUN: Final = {"recording_id", "run_id", "seen", "modified", "counts", "resu
 # And when incidents were told: one that was withdrawn meanwhile is told of by no single run.
 WHEN_TOLD: Final = {"status", "first_reported", "first_run_id", "revised", "revised_run_id", "revision"}
 
+# What a run hands to the next one: a run after one that was killed reads all facts, and hands on something else.
+HANDED_ON: Final = {"order_states"}
+
 # By table what is made of rows with the recording's name in them.
 OF_A_NAME: Final = {"event_windows": {"facts"}}
 
@@ -29,7 +32,9 @@ def tables_of(warehouse: Path, name: str, *, by_any_name: bool = False) -> dict[
     """The rows of all tables as their readers see them, without what belongs to one run; or to its recording's name."""
     found = tidemark.snapshot(str(warehouse), name)
     apart = OF_A_NAME if by_any_name else {}
-    return {table: rows_of(found, table, apart.get(table, set())) for table in TABLES if table != "runs"}
+    return {
+        table: rows_of(found, table, apart.get(table, set())) for table in TABLES if table not in {"runs", *HANDED_ON}
+    }
 
 
 def rows_of(found: tidemark.Snapshot, table: str, apart: set[str]) -> Counter[str]:

@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from replay.evidence.client_requests import STATED
 from replay.evidence.clock_steps import steadied
 from replay.evidence.coverage import Heard, heard_of
-from replay.evidence.expiry_runs import first_shrinks, marks_of
+from replay.evidence.expiry_runs import first_shrinks, marks_of, shrinks_in
 from replay.evidence.incarnations import Lives, starts_of_brokers
-from replay.evidence.missing_lines import CLIENT_REQUEST_SCHEMA, REQUEST_TRAITS, MissingLines, missing_requests
+from replay.evidence.missing_lines import MissingLines, missing_requests
 from replay.evidence.partition_facts import PartitionFacts
 from replay.evidence.rows import Row, rows_of_facts
-from replay.evidence.sessions import SESSION_SCHEMA
+from replay.evidence.session_lines import SESSION_SCHEMA
 from replay.order.order import ordered
+from schemas.facts import FACTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 START = datetime(2024, 5, 1, 3, 0, tzinfo=UTC)
 TOPIC, PARTITION = "orders", 0
-REQUEST_FIELDS = (pa.field("kind", pa.string()), pa.field("replica_id", pa.int32()), pa.field("api_key", pa.int32()))
 Second = tuple[str, int, int, int]  # in which something was heard: source, first, last, lines
 KEY = {"recording_id": "small", "topic": TOPIC, "topic_id": None, "incarnation": 0, "partition": PARTITION}
 
@@ -126,7 +127,7 @@ class History:
             [row for row in found if (row["partition"] is None) == is_cluster] for is_cluster in (False, True)
         )
         lives = Lives(own, starts_of_brokers(cluster))
-        expiry = marks_of(first_shrinks(facts), cluster, settings.get("standstills", {}))
+        expiry = marks_of(first_shrinks(shrinks_in(facts)), cluster, settings.get("standstills", {}))
         return [
             PartitionFacts(
                 topic=TOPIC,
@@ -148,8 +149,7 @@ class History:
 
 def gaps_in(facts: Iterable[Row]) -> MissingLines:
     """Return what is missing among the request lines behind these facts."""
-    told = [field for field in CLIENT_REQUEST_SCHEMA if field not in REQUEST_TRAITS]
-    schema = pa.schema([*REQUEST_FIELDS, *told])
+    schema = pa.schema([FACTS.arrow_schema.field(name) for name in STATED])
     rows = [{name: row[name] for name in schema.names} for row in facts]
     return missing_requests(pa.Table.from_pylist(rows, schema=schema))
 

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from pipelines.spark.buckets import bucket_of, divided
 from pipelines.stages.checkpoints import STATE, Checkpoints
 from pipelines.stages.order import with_sessions
-from pipelines.stages.partition_order import CHANGES, EVENTS, WITH_RECORDING, StandingWindows, order_tables
+from pipelines.stages.partition_order import CHANGES, EVENTS, WITH_RECORDING, order_tables
+from pipelines.stages.standing_windows import StandingWindows
 from pipelines.warehouse.superseded import engine_version
 from replay.evidence.cluster import cluster_told, collected_of
 from replay.evidence.cluster_digest import ToldOfCluster
@@ -57,6 +58,17 @@ class HourlyRuns:
 
     def order(self, facts: pa.Table, stated: dict[str, Any]) -> None:
         """Bring events and their windows up to date."""
+        made = self.made(facts, stated)
+        windows = pa.concat_tables(made[EVENT_WINDOWS.name])
+        since = {place_of(row): row["window"] for rows in made.get(CHANGES, ()) for row in rows.to_pylist()}
+        left = {place_of(row) for row in windows.to_pylist()}
+        gone = {place_of(row) for row in self.tables[EVENT_WINDOWS.name].to_pylist()} - left
+        self.replace(EVENTS, made.get(EVENTS, ()), {**dict.fromkeys(gone), **since})
+        self.tables[EVENT_WINDOWS.name] = windows
+        self.written.append(sum(map(len, made.get(EVENTS, ()))))
+
+    def made(self, facts: pa.Table, stated: dict[str, Any]) -> dict[str, list[pa.Table]]:
+        """What an order makes of all facts."""
         cluster = cluster_told(collected_of(facts), stated, missing_requests(facts))
         buckets: defaultdict[int, list[pa.Table]] = defaultdict(list)
         for rows in with_sessions([facts], cluster.names):
@@ -69,13 +81,7 @@ class HourlyRuns:
             standing = StandingWindows.of(known.get(bucket), self.length_us, engine_version(), self.least)
             for name, rows in order_tables(tables, ToldOfCluster(cluster), standing):
                 made.setdefault(name, []).append(rows)
-        windows = pa.concat_tables(made[EVENT_WINDOWS.name])
-        since = {place_of(row): row["window"] for rows in made.get(CHANGES, ()) for row in rows.to_pylist()}
-        left = {place_of(row) for row in windows.to_pylist()}
-        gone = {place_of(row) for row in self.tables[EVENT_WINDOWS.name].to_pylist()} - left
-        self.replace(EVENTS, made.get(EVENTS, ()), {**dict.fromkeys(gone), **since})
-        self.tables[EVENT_WINDOWS.name] = windows
-        self.written.append(sum(map(len, made.get(EVENTS, ()))))
+        return made
 
     def replay(self) -> None:
         """Bring the replay's tables and states up to date."""

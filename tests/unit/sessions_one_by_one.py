@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from replay.evidence.sessions import NOTHING
+from replay.evidence.session_lines import NOTHING
 
 if TYPE_CHECKING:
-    from replay.evidence.sessions import SessionLines
+    from replay.evidence.session_lines import SessionLines
 
 
 class Cached(NamedTuple):

@@ -10,7 +10,7 @@ from histories_of_losses import COMMITTED, losses, replicated, tail, taken_over
 from without_spark import events_of_partition, tables_of
 
 from replay.evidence.cluster import Cluster
-from replay.evidence.sessions import SESSION_SCHEMA
+from replay.evidence.session_lines import SESSION_SCHEMA
 
 
 def moved(history: History, start: int, *, hw: int, ms: float = 1000) -> History:

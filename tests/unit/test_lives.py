@@ -13,7 +13,7 @@ from without_spark import tables_of
 
 from replay.evidence.incarnations import Lives, starts_of_brokers
 from replay.evidence.rows import Row, rows_of_facts
-from replay.evidence.sessions import SESSION_SCHEMA
+from replay.evidence.session_lines import SESSION_SCHEMA
 
 OLD = {"kafka_version": "2.7.2"}
 LIFE_MS = 10_000

@@ -17,7 +17,7 @@ from pipelines.recording.recording import discover
 from replay.evidence.cluster import cluster_rows, incarnations, topics_named
 from replay.evidence.metadata_log import PART
 from replay.evidence.rows import Row, rows_of_facts
-from replay.evidence.sessions import SESSION_SCHEMA
+from replay.evidence.session_lines import SESSION_SCHEMA
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -75,8 +75,9 @@ def session_number(row: dict[str, object]) -> int:
 def test_events_are_those_of_each_partition_by_itself(buckets: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order, "ROWS_AT_ONCE", 50)
     facts = history().table()
-    sent = with_sessions_numbered(facts, buckets).to_batches(max_chunksize=size)
-    parted = pa.Table.from_batches(by_session(iter(sent), {}, buckets))
+    given = with_sessions_numbered(facts, buckets)
+    sent = (given.slice(first, size) for first in range(0, len(given), size))
+    parted = pa.Table.from_batches(by_session(sent, {}, buckets))
     rebuilt = pa.Table.from_batches(
         [
             batch
@@ -104,7 +105,7 @@ def test_events_are_those_of_each_partition_by_itself(buckets: int, size: int, m
 
 def test_what_the_driver_orders_itself_it_has_as_tasks_have_it() -> None:
     facts = history().table()
-    streams = rebuilding(1)(by_session(with_sessions_numbered(facts, 1).to_batches(), {}, 1))
+    streams = rebuilding(1)(by_session([with_sessions_numbered(facts, 1)], {}, 1))
     sent = joined([stream for batch in streams for stream in batch["rows"]]).drop_columns("recording_id")  # not sent
     kept = pa.concat_tables(map(used_columns, with_sessions([facts], {})), promote_options="default")
     assert {*kept.column_names} == {*sent.column_names}

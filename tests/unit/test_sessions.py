@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sessions_one_by_one import Walk
 
-from replay.evidence.sessions import SESSION_SCHEMA, SessionLines, rebuild_sessions, walked
+from replay.evidence.session_lines import SESSION_SCHEMA, SessionLines
+from replay.evidence.sessions import rebuild_sessions, walked
 
 SESSION, NEXT_SESSION = 77, 78
 SILENT: dict[str, Any] = {"partition": None, "in_request": False, "in_response": False}
@@ -253,7 +254,7 @@ def test_all_lines_at_once_tell_what_they_tell_one_by_one(
     schema = pa.schema([SESSION_SCHEMA.field(name) for name in names])
     facts = pa.Table.from_pylist([{**row, "fact_id": f"{k:05}"} for k, row in enumerate(rows)], schema)
     given_lines = SessionLines(facts)
-    found = walked(given_lines)
+    found = walked(given_lines).rows
     assert list(zip(*(column.tolist() for column in found), strict=True)) == Walk(given_lines).all()
 
 

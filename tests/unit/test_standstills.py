@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,7 +11,13 @@ from silent_lines import lines_of
 
 from replay.evidence.broker_pauses import DUE_PARTS, PARTS, STANDSTILL_US
 from replay.evidence.choices import Choice
-from replay.evidence.standstills import PIECE_SCHEMA, PIECE_US, by_broker, silences_of, woken
+from replay.evidence.standstills import (
+    PIECE_SCHEMA,
+    are_woken,
+    by_broker,
+    pieces_together,
+    silences_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,21 +47,14 @@ def one_by_one(lines: list[Line]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(PIECE_SCHEMA.names, row, strict=True)) for row in rows], schema=PIECE_SCHEMA)
 
 
-def put_together(lines: list[Line]) -> pa.Table:
-    rows = []
-    for _, some in groupby(lines, key=lambda line: line[0] // PIECE_US):
-        (first, error, _), *others = piece = list(some)
-        last = others[-1][0] if others else first
-        rows.append((1, first, first + error, last, any(asked for _, _, asked in piece)))
-    return pa.Table.from_pylist([dict(zip(PIECE_SCHEMA.names, row, strict=True)) for row in rows], schema=PIECE_SCHEMA)
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_standstills_are_between_neighbouring_lines_where_lines_were_due(seed: int) -> None:
     lines = sorted(lines_of(seed))
     expected = standstills_of(lines)
     assert 0 < len(expected) < sum(after[0] - before[0] >= STANDSTILL_US for before, after in pairwise(lines))
-    for pieces in (one_by_one(lines[::-1]), put_together(lines)):
+    each = one_by_one(lines[::-1])
+    assert len(pieces_together(each)) < len(each)
+    for pieces in (each, pieces_together(each)):
         found, begins = by_broker(silences_of(pieces))
         assert found[1] == expected
         assert begins == {1: lines[0][0] + lines[0][1]}
@@ -72,7 +71,7 @@ def test_a_standstill_wakes_no_connection_of_another_broker() -> None:
             "total_us": pa.nulls(2, pa.int64()),
         }
     )
-    assert woken(produces, silences).to_pylist() == [{"broker_id": 1, "connection": "a"}]
+    assert are_woken(produces, silences).tolist() == [True, False]
 
 
 def test_a_choice_is_the_same_in_sql() -> None:

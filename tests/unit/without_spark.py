@@ -15,7 +15,8 @@ from pipelines.overview.coverage import coverage_of
 from pipelines.overview.metrics import cluster_metrics, stretches_of
 from pipelines.recording.recording import discover
 from pipelines.stages.order import with_sessions
-from pipelines.stages.partition_order import EVENTS, StandingWindows, order_tables, order_windows
+from pipelines.stages.partition_order import EVENTS, order_tables, order_windows
+from pipelines.stages.standing_windows import StandingWindows
 from replay.evidence.cluster import cluster_told, collected_of
 from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.missing_lines import missing_requests

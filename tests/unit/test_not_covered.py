@@ -1,30 +1,24 @@
-"""What is not covered, as Spark finds it: a source that cannot be there is not missing, nor is a request never sent."""
+"""What is not covered: a source that cannot be there is not missing, nor is a request never sent."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructField, StructType
 
-from pipelines.overview.coverage import COVERAGE_COLUMNS, HOLES, coverage_of, in_words
-from pipelines.spark.spark_schemas import spark_schema
+from pipelines.overview.coverage import HOLES, coverage_of, in_words
 from replay.evidence.coverage import CLOSED, MISSING, REQUEST_LOG, row
+from replay.evidence.summary import SUMMED
 from schemas.facts import FACTS
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from pipelines.stages.run import Run
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def fact(second: float, **fields: Any) -> dict[str, Any]:
     line = {"source_file": "server.log", "source_line": round(second * 1000), "broker_id": 1}
-    return {**dict.fromkeys(COVERAGE_COLUMNS), **line, "ts": START + timedelta(seconds=second), **fields}
+    return {**dict.fromkeys(SUMMED), **line, "ts": START + timedelta(seconds=second), **fields}
 
 
 def fetches(numbers: list[int], client: str, kind: str = "fetch") -> list[dict[str, Any]]:
@@ -32,13 +26,9 @@ def fetches(numbers: list[int], client: str, kind: str = "fetch") -> list[dict[s
     return [fact(k / 10, **asked, correlation_id=number) for k, number in enumerate(numbers)]
 
 
-def holes(spark: SparkSession, facts: list[dict[str, Any]]) -> list[tuple[int | None, str]]:
-    every = spark_schema(FACTS)
-    schema = StructType([StructField(name, every[name].dataType) for name in COVERAGE_COLUMNS])
-    frame = spark.createDataFrame([tuple(one[n] for n in COVERAGE_COLUMNS) for one in facts], schema)
-    rows = coverage_of(frame).rows
-    arrow = pa.schema([FACTS.arrow_schema.field(name) for name in COVERAGE_COLUMNS])
-    assert coverage_of(frame.toArrow().cast(arrow)).rows == rows  # few facts are not Spark's business
+def holes(facts: list[dict[str, Any]]) -> list[tuple[int | None, str]]:
+    schema = pa.schema([FACTS.arrow_schema.field(name) for name in SUMMED])
+    rows = coverage_of(pa.Table.from_pylist(facts, schema)).rows
     return [(row["broker_id"], row["source"]) for row in rows if row["state"] in HOLES]
 
 
@@ -52,39 +42,34 @@ def holes(spark: SparkSession, facts: list[dict[str, Any]]) -> list[tuple[int | 
     ],
 )
 def test_where_zookeeper_keeps_the_state_no_metadata_log_is_missing(
-    spark: SparkSession, told: dict[str, Any], missing: list[tuple[int | None, str]]
+    told: dict[str, Any], missing: list[tuple[int | None, str]]
 ) -> None:
     lines = [fact(0, kind="role_change"), fact(2, **told), *fetches([1, 2, 3], "shop")]
-    assert holes(spark, lines) == missing
+    assert holes(lines) == missing
 
 
-def test_a_request_that_the_quorums_client_never_sent_is_no_hole(spark: SparkSession) -> None:
+def test_a_request_that_the_quorums_client_never_sent_is_no_hole() -> None:
     numbers = [*range(10), 11, 12, 14, 17]
     zookeeper = fact(0, kind="leader_and_isr")
-    assert holes(spark, [zookeeper, *fetches(numbers, "raft-client-1")]) == []
-    assert set(holes(spark, [zookeeper, *fetches(numbers, "raft", "produce")])) == {(1, "request_log")}
+    assert holes([zookeeper, *fetches(numbers, "raft-client-1")]) == []
+    assert set(holes([zookeeper, *fetches(numbers, "raft", "produce")])) == {(1, "request_log")}
 
 
-def test_numbers_of_a_consumer_are_lost_lines_only_if_the_log_has_what_a_filter_drops(spark: SparkSession) -> None:
+def test_numbers_of_a_consumer_are_lost_lines_only_if_the_log_has_what_a_filter_drops() -> None:
     zookeeper = fact(0, kind="leader_and_isr")
     reads = fetches([21, 22, 24, 27], "reads")
-    assert holes(spark, [zookeeper, *reads]) == []
+    assert holes([zookeeper, *reads]) == []
     heartbeat = fact(0, kind="api", api_key=12, client_id="reads", connection="a:9092-b:1001-0-0", correlation_id=1)
-    assert set(holes(spark, [zookeeper, *reads, heartbeat])) == {(1, "request_log")}
+    assert set(holes([zookeeper, *reads, heartbeat])) == {(1, "request_log")}
 
 
 @pytest.mark.parametrize(("last_word", "missing"), [("shutdown", [(1, "request_log")]), ("shut_down", [])])
 def test_a_shutdown_that_closed_the_logs_before_the_broker_had_stopped_is_a_hole(
-    spark: SparkSession, last_word: str, missing: list[tuple[int | None, str]]
+    last_word: str, missing: list[tuple[int | None, str]]
 ) -> None:
     member = fact(0, kind="leader_and_isr", replicas=[1])
     life = [fact(3, kind="broker_lifecycle", name="terminating"), fact(3.5, kind="broker_lifecycle", name=last_word)]
-    assert holes(spark, [member, *fetches([1, 2, 3], "shop", "produce"), *life]) == missing
-
-
-def test_a_real_recording_is_covered_as_spark_says(first: Run) -> None:
-    facts = first.warehouse.read("facts", first.recording_id)
-    assert coverage_of(facts.toArrow().cast(FACTS.arrow_schema)) == coverage_of(facts)
+    assert holes([member, *fetches([1, 2, 3], "shop", "produce"), *life]) == missing
 
 
 def test_report_says_what_a_shutdown_left_open() -> None:

@@ -1,0 +1,61 @@
+"""What stands in the warehouse of the partitions that an order is asked for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from pipelines.stages.order_marks import LONG
+from replay.arrays.columns import completed_to
+from replay.evidence.tenures import micros
+from replay.order.windows import HOUR_US, Boundary
+from schemas.windows import EVENT_WINDOWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from replay.evidence.steady import LeftOut
+
+Of = tuple[str, int]  # topic and partition
+PARTITION: Final = ("topic", "partition")
+
+
+@dataclass(slots=True)
+class StandingWindows:
+    """What stands in the warehouse of some partitions: rows of `event_windows` by topic and partition."""
+
+    length_us: int = HOUR_US  # of a window
+    engine: str = ""  # a digest of its sources
+    least: int = LONG  # facts of a partition that an order goes on for
+    table: pa.Table = field(default_factory=EVENT_WINDOWS.arrow_schema.empty_table)
+    places: dict[Of, list[int]] = field(default_factory=lambda: defaultdict(list))  # of the rows
+    facts: list[str] = field(default_factory=list)  # of each row: the digest of what the events follow from
+    left: Mapping[Of, LeftOut] = field(default_factory=dict)  # what of a partition's facts is not given
+
+    @classmethod
+    def of(cls, windows: pa.Table | None, length_us: int, engine: str, least: int = LONG) -> StandingWindows:
+        """Index rows of `event_windows`, which may lack columns that are null; None: nothing stands."""
+        found = cls(length_us, engine, least)
+        if windows is not None:
+            found.table = completed_to(windows, EVENT_WINDOWS.arrow_schema)
+            found.facts = windows["facts"].to_pylist()
+            for place, of in enumerate(zip(*(windows[name].to_pylist() for name in PARTITION), strict=True)):
+                found.places[of].append(place)
+        return found
+
+    def is_made_of(self, of: Of, facts: str) -> bool:
+        """Whether a partition's events stand there, and follow from what has this digest."""
+        mine = self.places.get(of, ())
+        return bool(mine) and all(self.facts[place] == facts for place in mine)
+
+    def rows(self, partitions: Iterable[Of]) -> pa.Table:
+        """Return the rows of some partitions."""
+        return self.table.take(pa.array((place for of in partitions for place in self.places.get(of, ())), pa.int64()))
+
+    def boundaries(self, of: Of, incarnation: int) -> dict[Boundary, dict[str, Any]]:
+        """Return the boundaries of one incarnation, each with its row."""
+        mine = (row for row in self.rows([of]).to_pylist() if row["incarnation"] == incarnation)
+        return {Boundary(row["place"], micros(row["window"]), row["seq"], row["digest"]): row for row in mine}
