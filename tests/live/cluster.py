@@ -310,6 +310,15 @@ class Cluster:
         options = ("--topic", topic, "--acks", acks, "--throughput", str(per_second), "--producer.config", str(config))
         return Producer(self._client("org.apache.kafka.tools.VerifiableProducer", f"produced-{topic}", *options))
 
+    def transaction(self, topic: str, transactional_id: str, through: int) -> Process:
+        """Begin to commit one record in a transaction; the client knows of one broker at first."""
+        server = f"bootstrap.servers=127.0.0.1:{self._ports[through]}"
+        options = ("--topic", topic, "--num-records", "1", "--record-size", "10", "--throughput", "-1")
+        own = ("--transactional-id", transactional_id, "--producer-props", server, "acks=all")
+        command = self._command("org.apache.kafka.tools.ProducerPerformance", *options, *own, of_tools=True)
+        self._clients.append(Process(command, self.home / f"transaction-{transactional_id}"))
+        return self._clients[-1]
+
     def consumer(self, topic: str, name: str = "reads", **settings: object) -> Client:
         """Reads from the earliest offset on, in a group of that name for each topic."""
         config = self.home / f"consumer-{name}-{topic}.properties"

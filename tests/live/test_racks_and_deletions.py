@@ -3,11 +3,13 @@
 Each broker is in a rack of its own, and leaders choose by racks. There is a consumer in each rack, which two leaders of
 three send elsewhere; then records are deleted up to an offset, up to the high watermark, and beyond it, which is
 refused. At last two brokers stand still until they are out of the ISR: produces time out as long as their leader waits
-for them, and are refused once it is alone.
+for them, and are refused once it is alone. So is what it would write, as the coordinator of a new transactional id.
 """
 
 from __future__ import annotations
 
+import re
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -49,11 +51,17 @@ SETTINGS = {
     "broker.session.timeout.ms": 30_000,  # who stands still is not fenced: its leaders take it out
     "offsets.topic.num.partitions": 1,
     "offsets.topic.replication.factor": 3,
+    "transaction.state.log.num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,
     "controlled.shutdown.enable": "true",
 }
 TIMEOUT_MS = 1_000
 MANY, BEYOND = 20, 1_000_000_000
+TRANSACTIONS = "__transaction_state"
+ALONE = re.compile(  # by the answer, or by the metadata if that comes before
+    rf"Partition {TRANSACTIONS}-0 broker=1\] ISR updated to 1 |Skipped .* for {TRANSACTIONS}-0 .*\bisr=\[1\]"
+)
+REFUSED_STATE = re.compile(f"Error processing append operation on partition (.*:)?{TRANSACTIONS}-0")
 
 Row = dict[str, Any]
 Seen = tuple[list[Row], Counter[str], Counter[str]]  # events, comparisons of each check, and those that agree
@@ -77,6 +85,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Seen:
 
 def tell_the_story(cluster: Cluster) -> None:
     cluster.start()
+    cluster.create_topic(TRANSACTIONS, "1:2:3", min_insync_replicas=2, cleanup_policy="compact")
     cluster.create_topic("orders", "1:2:3,2:3:1,3:1:2,1:3:2,2:1:3,3:2:1")
     producer = cluster.producer("orders", "-1", 200)
     producer.wait_for_more(PARTS * MANY)
@@ -93,12 +102,20 @@ def tell_the_story(cluster: Cluster) -> None:
     waiting = cluster.producer("alone", "-1", 5, request_timeout_ms=TIMEOUT_MS, delivery_timeout_ms=2 * TIMEOUT_MS)
     waiting.wait_for_more(5)
     cluster.pause(2, 3)
+    first = cluster.transaction("alone", "first", through=1)  # nobody leaves the ISR before there is something to fetch
+    log = cluster.logs(1) / "server.log"
     failed = len(waiting.events("producer_send_error"))
     until(lambda: len(waiting.events("producer_send_error")) > failed + 5, "produces that time out")
     until(lambda: refused_by(waiting), "produces that are refused")
+    until(lambda: bool(ALONE.search(log.read_text())), "a coordinator that is alone")
+    second = cluster.transaction("alone", "second", through=1)
+    until(lambda: bool(REFUSED_STATE.search(log.read_text())), "a transactional id that cannot be written")
     cluster.resume(2, 3)
     until(cluster.is_fully_replicated, "every replica in sync")
+    for client in (first, second):
+        client.wait()
     waiting.process.stop()
+    time.sleep(1)  # the followers' last fetches wait half a second, and have a line only after that
     cluster.stop()
 
 
@@ -150,4 +167,10 @@ def test_produces_timed_out_and_were_refused(seen: Seen) -> None:
     assert len(late) > 3
     assert all(row["max_wait_ms"] == TIMEOUT_MS for row in late)
     refused = told_by(seen, "produce_refused", NOT_ENOUGH_REPLICAS)
-    assert {row["topic"] for row in refused} == {"alone"}
+    assert {row["topic"] for row in refused} == {"alone", TRANSACTIONS}
+
+
+def test_what_a_coordinator_could_not_write_is_told_though_it_has_no_request_line(seen: Seen) -> None:
+    """`produce_refusal` compares it with what the leader was."""
+    refused = [row for row in told_by(seen, "produce_refused") if row["topic"] == TRANSACTIONS]
+    assert {(row["broker_id"], row["error_code"], row["acks"]) for row in refused} == {(1, NOT_ENOUGH_REPLICAS, -1)}
