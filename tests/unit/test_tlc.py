@@ -1,0 +1,96 @@
+"""The engine's states, exported for small histories, are behaviours of the Kip320 specification: TLC searches for them.
+
+`tlc` says how a history is told, and what of it is compared. The specification is our own writing of Kip320's steps
+(`tests/testdata/tla/ReplicationSteps.tla`, which also names the steps that Kafka has and Kip320 has not). Unclean
+elections, lost files, deleted records and acknowledgements have no step in it, so no history here has the first three.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import tlc
+from random_stories import NAMES
+from test_kip320_versions import ANOTHER_EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tlc import Event
+
+pytestmark = pytest.mark.skipif(bool(tlc.why_not()), reason=tlc.why_not())
+
+ACTIONS = (  # fewer brokers die than in `random_stories`, so that more is replicated in one epoch
+    *("append",) * 8, *("fetch",) * 26, *("lose_answer",) * 2, *("learn",) * 14, "shrink", *("decide",) * 4,
+    *("hear",) * 4, "kill", *("start",) * 4, *("prefer",) * 2,
+)  # fmt: skip
+LENGTH = 120
+CHOSEN = [("4.1.0", 1), ("4.1.0", 2), ("4.1.0", 7), ("2.1.1", 0), ("2.1.1", 7), ("2.1.1", 8)]
+WITHOUT_MORE = [("4.1.0", 2), ("2.1.1", 0)]  # in which Kip320's own steps are enough
+
+
+def history(version: str, seed: int) -> list[Event]:
+    rng = random.Random(seed)  # noqa: S311 - a test's choice, not a secret
+    return tlc.told(version, [(rng.choice(ACTIONS), rng.randrange(len(NAMES))) for _ in range(LENGTH)])
+
+
+def with_fault(events: Sequence[Event], k: int, b: int, **values: object) -> list[Event]:
+    """The same, with other values of a broker from an event on; whose steps it may be is left open."""
+    brokers = list(events[k].brokers)
+    brokers[b] = replace(brokers[b], **values)
+    return [*events[:k], replace(events[k], brokers=tuple(brokers), acting=frozenset(NAMES))]
+
+
+def raised_too_early(events: Sequence[Event]) -> list[Event]:
+    """A leader's HW is one beyond what a member of its ISR has."""
+    for k, event in enumerate(events):
+        for b, leader in enumerate(event.brokers):
+            members = [seen for name, seen in zip(NAMES, event.brokers, strict=True) if name in leader.isr]
+            least = min((len(seen.log) for seen in members), default=0)
+            if leader.role == "leader" and 0 < leader.hw == least < len(leader.log):
+                return with_fault(events, k, b, hw=leader.hw + 1)
+    raise AssertionError("no history for this fault")
+
+
+def cut_too_late(events: Sequence[Event]) -> list[Event]:
+    """A follower that had to cut its log keeps the first of the records, and goes on fetching behind it."""
+    for k in range(1, len(events)):
+        for b, seen in enumerate(events[k].brokers):
+            before = events[k - 1].brokers[b].log
+            if len(seen.log) < len(before):
+                after = next(n for n in range(k, len(events)) if events[n].brokers[b].role == "follower")
+                log = events[after].brokers[b].log
+                return with_fault(events, after, b, log=(*before[: len(seen.log) + 1], *log[len(seen.log) + 1 :]))
+    raise AssertionError("no history for this fault")
+
+
+def test_random_histories_are_behaviours_of_the_specification_and_faulty_ones_are_not(tmp_path: Path) -> None:
+    sound = [*(history(*chosen) for chosen in CHOSEN), tlc.told("2.1.1", ANOTHER_EPOCH)]
+    faulty = [
+        raised_too_early(history("4.1.0", 4)),
+        cut_too_late(history("2.1.1", 0)),
+        tlc.told("2.0.1", ANOTHER_EPOCH),  # a fetch from another epoch counts
+    ]
+    lengths = tlc.lengths_seen(tmp_path, [*sound, *faulty], tlc.STEPS)
+    assert lengths[: len(sound)] == [len(events) for events in sound]
+    early, late, another = lengths[len(sound) :]
+    assert early == len(faulty[0]) - 1
+    assert late == len(faulty[1]) - 1
+    assert another < len(faulty[2])
+
+
+def test_some_need_no_step_that_the_specification_lacks(tmp_path: Path) -> None:
+    sound = [history(*chosen) for chosen in WITHOUT_MORE]
+    assert tlc.lengths_seen(tmp_path, sound, []) == [len(events) for events in sound]
+
+
+def test_the_histories_are_rich() -> None:
+    events = [event for chosen in CHOSEN for event in history(*chosen)]
+    assert max(event.epoch for event in events) >= 5
+    assert max(seen.hw for event in events for seen in event.brokers) >= 6
+    assert sum(seen.role != "unseen" for event in events for seen in event.brokers) > len(events)
+    assert len({event.isr for event in events}) >= 4
