@@ -7,8 +7,12 @@ elections, lost files, deleted records and acknowledgements have no step in it, 
 
 from __future__ import annotations
 
+import os
 import random
+import re
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +22,6 @@ from test_kip320_versions import ANOTHER_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from tlc import Event
 
@@ -28,6 +31,7 @@ ACTIONS = (  # fewer brokers die than in `random_stories`, so that more is repli
     *("append",) * 8, *("fetch",) * 26, *("lose_answer",) * 2, *("learn",) * 14, "shrink", *("decide",) * 4,
     *("hear",) * 4, "kill", *("start",) * 4, *("prefer",) * 2,
 )  # fmt: skip
+THEIRS = os.environ.get("TIDEMARK_KIP320", "")
 LENGTH = 120
 CHOSEN = [("4.1.0", 1), ("4.1.0", 2), ("4.1.0", 7), ("2.1.1", 0), ("2.1.1", 7), ("2.1.1", 8)]
 WITHOUT_MORE = [("4.1.0", 2), ("2.1.1", 0)]  # in which Kip320's own steps are enough
@@ -86,6 +90,25 @@ def test_random_histories_are_behaviours_of_the_specification_and_faulty_ones_ar
 def test_some_need_no_step_that_the_specification_lacks(tmp_path: Path) -> None:
     sound = [history(*chosen) for chosen in WITHOUT_MORE]
     assert tlc.lengths_seen(tmp_path, sound, []) == [len(events) for events in sound]
+
+
+@pytest.mark.skipif(
+    not THEIRS, reason="TIDEMARK_KIP320 names no folder with the files of hachikuji/kafka-specification"
+)
+@pytest.mark.parametrize(
+    ("module", "begins", "property_of_it"),
+    [("SameSteps", "Ours", "StepsAreTheirs"), ("SameStepsBack", "Theirs", "StepsAreOurs")],
+)
+def test_each_step_is_one_of_kip320_and_the_other_way_round(
+    module: str, begins: str, property_of_it: str, tmp_path: Path
+) -> None:
+    for path in Path(THEIRS).glob("*.tla"):
+        shutil.copy(path, tmp_path)
+    small = 'Brokers = {"A", "B"}\n Replicas = {"A", "B"}\n LogSize = 2\n MaxRecords = 2\n MaxLeaderEpoch = 2\n'
+    asked = f"SPECIFICATION {begins}\nPROPERTY {property_of_it}\n"
+    said = tlc.started(tmp_path, module, f"CONSTANTS\n Also = {{}}\n {small}{asked}")
+    assert "No error has been found" in said, said[-3000:]
+    assert int(re.findall(r"(\d+) distinct states found", said)[-1]) > 5000
 
 
 def test_the_histories_are_rich() -> None:
