@@ -33,8 +33,14 @@ ACTIONS = (  # fewer brokers die than in `random_stories`, so that more is repli
 )  # fmt: skip
 THEIRS = os.environ.get("TIDEMARK_KIP320", "")
 LENGTH = 120
-CHOSEN = [("4.1.0", 1), ("4.1.0", 2), ("4.1.0", 7), ("2.1.1", 0), ("2.1.1", 7), ("2.1.1", 8)]
-WITHOUT_MORE = [("4.1.0", 2), ("2.1.1", 0)]  # in which Kip320's own steps are enough
+CHOSEN = [("4.1.0", 1), ("4.1.0", 2), ("4.1.0", 7), ("4.1.0", 11), ("2.1.1", 0), ("2.1.1", 7), ("2.1.1", 8)]
+WITHOUT_MORE = [
+    ("4.1.0", 0),
+    ("4.1.0", 2),
+    ("4.1.0", 3),
+    ("4.1.0", 5),
+    ("2.1.1", 0),
+]  # in which Kip320's own steps are enough
 
 
 def history(version: str, seed: int) -> list[Event]:

@@ -126,11 +126,17 @@ Shrinks(l) == \E f \in isr[l] \ {l} :
     /\ ~Follows(f, l) \/ End(f) < End(l)
     /\ CommitsIsr(l, isr[l] \ {f})
 
-\* Whoever has what is committed may join, once the HW has reached the leader's own epoch.
-Expands(l) == \E f \in Brokers \ isr[l] :
+\* Whoever has what is committed may join, once the HW has reached the leader's own epoch; in Kafka (KAFKA-7128) also
+\* earlier, if it has all from before that epoch.
+MayJoin(f, l) ==
     /\ Follows(f, l)
     /\ hw[l] <= End(f)
-    /\ IF hw[l] = End(l) THEN TRUE ELSE log[l][hw[l] + 1] = epoch[l]
+    /\ IF hw[l] = End(l) THEN TRUE
+       ELSE IF log[l][hw[l] + 1] = epoch[l] THEN TRUE
+       ELSE "joins_at_epoch_start" \in Also /\ \A n \in 1 .. End(l) : log[l][n] < epoch[l] => n <= End(f)
+
+Expands(l) == \E f \in Brokers \ isr[l] :
+    /\ MayJoin(f, l)
     /\ CommitsIsr(l, isr[l] \union {f})
 
 BrokerSteps(b) ==
@@ -151,20 +157,8 @@ TakesIsr(l) ==
     /\ "takes_isr" \in Also
     /\ CommitsIsr(l, quorum.isr)
 
-\* A follower may join that has all from before the leader's epoch, even if the HW is not there yet (KAFKA-7128).
-ExpandsFromEpochStart(l) == \E f \in Brokers \ isr[l] :
-    /\ "joins_at_epoch_start" \in Also
-    /\ Follows(f, l)
-    /\ hw[l] <= End(f)
-    /\ \A n \in 1 .. End(l) : log[l][n] < epoch[l] => n <= End(f)
-    /\ CommitsIsr(l, isr[l] \union {f})
-
-\* A leader knows where a follower was when it last asked, not where it is.
-ShrinksByWhatItKnows(l) == \E f \in isr[l] \ {l} :
-    /\ "shrinks_by_what_it_knows" \in Also
-    /\ CommitsIsr(l, isr[l] \ {f})
-
-\* The controller grants what the leader asked for before the leader hears of it; Kip320 lets both happen at once.
+\* The controller grants what the leader asked for before the leader hears of it; Kip320 lets both happen at once. And
+\* who is to leave need not lag: a leader knows where a follower was when it last asked, not where it is.
 Grants == \E b \in Brokers :
     /\ "grants_before_it_is_heard" \in Also
     /\ quorum.leader # Nobody
@@ -173,20 +167,11 @@ Grants == \E b \in Brokers :
            /\ b # l
            /\ IF b \in quorum.isr
               THEN quorum' = [quorum EXCEPT !.isr = @ \ {b}]
-              ELSE /\ Follows(b, l)
-                   /\ hw[l] <= End(b)
-                   /\ \A n \in 1 .. End(l) : log[l][n] < epoch[l] => n <= End(b)
+              ELSE /\ MayJoin(b, l)
                    /\ quorum' = [quorum EXCEPT !.isr = @ \union {b}]
     /\ UNCHANGED <<log, hw, epoch, leader, isr, told>>
 
-\* A broker that starts has the HW of its checkpoint, which trails.
-ForgetsHw(b) ==
-    /\ "starts_with_an_older_hw" \in Also
-    /\ \E known \in 0 .. hw[b] - 1 : hw' = [hw EXCEPT ![b] = known]
-    /\ UNCHANGED <<log, epoch, leader, isr, quorum, told>>
-
-FurtherSteps(b) ==
-    IsToldHw(b) \/ TakesIsr(b) \/ ExpandsFromEpochStart(b) \/ ShrinksByWhatItKnows(b) \/ ForgetsHw(b)
+FurtherSteps(b) == IsToldHw(b) \/ TakesIsr(b)
 
 ---------------------------------------------------------------------------------
 
