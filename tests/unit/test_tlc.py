@@ -2,7 +2,8 @@
 
 `tlc` says how a history is told, and what of it is compared. The specification is our own writing of Kip320's steps
 (`tests/testdata/tla/ReplicationSteps.tla`, which also names the steps that Kafka has and Kip320 has not). Unclean
-elections, lost files, deleted records and acknowledgements have no step in it, so no history here has the first three.
+elections, lost files, deleted records and acknowledgements have no step in it: random histories have none of the first
+three, and stories that have one must stop there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pytest
 import tlc
 from random_stories import NAMES
 from test_kip320_versions import ANOTHER_EPOCH
+from tlc_stories import told_stories
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,6 +98,29 @@ def test_random_histories_are_behaviours_of_the_specification_and_faulty_ones_ar
 def test_some_need_no_step_that_the_specification_lacks(tmp_path: Path) -> None:
     sound = [history(*chosen) for chosen in WITHOUT_MORE]
     assert tlc.lengths_seen(tmp_path, sound, []) == [len(events) for events in sound]
+
+
+STOPPING = {  # stories that are no behaviours, and why
+    "an unclean election": {("diverging-fetch", "4.1.0"), ("kip-279-asks-again", "2.3.1"),
+                            ("unclean-election", "4.1.0"), ("truncation-and-the-hw", "2.4.1"),
+                            ("truncation-and-the-hw", "2.3.1")},
+    "files lost their end": {("kip-101-divergence", "0.10.2.2"), ("kip-101-divergence", "0.11.0.2"),
+                             ("last-replica-standing", "4.1.0"), ("remote-leo-falls", "4.1.0")},
+    "records are deleted": {("delete-records", "4.1.0"), ("out-of-range", "4.1.0")},
+    "the same leader gets a new epoch, and nobody leaves": {("leads-again", "4.1.0"), ("reassignment", "4.1.0")},
+    "a fault that a later version mended": {("kip-101-loss", "0.10.2.2"), ("kip-279-fast-failover", "1.1.1"),
+                                            ("epoch-start", "2.0.0")},
+}  # fmt: skip
+
+
+def test_stories_are_behaviours_but_for_what_the_specification_has_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stories = told_stories(monkeypatch)
+    lengths = tlc.lengths_seen(tmp_path, list(stories.values()), tlc.STEPS)
+    stopping = {of for (of, events), length in zip(stories.items(), lengths, strict=True) if length < len(events)}
+    assert stopping == set.union(*STOPPING.values())
+    assert len(stories) > 2 * len(stopping)
 
 
 @pytest.mark.skipif(
