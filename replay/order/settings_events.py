@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from replay.evidence.tenures import Decision
 
 BACKOFF_SETTING = "replica.fetch.backoff.ms"
+SEGMENT_SETTING = "segment.bytes"
 
 
 def configuration_draft(facts: PartitionFacts) -> Draft:
@@ -29,6 +30,7 @@ def configuration_draft(facts: PartitionFacts) -> Draft:
             "min_insync_replicas": facts.min_insync_replicas,
             "replica_lag_time_max_us": facts.lag_us,
             "fetch_backoff_ms": fetch_backoff_ms(facts),
+            "segment_bytes": segment_bytes(facts),
             "kafka_version": facts.kafka_version,
             "inter_broker_protocol": facts.inter_broker_protocol,
             "remote_storage": facts.remote_storage,
@@ -42,6 +44,18 @@ def fetch_backoff_ms(facts: PartitionFacts) -> int | None:
     """How long the brokers' fetchers wait after an error, as the first broker that says so has it; None: none does."""
     told = (row for row in facts.cluster if row["kind"] == "config_change" and row["name"] == BACKOFF_SETTING)
     return next((value for value in map(number_in, told) if value is not None), None)
+
+
+def segment_bytes(facts: PartitionFacts) -> int | None:
+    """How large a segment may become, if the topic was given that as it was made and ever had it; None: else."""
+    rows = [*facts.cluster, *facts.by_kind["config_change"]]
+    told = [r for r in rows if r["name"] == SEGMENT_SETTING and r["topic"] == facts.topic]
+    if not facts.decisions or not told:
+        return None
+    made = facts.decisions[0]
+    since = any(row["ts"] == made.row["ts"] or is_before(row, made) for row in told)
+    values = {number_in(row) for row in told}
+    return values.pop() if since and len(values) == 1 else None
 
 
 def removal_drafts(facts: PartitionFacts) -> list[Draft]:
