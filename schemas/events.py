@@ -245,7 +245,7 @@ REPLICATION_EVENTS = Table(
         Column(
             "segment_bytes",
             INT64,
-            "config_change: segment.bytes that the topic was made with; null: no source states it, or it was changed.",
+            "config_change: segment.bytes of the topic from here on; 0: known no more; null: no source states it.",
             unit="bytes",
         ),
         Column("kafka_version", STRING, "config_change: version whose rules hold from here on."),

@@ -78,12 +78,10 @@ class SegmentSizes:
 
     def take(self, events: Events, rare: Rare) -> list[dict[str, Any]]:
         """Take the events of a batch, the rows about whose rolls are held; return rows that lack nothing more."""
-        for row in rare["config_change"]:
-            self.limit = row.get(LIMIT_COLUMN) or self.limit  # events of older tables have no such column
         batches, reads = batches_in(events), events.at(events.places_of(is_read))
         brokers, seqs, read_seqs = batches.numbers("broker_id", NONE), batches.numbers("seq"), reads.numbers("seq")
         told, first, first_read = [], 0, 0
-        for one in in_turn(rare, ("role_change", "observation")):
+        for one in in_turn(rare, ("config_change", "role_change", "observation")):
             if not self.interrupts(one):
                 continue
             last, last_read = np.searchsorted(seqs, one["seq"]), np.searchsorted(read_seqs, one["seq"])
@@ -98,7 +96,12 @@ class SegmentSizes:
         return told
 
     def interrupts(self, event: Event) -> bool:
-        """Whether nothing is known of the leader's segments from here on: another leads, or another log is its own."""
+        """Whether nothing is known of the segment from here on: another leads, or in another log, or it may be longer.
+
+        When a broker hears of another limit no line tells, so its segment of that time is left out.
+        """
+        if event["kind"] == "config_change":
+            return event.get(LIMIT_COLUMN) is not None  # events of older tables have no such column
         if event["kind"] == "observation":
             return bool(event["cause"] == FUTURE_LOG and event["broker_id"] == self.leader)
         return bool(event["role"] == "leader" and event["leader_epoch"] > self.epoch)
@@ -106,7 +109,9 @@ class SegmentSizes:
     def change(self, event: Event) -> None:
         """Go on behind what interrupts. A log that is empty begins with a segment at 0."""
         empty = False
-        if event["kind"] == "role_change":
+        if event["kind"] == "config_change":
+            self.limit = event[LIMIT_COLUMN] or NONE
+        elif event["kind"] == "role_change":
             self.leader, self.epoch = event["broker_id"], event["leader_epoch"]
             empty = event["leo"] == 0
         self.begin(0 if empty else NONE, 0 if empty else NONE)

@@ -98,19 +98,18 @@ def test_where_a_leader_begins_with_records_its_first_segment_is_not_known() -> 
     assert counts(check) == (2, 2)
 
 
-@pytest.mark.parametrize(
-    "limits",
-    [
-        (),
-        ((5000, "250"),),  # long after the topic was made
-        ((0, "250"), (1300, "900")),
-        ((0, "250"), (1300, None)),
-    ],
-)
-def test_without_a_limit_that_always_held_only_the_bytes_are_told(limits: tuple[tuple[float, str | None], ...]) -> None:
+@pytest.mark.parametrize("limits", [(), ((5000, "250"),)])  # or long after the topic was made
+def test_as_long_as_no_limit_is_known_only_the_bytes_are_told(limits: tuple[tuple[float, str | None], ...]) -> None:
     told, check = found(written((2, 5), limits=limits))
     assert told == {2: (200, None), 5: (300, None)}
     assert check is None
+
+
+@pytest.mark.parametrize(("value", "reason"), [("350", "segment_bytes"), ("450", None), (None, None)])
+def test_another_limit_holds_from_the_next_segment_on(value: str | None, reason: str | None) -> None:
+    told, check = found(written((2, 5, 8), limits=((0, str(LIMIT)), (1290, value))))
+    assert told == {2: (200, "segment_bytes"), 5: (None, None), 8: (300, reason)}
+    assert counts(check) == ((2, 2) if reason else (1, 1))
 
 
 def test_the_limit_of_another_topic_is_none_of_this_one() -> None:
