@@ -9,6 +9,11 @@ from facts_builder import TOPIC, History
 from test_rolls import rolled
 from without_spark import tables_of
 
+from pipelines.spark.saved_states import bytes_of, state_of
+from replay.engine.events import EventBatch
+from replay.tables.rare_events import rare_events
+from replay.tables.segment_sizes import SegmentSizes
+
 LIMIT = 250  # two batches of 100 bytes fit into a segment
 BATCHES = 9
 DUE = (2, 4, 6, 8)
@@ -74,6 +79,12 @@ def test_a_segment_ends_before_the_batch_that_would_make_it_larger_than_it_may_b
     told, check = found(written(late=late))
     assert told == {2: (200, "segment_bytes"), **ALL_BUT_FIRST}
     assert counts(check) == (4, 4)
+
+
+@pytest.mark.parametrize(("limit", "agree"), [("199", 0), ("200", 4), ("299", 4), ("300", 0)])
+def test_a_segment_may_be_just_as_large_as_the_limit(limit: str, agree: int) -> None:
+    check = found(written(limits=((0, limit),)))[1]
+    assert counts(check) == ((3, 0) if limit == "199" else (agree, agree))  # the first begins without a line
 
 
 def test_a_segment_that_had_to_end_where_no_line_says_so_differs() -> None:
@@ -163,3 +174,25 @@ def test_a_log_that_another_directory_s_replaces_has_segments_of_its_own() -> No
     history.add("log_change", 1350, name="future_replaced", **where)
     told, check = found(history)
     assert (told[5], counts(check)) == ((None, None), (1, 1))
+
+
+def test_what_is_known_of_a_segment_goes_from_run_to_run() -> None:
+    events = written().events().combine_chunks()
+    sizes, told = SegmentSizes(), []
+    for first in range(0, len(events), 5):
+        part = EventBatch(events.slice(first, 5)).events
+        rare = rare_events(part)
+        for row in rare["segment_change"]:
+            names = ("seq", "broker_id", "base_offset")
+            sizes.unless_held({"what": row["cause"], **{name: row[name] for name in names}})
+        told += sizes.take(part, rare)
+        sizes = state_of(bytes_of({"sizes": sizes}))["sizes"]
+    told += sizes.finish()
+    assert [(row["base_offset"], row["segment_bytes"]) for row in told] == [(base, 200) for base in DUE]
+    assert counts(sizes.checks()[0]) == (4, 4)
+
+
+def test_events_of_a_table_from_before_state_no_limit() -> None:
+    tables = tables_of(written().events().drop_columns(["segment_bytes"]))
+    rows = tables["segment_timeline"].to_pylist()
+    assert [(row["segment_bytes"], row["reason"]) for row in rows] == [(200, None)] * 4
