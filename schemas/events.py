@@ -242,6 +242,12 @@ REPLICATION_EVENTS = Table(
             "config_change: replica.fetch.backoff.ms of the brokers; null: no source states it.",
             unit="ms",
         ),
+        Column(
+            "segment_bytes",
+            INT64,
+            "config_change: segment.bytes of the topic from here on; 0: known no more; null: no source states it.",
+            unit="bytes",
+        ),
         Column("kafka_version", STRING, "config_change: version whose rules hold from here on."),
         Column("inter_broker_protocol", STRING, "config_change: inter.broker.protocol.version; null: not stated."),
         Column("remote_storage", BOOL, "config_change: remote.storage.enable of the topic."),

@@ -260,6 +260,7 @@ LOG_START_TIMELINE = Table(
 )
 
 SEGMENT_CHANGES: tuple[str, ...] = ("rolled", "deleted", "cleaned", "local_log_start", "copied", "remote_deleted")
+ROLL_REASONS: tuple[str, ...] = ("segment_bytes",)
 DELETION_REASONS: tuple[str, ...] = (
     "retention_time",
     "retention_size",
@@ -291,8 +292,17 @@ SEGMENT_TIMELINE = Table(
             "reason",
             STRING,
             "Why it was deleted: by retention time or size, or since the log starts behind it; local: of the local log "
-            "alone, as the remote tier has it; leader_epochs: of the tier, as no leader epoch of the log is in it.",
-            values=DELETION_REASONS,
+            "alone, as the remote tier has it; leader_epochs: of the tier, as no leader epoch of the log is in it. "
+            "Rolled, on the leader: segment_bytes, the batch at this offset would have made the segment before it "
+            "larger than segment.bytes; null: it would not have, or that is not known.",
+            values=(*DELETION_REASONS, *ROLL_REASONS),
+        ),
+        Column(
+            "segment_bytes",
+            INT64,
+            "rolled, on the leader: bytes of the batches in the segment that ended here, as they were produced; null: "
+            "not of a leader, its begin or a size is not known, or followers show that it is stored in fewer bytes.",
+            unit="bytes",
         ),
         Column("local_log_start_offset", INT64, "local_log_start: where the broker's own log starts now."),
         Column(

@@ -197,6 +197,7 @@ def _config_change(event: Row) -> str:
         ("min.insync.replicas", event["min_insync_replicas"] or None),
         ("Kafka", event["kafka_version"]),
         ("inter.broker.protocol.version", event["inter_broker_protocol"]),
+        ("segment.bytes", event.get("segment_bytes") or None),
     )
     return "in force: " + (", ".join(f"{name} {value}" for name, value in named if value is not None) or "unknown")
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from replay.evidence.rows import Row
     from replay.evidence.tenures import Decision, Tenure
 
+SEGMENT_SETTING = "segment.bytes"
 T = TypeVar("T")
 Setting = tuple["Row", int]  # the line that states it, and its value
 Falling = tuple[list[int], list[int]]  # numbers, rising; and for each the least value from it onward
@@ -240,6 +241,13 @@ class Turns:
         told = [one for one in self.facts.min_isr_changes if one[0]["metadata_offset"] is None]
         told.sort(key=lambda one: micros(one[0]["ts"]))
         return [micros(row["ts"]) for row, _ in told], told
+
+    @cached_property
+    def segment_settings(self) -> list[Row]:
+        """What the metadata log tells of how large a segment of the topic may become, in order."""
+        rows = [*self.facts.cluster, *self.facts.by_kind["config_change"]]
+        told = [r for r in rows if r["name"] == SEGMENT_SETTING and r["topic"] == self.facts.topic]
+        return sorted((r for r in told if r["metadata_offset"] is not None), key=lambda row: row["metadata_offset"])
 
     @cached_property
     def append_lines(self) -> dict[int, tuple[list[int], list[Row]]]:

@@ -32,6 +32,7 @@ class Fetch(NamedTuple):
 class Indexed(Protocol):
     """One partition's facts by kind, by tenure and by broker; each field is described in `PartitionFacts`."""
 
+    topic: str
     partition: int
     cluster: list[Row]
     missing: MissingLines

@@ -18,7 +18,7 @@ from replay.order.front import OP_CONTROL, OP_WITNESS
 from replay.order.isr_joins import known_when_asked, learnt_before
 from replay.order.isr_requests import Joins, interleaved, learnt_awake, place_of, request_operations
 from replay.order.operations import Draft, Operation
-from replay.order.settings_events import broker_draft, min_isr_draft, quotas_between
+from replay.order.settings_events import broker_draft, min_isr_draft, quotas_between, segment_bytes_between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -273,6 +273,9 @@ def control_chain(facts: PartitionFacts, tenure: Tenure, joins: Joins) -> list[O
     for row, value in among(offsets, changed, first + 1, last):
         settled = Operation(OP_CONTROL, decision_window(micros(row["ts"])), [min_isr_draft(row, value)])
         items.append((row["metadata_offset"], 0, settled))
+    for draft in segment_bytes_between(facts, first, last):
+        settled = Operation(OP_CONTROL, decision_window(draft.window.est), [draft])
+        items.append((draft.fields["metadata_offset"], 0, settled))
     lines = []
     for draft in quotas_between(facts, (first, last), time_span(facts, tenure)):
         place, at = draft.fields["metadata_offset"], draft.window.est

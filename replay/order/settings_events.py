@@ -29,6 +29,7 @@ def configuration_draft(facts: PartitionFacts) -> Draft:
             "min_insync_replicas": facts.min_insync_replicas,
             "replica_lag_time_max_us": facts.lag_us,
             "fetch_backoff_ms": fetch_backoff_ms(facts),
+            "segment_bytes": opening_segment_bytes(facts),
             "kafka_version": facts.kafka_version,
             "inter_broker_protocol": facts.inter_broker_protocol,
             "remote_storage": facts.remote_storage,
@@ -42,6 +43,32 @@ def fetch_backoff_ms(facts: PartitionFacts) -> int | None:
     """How long the brokers' fetchers wait after an error, as the first broker that says so has it; None: none does."""
     told = (row for row in facts.cluster if row["kind"] == "config_change" and row["name"] == BACKOFF_SETTING)
     return next((value for value in map(number_in, told) if value is not None), None)
+
+
+def came_with(row: Row, decision: Decision) -> bool:
+    """Whether a setting was written together with a decision, as by the creation of a topic, or by a snapshot."""
+    made = decision.row
+    return bool(row["ts"] == made["ts"] or (row["in_snapshot"] and made["in_snapshot"]))
+
+
+def opening_segment_bytes(facts: PartitionFacts) -> int | None:
+    """How large a segment may become, as the topic was made with it; None: no source states it."""
+    made = facts.decisions[:1]
+    told = [number_in(row) for row in facts.turns.segment_settings if made and came_with(row, made[0])]
+    return told[-1] if told else None
+
+
+def segment_bytes_between(facts: PartitionFacts, first: int, last: int) -> list[Draft]:
+    """The changes of how large a segment may become that the metadata log tells between two places."""
+    told = [r for r in facts.turns.segment_settings if facts.decisions and first < r["metadata_offset"] < last]
+    later = [r for r in told if not came_with(r, facts.decisions[0]) and not is_before(r, facts.decisions[0])]
+    return [segment_bytes_draft(row, micros(row["ts"])) for row in later]
+
+
+def segment_bytes_draft(row: Row, at: int) -> Draft:
+    """A change of segment.bytes as an event."""
+    fields = {"segment_bytes": number_in(row) or 0, "metadata_offset": row["metadata_offset"], "evidence": "observed"}
+    return Draft("config_change", row, Window(at, at, at), fields)
 
 
 def removal_drafts(facts: PartitionFacts) -> list[Draft]:

@@ -60,6 +60,7 @@ from replay.tables.rounds import (
     rounds_of,
 )
 from replay.tables.segment_rows import segment_row
+from replay.tables.segment_sizes import SegmentSizes
 from replay.tables.stable_offsets import StableOffsets
 from replay.tables.stated_moves import stated_checks
 
@@ -90,7 +91,7 @@ class PartitionReplay:
         self.brokers: list[int] = []
         self.state = new_state(0, min_isr=MIN_ISR_UNKNOWN, lag_us=DEFAULT_LAG_US)
         self.leads = NONE  # id of the broker that leads now
-        self.topic, self.rolls = Topic(), Rolls()
+        self.topic, self.rolls, self.sizes = Topic(), Rolls(), SegmentSizes()
         self.purgatory = new_purgatory(0)
         self.moves = new_moves()
         self.outages = Outages()
@@ -191,6 +192,7 @@ class PartitionReplay:
         self.out.add_rows("partition_meters", self.here, [*metered, *lags])
         self.tell(events, encoded, rare, rows)
         self.tell_waits(events)
+        self.out.add_rows("segment_timeline", self.here, self.sizes.take(events, rare))
 
     def admit(self, found: list[int]) -> None:
         """Give an index to brokers that are seen for the first time."""
@@ -239,7 +241,8 @@ class PartitionReplay:
         if row is None:
             return
         if row["kind"] == "segment_change":
-            self.out.add_rows("segment_timeline", self.here, [segment_row(row, self.state, self.brokers)])
+            told = segment_row(row, self.state, self.brokers)
+            self.out.add_rows("segment_timeline", self.here, self.sizes.unless_held(told))
         else:
             self.risk.decide(row, self.state, self.brokers)
 
@@ -393,6 +396,7 @@ class PartitionReplay:
         self.doubts.grade([*self.isr.rows, *self.leaderships])
         lost = [(found, incident(self.key, found, self.story)) for found in self.findings if found.matters]
         incidents = [row for _, row in lost]
+        self.out.add_rows("segment_timeline", self.here, self.sizes.finish())
         self.out.add_rows("isr_timeline", self.key, self.isr.rows)
         self.out.add_rows("isr_flaps", self.key, self.isr.flaps)
         self.out.add_rows("leadership_timeline", self.key, self.leaderships)
@@ -409,7 +413,7 @@ class PartitionReplay:
         self.out.add_rows("partition_meters", self.here, [*self.meters.finish(), *self.quotas.finish()])
         checks = [*election_checks(self.story.decisions), *self.machines.checks()]
         checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks(), *self.round_trips.checks()]
-        checks += [*self.stable.checks(), *self.deletions.checks(), *self.followers.checks()]
+        checks += [*self.stable.checks(), *self.deletions.checks(), *self.followers.checks(), *self.sizes.checks()]
         self.out.add_rows("transactions", self.here, self.stable.finish())
         self.conformance.add(self.conformance.rest(), self.brokers)
         self.conformance.put(checks)

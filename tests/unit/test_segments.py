@@ -28,7 +28,7 @@ def told(history: History, ms: float, name: str, broker: int = 1, **fields: Any)
 
 
 def segments(history: History, *names: str) -> list[tuple[Any, ...]]:
-    rows = tables_of(history.events())["segment_timeline"].to_pylist()
+    rows = sorted(tables_of(history.events())["segment_timeline"].to_pylist(), key=lambda row: int(row["seq"]))
     return [tuple(row[name] for name in names) for row in rows]
 
 
