@@ -169,6 +169,12 @@ REPLICATION_EVENTS = Table(
         Column("preferred_read_replica", INT32, "Replica that the answer sends the consumer to; null or -1: none."),
         Column("request_bytes", INT64, "Bytes that the answer hands out over all its partitions.", unit="bytes"),
         Column(
+            "bytes_before",
+            INT64,
+            "Of them, those of partitions that the leader read before this one; null: the order is not known.",
+            unit="bytes",
+        ),
+        Column(
             "request_forced",
             BOOL,
             "Whether any of its partitions completes it whatever the bytes: by an error, a divergence, a preferred "

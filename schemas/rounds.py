@@ -79,6 +79,12 @@ FETCH_ROUNDS = Table(
         Column("fetch_offset", INT64, "Where it fetched from."),
         Column("bytes", INT64, "Bytes handed out for this partition; null: it was not in the request.", unit="bytes"),
         Column("request_bytes", INT64, "Bytes handed out over all partitions of the request.", unit="bytes"),
+        Column(
+            "bytes_before",
+            INT64,
+            "Of them, those of partitions that the leader read before this one; null: the order is not known.",
+            unit="bytes",
+        ),
         Column("response_hw", INT64, "High watermark that the answer carries, or, unlisted, the one last sent."),
         Column(
             "last_stable_offset",

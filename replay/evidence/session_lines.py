@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from replay.arrays.columns import numbers
 from replay.engine.codes import UNKNOWN_TOPIC_ID
+from replay.evidence.session_turns import bytes_before
 from replay.protocol.produce import TOPIC_AUTHORIZATION_FAILED
 from schemas.facts import FACTS
 from schemas.model import BOOL, INT64, TIMESTAMP
@@ -29,6 +30,7 @@ RUN_COLUMNS = (
     pa.field("run_timeouts", INT64),
     pa.field("request_bytes", INT64),
     pa.field("request_forced", BOOL),
+    pa.field("bytes_before", INT64),
 )
 LEFT_OUT = "left_out"  # kind of a row for requests of a session that leave out one of its partitions
 SESSION_SCHEMA = pa.schema([*(f.with_nullable(nullable=True) for f in FACTS.arrow_schema), *RUN_COLUMNS])
@@ -64,6 +66,9 @@ STATE_SCHEMA = pa.schema(  # what a rebuild goes on from; see `session_states`
         pa.field("state_taken", INT64),  # and when it was taken up
         pa.field("state_opened", BOOL),  # whether a run has begun
         pa.field("state_left", BOOL),  # whether the partition was forgotten, and requests leave it out
+        pa.field("state_told", INT64),  # how much is known of the order in which the session is read (`session_turns`),
+        pa.field("state_turn", INT64),  # the partition's place in it, null: unknown,
+        pa.field("state_turn_listed", INT64),  # and by the rule up to 2.8
         pa.field("state_waited", INT64),  # how long the fetches of the run have waited together, microseconds
     ]
 )
@@ -161,6 +166,11 @@ class SessionLines:
         """
         partition = self.numbers("partition", NOTHING)
         return np.where(partition < 0, NOTHING, self.ranks("topic_id", "topic") * (1 << 32) + partition)
+
+    @cached_property
+    def before(self) -> Ints:
+        """For each fact, the bytes that its answer holds of partitions read before its own; NOTHING: not known."""
+        return bytes_before(self)
 
     def note_request(self) -> tuple[Ints, Flags]:
         """For each fact, the bytes in its whole answer, and whether a partition completes the fetch in any case."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.evidence.session_lines import CACHED, LINE_FIELDS, NOTHING, STATE_SCHEMA, SessionLines
+from replay.evidence.session_turns import told_of_order, turns_behind
 from replay.evidence.sessions import ROWS_AT_ONCE, Rebuilt, Walked, had_begun, rows_of, runs_so_far, walked
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ def states_of(lines: SessionLines, found: Walked) -> pa.Table:
         "run_timeouts": spread(timeouts, opened),
         "run_gap_us": spread(gap, opened),
         "state_waited": spread(waited, opened),
+        **{name: pa.array(places[row], mask=places[row] == NOTHING) for name, places in turns_behind(lines).items()},
+        "state_told": pa.array(told_of_order(lines)[of]),
     }
     fields = [field for field in STATE_SCHEMA if field.name in columns]
     return pa.table({field.name: columns[field.name].cast(field.type) for field in fields}, schema=pa.schema(fields))

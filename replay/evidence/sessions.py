@@ -224,6 +224,7 @@ def columns_of(
         "hw_implied": pa.array(implied != 0),
         "request_bytes": pa.array(handed[line]),
         "request_forced": pa.array(forced[line]),
+        "bytes_before": pa.array(lines.before[row], mask=runs | (lines.before[row] == NOTHING)),
     }
     columns = []
     for field in SESSION_SCHEMA:

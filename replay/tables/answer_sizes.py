@@ -46,6 +46,10 @@ class Sizes:
         self.most = limit_in(fetches, "partition_max_bytes")
         self.most_of_all = limit_in(fetches, "max_bytes")
         self.is_follower: Flags = of("replica_id", NONE) >= 0
+        self.others = np.where(self.all_bytes == UNSET, 0, self.all_bytes - self.bytes)
+        is_told = self.is_follower & fetches.has("bytes_before")  # what a consumer has from the tier comes out of turn
+        before = np.where(is_told, of("bytes_before", NONE), NONE) if is_told.any() else NONE
+        self.before = np.where(self.others == 0, 0, before)  # NONE: not known
         self.offset = of("fetch_offset", NONE)
         self.next = np.where(fetches.read(doubts_of) < BOUNDED, of("next_offset", NONE), NONE)
         held = np.where(of("remote_us", 0) > 0, saw["settled_leo"], saw["leo"])
@@ -63,8 +67,13 @@ class Sizes:
 
     @property
     def exceeds(self) -> Flags:
-        """Which answers are larger than a limit: they hold a first batch that is."""
-        return self.told & (self.bytes > np.minimum(self.most, self.most_of_all))
+        """Which answers are larger than a limit and may be the first with records: they hold a first batch that is."""
+        return self.told & (self.bytes > np.minimum(self.most, self.most_of_all)) & (self.before <= 0)
+
+    @property
+    def used(self) -> Ints:
+        """How much of the request's limit was used with this partition; where its turn is not known, with all."""
+        return np.where(self.before == NONE, self.all_bytes, self.before + self.bytes)
 
     def ends_before(self, there: Ints) -> Flags:
         """Which answers end before the offset up to which the leader had records for them."""
@@ -86,29 +95,31 @@ def limit_in(fetches: Picked, name: str) -> Ints:
 def limits_of(sizes: Sizes) -> tuple[Ints, Flags]:
     """What limited each answer (`LIMITS`; NONE: nothing that is known), and where that is only what is left to say.
 
-    An answer as large as the partition's limit was cut there. One that ends early was limited by the request if the
-    request's answer is full, or has less room than the partition's limit so that a batch may not have fitted. If not,
-    and if the leader had the rest even when it took up the follower's fetch before this one, by the end of a segment.
+    An answer as large as the partition's limit was cut there. One that ends early was limited by the request if its
+    limit is used up with this partition, or if less was left than the partition's limit, so that a batch may not have
+    fitted. If not, and if the leader had the rest even when it took up the follower's fetch before this one, by the end
+    of a segment.
     """
     out = np.full(len(sizes.bytes), NONE, np.int64)
-    full = sizes.all_bytes >= sizes.most_of_all
-    narrow = (sizes.most < UNLIMITED) & (sizes.all_bytes > 0) & (sizes.all_bytes > sizes.most_of_all - sizes.most)
+    full = sizes.used >= sizes.most_of_all
+    narrow = (sizes.most < UNLIMITED) & (sizes.used > 0) & (sizes.used > sizes.most_of_all - sizes.most)
     early, some = sizes.ends_before(sizes.there), sizes.bytes > 0
     out[sizes.ends_before(sizes.surely_there) & some & (sizes.most < UNLIMITED)] = BY_SEGMENT
     out[early & (full | (narrow & ~some))] = BY_REQUEST
     out[sizes.told & (sizes.bytes == sizes.most)] = BY_PARTITION
     out[sizes.exceeds] = BY_FIRST_BATCH
-    return out, (out == BY_SEGMENT) | ((out == BY_REQUEST) & ~full)
+    return out, (out == BY_SEGMENT) | ((out == BY_REQUEST) & (~full | (sizes.before == NONE)))
 
 
 def allowed(sizes: Sizes) -> Ints:
-    """The bytes that the limit of the request allows each answer to have, at most what it has.
+    """The bytes that the limits allow each answer to have, at most what it has.
 
-    It is what the other partitions leave of it. A first batch that is larger than the limit is all that is answered.
+    The first partition with records may have a batch that is larger. Any other has its own limit, and what those before
+    it left of the request's; where its turn is not known, what all others left.
     """
-    others = np.where(sizes.all_bytes == UNSET, 0, sizes.all_bytes - sizes.bytes)
-    left = np.clip(sizes.most_of_all - others, 0, sizes.bytes)
-    return np.where(others == 0, sizes.bytes, left)
+    left = np.minimum(sizes.most, sizes.most_of_all - sizes.before)
+    left = np.where(sizes.before == NONE, sizes.most_of_all - sizes.others, left)
+    return np.where(sizes.before == 0, sizes.bytes, np.clip(left, 0, sizes.bytes))
 
 
 def size_checks(sizes: Sizes, fetches: Picked, brokers: Sequence[int]) -> Records[CheckRow]:

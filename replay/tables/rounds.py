@@ -129,7 +129,7 @@ def round_columns(fetches: Picked, saw: Records[Held], found: Records[Completion
     columns = dict(zip(SAME, told.columns, strict=True)) | phase_columns({name: of(name, NONE) for name in TIMING})
     for name in ("response_hw", "last_stable_offset", "log_start_offset"):
         columns[name] = offsets(of(name, NONE))
-    for name in LIMIT_COLUMNS:
+    for name in (*LIMIT_COLUMNS, "bytes_before"):
         columns[name] = offsets(of(name, NONE) if fetches.has(name) else np.full(len(fetches), NONE))
     return columns | {
         "seq": pa.array(saw["seq"]),

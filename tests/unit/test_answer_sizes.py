@@ -69,6 +69,54 @@ def test_an_answer_that_ends_early_though_there_was_room_ends_with_a_segment() -
     assert (row["limited_by"], row["evidence"]) == ("segment", "bounded")
 
 
+@pytest.mark.parametrize(
+    ("handed", "before", "told"),
+    [
+        (PART - 1, WHOLE - PART + 1, ("max_bytes", "derived")),
+        (PART - 1, WHOLE - PART, ("segment", "bounded")),
+        (PART - 1, 0, ("segment", "bounded")),
+        (PART - 1, None, ("max_bytes", "bounded")),
+        (0, WHOLE - PART + 1, ("max_bytes", "bounded")),
+        (0, WHOLE - PART, (None, "derived")),
+        (0, None, ("max_bytes", "bounded")),
+    ],
+    ids=[
+        "used up",
+        "not quite",
+        "read first",
+        "turn not known",
+        "too little left",
+        "enough left",
+        "turn not known, none",
+    ],
+)
+def test_what_was_read_later_leaves_a_partition_its_room(
+    handed: int, before: int | None, told: tuple[str | None, str]
+) -> None:
+    (row, *_) = rounds(asked(0, handed, bytes_before=before), asked(40, 0), others=WHOLE - handed)
+    assert (row["limited_by"], row["evidence"], row["bytes_before"]) == (*told, before)
+
+
+@pytest.mark.parametrize(
+    ("handed", "before", "matched"),
+    [(PART + 1, 0, 1), (PART + 1, 10, 0), (PART, WHOLE - PART, 1), (PART, WHOLE - PART + 1, 0)],
+    ids=["first batch", "a batch too large behind others", "fits", "more than was left"],
+)
+def test_an_answer_is_no_larger_than_those_before_it_leave_it(handed: int, before: int, matched: int) -> None:
+    told = history(asked(0, handed, bytes_before=before), asked(101, 0))
+    rows = [{**row, "request_bytes": WHOLE} if row.get("bytes") == handed else row for row in told.rows]
+    checks = {row["check"]: row for row in tables_of(told.events(rows))["conformance"].to_pylist()}
+    assert (checks["answer_size"]["compared"], checks["answer_size"]["matched"]) == (1, matched)
+
+
+def test_what_a_consumer_was_answered_is_not_held_against_its_turn() -> None:
+    told = history()
+    told.fetch(1_000, 1, -1, 0, bytes=PART + 1, bytes_before=10, partition_max_bytes=PART, max_bytes=WHOLE, hw=0)
+    rows = [{**row, "request_bytes": WHOLE} if row.get("bytes") == PART + 1 else row for row in told.rows]
+    checks = {row["check"]: row for row in tables_of(told.events(rows))["conformance"].to_pylist()}
+    assert (checks["answer_size"]["compared"], checks["answer_size"]["matched"]) == (1, 1)
+
+
 def test_an_answer_that_reaches_the_leaders_end_was_limited_by_nothing() -> None:
     assert limits(asked(0, PART - 1), asked(101, 0)) == [None, None]
 
