@@ -93,6 +93,13 @@ def test_what_the_first_request_lists_has_an_order_that_no_fact_keeps() -> None:
     assert leader.last() == {0: None, 1: None}
 
 
+def test_records_in_the_first_answer_of_a_session_bring_nothing_to_its_end() -> None:
+    leader = Leader()
+    leader.answer({0: 0, 1: 5, 2: 0}, asks=(0, 1, 2))
+    leader.answer({0: 1, 1: 2})
+    assert leader.last() == {0: None, 1: None}
+
+
 def test_a_partition_without_records_of_others_has_none_before_it() -> None:
     leader = opened()
     leader.answer({0: 10, 1: 0})
@@ -203,7 +210,7 @@ def test_nothing_is_told_that_is_not_so(
     lines: list[tuple[dict[int, int], list[int], list[int]]], leads: tuple[bool, int], since: int
 ) -> None:
     leader = Leader(by_records=leads[0], version=leads[1])
-    leader.answer(dict.fromkeys(PARTITIONS, 0), asks=(2, 0, 1))
+    leader.answer({0: 1, 1: 0, 2: 2}, asks=(2, 0, 1))
     for handed, asks, forgets in lines:
         leader.answer(handed, (*asks,), tuple(one for one in forgets if one not in asks))
     assert [(told, true) for _, told, true in leader.told(since) if told not in {-1, true}] == []
