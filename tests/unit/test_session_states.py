@@ -63,7 +63,8 @@ def test_rows_of_parts_are_those_of_all_lines(lines: list[Any], cuts: list[int])
         epoch = epochs[session] if session else 0
         said = {"session_epoch": epoch, "session_id": session if epoch else 0, "response_session_id": session}
         said |= {"connection": f"c{number % 2}", "correlation_id": number, "ts": at(100 * number), "topic": "t"}
-        rows += [{**listed, **told, **said, "kind": "fetch", "max_wait_ms": 0} for listed in every]
+        once = {listed["partition"]: listed for listed in every}.values()  # as a line has each
+        rows += [{**listed, **told, **said, "kind": "fetch", "max_wait_ms": 0} for listed in once]
     names = [*rows[0], "fact_id"] if rows else ["fact_id", "ts", "partition", "hw"]
     schema = pa.schema([SESSION_SCHEMA.field(name) for name in names])
     facts = pa.Table.from_pylist([{**row, "fact_id": f"{k:05}"} for k, row in enumerate(rows)], schema)
