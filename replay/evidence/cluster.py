@@ -120,9 +120,11 @@ def collected(
 def cluster_told(told: ClusterFacts, settings: Mapping[str, Any], missing: MissingLines) -> Cluster:
     """The collected facts, parsed; `settings` are what the recording's manifest states about its cluster."""
     config: Mapping[str, Any] = settings.get("broker_config") or {}
-    topics, created = incarnations([*told.named.to_pylist(), *topics_named(told.whole)])
+    # Whose facts they are stands apart: rows are digested, and not all ways to collect them have that column.
+    whole = told.whole.select([name for name in told.whole.column_names if name != "recording_id"])
+    topics, created = incarnations([*told.named.to_pylist(), *topics_named(whole)])
     standstills, begins = by_broker(told.silences)
-    rows = cluster_rows(told.whole)
+    rows = cluster_rows(whole)
     return Cluster(
         recording_id=told.recording_id,
         facts=told.facts,
