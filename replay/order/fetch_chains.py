@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from replay.order.operations import Copied
 
 TIMING = ("queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us", "send_us")
-
 ASKED = (  # what a fetch asked for, what its whole answer says, and where its time went
     "max_wait_ms", "min_bytes", "max_bytes", "partition_max_bytes", "isolation_level", "client_id", "request_bytes",
     "bytes_before", "request_forced", "preferred_read_replica", "last_stable_offset", "log_start_offset", "error_code",
