@@ -16,6 +16,7 @@ from pipelines.overview.metrics import cluster_metrics, stretches_of
 from pipelines.recording.recording import discover
 from pipelines.stages.order import with_sessions
 from pipelines.stages.partition_order import EVENTS, order_tables, order_windows
+from pipelines.stages.replay import UNREAD
 from pipelines.stages.standing_windows import StandingWindows
 from replay.evidence.cluster import cluster_told, collected_of
 from replay.evidence.cluster_digest import ToldOfCluster
@@ -82,9 +83,10 @@ def by_incarnation(events: pa.Table) -> list[pa.Table]:
 
 
 def tables_of(events: pa.Table, size: int = 1000) -> dict[str, pa.Table]:
-    """Return the replay's tables of these events, which are passed to it `size` at a time."""
+    """Return the replay's tables of these events, passed to it `size` at a time, with no more columns than in a run."""
     if "recording_id" not in events.column_names:
         events = events.add_column(0, "recording_id", pa.array([KEY["recording_id"]] * len(events), pa.string()))
+    events = events.drop_columns([name for name in UNREAD if name in events.column_names])
     found: dict[str, list[pa.Table]] = {table.name: [empty(table.name)] for table in REPLAY_TABLES}
     for name, rows in replayed(events.combine_chunks().to_batches(size)):
         found[name].append(rows)
