@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from pipelines.stages import order, replay
 from pipelines.stages.carried import NARROW, Carried, Carrying, as_bytes, from_bytes
 from pipelines.stages.partition_order import CHANGE_SCHEMA, CHANGES
 from pipelines.warehouse.changes import ALL_US, PLACE_KEY, Changes, among, as_map, behind, numbers_in
+from pipelines.warehouse.contract import time_of
 from pipelines.warehouse.superseded import engine_version
 from pipelines.warehouse.within import either
 from replay.evidence.session_lines import EntangledError
@@ -181,7 +181,7 @@ class Renewal:
             return
         row = carried and {
             "recording_id": self.recording_id,
-            "horizon": datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=carried.horizon),
+            "horizon": time_of(carried.horizon),
             "facts_version": self.warehouse.version("facts"),
             "engine": engine_version(),
             "state": as_bytes(carried),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from replay.arrays.columns import texts
+from replay.arrays.columns import differing, texts
 from replay.evidence.request_times import Phases, phases_at
 from replay.evidence.rows import NO_COLUMNS, places_of
 
@@ -81,8 +81,6 @@ def places_by(*keys: Ints) -> Iterator[tuple[tuple[int, ...], Ints]]:
     if not len(keys[0]):
         return
     order = np.lexsort(keys[::-1])
-    told = [key[order] for key in keys]
-    is_other = np.logical_or.reduce([np.diff(key) != 0 for key in told])
-    begins = np.flatnonzero(np.concatenate([[True], is_other]))
+    begins = np.flatnonzero(differing(*(key[order] for key in keys)))
     for places in np.split(order, begins[1:]):
         yield tuple(int(key[places[0]]) for key in keys), places

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from replay.evidence.rows import FactColumns, Row
 
 PHASES = "phases"  # name of a computed column of requests
+# What a line says of where its request's time went: parts of `total_us`.
+TIMING = ("queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us", "send_us")
 
 
 class Window(NamedTuple):

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from replay.arrays.columns import numbers
 from replay.engine.codes import UNKNOWN_TOPIC_ID
+from replay.evidence.request_times import TIMING
 from replay.evidence.session_turns import bytes_before
 from replay.protocol.produce import TOPIC_AUTHORIZATION_FAILED
 from schemas.facts import FACTS
@@ -47,12 +48,7 @@ LINE_FIELDS = (
     "source_file",
     "fact_id",
     "total_us",
-    "queue_us",
-    "local_us",
-    "remote_us",
-    "throttle_us",
-    "response_queue_us",
-    "send_us",
+    *TIMING,
     "request_bytes",
     "request_forced",
 )  # what a run takes from its first line

@@ -87,7 +87,7 @@ def turns_behind(lines: Lines) -> dict[str, Ints]:
 
 def told_of_order(lines: Lines) -> Ints:
     """For each line, what is known of its session behind it."""
-    _, stretch, is_whole = stretches_of(lines)
+    stretch, is_whole = stretches_of(lines)
     found = np.where(is_whole[stretch], WHOLLY, PARTLY)
     return np.where(is_told(lines), found, BROKEN)
 
@@ -100,15 +100,15 @@ def is_told(lines: Lines) -> Flags:
     return found
 
 
-def stretches_of(lines: Lines) -> tuple[Flags, Ints, Flags]:
-    """Which lines begin a stretch without a gap, the stretch of each, and which stretches are known as a whole."""
+def stretches_of(lines: Lines) -> tuple[Ints, Flags]:
+    """The stretch without a gap that each line is in, and which stretches are known as a whole."""
     begins = np.diff(lines.session, prepend=NONE) != 0
     begins |= (np.diff(lines.epoch, prepend=NONE) != 1) & (lines.epoch != 0)
     begins[1:] |= ~is_told(lines)[:-1]
     first = lines.head[begins]
     is_whole = (lines.epoch[begins] == 0) & ~lines.stand[first]
     is_whole |= lines.stand[first] & (lines.numbers("state_told")[first] == WHOLLY)
-    return begins, np.cumsum(begins) - 1, is_whole
+    return np.cumsum(begins) - 1, is_whole
 
 
 class Read(NamedTuple):
@@ -134,7 +134,7 @@ class Listed:
         self.size: Ints = np.where(self.stand, NONE, size)  # a state is no answer
         self.moved = {"size": self.size > 0, "answered": answers & ~self.forgotten}
         self.is_first: Flags = lines.epoch[self.line] == 0  # such an answer makes the order, and moves nothing
-        _, stretch, is_whole = stretches_of(lines)
+        stretch, is_whole = stretches_of(lines)
         key, of = key[some], stretch[self.line]
         self.by_partition: Ints = np.lexsort((key, of))  # stable
         key, of, ours = key[self.by_partition], of[self.by_partition], np.arange(len(key))

@@ -23,11 +23,10 @@ from replay.evidence.batch_ends import MARKER_BYTES, Extents
 from replay.evidence.broker_pauses import between
 from replay.evidence.leader_lines import append_lines, as_told, is_within
 from replay.evidence.markers import MARKER_NAMES, Markers, may_be_marked, outcome_of, producer_of
-from replay.evidence.request_times import Window, done_window, line_window, local_window, phases, phases_at
+from replay.evidence.request_times import TIMING, Window, done_window, line_window, local_window, phases, phases_at
 from replay.evidence.rows import places_of
 from replay.evidence.tenures import micros
 from replay.evidence.unheard_answers import arrived_unseen, unconfirmed
-from replay.order.fetch_chains import TIMING
 from replay.order.front import OP_ACK, OP_APPEND
 from replay.order.operation_blocks import Block, chosen, drafts_at, operations_of
 from replay.order.operations import Draft, Operation

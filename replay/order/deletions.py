@@ -11,9 +11,8 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from replay.engine.stamps import STAMP_EARLY_US, STAMP_LATE_US
-from replay.evidence.request_times import local_window, phases
+from replay.evidence.request_times import TIMING, local_window, phases
 from replay.evidence.tenures import micros
-from replay.order.fetch_chains import TIMING
 from replay.order.front import OP_ACK, OP_READ, OP_REFUSED
 from replay.order.operations import Draft, Operation
 from replay.order.refusals import by_role

@@ -17,6 +17,7 @@ from replay.engine.stamps import STAMP_EARLY_US
 from replay.evidence.epochs import was_accepted
 from replay.evidence.leader_lines import as_recorded
 from replay.evidence.request_times import (
+    TIMING,
     Window,
     completion_window,
     line_window,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from replay.order.isr_requests import IsrChange, Joins
     from replay.order.operations import Copied
 
-TIMING = ("queue_us", "local_us", "remote_us", "throttle_us", "response_queue_us", "send_us")
 ASKED = (  # what a fetch asked for, what its whole answer says, and where its time went
     "max_wait_ms", "min_bytes", "max_bytes", "partition_max_bytes", "isolation_level", "client_id", "request_bytes",
     "bytes_before", "request_forced", "preferred_read_replica", "last_stable_offset", "log_start_offset", "error_code",

@@ -17,12 +17,11 @@ from replay.arrays.ints import NEVER
 from replay.engine.codes import DELETED, TRANSACTIONAL
 from replay.engine.stamps import CLOCK_SLACK_US, STAMP_EARLY_US
 from replay.evidence.markers import MARKER_NAMES, may_be_marked
-from replay.evidence.request_times import DECISION_LATE_US, local_window, phases, phases_at
+from replay.evidence.request_times import DECISION_LATE_US, TIMING, local_window, phases, phases_at
 from replay.evidence.roles import moment
 from replay.evidence.rows import places_of
 from replay.evidence.tenures import micros
 from replay.order.appends import PRODUCED, in_order, was_appended
-from replay.order.fetch_chains import TIMING
 from replay.order.front import OP_REFUSED
 from replay.order.operation_blocks import Block, drafts_at, operations_of
 from replay.protocol.produce import (

@@ -27,6 +27,11 @@ class AlterRules(NamedTuple):
     checks_epochs: bool  # 3.5+ (KIP-903): nor anybody who has registered anew since the leader heard from it
     new_codes: bool  # 3.3+, AlterPartition version 2: INELIGIBLE_REPLICA and NEW_LEADER_ELECTED have codes of their own
 
+    @property
+    def ineligible(self) -> int:
+        """The error for an ISR with a member that may not be in it."""
+        return INELIGIBLE_REPLICA if self.new_codes else OPERATION_NOT_ATTEMPTED
+
 
 def alter_rules_of(version: Version, *, zookeeper: bool) -> AlterRules:
     """The rules of that version's controller."""
@@ -87,15 +92,14 @@ def kraft_refusals(request: IsrRequest, now: PartitionNow, brokers: Registration
 
     Left out are two reasons about the leader's recovery state: no broker asks for what they refuse.
     """
-    ineligible = INELIGIBLE_REPLICA if rules.new_codes else OPERATION_NOT_ATTEMPTED
     return (
         (rules.newer_is_elsewhere and is_newer(request, now), NOT_CONTROLLER),
         (request.leader_epoch != now.leader_epoch, FENCED_LEADER_EPOCH),
         (request.leader != now.leader, INVALID_REQUEST),
         (request.partition_epoch != now.partition_epoch, INVALID_UPDATE_VERSION),
         (not request.isr <= now.replicas or now.leader not in request.isr, INVALID_REQUEST),
-        (rules.checks_eligibility and bool(request.isr & brokers.unfit), ineligible),
-        (rules.checks_epochs and names_another_life(request, brokers), ineligible),
+        (rules.checks_eligibility and bool(request.isr & brokers.unfit), rules.ineligible),
+        (rules.checks_epochs and names_another_life(request, brokers), rules.ineligible),
     )
 
 
@@ -120,13 +124,12 @@ def zookeeper_refusals(request: IsrRequest, now: PartitionNow, brokers: Registra
     whether all members are alive and not shutting down.
     """
     same = request.isr == now.isr and request.leader_epoch == now.leader_epoch and request.leader == now.leader
-    ineligible = INELIGIBLE_REPLICA if rules.new_codes else OPERATION_NOT_ATTEMPTED
     return (
         (rules.newer_is_elsewhere and is_newer(request, now), NOT_CONTROLLER),
         (request.leader_epoch < now.leader_epoch, FENCED_LEADER_EPOCH),
         (same, NO_ERROR),
         (request.partition_epoch != now.partition_epoch, INVALID_UPDATE_VERSION),
-        (rules.checks_eligibility and bool(request.isr & brokers.unfit), ineligible),
+        (rules.checks_eligibility and bool(request.isr & brokers.unfit), rules.ineligible),
     )
 
 

@@ -16,7 +16,7 @@ from replay.engine.encode import EVIDENCE_CODE, indices
 from replay.engine.events import known_in, texts_in
 from replay.engine.purgatory import BY_STATEMENT
 from replay.engine.stamps import STAMP_EARLY_US, STAMP_LATE_US
-from replay.order.fetch_chains import TIMING
+from replay.evidence.request_times import TIMING
 from replay.protocol.state import BOUNDED, DERIVED, NONE, UNSET
 from replay.tables.answer_sizes import LIMIT_COLUMNS, Sizes, limits_of, size_checks
 from schemas.model import EVIDENCE

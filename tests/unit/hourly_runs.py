@@ -26,6 +26,7 @@ from schemas.windows import EVENT_WINDOWS, REPLAY_CHECKPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from random import Random
 
 Rows = dict[str, pa.Table]
 SECOND_US = 1_000_000
@@ -146,6 +147,14 @@ def reached(rows: pa.Table, since: dict[Place, Any]) -> pa.Array:
         ],
         pa.bool_(),
     )
+
+
+def steps_of(facts: pa.Table, first: int, chosen: Random, count: int, late: float) -> list[pa.Table]:
+    """The facts that have come by each step; some come later than their time. `first`: how many come first at least."""
+    times = [ts.timestamp() for ts in facts["ts"].to_pylist()]
+    cuts = sorted(chosen.choices(sorted(times)[first:], k=count - 1))
+    step = [sum(ts > cut for cut in cuts) + (chosen.random() < late) * chosen.randrange(count) for ts in times]
+    return [*(facts.filter(pa.array([one <= k for one in step])) for k in range(count - 1)), facts]
 
 
 def lines(rows: pa.Table) -> list[str]:

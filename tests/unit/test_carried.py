@@ -5,10 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 from carrying_runs import CarryingRuns
-from hourly_runs import HourlyRuns, lines
+from hourly_runs import HourlyRuns, lines, steps_of
 from made_recording import MadeCluster
 from made_shape import Shape
 from test_hourly_runs import facts_of, went_on, windows_told, with_deletions
@@ -28,14 +27,6 @@ def seconds(monkeypatch: pytest.MonkeyPatch, went_on: list[bool]) -> list[bool]:
     return went_on
 
 
-def steps_of(facts: pa.Table, chosen: Random, count: int, late: float) -> list[pa.Table]:
-    """The facts that have come by each step; some come later than their time."""
-    times = [ts.timestamp() for ts in facts["ts"].to_pylist()]
-    cuts = sorted(chosen.choices(sorted(times)[len(times) // 4 :], k=count - 1))
-    step = [sum(ts > cut for cut in cuts) + (chosen.random() < late) * chosen.randrange(count) for ts in times]
-    return [*(facts.filter(pa.array([one <= k for one in step])) for k in range(count - 1)), facts]
-
-
 @pytest.mark.parametrize(("seed", "elections", "late"), [(1, 0, 0.0), (2, 1, 0.0), (3, 0, 0.0005), (4, 0, 0.0)])
 def test_an_order_of_what_is_new_finds_what_one_of_everything_finds(
     tmp_path: Path, seconds: list[bool], seed: int, elections: int, late: float
@@ -46,7 +37,7 @@ def test_an_order_of_what_is_new_finds_what_one_of_everything_finds(
     facts = with_deletions(facts) if seed == 1 else facts
     once, stepwise = HourlyRuns(), CarryingRuns()
     once.order(facts, stated)
-    for some in steps_of(facts, Random(seed), 8, late):  # noqa: S311 - nothing secret
+    for some in steps_of(facts, len(facts) // 4, Random(seed), 8, late):  # noqa: S311 - nothing secret
         stepwise.order(some, stated)
     assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
     assert windows_told(stepwise) == windows_told(once)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hourly_runs import HourlyRuns, lines
+from hourly_runs import HourlyRuns, lines, steps_of
 from made_recording import MadeCluster
 from made_shape import Shape
 from test_recordings import NAMES
@@ -112,14 +112,9 @@ def test_the_order_of_a_long_partition_goes_on_and_finds_what_one_run_finds(
     MadeCluster(shape, tmp_path / "made").write()
     facts, stated = facts_of(tmp_path / "made")
     facts = with_deletions(facts) if seed == 1 else facts
-    chosen = Random(seed)  # noqa: S311 - nothing secret
-    times = [ts.timestamp() for ts in facts["ts"].to_pylist()]
-    cuts = sorted(chosen.choices(sorted(times)[len(times) // 3 :], k=4))
-    step = [sum(ts > cut for cut in cuts) + (chosen.random() < late) * chosen.randrange(5) for ts in times]
     once, stepwise = HourlyRuns(), HourlyRuns()
     once.order(facts, stated)
-    for k in range(5):
-        some = facts if k == 4 else facts.filter(pa.array([one <= k for one in step]))
+    for some in steps_of(facts, len(facts) // 3, Random(seed), 5, late):  # noqa: S311 - nothing secret
         stepwise.order(some, stated)
     assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
     assert windows_told(stepwise) == windows_told(once)

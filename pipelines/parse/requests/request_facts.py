@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pipelines.lines.rows import Shape
 from pipelines.lines.writers import own_address
 from pipelines.parse.requests import request_shapes as shapes
+from replay.evidence.request_times import TIMING
 from replay.protocol.produce import REQUEST_TIMED_OUT
 
 if TYPE_CHECKING:
@@ -25,12 +26,7 @@ WHOLE = (
     "api_key",
     "api_version",
     "total_us",
-    "queue_us",
-    "local_us",
-    "remote_us",
-    "throttle_us",
-    "response_queue_us",
-    "send_us",
+    *TIMING,
 )
 PARTITION = ("topic", "topic_id", "partition")
 
