@@ -208,7 +208,8 @@ def test_each_minute_spans_what_was_exported_in_it(seen: Seen, metric: str) -> N
 
 @pytest.mark.parametrize("metric", COUNTED)
 def test_meters_count_what_brokers_marked(seen: Seen, metric: str) -> None:
-    possible = 0
+    """A deposed leader is refused a change of its ISR only if it asks before it hears of the new leader."""
+    happened, possible = 0.0, 0
     for broker in (None,) if metric in OF_CONTROLLER else (1, 2):  # 3 was killed, and counted from 0 on
         samples = seen.samples[broker, metric]
         since, until_us = samples[0][0], samples[-1][0]
@@ -222,9 +223,12 @@ def test_meters_count_what_brokers_marked(seen: Seen, metric: str) -> None:
         assert least <= counted, (broker, metric)
         if None not in bounds:
             assert counted <= sum(bounds), (broker, metric)
+        happened += counted
         possible += len(bounds)
+    if metric == "FailedIsrUpdatesPerSec" and not happened:
+        pytest.skip("the deposed leader heard of the new one before it asked for an ISR")
+    assert happened > 0
     assert possible > 0
-    assert any(samples[-1][1] > samples[0][1] for (_, name), samples in seen.samples.items() if name == metric)
 
 
 def exported_in(seen: Seen, row: Row) -> list[float]:
