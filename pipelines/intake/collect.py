@@ -61,4 +61,4 @@ def distinct(facts: pa.Table) -> pa.Table:
     ordered = facts.take(order)
     numbered = pa.table({"fact_id": ordered["fact_id"], "row": pa.array(range(ordered.num_rows), pa.int64())})
     first = numbered.group_by("fact_id").aggregate([("row", "min")])["row_min"]
-    return ordered.take(first.take(pc.sort_indices(first)))
+    return ordered if len(first) == len(ordered) else ordered.take(first.take(pc.sort_indices(first)))

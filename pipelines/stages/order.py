@@ -25,11 +25,11 @@ from pipelines.overview.cluster import overview_of
 from pipelines.spark.beside import Beside
 from pipelines.spark.buckets import ROWS_AT_ONCE, bucket_count, bucket_of, divided, gathered, joined, streams_by
 from pipelines.spark.file_pieces import pieces_of, rows_in
-from pipelines.spark.packed import STREAM, packed, rows_of_buffer, stream_of
+from pipelines.spark.packed import STREAM, packed, stream_of
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.workers import settle
 from pipelines.stages.order_marks import is_whole
-from pipelines.stages.partition_order import order_partitions, order_tables
+from pipelines.stages.partition_order import order_partitions, order_tables, ordered
 from pipelines.stages.standing_windows import StandingWindows
 from pipelines.warehouse.superseded import engine_version
 from replay.arrays.columns import numbers, numbers_of, texts
@@ -119,7 +119,7 @@ def order_here(
     if carrying is not None:
         carrying.begin(facts, cluster.names, is_whole=is_whole(seen.coverage.missing))
     is_shared = len(facts) > FEW_FACTS and standing is None and PROCESSES > 1
-    waiting = in_buckets(facts, told, settings, standing, carrying)
+    waiting = in_buckets(facts, told, settings, standing, carrying, PROCESSES if is_shared else 1)
     del facts
     if not is_shared:
         for tables, windows in waiting:
@@ -139,9 +139,14 @@ def in_buckets(
     settings: Mapping[str, Any],
     standing: pa.Table | None,
     carrying: Carrying | None = None,
+    processes: int = 1,
 ) -> Iterator[tuple[list[pa.Table], StandingWindows]]:
-    """Yield what `order_tables` takes of each bucket, with its fetches' sessions rebuilt; arguments as above."""
-    buckets = bucket_count(len(facts) + (0 if carrying is None else carrying.given_before), 1)
+    """Yield what `order_tables` takes of each bucket, with its fetches' sessions rebuilt; arguments as above.
+
+    `processes`: among how many the buckets are shared; each is to get as many.
+    """
+    found = bucket_count(len(facts) + (0 if carrying is None else carrying.given_before), 1)
+    buckets = -(-found // processes) * processes
     given = [facts]
     del facts
     parted: defaultdict[int, list[pa.Table]] = defaultdict(list)
@@ -196,14 +201,6 @@ def in_parts(
 def _by_id(facts: pa.Table, some: Ints) -> pa.Table:
     """Return some of the facts, by their ids."""
     return facts.take(some[pc.sort_indices(facts["fact_id"].take(some)).to_numpy()])
-
-
-def ordered(
-    streams: list[bytes], told: ToldOfCluster, standing: StandingWindows | None = None
-) -> list[tuple[str, pa.Table]]:
-    """Return the outputs of `order_tables` for one bucket: what another process is asked for."""
-    tables = (rows_of_buffer(pa.py_buffer(stream)) for stream in streams)
-    return [*order_tables(tables, told, standing)]
 
 
 def length_us(settings: Mapping[str, Any]) -> int:

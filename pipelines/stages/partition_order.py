@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.spark.buckets import spans_of
-from pipelines.spark.packed import rows_of_stream
+from pipelines.spark.packed import rows_of_buffer, rows_of_stream
 from pipelines.stages import spilled_facts
 from pipelines.stages.order_marks import is_whole, kept_of, since_when
 from pipelines.stages.short_partitions import SHORT, Waiting, short_of
@@ -106,6 +106,14 @@ def order_tables(
         given = [facts]
         del facts
         yield from order_windows(given, of, told.cluster, standing, hashes, made_of)
+
+
+def ordered(
+    streams: list[bytes], told: ToldOfCluster, standing: StandingWindows | None = None
+) -> list[tuple[str, pa.Table]]:
+    """Return the same for one bucket: what another process is asked for, which loads no more than this module."""
+    tables = (rows_of_buffer(pa.py_buffer(stream)) for stream in streams)
+    return [*order_tables(tables, told, standing)]
 
 
 def order_many(tables: Iterable[pa.Table], told: ToldOfCluster, standing: StandingWindows) -> Iterator[Output]:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import duckdb
 
 from pipelines.expectations.database import READ_BYTES, closed_database, for_duckdb
+from pipelines.warehouse.table_files import TableFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -45,6 +46,8 @@ class Questions:
         self._in_memory = warehouse.read_before if few else warehouse.small_rows
         self._warehouse = warehouse
         self._recording_id = recording_id
+        # To open one takes as long as to ask it; what it has read of files it knows the next time.
+        self._open: dict[tuple[str, ...], tuple[dict[str, Local], duckdb.DuckDBPyConnection]] = {}
 
     def __call__(self, question: str, *tables: str) -> Rows:
         """Return the rows of the answer; their times are in UTC and say so."""
@@ -68,13 +71,26 @@ class Questions:
         if len(here) < len(tables):
             return None
         try:
-            return asked_here(question, here)
+            return answer_of(self._database(here), question, here)
         except duckdb.OutOfMemoryException:
             return None
+
+    def _database(self, here: dict[str, Local]) -> duckdb.DuckDBPyConnection:
+        """Return a database of these tables, and of no others; it is as they were when they were read."""
+        names = tuple(sorted(here))
+        before, db = self._open.get(names, ({}, None))
+        if db is None or not all(_are_same(before[name], here[name]) for name in names):
+            db = closed_database(here)
+            self._open[names] = here, db
+        return db
 
     def _frame(self, question: str, tables: Sequence[str]) -> DataFrame:
         frames: dict[str, Any] = {name: self._warehouse.looked_at(name, self._recording_id) for name in tables}
         return self._warehouse.spark.sql(question, **frames)
+
+
+def _are_same(one: Local, other: Local) -> bool:
+    return one is other or (isinstance(one, TableFiles) and isinstance(other, TableFiles) and one.paths == other.paths)
 
 
 def in_utc(value: Any) -> Any:  # noqa: ANN401 - plain values of any depth
@@ -97,6 +113,10 @@ def _times_changed(value: Any, change: Callable[[datetime], datetime]) -> Any:  
 
 def asked_here(question: str, tables: Mapping[str, Local]) -> pa.Table:
     """Return the answer of tables in memory or in files."""
-    asked = for_duckdb(question.format_map({name: f"`{name}`" for name in tables}))
     with closed_database(tables) as db:
-        return db.sql(asked).to_arrow_table()
+        return answer_of(db, question, tables)
+
+
+def answer_of(db: duckdb.DuckDBPyConnection, question: str, tables: Iterable[str]) -> pa.Table:
+    """Return the answer of a database that has these tables."""
+    return db.sql(for_duckdb(question.format_map({name: f"`{name}`" for name in tables}))).to_arrow_table()

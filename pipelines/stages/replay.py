@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from pipelines.spark.packed import STREAM, packed
@@ -21,6 +22,7 @@ from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.spread import spread
 from pipelines.spark.workers import settle
 from pipelines.stages.checkpoints import BEFORE_EVENTS, GIVEN_PLACE, GIVEN_STATE, Checkpoints
+from replay.arrays.columns import taken
 from replay.tables.partitions import KEY, replayed
 from schemas.events import REPLICATION_EVENTS
 
@@ -89,7 +91,8 @@ def replay_here(events: pa.Table, states: Iterable[Mapping[str, Any]] = ()) -> I
     keeper = Checkpoints()
     keeper.give(states)
     read = events.drop_columns([*UNREAD])
-    ordered = read.sort_by([(name, "ascending") for name in (*KEY, "seq")]).combine_chunks()
+    in_turn = pc.sort_indices(read, sort_keys=[(name, "ascending") for name in (*KEY, "seq")])
+    ordered = taken(read, in_turn.to_numpy())
     for kept in _rows_of(ordered.to_batches(max_chunksize=ROWS_A_BATCH), keeper):
         for name in sorted(kept):
             yield name, pa.concat_tables(kept[name])

@@ -30,6 +30,7 @@ from pipelines.warehouse.fact_merge import merge, merged
 from pipelines.warehouse.spans import Near, is_spanned, spanned
 from pipelines.warehouse.table_files import TableFiles
 from pipelines.warehouse.within import Within, has_one_of
+from replay.arrays.columns import taken
 from schemas.errors import TableContractError
 from schemas.tables import TABLES
 
@@ -433,7 +434,7 @@ def _are_sound(table_name: str, rows: DataFrame) -> bool:
 def _in_turn(table_name: str, rows: pa.Table) -> pa.Table:
     """Return rows in a fixed order."""
     keys = [(name, "ascending", "at_start") for name in row_key(TABLES[table_name])]  # where Spark has nulls
-    return rows.take(pc.sort_indices(rows, sort_keys=keys))
+    return taken(rows, pc.sort_indices(rows, sort_keys=keys).to_numpy())
 
 
 def estimated_bytes(frame: DataFrame) -> int:

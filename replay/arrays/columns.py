@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from replay.arrays.ints import Flags, Ints
     from replay.arrays.records import Records
+
+LONG_RUN: Final = 1_000  # rows, on average: in shorter pieces, what is done piece by piece would cost more than a copy
 
 T = TypeVar("T")
 Texts = npt.NDArray[np.object_]
@@ -89,6 +91,18 @@ def differing(*columns: Ints) -> Flags:
     for column in columns:
         found[1:] |= column[1:] != column[:-1]
     return found
+
+
+def taken(rows: pa.Table, at: Ints) -> pa.Table:
+    """The rows at these places. Where long runs of them lie together already, nothing is copied."""
+    if not len(at):
+        return rows[:0]
+    begins = np.flatnonzero(differing(at - np.arange(len(at))))
+    if len(begins) * LONG_RUN > len(at):
+        return rows.take(pa.array(at))
+    ends = [*begins[1:].tolist(), len(at)]
+    runs = zip(begins.tolist(), ends, strict=True)
+    return pa.concat_tables([rows.slice(int(at[begin]), end - begin) for begin, end in runs])
 
 
 def filled(columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int, schema: pa.Schema) -> pa.Table:

@@ -17,6 +17,7 @@ from pipelines.warehouse.table_files import TableFiles
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import duckdb
     import pyarrow as pa
 
     from pipelines.warehouse.delta_io import Warehouse
@@ -83,3 +84,29 @@ def test_what_is_too_much_for_this_machine_is_asked_of_spark(
         monkeypatch.setattr(f"{module}.{name}", value, raising=False)
     found = Questions(cast("Warehouse", Standing(files, is_small=False)), "r").arrow(SORTED, MOVES.name)
     assert found == {MOVES.name: MOVES.name}
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_who_asks_again_is_told_what_was_written_meanwhile(tmp_path: Path, *, is_small: bool) -> None:
+    standing = Standing(files_of(tmp_path / "t", (0, 1)), is_small=is_small)
+    ask = Questions(cast("Warehouse", standing), "r")
+    before = ask(QUESTION, MOVES.name)
+    assert ask(QUESTION, MOVES.name) == before
+    standing.files = files_of(tmp_path / "t", (2,))
+    after = ask(QUESTION, MOVES.name)
+    assert after != before
+    assert after == Questions(cast("Warehouse", standing), "r")(QUESTION, MOVES.name)
+
+
+def test_tables_that_stay_are_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+
+    def count(tables: dict[str, database.Local]) -> duckdb.DuckDBPyConnection:
+        opened.append(tables)
+        return database.closed_database(tables)
+
+    monkeypatch.setattr("pipelines.stages.questions.closed_database", count)
+    ask = Questions(cast("Warehouse", Standing(files_of(tmp_path / "t", (0, 1)), is_small=False)), "r")
+    for question in (QUESTION, SORTED, QUESTION):
+        ask(question, MOVES.name)
+    assert len(opened) == 1
