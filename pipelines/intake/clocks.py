@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _KINDS = pa.array(["partition_change", "role_change", "leader_and_isr"])
+_MENTIONED = ["topic", "topic_id", "partition", "leader_epoch", "ts"]
 _MOST = 500
 _SECOND = 1_000_000
 ALIKE = 10 * _SECOND  # offsets nearer than this are equal: a broker takes a second or two to learn of a new leader
@@ -31,10 +32,12 @@ Turns = dict[str, int]  # "topic-partition@epoch" -> when it is first mentioned,
 
 def turns_of(facts: pa.RecordBatch) -> Turns:
     """Return the leader epochs that the facts mention."""
-    some = facts.filter(pc.is_in(facts.column("kind"), _KINDS))
-    columns = {name: some.column(name) for name in ("topic", "topic_id", "partition", "leader_epoch")}
+    some = facts.select(_MENTIONED).filter(pc.is_in(facts.column("kind"), _KINDS))
     found: Turns = {}
-    for row in pa.table({**columns, "ts": some.column("ts").cast(pa.int64())}).to_pylist():
+    if not len(some):
+        return found
+    times = some.column("ts").cast(pa.int64())
+    for row in some.set_column(some.schema.get_field_index("ts"), "ts", times).to_pylist():
         if row["leader_epoch"] is None or row["ts"] is None:
             continue
         for name in (row["topic"], row["topic_id"]):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Notes = dict[tuple[str, str], tuple[int | None, int | None]]  # (name, value) -> first and last time it was stated
 
+_NOTED = pa.array(["version", "cluster_id", METADATA_VERSION])
 _SUMS = ("bytes", "lines", "facts", "rejected", "repeated")
 _MOST_SILENCES = 1000
 WITNESSES = ("named", "directories", "fetched")  # fields that tell who wrote a file
@@ -31,7 +32,7 @@ WITNESSES = ("named", "directories", "fetched")  # fields that tell who wrote a 
 
 def notes_of(facts: pa.RecordBatch) -> Notes:
     """Return stated versions and cluster ids, by brokers or the metadata log, each with its first and last time."""
-    some = facts.filter(pc.is_in(facts.column("name"), pa.array(["version", "cluster_id", METADATA_VERSION])))
+    some = facts.select(["name", "value", "ts"]).filter(pc.is_in(facts.column("name"), _NOTED))
     found: Notes = {}
     stamps = some.column("ts").cast(pa.int64()).to_pylist()
     for name, value, ts in zip(some.column("name").to_pylist(), some.column("value").to_pylist(), stamps, strict=True):

@@ -317,13 +317,17 @@ class FactSink:
         """Return the columns that the rows fill; raises one of _DOES_NOT_FIT if a value does not fit."""
         lines, rows = gathered
         of_line, of_row = _LINE + len(shape.shared), _ROW + len(shape.columns)
-        places = pa.array(rows[::of_row], pa.int32())
+        places = rows[::of_row]
+        is_one_each = places == [*range(len(lines) // of_line)]
         said = dict(zip(("source_line", "ts"), (lines[::of_line], lines[1::of_line]), strict=True))
         said |= {name: lines[k::of_line] for k, name in enumerate(shape.shared, _LINE)}
         if self.ts_errors:
             said["ts_error_us"] = list(map(self.ts_errors.get, lines[::of_line]))
         own = {name: rows[k::of_row] for k, name in enumerate(shape.columns, _ROW)}
-        columns = {name: _array(name, values).take(places) for name, values in said.items()}
+        columns = {name: _array(name, values) for name, values in said.items()}
+        if not is_one_each:
+            at = pa.array(places, pa.int32())
+            columns = {name: column.take(at) for name, column in columns.items()}
         times = pc.min_max(columns["ts"].cast(pa.int64()))
         if times["min"].is_valid and not EARLIEST <= times["min"].as_py() <= times["max"].as_py() <= LATEST:
             raise OverflowError(NO_TIME)
@@ -378,8 +382,8 @@ def _array(name: str, values: list[Any]) -> pa.Array:
 def _joined(parts: list[tuple[int, pa.Array | None]], name: str) -> pa.Array:
     """Concatenate one column of several parts; null where a part does not fill it."""
     if all(column is None for _, column in parts):
-        return _nulls(sum(length for length, _ in parts), TYPES[name])
-    filled = [_nulls(length, TYPES[name]) if column is None else column for length, column in parts]
+        return _nulls(sum(length for length, _ in parts), name)
+    filled = [_nulls(length, name) if column is None else column for length, column in parts]
     return filled[0] if len(filled) == 1 else pa.concat_arrays(filled)
 
 
@@ -390,15 +394,17 @@ def printed_ids(ids: list[bytes]) -> pa.Array:
     return pa.StringArray.from_buffers(len(ids), starts, pa.py_buffer(b"".join(ids).hex().encode()))
 
 
-def _nulls(length: int, type_: pa.DataType) -> pa.Array:
-    """Return nulls of a type, sliced from one cached array: most columns of most facts are null."""
-    longest = _NULLS.get(type_)
+def _nulls(length: int, name: str) -> pa.Array:
+    """Return nulls of a column, sliced from one cached array of its type: most columns of most facts are null."""
+    of = _TYPE_NAMES[name]  # to hash a type itself takes longer than to slice
+    longest = _NULLS.get(of)
     if longest is None or len(longest) < length:
-        longest = _NULLS[type_] = pa.nulls(length, type_)
-    return longest.slice(0, length)
+        longest = _NULLS[of] = pa.nulls(length, TYPES[name])
+    return longest if len(longest) == length else longest.slice(0, length)
 
 
-_NULLS: dict[pa.DataType, pa.Array] = {}
+_TYPE_NAMES: dict[str, str] = {name: str(type_) for name, type_ in TYPES.items()}
+_NULLS: dict[str, pa.Array] = {}
 
 
 def _repeated(value: object, type_: pa.DataType, count: int) -> pa.Array:

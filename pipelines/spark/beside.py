@@ -14,11 +14,13 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
+
+PROCESSES: Final = min(4, os.cpu_count() or 1)  # that share in what is much work for the driver
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -2,7 +2,7 @@
 
 Spark's own text source has no line numbers and fails on a gzip stream that is cut off. So the list of files goes
 through `mapInArrow`, and facts, rejected lines and counts leave it as Arrow streams, which are staged once. Few bytes
-are parsed by the driver itself (`held`).
+are parsed without Spark (`held_files`).
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ from pipelines.intake.pieces import COUNTS, FACT, REJECTED, Look, Work, rest_of,
 from pipelines.lines.rows import FACT_SCHEMA, REJECTED_SCHEMA
 from pipelines.overview.cluster import coverage_by_workers
 from pipelines.overview.coverage import not_covered
-from pipelines.parse.files.file_parser import PACKED_RATIO, Range, survey_file
+from pipelines.parse.files.file_parser import Range, survey_file
 from pipelines.parse.files.splits import may_split
 from pipelines.recording.reading import newlines
-from pipelines.spark.counted import count_of, tally_of
+from pipelines.spark.counted import count_of
 from pipelines.spark.hadoop import on_this_machine
-from pipelines.spark.held import DRIVER_FACTS, LOG_BYTES, MOST_BYTES, Held
+from pipelines.spark.held import DRIVER_FACTS, LOG_BYTES, Held
 from pipelines.spark.packed import STREAM, packed, rows_of
 from pipelines.spark.row_files import RowFile, arrow_of, frame_of
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.staging import Rows, Staged, are_small, as_arrow, as_frame, stage
+from pipelines.stages.held_files import held, weight_of
 from pipelines.warehouse.superseded import parser_version
 from replay.evidence.summary import SUMMED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -120,7 +121,7 @@ def parse(  # noqa: PLR0913 - what was read before, and what it told
 
     def read(written: Recording, plan: Plan, path: str) -> tuple[Staged | Held, _Facts, list[Entry]]:
         works = _works(written, plan, stand)
-        staged: Staged | Held | None = _held(written, works, few) if sum(map(_weight, works)) <= few_bytes else None
+        staged: Staged | Held | None = held(written, works, few) if sum(map(weight_of, works)) <= few_bytes else None
         folder = None if staged is not None else on_this_machine(spark, f"{path}-facts")
         if staged is None:
             staged = stage(_stream(spark, written, works, FACT_SCHEMA, folder), path, outputs)
@@ -190,7 +191,7 @@ def _surveyed(
 ) -> list[Ties]:
     """Return what each of these files says that ties directories and addresses to brokers."""
     survey = partial(survey_file, replace(recording, sources=()))
-    are_few = sum(_weight(Work(source)) for source in sources) <= few_bytes
+    are_few = sum(weight_of(Work(source)) for source in sources) <= few_bytes
     return _each(spark, survey, sources, len(sources), are_few=are_few)
 
 
@@ -269,16 +270,9 @@ def divided(spark: SparkSession, recording: Recording, works: list[Work]) -> lis
         if work.begun is None and source.size > RANGE_BYTES + RANGE_BYTES // 2 and _splits(recording, source):
             large.append(work)
         else:
-            found.append(work._replace(weight=_weight(work)))
+            found.append(work._replace(weight=weight_of(work)))
     found += _ranges(spark, large)
     return sorted(found, key=lambda work: (-work.weight, work.source.name, work.part or (0, 0, 0)))
-
-
-def _weight(work: Work) -> int:
-    """Return about how many bytes there are to parse, decompressed, in a file that is read to its end."""
-    packed = work.source.name.endswith((".gz", ".zst"))
-    rest = work.source.size - (work.begun.place if work.begun is not None else 0)
-    return rest * (PACKED_RATIO if packed else 1)
 
 
 def _splits(recording: Recording, source: Source) -> bool:
@@ -339,26 +333,6 @@ def _stream(
                     yield from packed({FACT_FILES: [file.close()]})
 
     return frame.mapInArrow(run, spark_ddl(STREAM))
-
-
-def _held(recording: Recording, works: list[Work], few: int) -> Held | None:
-    """Return everything that the files say, read by this process; None: a packed file says far more than it seemed."""
-    read = tally_of(sum(map(_weight, works)), "bytes")
-    whole = replace(recording, sources=())
-    room = few * MOST_BYTES
-
-    def said() -> Iterator[tuple[str, pa.Table]]:
-        nonlocal room
-        for work in works:
-            for output, rows in said_of(whole, work):
-                room -= rows.nbytes
-                if room < 0:
-                    return
-                yield output, rows
-            read.add(_weight(work))
-
-    held = Held.of(said())
-    return None if room < 0 else held
 
 
 def _tasks(works: list[Work], parallelism: int) -> list[list[Work]]:

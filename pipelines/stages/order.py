@@ -8,7 +8,6 @@ are ordered by the driver itself, by the same functions (`order_here`).
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections import defaultdict, deque
 from collections.abc import Iterator  # noqa: TC003 - Spark reads the annotations
@@ -22,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.overview.cluster import overview_of
-from pipelines.spark.beside import Beside
+from pipelines.spark.beside import PROCESSES, Beside
 from pipelines.spark.buckets import ROWS_AT_ONCE, bucket_count, bucket_of, divided, gathered, joined, streams_by
 from pipelines.spark.file_pieces import pieces_of, rows_in
 from pipelines.spark.packed import STREAM, packed, stream_of
@@ -56,7 +55,6 @@ UNREAD = (
     "recording_id", "api_key", "producer_epoch", "base_sequence", "is_control", "is_transactional",
 )  # fmt: skip
 MINUTE_US: Final = 60_000_000
-PROCESSES: Final = min(4, os.cpu_count() or 1)  # that order buckets at once in place of the driver
 FEW_FACTS: Final = 100_000  # up to so many the driver orders them itself, before another process has loaded the rules
 EVENTS_AT_ONCE: Final = 5_000  # events returned to Spark at once, at least: small partitions are combined
 READ_SCHEMA: Final = pa.schema([field for field in FACTS.arrow_schema if field.name not in UNREAD])

@@ -113,6 +113,8 @@ def filled(columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int, schema
 
 def completed_to(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Rows that may lack columns of a schema, which are null throughout, with all of them."""
+    if rows.schema.equals(schema):
+        return rows
     return filled(dict(zip(rows.column_names, rows.columns, strict=True)), len(rows), schema)
 
 
