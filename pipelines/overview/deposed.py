@@ -6,7 +6,7 @@ the same offsets (`replay.evidence.metadata_log`). The few facts about the dumps
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,12 +19,15 @@ from replay.evidence.rows import rows_of_facts
 if TYPE_CHECKING:
     from pipelines.spark.staging import Rows
 
+_OF_PARTS: Final = ("metadata_offset", "last_offset", "controller_epoch", "in_snapshot")
+COLUMNS: Final = ("kind", "fact_id", "name", "ts", *_OF_PARTS)  # of facts that are looked at
+
 
 def records_set_aside(facts: Rows) -> int:
     """Return how many records of the metadata log a deposed controller wrote that never reached anybody else."""
     if isinstance(facts, pa.Table):
         return _in_memory(facts)
-    told = facts.where(F.col("kind") == PART).select("kind", "fact_id", "name", "ts", *_OF_PARTS)
+    told = facts.where(F.col("kind") == PART).select(*COLUMNS)
     deposed = Parts(rows_of_facts(told.toArrow())).deposed()
     if not deposed:
         return 0
@@ -40,21 +43,17 @@ def records_set_aside(facts: Rows) -> int:
 
 def _in_memory(facts: pa.Table) -> int:
     is_part = pc.equal(facts["kind"], PART)
-    deposed = Parts(
-        rows_of_facts(facts.filter(is_part).select(["kind", "fact_id", "name", "ts", *_OF_PARTS]))
-    ).deposed()
+    deposed = Parts(rows_of_facts(facts.select([*COLUMNS]).filter(is_part))).deposed()
     if not deposed:
         return 0
-    records = facts.filter(pc.and_(pc.invert(is_part), pc.is_valid(facts["metadata_offset"]))).select([*_OF_PARTS])
+    is_record = pc.and_(pc.invert(is_part), pc.is_valid(facts["metadata_offset"]))
+    records = facts.select([*_OF_PARTS]).filter(is_record)
     overwritten = {
         (row["controller_epoch"], row["metadata_offset"])
         for row in records.to_pylist()
         if not row["in_snapshot"] and row["metadata_offset"] >= deposed.get(row["controller_epoch"], NEVER)
     }
     return len(overwritten)
-
-
-_OF_PARTS = ("metadata_offset", "last_offset", "controller_epoch", "in_snapshot")
 
 
 def sentences(records: int) -> list[str]:

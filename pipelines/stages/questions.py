@@ -15,7 +15,7 @@ from pipelines.expectations.database import READ_BYTES, closed_database, for_duc
 from pipelines.warehouse.table_files import TableFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -41,11 +41,17 @@ class Ask(Protocol):
 class Questions:
     """Asks the tables of a warehouse about one recording."""
 
-    def __init__(self, warehouse: Warehouse, recording_id: str, *, few: bool = False) -> None:
-        """Nothing is read before it is asked for. `few`: so little is asked that no table is read as a whole for it."""
+    def __init__(
+        self, warehouse: Warehouse, recording_id: str, *, few: bool = False, together: Iterable[str] = ()
+    ) -> None:
+        """Nothing is read before it is asked for. `few`: so little is asked that no table is read as a whole for it.
+
+        `together`: tables that are asked one after the other, so that one database has all of them.
+        """
         self._in_memory = warehouse.read_before if few else warehouse.small_rows
         self._warehouse = warehouse
         self._recording_id = recording_id
+        self._together = frozenset(together)
         # To open one takes as long as to ask it; what it has read of files it knows the next time.
         self._open: dict[tuple[str, ...], tuple[dict[str, Local], duckdb.DuckDBPyConnection]] = {}
 
@@ -64,16 +70,22 @@ class Questions:
 
     def _answered_here(self, question: str, tables: Sequence[str]) -> pa.Table | None:
         """Return DuckDB's answer; None: it cannot read all of these tables, or needs more memory than it is given."""
-        rows = {name: self._in_memory(name, self._recording_id) for name in tables}
-        here: dict[str, Local] = {name: one for name, one in rows.items() if one is not None}
-        others = [name for name in tables if name not in here]
-        here |= self._warehouse.files_within(others, self._recording_id, READ_BYTES)
-        if len(here) < len(tables):
+        here = self._found(self._together) if self._together.issuperset(tables) else None
+        here = self._found(tables) if here is None else here
+        if here is None:
             return None
         try:
             return answer_of(self._database(here), question, here)
         except duckdb.OutOfMemoryException:
             return None
+
+    def _found(self, tables: Collection[str]) -> dict[str, Local] | None:
+        """Return all of these tables as DuckDB reads them; None: it cannot."""
+        rows = {name: self._in_memory(name, self._recording_id) for name in tables}
+        here: dict[str, Local] = {name: one for name, one in rows.items() if one is not None}
+        others = [name for name in tables if name not in here]
+        here |= self._warehouse.files_within(others, self._recording_id, READ_BYTES)
+        return here if len(here) == len(tables) else None
 
     def _database(self, here: dict[str, Local]) -> duckdb.DuckDBPyConnection:
         """Return a database of these tables, and of no others; it is as they were when they were read."""

@@ -25,6 +25,7 @@ from pipelines.stages.questions import Questions, without_zones
 from pipelines.stages.screen import DEFAULT_WIDTH
 from pipelines.stages.verdict import Seen, acknowledged, verdict
 from pipelines.warehouse.contract import sql_string
+from pipelines.warehouse.delta_reads import SMALL_ROWS
 from pipelines.warehouse.file_ledger import entries_of
 from pipelines.warehouse.narrowing import Narrowing, of_last_replay
 from replay.evidence.coverage import REQUEST_LOG
@@ -35,13 +36,15 @@ from schemas.incidents import DATA_LOSS_INCIDENTS
 from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import Row
 
     from pipelines.spark.staging import Rows
     from pipelines.stages.incident_reports import Told
     from pipelines.warehouse.delta_io import Warehouse
+
+    _Ask = Callable[[str, str], list[dict[str, Any]]]  # a question, and the table that it is put to
 
 REASONS: Final = 5  # reasons for rejected lines that are listed
 NAMED: Final = 3  # partitions of each state that are named as still at risk
@@ -109,26 +112,27 @@ def build(  # noqa: PLR0913 - what a run knows beside its tables
     incidents that earlier runs reported; None: it has not looked.
     """
     narrowed = of_last_replay(warehouse, recording_id) if looked_at is None else looked_at
-    incidents = incidents_of(warehouse, recording_id, narrowed)
-    coverage = _coverage(warehouse, recording_id)
+    ask = _asking(warehouse, recording_id)
+    incidents = incidents_of(warehouse, recording_id, narrowed, ask)
+    coverage = _coverage(ask)
     tables = _table_rows(warehouse.row_counts(recording_id))
     holes = _holes(warehouse, recording_id)
-    seen = _seen(warehouse, recording_id, coverage, kafka_version, complete=not holes)
+    seen = _seen(warehouse, recording_id, ask, coverage, kafka_version, complete=not holes)
     findings = {
         "recording_id": recording_id,
         **_narrowed(verdict(incidents, seen), narrowed),
         "too_new": too_new(seen.versions),
         "attribution": [
             *attribution.sentences(inputs or _inputs(warehouse, recording_id)),
-            *deposed.sentences(deposed.records_set_aside(_facts(warehouse, recording_id))),
+            *deposed.sentences(deposed.records_set_aside(_records(warehouse, recording_id))),
         ],
         "incidents": incidents,
         "withdrawn": told.withdrawn if told else [],
         "revised": told.revised if told else [],
-        **_consequences(warehouse, recording_id),
+        **_consequences(ask),
         "tables": tables,
-        "conformance": _conformance(warehouse, recording_id),
-        "rejected_lines": _rejected(warehouse, recording_id),
+        "conformance": _conformance(ask),
+        "rejected_lines": _rejected(ask),
         **_quality(warehouse, recording_id, run_id),
         "coverage": coverage,
         "not_covered": not_covered(holes),
@@ -137,9 +141,10 @@ def build(  # noqa: PLR0913 - what a run knows beside its tables
     return Report(findings)
 
 
-def _facts(warehouse: Warehouse, recording_id: str) -> Rows:
-    small = warehouse.small("facts", recording_id)
-    return warehouse.read("facts", recording_id) if small is None else small.rows
+def _records(warehouse: Warehouse, recording_id: str) -> Rows:
+    """Return what `records_set_aside` looks at of the facts."""
+    found = warehouse.whole("facts", recording_id, SMALL_ROWS, deposed.COLUMNS)
+    return warehouse.read("facts", recording_id) if found is None else found
 
 
 def _as_json(value: object) -> str:
@@ -182,10 +187,10 @@ def _plain(row: Row) -> dict[str, Any]:
     return dict(row.asDict(recursive=True))
 
 
-def _asked(warehouse: Warehouse, recording_id: str, question: str, table: str) -> list[dict[str, Any]]:
-    """Return the answer to a question (`questions`); as everywhere in the findings, times say no zone."""
-    rows: list[dict[str, Any]] = without_zones(Questions(warehouse, recording_id, few=True)(question, table))
-    return rows
+def _asking(warehouse: Warehouse, recording_id: str) -> _Ask:
+    """Return who answers a question to a table (`questions`); as everywhere in the findings, times say no zone."""
+    questions = Questions(warehouse, recording_id, few=True, together=_ASKED)
+    return lambda question, table: without_zones(questions(question, table))
 
 
 def _narrowed(verdict: dict[str, Any], narrowed: Narrowing) -> dict[str, Any]:
@@ -195,11 +200,14 @@ def _narrowed(verdict: dict[str, Any], narrowed: Narrowing) -> dict[str, Any]:
     return {**verdict, "headline": f"Of {narrowed.words} only: {verdict['headline']}", "looked_at": narrowed.words}
 
 
-def incidents_of(warehouse: Warehouse, recording_id: str, narrowed: Narrowing) -> list[dict[str, Any]]:
+def incidents_of(
+    warehouse: Warehouse, recording_id: str, narrowed: Narrowing, ask: _Ask | None = None
+) -> list[dict[str, Any]]:
     """Return incidents, worst first: by severity, then by how many acknowledged records are gone."""
     within = narrowed.condition(DATA_LOSS_INCIDENTS)
     if within is None:
-        rows = _asked(warehouse, recording_id, "SELECT * FROM {data_loss_incidents}", "data_loss_incidents")
+        asked = ask or _asking(warehouse, recording_id)
+        rows = asked("SELECT * FROM {data_loss_incidents}", DATA_LOSS_INCIDENTS.name)
     else:  # a topic's pattern is Java's
         rows = [_plain(row) for row in warehouse.looked_at("data_loss_incidents", recording_id).where(within).collect()]
 
@@ -213,14 +221,16 @@ def incidents_of(warehouse: Warehouse, recording_id: str, narrowed: Narrowing) -
 
 def verdict_of(warehouse: Warehouse, recording_id: str, kafka_version: str | None = None) -> dict[str, Any]:
     """Return only the report's headline and the numbers it is based on."""
-    incidents, coverage = incidents_of(warehouse, recording_id, Narrowing()), _coverage(warehouse, recording_id)
-    complete = not _holes(warehouse, recording_id)
-    return verdict(incidents, _seen(warehouse, recording_id, coverage, kafka_version, complete=complete))
+    ask = _asking(warehouse, recording_id)
+    incidents, complete = incidents_of(warehouse, recording_id, Narrowing(), ask), not _holes(warehouse, recording_id)
+    seen = _seen(warehouse, recording_id, ask, _coverage(ask), kafka_version, complete=complete)
+    return verdict(incidents, seen)
 
 
 def _seen(
     warehouse: Warehouse,
     recording_id: str,
+    ask: _Ask,
     coverage: list[dict[str, Any]],
     kafka_version: str | None,
     *,
@@ -228,7 +238,7 @@ def _seen(
 ) -> Seen:
     """Return what the logs could show."""
     stated = sorted({version for row in coverage for version in row["kafka_versions"]})
-    kinds = _asked(warehouse, recording_id, "SELECT DISTINCT kind FROM {facts}", "facts")
+    kinds = ask("SELECT DISTINCT kind FROM {facts}", "facts")
     leaders = warehouse.arrow("leadership_timeline", recording_id, ["leader_id"])["leader_id"].unique().to_pylist()
     return Seen(
         kinds=frozenset(row["kind"] for row in kinds),
@@ -252,9 +262,9 @@ def _table_rows(counts: Mapping[str, int]) -> dict[str, int]:
     return {name: counts[name] for name in names}
 
 
-def _consequences(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
+def _consequences(ask: _Ask) -> dict[str, Any]:
     """Return what goes beyond losses: times at risk, near losses, effects on consumers, replicas that differ."""
-    return {name: _asked(warehouse, recording_id, query, table) for name, (table, query) in _CONSEQUENCES.items()}
+    return {name: ask(query, table) for name, (table, query) in _CONSEQUENCES.items()}
 
 
 _PARTITIONS: Final = "CAST(count(DISTINCT topic, incarnation, partition) AS BIGINT) AS partitions"
@@ -291,26 +301,35 @@ _CONSEQUENCES: Final = {
         ORDER BY topic, incarnation, partition, first_offset, broker_a, broker_b LIMIT {NEARLY}""",
     ),
 }
+_ASKED: Final = sorted(  # all tables that are asked
+    {
+        DATA_LOSS_INCIDENTS.name,
+        "facts",
+        "conformance",
+        "rejected_lines",
+        *(table for table, _ in _CONSEQUENCES.values()),
+    }
+)
 
 
-def _conformance(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
+def _conformance(ask: _Ask) -> list[dict[str, Any]]:
     """Return each check over all partitions, worst first, with the note of one partition that differs."""
     query = """SELECT check, CAST(sum(compared) AS BIGINT) AS compared, CAST(sum(matched) AS BIGINT) AS matched,
             CAST(count_if(matched < compared) AS BIGINT) AS partitions_differing,
             min(named_struct('topic', topic, 'partition', partition, 'first_mismatch_seq', first_mismatch_seq,
                 'note', note)) FILTER (WHERE matched < compared) AS first
         FROM {conformance} GROUP BY check"""
-    rows = _asked(warehouse, recording_id, query, "conformance")
+    rows = ask(query, "conformance")
     checks = [{**row, "ratio": row["matched"] / row["compared"] if row["compared"] else None} for row in rows]
     return sorted(checks, key=lambda check: (check["ratio"] is None, check["ratio"] or 0.0, check["check"]))
 
 
-def _rejected(warehouse: Warehouse, recording_id: str) -> dict[str, Any]:
+def _rejected(ask: _Ask) -> dict[str, Any]:
     """Return how many lines were rejected, and why, most frequent reasons first."""
     query = """SELECT reason, count(*) AS lines,
             min(named_struct('source_file', source_file, 'source_line', source_line, 'text', text)) AS first
         FROM {rejected_lines} GROUP BY reason ORDER BY lines DESC, reason"""
-    told = _asked(warehouse, recording_id, query, "rejected_lines")
+    told = ask(query, "rejected_lines")
     return {"lines": sum(row["lines"] for row in told), "reasons": told[:REASONS]}
 
 
@@ -348,14 +367,14 @@ def run_that_validated(validated: Collection[str], runs: Iterable[Mapping[str, A
     return str(last["run_id"]) if last else run_id
 
 
-def _coverage(warehouse: Warehouse, recording_id: str) -> list[dict[str, Any]]:
+def _coverage(ask: _Ask) -> list[dict[str, Any]]:
     """Return per broker its sources, time range and releases; broker null: facts of no broker (the metadata dump)."""
     query = f"""SELECT broker_id, min(ts) AS first_ts, max(ts) AS last_ts, count(*) AS facts,
             collect_set(source) AS sources,
             collect_set(CASE WHEN {VERSION_TOLD} THEN named_struct('ts', ts, 'value', value) END) AS kafka_versions,
             collect_set(CASE WHEN {LEVEL_TOLD} THEN named_struct('ts', ts, 'value', value) END) AS metadata_versions
         FROM (SELECT broker_id, ts, kind, name, value, {SOURCE_SQL} AS source FROM {{facts}}) GROUP BY broker_id"""
-    rows = _asked(warehouse, recording_id, query, "facts")
+    rows = ask(query, "facts")
     told = [
         {
             **row,

@@ -23,7 +23,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
 from pipelines.warehouse.contract import check_constraints
-from pipelines.warehouse.opened import in_one_line, place_of, sum_up
+from pipelines.warehouse.opened import file_of, in_one_line, place_of, sum_up
 from pipelines.warehouse.table_files import has_columns_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ _ALIKE: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 def is_there(place: Path) -> bool:
     """Whether a table has a first commit."""
-    return (place / "_delta_log" / _file_of(0)).exists() or any((place / "_delta_log").glob("*.checkpoint.parquet"))
+    return (place / "_delta_log" / file_of(0)).exists() or any((place / "_delta_log").glob("*.checkpoint.parquet"))
 
 
 def make(place: Path, schema: str, comment: str, properties: Mapping[str, str], mark: str | None) -> None:
@@ -83,7 +83,7 @@ def make(place: Path, schema: str, comment: str, properties: Mapping[str, str], 
     made.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
     try:
         with suppress(FileExistsError):
-            os.link(made, log / _file_of(0))
+            os.link(made, log / file_of(0))
     finally:
         made.unlink()
 
@@ -96,10 +96,6 @@ def form_of(place: Path, opened: Opened) -> tuple[str, dict[str, str], str | Non
         return None
     form = stands.metadata()
     return stands.schema().to_json(), dict(form.configuration), form.description
-
-
-def _file_of(version: int) -> str:
-    return f"{version:020d}.json"
 
 
 def write(  # noqa: PLR0913, PLR0917 - what is written, and in place of what

@@ -34,9 +34,14 @@ class Opened:
         with in_one_line():
             if (table := self._tables.get(place)) is None:
                 table = self._tables[place] = DeltaTable(place)
-            else:
+            elif (place / "_delta_log" / file_of(table.version() + 1)).exists():  # quicker than to list the log
                 table.update_incremental()
         return table
+
+
+def file_of(version: int) -> str:
+    """Return the name of a commit in Delta's log."""
+    return f"{version:020d}.json"
 
 
 def sum_up(table: DeltaTable) -> None:

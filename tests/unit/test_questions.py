@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pipelines.warehouse.delta_io import Warehouse
 
+HW = "hw_timeline"
 QUESTION = "SELECT topic, count(*) AS times, max(window) AS last FROM {leo_timeline} GROUP BY topic ORDER BY topic"
 SORTED = (
     "SELECT * FROM (SELECT *, row_number() OVER (ORDER BY seq, topic DESC, partition, window) AS n "
@@ -110,3 +111,29 @@ def test_tables_that_stay_are_opened_once(tmp_path: Path, monkeypatch: pytest.Mo
     for question in (QUESTION, SORTED, QUESTION):
         ask(question, MOVES.name)
     assert len(opened) == 1
+
+
+def test_tables_that_are_asked_one_after_the_other_share_a_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[list[str]] = []
+
+    def count(tables: dict[str, database.Local]) -> duckdb.DuckDBPyConnection:
+        opened.append(sorted(tables))
+        return database.closed_database(tables)
+
+    monkeypatch.setattr("pipelines.stages.questions.closed_database", count)
+    both = {MOVES.name: files_of(tmp_path / "leo", (0, 1)), HW: files_of(tmp_path / "hw", (2,))}
+    standing = Standing(both[MOVES.name], is_small=False)
+    monkeypatch.setattr(standing, "files_within", lambda names, _id, _most: {one: both[one] for one in names})
+    ask = Questions(cast("Warehouse", standing), "r", together=both)
+    apart = Questions(cast("Warehouse", standing), "r")
+    other = QUESTION.replace(MOVES.name, HW)
+    assert ask(QUESTION, MOVES.name) == apart(QUESTION, MOVES.name) != ask(other, HW) == apart(other, HW)
+    assert opened == [sorted(both), [MOVES.name], [HW]]
+
+
+def test_a_table_is_asked_by_itself_where_not_all_fit(tmp_path: Path) -> None:
+    standing = Standing(files_of(tmp_path / "t", (0, 1)), is_small=False)  # has no other table
+    ask = Questions(cast("Warehouse", standing), "r", together=[MOVES.name, HW])
+    assert ask(QUESTION, MOVES.name) == Questions(cast("Warehouse", standing), "r")(QUESTION, MOVES.name)
