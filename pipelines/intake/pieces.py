@@ -139,6 +139,7 @@ def printed(source: Source, begun: Begun | None, place: int | None) -> dict[str,
     except OSError:
         return {"path": source.name, "print": None}
     ended = (found.ended, found.ended_digest) if place is None else (place, found.reached[place])
+    head = head[: found.ended] or head  # a short one may end with what is not there when it has grown
     return {
         "path": source.name,
         "print": {
@@ -147,7 +148,7 @@ def printed(source: Source, begun: Begun | None, place: int | None) -> dict[str,
             "length": found.length,
             "digest": found.digest,
             "broken": found.broken,
-            "is_cut": found.ended < found.length,
+            "is_cut": found.is_cut,
             "settled": ended[0],
             "settled_digest": ended[1],
             "block": block,

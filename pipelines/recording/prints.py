@@ -18,16 +18,19 @@ if TYPE_CHECKING:
 HEAD = 4096  # the bytes by which a content is looked up before any more is read
 BLOCK = 1 << 16  # the bytes before the place where reading ended, which a file that merely grew still has
 _START = (0, 1)  # CRC-32 and Adler-32 of nothing
+# Lines that Kafka's tools write behind what they dump, if both go to one file: the next dump has more before them.
+_REMARKS = (b"log4j:", b"SLF4J")
 
 
 class Print(NamedTuple):
-    """A content: its length, and checksums of the whole, up to its last line end, and up to the places asked for."""
+    """A content: its length, and checksums of the whole, up to its last whole line, and up to the places asked for."""
 
     length: int
     digest: str
-    ended: int
+    ended: int  # with the last whole line that is no remark of a tool
     ended_digest: str
     reached: dict[int, str]
+    is_cut: bool = False  # its last line has no end
     broken: str | None = None  # why a compressed stream stops early
 
 
@@ -64,23 +67,34 @@ def print_of(path: str, marks: Iterable[int] = (), *, start: int = 0, begun: str
     ended, ended_digest = start, sums.digest
     reached: dict[int, str] = {start: sums.digest} if start in marks else {}
     waiting = sorted(mark for mark in marks if mark > start)
+    last = b""
     for chunk in _up_to(read_chunks(path, outcome, start), None if end is None else end - start):
         rest = chunk
         while waiting and sums.length + len(rest) >= waiting[0]:
             mark = waiting.pop(0)
             taken = mark - sums.length
-            line_end = rest.rfind(b"\n", 0, taken) + 1
+            line_end = _end_of_lines(rest[:taken])
             if line_end:
                 ended, ended_digest = sums.length + line_end, sums.after(rest[:line_end])
             sums.add(rest[:taken])
             reached[mark] = sums.digest
             rest = rest[taken:]
-        line_end = rest.rfind(b"\n") + 1
+        line_end = _end_of_lines(rest)
         if line_end:
             sums.add(rest[:line_end])
             ended, ended_digest = sums.length, sums.digest
         sums.add(rest[line_end:])
-    return Print(sums.length, sums.digest, ended, ended_digest, reached, outcome.broken)
+        last = chunk[-1:] or last
+    is_cut = last not in {b"", b"\n"}
+    return Print(sums.length, sums.digest, ended, ended_digest, reached, is_cut, outcome.broken)
+
+
+def _end_of_lines(data: bytes) -> int:
+    """Return where the last whole line ends that is no remark of a tool; 0 if no line ends there."""
+    end = data.rfind(b"\n") + 1
+    while end and data.startswith(_REMARKS, begin := data.rfind(b"\n", 0, end - 1) + 1):
+        end = begin
+    return end
 
 
 class _Sums:

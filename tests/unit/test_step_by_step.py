@@ -230,3 +230,24 @@ def test_files_of_one_content_whose_names_tell_different_things_are_read_each(lo
     assert sorted(taken.facts["name"].to_pylist()) == [
         "recovery-point-offset-checkpoint", "replication-offset-checkpoint",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "remarks", ["", "log4j:WARN No appenders could be found.\nSLF4J: Defaulting to no-operation\n"]
+)
+def test_a_dump_that_is_made_again_is_one_dump_whatever_its_tool_remarks_behind_it(
+    tmp_path: Path, remarks: str
+) -> None:
+    dump, taken = tmp_path / "cluster-metadata.dump.txt.gz", Taken()
+    for last in (1, 4, 9):
+        batches = [
+            f"baseOffset: {k} lastOffset: {k} count: 1 partitionLeaderEpoch: 1 CreateTime: {1_795_233_690_000 + k}\n"
+            f"| offset: {k} CreateTime: {1_795_233_690_000 + k} payload: "
+            f'{{"type":"TOPIC_RECORD","version":0,"data":{{"name":"t{k}","topicId":"{k:022d}"}}}}\n'
+            for k in range(last + 1)
+        ]
+        dump.write_bytes(gzip.compress("".join(["Log starting offset: 0\n", *batches, remarks]).encode()))
+        taken.take(found(tmp_path))
+        assert [entry.path for entry in taken.entries] == [dump.name]
+        assert sum(name is not None for name in taken.facts["topic"].to_pylist()) == last + 1
+    assert rows(taken.facts) == rows(all_at_once(tmp_path).facts)
