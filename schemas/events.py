@@ -196,7 +196,12 @@ REPLICATION_EVENTS = Table(
             "Leader named by the decision (-1 none); consumer_read: the leader, where a follower answered; observation "
             "of a follower's fetcher: whom it fetches from.",
         ),
-        Column("partition_epoch", INT32, "Partition epoch of the decision."),
+        Column(
+            "partition_epoch",
+            INT32,
+            "Partition epoch of the decision; isr_request that lost a conditional update: the version that the leader "
+            "knew, by its line.",
+        ),
         Column("isr", INT_LIST, "ISR decided or stated, sorted."),
         Column(
             "isr_broker_epochs",

@@ -257,12 +257,14 @@ def rejection(tenure: Tenure, row: Row, error: int) -> Operation:
     """Make the operation for a rejected update, at the time the leader learns of it."""
     by_line = row["kind"] == "isr_update"
     window = line_window(micros(row["ts"])) if by_line else decision_window(micros(row["ts"]))
+    lost = row["name"] == "zookeeper_conflict"
     fields = {
         **common_fields(tenure),
         "cause": outcome_of(error),
         "error_code": error,
         "replica_id": row["replica_id"] if by_line else None,
-        "isr": held_isr(tenure, window.est) if row["name"] == "zookeeper_conflict" else None,
+        "isr": held_isr(tenure, window.est) if lost else None,
+        "partition_epoch": row["partition_epoch"] if lost else None,
     }
     return Operation(OP_CONTROL, window, [Draft("isr_request", row, window, fields)])
 

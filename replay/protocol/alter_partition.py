@@ -1,7 +1,8 @@
 """AlterPartition (AlterIsr up to 3.1): what a leader asks for, and what the controller answers.
 
 `controller_answer` makes the checks of ReplicationControlManager.validateAlterPartitionData in Kafka's order, or those
-of the ZooKeeper controller (KafkaController.processAlterIsr). An answer is an error code of Kafka; 0 grants the ISR.
+of the ZooKeeper controller (KafkaController.processAlterIsr). `write_answer` is what ZooKeeper itself answers a leader
+that writes the ISR without asking anybody. An answer is an error code of Kafka; 0 grants the ISR.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class AlterRules(NamedTuple):
     checks_eligibility: bool  # 3.3+ (KIP-841): nobody fenced or shutting down may be in the new ISR
     checks_epochs: bool  # 3.5+ (KIP-903): nor anybody who has registered anew since the leader heard from it
     new_codes: bool  # 3.3+, AlterPartition version 2: INELIGIBLE_REPLICA and NEW_LEADER_ELECTED have codes of their own
+    lost_write_waits: bool  # 2.8+ (ZkIsrManager): a leader whose write lost waits for metadata; before, it goes on
 
     @property
     def ineligible(self) -> int:
@@ -42,6 +44,7 @@ def alter_rules_of(version: Version, *, zookeeper: bool) -> AlterRules:
         checks_eligibility=recent,
         checks_epochs=version >= (3, 5, 0) and not zookeeper,
         new_codes=recent,
+        lost_write_waits=version >= (2, 8, 0),
     )
 
 
@@ -131,6 +134,20 @@ def zookeeper_refusals(request: IsrRequest, now: PartitionNow, brokers: Registra
         (request.partition_epoch != now.partition_epoch, INVALID_UPDATE_VERSION),
         (rules.checks_eligibility and bool(request.isr & brokers.unfit), rules.ineligible),
     )
+
+
+def write_answer(request: IsrRequest, now: PartitionNow, rules: AlterRules) -> int:
+    """What becomes of a leader's own conditional update of the partition's node (ReplicationUtils.updateLeaderAndIsr).
+
+    ZooKeeper compares the version that the leader knows with the node's, and asks for nothing else: not for epochs, nor
+    who leads. Where they differ, the leader reads the node: its update may have come through although its answer did
+    not, and then the node holds what it wrote (checkLeaderAndIsrZkData). Else the update is lost. Up to 2.7 the leader
+    has no error for that, only its line (`Cached zkVersion`); here it is OPERATION_NOT_ATTEMPTED, since the ISR stays.
+    """
+    wrote = request.isr == now.isr and request.leader_epoch == now.leader_epoch and request.leader == now.leader
+    if request.partition_epoch == now.partition_epoch or wrote:
+        return NO_ERROR
+    return INVALID_UPDATE_VERSION if rules.lost_write_waits else OPERATION_NOT_ATTEMPTED
 
 
 def replaces_leader(request: IsrRequest, now: PartitionNow) -> bool:

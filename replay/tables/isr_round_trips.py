@@ -5,6 +5,9 @@ the request arrives, and the leader takes the answer. The controller's decisions
 own order: a leader that is being replaced asks under an epoch that is over already. A leader has one request on its
 way: its own queue refuses another one with OPERATION_NOT_ATTEMPTED (AlterPartitionManager.submit), which happens if the
 metadata ends what was pending before the answer does. When such a late answer arrives stands in no line.
+
+A leader that asks nobody (ZooKeeper without AlterIsr) updates the partition's node itself: such a request is held
+against the versions alone, the one that the leader knows and the node's, and nothing of the above applies to it.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from replay.protocol.alter_partition import (
     alter_rules_of,
     controller_answer,
     granted_isr,
+    write_answer,
 )
 from replay.protocol.produce import NO_ERROR, REQUEST_TIMED_OUT
 from replay.protocol.profile import LATEST, parse_version, profile_named
@@ -45,6 +49,8 @@ ROUND_TRIP_KINDS: Final = (
     "observation",
     "log_load",
 )
+WRITTEN_BEFORE_US: Final = 2_000_000  # so long before the first line about it ZooKeeper may have had a decision
+UNKNOWN_VERSION: Final = -1
 ANSWER_LATE_US: Final = 2_000_000  # so long after a decision its answer may still be on the way
 FAILED: Final = (-1, REQUEST_TIMED_OUT)  # UNKNOWN_SERVER_ERROR: of the whole request
 PENDING: Final = ("pending_expand", "pending_shrink")
@@ -74,8 +80,10 @@ class Asked:
     seq: int
     us: int
     request: IsrRequest
+    writes: AlterRules | None = None  # the rules of a leader that writes to ZooKeeper itself; None: it asks
     error: int = NO_ERROR
     until: int = 0  # when the leader took the rejection
+    stated: int | None = None  # the version that the leader knew, if the line about the rejection states it
 
 
 @dataclass
@@ -85,7 +93,7 @@ class RoundTrips:
     rules: AlterRules = field(default_factory=lambda: alter_rules_of(LATEST, zookeeper=False))
     decisions: list[Decision] = field(default_factory=list)
     registered: list[tuple[int, Registrations]] = field(default_factory=lambda: [(0, Registrations(frozenset()))])
-    known: dict[int, tuple[int, int]] = field(default_factory=dict)  # leader -> leader and partition epoch it goes by
+    known: dict[tuple[int, int], int] = field(default_factory=dict)  # leader and its epoch -> partition epoch
     open: dict[int, Asked] = field(default_factory=dict)  # leader -> its newest request that was not rejected
     asked: list[Asked] = field(default_factory=list)
     asks: bool = True  # whether leaders ask the controller, and do not write to ZooKeeper themselves
@@ -142,23 +150,26 @@ class RoundTrips:
         now = PartitionNow(leader, *epochs, isr, frozenset(replicas), adding, removing)
         self.decisions.append(Decision(micros(event["ts"]), self.registered[-1][1], now))
         if had is None or had.leader_epoch != now.leader_epoch or had.leader != now.leader:
-            self.known[leader] = epochs
+            self.known[leader, now.leader_epoch] = now.partition_epoch
 
     def ask(self, event: Event) -> None:
         """A leader asks, takes up what was committed, or is refused."""
         leader, cause, epoch = event["broker_id"], event["cause"], event["leader_epoch"]
         if cause in PENDING:
-            _, version = self.known.get(leader, (epoch, -1))
+            version = self.known.get((leader, epoch), UNKNOWN_VERSION)
             epochs = zip(event["isr"], event.get("isr_broker_epochs") or (), strict=False)
             members = frozenset((broker, one) for broker, one in epochs if one >= 0)
             request = IsrRequest(leader, epoch, version, frozenset(event["isr"]), members)
-            self.open[leader] = Asked(event["seq"], micros(event["ts"]), request)
+            writes = None if self.asks else self.rules
+            self.open[leader] = Asked(event["seq"], micros(event["ts"]), request, writes)
             self.asked.append(self.open[leader])
         elif cause == "committed" and event["partition_epoch"] is not None:
-            self.known[leader] = epoch, max(self.known.get(leader, (epoch, -1))[1], event["partition_epoch"])
+            version = self.known.get((leader, epoch), UNKNOWN_VERSION)
+            self.known[leader, epoch] = max(version, event["partition_epoch"])
         elif cause in REFUSED and leader in self.open:
             asked = self.open.pop(leader)
             asked.error, asked.until = event["error_code"], micros(event["ts"])
+            asked.stated = event["partition_epoch"]
 
     def outcomes(self) -> Iterable[tuple[Asked, set[int]]]:
         """Each request of which the outcome is known, with the errors that it may have been answered."""
@@ -172,20 +183,37 @@ class RoundTrips:
                 if granted is not None:
                     yield asked, {self.answer(asked, granted - 1, self.decisions[granted].brokers)}
                 continue
+            if asked.writes and asked.request.partition_epoch == UNKNOWN_VERSION:
+                continue
             first = max(bisect_right(times, asked.us - CLOCK_SLACK_US) - 1, 0)
             last = max(bisect_right(times, asked.until + CLOCK_SLACK_US), first + 1)
-            seen = range(first, min(last, len(times)))
+            seen = range(first, min(self.had_by_zookeeper(asked, times, last) if asked.writes else last, len(times)))
             brokers = self.registered_within(asked.us - CLOCK_SLACK_US, asked.until + CLOCK_SLACK_US)
             found = {self.answer(asked, k, one) for k in seen for one in brokers}
             recent = bisect_right(times, asked.until + CLOCK_SLACK_US) - 1
-            if recent >= 0 and asked.until - times[recent] <= ANSWER_LATE_US:
+            if not asked.writes and recent >= 0 and asked.until - times[recent] <= ANSWER_LATE_US:
                 found.add(OPERATION_NOT_ATTEMPTED)
             yield asked, found
 
     def is_granted(self, asked: Asked, k: int) -> bool:
         """Whether the decision number `k`, the next under the epochs of a request, is the one that was asked for."""
         had, made, request = self.decisions[k - 1].made, self.decisions[k].made, asked.request
-        return made.leader == request.leader and made.isr == granted_isr(request, had)
+        isr = request.isr if asked.writes else granted_isr(request, had)
+        return made.leader == request.leader and made.isr == isr
+
+    def had_by_zookeeper(self, asked: Asked, times: list[int], last: int) -> int:
+        """The number of decisions that ZooKeeper may have had: `last` are told by then, others may be told later.
+
+        The controller writes before it tells any broker. If the leader leads on under a new epoch, the first line about
+        that may be its own, and it may have heard of it late.
+        """
+        last = max(bisect_right(times, asked.until + CLOCK_SLACK_US + WRITTEN_BEFORE_US), last)
+        while last < len(times):
+            made = self.decisions[last].made
+            if made.leader != asked.request.leader or made.leader_epoch == asked.request.leader_epoch:
+                break
+            last += 1
+        return last
 
     def registered_within(self, since: int, until: int) -> list[Registrations]:
         """The registrations as they were at `since`, and after each change up to `until`."""
@@ -194,7 +222,9 @@ class RoundTrips:
         return [brokers for _, brokers in self.registered[first : max(last, first + 1)]]
 
     def answer(self, asked: Asked, k: int, brokers: Registrations) -> int:
-        """What the controller answers after its decision number `k`."""
+        """What the controller answers after its decision number `k`, or what ZooKeeper answers the leader itself."""
+        if asked.writes:
+            return write_answer(asked.request, self.decisions[k].made, asked.writes)
         return controller_answer(asked.request, self.decisions[k].made, brokers, self.rules)
 
     def checks(self) -> list[dict[str, Any]]:
@@ -207,9 +237,12 @@ class RoundTrips:
         ]
         for asked, possible in self.outcomes():
             compared += 1
+            broker, known = f"broker {asked.request.leader}", asked.request.partition_epoch
             if asked.error not in possible:
                 computed = " or ".join(str(one) for one in sorted(possible)) or "nothing"
-                wrong.append((asked.seq, f"broker {asked.request.leader}: computed {computed}, stated {asked.error}"))
+                wrong.append((asked.seq, f"{broker}: computed {computed}, stated {asked.error}"))
+            elif asked.stated not in (None, known):
+                wrong.append((asked.seq, f"{broker}: computed version {known}, stated {asked.stated}"))
         if not compared:
             return self.propagation.checks()
         seq, note = min(wrong) if wrong else (None, None)
