@@ -9,6 +9,7 @@ from facts_builder import History, at, of_kind
 from histories_of_losses import slots
 from without_spark import tables_of
 
+from replay.engine.codes import INELIGIBLE_REPLICA
 from replay.evidence.tenures import Vote
 from replay.evidence.zookeeper_view import doubted
 from replay.protocol.election_rules import Ballot, choose, election_rules_of
@@ -214,3 +215,41 @@ def test_follower_told_the_same_epoch_again_after_a_restart_loads_its_log_within
     assert tables["log_truncations"].num_rows == 0
     leads = [(row["leader_epoch"], row["start_offset"]) for row in tables["leadership_timeline"].to_pylist()]
     assert leads == [(0, 0), (1, 2)]
+
+
+def stopping(version: str, *, by_metadata: bool = False) -> dict[str, list[dict[str, Any]]]:
+    """Broker 3, outside the ISR and about to shut down, catches up; broker 1 asks for it, and is refused."""
+    history = History()
+    if by_metadata:
+        history.decide(0, 1, [1, 2])
+        history.fence(50, 3, fenced=None, in_controlled_shutdown=True)
+    else:
+        controller = {"broker_id": 2, "source_file": "server-2.log", "topic": None, "partition": None}
+        history.add("broker_lifecycle", 0, name="live_brokers", replicas=[1, 2, 3], **controller)
+        tell(history, 5, 1, (1, 0, 0), [1, 2])
+        history.add("broker_lifecycle", 50, name="stopping_broker", subject_broker_id=3, **controller)
+    for broker in (1, 2, 3):
+        history.role(5 + broker, broker, "leader" if broker == 1 else "follower", 0, offset=0, hw=0)
+    history.fetch(2_100, 1, 2, 0, hw=0)
+    history.fetch(2_140, 1, 3, 0, hw=0)
+    line = {"broker_id": 1, "leader_epoch": 0, "isr": [1, 2, 3], "source_file": "server-1.log"}
+    history.add("isr_update", 2_140, name="pending_expand", replica_id=3, **line)
+    history.add("isr_update", 2_160, name="failed", error_code=INELIGIBLE_REPLICA, **line)
+    tables = tables_of(history.events(kafka_version=version))
+    return {name: rows.to_pylist() for name, rows in tables.items()}
+
+
+def agreed(tables: dict[str, list[dict[str, Any]]], check: str) -> list[tuple[int, int]]:
+    return [(row["compared"], row["matched"]) for row in tables["conformance"] if row["check"] == check]
+
+
+def test_a_leader_asks_for_a_replica_that_is_shutting_down_and_zookeeper_s_controller_refuses_it() -> None:
+    tables = stopping("3.6.1")
+    assert agreed(tables, "alter_partition") == [(1, 1)]
+    (asked,) = (row for row in tables["isr_timeline"] if row["state"] == "pending_expand")
+    assert (asked["outcome"], asked["error_code"], asked["reason"]) == ("rejected", INELIGIBLE_REPLICA, "first_fetch")
+    assert agreed(tables, "predicted_expansion") == [(1, 1)]
+
+
+def test_a_leader_that_reads_metadata_does_not_ask_for_a_replica_that_is_shutting_down() -> None:
+    assert agreed(stopping("3.6.1", by_metadata=True), "predicted_expansion") == [(1, 0)]
