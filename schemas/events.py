@@ -240,7 +240,12 @@ REPLICATION_EVENTS = Table(
             INT32,
             "observation isr_answered: the active controller then (-1 none); null: unknown, or it was changing.",
         ),
-        Column("broker_epoch", INT64, "broker_change: epoch of the registration."),
+        Column(
+            "broker_epoch",
+            INT64,
+            "broker_change: epoch of the registration; observation isr_answered: the leader's own, which its request "
+            "names.",
+        ),
         Column("fenced", BOOL, "broker_change: fenced after it."),
         Column("in_controlled_shutdown", BOOL, "broker_change: shutting down in order after it."),
         Column("min_insync_replicas", INT32, "config_change: min.insync.replicas in force after it; 0: known no more."),

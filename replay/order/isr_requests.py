@@ -273,7 +273,7 @@ def answered(tenure: Tenure, row: Row, active: int | None) -> Operation:
     """Make the operation for a request that a node answered: which node was the active controller then, if known."""
     window = decision_window(micros(row["ts"]))
     told = {"controller_id": row["broker_id"], "active_controller_id": active, "error_code": row["error_code"]}
-    fields = {**common_fields(tenure), **told, "cause": ANSWERED}
+    fields = {**common_fields(tenure), **told, "broker_epoch": row["broker_epoch"], "cause": ANSWERED}
     return Operation(OP_CONTROL, window, [Draft("observation", row, window, fields)])
 
 

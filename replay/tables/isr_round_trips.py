@@ -24,12 +24,16 @@ from replay.evidence.tenures import micros
 from replay.protocol.alter_partition import (
     NOT_CONTROLLER,
     OPERATION_NOT_ATTEMPTED,
+    STALE_BROKER_EPOCH,
+    UNKNOWN_TOPIC,
     IsrRequest,
     PartitionNow,
     Registrations,
     alter_rules_of,
     controller_answer,
     granted_isr,
+    is_of_unknown_life,
+    knows_life,
     write_answer,
 )
 from replay.protocol.produce import NO_ERROR, REQUEST_TIMED_OUT
@@ -48,11 +52,13 @@ ROUND_TRIP_KINDS: Final = (
     "config_change",
     "observation",
     "log_load",
+    "topic_change",
 )
 WRITTEN_BEFORE_US: Final = 2_000_000  # so long before the first line about it ZooKeeper may have had a decision
 UNKNOWN_VERSION: Final = -1
 ANSWER_LATE_US: Final = 2_000_000  # so long after a decision its answer may still be on the way
-FAILED: Final = (-1, REQUEST_TIMED_OUT)  # UNKNOWN_SERVER_ERROR: of the whole request
+# UNKNOWN_SERVER_ERROR, CLUSTER_AUTHORIZATION_FAILED, and a time-out: of the whole request
+FAILED: Final = (-1, 31, REQUEST_TIMED_OUT)
 PENDING: Final = ("pending_expand", "pending_shrink")
 REFUSED: Final = ("reset", "refused")  # retried: that says which node is the controller, and nothing of the partition
 
@@ -71,6 +77,17 @@ class Decision(NamedTuple):
     us: int
     brokers: Registrations
     made: PartitionNow
+
+
+class Answer(NamedTuple):
+    """What a node answered a leader's request, in its own log."""
+
+    seq: int
+    us: int
+    node: int
+    active: int  # the active controller then
+    request: IsrRequest
+    error: int
 
 
 @dataclass(slots=True)
@@ -97,7 +114,8 @@ class RoundTrips:
     open: dict[int, Asked] = field(default_factory=dict)  # leader -> its newest request that was not rejected
     asked: list[Asked] = field(default_factory=list)
     asks: bool = True  # whether leaders ask the controller, and do not write to ZooKeeper themselves
-    answers: list[tuple[int, int, int, int]] = field(default_factory=list)  # seq, node, active controller, error
+    answers: list[Answer] = field(default_factory=list)
+    deleted: int | None = None  # when the topic was deleted; None: no source tells it
     propagation: IsrPropagation = field(default_factory=IsrPropagation)
 
     def take_all(self, events: Iterable[Event]) -> None:
@@ -110,6 +128,8 @@ class RoundTrips:
                 self.register(event)
             elif event["kind"] == "isr_request":
                 self.ask(event)
+            elif event["kind"] == "topic_change":
+                self.deleted = micros(event["ts"])
             elif event["cause"] == ANSWERED:
                 self.note_answer(event)
             elif event["kafka_version"] is not None and event["broker_id"] is None:
@@ -122,19 +142,25 @@ class RoundTrips:
         """A node answers. One that fails, as a controller does that has not heard of its successor, tells nothing."""
         active, error = event["active_controller_id"], event["error_code"]
         if active is not None and error is not None and error not in FAILED:
-            self.answers.append((event["seq"], event["controller_id"], active, error))
+            epoch = UNKNOWN_VERSION if event["broker_epoch"] is None else event["broker_epoch"]
+            asked = IsrRequest(event["broker_id"], event["leader_epoch"], UNKNOWN_VERSION, frozenset())
+            request = asked._replace(broker_epoch=epoch)
+            told = (event["seq"], micros(event["ts"]), event["controller_id"], active, request, error)
+            self.answers.append(Answer(*told))
 
     def register(self, event: Event) -> None:
         """A broker is fenced, unfenced, or begins to shut down: that decides who may be in an ISR."""
         broker = event["broker_id"]
-        _, (unfit, epochs) = self.registered[-1]
+        _, (unfit, epochs, away) = self.registered[-1]
         if event["fenced"] or event["in_controlled_shutdown"]:
             unfit |= {broker}
         elif event["fenced"] is not None:
             unfit -= {broker}
+        if event["fenced"] is not None:
+            away = away | {broker} if event["fenced"] else away - {broker}
         if event["broker_epoch"] is not None:
             epochs = frozenset({**dict(epochs), broker: event["broker_epoch"]}.items())
-        self.registered.append((micros(event["ts"]), Registrations(unfit, epochs)))
+        self.registered.append((micros(event["ts"]), Registrations(unfit, epochs, away)))
 
     def decide(self, event: Event) -> None:
         """The controller decides. ZooKeeper's numbers the versions of the partition's node."""
@@ -185,11 +211,15 @@ class RoundTrips:
                 continue
             if asked.writes and asked.request.partition_epoch == UNKNOWN_VERSION:
                 continue
+            if asked.error in UNKNOWN_TOPIC and self.deleted is None:
+                continue
             first = max(bisect_right(times, asked.us - CLOCK_SLACK_US) - 1, 0)
             last = max(bisect_right(times, asked.until + CLOCK_SLACK_US), first + 1)
             seen = range(first, min(self.had_by_zookeeper(asked, times, last) if asked.writes else last, len(times)))
             brokers = self.registered_within(asked.us - CLOCK_SLACK_US, asked.until + CLOCK_SLACK_US)
             found = {self.answer(asked, k, one) for k in seen for one in brokers}
+            if self.deleted is not None and asked.until + ANSWER_LATE_US >= self.deleted:
+                found.update((asked.writes.lost_write,) if asked.writes else UNKNOWN_TOPIC)
             recent = bisect_right(times, asked.until + CLOCK_SLACK_US) - 1
             if not asked.writes and recent >= 0 and asked.until - times[recent] <= ANSWER_LATE_US:
                 found.add(OPERATION_NOT_ATTEMPTED)
@@ -227,14 +257,39 @@ class RoundTrips:
             return write_answer(asked.request, self.decisions[k].made, asked.writes)
         return controller_answer(asked.request, self.decisions[k].made, brokers, self.rules)
 
+    def difference(self, answer: Answer) -> str | None:
+        """How an answer differs from what the node must have said of the whole request; None: it need not.
+
+        It first says whether it is active, then whether the broker that asks is the one that it has registered, then
+        whether it has the topic.
+        """
+        stated = f"stated {answer.error}"
+        if (answer.error == NOT_CONTROLLER) != (answer.node != answer.active):
+            return f"node {answer.node}: active controller {answer.active}, {stated}"
+        if answer.error == NOT_CONTROLLER:
+            return None
+        stale = self.is_stale(answer)
+        if stale is not None and stale != (answer.error == STALE_BROKER_EPOCH):
+            asks = f"broker {answer.request.leader} asks under broker epoch {answer.request.broker_epoch}"
+            return f"{asks}: computed {STALE_BROKER_EPOCH if stale else 'no ' + str(STALE_BROKER_EPOCH)}, {stated}"
+        late = None if self.deleted is None else answer.us - self.deleted
+        if late is None or abs(late) <= ANSWER_LATE_US or answer.error == STALE_BROKER_EPOCH:
+            return None
+        gone, said = late > 0, answer.error in UNKNOWN_TOPIC
+        return None if gone == said else f"topic {'deleted' if gone else 'not deleted yet'}: {stated}"
+
+    def is_stale(self, answer: Answer) -> bool | None:
+        """Whether the broker that asks is registered under another epoch than it names; None: not known."""
+        brokers = self.registered_within(answer.us - ANSWER_LATE_US, answer.us + CLOCK_SLACK_US)
+        if not all(knows_life(answer.request, one, self.rules) for one in brokers):
+            return None
+        refused = {is_of_unknown_life(answer.request, one, self.rules) for one in brokers}
+        return refused.pop() if len(refused) == 1 else None
+
     def checks(self) -> list[dict[str, Any]]:
         """Return the row of `conformance`; none if nothing was compared."""
         compared = len(self.answers)
-        wrong = [
-            (seq, f"node {node}: active controller {active}, stated {error}")
-            for seq, node, active, error in self.answers
-            if (error == NOT_CONTROLLER) != (node != active)
-        ]
+        wrong = [(answer.seq, differs) for answer in self.answers if (differs := self.difference(answer)) is not None]
         for asked, possible in self.outcomes():
             compared += 1
             broker, known = f"broker {asked.request.leader}", asked.request.partition_epoch

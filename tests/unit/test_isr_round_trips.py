@@ -19,6 +19,8 @@ from replay.protocol.alter_partition import (
     NEW_LEADER_ELECTED,
     NOT_CONTROLLER,
     OPERATION_NOT_ATTEMPTED,
+    STALE_BROKER_EPOCH,
+    UNKNOWN_TOPIC_ID,
     IsrRequest,
     PartitionNow,
     Registrations,
@@ -210,6 +212,15 @@ def test_an_update_under_the_node_s_version_cannot_be_lost() -> None:
     assert compared(history, kafka_version="2.6.3") == (3, 0, "broker 1: computed 0, stated 55")
 
 
+@pytest.mark.parametrize(("ms", "matched"), [(11_000, 3), (25_000, 2)])
+def test_an_update_is_lost_once_the_topic_and_its_node_were_deleted(ms: float, matched: int) -> None:
+    history = written(**ZOMBIE)
+    history.role(6, 2, "follower", 0, offset=0, hw=0)
+    gone = {"state_before": "OfflinePartition", "state_after": "NonExistentPartition", "source_file": "server-3.log"}
+    history.add("state_change", ms, name="partition", broker_id=3, **gone)
+    assert compared(history, kafka_version="2.6.3")[:2] == (3, matched)
+
+
 def test_an_update_is_lost_to_a_decision_of_which_the_first_line_came_later() -> None:
     """ZooKeeper has a decision before the controller tells any broker of it."""
     history = written(**ZOMBIE)
@@ -300,6 +311,84 @@ def test_a_node_that_is_not_the_active_controller_says_so() -> None:
 
 def test_a_failure_of_the_whole_request_does_not_say_who_is_active() -> None:
     assert answers((5_000, 100, NO_ERROR), (15_000, 100, -1)) == (1, 1, None)
+
+
+REGISTERED = 10
+BROKER_1 = Registrations(frozenset(), frozenset({(1, REGISTERED)}))
+
+
+@pytest.mark.parametrize("rules", [KRAFT, KRAFT_3_2, ZOOKEEPER, ZOOKEEPER_3_6])
+def test_a_request_of_a_broker_that_is_registered_anew_is_refused_first_of_all(rules: Any) -> None:
+    for asked in (ASKED, ASKED._replace(leader_epoch=3), ASKED._replace(partition_epoch=10)):
+        earlier = asked._replace(broker_epoch=REGISTERED - 1)
+        assert controller_answer(earlier, NOW, BROKER_1, rules) == STALE_BROKER_EPOCH
+        for same in (asked, asked._replace(broker_epoch=REGISTERED)):
+            assert controller_answer(same, NOW, BROKER_1, rules) == controller_answer(same, NOW, NOBODY, rules)
+    assert controller_answer(ASKED._replace(broker_epoch=1), NOW, NOBODY, rules) == NO_ERROR
+
+
+@pytest.mark.parametrize(("rules", "error"), [(KRAFT_3_2, NO_ERROR), (ZOOKEEPER, STALE_BROKER_EPOCH)])
+def test_only_zookeeper_s_controller_has_no_epoch_of_a_broker_that_is_away(rules: Any, error: int) -> None:
+    away = BROKER_1._replace(away=frozenset({1}))
+    assert controller_answer(ASKED._replace(broker_epoch=REGISTERED), NOW, away, rules) == error
+
+
+def told(*requests: tuple[float, int | None, int], **removed: Any) -> tuple[int, int, str | None]:
+    """Requests (milliseconds, broker epoch, error) of broker 1, which registers at 0 s and anew, as 20, at 10 s."""
+    history = History()
+    place = {"source_file": "server-100.log", "topic": None, "partition": None}
+    history.add("broker_lifecycle", 0, name="active_controller", broker_id=100, controller_epoch=0, **place)
+    history.decide(0, 1, [1], replicas=[1, 2], topic_id="T")
+    for ms, epoch in ((100, REGISTERED), (10_000, 2 * REGISTERED)):
+        history.fence(ms, 1, fenced=False, broker_epoch=epoch, record_type="REGISTER_BROKER_RECORD")
+    history.role(110, 1, "leader", 0, offset=0, hw=0, isr=[1], partition_epoch=0)
+    for ms, epoch, error in requests:
+        asked = {"leader_epoch": 0, "partition_epoch": 0, "isr": [1, 2], "replica_id": 1, "error_code": error}
+        where = {"broker_id": 100, "source_file": "r-100.log", "broker_epoch": epoch}
+        history.request("isr_request", ms, "c100", **asked, **where)
+    if removed:
+        record = {"metadata_offset": 900, "record_type": "REMOVE_TOPIC_RECORD", "name": "remove"}
+        history.add("topic_change", removed["ms"], topic=None, partition=None, topic_id="T", **record)
+    checks = tables_of(history.events(topic_id="T"))["conformance"].to_pylist()
+    (row,) = (row for row in checks if row["check"] == "alter_partition")
+    return row["compared"], row["matched"], row["note"]
+
+
+def test_an_answer_is_held_against_the_broker_epoch_that_the_request_names() -> None:
+    assert told((5_000, 10, NO_ERROR), (15_000, 10, STALE_BROKER_EPOCH), (16_000, 20, NO_ERROR)) == (3, 3, None)
+    lost = "broker 1 asks under broker epoch 10: computed 77, stated 0"
+    assert told((15_000, 10, NO_ERROR)) == (1, 0, lost)
+    assert told((15_000, 20, STALE_BROKER_EPOCH)) == (
+        1,
+        0,
+        lost.replace("10: computed", "20: computed no").replace("stated 0", "stated 77"),
+    )
+
+
+def test_an_answer_is_not_held_against_a_registration_that_changes_about_then_or_an_epoch_that_is_not_known() -> None:
+    assert told((10_500, 10, NO_ERROR), (10_600, 10, STALE_BROKER_EPOCH)) == (2, 2, None)
+    assert told((15_000, None, STALE_BROKER_EPOCH), (16_000, None, NO_ERROR)) == (2, 2, None)
+
+
+def test_a_topic_is_unknown_to_the_controller_once_it_was_deleted_and_not_before() -> None:
+    requests = ((15_000, 20, NO_ERROR), (25_000, 20, UNKNOWN_TOPIC_ID))
+    assert told(*requests, ms=20_000) == (2, 2, None)
+    assert told(*requests, ms=30_000) == (2, 1, "topic not deleted yet: stated 100")
+    assert told(*requests, ms=10_000) == (2, 1, "topic deleted: stated 0")
+    assert told(*requests) == (2, 2, None)  # no source tells of a deletion, so nothing is known
+
+
+@pytest.mark.parametrize(("deleted", "compared_"), [(5_000, (1, 1)), (20_000, (1, 0)), (None, None)])
+def test_a_leader_s_line_about_an_unknown_topic_is_held_against_the_deletion(deleted: Any, compared_: Any) -> None:
+    history = begun()
+    line(history, 5_000, "shrink", isr=[1], offset=0, hw=0)
+    line(history, 5_020, "failed", isr=[1], error_code=UNKNOWN_TOPIC_ID)
+    if deleted is not None:
+        record = {"metadata_offset": 900, "record_type": "REMOVE_TOPIC_RECORD", "name": "remove"}
+        history.add("topic_change", deleted, topic=None, partition=None, topic_id="T", **record)
+    rows = tables_of(history.events(topic_id="T"))["conformance"].to_pylist()
+    found = [(row["compared"], row["matched"]) for row in rows if row["check"] == "alter_partition"]
+    assert found == ([] if compared_ is None else [compared_])
 
 
 def test_while_the_active_controller_changes_nothing_is_compared() -> None:
