@@ -233,7 +233,8 @@ REPLICATION_EVENTS = Table(
         Column(
             "controller_id",
             INT32,
-            "observation of a metadata cache: the controller that sent it; isr_answered: the node that answered.",
+            "observation of a metadata cache: the controller that sent it; isr_answered: the node that answered; "
+            "broker_epoch: the controller whose line it is.",
         ),
         Column(
             "active_controller_id",
@@ -244,7 +245,7 @@ REPLICATION_EVENTS = Table(
             "broker_epoch",
             INT64,
             "broker_change: epoch of the registration; observation isr_answered: the leader's own, which its request "
-            "names.",
+            "names; observation broker_epoch: under which ZooKeeper's controller has the broker.",
         ),
         Column("fenced", BOOL, "broker_change: fenced after it."),
         Column("in_controlled_shutdown", BOOL, "broker_change: shutting down in order after it."),

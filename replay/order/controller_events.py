@@ -5,7 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+from replay.engine.codes import BROKER_EPOCH
 from replay.evidence.request_times import decision_window, line_window
+from replay.evidence.rows import place_in_log
 from replay.evidence.tenures import micros
 from replay.evidence.zookeeper_view import View, controllers_stamps, decided_us, view_lines
 from replay.order.front import OP_CONTROL
@@ -42,6 +44,20 @@ def broker_changes(lines: list[Row]) -> list[tuple[int, Draft]]:
         for broker, fields in changes:
             told = {"broker_id": broker, "evidence": "observed", **fields}
             out.append((at, Draft("broker_change", row, line_window(at), told)))
+    return out
+
+
+def broker_epochs(lines: list[Row]) -> list[tuple[int, Draft]]:
+    """Under which epoch a controller has each broker, where that is news: it prints all of them at each change."""
+    out: list[tuple[int, Draft]] = []
+    known: dict[int, int] = {}
+    for row in sorted((row for row in lines if row["name"] == BROKER_EPOCH), key=place_in_log):
+        broker, epoch, at = row["subject_broker_id"], row["broker_epoch"], micros(row["ts"])
+        if known.get(broker) == epoch:
+            continue
+        known[broker] = epoch
+        told = {"broker_id": broker, "broker_epoch": epoch, "controller_id": row["broker_id"], "cause": BROKER_EPOCH}
+        out.append((at, Draft("observation", row, line_window(at), {**told, "evidence": "observed"})))
     return out
 
 
@@ -92,7 +108,9 @@ def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
         return out
     deleted = facts.deletion()
     lines = [r for r in view_lines(facts.cluster) if deleted is None or r["ts"] <= deleted["ts"]]
-    changes = [one for one in broker_changes(lines) if one[1].fields["broker_id"] in mine]
+    epochs = broker_epochs([row for row in facts.cluster if row["kind"] == "broker_lifecycle"])
+    told_of = [*broker_changes(lines), *(one for one in epochs if deleted is None or one[0] <= micros(deleted["ts"]))]
+    changes = [one for one in told_of if one[1].fields["broker_id"] in mine]
     told = sorted(start for start in starts if start is not None)
     said = [*changes, *stated_states(facts.rare), *cached_states(facts.rare)]
     for at, draft in sorted(said, key=lambda one: one[0]):

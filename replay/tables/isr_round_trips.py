@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from replay.engine.codes import ANSWERED
+from replay.engine.codes import ANSWERED, BROKER_EPOCH
 from replay.engine.stamps import CLOCK_SLACK_US
 from replay.evidence.tenures import micros
 from replay.protocol.alter_partition import (
@@ -124,7 +124,7 @@ class RoundTrips:
             self.propagation.take(event, asks=self.asks)
             if event["kind"] == "partition_change":
                 self.decide(event)
-            elif event["kind"] == "broker_change":
+            elif event["kind"] == "broker_change" or event["cause"] == BROKER_EPOCH:
                 self.register(event)
             elif event["kind"] == "isr_request":
                 self.ask(event)

@@ -12,7 +12,9 @@ from without_spark import tables_of
 from replay.engine.codes import INELIGIBLE_REPLICA
 from replay.evidence.tenures import Vote
 from replay.evidence.zookeeper_view import doubted
+from replay.protocol.alter_partition import STALE_BROKER_EPOCH
 from replay.protocol.election_rules import Ballot, choose, election_rules_of
+from replay.protocol.produce import NO_ERROR
 
 OLD = {"kafka_version": "2.8.2"}  # with an inter-broker protocol before 0.11: fetches name no leader epoch
 
@@ -253,3 +255,38 @@ def test_a_leader_asks_for_a_replica_that_is_shutting_down_and_zookeeper_s_contr
 
 def test_a_leader_that_reads_metadata_does_not_ask_for_a_replica_that_is_shutting_down() -> None:
     assert agreed(stopping("3.6.1", by_metadata=True), "predicted_expansion") == [(1, 0)]
+
+
+def answered(*requests: tuple[float, int, int]) -> tuple[int, str | None]:
+    """Requests (milliseconds, broker epoch, error) of broker 1, away from 10 to 20 s; how many answers differ."""
+    history = History()
+    controller = {"broker_id": 2, "source_file": "server-2.log", "topic": None, "partition": None}
+    history.add("broker_lifecycle", 0, name="controller_elected", **controller)
+    tell(history, 5, 1, (1, 0, 0), [1, 2])
+    for ms, alive in ((1, [1, 2, 3]), (10_000, [2, 3]), (20_000, [1, 2, 3])):
+        history.add("broker_lifecycle", ms, name="live_brokers", replicas=alive, **controller)
+    for ms, epochs in ((2, {1: 25, 2: 46}), (10_001, {2: 46}), (20_001, {1: 90, 2: 46})):
+        for broker, epoch in epochs.items():
+            told = {"subject_broker_id": broker, "broker_epoch": epoch}
+            history.add("broker_lifecycle", ms, name="broker_epoch", **told, **controller)
+    history.role(6, 1, "leader", 0, offset=0, hw=0)
+    for ms, epoch, error in requests:
+        asked = {"leader_epoch": 0, "partition_epoch": 0, "isr": [1], "replica_id": 1, "broker_epoch": epoch}
+        where = {"broker_id": 2, "source_file": "request-2.log", "error_code": error}
+        history.request("isr_request", ms, "c2", **asked, **where)
+    rows = tables_of(history.events(kafka_version="2.8.2"))["conformance"].to_pylist()
+    (row,) = (row for row in rows if row["check"] == "alter_partition")
+    assert row["compared"] >= len(requests)
+    return row["compared"] - row["matched"], row["note"]
+
+
+def test_a_request_is_held_against_the_broker_epoch_that_zookeeper_s_controller_has() -> None:
+    assert answered((5_000, 25, NO_ERROR), (15_000, 25, STALE_BROKER_EPOCH), (25_000, 90, NO_ERROR)) == (0, None)
+    assert answered((25_000, 25, STALE_BROKER_EPOCH), (20_500, 25, STALE_BROKER_EPOCH)) == (0, None)
+    note = "broker 1 asks under broker epoch 90: computed no 77, stated 77"
+    assert answered((25_000, 90, STALE_BROKER_EPOCH)) == (1, note)
+
+
+@pytest.mark.parametrize("ms", [15_000, 25_000])
+def test_a_broker_that_is_away_or_came_back_as_another_is_not_served_by_zookeeper_s_controller(ms: float) -> None:
+    assert answered((ms, 25, NO_ERROR)) == (1, "broker 1 asks under broker epoch 25: computed 77, stated 0")
