@@ -198,6 +198,18 @@ def note_expiry(s: State, p: Profile, b: int, now: int) -> int:
 
 
 @compiled
+def overdue_at(s: State, p: Profile, b: int, leaving: int, now: int) -> int:
+    """The members `leaving`, a mask, that were overdue before b took them out at `now`; 0: it came in time."""
+    step = min(max(now - s.acted[b], 0), AWAKE_US) if s.acted[b] else 0
+    limit = expiry_period(s, p) + OVERDUE_SLACK_US
+    overdue = 0
+    for r in range(len(s.leo)):
+        if leaving & (1 << r) and is_out_of_sync(s, p, b, r, now) and s.out_for[b, r] + step > limit:
+            overdue |= 1 << r
+    return overdue
+
+
+@compiled
 def who_knows(s: State, epoch: int) -> int:
     """The broker that led last, up to `epoch`; its record shows how far others were. NONE: nobody led yet."""
     found = NONE
