@@ -95,6 +95,11 @@ def cached_states(rows: list[Row]) -> list[tuple[int, Draft]]:
     return list(out.values())
 
 
+def asks(facts: PartitionFacts) -> bool:
+    """Whether any leader asks the controller for an ISR: no other request is held against a broker's epoch."""
+    return any(facts.profile_in(tenure.epoch, tenure.leader).asks_controller for tenure in facts.tenures)
+
+
 def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
     """What controllers wrote about brokers and state machines: before the first decision, then tenure by tenure.
 
@@ -108,7 +113,7 @@ def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
         return out
     deleted = facts.deletion()
     lines = [r for r in view_lines(facts.cluster) if deleted is None or r["ts"] <= deleted["ts"]]
-    epochs = broker_epochs([row for row in facts.cluster if row["kind"] == "broker_lifecycle"])
+    epochs = broker_epochs([row for row in facts.cluster if row["kind"] == "broker_lifecycle"]) if asks(facts) else []
     told_of = [*broker_changes(lines), *(one for one in epochs if deleted is None or one[0] <= micros(deleted["ts"]))]
     changes = [one for one in told_of if one[1].fields["broker_id"] in mine]
     told = sorted(start for start in starts if start is not None)

@@ -9,7 +9,7 @@ from facts_builder import History, at, of_kind
 from histories_of_losses import slots
 from without_spark import tables_of
 
-from replay.engine.codes import INELIGIBLE_REPLICA
+from replay.engine.codes import BROKER_EPOCH, INELIGIBLE_REPLICA
 from replay.evidence.tenures import Vote
 from replay.evidence.zookeeper_view import doubted
 from replay.protocol.alter_partition import STALE_BROKER_EPOCH
@@ -259,6 +259,19 @@ def test_a_leader_that_reads_metadata_does_not_ask_for_a_replica_that_is_shuttin
 
 def answered(*requests: tuple[float, int, int]) -> tuple[int, str | None]:
     """Requests (milliseconds, broker epoch, error) of broker 1, away from 10 to 20 s; how many answers differ."""
+    history = history_of()
+    for ms, epoch, error in requests:
+        asked = {"leader_epoch": 0, "partition_epoch": 0, "isr": [1], "replica_id": 1, "broker_epoch": epoch}
+        where = {"broker_id": 2, "source_file": "request-2.log", "error_code": error}
+        history.request("isr_request", ms, "c2", **asked, **where)
+    rows = tables_of(history.events(kafka_version="2.8.2"))["conformance"].to_pylist()
+    (row,) = (row for row in rows if row["check"] == "alter_partition")
+    assert row["compared"] >= len(requests)
+    return row["compared"] - row["matched"], row["note"]
+
+
+def history_of() -> History:
+    """Broker 1 leads, is away from 10 to 20 s, and is back with another epoch; broker 2 is the controller."""
     history = History()
     controller = {"broker_id": 2, "source_file": "server-2.log", "topic": None, "partition": None}
     history.add("broker_lifecycle", 0, name="controller_elected", **controller)
@@ -270,14 +283,7 @@ def answered(*requests: tuple[float, int, int]) -> tuple[int, str | None]:
             told = {"subject_broker_id": broker, "broker_epoch": epoch}
             history.add("broker_lifecycle", ms, name="broker_epoch", **told, **controller)
     history.role(6, 1, "leader", 0, offset=0, hw=0)
-    for ms, epoch, error in requests:
-        asked = {"leader_epoch": 0, "partition_epoch": 0, "isr": [1], "replica_id": 1, "broker_epoch": epoch}
-        where = {"broker_id": 2, "source_file": "request-2.log", "error_code": error}
-        history.request("isr_request", ms, "c2", **asked, **where)
-    rows = tables_of(history.events(kafka_version="2.8.2"))["conformance"].to_pylist()
-    (row,) = (row for row in rows if row["check"] == "alter_partition")
-    assert row["compared"] >= len(requests)
-    return row["compared"] - row["matched"], row["note"]
+    return history
 
 
 def test_a_request_is_held_against_the_broker_epoch_that_zookeeper_s_controller_has() -> None:
@@ -285,6 +291,17 @@ def test_a_request_is_held_against_the_broker_epoch_that_zookeeper_s_controller_
     assert answered((25_000, 25, STALE_BROKER_EPOCH), (20_500, 25, STALE_BROKER_EPOCH)) == (0, None)
     note = "broker 1 asks under broker epoch 90: computed no 77, stated 77"
     assert answered((25_000, 90, STALE_BROKER_EPOCH)) == (1, note)
+
+
+@pytest.mark.parametrize(("protocol", "count"), [("2.8", 3), ("2.6", 0)])
+def test_broker_epochs_are_events_where_leaders_ask_the_controller(protocol: str, count: int) -> None:
+    events = history_of().events(kafka_version="2.8.2", inter_broker_protocol=protocol)
+    told = [row for row in of_kind(events, "observation") if row["cause"] == BROKER_EPOCH]
+    assert [(row["broker_id"], row["broker_epoch"], row["controller_id"]) for row in told] == [
+        (1, 25, 2),
+        (2, 46, 2),
+        (1, 90, 2),
+    ][:count]
 
 
 @pytest.mark.parametrize("ms", [15_000, 25_000])
