@@ -196,7 +196,12 @@ REPLICATION_EVENTS = Table(
             "Leader named by the decision (-1 none); consumer_read: the leader, where a follower answered; observation "
             "of a follower's fetcher: whom it fetches from.",
         ),
-        Column("partition_epoch", INT32, "Partition epoch of the decision."),
+        Column(
+            "partition_epoch",
+            INT32,
+            "Partition epoch of the decision; isr_request that lost a conditional update: the version that the leader "
+            "knew, by its line.",
+        ),
         Column("isr", INT_LIST, "ISR decided or stated, sorted."),
         Column(
             "isr_broker_epochs",
@@ -228,14 +233,20 @@ REPLICATION_EVENTS = Table(
         Column(
             "controller_id",
             INT32,
-            "observation of a metadata cache: the controller that sent it; isr_answered: the node that answered.",
+            "observation of a metadata cache: the controller that sent it; isr_answered: the node that answered; "
+            "broker_epoch: the controller whose line it is.",
         ),
         Column(
             "active_controller_id",
             INT32,
             "observation isr_answered: the active controller then (-1 none); null: unknown, or it was changing.",
         ),
-        Column("broker_epoch", INT64, "broker_change: epoch of the registration."),
+        Column(
+            "broker_epoch",
+            INT64,
+            "broker_change: epoch of the registration; observation isr_answered: the leader's own, which its request "
+            "names; observation broker_epoch: under which ZooKeeper's controller has the broker.",
+        ),
         Column("fenced", BOOL, "broker_change: fenced after it."),
         Column("in_controlled_shutdown", BOOL, "broker_change: shutting down in order after it."),
         Column("min_insync_replicas", INT32, "config_change: min.insync.replicas in force after it; 0: known no more."),

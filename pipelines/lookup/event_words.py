@@ -234,6 +234,8 @@ def _observation(event: Row) -> str:
     stated = ", ".join(f"{name} {event[name]}" for name in named if event[name] is not None)
     if event["cause"] == "isr_answered":
         return f"broker {event['broker_id']}'s request for another ISR is answered: {error_words(event['error_code'])}"
+    if event["cause"] == "broker_epoch":
+        return f"the controller has broker {event['broker_id']} under broker epoch {event['broker_epoch']}"
     what = (event["cause"] or "states").replace("_", " ")
     return f"broker {event['broker_id']}'s line: {what}{f', {stated}' if stated else ''}"
 

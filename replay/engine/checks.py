@@ -46,6 +46,7 @@ from replay.protocol.isr import (
     is_out_of_sync,
     lost_race,
     may_serve_consumer,
+    overdue_at,
     rack_aware_choice,
 )
 from replay.protocol.produce import GUARD_ERRORS, may_be_unverified, produce_guard
@@ -127,12 +128,12 @@ def check_isr_request(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
     may be the one.
     """
     b, asked = e.broker, e.isr_request
-    if asked == ISR_PENDING_SHRINK:
-        check(rows, e, CHECK_OVERDUE, b, 0, 0)
     if not acts_in_its_epoch(s, e):
         return
     if asked == ISR_PENDING_SHRINK:
-        since = first_out_of_sync(s, p, b, s.isr[b] & ~e.isr & ~(1 << b), e.ts)
+        leaving = s.isr[b] & ~e.isr & ~(1 << b)
+        check(rows, e, CHECK_OVERDUE, b, overdue_at(s, p, b, leaving, e.ts), 0)
+        since = first_out_of_sync(s, p, b, leaving, e.ts)
         if since != NONE:
             check(rows, e, CHECK_EXPIRY, b, since, e.ts)
     doubted, raced = is_doubtful(s, b, e.ts), lost_race(s, b, e.isr)

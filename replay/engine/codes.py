@@ -51,6 +51,7 @@ DELETED = "deleted"  # produce_refused: the broker had heard that the topic was 
 STORAGE_FAILED = "storage_failure"  # observation: the log directory failed
 CONTRADICTED = "contradicted"  # observation: lines that cannot all be true
 ANSWERED = "isr_answered"  # observation: a node answered a request to change the ISR
+BROKER_EPOCH = "broker_epoch"  # observation: under which epoch ZooKeeper's controller has a broker
 # observation, of a follower's line about its fetcher: a request failed; its leader is not alive, so that it fetches
 # from nobody (KRaft) or keeps the role it had (ZooKeeper); what it was sent broke something; its thread ended
 FETCH_FAILED, LEADER_NOT_ALIVE, LEADER_UNAVAILABLE = "request_failed", "leader_not_alive", "leader_unavailable"

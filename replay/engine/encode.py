@@ -13,7 +13,18 @@ from replay.engine.event_record import EventRecord
 from replay.engine.events import known_in
 from replay.protocol.deletion import POLICIES
 from replay.protocol.produce import ACKS_ALL, ACKS_OF_COORDINATOR, ACKS_OF_TRANSACTION, ACKS_TO_DELETED
-from replay.protocol.state import BOUNDED, DERIVED, NONE, OBSERVED, ROLE_FOLLOWER, ROLE_LEADER, UNKNOWN, UNSET
+from replay.protocol.state import (
+    BOUNDED,
+    DERIVED,
+    NONE,
+    OBSERVED,
+    ROLE_FOLLOWER,
+    ROLE_LEADER,
+    STOPPING_REGISTERED,
+    STOPPING_UNTOLD,
+    UNKNOWN,
+    UNSET,
+)
 from schemas.model import EVIDENCE
 
 if TYPE_CHECKING:
@@ -113,9 +124,18 @@ def encoded(batch: EventBatch) -> Records[EventRecord]:
         if len(at):
             out[field][at] = codes(column(name).take(at), table, missing)
     out["acks"] = acks_of(events, kind, out["acks"])
+    note_untold_shutdowns(events, out)
     if "isr_broker_epochs" in told:
         note_asked_epochs(batch, out)
     return out
+
+
+def note_untold_shutdowns(events: Events, out: Records[EventRecord]) -> None:
+    """Of shutdowns, note those that no broker hears of: a line of ZooKeeper's controller tells them, no metadata."""
+    told = np.flatnonzero((out["kind"] == c.BROKER_CHANGE) & (out["in_controlled_shutdown"] == STOPPING_REGISTERED))
+    if len(told):
+        untold = told[events.numbers("metadata_offset", UNSET)[told] == UNSET]
+        out["in_controlled_shutdown"][untold] = STOPPING_UNTOLD
 
 
 def note_asked_epochs(batch: EventBatch, out: Records[EventRecord]) -> None:

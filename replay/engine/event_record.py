@@ -50,6 +50,6 @@ class EventRecord:
     replica_lag_us: int  # config_change: replica.lag.time.max.ms
     broker_epoch: int  # broker_change: of the registration
     fenced: int  # broker_change
-    in_controlled_shutdown: int  # broker_change
+    in_controlled_shutdown: int  # broker_change: STOPPING_*; 0: it ended
     future_log: int  # observation: FUTURE_*
     cause: int  # truncation: CAUSES; delete_records: the cleanup policy, deletion.POLICIES

@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from replay.arrays.ints import NEVER
+from replay.evidence.group_coordinators import coordinators_in
 from replay.evidence.replication_quotas import LIST_SETTING
 from replay.evidence.request_times import phases
 from replay.evidence.roles import THREAD_END, moment
@@ -23,6 +24,7 @@ from replay.evidence.views import Indexed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from replay.evidence.group_coordinators import Coordinators
     from replay.evidence.roles import RoleKey
     from replay.evidence.rows import Row
     from replay.evidence.tenures import Decision, Tenure
@@ -109,6 +111,11 @@ class Turns:
         """Lines that say that a fetcher thread ended; they name its broker and its leader, but no partition."""
         rows = self.facts.cluster
         return [r for r in rows if r["kind"] == "broker_lifecycle" and r["name"] == THREAD_END and r["ts"] is not None]
+
+    @cached_property
+    def new_group_coordinators(self) -> Coordinators:
+        """Broker -> when it printed whether it runs the group coordinator of KIP-848, and whether it does."""
+        return coordinators_in(self.facts.cluster)
 
     @cached_property
     def saying(self) -> dict[int, set[int]]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+from replay.engine.codes import BROKER_EPOCH
 from replay.evidence.request_times import decision_window, line_window
+from replay.evidence.rows import place_in_log
 from replay.evidence.tenures import micros
 from replay.evidence.zookeeper_view import View, controllers_stamps, decided_us, view_lines
 from replay.order.front import OP_CONTROL
@@ -45,6 +47,20 @@ def broker_changes(lines: list[Row]) -> list[tuple[int, Draft]]:
     return out
 
 
+def broker_epochs(lines: list[Row]) -> list[tuple[int, Draft]]:
+    """Under which epoch a controller has each broker, where that is news: it prints all of them at each change."""
+    out: list[tuple[int, Draft]] = []
+    known: dict[int, int] = {}
+    for row in sorted((row for row in lines if row["name"] == BROKER_EPOCH), key=place_in_log):
+        broker, epoch, at = row["subject_broker_id"], row["broker_epoch"], micros(row["ts"])
+        if known.get(broker) == epoch:
+            continue
+        known[broker] = epoch
+        told = {"broker_id": broker, "broker_epoch": epoch, "controller_id": row["broker_id"], "cause": BROKER_EPOCH}
+        out.append((at, Draft("observation", row, line_window(at), {**told, "evidence": "observed"})))
+    return out
+
+
 def stated_states(rows: list[Row]) -> list[tuple[int, Draft]]:
     """The controllers' lines about transitions of their state machines, for comparison, and about initial states."""
     out = []
@@ -79,6 +95,11 @@ def cached_states(rows: list[Row]) -> list[tuple[int, Draft]]:
     return list(out.values())
 
 
+def asks(facts: PartitionFacts) -> bool:
+    """Whether any leader asks the controller for an ISR: no other request is held against a broker's epoch."""
+    return any(facts.profile_in(tenure.epoch, tenure.leader).asks_controller for tenure in facts.tenures)
+
+
 def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
     """What controllers wrote about brokers and state machines: before the first decision, then tenure by tenure.
 
@@ -92,7 +113,9 @@ def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
         return out
     deleted = facts.deletion()
     lines = [r for r in view_lines(facts.cluster) if deleted is None or r["ts"] <= deleted["ts"]]
-    changes = [one for one in broker_changes(lines) if one[1].fields["broker_id"] in mine]
+    epochs = broker_epochs([row for row in facts.cluster if row["kind"] == "broker_lifecycle"]) if asks(facts) else []
+    told_of = [*broker_changes(lines), *(one for one in epochs if deleted is None or one[0] <= micros(deleted["ts"]))]
+    changes = [one for one in told_of if one[1].fields["broker_id"] in mine]
     told = sorted(start for start in starts if start is not None)
     said = [*changes, *stated_states(facts.rare), *cached_states(facts.rare)]
     for at, draft in sorted(said, key=lambda one: one[0]):

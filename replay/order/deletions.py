@@ -49,16 +49,16 @@ def deletion_chain(facts: PartitionFacts, tenure: Tenure, rows: list[Row]) -> li
         at = phases(row)
         window = local_window(at)
         asked, error = row["offset"], row["error_code"]
-        moved_to = None
+        moved_to, evidence = None, "observed"
         if error in DELETING_ANSWERS:
-            moved_to = asked if asked != AT_HIGH_WATERMARK else stated_start(facts, row)
+            moved_to, evidence = (asked, evidence) if asked != AT_HIGH_WATERMARK else stated_start(facts, row)
         fields = {
             "broker_id": row["broker_id"],
             "leader_epoch": tenure.epoch,
             "requested_offset": asked,
             "log_start_offset": moved_to,
             "cause": policy_at(policies, at.taken, error),
-            "evidence": "observed",
+            "evidence": evidence,
         }
         drafts = [Draft("delete_records", row, window, fields, COPIED)]
         if error not in DELETING_ANSWERS:
@@ -70,11 +70,12 @@ def deletion_chain(facts: PartitionFacts, tenure: Tenure, rows: list[Row]) -> li
     return out
 
 
-def stated_start(facts: PartitionFacts, row: Row) -> int | None:
-    """Return to where a request for all that is committed moved the log start; None: nothing tells.
+def stated_start(facts: PartitionFacts, row: Row) -> tuple[int | None, str]:
+    """Return to where a request for all that is committed moved the log start, and how that is known; None: it is not.
 
     The leader's own line is written while the request is handled. A line is missing where the log start was there
-    already; then the answer tells, if it is one without an error: all live replicas had the same log start.
+    already; then it follows from the answer (`derived`), if it is one without an error: all live replicas had the same
+    log start. Such an answer cannot be compared with the low watermark that it itself gave.
     """
     at, broker = phases(row), row["broker_id"]
     lines = [
@@ -85,9 +86,10 @@ def stated_start(facts: PartitionFacts, row: Row) -> int | None:
         and at.taken - STAMP_LATE_US <= micros(line["ts"]) <= at.local + STAMP_EARLY_US
     ]
     if len(lines) == 1:
-        return int(lines[0])
+        return int(lines[0]), "observed"
     answered = row["low_watermark"]
-    return answered if row["error_code"] == NO_ERROR and answered is not None and answered >= 0 else None
+    tells = row["error_code"] == NO_ERROR and answered is not None and answered >= 0
+    return (int(answered), "derived") if tells else (None, "observed")
 
 
 def policies_of(facts: PartitionFacts) -> tuple[list[int], list[str | None]]:

@@ -257,12 +257,14 @@ def rejection(tenure: Tenure, row: Row, error: int) -> Operation:
     """Make the operation for a rejected update, at the time the leader learns of it."""
     by_line = row["kind"] == "isr_update"
     window = line_window(micros(row["ts"])) if by_line else decision_window(micros(row["ts"]))
+    lost = row["name"] == "zookeeper_conflict"
     fields = {
         **common_fields(tenure),
         "cause": outcome_of(error),
         "error_code": error,
         "replica_id": row["replica_id"] if by_line else None,
-        "isr": held_isr(tenure, window.est) if row["name"] == "zookeeper_conflict" else None,
+        "isr": held_isr(tenure, window.est) if lost else None,
+        "partition_epoch": row["partition_epoch"] if lost else None,
     }
     return Operation(OP_CONTROL, window, [Draft("isr_request", row, window, fields)])
 
@@ -271,7 +273,7 @@ def answered(tenure: Tenure, row: Row, active: int | None) -> Operation:
     """Make the operation for a request that a node answered: which node was the active controller then, if known."""
     window = decision_window(micros(row["ts"]))
     told = {"controller_id": row["broker_id"], "active_controller_id": active, "error_code": row["error_code"]}
-    fields = {**common_fields(tenure), **told, "cause": ANSWERED}
+    fields = {**common_fields(tenure), **told, "broker_epoch": row["broker_epoch"], "cause": ANSWERED}
     return Operation(OP_CONTROL, window, [Draft("observation", row, window, fields)])
 
 

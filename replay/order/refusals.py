@@ -16,6 +16,7 @@ import pyarrow as pa
 from replay.arrays.ints import NEVER
 from replay.engine.codes import DELETED, TRANSACTIONAL
 from replay.engine.stamps import CLOCK_SLACK_US, STAMP_EARLY_US
+from replay.evidence.group_coordinators import is_on
 from replay.evidence.markers import MARKER_NAMES, may_be_marked
 from replay.evidence.request_times import DECISION_LATE_US, TIMING, local_window, phases, phases_at
 from replay.evidence.roles import moment
@@ -151,9 +152,11 @@ def replaced_in(facts: PartitionFacts, broker: int, us: int) -> int | None:
 
 
 def lacked_replicas(facts: PartitionFacts, tenure: Tenure, row: Row) -> bool:
-    """Whether a refusal may be for want of replicas: from 4.0 on group and share coordinators do not ask for any."""
+    """Whether a refusal may be for want of replicas: group and share coordinators of KIP-848 do not ask for any."""
     if row["kind"] != "append_refused" or row["topic"] not in OF_GROUPS:
         return True
+    if is_on(facts.turns.new_group_coordinators, row["broker_id"], micros(row["ts"])):
+        return False
     return bool(facts.profile_in(tenure.epoch, row["broker_id"]).groups_ask_all)
 
 

@@ -1,21 +1,23 @@
 """AlterPartition (AlterIsr up to 3.1): what a leader asks for, and what the controller answers.
 
 `controller_answer` makes the checks of ReplicationControlManager.validateAlterPartitionData in Kafka's order, or those
-of the ZooKeeper controller (KafkaController.processAlterIsr). An answer is an error code of Kafka; 0 grants the ISR.
+of the ZooKeeper controller (KafkaController.processAlterIsr). `write_answer` is what ZooKeeper itself answers a leader
+that writes the ISR without asking anybody. An answer is an error code of Kafka; 0 grants the ISR.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from replay.protocol.produce import NO_ERROR
+from replay.protocol.produce import NO_ERROR, UNKNOWN_TOPIC_OR_PARTITION
 
 if TYPE_CHECKING:
     from replay.protocol.profile import Version
 
 NOT_CONTROLLER, INVALID_REQUEST, OPERATION_NOT_ATTEMPTED = 41, 42, 55
-FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION = 74, 95
-INELIGIBLE_REPLICA, NEW_LEADER_ELECTED = 107, 108
+FENCED_LEADER_EPOCH, STALE_BROKER_EPOCH, INVALID_UPDATE_VERSION = 74, 77, 95
+UNKNOWN_TOPIC_ID, INELIGIBLE_REPLICA, NEW_LEADER_ELECTED = 100, 107, 108
+UNKNOWN_TOPIC: Final = (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID)  # by name, and 3.3+ (version 2) by id
 
 
 class AlterRules(NamedTuple):
@@ -26,11 +28,17 @@ class AlterRules(NamedTuple):
     checks_eligibility: bool  # 3.3+ (KIP-841): nobody fenced or shutting down may be in the new ISR
     checks_epochs: bool  # 3.5+ (KIP-903): nor anybody who has registered anew since the leader heard from it
     new_codes: bool  # 3.3+, AlterPartition version 2: INELIGIBLE_REPLICA and NEW_LEADER_ELECTED have codes of their own
+    lost_write_waits: bool  # 2.8+ (ZkIsrManager): a leader whose write lost waits for metadata; before, it goes on
 
     @property
     def ineligible(self) -> int:
         """The error for an ISR with a member that may not be in it."""
         return INELIGIBLE_REPLICA if self.new_codes else OPERATION_NOT_ATTEMPTED
+
+    @property
+    def lost_write(self) -> int:
+        """The error for a leader's own update that ZooKeeper refused. Up to 2.7 it is ours: the line names none."""
+        return INVALID_UPDATE_VERSION if self.lost_write_waits else OPERATION_NOT_ATTEMPTED
 
 
 def alter_rules_of(version: Version, *, zookeeper: bool) -> AlterRules:
@@ -42,6 +50,7 @@ def alter_rules_of(version: Version, *, zookeeper: bool) -> AlterRules:
         checks_eligibility=recent,
         checks_epochs=version >= (3, 5, 0) and not zookeeper,
         new_codes=recent,
+        lost_write_waits=version >= (2, 8, 0),
     )
 
 
@@ -57,6 +66,7 @@ class IsrRequest(NamedTuple):
     isr: frozenset[int]
     # Members with the broker epoch that each had when it last fetched; without those of whom the leader names none.
     members: frozenset[tuple[int, int]] = frozenset()
+    broker_epoch: int = -1  # the leader's own; -1: the request is not at hand
 
 
 class PartitionNow(NamedTuple):
@@ -76,6 +86,7 @@ class Registrations(NamedTuple):
 
     unfit: frozenset[int]  # those that are fenced or shutting down
     epochs: frozenset[tuple[int, int]] = frozenset()  # brokers with the epochs of their registrations
+    away: frozenset[int] = frozenset()  # those that are fenced; ZooKeeper's controller then knows nothing of them
 
 
 def controller_answer(request: IsrRequest, now: PartitionNow, brokers: Registrations, rules: AlterRules) -> int:
@@ -93,6 +104,7 @@ def kraft_refusals(request: IsrRequest, now: PartitionNow, brokers: Registration
     Left out are two reasons about the leader's recovery state: no broker asks for what they refuse.
     """
     return (
+        (is_of_unknown_life(request, brokers, rules), STALE_BROKER_EPOCH),
         (rules.newer_is_elsewhere and is_newer(request, now), NOT_CONTROLLER),
         (request.leader_epoch != now.leader_epoch, FENCED_LEADER_EPOCH),
         (request.leader != now.leader, INVALID_REQUEST),
@@ -101,6 +113,25 @@ def kraft_refusals(request: IsrRequest, now: PartitionNow, brokers: Registration
         (rules.checks_eligibility and bool(request.isr & brokers.unfit), rules.ineligible),
         (rules.checks_epochs and names_another_life(request, brokers), rules.ineligible),
     )
+
+
+def is_of_unknown_life(request: IsrRequest, brokers: Registrations, rules: AlterRules) -> bool:
+    """Whether the controller has not registered the leader's broker under the epoch that its request names.
+
+    KRaft's keeps the epoch of a broker that is fenced (checkBrokerEpoch), ZooKeeper's has none of one that it does not
+    see alive (tryProcessAlterPartition). Where either epoch is not known, they are held to be the same.
+    """
+    epoch = request.broker_epoch
+    if epoch < 0:
+        return False
+    away = rules.zookeeper and request.leader in brokers.away
+    return away or dict(brokers.epochs).get(request.leader, epoch) != epoch
+
+
+def knows_life(request: IsrRequest, brokers: Registrations, rules: AlterRules) -> bool:
+    """Whether both epochs are known, the one that the request names and the one that the controller has."""
+    away = rules.zookeeper and request.leader in brokers.away
+    return request.broker_epoch >= 0 and (away or request.leader in dict(brokers.epochs))
 
 
 def is_newer(request: IsrRequest, now: PartitionNow) -> bool:
@@ -125,12 +156,27 @@ def zookeeper_refusals(request: IsrRequest, now: PartitionNow, brokers: Registra
     """
     same = request.isr == now.isr and request.leader_epoch == now.leader_epoch and request.leader == now.leader
     return (
+        (is_of_unknown_life(request, brokers, rules), STALE_BROKER_EPOCH),
         (rules.newer_is_elsewhere and is_newer(request, now), NOT_CONTROLLER),
         (request.leader_epoch < now.leader_epoch, FENCED_LEADER_EPOCH),
         (same, NO_ERROR),
         (request.partition_epoch != now.partition_epoch, INVALID_UPDATE_VERSION),
         (rules.checks_eligibility and bool(request.isr & brokers.unfit), rules.ineligible),
     )
+
+
+def write_answer(request: IsrRequest, now: PartitionNow, rules: AlterRules) -> int:
+    """What becomes of a leader's own conditional update of the partition's node (ReplicationUtils.updateLeaderAndIsr).
+
+    ZooKeeper compares the version that the leader knows with the node's, and asks for nothing else: not for epochs, nor
+    who leads. Where they differ, the leader reads the node: its update may have come through although its answer did
+    not, and then the node holds what it wrote (checkLeaderAndIsrZkData). Else the update is lost, as it is where the
+    topic was deleted, and the node with it.
+    """
+    wrote = request.isr == now.isr and request.leader_epoch == now.leader_epoch and request.leader == now.leader
+    if request.partition_epoch == now.partition_epoch or wrote:
+        return NO_ERROR
+    return rules.lost_write
 
 
 def replaces_leader(request: IsrRequest, now: PartitionNow) -> bool:

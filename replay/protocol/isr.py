@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from replay.arrays.jit import compiled, compiled_in_place
-from replay.protocol.state import NONE, ROLE_LEADER, State
+from replay.protocol.state import NONE, ROLE_LEADER, STOPPING_REGISTERED, State
 
 if TYPE_CHECKING:
     from replay.protocol.profile import Profile
@@ -30,10 +30,14 @@ OVERDUE_SLACK_US = 1_000_000
 
 @compiled
 def blocks_eligibility(s: State, p: Profile, b: int, r: int) -> int:
-    """What r's registration holds against it in b's ISR: FENCED, STOPPING (KIP-841), STALE_EPOCH; 0: nothing."""
+    """What r's registration holds against it in b's ISR: FENCED, STOPPING (KIP-841), STALE_EPOCH; 0: nothing.
+
+    With ZooKeeper a leader asks whether r's broker is alive and no more: it does not hear of shutdowns, and its
+    controller refuses the replica instead (Partition.isReplicaIsrEligible).
+    """
     if not p.expand_needs_unfenced:
         return 0
-    found = (FENCED if s.fenced[r] else 0) | (STOPPING if s.stopping[r] else 0)
+    found = (FENCED if s.fenced[r] else 0) | (STOPPING if s.stopping[r] == STOPPING_REGISTERED else 0)
     return found | (STALE_EPOCH if is_of_earlier_life(s, p, b, r) else 0)
 
 
@@ -189,6 +193,18 @@ def note_expiry(s: State, p: Profile, b: int, now: int) -> int:
             continue
         s.out_for[b, r] = before + step
         if before <= limit < s.out_for[b, r]:
+            overdue |= 1 << r
+    return overdue
+
+
+@compiled
+def overdue_at(s: State, p: Profile, b: int, leaving: int, now: int) -> int:
+    """The members `leaving`, a mask, that were overdue before b took them out at `now`; 0: it came in time."""
+    step = min(max(now - s.acted[b], 0), AWAKE_US) if s.acted[b] else 0
+    limit = expiry_period(s, p) + OVERDUE_SLACK_US
+    overdue = 0
+    for r in range(len(s.leo)):
+        if leaving & (1 << r) and is_out_of_sync(s, p, b, r, now) and s.out_for[b, r] + step > limit:
             overdue |= 1 << r
     return overdue
 

@@ -22,6 +22,9 @@ UNSET = -2  # a field that an event does not carry (offsets and epochs may be -1
 
 ROLE_NONE, ROLE_FOLLOWER, ROLE_LEADER = 0, 1, 2
 OBSERVED, DERIVED, BOUNDED, UNKNOWN = 0, 1, 2, 3
+# Who says that a broker is shutting down: its registration, which every broker has, or ZooKeeper's controller, which
+# keeps it to itself.
+STOPPING_REGISTERED, STOPPING_UNTOLD = 1, 2
 CACHE_CAPACITY = 512  # epochs kept per replica; when full, the oldest half is dropped
 
 
@@ -75,7 +78,7 @@ class State(NamedTuple):
     cache_len: Ints  # [b]
     broker_epoch: Ints  # [b] epoch of b's registration (KRaft); -1: no source tells it
     fenced: Ints  # [b] 1 while the controller considers b fenced or unregistered
-    stopping: Ints  # [b] 1 while b is in controlled shutdown
+    stopping: Ints  # [b] STOPPING_* while b is in controlled shutdown, else 0
     unsure_from: Ints  # [b] from this offset
     unsure_until: Ints  # [b] up to this one, the epochs of b's records are unknown; an empty range: none
     gone: Ints  # [b] 1 once b has left the assignment: it deletes its log

@@ -40,6 +40,7 @@ class Deletion:
     stated: int | None  # low watermark as answered
     target: int  # the low watermark that ends its wait
     low: int  # the low watermark as it was taken
+    by_answer: bool  # the target is known from the answer alone, which then cannot be compared with it
     done: int = NEVER  # when the low watermark had reached the target
     lows: set[int] = field(default_factory=set)  # what it was from then on, until the answer
 
@@ -115,7 +116,7 @@ class DeleteRequests:
         """Compare a request's answer with what follows."""
         outcome = one.outcome()
         self.add(c.CHECK_DELETION, one.seq, one.broker, (outcome, one.error))
-        if outcome != one.error or one.stated is None:
+        if outcome != one.error or one.stated is None or one.by_answer:
             return
         lows = one.lows if outcome == NO_ERROR else {one.low}
         computed = one.stated if one.stated in lows else min(lows, default=c.CONSUMER)
@@ -144,5 +145,7 @@ class DeleteRequests:
 def deletion_of(event: Event, start: int, low: int) -> Deletion:
     """Return a request that its leader took. `start`: where its log starts now; a request for the HW ends there."""
     ready = micros(event["ts"]) + sum(event[name] or 0 for name in ("local_us", "remote_us"))
-    target = start if event["requested_offset"] < 0 else event["requested_offset"]
-    return Deletion(event["seq"], event["broker_id"], ready, event["error_code"], event["low_watermark"], target, low)
+    for_all = event["requested_offset"] < 0
+    target = start if for_all else event["requested_offset"]
+    stated, by_answer = (event["error_code"], event["low_watermark"]), for_all and event["evidence"] == "derived"
+    return Deletion(event["seq"], event["broker_id"], ready, *stated, target, low, by_answer)

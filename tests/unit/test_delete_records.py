@@ -235,6 +235,16 @@ def test_all_that_is_committed_is_deleted_up_to_where_the_leaders_line_says() ->
     assert compared(history) == {"delete_records": (1, 1), "low_watermark": (1, 1)}
 
 
+@pytest.mark.parametrize("low", [1, 2])
+def test_an_answer_that_itself_tells_where_the_log_starts_is_not_compared_with_it(low: int) -> None:
+    """No line of the leader's tells how far a request for all that is committed went."""
+    history = deleted(offset=AT_HIGH_WATERMARK, low=low)
+    (row,) = of_kind(history.events(), "delete_records")
+    assert (row["log_start_offset"], row["evidence"]) == (low, "derived")
+    assert "low_watermark" not in compared(history)
+    assert compared(history).keys() == {"delete_records"}
+
+
 def test_refusals_are_compared_with_what_the_leader_was() -> None:
     history = followed(replicated(), (350, 0))
     for ms, offset, error in ((400, 3, OFFSET_OUT_OF_RANGE), (410, -2, OFFSET_OUT_OF_RANGE)):

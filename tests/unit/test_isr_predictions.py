@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from facts_builder import of_kind
@@ -12,6 +12,7 @@ from small_partition import at as with_offsets
 
 from pipelines.parse.wordings.isr_words import joining_in
 from replay.engine import codes as c
+from replay.protocol.isr import AWAKE_US, OVERDUE_SLACK_US
 from replay.protocol.state import NONE, UNSET, State
 
 if TYPE_CHECKING:
@@ -53,6 +54,28 @@ def test_replica_that_was_out_of_sync_and_was_kept_is_a_mismatch() -> None:
     s.remote_leo[A, B] = 8
     found = checks(s, event(c.ISR_REQUEST, **SHRINKS))
     assert of_check(found, "predicted_shrink") == [(8, NONE)]
+
+
+@pytest.mark.parametrize(
+    ("until", "found"),
+    [
+        (LATE + LAG // 2, [(0, 0)]),
+        (LATE + LAG // 2 + OVERDUE_SLACK_US + AWAKE_US, [(1 << C, 0)]),  # overdue since B's last fetch
+        (LATE + LAG, [(1 << C, 0), (1 << C, 0)]),  # and once more when it was overdue
+    ],
+)
+def test_a_shrink_that_comes_later_than_a_run_of_the_task_is_a_mismatch(until: int, found: Any) -> None:
+    """C is out of sync from LATE on, and B goes on fetching every half second."""
+    times = range(LATE, until - AWAKE_US // 2, AWAKE_US // 2)
+    fetches = [event(c.FETCH_UPDATE, broker=A, replica=B, fetch_offset=9, ts=ts, ts_lo=ts) for ts in times]
+    told = checks(behind(), *fetches, event(c.ISR_REQUEST, **{**SHRINKS, "ts": until}))
+    assert of_check(told, "overdue_shrink") == found
+
+
+def test_a_shrink_by_a_leader_that_stood_still_is_not_overdue() -> None:
+    fetches = [event(c.FETCH_UPDATE, broker=A, replica=B, fetch_offset=9, ts=ts, ts_lo=ts) for ts in (LATE, LATE + 5)]
+    told = checks(behind(), *fetches, event(c.ISR_REQUEST, **{**SHRINKS, "ts": LATE + 5 * LAG}))
+    assert of_check(told, "overdue_shrink") == [(0, 0)]
 
 
 def fetch_of_c(ts: int, lo: int) -> Ints:

@@ -28,7 +28,7 @@ from replay.protocol.isr import (
     who_knows,
 )
 from replay.protocol.profile import Profile, profile_named, profile_of
-from replay.protocol.state import NONE, State
+from replay.protocol.state import NONE, STOPPING_REGISTERED, STOPPING_UNTOLD, State
 
 ZOOKEEPER = profile_named("2.6.0", None)
 
@@ -113,6 +113,18 @@ def test_fenced_or_stopping_broker_stays_out_from_3_3_on(field: str, found: int)
     getattr(s, field)[C] = 1
     assert blocks_expansion(s, LATEST, A, C) == found
     assert blocks_expansion(s, profile_of((3, 2, 0)), A, C) == 0
+
+
+@pytest.mark.parametrize("version", [(3, 3, 0), (3, 6, 0), (3, 9, 0)])
+def test_with_zookeeper_only_a_broker_that_is_away_stays_out(version: Any) -> None:
+    s = with_offsets(led(isr=0b011), leo=9, remote={C: 4}, hw=4)
+    s.stopping[C] = STOPPING_UNTOLD
+    assert blocks_expansion(s, profile_of(version), A, C) == 0
+    s.stopping[C] = STOPPING_REGISTERED
+    assert blocks_expansion(s, profile_of(version), A, C) == STOPPING
+    s.fenced[C] = 1
+    s.stopping[C] = STOPPING_UNTOLD
+    assert blocks_expansion(s, profile_of(version), A, C) == FENCED
 
 
 def test_replica_out_of_the_assignment_stays_out() -> None:

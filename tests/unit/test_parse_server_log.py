@@ -164,12 +164,16 @@ def test_settings_of_the_broker_are_read_from_the_list_it_prints() -> None:
         "[2026-11-21 03:53:35,982] INFO KafkaConfig values: ",
         "\tadvertised.listeners = PLAINTEXT://127.0.0.1:19091",
         "\tbroker.rack = b",
+        "\tgroup.coordinator.new.enable = false",
+        "\tgroup.coordinator.rebalance.protocols = [classic, consumer]",
         "\treplica.lag.time.max.ms = 3000",
         "\treplica.selector.class = null",
         " (kafka.server.KafkaConfig)",
     )
     assert [(f["kind"], f["resource_type"], f["name"], f["value"]) for f in found] == [
         ("config_change", 4, "broker.rack", "b"),
+        ("config_change", 4, "group.coordinator.new.enable", "false"),
+        ("config_change", 4, "group.coordinator.rebalance.protocols", "[classic, consumer]"),
         ("config_change", 4, "replica.lag.time.max.ms", "3000"),
         ("config_change", 4, "replica.selector.class", "null"),
     ]

@@ -12,6 +12,7 @@ from without_spark import tables_of
 
 from replay.evidence.batch_ends import MARKER_BYTES
 from replay.evidence.controller_view import MIN_ISR_SETTING
+from replay.evidence.group_coordinators import PROTOCOLS, SWITCH
 from replay.order.stored import Stored
 from replay.protocol.produce import NOT_ENOUGH_REPLICAS, UNKNOWN_TOPIC_OR_PARTITION
 
@@ -185,6 +186,30 @@ def test_group_coordinators_ask_for_no_replicas_from_4_0_on(topic: str, version:
     history = left_alone()
     history.add("append_refused", 600, broker_id=1, source_file="server-1.log", topic=topic)
     events = history.events(settings={MIN_ISR_SETTING: 2}, kafka_version=version)
+    assert len(of_kind(events, "produce_refused")) == refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ([], 1),
+        ([(100, SWITCH, "false"), (100, PROTOCOLS, "[classic]")], 1),
+        ([(100, SWITCH, "false"), (100, PROTOCOLS, "[classic, consumer]")], 0),
+        ([(100, SWITCH, "true"), (100, PROTOCOLS, "[classic]")], 0),
+        ([(100, SWITCH, "true"), (500, SWITCH, "false")], 1),  # it was started anew, with another configuration
+        ([(700, SWITCH, "true")], 1),
+    ],
+)
+def test_a_broker_s_settings_say_whether_its_group_coordinator_asks_for_replicas_up_to_3_9(
+    settings: list[tuple[float, str, str]], refused: int
+) -> None:
+    history = left_alone()
+    history.add("append_refused", 600, broker_id=1, source_file="server-1.log", topic="__consumer_offsets")
+    for ms, name, value in settings:
+        told = {"broker_id": 1, "source_file": "server-1.log", "topic": None, "partition": None}
+        history.add("config_change", ms, name=name, value=value, resource_type=4, **told)
+        history.add("config_change", ms, name=SWITCH, value="true", resource_type=4, **{**told, "broker_id": 2})
+    events = history.events(settings={MIN_ISR_SETTING: 2}, kafka_version="3.9.1")
     assert len(of_kind(events, "produce_refused")) == refused
 
 

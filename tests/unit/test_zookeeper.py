@@ -9,9 +9,12 @@ from facts_builder import History, at, of_kind
 from histories_of_losses import slots
 from without_spark import tables_of
 
+from replay.engine.codes import BROKER_EPOCH, INELIGIBLE_REPLICA
 from replay.evidence.tenures import Vote
 from replay.evidence.zookeeper_view import doubted
+from replay.protocol.alter_partition import STALE_BROKER_EPOCH
 from replay.protocol.election_rules import Ballot, choose, election_rules_of
+from replay.protocol.produce import NO_ERROR
 
 OLD = {"kafka_version": "2.8.2"}  # with an inter-broker protocol before 0.11: fetches name no leader epoch
 
@@ -214,3 +217,93 @@ def test_follower_told_the_same_epoch_again_after_a_restart_loads_its_log_within
     assert tables["log_truncations"].num_rows == 0
     leads = [(row["leader_epoch"], row["start_offset"]) for row in tables["leadership_timeline"].to_pylist()]
     assert leads == [(0, 0), (1, 2)]
+
+
+def stopping(version: str, *, by_metadata: bool = False) -> dict[str, list[dict[str, Any]]]:
+    """Broker 3, outside the ISR and about to shut down, catches up; broker 1 asks for it, and is refused."""
+    history = History()
+    if by_metadata:
+        history.decide(0, 1, [1, 2])
+        history.fence(50, 3, fenced=None, in_controlled_shutdown=True)
+    else:
+        controller = {"broker_id": 2, "source_file": "server-2.log", "topic": None, "partition": None}
+        history.add("broker_lifecycle", 0, name="live_brokers", replicas=[1, 2, 3], **controller)
+        tell(history, 5, 1, (1, 0, 0), [1, 2])
+        history.add("broker_lifecycle", 50, name="stopping_broker", subject_broker_id=3, **controller)
+    for broker in (1, 2, 3):
+        history.role(5 + broker, broker, "leader" if broker == 1 else "follower", 0, offset=0, hw=0)
+    history.fetch(2_100, 1, 2, 0, hw=0)
+    history.fetch(2_140, 1, 3, 0, hw=0)
+    line = {"broker_id": 1, "leader_epoch": 0, "isr": [1, 2, 3], "source_file": "server-1.log"}
+    history.add("isr_update", 2_140, name="pending_expand", replica_id=3, **line)
+    history.add("isr_update", 2_160, name="failed", error_code=INELIGIBLE_REPLICA, **line)
+    tables = tables_of(history.events(kafka_version=version))
+    return {name: rows.to_pylist() for name, rows in tables.items()}
+
+
+def agreed(tables: dict[str, list[dict[str, Any]]], check: str) -> list[tuple[int, int]]:
+    return [(row["compared"], row["matched"]) for row in tables["conformance"] if row["check"] == check]
+
+
+def test_a_leader_asks_for_a_replica_that_is_shutting_down_and_zookeeper_s_controller_refuses_it() -> None:
+    tables = stopping("3.6.1")
+    assert agreed(tables, "alter_partition") == [(1, 1)]
+    (asked,) = (row for row in tables["isr_timeline"] if row["state"] == "pending_expand")
+    assert (asked["outcome"], asked["error_code"], asked["reason"]) == ("rejected", INELIGIBLE_REPLICA, "first_fetch")
+    assert agreed(tables, "predicted_expansion") == [(1, 1)]
+
+
+def test_a_leader_that_reads_metadata_does_not_ask_for_a_replica_that_is_shutting_down() -> None:
+    assert agreed(stopping("3.6.1", by_metadata=True), "predicted_expansion") == [(1, 0)]
+
+
+def answered(*requests: tuple[float, int, int]) -> tuple[int, str | None]:
+    """Requests (milliseconds, broker epoch, error) of broker 1, away from 10 to 20 s; how many answers differ."""
+    history = history_of()
+    for ms, epoch, error in requests:
+        asked = {"leader_epoch": 0, "partition_epoch": 0, "isr": [1], "replica_id": 1, "broker_epoch": epoch}
+        where = {"broker_id": 2, "source_file": "request-2.log", "error_code": error}
+        history.request("isr_request", ms, "c2", **asked, **where)
+    rows = tables_of(history.events(kafka_version="2.8.2"))["conformance"].to_pylist()
+    (row,) = (row for row in rows if row["check"] == "alter_partition")
+    assert row["compared"] >= len(requests)
+    return row["compared"] - row["matched"], row["note"]
+
+
+def history_of() -> History:
+    """Broker 1 leads, is away from 10 to 20 s, and is back with another epoch; broker 2 is the controller."""
+    history = History()
+    controller = {"broker_id": 2, "source_file": "server-2.log", "topic": None, "partition": None}
+    history.add("broker_lifecycle", 0, name="controller_elected", **controller)
+    tell(history, 5, 1, (1, 0, 0), [1, 2])
+    for ms, alive in ((1, [1, 2, 3]), (10_000, [2, 3]), (20_000, [1, 2, 3])):
+        history.add("broker_lifecycle", ms, name="live_brokers", replicas=alive, **controller)
+    for ms, epochs in ((2, {1: 25, 2: 46}), (10_001, {2: 46}), (20_001, {1: 90, 2: 46})):
+        for broker, epoch in epochs.items():
+            told = {"subject_broker_id": broker, "broker_epoch": epoch}
+            history.add("broker_lifecycle", ms, name="broker_epoch", **told, **controller)
+    history.role(6, 1, "leader", 0, offset=0, hw=0)
+    return history
+
+
+def test_a_request_is_held_against_the_broker_epoch_that_zookeeper_s_controller_has() -> None:
+    assert answered((5_000, 25, NO_ERROR), (15_000, 25, STALE_BROKER_EPOCH), (25_000, 90, NO_ERROR)) == (0, None)
+    assert answered((25_000, 25, STALE_BROKER_EPOCH), (20_500, 25, STALE_BROKER_EPOCH)) == (0, None)
+    note = "broker 1 asks under broker epoch 90: computed no 77, stated 77"
+    assert answered((25_000, 90, STALE_BROKER_EPOCH)) == (1, note)
+
+
+@pytest.mark.parametrize(("protocol", "count"), [("2.8", 3), ("2.6", 0)])
+def test_broker_epochs_are_events_where_leaders_ask_the_controller(protocol: str, count: int) -> None:
+    events = history_of().events(kafka_version="2.8.2", inter_broker_protocol=protocol)
+    told = [row for row in of_kind(events, "observation") if row["cause"] == BROKER_EPOCH]
+    assert [(row["broker_id"], row["broker_epoch"], row["controller_id"]) for row in told] == [
+        (1, 25, 2),
+        (2, 46, 2),
+        (1, 90, 2),
+    ][:count]
+
+
+@pytest.mark.parametrize("ms", [15_000, 25_000])
+def test_a_broker_that_is_away_or_came_back_as_another_is_not_served_by_zookeeper_s_controller(ms: float) -> None:
+    assert answered((ms, 25, NO_ERROR)) == (1, "broker 1 asks under broker epoch 25: computed 77, stated 0")

@@ -122,6 +122,16 @@ CONTROLLER_RULES = (
         "broker_lifecycle controller_starts",
         r"Currently active brokers in the cluster: (?P<replicas>.*)",
     ),
+    *(
+        Rule(
+            f"KafkaController: {word}",
+            "2.2-3.9",
+            "broker_lifecycle broker_epoch",
+            rf"{word} broker epochs cache: .*",
+            each=r"\b(?P<subject_broker_id>\d{1,9}) -> (?P<broker_epoch>\d{1,18})\b",
+        )
+        for word in ("Initialized", "Updated")
+    ),
     Rule(
         "KafkaController: Shutting",
         "1.0-3.9",

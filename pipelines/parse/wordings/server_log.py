@@ -38,6 +38,8 @@ _OFFLINE_FUTURE = re.compile(r"logs for future partitions ([^ ]*) are offline")
 BROKER_SETTINGS = frozenset(
     {
         "broker.rack",
+        "group.coordinator.new.enable",
+        "group.coordinator.rebalance.protocols",
         "inter.broker.protocol.version",
         "min.insync.replicas",
         "replica.fetch.backoff.ms",
