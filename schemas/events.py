@@ -171,7 +171,15 @@ REPLICATION_EVENTS = Table(
         Column(
             "bytes_before",
             INT64,
-            "Of them, those of partitions that the leader read before this one; null: the order is not known.",
+            "Of them, those of partitions that the leader read before this one, by what came to the end of the session "
+            "that it has cached; null: the order does not follow from that.",
+            unit="bytes",
+        ),
+        Column(
+            "bytes_listed_before",
+            INT64,
+            "Of them, those of partitions that the answer lists before this one, which is the order in which they were "
+            "read; null: not listed, or an older version made the row.",
             unit="bytes",
         ),
         Column(

@@ -82,7 +82,8 @@ FETCH_ROUNDS = Table(
         Column(
             "bytes_before",
             INT64,
-            "Of them, those of partitions that the leader read before this one; null: the order is not known.",
+            "Of them, those of partitions that the leader read before this one: as the answer lists them, else as the "
+            "session tells; null: the order is not known.",
             unit="bytes",
         ),
         Column("response_hw", INT64, "High watermark that the answer carries, or, unlisted, the one last sent."),
