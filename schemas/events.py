@@ -320,8 +320,9 @@ REPLICATION_EVENTS = Table(
             "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
             "observation, topic_change: what it was; of a follower's line about its fetcher: request_failed, "
             "leader_not_alive, leader_unavailable (ZooKeeper: it keeps its role; of a role_change, too), "
-            "corrupt_records, unexpected_error, truncation_failed, thread_ended, shutting_down; log_dump: holds, or "
-            "differs from another replica; "
+            "corrupt_records, unexpected_error, truncation_failed, thread_ended, shutting_down; of ZooKeeper's "
+            "notifications of ISR changes: isr_notice_made (a leader's line), isr_notice_read (a controller's); "
+            "log_dump: holds, or differs from another replica; "
             "produce_refused: transactional if the producer was, deleted if the broker had heard that the topic was; "
             "delete_records: the topic's cleanup.policy, none if it is empty, null if it is unknown; segment_change: "
             "what became of it, as in segment_timeline.",
