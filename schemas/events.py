@@ -259,7 +259,8 @@ REPLICATION_EVENTS = Table(
         Column(
             "segment_bytes",
             INT64,
-            "config_change: segment.bytes of the topic from here on; 0: known no more; null: no source states it.",
+            "config_change: segment.bytes of the topic from here on, of one made without it log.segment.bytes of its "
+            "brokers; 0: known no more; null: no source states it.",
             unit="bytes",
         ),
         Column("kafka_version", STRING, "config_change: version whose rules hold from here on."),

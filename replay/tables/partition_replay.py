@@ -37,6 +37,7 @@ from replay.tables.consumer_effects import ConsumerEffects
 from replay.tables.delete_requests import DeleteRequests
 from replay.tables.election_rows import election_checks, leadership_row, risk_columns
 from replay.tables.final_logs import FinalLogs, elections
+from replay.tables.follower_segments import LogSegments
 from replay.tables.follower_states import FollowerStates
 from replay.tables.future_replicas import FutureReplicas
 from replay.tables.isr_expiry import IsrExpiry
@@ -60,7 +61,6 @@ from replay.tables.rounds import (
     rounds_of,
 )
 from replay.tables.segment_rows import segment_row
-from replay.tables.segment_sizes import SegmentSizes
 from replay.tables.stable_offsets import StableOffsets
 from replay.tables.stated_moves import stated_checks
 
@@ -91,7 +91,7 @@ class PartitionReplay:
         self.brokers: list[int] = []
         self.state = new_state(0, min_isr=MIN_ISR_UNKNOWN, lag_us=DEFAULT_LAG_US)
         self.leads = NONE  # id of the broker that leads now
-        self.topic, self.rolls, self.sizes = Topic(), Rolls(), SegmentSizes()
+        self.topic, self.rolls, self.sizes = Topic(), Rolls(), LogSegments()
         self.purgatory = new_purgatory(0)
         self.moves = new_moves()
         self.outages = Outages()

@@ -39,6 +39,7 @@ BROKER_SETTINGS = frozenset(
     {
         "broker.rack",
         "inter.broker.protocol.version",
+        "log.segment.bytes",
         "min.insync.replicas",
         "replica.fetch.backoff.ms",
         "replica.fetch.wait.max.ms",
