@@ -76,6 +76,7 @@ class Asked:
     request: IsrRequest
     error: int = NO_ERROR
     until: int = 0  # when the leader took the rejection
+    is_answered: bool = False  # whether a controller answers it, by epochs that are known
 
 
 @dataclass
@@ -154,18 +155,23 @@ class RoundTrips:
             request = IsrRequest(leader, epoch, version, frozenset(event["isr"]), members)
             self.open[leader] = Asked(event["seq"], micros(event["ts"]), request)
             self.asked.append(self.open[leader])
+            self.open[leader].is_answered = self.asks and leader in self.known
         elif cause == "committed" and event["partition_epoch"] is not None:
             self.known[leader] = epoch, max(self.known.get(leader, (epoch, -1))[1], event["partition_epoch"])
         elif cause in REFUSED and leader in self.open:
             asked = self.open.pop(leader)
             asked.error, asked.until = event["error_code"], micros(event["ts"])
 
-    def outcomes(self) -> Iterable[tuple[Asked, set[int]]]:
-        """Each request of which the outcome is known, with the errors that it may have been answered."""
-        times = [decision.us for decision in self.decisions]
-        after: dict[Under, list[int]] = defaultdict(list)  # the decisions that were made under some epochs, in order
+    def decisions_after(self) -> dict[Under, list[int]]:
+        """The decisions that were made under some epochs, in order."""
+        after: dict[Under, list[int]] = defaultdict(list)
         for k, decision in enumerate(self.decisions[:-1], start=1):
             after[under(decision.made)].append(k)
+        return after
+
+    def outcomes(self) -> Iterable[tuple[Asked, set[int]]]:
+        """Each request of which the outcome is known, with the errors that it may have been answered."""
+        times, after = [decision.us for decision in self.decisions], self.decisions_after()
         for asked in self.asked:
             if asked.error == NO_ERROR:
                 granted = next((k for k in after.get(under(asked.request), ()) if self.is_granted(asked, k)), None)
@@ -196,6 +202,22 @@ class RoundTrips:
     def answer(self, asked: Asked, k: int, brokers: Registrations) -> int:
         """What the controller answers after its decision number `k`."""
         return controller_answer(asked.request, self.decisions[k].made, brokers, self.rules)
+
+    def beside(self, rows: list[Event]) -> list[Event]:
+        """Write beside rows of the ISR how the controller answers the requests that they are about (`asked_seq`)."""
+        asked = {one.seq: one for one in self.asked if one.is_answered and self.decisions}
+        times, after = [decision.us for decision in self.decisions], self.decisions_after()
+        for row in rows:
+            one = asked.get(row.get("asked_seq") or -1)
+            if one is None:
+                continue
+            granted = next((k for k in after.get(under(one.request), ()) if self.is_granted(one, k)), None)
+            if granted is not None and one.error == NO_ERROR:
+                row["derived_error_code"] = self.answer(one, granted - 1, self.decisions[granted].brokers)
+            else:
+                last, brokers = max(bisect_right(times, one.us) - 1, 0), self.registered_within(one.us, one.us)[-1]
+                row["derived_error_code"] = self.answer(one, last, brokers)
+        return rows
 
     def checks(self) -> list[dict[str, Any]]:
         """Return the row of `conformance`; none if nothing was compared."""
