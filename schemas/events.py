@@ -171,7 +171,15 @@ REPLICATION_EVENTS = Table(
         Column(
             "bytes_before",
             INT64,
-            "Of them, those of partitions that the leader read before this one; null: the order is not known.",
+            "Of them, those of partitions that the leader read before this one, by what came to the end of the session "
+            "that it has cached; null: the order does not follow from that.",
+            unit="bytes",
+        ),
+        Column(
+            "bytes_listed_before",
+            INT64,
+            "Of them, those of partitions that the answer lists before this one, which is the order in which they were "
+            "read; null: not listed, or an older version made the row.",
             unit="bytes",
         ),
         Column(
@@ -262,7 +270,8 @@ REPLICATION_EVENTS = Table(
         Column(
             "segment_bytes",
             INT64,
-            "config_change: segment.bytes of the topic from here on; 0: known no more; null: no source states it.",
+            "config_change: segment.bytes of the topic from here on, of one made without it log.segment.bytes of its "
+            "brokers; 0: known no more; null: no source states it.",
             unit="bytes",
         ),
         Column("kafka_version", STRING, "config_change: version whose rules hold from here on."),
@@ -323,8 +332,9 @@ REPLICATION_EVENTS = Table(
             "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
             "observation, topic_change: what it was; of a follower's line about its fetcher: request_failed, "
             "leader_not_alive, leader_unavailable (ZooKeeper: it keeps its role; of a role_change, too), "
-            "corrupt_records, unexpected_error, truncation_failed, thread_ended, shutting_down; log_dump: holds, or "
-            "differs from another replica; "
+            "corrupt_records, unexpected_error, truncation_failed, thread_ended, shutting_down; of ZooKeeper's "
+            "notifications of ISR changes: isr_notice_made (a leader's line), isr_notice_read (a controller's); "
+            "log_dump: holds, or differs from another replica; "
             "produce_refused: transactional if the producer was, deleted if the broker had heard that the topic was; "
             "delete_records: the topic's cleanup.policy, none if it is empty, null if it is unknown; segment_change: "
             "what became of it, as in segment_timeline.",

@@ -159,6 +159,13 @@ FACTS = Table(
         Column("rack", STRING, "rackId of the fetch, a consumer's; null: none, or not said (text form, up to 2.7)."),
         Column("in_request", BOOL, "Whether the request lists the partition."),
         Column("in_response", BOOL, "Whether the response lists the partition."),
+        Column(
+            "bytes_listed_before",
+            INT64,
+            "Bytes of the partitions that the response lists before this one; null: it does not list it, or an older "
+            "version read the line.",
+            unit="bytes",
+        ),
         Column("forgotten", BOOL, "Whether the request takes the partition out of the session (a row of its own)."),
         Column("current_leader_epoch", INT32, "Leader epoch the fetcher believes in; -1 not sent."),
         Column("fetch_offset", INT64, "fetchOffset: the follower's LEO."),

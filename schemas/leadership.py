@@ -126,6 +126,13 @@ ISR_TIMELINE = Table(
         ),
         Column("error_code", INT32, "Error with which a pending change was rejected or retried; null: none."),
         Column(
+            "derived_error_code",
+            INT32,
+            "pending: error with which the controller answers the request by its rules, as the partition and the "
+            "brokers' registrations were when it was asked; 0: it grants it. Null: committed row, a leader that writes "
+            "to ZooKeeper itself, or the partition's state is not known.",
+        ),
+        Column(
             "earliest_expiry_ts",
             TIMESTAMP,
             "pending_shrink: the earliest run of the leader's isr-expiration task at which the first of those who left "

@@ -293,15 +293,16 @@ SEGMENT_TIMELINE = Table(
             STRING,
             "Why it was deleted: by retention time or size, or since the log starts behind it; local: of the local log "
             "alone, as the remote tier has it; leader_epochs: of the tier, as no leader epoch of the log is in it. "
-            "Rolled, on the leader: segment_bytes, the batch at this offset would have made the segment before it "
-            "larger than segment.bytes; null: it would not have, or that is not known.",
+            "Rolled: segment_bytes, the batch at this offset (of a follower: all that its fetch there returned) would "
+            "have made the segment before it larger than segment.bytes; null: it would not have, or that is not known.",
             values=(*DELETION_REASONS, *ROLL_REASONS),
         ),
         Column(
             "segment_bytes",
             INT64,
-            "rolled, on the leader: bytes of the batches in the segment that ended here, as they were produced; null: "
-            "not of a leader, its begin or a size is not known, or followers show that it is stored in fewer bytes.",
+            "rolled: bytes of the segment that ended here: on the leader as its batches were produced, on a follower "
+            "as it fetched them; null: its begin or a size is not known, or followers show that the leader stored "
+            "it in fewer bytes.",
             unit="bytes",
         ),
         Column("local_log_start_offset", INT64, "local_log_start: where the broker's own log starts now."),

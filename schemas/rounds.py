@@ -82,7 +82,8 @@ FETCH_ROUNDS = Table(
         Column(
             "bytes_before",
             INT64,
-            "Of them, those of partitions that the leader read before this one; null: the order is not known.",
+            "Of them, those of partitions that the leader read before this one: as the answer lists them, else as the "
+            "session tells; null: the order is not known.",
             unit="bytes",
         ),
         Column("response_hw", INT64, "High watermark that the answer carries, or, unlisted, the one last sent."),
@@ -211,6 +212,12 @@ COMMIT_LATENCY = Table(
         Column("isr", INT_LIST, "Committed ISR at that moment, sorted."),
         Column("isr_size", INT32, "Its size.", unit="replicas"),
         Column("error_code", INT32, "Error answered; 0 none; 7: timed out; 20: not enough replicas after append."),
+        Column(
+            "derived_error_code",
+            INT32,
+            "Error with which it must have been answered by the rules, whether or not an answer is known; without one, "
+            "as its commit had it answered unless its time was up before. Null: not known.",
+        ),
         Column("total_ms", FLOAT64, "From the request's arrival to its answer.", unit="ms"),
         *PHASES,
         EVIDENCE_COLUMN,

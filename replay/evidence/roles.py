@@ -32,6 +32,7 @@ CUT_CAUSES = {
     "reset": "out_of_range",
     "reset_full": "out_of_range",
 }
+NOTICES = ("propagated", "notified")  # facts `isr_update` about ZooKeeper's notifications: the second is a controller's
 BATCH_START = "batch_start"  # an empty log begins with the start of a batch that straddles its end
 FETCHER_LINES = (
     "request_failed", "not_started", "unexpected_error", "corrupt_records", "truncation_failed", "not_added",
@@ -85,7 +86,8 @@ def role_signs(rows: Mapping[str, Sequence[Row]], brokers: set[int]) -> dict[int
     write.
     """
     parts: dict[int, list[tuple[Ints, Ints]]] = defaultdict(list)
-    for kind, some in rows.items() if brokers else ():
+    for kind, every in rows.items() if brokers else ():
+        some = [row for row in every if row["name"] not in NOTICES] if kind == "isr_update" else every
         told = RequestColumns(some)
         broker, epoch = told.stated("broker_id"), told.stated("current_leader_epoch")
         of_leader = told.without_error if kind != "isr_update" else np.ones(len(some), np.bool_)

@@ -3,8 +3,9 @@
 A request's limit is used up in the order of the session that the leader has cached, not in that of the follower's
 thread (FetchSession.IncrementalFetchContext). What the first request lists is there in an order of its own; a partition
 that a later one adds comes to the end, and so does each one that is answered with records, those of one answer as they
-were among themselves. A fact does not keep its place in its line. But of two partitions the one that came to the end
-last is behind the other, whatever the order was before, and so it remains while both come to the end together.
+were among themselves. Of two partitions the one that came to the end last is behind the other, whatever the order was
+before, and so it remains while both come to the end together. The order in which an answer lists them is not looked at
+here; what follows is compared with it (`answer_sizes.turn_checks`).
 
 Up to 2.8 whatever an answer lists came to the end, with records or without (KAFKA-12330). Where the version of a
 request does not show that its leader is newer, only what follows from either rule is known.

@@ -252,6 +252,7 @@ REPLACED = {  # values of an unlisted fetch that replace those of the listed one
     "in_request": False,
     "in_response": False,
     "bytes": 0,
+    "bytes_listed_before": None,
     "diverging_epoch": None,
     "diverging_end_offset": None,
 }

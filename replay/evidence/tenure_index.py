@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from replay.evidence.tenures import Decision, Tenure
 
 SEGMENT_SETTING = "segment.bytes"
+SEGMENT_DEFAULT = "log.segment.bytes"  # a broker's, for topics that have none
 T = TypeVar("T")
 Setting = tuple["Row", int]  # the line that states it, and its value
 Falling = tuple[list[int], list[int]]  # numbers, rising; and for each the least value from it onward
@@ -255,6 +256,15 @@ class Turns:
         rows = [*self.facts.cluster, *self.facts.by_kind["config_change"]]
         told = [r for r in rows if r["name"] == SEGMENT_SETTING and r["topic"] == self.facts.topic]
         return sorted((r for r in told if r["metadata_offset"] is not None), key=lambda row: row["metadata_offset"])
+
+    @cached_property
+    def segment_defaults(self) -> list[Row]:
+        """What brokers print, as they start, of how large a segment of a topic without a limit may become.
+
+        Nothing where the metadata log has such a setting: when a broker takes that up is not looked at.
+        """
+        told = [r for r in self.facts.cluster if r["kind"] == "config_change" and r["name"] == SEGMENT_DEFAULT]
+        return [] if any(row["metadata_offset"] is not None for row in told) else told
 
     @cached_property
     def append_lines(self) -> dict[int, tuple[list[int], list[Row]]]:

@@ -12,13 +12,22 @@ from replay.evidence.tenures import micros
 from replay.evidence.zookeeper_view import View, controllers_stamps, decided_us, view_lines
 from replay.order.front import OP_CONTROL
 from replay.order.operations import Draft, Operation
-from replay.protocol.state_machines import CACHED, FOUND, PARTITION, REPLICA, STATED
+from replay.protocol.state_machines import (
+    CACHED,
+    FOUND,
+    NOTICE_MADE,
+    NOTICE_READ,
+    PARTITION,
+    REPLICA,
+    STATED,
+)
 
 if TYPE_CHECKING:
     from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
 
 
+NOTICES = {"propagated": NOTICE_MADE, "notified": NOTICE_READ}  # name of a fact `isr_update` -> cause of the event
 FOUND_LINES = ("partition_found", "replica_found")
 
 
@@ -95,6 +104,18 @@ def cached_states(rows: list[Row]) -> list[tuple[int, Draft]]:
     return list(out.values())
 
 
+def notices(rows: list[Row]) -> list[tuple[int, Draft]]:
+    """Lines about ZooKeeper's notifications of ISR changes that name the partition: a leader's, a controller's."""
+    out = []
+    for row in rows:
+        if row["kind"] == "isr_update" and row["name"] in NOTICES and row["ts"] is not None:
+            cause, broker, at = NOTICES[row["name"]], row["broker_id"], micros(row["ts"])
+            told = {"broker_id": broker, "cause": cause, "evidence": "observed"}
+            told |= {"controller_id": broker} if cause == NOTICE_READ else {}
+            out.append((at, Draft("observation", row, line_window(at), told)))
+    return sorted(out, key=lambda one: (one[0], one[1].line))
+
+
 def asks(facts: PartitionFacts) -> bool:
     """Whether any leader asks the controller for an ISR: no other request is held against a broker's epoch."""
     return any(facts.profile_in(tenure.epoch, tenure.leader).asks_controller for tenure in facts.tenures)
@@ -117,7 +138,7 @@ def controller_drafts(facts: PartitionFacts) -> list[list[Draft]]:
     told_of = [*broker_changes(lines), *(one for one in epochs if deleted is None or one[0] <= micros(deleted["ts"]))]
     changes = [one for one in told_of if one[1].fields["broker_id"] in mine]
     told = sorted(start for start in starts if start is not None)
-    said = [*changes, *stated_states(facts.rare), *cached_states(facts.rare)]
+    said = [*changes, *stated_states(facts.rare), *cached_states(facts.rare), *notices(facts.rare)]
     for at, draft in sorted(said, key=lambda one: one[0]):
         out[bisect_right(told, at)].append(draft)
     return out

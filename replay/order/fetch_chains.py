@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 ASKED = (  # what a fetch asked for, what its whole answer says, and where its time went
     "max_wait_ms", "min_bytes", "max_bytes", "partition_max_bytes", "isolation_level", "client_id", "request_bytes",
     "bytes_before", "request_forced", "preferred_read_replica", "last_stable_offset", "log_start_offset", "error_code",
-    *TIMING,
+    "bytes_listed_before", *TIMING,
 )  # fmt: skip
 TAKEN = ("last_fetched_epoch", "follower_log_start_offset", "replica_epoch", "error_code")  # noted of a follower
 APPLIED = ("log_start_offset",)  # what a follower takes over from the answer

@@ -5,6 +5,7 @@ No leader's line tells of these. They move no offset, but say why a follower did
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from replay.engine.codes import (
@@ -39,13 +40,15 @@ CAUSES: Final = {  # name of a fact `fetcher` -> cause of the event
     "corrupt_records": RECORDS_CORRUPT,
     "truncation_failed": TRUNCATION_FAILED,
 }
+FETCHER: Final = re.compile(r"\[ReplicaFetcher(?: replicaId=\d+, leaderId=\d+, fetcherId=(\d+)|Thread-(\d+)-\d+)\]")
+CLIENT: Final = re.compile(r"broker-\d+-fetcher-(\d+)")  # client id of a replica's fetches
 
 
 def fetcher_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list[Operation]:
     """What a replica's lines say of its fetcher in a tenure, in the order of its clock."""
     lines = [row for row in facts.fetcher_lines.get((replica, tenure.epoch), ()) if row["name"] in CAUSES]
     told = [(moment(row), row, cause_of(row), "observed") for row in lines]
-    told += [(micros(row["ts"]), row, THREAD_ENDED, "bounded") for row in thread_ends(facts, tenure, replica)]
+    told += [(micros(row["ts"]), row, THREAD_ENDED, how) for row, how in thread_ends(facts, tenure, replica)]
     return [
         Operation(
             OP_CONTROL,
@@ -81,16 +84,39 @@ def fields_of(tenure: Tenure, replica: int, row: Row, cause: str, evidence: str)
     }
 
 
-def thread_ends(facts: PartitionFacts, tenure: Tenure, replica: int) -> Iterator[Row]:
-    """Lines that say that a thread ended by which the replica may have fetched the partition in this tenure.
+def thread_ends(facts: PartitionFacts, tenure: Tenure, replica: int) -> Iterator[tuple[Row, str]]:
+    """Lines that say that a thread ended by which the replica fetched the partition in this tenure; how that is known.
 
-    The line names no partition. A broker may have several threads for a leader, so it is not certain that it was this
-    partition's.
+    The line names no partition. A broker may have several threads for a leader (num.replica.fetchers), of which each
+    partition has one: the line names its thread, and the client id of the replica's fetches theirs. Without either it
+    is not certain that it was this partition's.
     """
     since, until = time_span(facts, tenure)
     for row in facts.turns.thread_ends:
-        if row["broker_id"] == replica and row["leader_id"] == tenure.leader and since <= micros(row["ts"]) < until:
-            yield row
+        at = micros(row["ts"])
+        if row["broker_id"] == replica and row["leader_id"] == tenure.leader and since <= at < until:
+            ended, mine = fetcher_named(row["text"]), fetcher_at(facts, tenure, replica, at)
+            if ended is None or mine is None:
+                yield row, "bounded"
+            elif ended == mine:
+                yield row, "derived"
+
+
+def fetcher_named(text: str | None) -> int | None:
+    """The number of the fetcher whose thread writes a line, among those for its leader; None: the line has no name."""
+    found = FETCHER.match(text or "")
+    return int(found[1] or found[2]) if found else None
+
+
+def fetcher_at(facts: PartitionFacts, tenure: Tenure, replica: int, us: int) -> int | None:
+    """The number of the fetcher that fetched the partition last before a moment, or first behind it; None: unknown."""
+    fetches = [fetch.row for fetch in facts.fetches_of(replica, tenure)]
+    behind = next((k for k, row in enumerate(fetches) if phases(row).taken > us), len(fetches))
+    for row in [*fetches[:behind][::-1], *fetches[behind:]]:
+        found = CLIENT.fullmatch(row["client_id"] or "")
+        if found:
+            return int(found[1])
+    return None
 
 
 def places_by_time(fetches: Sequence[Row], operations: Sequence[Operation]) -> list[int]:

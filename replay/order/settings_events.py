@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from replay.evidence.rows import Row
     from replay.evidence.tenures import Decision
 
+CREATED = "PARTITION_RECORD"
 BACKOFF_SETTING = "replica.fetch.backoff.ms"
 
 
@@ -52,10 +53,23 @@ def came_with(row: Row, decision: Decision) -> bool:
 
 
 def opening_segment_bytes(facts: PartitionFacts) -> int | None:
-    """How large a segment may become, as the topic was made with it; None: no source states it."""
+    """How large a segment may become, as the topic was made with it, else by its brokers' default; None: not stated.
+
+    Only the metadata log tells that a topic was made without a limit of its own.
+    """
     made = facts.decisions[:1]
     told = [number_in(row) for row in facts.turns.segment_settings if made and came_with(row, made[0])]
-    return told[-1] if told else None
+    if told:
+        return told[-1]
+    return default_segment_bytes(facts) if made and made[0].row["record_type"] == CREATED else None
+
+
+def default_segment_bytes(facts: PartitionFacts) -> int | None:
+    """The log.segment.bytes that all replicas print whenever they start; None: some print none, or another one."""
+    replicas = {broker for decision in facts.decisions for broker in decision.replicas}
+    told = {(row["broker_id"], number_in(row)) for row in facts.turns.segment_defaults if row["broker_id"] in replicas}
+    values = {value for _, value in told}
+    return values.pop() if len(values) == 1 and {broker for broker, _ in told} == replicas else None
 
 
 def segment_bytes_between(facts: PartitionFacts, first: int, last: int) -> list[Draft]:

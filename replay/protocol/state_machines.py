@@ -48,6 +48,9 @@ WHY_AWAY = ("fenced", "controlled_shutdown")
 FOUND = "state_found"  # cause of observations that state how a starting controller found a machine
 STATED = "state_change"  # cause of observations that hold a controller's line about a transition
 CACHED = "metadata_cached"  # cause of observations of what a broker's metadata cache took from a controller
+# Causes of observations that hold ZooKeeper's notification of ISR changes: a leader's line that it made one, and a
+# controller's that it has read some. Neither shows its broker in a role of the partition.
+NOTICE_MADE, NOTICE_READ = "isr_notice_made", "isr_notice_read"
 MOVING_KINDS = ("partition_change", "broker_change", "topic_change", "observation")
 Event = dict[str, Any]
 

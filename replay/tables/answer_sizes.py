@@ -47,8 +47,8 @@ class Sizes:
         self.most_of_all = limit_in(fetches, "max_bytes")
         self.is_follower: Flags = of("replica_id", NONE) >= 0
         self.others = np.where(self.all_bytes == UNSET, 0, self.all_bytes - self.bytes)
-        is_told = self.is_follower & fetches.has("bytes_before")  # what a consumer has from the tier comes out of turn
-        before = np.where(is_told, of("bytes_before", NONE), NONE) if is_told.any() else NONE
+        self.derived, self.listed = (numbers_in(fetches, name) for name in ("bytes_before", "bytes_listed_before"))
+        before = np.where(self.is_follower, turns_in(fetches), NONE)  # what a consumer has from the tier has no turn
         self.before = np.where(self.others == 0, 0, before)  # NONE: not known
         self.offset = of("fetch_offset", NONE)
         self.next = np.where(fetches.read(doubts_of) < BOUNDED, of("next_offset", NONE), NONE)
@@ -86,6 +86,17 @@ def doubts_of(batch: EventBatch) -> Ints:
     return codes(batch.table.column("next_offset_evidence"), EVIDENCE_CODE, BOUNDED)
 
 
+def numbers_in(fetches: Picked, name: str) -> Ints:
+    """A column of numbers; NONE where nothing is known. Events of older tables have no such column."""
+    return fetches.numbers(name, NONE) if fetches.has(name) else np.full(len(fetches), NONE)
+
+
+def turns_in(fetches: Picked) -> Ints:
+    """The bytes of partitions read before each: in the answer's order, else as its session tells; NONE: unknown."""
+    derived, listed = (numbers_in(fetches, name) for name in ("bytes_before", "bytes_listed_before"))
+    return np.where(listed == NONE, derived, listed)
+
+
 def limit_in(fetches: Picked, name: str) -> Ints:
     """A limit in bytes; `UNLIMITED` where a request has none. Events of older tables have no such column."""
     found = fetches.numbers(name, 0) if fetches.has(name) else np.zeros(len(fetches), np.int64)
@@ -120,6 +131,15 @@ def allowed(sizes: Sizes) -> Ints:
     left = np.minimum(sizes.most, sizes.most_of_all - sizes.before)
     left = np.where(sizes.before == NONE, sizes.most_of_all - sizes.others, left)
     return np.where(sizes.before == 0, sizes.bytes, np.clip(left, 0, sizes.bytes))
+
+
+def turn_checks(sizes: Sizes, fetches: Picked, brokers: Sequence[int]) -> Records[CheckRow]:
+    """Whether what was read before each follows from the session as the answer lists it, where others had records."""
+    rows = blank(len(sizes.bytes), CheckRow, c.CHECK_FETCH_TURN)
+    rows["seq"], rows["broker"] = fetches.numbers("seq", 0), indices(fetches.numbers("broker_id", NONE), brokers)
+    rows["computed"], rows["stated"] = sizes.derived, sizes.listed
+    compared: Flags = (sizes.others > 0) & (sizes.derived != NONE) & (sizes.listed != NONE)
+    return rows[compared]
 
 
 def size_checks(sizes: Sizes, fetches: Picked, brokers: Sequence[int]) -> Records[CheckRow]:

@@ -102,6 +102,7 @@ class FollowerStates:
         self.backoff_ms = BACKOFF_MS
         self.without: dict[int, tuple[Event, dict[str, Any]]] = {}  # whose last row is that its leader is not alive
         self.stopping: set[int] = set()  # brokers in a controlled shutdown
+        self.dead: dict[int, int | None] = {}  # broker -> the leader for which its thread of this partition has ended
         self.isr: frozenset[int] = frozenset()  # as last decided
         self.failed_at: dict[int, tuple[int, int | None]] = {}  # broker -> when its last request failed, and to whom
         self.waits = {"compared": 0, "matched": 0}  # how long after a failed request the next one failed
@@ -152,6 +153,8 @@ class FollowerStates:
         elif cause in (UNEXPECTED_ERROR, TRUNCATION_FAILED):
             self.move(broker, alone, cause, event)
         elif cause in (THREAD_ENDED, SHUTTING_DOWN):
+            if cause == THREAD_ENDED and event["evidence"] != "bounded":
+                self.dead[broker] = event["leader_id"]
             self.move(broker, None, cause, event)
         elif cause in (LEADER_NOT_ALIVE, LEADER_UNAVAILABLE):
             self.without_leader(broker, event, profile)
@@ -208,12 +211,15 @@ class FollowerStates:
     def take_role(self, event: Event, profile: Profile) -> None:
         """Take a role, or the load of a log before any (AbstractFetcherThread.partitionFetchState).
 
-        A thread that holds the partition in the same leader epoch keeps its state. From 2.8 on a new follower fetches
-        at once; one whose log is empty first cuts it to its HW, for which it asks nobody, so it is not told apart.
+        A thread that holds the partition in the same leader epoch keeps its state. One that has ended is given its
+        partitions again if they follow the same leader, and fetches none (AbstractFetcherManager). From 2.8 on a new
+        follower fetches at once; one whose log is empty first cuts it to its HW, for which it asks nobody, so it is not
+        told apart.
         """
         broker = event["broker_id"]
         if event["kind"] == "log_load" or event["role"] != "follower":
             self.asked.pop(broker, None)
+            self.dead.pop(broker, None)
             self.move(broker, None, "started" if event["kind"] == "log_load" else "became_leader", event)
             return
         if broker in self.states and self.epochs.get(broker) == event["leader_epoch"]:
@@ -226,6 +232,10 @@ class FollowerStates:
         if broker in self.stopping and profile.follows_nobody and broker not in self.isr:
             self.move(broker, None, SHUTTING_DOWN, event)  # its replica is stopped
             return
+        if broker in self.dead and self.dead[broker] == event["leader_id"]:
+            self.move(broker, None, THREAD_ENDED, {**event, "evidence": "derived"}, always=True)
+            return
+        self.dead.pop(broker, None)
         self.move(broker, FETCHING if profile.truncate_on_fetch else TRUNCATING, "became_follower", event)
 
     def take_answer(self, event: Event, profile: Profile) -> None:
@@ -236,6 +246,8 @@ class FollowerStates:
             if self.states.get(follower) == FETCHING:
                 self.left_out.setdefault(follower, event)
             return
+        if fetched:
+            self.dead.pop(follower, None)
         if follower in self.asked:
             if not fetched:  # part of building the tier's state
                 return

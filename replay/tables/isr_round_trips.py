@@ -101,6 +101,7 @@ class Asked:
     error: int = NO_ERROR
     until: int = 0  # when the leader took the rejection
     stated: int | None = None  # the version that the leader knew, if the line about the rejection states it
+    is_answered: bool = False  # whether a controller answers it, by epochs that are known
 
 
 @dataclass
@@ -189,6 +190,7 @@ class RoundTrips:
             writes = None if self.asks else self.rules
             self.open[leader] = Asked(event["seq"], micros(event["ts"]), request, writes)
             self.asked.append(self.open[leader])
+            self.open[leader].is_answered = self.asks and (leader, epoch) in self.known
         elif cause == "committed" and event["partition_epoch"] is not None:
             version = self.known.get((leader, epoch), UNKNOWN_VERSION)
             self.known[leader, epoch] = max(version, event["partition_epoch"])
@@ -197,12 +199,16 @@ class RoundTrips:
             asked.error, asked.until = event["error_code"], micros(event["ts"])
             asked.stated = event["partition_epoch"]
 
-    def outcomes(self) -> Iterable[tuple[Asked, set[int]]]:
-        """Each request of which the outcome is known, with the errors that it may have been answered."""
-        times = [decision.us for decision in self.decisions]
-        after: dict[Under, list[int]] = defaultdict(list)  # the decisions that were made under some epochs, in order
+    def decisions_after(self) -> dict[Under, list[int]]:
+        """The decisions that were made under some epochs, in order."""
+        after: dict[Under, list[int]] = defaultdict(list)
         for k, decision in enumerate(self.decisions[:-1], start=1):
             after[under(decision.made)].append(k)
+        return after
+
+    def outcomes(self) -> Iterable[tuple[Asked, set[int]]]:
+        """Each request of which the outcome is known, with the errors that it may have been answered."""
+        times, after = [decision.us for decision in self.decisions], self.decisions_after()
         for asked in self.asked:
             if asked.error == NO_ERROR:
                 granted = next((k for k in after.get(under(asked.request), ()) if self.is_granted(asked, k)), None)
@@ -285,6 +291,22 @@ class RoundTrips:
             return None
         refused = {is_of_unknown_life(answer.request, one, self.rules) for one in brokers}
         return refused.pop() if len(refused) == 1 else None
+
+    def beside(self, rows: list[Event]) -> list[Event]:
+        """Write beside rows of the ISR how the controller answers the requests that they are about (`asked_seq`)."""
+        asked = {one.seq: one for one in self.asked if one.is_answered and self.decisions}
+        times, after = [decision.us for decision in self.decisions], self.decisions_after()
+        for row in rows:
+            one = asked.get(row.get("asked_seq") or -1)
+            if one is None:
+                continue
+            granted = next((k for k in after.get(under(one.request), ()) if self.is_granted(one, k)), None)
+            if granted is not None and one.error == NO_ERROR:
+                row["derived_error_code"] = self.answer(one, granted - 1, self.decisions[granted].brokers)
+            else:
+                last, brokers = max(bisect_right(times, one.us) - 1, 0), self.registered_within(one.us, one.us)[-1]
+                row["derived_error_code"] = self.answer(one, last, brokers)
+        return rows
 
     def checks(self) -> list[dict[str, Any]]:
         """Return the row of `conformance`; none if nothing was compared."""

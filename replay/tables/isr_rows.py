@@ -174,8 +174,9 @@ class IsrRows:
         held = self.pending
         if event["cause"].startswith("pending_"):
             self.throttled, self.stood_still_us = event["throttled"] or [], event["stood_still_us"] or 0
+            self.noted = event["seq"]
             if held is not None and same_request(held, event):
-                held["evidence"] = "observed"
+                held["evidence"], held["asked_seq"] = "observed", event["seq"]
         elif held is not None and event["cause"] in ("reset", "refused", "retried"):
             held["error_code"] = event["error_code"]
             if event["cause"] != "retried":
@@ -184,6 +185,7 @@ class IsrRows:
 
     throttled: Sequence[int] = ()
     stood_still_us: int = 0
+    noted: int = -1  # seq of the newest request
 
     def add_row(self, row: dict[str, Any], moves: list[dict[str, Any]], lag_us: int) -> None:
         """Complete one row: whom it moved and why, and which request it begins or ends."""
@@ -200,6 +202,7 @@ class IsrRows:
             for mover in movers:
                 self.note_flap(row, mover)
         else:
+            row["asked_seq"] = self.noted if self.noted == row["seq"] else None  # `round_trips` asks for it
             self.pending = self.asked = row
         self.rows.append(row)
 

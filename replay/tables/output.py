@@ -81,10 +81,16 @@ class Output:
                 arrays.append(pa.array([key[field.name] for key, _ in pieces], field.type).take(of))
         return pa.Table.from_arrays(arrays, schema=schema_of(name))
 
-    def commit_columns(self, at: Records[OpenBatch], answers: Records[BatchAnswer]) -> dict[str, pa.Array]:
-        """Columns of `commit_latency`; the rows refer to sets of brokers by their codes among `sets`."""
+    def commit_columns(
+        self, at: Records[OpenBatch], answers: Records[BatchAnswer], derived: Ints
+    ) -> dict[str, pa.Array]:
+        """Columns of `commit_latency`; the rows refer to sets of brokers by their codes among `sets`.
+
+        `derived`: the errors that follow from the rules.
+        """
         isr = self.sets.named(at["isr"])
         return commit_columns(at, answers, self.clients) | {
+            "derived_error_code": pa.array(derived, mask=derived == UNSET),
             "broker_id": offsets(at["broker"]),
             "last_replica_id": offsets(at["replica"]),
             "isr": isr,

@@ -37,6 +37,7 @@ from replay.tables.consumer_effects import ConsumerEffects
 from replay.tables.delete_requests import DeleteRequests
 from replay.tables.election_rows import election_checks, leadership_row, risk_columns
 from replay.tables.final_logs import FinalLogs, elections
+from replay.tables.follower_segments import LogSegments
 from replay.tables.follower_states import FollowerStates
 from replay.tables.future_replicas import FutureReplicas
 from replay.tables.isr_expiry import IsrExpiry
@@ -44,7 +45,7 @@ from replay.tables.isr_round_trips import ROUND_TRIP_KINDS, RoundTrips
 from replay.tables.isr_rows import TOLD_KINDS, IsrRows, members_of, movers_of, rows_told
 from replay.tables.log_start_rows import causes_of
 from replay.tables.meters import METERED_KINDS, Meters
-from replay.tables.produce_outcomes import Outages, outcome_checks, timeout_checks
+from replay.tables.produce_outcomes import Outages, derived_errors, outcome_checks, timeout_checks
 from replay.tables.quota_rates import QuotaRates
 from replay.tables.rare_events import boundaries, in_turn, is_rare, rare_events
 from replay.tables.risk_spans import RiskSpans
@@ -60,7 +61,6 @@ from replay.tables.rounds import (
     rounds_of,
 )
 from replay.tables.segment_rows import segment_row
-from replay.tables.segment_sizes import SegmentSizes
 from replay.tables.stable_offsets import StableOffsets
 from replay.tables.stated_moves import stated_checks
 
@@ -91,7 +91,7 @@ class PartitionReplay:
         self.brokers: list[int] = []
         self.state = new_state(0, min_isr=MIN_ISR_UNKNOWN, lag_us=DEFAULT_LAG_US)
         self.leads = NONE  # id of the broker that leads now
-        self.topic, self.rolls, self.sizes = Topic(), Rolls(), SegmentSizes()
+        self.topic, self.rolls, self.sizes = Topic(), Rolls(), LogSegments()
         self.purgatory = new_purgatory(0)
         self.moves = new_moves()
         self.outages = Outages()
@@ -376,12 +376,12 @@ class PartitionReplay:
         rows = self.purgatory.commits[: self.purgatory.filled[N_COMMIT]]
         if len(rows):
             answers = answers_to(rows["ack_seq"], self.answers)
-            self.conformance.add(commit_checks(rows, answers), self.brokers)
-            self.conformance.add(outcome_checks(rows, answers, self.outages, self.brokers), self.brokers)
-            self.conformance.add(timeout_checks(rows, answers), self.brokers)
+            derived = derived_errors(rows, answers, self.outages, self.brokers)
+            checks = [outcome_checks(rows, answers, derived), timeout_checks(rows, answers)]
+            self.conformance.add(together([commit_checks(rows, answers), *checks]), self.brokers)
             named = self.named(rows, "broker", "replica")
             named["isr"] = self.sets(rows["isr"])
-            self.out.add("commit_latency", self.here, named, answers)
+            self.out.add("commit_latency", self.here, named, answers, derived)
 
     def finish(self) -> None:
         """Output everything that is known only at the end. Call once, after the last batch."""
@@ -397,7 +397,7 @@ class PartitionReplay:
         lost = [(found, incident(self.key, found, self.story)) for found in self.findings if found.matters]
         incidents = [row for _, row in lost]
         self.out.add_rows("segment_timeline", self.here, self.sizes.finish())
-        self.out.add_rows("isr_timeline", self.key, self.isr.rows)
+        self.out.add_rows("isr_timeline", self.key, self.round_trips.beside(self.isr.rows))
         self.out.add_rows("isr_flaps", self.key, self.isr.flaps)
         self.out.add_rows("leadership_timeline", self.key, self.leaderships)
         self.out.add_rows("data_loss_incidents", self.key, incidents)

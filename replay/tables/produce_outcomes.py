@@ -100,18 +100,27 @@ def outcomes(at: Records[OpenBatch], answered: Ints, outages: Outages, brokers: 
     return np.where(committed, at["outcome"], ended)
 
 
-def outcome_checks(
+def derived_errors(
     at: Records[OpenBatch], told: Records[BatchAnswer], outages: Outages, brokers: Sequence[int]
-) -> Records[CheckRow]:
-    """Whether each batch was answered as derived; batches whose answer or min.insync.replicas is unknown are left out.
+) -> Ints:
+    """The error with which each batch must have been answered; UNSET: it depends on what is unknown.
 
     If the answer left so close to what would have ended the wait otherwise that either may have come first, it agrees
-    with either.
+    with either. A batch without an answer, as a marker, has the one of its commit, for no line says how long it waited.
     """
-    ready, stated = ready_at(told), told["error_code"]
+    ready = ready_at(told)
     computed = outcomes(at, ready, outages, brokers)
     late = outcomes(at, ready + CLOCK_SLACK_US, outages, brokers)
-    computed = np.where(computed == stated, computed, late)
+    answered = np.where(computed == told["error_code"], computed, late)
+    return np.where(told["ts"] == UNSET, np.where(at["commit_seq"] == UNSET, UNSET, at["outcome"]), answered)
+
+
+def outcome_checks(at: Records[OpenBatch], told: Records[BatchAnswer], computed: Ints) -> Records[CheckRow]:
+    """Whether each batch was answered as derived; one whose answer or min.insync.replicas is unknown is left out.
+
+    `computed`: the `derived_errors`.
+    """
+    stated = told["error_code"]
     rows = blank(len(at), CheckRow, c.CHECK_DELAYED_PRODUCE)
     rows["seq"], rows["broker"], rows["computed"], rows["stated"] = at["seq"], at["broker"], computed, stated
     compared: Flags = (stated != UNSET) & (computed != UNSET)

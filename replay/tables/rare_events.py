@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from replay.engine import codes as c
 from replay.evidence.future_logs import FUTURE_LOG
 from replay.protocol.state import ROLE_LEADER
-from replay.protocol.state_machines import CACHED, FOUND, STATED
+from replay.protocol.state_machines import CACHED, FOUND, NOTICE_MADE, NOTICE_READ, STATED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,8 @@ FREQUENT_KINDS = (
 )  # fmt: skip
 DECIDING = (c.PARTITION_CHANGE, c.CONFIG_CHANGE, c.TOPIC_CHANGE, c.SEGMENT_CHANGE)
 TELLING = (  # causes of observations that count as rare
-    STATED, FOUND, CACHED, c.ANSWERED, c.BROKER_EPOCH, c.STORAGE_FAILED, c.CONTRADICTED, c.LEADER_UNKNOWN, FUTURE_LOG
+    STATED, FOUND, CACHED, c.ANSWERED, c.BROKER_EPOCH, c.STORAGE_FAILED, c.CONTRADICTED, c.LEADER_UNKNOWN, FUTURE_LOG,
+    NOTICE_MADE, NOTICE_READ,
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from replay.engine.purgatory import BY_STATEMENT
 from replay.engine.stamps import STAMP_EARLY_US, STAMP_LATE_US
 from replay.evidence.request_times import TIMING
 from replay.protocol.state import BOUNDED, DERIVED, NONE, UNSET
-from replay.tables.answer_sizes import LIMIT_COLUMNS, Sizes, limits_of, size_checks
+from replay.tables.answer_sizes import LIMIT_COLUMNS, Sizes, limits_of, numbers_in, size_checks, turn_checks, turns_in
 from schemas.model import EVIDENCE
 from schemas.rounds import COMMIT_CAUSES, COMPLETIONS, LIMITS, QUOTAS
 
@@ -129,10 +129,11 @@ def round_columns(fetches: Picked, saw: Records[Held], found: Records[Completion
     columns = dict(zip(SAME, told.columns, strict=True)) | phase_columns({name: of(name, NONE) for name in TIMING})
     for name in ("response_hw", "last_stable_offset", "log_start_offset"):
         columns[name] = offsets(of(name, NONE))
-    for name in (*LIMIT_COLUMNS, "bytes_before"):
-        columns[name] = offsets(of(name, NONE) if fetches.has(name) else np.full(len(fetches), NONE))
+    for name in LIMIT_COLUMNS:
+        columns[name] = offsets(numbers_in(fetches, name))
     return columns | {
         "seq": pa.array(saw["seq"]),
+        "bytes_before": offsets(turns_in(fetches)),
         "bytes": pa.array(of("bytes", 0), mask=left_out),
         "leader_leo": offsets(saw["leo"]),
         "isolation": words(np.where(reads, isolation, 0), ISOLATION, missing=~reads),
@@ -163,7 +164,8 @@ def round_checks(
     rows = blank(len(saw), CheckRow, c.CHECK_FETCH_COMPLETION)
     rows["seq"], rows["broker"] = saw["seq"], indices(fetches.numbers("broker_id", NONE), brokers)
     rows["computed"], rows["stated"] = found["expected_wait"], found["measured_wait"]
-    return together([rows[compared], size_checks(Sizes(fetches, saw, found), fetches, brokers)])
+    sizes = Sizes(fetches, saw, found)
+    return together([rows[compared], size_checks(sizes, fetches, brokers), turn_checks(sizes, fetches, brokers)])
 
 
 def phase_columns(phases: dict[str, Ints]) -> dict[str, pa.Array]:

@@ -1,4 +1,4 @@
-"""How many bytes the segments of a leader's log hold, and where one had to end by its size (LogSegment.shouldRoll).
+"""How many bytes the segments of brokers' logs hold, and where one had to end by its size (LogSegment.shouldRoll).
 
 Before a leader appends a batch it begins a new segment if the batch would make the last one larger than segment.bytes.
 It stores a batch as it came, so produce lines tell the sizes, and a line about a roll tells where a segment began. A
@@ -6,6 +6,8 @@ segment may end earlier: by its age, which depends on the producers' timestamps,
 So it is compared only that where one had to end, the line says so. If a broker compresses batches anew, or turns them
 into an older or newer format, it stores them in another size: followers' fetches return what is stored, and where one
 returned fewer bytes than its batches were produced in, nothing is said of the segment.
+
+Of followers' logs see `follower_segments`: what is said here of a batch holds there of what a fetch returned.
 """
 
 from __future__ import annotations
@@ -33,12 +35,13 @@ if TYPE_CHECKING:
 CHECK: Final = "segment_roll"
 BY_SIZE: Final = "segment_bytes"
 LIMIT_COLUMN: Final = "segment_bytes"
+STOP_KINDS: Final = ("config_change", "role_change", "observation", "truncation", "log_load")
 KEPT_US: Final = 5_000_000  # a line about a roll, and the followers' fetches of a batch, come this soon after an append
 UNREAD, AS_PRODUCED, SMALLER = range(3)  # what a follower's fetch shows of how batches are stored
 
 
 class Batch:
-    """A batch that the leader appended."""
+    """A batch that the leader appended; of a follower's log all that one fetch returned."""
 
     seq: int
     us: int
@@ -51,13 +54,16 @@ class Batch:
 class SegmentSizes:
     """The segment that the leader of one partition appends to; what is found does not depend on events' batches."""
 
+    check = CHECK
+
     def __init__(self) -> None:
         """Start without a leader."""
         self.limit = NONE  # segment.bytes
-        self.leader, self.epoch = NONE, NONE
+        self.broker, self.epoch = NONE, NONE  # whose log it is
         self.waiting = blank(0, Batch)  # batches about which lines may still come
         self.latest = NONE  # the latest time of a batch that waits no longer
-        self.held: list[dict[str, Any]] = []  # rows about rolls by the leader, until the batch behind has settled
+        self.held: list[dict[str, Any]] = []  # rows about rolls, until the batch behind has settled
+        self.others: list[dict[str, Any]] = []  # rows about rolls of other brokers' logs
         self.begin(NONE, NONE)
         self.compared = self.matched = 0
         self.first_overdue: tuple[int, str] | None = None
@@ -78,22 +84,28 @@ class SegmentSizes:
 
     def take(self, events: Events, rare: Rare) -> list[dict[str, Any]]:
         """Take the events of a batch, the rows about whose rolls are held; return rows that lack nothing more."""
-        batches, reads = batches_in(events), events.at(events.places_of(is_read))
-        brokers, seqs, read_seqs = batches.numbers("broker_id", NONE), batches.numbers("seq"), reads.numbers("seq")
+        stops = [one for one in in_turn(rare, STOP_KINDS) if self.may_interrupt(one)]
+        return self.walk(batches_in(events), events.at(events.places_of(is_read)), stops)
+
+    def walk(self, batches: Picked, reads: Picked, stops: list[Event]) -> list[dict[str, Any]]:
+        """Go through what is appended, what fetches show of it, and what may interrupt the segment, by seq."""
+        seqs, read_seqs = batches.numbers("seq"), reads.numbers("seq")
         told, first, first_read = [], 0, 0
-        for one in in_turn(rare, ("config_change", "role_change", "observation")):
+        for one in stops:
             if not self.interrupts(one):
                 continue
             last, last_read = np.searchsorted(seqs, one["seq"]), np.searchsorted(read_seqs, one["seq"])
-            of = np.arange(first, last)[brokers[first:last] == self.leader]
-            self.add(batches.at(of), reads.at(np.arange(first_read, last_read)))
+            self.add(batches.at(np.arange(first, last)), reads.at(np.arange(first_read, last_read)))
             told += self.settle(len(self.waiting), one["seq"], last=True)
             first, first_read = int(last), int(last_read)
             self.change(one)
-        of = np.arange(first, len(batches))[brokers[first:] == self.leader]
-        self.add(batches.at(of), reads.at(np.arange(first_read, len(reads))))
+        self.add(batches.at(np.arange(first, len(batches))), reads.at(np.arange(first_read, len(reads))))
         told += self.settle(int((self.settled() < NEVER).sum()), NEVER, last=False)
         return told
+
+    def may_interrupt(self, event: Event) -> bool:
+        """Whether an event of `STOP_KINDS` is one that `interrupts` is asked about."""
+        return event["kind"] in {"config_change", "role_change", "observation"}
 
     def interrupts(self, event: Event) -> bool:
         """Whether nothing is known of the segment from here on: another leads, or in another log, or it may be longer.
@@ -103,7 +115,7 @@ class SegmentSizes:
         if event["kind"] == "config_change":
             return event.get(LIMIT_COLUMN) is not None  # events of older tables have no such column
         if event["kind"] == "observation":
-            return bool(event["cause"] == FUTURE_LOG and event["broker_id"] == self.leader)
+            return bool(event["cause"] == FUTURE_LOG and event["broker_id"] == self.broker)
         return bool(event["role"] == "leader" and event["leader_epoch"] > self.epoch)
 
     def change(self, event: Event) -> None:
@@ -112,12 +124,13 @@ class SegmentSizes:
         if event["kind"] == "config_change":
             self.limit = event[LIMIT_COLUMN] or NONE
         elif event["kind"] == "role_change":
-            self.leader, self.epoch = event["broker_id"], event["leader_epoch"]
+            self.broker, self.epoch = event["broker_id"], event["leader_epoch"]
             empty = event["leo"] == 0
         self.begin(0 if empty else NONE, 0 if empty else NONE)
 
     def add(self, batches: Picked, reads: Picked) -> None:
         """Add batches of the leader, and what followers' fetches show of those that have not settled."""
+        batches = batches.at(batches.numbers("broker_id", NONE) == self.broker)
         if not len(batches) and not len(reads):
             return
         new = blank(len(batches), Batch)
@@ -125,7 +138,7 @@ class SegmentSizes:
             new[name] = batches.numbers(column, NONE)
         new["size"] = np.where(batches.read(doubts_of) < BOUNDED, batches.numbers("bytes", NONE), NONE)
         self.waiting = together([self.waiting, new])
-        mine = reads.at(reads.numbers("broker_id", NONE) == self.leader)
+        mine = reads.at(reads.numbers("broker_id", NONE) == self.broker)
         if not len(self.waiting) or not len(mine):
             return
         own, most = self.waiting, len(self.waiting) - 1
@@ -157,17 +170,20 @@ class SegmentSizes:
         if not count and not self.held:
             return []
         batches, until = self.waiting[:count], np.minimum(self.settled()[:count], seq)
-        told, kept, first = [], [], 0
+        told: list[dict[str, Any]] = []
+        kept, first = [], 0
         for row in sorted(self.held, key=lambda one: (one["base_offset"], one["seq"])):
-            base, own = row["base_offset"], row["broker_id"] == self.leader
+            base, own = row["base_offset"], row["broker_id"] == self.broker
             place = int(np.searchsorted(batches["base"], base))
             if row["seq"] >= seq or (own and place == count and not last):
                 kept.append(row)
                 continue
-            told.append(row)
+            (told if own else self.others).append(row)
             behind = int(np.searchsorted(batches["end"], base, "right"))
             late = base < self.end or (behind < count and until[behind] <= row["seq"])
-            if own and not late and base > self.base:
+            if own and late:
+                self.begin(NONE, NONE)  # it is not known what is in which segment
+            elif own and base > self.base:
                 self.fill(batches[first:place])
                 there = place < count and batches["base"][place] == base
                 self.roll(row, int(batches["size"][place]) if there else NONE)
@@ -222,7 +238,7 @@ class SegmentSizes:
     def checks(self) -> list[dict[str, Any]]:
         """The check of where segments ended; none if nothing was compared. Call after `finish`."""
         seq, note = self.first_overdue or (None, None)
-        row = {"check": CHECK, "compared": self.compared, "matched": self.matched}
+        row = {"check": self.check, "compared": self.compared, "matched": self.matched}
         return [{**row, "first_mismatch_seq": seq, "note": note}] if self.compared else []
 
 

@@ -23,8 +23,13 @@ def history(*fetches: dict[str, Any]) -> History:
     told.fetch(500, 1, 2, 0, hw=0, error_code=9)
     limits = {"partition_max_bytes": PART, "max_bytes": WHOLE}
     for number, fields in enumerate(fetches):
-        told.fetch(1_000 + 1_000 * number, 1, 2, **{"hw": 0, **limits, **fields})
+        told.fetch(1_000 + 1_000 * number, 1, fields.get("replica", 2), **{"hw": 0, **limits, **without(fields)})
     return told
+
+
+def without(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields but for the replica."""
+    return {name: value for name, value in fields.items() if name != "replica"}
 
 
 def rounds(*fetches: dict[str, Any], others: int = 0) -> list[dict[str, Any]]:
@@ -107,6 +112,41 @@ def test_an_answer_is_no_larger_than_those_before_it_leave_it(handed: int, befor
     rows = [{**row, "request_bytes": WHOLE} if row.get("bytes") == handed else row for row in told.rows]
     checks = {row["check"]: row for row in tables_of(told.events(rows))["conformance"].to_pylist()}
     assert (checks["answer_size"]["compared"], checks["answer_size"]["matched"]) == (1, matched)
+
+
+def turns(*fetches: dict[str, Any], others: int) -> dict[str, Any] | None:
+    """The check of turns of these fetches, beside `others` bytes of other partitions."""
+    told = history(*fetches)
+    rows = [{**row, "request_bytes": (row.get("bytes") or 0) + others} for row in told.rows]
+    found = tables_of(told.events(rows))["conformance"].to_pylist()
+    return next((row for row in found if row["check"] == "fetch_turn"), None)
+
+
+@pytest.mark.parametrize("replica", [2, -1], ids=["follower", "consumer"])
+def test_the_turn_that_follows_from_the_session_is_compared_with_the_order_of_the_answer(replica: int) -> None:
+    for listed, matched in ((10, 1), (0, 0)):
+        fetch = asked(0, 5, bytes_before=10, bytes_listed_before=listed, replica=replica)
+        row = turns(fetch, asked(101, 0), others=10)
+        assert row is not None
+        assert (row["compared"], row["matched"]) == (1, matched)
+        assert row["note"] == (None if matched else "broker 1: computed 10, stated 0")
+
+
+@pytest.mark.parametrize(
+    ("derived", "listed", "others"), [(None, 10, 10), (10, None, 10), (0, 0, 0)], ids=["unknown", "unlisted", "alone"]
+)
+def test_a_turn_that_is_not_known_or_the_only_one_is_not_compared(
+    derived: int | None, listed: int | None, others: int
+) -> None:
+    assert turns(asked(0, 5, bytes_before=derived, bytes_listed_before=listed), asked(101, 0), others=others) is None
+
+
+@pytest.mark.parametrize("derived", [None, 0])
+def test_the_order_of_the_answer_says_what_was_left_for_a_partition(derived: int | None) -> None:
+    before = WHOLE - PART + 1
+    fetch = asked(0, PART - 1, bytes_before=derived, bytes_listed_before=before)
+    (row, *_) = rounds(fetch, asked(40, 0), others=before)
+    assert (row["bytes_before"], row["limited_by"], row["evidence"]) == (before, "max_bytes", "derived")
 
 
 def test_what_a_consumer_was_answered_is_not_held_against_its_turn() -> None:

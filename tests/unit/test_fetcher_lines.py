@@ -8,6 +8,8 @@ import pytest
 from facts_builder import History, of_kind
 from without_spark import tables_of
 
+from replay.order.fetcher_lines import fetcher_named
+
 LATER = {"source_file": "server-2.log", "broker_id": 2}
 WHOLE = {"topic": None, "partition": None}
 
@@ -137,6 +139,72 @@ END = {"kind": "broker_lifecycle", "name": "fetcher_ended", **WHOLE}
 def test_a_thread_that_ends_leaves_the_partitions_that_it_may_have_fetched() -> None:
     assert told("2.2.2", END)[-2:] == [(None, "thread_ended", "bounded"), ("fetching", "fetched", "observed")]
     assert told("2.2.2", {**END, "leader_id": 3}) == told("2.2.2")
+
+
+def thread(number: int) -> dict[str, Any]:
+    """A thread of that number for broker 1 ended."""
+    return {**END, "text": f"[ReplicaFetcher replicaId=2, leaderId=1, fetcherId={number}] Error due to"}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("[ReplicaFetcher replicaId=2, leaderId=1, fetcherId=3] Error due to", 3),
+        ("[ReplicaFetcherThread-3-1]: Error due to", 3),
+        ("[ReplicaFetcherThread-3-1], Error due to", 3),
+        ("Error due to", None),
+        (None, None),
+    ],
+)
+def test_a_thread_s_name_has_the_number_of_its_fetcher(text: str | None, number: int | None) -> None:
+    assert fetcher_named(text) == number
+
+
+def ended(number: int, *later: tuple[str, dict[str, Any]], client: str = "broker-2-fetcher-1") -> History:
+    """Broker 2 follows broker 1 with this client id; that thread ends; what comes later, each a second behind."""
+    history = History()
+    history.decide(0, 1, [1, 2], replicas=[1, 2])
+    history.role(10, 1, "leader", 0, offset=0, hw=0)
+    history.role(11, 2, "follower", 0, offset=0, hw=0)
+    history.fetch(500, 1, 2, 0, hw=0, client_id=client)
+    history.add(**{"ms": 1_000, "leader_id": 1, **LATER, **thread(number)})
+    for k, (method, fields) in enumerate(later, 2):
+        getattr(history, method)(ms=1_000 * k, **fields)
+    return history
+
+
+def states_of(history: History) -> list[tuple[str | None, str, str]]:
+    rows = tables_of(history.events(kafka_version="2.2.2"))["follower_states"].to_pylist()
+    return [(row["state"], row["cause"], row["evidence"]) for row in rows if row["broker_id"] == 2][1:]
+
+
+def test_only_the_partitions_of_the_fetcher_whose_thread_ended_are_left() -> None:
+    assert states_of(ended(1)) == [("fetching", "fetched", "observed"), (None, "thread_ended", "derived")]
+    assert states_of(ended(0)) == [("fetching", "fetched", "observed")]
+
+
+def test_under_a_client_id_that_names_no_fetcher_it_is_not_certain_whose_thread_ended() -> None:
+    assert states_of(ended(0, client="client-7"))[-1] == (None, "thread_ended", "bounded")
+
+
+AGAIN: dict[str, Any] = {"leader": 1, "leader_epoch": 1, "partition_epoch": 1}
+FOLLOWS: dict[str, Any] = {"broker": 2, "name": "follower", "epoch": 1, "offset": 0, "hw": 0}
+
+
+def test_a_thread_that_has_ended_is_given_its_partitions_again_and_fetches_none() -> None:
+    told = ended(1, ("decide", AGAIN), ("role", FOLLOWS))
+    assert states_of(told)[-2:] == [(None, "thread_ended", "derived"), (None, "thread_ended", "derived")]
+    elsewhere = ended(1, ("decide", {**AGAIN, "leader": 3}), ("role", FOLLOWS))
+    assert states_of(elsewhere)[-1][:2] == ("truncating", "became_follower")
+
+
+def test_a_broker_that_starts_again_or_fetches_has_a_thread_that_lives() -> None:
+    loads = {"kind": "log_load", **LATER, "offset": 0, "hw": 0}
+    told = ended(1, ("decide", AGAIN), ("add", loads), ("role", FOLLOWS))
+    assert states_of(told)[-1][:2] == ("truncating", "became_follower")
+    fetch = {"broker": 1, "replica": 2, "offset": 0, "hw": 0, "client_id": "broker-2-fetcher-1"}
+    told = ended(1, ("fetch", fetch), ("decide", AGAIN), ("role", FOLLOWS))
+    assert states_of(told)[-1][:2] == ("truncating", "became_follower")
 
 
 def test_such_lines_move_no_offset() -> None:

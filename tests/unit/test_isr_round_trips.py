@@ -155,6 +155,33 @@ def test_a_request_that_became_a_decision_was_granted() -> None:
     assert compared(history) == (1, 1, None)
 
 
+def derived(history: History, size: int = 1000) -> list[tuple[str, int | None, int | None]]:
+    """Of each row of the ISR: its state, the error that is stated, and the one that is derived."""
+    rows = tables_of(history.events(), size)["isr_timeline"].to_pylist()
+    return [(row["state"], row["error_code"], row["derived_error_code"]) for row in rows]
+
+
+def test_how_a_request_is_answered_is_told_though_nothing_states_it() -> None:
+    shrinks, joins = begun(), begun()
+    line(shrinks, 5000, "shrink", isr=[1, 2], offset=0, hw=0)
+    joins.decide(1000, None, [1, 2])
+    line(joins, 1010, "updated", isr=[1, 2], partition_epoch=1)
+    joins.fetch(5000, 1, 3, 0, hw=0)
+    line(joins, 5001, "pending_expand", isr=[1, 2, 3], replica_id=3)
+    for history, state in ((shrinks, "pending_shrink"), (joins, "pending_expand")):
+        found = {size: derived(history, size) for size in (1, 1000)}
+        assert found[1] == found[1000]
+        assert found[1][-1] == (state, None, NO_ERROR)
+        assert {told for name, *told in map(list, found[1]) if name == "committed" for told in told} == {None}
+
+
+def test_what_the_controller_refuses_by_its_rules_is_told_beside_what_is_stated() -> None:
+    replaced = begun()
+    line(replaced, 5000, "shrink", isr=[1], offset=0, hw=0)
+    replaced.decide(1000, 2, [2, 3])
+    assert ("pending_shrink", None, FENCED_LEADER_EPOCH) in derived(replaced)
+
+
 @pytest.mark.parametrize(("error", "matched"), [(FENCED_LEADER_EPOCH, 1), (INELIGIBLE_REPLICA, 0)])
 def test_a_leader_that_was_replaced_is_fenced(error: int, matched: int) -> None:
     """The controller replaced it before it asked; it hears of that later."""

@@ -172,6 +172,24 @@ def test_a_fetch_says_how_much_it_takes(limit: dict[str, int], told: int | None)
     assert (fact["partition_max_bytes"], fact["max_bytes"]) == (1048576, told)
 
 
+@pytest.mark.parametrize("size", ["recordsSizeInBytes", "recordSetSizeInBytes"])
+def test_an_answer_says_what_it_lists_before_a_partition(size: str) -> None:
+    request = fetch([{"topic": "a", "partitions": [{"partition": 0, "fetchOffset": 9}]}])
+    sizes = ((3, 10), (0, 20), (2, None))
+    parts = [{"partitionIndex": one, "errorCode": 0, "highWatermark": 9, size: held} for one, held in sizes]
+    answers = [{"topic": "a", "partitions": parts}, {"topic": "b", "partitions": [parts[0]]}]
+    facts, rejected = parsed(line(1, 12, request, {"errorCode": 0, "sessionId": 5, "responses": answers}))
+    assert rejected == []
+    told = {(fact["topic"], fact["partition"]): fact["bytes_listed_before"] for fact in facts}
+    assert told == {("a", 3): 0, ("a", 0): 10, ("a", 2): 30, ("b", 3): 30}
+
+
+def test_what_an_answer_does_not_list_has_no_place_in_it() -> None:
+    request = fetch([{"topic": "a", "partitions": [{"partition": 0, "fetchOffset": 9}]}])
+    (fact,), _ = parsed(line(1, 12, request, {"errorCode": 0, "sessionId": 5, "responses": []}))
+    assert (fact["in_response"], fact["bytes_listed_before"]) == (False, None)
+
+
 def test_fetch_that_lists_nothing_is_one_row_without_partition() -> None:
     (fact,), _ = parsed(line(1, 18, fetch([]), {"errorCode": 0, "sessionId": 5, "responses": []}))
     assert (fact["partition"], fact["in_request"], fact["error_code"], fact["response_session_id"]) == (

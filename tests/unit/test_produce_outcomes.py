@@ -35,7 +35,7 @@ from replay.protocol.produce import (
 )
 from replay.protocol.profile import Profile, profile_of
 from replay.protocol.state import MIN_ISR_UNKNOWN, NONE, UNSET
-from replay.tables.produce_outcomes import Outages, outcome_checks, timeout_checks
+from replay.tables.produce_outcomes import Outages, derived_errors, outcome_checks, timeout_checks
 from replay.tables.rounds import BatchAnswer
 
 BEFORE_KIP_497, BEFORE_KAFKA_15583 = profile_of((2, 6, 3)), profile_of((3, 6, 2))
@@ -135,7 +135,7 @@ def waited(error: int, outages: Outages | None = None, **row: int) -> tuple[int,
         batch[name] = value if name == "outcome" else 1_000 * MS + value * MS
     if "commit_lo" in row:
         batch["commit_seq"] = 7
-    (found,) = outcome_checks(batch, answer, outages or Outages(), [1])
+    (found,) = outcome_checks(batch, answer, derived_errors(batch, answer, outages or Outages(), [1]))
     return int(found.computed), int(found.stated)
 
 
@@ -146,6 +146,30 @@ AFTER = CLOCK_SLACK_US // MS + 1
 def test_a_batch_that_the_hw_passed_ends_as_the_isr_of_then_says(error: int) -> None:
     assert waited(error, commit_lo=-5, outcome=error) == (error, error)
     assert waited(REQUEST_TIMED_OUT, commit_lo=-5, outcome=error) == (error, REQUEST_TIMED_OUT)
+
+
+@pytest.mark.parametrize("outcome", [NO_ERROR, NOT_ENOUGH_REPLICAS_AFTER_APPEND])
+def test_a_batch_without_an_answer_has_the_error_of_its_commit(outcome: int) -> None:
+    batch, answer = blank(2, OpenBatch, UNSET), blank(2, BatchAnswer, NONE)
+    answer["ts"] = answer["error_code"] = UNSET
+    batch["broker"] = 0
+    batch["commit_seq"][0], batch["commit_lo"][0], batch["outcome"][0] = 7, MS, outcome
+    batch["lost_ts"][1] = MS  # how long it waited until then nothing says
+    assert derived_errors(batch, answer, Outages(), [1]).tolist() == [outcome, UNSET]
+
+
+def test_the_error_that_follows_from_the_rules_stands_beside_the_one_answered() -> None:
+    history = History()
+    history.decide(0, 1, [1, 2], replicas=[1, 2])
+    history.role(10, 1, "leader", 0, offset=0, hw=0)
+    history.role(11, 2, "follower", 0, offset=0, hw=0)
+    history.produce(1_000, 1, 0, remote_us=100_000)
+    history.fetch(950, 1, 2, 0, bytes=100, hw=0)
+    history.fetch(960, 1, 2, 1, hw=1)
+    rows = tables_of(history.events(settings={MIN_ISR_SETTING: 1}))["commit_latency"].to_pylist()
+    assert [(row["error_code"], row["derived_error_code"]) for row in rows] == [(NO_ERROR, NO_ERROR)]
+    rows = tables_of(history.events())["commit_latency"].to_pylist()
+    assert [(row["error_code"], row["derived_error_code"]) for row in rows] == [(NO_ERROR, None)]  # no minimum is known
 
 
 def test_a_batch_whose_leader_lost_its_role_first_is_answered_not_leader() -> None:

@@ -25,7 +25,7 @@ NEW, OLD = 13, 12  # versions of a fetch: of leaders from 3.1 on, and of any
 COLUMNS = (
     "fact_id", "ts", "kind", "topic", "partition", "broker_id", "replica_id", "connection", "correlation_id",
     "api_version", "session_id", "session_epoch", "response_session_id", "in_request", "in_response", "forgotten",
-    "bytes",
+    "bytes", "bytes_listed_before",
 )  # fmt: skip
 SCHEMA = pa.schema([SESSION_SCHEMA.field(name) for name in COLUMNS])
 PARTITIONS = range(4)
@@ -62,6 +62,7 @@ class Leader:
                     "correlation_id": self.epoch, "api_version": self.version, "session_id": 7 if self.epoch else 0,
                     "session_epoch": self.epoch, "response_session_id": 7, "in_request": one in asks,
                     "in_response": one in handed, "forgotten": one in forgets, "bytes": handed.get(one),
+                    "bytes_listed_before": before[one] if one in handed else None,
                 }
             )  # fmt: skip
             self.truth.append(-1 if one is None or one in forgets else before[one])
@@ -87,7 +88,7 @@ def opened(**fields: Any) -> Leader:
     return leader
 
 
-def test_what_the_first_request_lists_has_an_order_that_no_fact_keeps() -> None:
+def test_what_the_first_request_lists_has_an_order_that_the_session_does_not_tell() -> None:
     leader = opened()
     leader.answer({0: 10, 1: 20})
     assert leader.last() == {0: None, 1: None}
@@ -194,7 +195,14 @@ def test_rows_of_a_rebuilt_session_have_what_was_read_before_them_and_runs_have_
     rows = pa.concat_tables(rebuild_sessions(pa.Table.from_pylist(leader.facts, SCHEMA))).to_pylist()
     found = {(row["session_epoch"], row["partition"]): row["bytes_before"] for row in rows if not row["run_count"]}
     assert found == {(0, 0): 0, (0, 1): 0, (0, 2): 0, (1, 1): 0, (2, 0): 0, (2, 1): 1}
+    listed = {(row["session_epoch"], row["partition"]): row["bytes_listed_before"] for row in rows}
+    assert listed == {(0, 0): 0, (0, 1): 0, (0, 2): 0, (1, 1): 0, (2, 0): 0, (2, 1): 1, **dict.fromkeys(runs_in(rows))}
     assert {row["bytes_before"] for row in rows if row["run_count"]} == {None}
+
+
+def runs_in(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """The rows of unlisted fetches."""
+    return [(row["session_epoch"], row["partition"]) for row in rows if row["run_count"]]
 
 
 SIZES = st.dictionaries(st.sampled_from(PARTITIONS), st.sampled_from([0, 1, 2, 4, 8]), max_size=4)
@@ -219,7 +227,7 @@ def test_nothing_is_told_that_is_not_so(
 def compared(root: Path) -> tuple[int, int]:
     """How often it is told what an answer of several partitions holds before one of them, and how often that is so.
 
-    An answer lists what it holds in the order in which it was read, a place that facts do not keep.
+    An answer lists what it holds in the order in which it was read; here the line itself is asked.
     """
     facts = collect(discover(root)).facts
     fetches = facts.filter(pc.equal(facts["kind"], "fetch")).sort_by("fact_id")

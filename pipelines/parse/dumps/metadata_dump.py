@@ -78,6 +78,7 @@ READ_SETTINGS = frozenset(
         "min.insync.replicas",
         "remote.storage.enable",
         "replica.lag.time.max.ms",
+        "log.segment.bytes",
         "segment.bytes",
         "unclean.leader.election.enable",
     }

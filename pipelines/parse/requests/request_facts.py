@@ -42,6 +42,7 @@ FETCH = Shape(
         *PARTITION,
         "in_request",
         "in_response",
+        "bytes_listed_before",
         "forgotten",
         "fetch_offset",
         "current_leader_epoch",
@@ -161,14 +162,23 @@ def produce(
 _Key = tuple[str | None, str | None, int | None]
 
 
-def _fetch_answers(response: shapes.FetchResponse | str) -> dict[_Key, shapes.FetchAnswer]:
-    found: dict[_Key, shapes.FetchAnswer] = {}
+def _fetch_answers(response: shapes.FetchResponse | str) -> dict[_Key, tuple[shapes.FetchAnswer, int]]:
+    """Return what each partition was answered, and the bytes of those listed before it."""
+    found: dict[_Key, tuple[shapes.FetchAnswer, int]] = {}
+    before = 0
     if not isinstance(response, str):
         for topic in response.responses:
             name, topic_id = topic.topic, topic.topic_id
             for part in topic.partitions or topic.partition_responses:
-                found[name, topic_id, part.partition if part.partition_index is None else part.partition_index] = part
+                key = (name, topic_id, part.partition if part.partition_index is None else part.partition_index)
+                found[key] = part, found[key][1] if key in found else before
+                before += _size(part) or 0
     return found
+
+
+def _size(answer: shapes.FetchAnswer) -> int | None:
+    size = answer.records_size_in_bytes
+    return answer.record_set_size_in_bytes if size is None else size
 
 
 def fetch(sink: FactSink, line: Line, completed: shapes.Completed[shapes.FetchRequest, shapes.FetchResponse]) -> None:
@@ -201,7 +211,7 @@ def fetch(sink: FactSink, line: Line, completed: shapes.Completed[shapes.FetchRe
         known = known_id(topic_id)
         for part in topic.partitions:
             index = part.partition
-            answer = answers.pop((name, topic_id, index), None)
+            answer, before = answers.pop((name, topic_id, index), _UNLISTED)
             asked = (
                 part.fetch_offset,
                 part.current_leader_epoch,
@@ -210,35 +220,36 @@ def fetch(sink: FactSink, line: Line, completed: shapes.Completed[shapes.FetchRe
                 part.partition_max_bytes,
             )
             told = unanswered if answer is None else _told(answer)
-            values = (name, known, index, True, answer is not None, False, *asked, *told)
+            values = (name, known, index, True, answer is not None, before, False, *asked, *told)
             rows.append((("listed", name, topic_id, index), values))
-    for (topic_name, topic_id, partition), answer in answers.items():
-        values = (topic_name, known_id(topic_id), partition, False, True, False, *_NOT_ASKED, *_told(answer))
+    for (topic_name, topic_id, partition), (answer, before) in answers.items():
+        values = (topic_name, known_id(topic_id), partition, False, True, before, False, *_NOT_ASKED, *_told(answer))
         rows.append((("listed", topic_name, topic_id, partition), values))
     listed = bool(rows)
     for forgotten in request.forgotten_topics_data:
         for index in forgotten.partitions:
             named = (forgotten.topic, known_id(forgotten.topic_id), index)
             key = ("forgotten", forgotten.topic, forgotten.topic_id, index)
-            rows.append((key, (*named, False, False, True, *_NOT_ASKED, *unanswered)))
+            rows.append((key, (*named, False, False, None, True, *_NOT_ASKED, *unanswered)))
     if not listed:
-        rows.append(((), (None, None, None, False, False, False, *_NOT_ASKED, *unanswered)))
+        rows.append(((), (None, None, None, False, False, None, False, *_NOT_ASKED, *unanswered)))
     sink.add_rows(FETCH, line, whole, rows)
 
 
 _NOT_ASKED: Final = (None,) * 5
+_UNLISTED: Final = (None, None)
 
 
 def _told(answer: shapes.FetchAnswer) -> tuple[Any, ...]:
     """Return the columns of FETCH from `error_code` on."""
-    diverging, size = answer.diverging_epoch, answer.records_size_in_bytes
+    diverging = answer.diverging_epoch
     return (
         answer.error_code,
         answer.high_watermark,
         answer.last_stable_offset,
         answer.log_start_offset,
         answer.preferred_read_replica,
-        answer.record_set_size_in_bytes if size is None else size,
+        _size(answer),
         None if diverging is None else diverging.epoch,
         None if diverging is None else diverging.end_offset,
     )

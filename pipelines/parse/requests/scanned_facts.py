@@ -337,8 +337,24 @@ def _fetch(records: _Records, of: Ints, made: Ints) -> dict[str, Ints]:
         **dict(zip(_ASKED, records.values(asked, "FetchPartition", *_ASKED.values()), strict=True)),
         **answer,
         "bytes": np.where(size == NULL, size_before, size),
+        "bytes_listed_before": _listed_before(records, of, told),
         **dict(zip(("diverging_epoch", "diverging_end_offset"), ends, strict=True)),
     }
+
+
+def _listed_before(records: _Records, of: Ints, told: Ints) -> Ints:
+    """Return for each row the bytes of the partitions that the answer lists before its own; NULL: it is not listed.
+
+    The records of one answer are in the order in which it lists them. `of`: the line of each row, ascending.
+    """
+    every = np.arange(records.count("FetchAnswer"))
+    size, size_before = records.values(every, "FetchAnswer", "records_size_in_bytes", "record_set_size_in_bytes")
+    size = np.where(size == NULL, size_before, size)
+    handed = np.append(0, np.cumsum(np.where(size == NULL, 0, size)))
+    listed = np.where(told >= 0, told, len(every))
+    begins = np.flatnonzero(np.diff(of, prepend=-1))
+    first = np.repeat(np.minimum.reduceat(listed, begins), np.diff(np.append(begins, len(of))))
+    return np.where(told >= 0, handed[listed] - handed[first], NULL)
 
 
 def _flags(made: Ints) -> dict[str, pa.Array]:

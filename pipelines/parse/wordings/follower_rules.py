@@ -171,6 +171,7 @@ FOLLOWER_RULES = (
         "0.10-",
         "broker_lifecycle fetcher_ended",
         r"Error due to.*",
+        keep_text=True,  # the thread's name has the number of the fetcher
         printed_by="kafka/utils/ShutdownableThread.scala; 3.6 org/apache/kafka/server/util/ShutdownableThread.java",
     ),
     Rule(

@@ -41,6 +41,7 @@ BROKER_SETTINGS = frozenset(
         "group.coordinator.new.enable",
         "group.coordinator.rebalance.protocols",
         "inter.broker.protocol.version",
+        "log.segment.bytes",
         "min.insync.replicas",
         "replica.fetch.backoff.ms",
         "replica.fetch.wait.max.ms",
