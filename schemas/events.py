@@ -337,6 +337,18 @@ REPLICATION_EVENTS = Table(
             "its start or by a shrink of any partition that it leads; null: not known.",
             unit="us",
         ),
+        Column(
+            "fetcher_stopped_ts",
+            TIMESTAMP,
+            "role_change: when the broker had stopped its older fetcher, by its line; null: no line tells.",
+        ),
+        Column(
+            "fetcher_started_ts",
+            TIMESTAMP,
+            "role_change to follower: when it had started its new fetcher, by its line; to leader: when it had started "
+            "the one that it had before; null: no line tells, or it had none.",
+        ),
+        Column("fetcher_offset", INT64, "role_change: the offset from which that fetcher began."),
     ),
     key=("topic", "incarnation", "partition", "seq"),
     checks={"interval": "ts_lo <= ts AND ts <= ts_hi"},

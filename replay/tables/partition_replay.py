@@ -36,6 +36,7 @@ from replay.tables.conformance import Conformance
 from replay.tables.consumer_effects import ConsumerEffects
 from replay.tables.delete_requests import DeleteRequests
 from replay.tables.election_rows import election_checks, leadership_row, risk_columns
+from replay.tables.fetcher_steps import FetcherSteps
 from replay.tables.final_logs import FinalLogs, elections
 from replay.tables.follower_states import FollowerStates
 from replay.tables.future_replicas import FutureReplicas
@@ -94,9 +95,7 @@ class PartitionReplay:
         self.topic, self.rolls, self.sizes = Topic(), Rolls(), SegmentSizes()
         self.purgatory = new_purgatory(0)
         self.moves = new_moves()
-        self.outages = Outages()
-        self.round_trips = RoundTrips()
-        self.expiry = IsrExpiry()
+        self.outages, self.round_trips, self.expiry = Outages(), RoundTrips(), IsrExpiry()
         self.answers = blank(0, BatchAnswer)  # answers to acks=all batches that are not committed yet
         self.ledger = Ledger(internal=key["topic"] in INTERNAL_TOPICS)
         self.isr, self.isr_mask = IsrRows(), 0
@@ -110,10 +109,9 @@ class PartitionReplay:
         # leader epoch -> indices of the findings that lost records of it
         self.lost_in: dict[int, list[int]] = defaultdict(list)
         self.changes: dict[int, str] = {}
-        self.machines = Machines()
-        self.future = FutureReplicas()
+        self.machines, self.future = Machines(), FutureReplicas()
         self.stated: list[dict[str, Any]] = []  # state transitions that a controller logged
-        self.followers = FollowerStates()
+        self.followers, self.steps = FollowerStates(), FetcherSteps()
         self.story = Story()
         self.stated_start = False  # whether a source states the offset at which the last leader began to lead
         self.final = FinalLogs()
@@ -159,6 +157,7 @@ class PartitionReplay:
         self.story.take_all(in_turn(rare, STORY_KINDS))
         self.machines.take_all(in_turn(rare, MOVING_KINDS))
         self.followers.take_all(events, self.story.profile_at)
+        self.steps.take_all(rare, self.story.profile_at)
         self.future.take_all(rare["observation"])
         self.stated += [row for row in rare["observation"] if row["cause"] == STATED]
         self.doubts.take(rare["observation"])
@@ -376,9 +375,10 @@ class PartitionReplay:
         rows = self.purgatory.commits[: self.purgatory.filled[N_COMMIT]]
         if len(rows):
             answers = answers_to(rows["ack_seq"], self.answers)
-            self.conformance.add(commit_checks(rows, answers), self.brokers)
-            self.conformance.add(outcome_checks(rows, answers, self.outages, self.brokers), self.brokers)
-            self.conformance.add(timeout_checks(rows, answers), self.brokers)
+            outcomes = outcome_checks(rows, answers, self.outages, self.brokers)
+            for told in (commit_checks(rows, answers), outcomes, timeout_checks(rows, answers)):
+                self.conformance.add(told, self.brokers)
+            self.steps.take_ends(rows, answers, self.brokers)
             named = self.named(rows, "broker", "replica")
             named["isr"] = self.sets(rows["isr"])
             self.out.add("commit_latency", self.here, named, answers)
@@ -411,7 +411,7 @@ class PartitionReplay:
         self.out.add_rows("state_transitions", self.key, [*self.machines.moves, *self.future.transitions])
         self.out.add_rows("follower_states", self.key, [*self.followers.moves, *self.future.states])
         self.out.add_rows("partition_meters", self.here, [*self.meters.finish(), *self.quotas.finish()])
-        checks = [*election_checks(self.story.decisions), *self.machines.checks()]
+        checks = [*election_checks(self.story.decisions), *self.machines.checks(), *self.steps.checks()]
         checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks(), *self.round_trips.checks()]
         checks += [*self.stable.checks(), *self.deletions.checks(), *self.followers.checks(), *self.sizes.checks()]
         self.out.add_rows("transactions", self.here, self.stable.finish())
