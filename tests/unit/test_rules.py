@@ -64,6 +64,7 @@ def test_every_system_has_its_rules() -> None:
 def test_a_rule_names_what_carries_it_out_and_what_pins_it(row: list[str]) -> None:
     functions, pins, columns = (NAME.findall(cell) for cell in row[2:])
     assert functions
+    assert "apply.apply" not in functions  # it hands events to the rules and carries out none itself
     assert pins
     assert not set(functions) - FUNCTIONS
     assert not set(pins) - PINS
