@@ -222,6 +222,7 @@ REPLICATION_EVENTS = Table(
         Column(
             "predicted_leader_id", INT32, "partition_change: leader that the rule chooses (-1 none); null: unknown."
         ),
+        Column("asked_for", BOOL, "partition_change, preferred election: as in leadership_timeline."),
         Column("predicted_isr", INT_LIST, "partition_change: ISR that goes with it, sorted; null: unknown."),
         Column("recovering", BOOL, "The decision marks the leader as recovering: an unclean election."),
         Column("metadata_offset", INT64, "Place in the metadata log."),
@@ -312,8 +313,8 @@ REPLICATION_EVENTS = Table(
             "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
             "observation, topic_change: what it was; of a follower's line about its fetcher: request_failed, "
             "leader_not_alive, leader_unavailable (ZooKeeper: it keeps its role; of a role_change, too), "
-            "corrupt_records, unexpected_error, truncation_failed, thread_ended, shutting_down; log_dump: holds, or "
-            "differs from another replica; "
+            "corrupt_records, unexpected_error, truncation_failed, truncation_forbidden, thread_ended, shutting_down; "
+            "log_dump: holds, or differs from another replica; "
             "produce_refused: transactional if the producer was, deleted if the broker had heard that the topic was; "
             "delete_records: the topic's cleanup.policy, none if it is empty, null if it is unknown; segment_change: "
             "what became of it, as in segment_timeline.",

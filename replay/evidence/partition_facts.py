@@ -138,7 +138,7 @@ class PartitionFacts:
             metadata_votes(self.decisions, self.cluster, version, self.versions, parts)
         else:
             zookeeper_votes(self.decisions, self.cluster, self.rare, version)
-        explain(self.decisions, self.broker_changes())
+        explain(self.decisions, self.broker_changes(), self.by_kind["state_change"])
         self.tenures = tenures_of(self.decisions, self.by_kind["fetch"], self.by_kind["role_change"])
         roles = roles_of(self.of_kinds(*KINDS, "leader_and_isr"), {kind: self.by_kind[kind] for kind in SIGN_KINDS})
         self.role_lines, self.loads, self.rejoins = roles.lines, roles.loads, roles.rejoins

@@ -232,6 +232,7 @@ def decision_draft(decision: Decision) -> Draft:
             "trigger": decision.trigger,
             "metadata_offset": decision.row["metadata_offset"],
             "evidence": decision.evidence,
+            **({} if decision.asked_for is None else {"asked_for": decision.asked_for}),
             **ballot_fields(decision),
         },
     )

@@ -139,6 +139,11 @@ def test_a_thread_that_ends_leaves_the_partitions_that_it_may_have_fetched() -> 
     assert told("2.2.2", {**END, "leader_id": 3}) == told("2.2.2")
 
 
+def test_up_to_2_0_a_broker_stops_rather_than_cut_what_no_unclean_election_may_take() -> None:
+    line = {"name": "truncation_forbidden", "fetch_offset": 7, "offset": 3}
+    assert (None, "truncation_forbidden", "observed") in told("1.1.0", line)
+
+
 def test_such_lines_move_no_offset() -> None:
     history = History()
     history.decide(0, 1, [1, 2], replicas=[1, 2])
