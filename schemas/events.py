@@ -187,6 +187,12 @@ REPLICATION_EVENTS = Table(
         Column("local_us", INT64, "In the handler: append or read.", unit="us"),
         Column("remote_us", INT64, "In purgatory.", unit="us"),
         Column("throttle_us", INT64, "Throttle time that a client quota answered.", unit="us"),
+        Column(
+            "client_quota",
+            INT64,
+            "ack: rate at which the broker lets the client produce, by its own line; null: none is known.",
+            unit="bytes/s",
+        ),
         Column("response_queue_us", INT64, "In the response queue.", unit="us"),
         Column("send_us", INT64, "Sending.", unit="us"),
         # -- control plane

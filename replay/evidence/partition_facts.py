@@ -16,6 +16,7 @@ import numpy as np
 
 from replay.arrays.ints import NEVER
 from replay.engine.codes import CONSUMER, LOG_CREATED
+from replay.evidence.client_quotas import ClientQuotas
 from replay.evidence.controller_view import MIN_ISR_SETTING, metadata_votes
 from replay.evidence.decision_causes import explain
 from replay.evidence.epochs import Leads, Place, Starts, leads_of, least_starts, stated_starts
@@ -69,6 +70,7 @@ class PartitionFacts:
     standstills: Standstills = field(default_factory=dict)
     begins: Mapping[int, int] = field(default_factory=dict)  # broker -> time of its first line, microseconds
     expiry: Marks = field(default_factory=dict)  # broker -> runs of its isr-expiration task
+    client_quotas: ClientQuotas = field(default_factory=lambda: ClientQuotas({}, {}))
     missing: MissingLines = field(default_factory=MissingLines)
     connection_ends: dict[tuple[int, str], int] = field(default_factory=dict)  # last stamp on (broker, connection)
     own_logs: frozenset[int] | None = None  # brokers whose own log is available; None: all of them

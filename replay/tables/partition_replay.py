@@ -32,6 +32,7 @@ from replay.losses.story import Story
 from replay.protocol.state import BOUNDED, MIN_ISR_UNKNOWN, NONE, OBSERVED, ROLE_LEADER, ROLE_NONE, grown, new_state
 from replay.protocol.state_machines import MOVING_KINDS, STATED, Machines
 from replay.protocol.stated_logs import note_found_again, note_lost
+from replay.tables.client_quotas import ClientQuotas
 from replay.tables.conformance import Conformance
 from replay.tables.consumer_effects import ConsumerEffects
 from replay.tables.delete_requests import DeleteRequests
@@ -114,11 +115,9 @@ class PartitionReplay:
         self.followers, self.steps = FollowerStates(), FetcherSteps()
         self.story = Story()
         self.stated_start = False  # whether a source states the offset at which the last leader began to lead
-        self.final = FinalLogs()
-        self.risk = RiskSpans()
-        self.consumers = ConsumerEffects()
+        self.final, self.risk, self.consumers = FinalLogs(), RiskSpans(), ConsumerEffects()
         self.doubts, self.shown = Doubts(), ShownEpochs()
-        self.meters, self.quotas = Meters(), QuotaRates()
+        self.meters, self.quotas, self.limited = Meters(), QuotaRates(), ClientQuotas()
         self.stable = StableOffsets(internal=key["topic"] in INTERNAL_TOPICS)
         self.deletions = DeleteRequests(internal=self.ledger.internal)
         self.last_seq = -1
@@ -166,9 +165,9 @@ class PartitionReplay:
         self.expiry.begin(rare["isr_request"])
         self.round_trips.take_all(in_turn(rare, ROUND_TRIP_KINDS))
         self.shown.take(events)
-        for kind in FINAL_KINDS:
-            for row in rare[kind]:
-                self.final.take(row)
+        self.limited.take_all(events, rare, self.story.profile_at)
+        for row in (row for kind in FINAL_KINDS for row in rare[kind]):
+            self.final.take(row)
         self.last_seq = int(encoded[-1].seq) if len(encoded) else self.last_seq
         start, differ = 0, len(self.story.spoken) > 1
         for stop in [*boundaries(encoded, events.places_of(is_rare), self.epoch, differ=differ), len(encoded)]:
@@ -411,7 +410,8 @@ class PartitionReplay:
         self.out.add_rows("state_transitions", self.key, [*self.machines.moves, *self.future.transitions])
         self.out.add_rows("follower_states", self.key, [*self.followers.moves, *self.future.states])
         self.out.add_rows("partition_meters", self.here, [*self.meters.finish(), *self.quotas.finish()])
-        checks = [*election_checks(self.story.decisions), *self.machines.checks(), *self.steps.checks()]
+        checks = [*election_checks(self.story.decisions), *self.machines.checks()]
+        checks += [*self.steps.checks(), *self.limited.checks()]
         checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks(), *self.round_trips.checks()]
         checks += [*self.stable.checks(), *self.deletions.checks(), *self.followers.checks(), *self.sizes.checks()]
         self.out.add_rows("transactions", self.here, self.stable.finish())
