@@ -195,6 +195,12 @@ REPLICATION_EVENTS = Table(
         Column("local_us", INT64, "In the handler: append or read.", unit="us"),
         Column("remote_us", INT64, "In purgatory.", unit="us"),
         Column("throttle_us", INT64, "Throttle time that a client quota answered.", unit="us"),
+        Column(
+            "client_quota",
+            INT64,
+            "ack: rate at which the broker lets the client produce, by its own line; null: none is known.",
+            unit="bytes/s",
+        ),
         Column("response_queue_us", INT64, "In the response queue.", unit="us"),
         Column("send_us", INT64, "Sending.", unit="us"),
         # -- control plane
@@ -235,6 +241,7 @@ REPLICATION_EVENTS = Table(
         Column(
             "predicted_leader_id", INT32, "partition_change: leader that the rule chooses (-1 none); null: unknown."
         ),
+        Column("asked_for", BOOL, "partition_change, preferred election: as in leadership_timeline."),
         Column("predicted_isr", INT_LIST, "partition_change: ISR that goes with it, sorted; null: unknown."),
         Column("recovering", BOOL, "The decision marks the leader as recovering: an unclean election."),
         Column("metadata_offset", INT64, "Place in the metadata log."),
@@ -332,8 +339,9 @@ REPLICATION_EVENTS = Table(
             "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
             "observation, topic_change: what it was; of a follower's line about its fetcher: request_failed, "
             "leader_not_alive, leader_unavailable (ZooKeeper: it keeps its role; of a role_change, too), "
-            "corrupt_records, unexpected_error, truncation_failed, thread_ended, shutting_down; of ZooKeeper's "
-            "notifications of ISR changes: isr_notice_made (a leader's line), isr_notice_read (a controller's); "
+            "corrupt_records, unexpected_error, truncation_failed, truncation_forbidden, thread_ended, shutting_down; of "
+            "ZooKeeper's notifications of ISR changes: isr_notice_made (a leader's line), isr_notice_read (a "
+            "controller's); "
             "log_dump: holds, or differs from another replica; "
             "produce_refused: transactional if the producer was, deleted if the broker had heard that the topic was; "
             "delete_records: the topic's cleanup.policy, none if it is empty, null if it is unknown; segment_change: "
@@ -358,6 +366,18 @@ REPLICATION_EVENTS = Table(
             "its start or by a shrink of any partition that it leads; null: not known.",
             unit="us",
         ),
+        Column(
+            "fetcher_stopped_ts",
+            TIMESTAMP,
+            "role_change: when the broker had stopped its older fetcher, by its line; null: no line tells.",
+        ),
+        Column(
+            "fetcher_started_ts",
+            TIMESTAMP,
+            "role_change to follower: when it had started its new fetcher, by its line; to leader: when it had started "
+            "the one that it had before; null: no line tells, or it had none.",
+        ),
+        Column("fetcher_offset", INT64, "role_change: the offset from which that fetcher began."),
     ),
     key=("topic", "incarnation", "partition", "seq"),
     checks={"interval": "ts_lo <= ts AND ts <= ts_hi"},

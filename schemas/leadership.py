@@ -259,6 +259,12 @@ LEADERSHIP_TIMELINE = Table(
             values=("initial", "clean", "unclean", "preferred", "controlled_shutdown", "reassignment", "offline"),
         ),
         Column("trigger", STRING, "What set it off, in words."),
+        Column(
+            "asked_for",
+            BOOL,
+            "preferred: whether somebody asked for it; false: the controller began it by itself "
+            "(auto.leader.rebalance.enable); null: not known, as in KRaft, or another election.",
+        ),
         Column("previous_leader_id", INT32, "Last leader before it of those that took up their role; null: none."),
         Column("previous_leo", INT64, "That leader's LEO at the end of its epoch, as far as known."),
         Column("previous_hw", INT64, "That leader's high watermark then."),

@@ -109,6 +109,7 @@ FOLLOWER_STATES = Table(
                 "corrupt_records",
                 "unexpected_error",
                 "truncation_failed",
+                "truncation_forbidden",
                 "thread_ended",
                 "quota",
                 "future_added",

@@ -387,6 +387,7 @@ def lives_of(topic: str, partition: int, rows: list[Row], cluster: Cluster) -> t
             standstills=cluster.standstills,
             begins=cluster.begins,
             expiry=cluster.expiry,
+            client_quotas=cluster.client_quotas,
             connection_ends=cluster.connection_ends,
             own_logs=cluster.own_logs,
             kafka_version=cluster.kafka_version,

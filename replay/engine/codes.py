@@ -56,6 +56,7 @@ BROKER_EPOCH = "broker_epoch"  # observation: under which epoch ZooKeeper's cont
 # from nobody (KRaft) or keeps the role it had (ZooKeeper); what it was sent broke something; its thread ended
 FETCH_FAILED, LEADER_NOT_ALIVE, LEADER_UNAVAILABLE = "request_failed", "leader_not_alive", "leader_unavailable"
 RECORDS_CORRUPT, UNEXPECTED_ERROR, TRUNCATION_FAILED = "corrupt_records", "unexpected_error", "truncation_failed"
+TRUNCATION_FORBIDDEN = "truncation_forbidden"  # its broker stops, since its log may not be cut
 THREAD_ENDED, SHUTTING_DOWN = "thread_ended", "shutting_down"  # as it shuts down, a broker starts no fetcher
 LEADER_UNKNOWN = "leader_unknown"  # observation: a later epoch whose leader is unknown
 DUMP_HOLDS, DUMP_DIFFERS = "holds", "differs"  # log_dump: what a log holds at the end; where two replicas differ

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow.compute as pc
 
 from replay.evidence.choices import Choice
+from replay.evidence.client_quotas import ClientQuotas, client_quotas_in
 from replay.evidence.controller_view import MIN_ISR_SETTING
 from replay.evidence.expiry_runs import Marks, marks_of
 from replay.evidence.metadata_log import PART, Parts, standing
@@ -61,6 +62,7 @@ class Cluster:
     inter_broker_protocol: str | None = None
     missing: MissingLines = field(default_factory=MissingLines)
     expiry: Marks = field(default_factory=dict)  # broker -> runs of its isr-expiration task
+    client_quotas: ClientQuotas = field(default_factory=lambda: ClientQuotas({}, {}))
     facts: int = 0  # number of facts
     about: dict[str | None, list[tuple[int, Row]]] = field(default_factory=dict, compare=False)  # rows by topic
 
@@ -140,6 +142,7 @@ def cluster_told(told: ClusterFacts, settings: Mapping[str, Any], missing: Missi
         inter_broker_protocol=config.get(PROTOCOL_SETTING),
         missing=missing,
         expiry=marks_of(told.shrinks, rows, standstills),
+        client_quotas=client_quotas_in(rows_of_facts(whole)),
     )
 
 

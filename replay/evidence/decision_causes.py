@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from replay.evidence.tenures import is_creation
+from replay.engine.stamps import CLOCK_SLACK_US
+from replay.evidence.tenures import is_creation, micros
 from replay.protocol.election_rules import LAST_KNOWN_LEADER
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from replay.evidence.rows import Row
     from replay.evidence.tenures import Decision
 
 
+STARTED: Final = "election_started"  # fact: ZooKeeper's controller starts an election, and what triggered it
+BY_ITSELF: Final = "triggered by AutoTriggered"
+STARTED_BEFORE_US: Final = 5_000_000  # how long before its decision an election's line may stand
 OLDER = "it led already where what is at hand begins"
 
 
@@ -126,10 +132,29 @@ def election_of(decisions: list[Decision], place: int, going: Going) -> tuple[st
     return "clean", f"leadership moved from broker {led}"
 
 
-def explain(decisions: list[Decision], changes: list[Row]) -> None:
-    """Set `change`, `election` and `trigger` of every decision."""
+def was_asked_for(decision: Decision, started: Sequence[Row]) -> bool | None:
+    """Whether somebody asked for a preferred election; False: ZooKeeper's controller began it by itself.
+
+    `started`: its lines about elections that it starts, which say what triggered them (KafkaController). None: no line
+    tells. KRaft's controller writes none.
+    """
+    if decision.election != "preferred" or decision.row["metadata_offset"] is not None:
+        return None
+    since, until = decision.us - STARTED_BEFORE_US, decision.us + CLOCK_SLACK_US
+    lines = [row for row in started if row["value"] == "PREFERRED" and since <= micros(row["ts"]) <= until]
+    last = max(lines, key=lambda row: (row["ts"], row["fact_id"]), default=None)
+    return None if last is None else not (last["text"] or "").endswith(BY_ITSELF)
+
+
+def explain(decisions: list[Decision], changes: list[Row], lines: Sequence[Row] = ()) -> None:
+    """Set `change`, `election`, `trigger` and `asked_for` of every decision.
+
+    `lines`: of controllers (facts `state_change`).
+    """
     going = Going(changes)
+    started = [row for row in lines if row["name"] == STARTED and row["ts"] is not None]
     for place, decision in enumerate(decisions):
         decision.change = change_of(decision, decisions[place - 1] if place else None, going)
         if decision.elects:
             decision.election, decision.trigger = election_of(decisions, place, going)
+            decision.asked_for = was_asked_for(decision, started)

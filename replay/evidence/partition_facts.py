@@ -16,10 +16,12 @@ import numpy as np
 
 from replay.arrays.ints import NEVER
 from replay.engine.codes import CONSUMER, LOG_CREATED
+from replay.evidence.client_quotas import ClientQuotas
 from replay.evidence.controller_view import MIN_ISR_SETTING, metadata_votes
 from replay.evidence.decision_causes import explain
 from replay.evidence.epochs import Leads, Place, Starts, leads_of, least_starts, stated_starts
 from replay.evidence.fetch_index import FetchIndex, ends_connection, follow_each_other, in_own_order
+from replay.evidence.fetcher_steps import Steps, fetcher_steps
 from replay.evidence.future_logs import by_tenure, parted
 from replay.evidence.incarnations import deletion_told
 from replay.evidence.leader_lines import LineTimes, recorded_lines
@@ -68,6 +70,7 @@ class PartitionFacts:
     standstills: Standstills = field(default_factory=dict)
     begins: Mapping[int, int] = field(default_factory=dict)  # broker -> time of its first line, microseconds
     expiry: Marks = field(default_factory=dict)  # broker -> runs of its isr-expiration task
+    client_quotas: ClientQuotas = field(default_factory=lambda: ClientQuotas({}, {}))
     missing: MissingLines = field(default_factory=MissingLines)
     connection_ends: dict[tuple[int, str], int] = field(default_factory=dict)  # last stamp on (broker, connection)
     own_logs: frozenset[int] | None = None  # brokers whose own log is available; None: all of them
@@ -93,6 +96,7 @@ class PartitionFacts:
     cuts: dict[tuple[int, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
     log_starts: dict[tuple[int, int], list[Row]] = field(default_factory=dict)
     fetcher_lines: dict[tuple[int, int], list[Row]] = field(default_factory=dict)  # followers' lines of their fetchers
+    steps: dict[tuple[int, int], dict[int, Steps]] = field(default_factory=dict)  # `fetcher_steps`
     storage_failures: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))  # by leader epoch
     rejoins: dict[tuple[int, int], list[tuple[Row, Row]]] = field(default_factory=lambda: defaultdict(list))
     leads: Leads = field(default_factory=Leads)
@@ -136,11 +140,12 @@ class PartitionFacts:
             metadata_votes(self.decisions, self.cluster, version, self.versions, parts)
         else:
             zookeeper_votes(self.decisions, self.cluster, self.rare, version)
-        explain(self.decisions, self.broker_changes())
+        explain(self.decisions, self.broker_changes(), self.by_kind["state_change"])
         self.tenures = tenures_of(self.decisions, self.by_kind["fetch"], self.by_kind["role_change"])
         roles = roles_of(self.of_kinds(*KINDS, "leader_and_isr"), {kind: self.by_kind[kind] for kind in SIGN_KINDS})
         self.role_lines, self.loads, self.rejoins = roles.lines, roles.loads, roles.rejoins
         self.fetcher_lines = roles.fetchers
+        self.steps = fetcher_steps(self.of_kinds("fetcher", "log_load"), roles)
         self.cuts, self.storage_failures, self.log_starts = roles.cuts, roles.storage_failures, roles.log_starts
         self.future_lines = by_tenure(moves, self.tenures)
         keeps = bool(profile_named(self.kafka_version, self.inter_broker_protocol).session_keeps_epoch)

@@ -36,7 +36,7 @@ NOTICES = ("propagated", "notified")  # facts `isr_update` about ZooKeeper's not
 BATCH_START = "batch_start"  # an empty log begins with the start of a batch that straddles its end
 FETCHER_LINES = (
     "request_failed", "not_started", "unexpected_error", "corrupt_records", "truncation_failed", "not_added",
-    BATCH_START,
+    "truncation_forbidden", BATCH_START,
 )  # fmt: skip
 THREAD_END = "fetcher_ended"  # fact about a broker as a whole: one of its fetcher threads ended
 RoleKey = tuple[int, int]  # broker, leader epoch

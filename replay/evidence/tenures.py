@@ -69,6 +69,7 @@ class Decision:
     change: str = "other"  # what it did to the ISR (`decision_causes`)
     election: str | None = None  # how its leader was elected, if it elects
     trigger: str | None = None
+    asked_for: bool | None = None  # of a preferred election: whether somebody asked for it; None: not known
     vote: Vote | None = None  # what the controller knew, and what its rule says (`controller_view`)
     in_order: bool = True  # whether `replicas` are in the assignment's order; otherwise they are only sorted
     place: int = -1  # its metadata offset; if a broker's line states it, that of the decision before it

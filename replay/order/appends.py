@@ -21,6 +21,7 @@ from replay.arrays.ints import NEVER
 from replay.engine.codes import ENDS_OF_A_WAIT
 from replay.evidence.batch_ends import MARKER_BYTES, Extents
 from replay.evidence.broker_pauses import between
+from replay.evidence.client_quotas import NO_LIMIT
 from replay.evidence.leader_lines import append_lines, as_told, is_within
 from replay.evidence.markers import MARKER_NAMES, Markers, may_be_marked, outcome_of, producer_of
 from replay.evidence.request_times import TIMING, Window, done_window, line_window, local_window, phases, phases_at
@@ -34,6 +35,7 @@ from replay.protocol.produce import NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 if TYPE_CHECKING:
     from replay.arrays.ints import Ints
+    from replay.evidence.client_quotas import ClientQuotas
     from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.request_times import Phases
     from replay.evidence.rows import FactColumns, Row
@@ -224,6 +226,8 @@ def produced_batches(
     said_too = {"duplicate": repeats, "unconfirmed": held_up | again, "evidence": chosen(sure, "observed", "bounded")}
     answered = Window(window.lo, at.stamp, at.stamp + 1000)
     said_too |= {"stood_still_us": still_beyond_timeout(facts, tenure.leader, columns, places, at)}
+    if facts.client_quotas.limits(tenure.leader):
+        said_too["client_quota"] = rates_of(facts.client_quotas, tenure.leader, columns.chosen("client_id", places), at)
     copied = (*PRODUCED, *WAITED, *TIMING)
     answers = drafts_at(columns, places, answered, "ack", fields | said_too, copied)
 
@@ -259,6 +263,13 @@ def produced_batches(
     needed = np.where(waits, end, 0)[later]
     answer = operations_of(times, type=OP_ACK, first=numbers, count=1, hw=needed)
     return appends, Block(order, answer, [answers.only(later).numbered(numbers)])
+
+
+def rates_of(quotas: ClientQuotas, leader: int, clients: pa.Array, at: Phases) -> pa.Array:
+    """The rate to which a leader limited the client of each produce as it answered; null: none is known."""
+    asked = zip(clients.to_pylist(), at.completed.tolist(), strict=True)
+    rates = np.array([quotas.rate(leader, client or "", us) for client, us in asked], np.int64)
+    return pa.array(rates, mask=rates == NO_LIMIT)
 
 
 def still_beyond_timeout(

@@ -82,6 +82,7 @@ def role_of(facts: PartitionFacts, tenure: Tenure, broker: int, role: str, isr: 
     line, load = facts.role_lines.get((broker, tenure.epoch)), facts.loads.get((broker, tenure.epoch))
     if line is not None and line["name"] == role:
         drafts = line_role(tenure, broker, line, load, isr)
+        drafts[-1].fields |= step_fields(facts, (broker, tenure.epoch), 0)
         if role == "leader" and line["offset"] is None:
             drafts[-1].fields |= leader_start(facts, tenure)
         if load is None and role == "follower" and was_written_before_its_end(facts, tenure, broker, line):
@@ -148,6 +149,22 @@ def line_role(tenure: Tenure, broker: int, line: Row, load: Row | None, isr: lis
     return [*load_drafts(broker, load), taken_up]
 
 
+def step_fields(facts: PartitionFacts, role: tuple[int, int], place: int) -> dict[str, Any]:
+    """When a broker stopped and started its fetcher, as columns of the event of its role; empty if no line tells.
+
+    `place`: how often it had come back to the role before.
+    """
+    steps = facts.steps.get(role, {}).get(place)
+    if steps is None:
+        return {}
+    begins = steps.started["fetch_offset"]
+    return {
+        "fetcher_stopped_ts": None if steps.stopped is None else moment(steps.stopped),
+        "fetcher_started_ts": moment(steps.started),
+        "fetcher_offset": steps.started["offset"] if begins is None else begins,
+    }
+
+
 def load_drafts(broker: int, load: Row | None) -> list[Draft]:
     """The load of a broker's log, if there was one."""
     if load is None:
@@ -175,7 +192,9 @@ def role_operations(facts: PartitionFacts, tenure: Tenure, replica: int) -> list
     for place, (load, line) in enumerate(rejoins, start=1):
         if line["name"] == "follower":
             window = line_window(moment(line))
-            out.append(Operation(OP_CONTROL, window, line_role(tenure, replica, line, load, None)))
+            drafts = line_role(tenure, replica, line, load, None)
+            drafts[-1].fields |= step_fields(facts, (replica, tenure.epoch), place)
+            out.append(Operation(OP_CONTROL, window, drafts))
             out += [cut_line(tenure, replica, row) for row in cuts if row["rejoined"] == place]
     return out
 
@@ -213,6 +232,7 @@ def decision_draft(decision: Decision) -> Draft:
             "trigger": decision.trigger,
             "metadata_offset": decision.row["metadata_offset"],
             "evidence": decision.evidence,
+            **({} if decision.asked_for is None else {"asked_for": decision.asked_for}),
             **ballot_fields(decision),
         },
     )

@@ -16,6 +16,7 @@ from replay.engine.codes import (
     SHUTTING_DOWN,
     THREAD_ENDED,
     TRUNCATION_FAILED,
+    TRUNCATION_FORBIDDEN,
     UNEXPECTED_ERROR,
 )
 from replay.evidence.request_times import line_window, phases
@@ -39,6 +40,7 @@ CAUSES: Final = {  # name of a fact `fetcher` -> cause of the event
     "unexpected_error": UNEXPECTED_ERROR,
     "corrupt_records": RECORDS_CORRUPT,
     "truncation_failed": TRUNCATION_FAILED,
+    "truncation_forbidden": TRUNCATION_FORBIDDEN,
 }
 FETCHER: Final = re.compile(r"\[ReplicaFetcher(?: replicaId=\d+, leaderId=\d+, fetcherId=(\d+)|Thread-(\d+)-\d+)\]")
 CLIENT: Final = re.compile(r"broker-\d+-fetcher-(\d+)")  # client id of a replica's fetches

@@ -70,6 +70,9 @@ class Profile(NamedTuple):
     preferred_in_isr: int  # 3.3.2+ (KAFKA-14372): consumers are sent to members of the ISR only
     throttled_by_default: int  # 3.9+ (KAFKA-10190): the cluster's replication rate holds for brokers without their own
     samples_kept_by_last_event: int  # 3.8+ (SampledStat): a quota's sample counts until its last event is too old
+    cuts_as_it_follows: int  # <=0.10: the log is cut as the role is taken up; then by the new fetcher's thread
+    # KRaft 3.0+ (ReplicaManager.applyLocalFollowersDelta): the new fetcher starts before what waits is ended
+    starts_fetcher_first: int
     builds_tier_state: int  # 3.5+ (KIP-405): a fetch below the leader's local log makes the follower start there
     # 4.2+ (KAFKA-19112): cleanup.policy may be empty; records of such a topic can be deleted
     deletes_without_policy: int
@@ -166,6 +169,8 @@ def profile_of(version: Version, protocol: Protocol | None = None) -> Profile:
         preferred_in_isr=int(version >= (3, 3, 2)),
         throttled_by_default=int(version >= (3, 9, 0)),
         samples_kept_by_last_event=int(version >= (3, 8, 0)),
+        cuts_as_it_follows=int(version < (0, 11, 0)),
+        starts_fetcher_first=int(version >= (3, 0, 0)),
         builds_tier_state=int(version >= (3, 5, 0)),
         deletes_without_policy=int(version >= (4, 2, 0)),
         groups_ask_all=int(version < (4, 0, 0)),

@@ -91,6 +91,7 @@ def leadership_row(decision: dict[str, Any], epoch: int, old: Log | None) -> dic
         "hw_at_start": None,
         "election": decision["election"] or "clean",
         "trigger": decision["trigger"],
+        "asked_for": decision.get("asked_for"),
         "previous_leader_id": old.leader if old else None,
         "previous_leo": old.leo if old else None,
         "previous_hw": old.hw if old else None,

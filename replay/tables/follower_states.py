@@ -32,6 +32,7 @@ from replay.engine.codes import (
     STORAGE_FAILED,
     THREAD_ENDED,
     TRUNCATION_FAILED,
+    TRUNCATION_FORBIDDEN,
     UNEXPECTED_ERROR,
 )
 from replay.engine.stamps import CLOCK_SLACK_US
@@ -152,7 +153,7 @@ class FollowerStates:
             self.move(broker, DELAYED, cause, event)
         elif cause in (UNEXPECTED_ERROR, TRUNCATION_FAILED):
             self.move(broker, alone, cause, event)
-        elif cause in (THREAD_ENDED, SHUTTING_DOWN):
+        elif cause in (THREAD_ENDED, SHUTTING_DOWN, TRUNCATION_FORBIDDEN):
             if cause == THREAD_ENDED and event["evidence"] != "bounded":
                 self.dead[broker] = event["leader_id"]
             self.move(broker, None, cause, event)

@@ -63,7 +63,7 @@ class FutureReplicas:
             return
         was = self.fetchers.get(broker)
         now, cause = FETCH_MOVES[event["state"]]
-        if now == was:
+        if now == was and event["state"] != "cut":  # each cut is a row, like those of the partition's own log
             return
         if now is None:
             del self.fetchers[broker]

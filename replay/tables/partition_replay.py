@@ -32,10 +32,12 @@ from replay.losses.story import Story
 from replay.protocol.state import BOUNDED, MIN_ISR_UNKNOWN, NONE, OBSERVED, ROLE_LEADER, ROLE_NONE, grown, new_state
 from replay.protocol.state_machines import MOVING_KINDS, STATED, Machines
 from replay.protocol.stated_logs import note_found_again, note_lost
+from replay.tables.client_quotas import ClientQuotas
 from replay.tables.conformance import Conformance
 from replay.tables.consumer_effects import ConsumerEffects
 from replay.tables.delete_requests import DeleteRequests
 from replay.tables.election_rows import election_checks, leadership_row, risk_columns
+from replay.tables.fetcher_steps import FetcherSteps
 from replay.tables.final_logs import FinalLogs, elections
 from replay.tables.follower_segments import LogSegments
 from replay.tables.follower_states import FollowerStates
@@ -94,9 +96,7 @@ class PartitionReplay:
         self.topic, self.rolls, self.sizes = Topic(), Rolls(), LogSegments()
         self.purgatory = new_purgatory(0)
         self.moves = new_moves()
-        self.outages = Outages()
-        self.round_trips = RoundTrips()
-        self.expiry = IsrExpiry()
+        self.outages, self.round_trips, self.expiry = Outages(), RoundTrips(), IsrExpiry()
         self.answers = blank(0, BatchAnswer)  # answers to acks=all batches that are not committed yet
         self.ledger = Ledger(internal=key["topic"] in INTERNAL_TOPICS)
         self.isr, self.isr_mask = IsrRows(), 0
@@ -110,17 +110,14 @@ class PartitionReplay:
         # leader epoch -> indices of the findings that lost records of it
         self.lost_in: dict[int, list[int]] = defaultdict(list)
         self.changes: dict[int, str] = {}
-        self.machines = Machines()
-        self.future = FutureReplicas()
+        self.machines, self.future = Machines(), FutureReplicas()
         self.stated: list[dict[str, Any]] = []  # state transitions that a controller logged
-        self.followers = FollowerStates()
+        self.followers, self.steps = FollowerStates(), FetcherSteps()
         self.story = Story()
         self.stated_start = False  # whether a source states the offset at which the last leader began to lead
-        self.final = FinalLogs()
-        self.risk = RiskSpans()
-        self.consumers = ConsumerEffects()
+        self.final, self.risk, self.consumers = FinalLogs(), RiskSpans(), ConsumerEffects()
         self.doubts, self.shown = Doubts(), ShownEpochs()
-        self.meters, self.quotas = Meters(), QuotaRates()
+        self.meters, self.quotas, self.limited = Meters(), QuotaRates(), ClientQuotas()
         self.stable = StableOffsets(internal=key["topic"] in INTERNAL_TOPICS)
         self.deletions = DeleteRequests(internal=self.ledger.internal)
         self.last_seq = -1
@@ -159,6 +156,7 @@ class PartitionReplay:
         self.story.take_all(in_turn(rare, STORY_KINDS))
         self.machines.take_all(in_turn(rare, MOVING_KINDS))
         self.followers.take_all(events, self.story.profile_at)
+        self.steps.take_all(rare, self.story.profile_at)
         self.future.take_all(rare["observation"])
         self.stated += [row for row in rare["observation"] if row["cause"] == STATED]
         self.doubts.take(rare["observation"])
@@ -167,9 +165,9 @@ class PartitionReplay:
         self.expiry.begin(rare["isr_request"])
         self.round_trips.take_all(in_turn(rare, ROUND_TRIP_KINDS))
         self.shown.take(events)
-        for kind in FINAL_KINDS:
-            for row in rare[kind]:
-                self.final.take(row)
+        self.limited.take_all(events, rare, self.story.profile_at)
+        for row in (row for kind in FINAL_KINDS for row in rare[kind]):
+            self.final.take(row)
         self.last_seq = int(encoded[-1].seq) if len(encoded) else self.last_seq
         start, differ = 0, len(self.story.spoken) > 1
         for stop in [*boundaries(encoded, events.places_of(is_rare), self.epoch, differ=differ), len(encoded)]:
@@ -379,6 +377,7 @@ class PartitionReplay:
             derived = derived_errors(rows, answers, self.outages, self.brokers)
             checks = [outcome_checks(rows, answers, derived), timeout_checks(rows, answers)]
             self.conformance.add(together([commit_checks(rows, answers), *checks]), self.brokers)
+            self.steps.take_ends(rows, answers, self.brokers)
             named = self.named(rows, "broker", "replica")
             named["isr"] = self.sets(rows["isr"])
             self.out.add("commit_latency", self.here, named, answers, derived)
@@ -412,6 +411,7 @@ class PartitionReplay:
         self.out.add_rows("follower_states", self.key, [*self.followers.moves, *self.future.states])
         self.out.add_rows("partition_meters", self.here, [*self.meters.finish(), *self.quotas.finish()])
         checks = [*election_checks(self.story.decisions), *self.machines.checks()]
+        checks += [*self.steps.checks(), *self.limited.checks()]
         checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks(), *self.round_trips.checks()]
         checks += [*self.stable.checks(), *self.deletions.checks(), *self.followers.checks(), *self.sizes.checks()]
         self.out.add_rows("transactions", self.here, self.stable.finish())

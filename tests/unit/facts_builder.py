@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from replay.evidence.client_quotas import client_quotas_in
 from replay.evidence.client_requests import STATED
 from replay.evidence.clock_steps import steadied
 from replay.evidence.coverage import Heard, heard_of
@@ -137,6 +138,7 @@ class History:
                 cluster=cluster,
                 missing=gaps_in(found),
                 expiry=expiry,
+                client_quotas=client_quotas_in(cluster),
                 **{"kafka_version": "4.1.0", "topic_id": None, **settings},
             )
             for life in range(lives.count)

@@ -28,6 +28,7 @@ AT_LEAST = {  # so many comparisons of each check in all four; what is not here 
     "fetch_completion": 20_000,
     "fetch_offset_is_leo": 9_000,
     "fetch_turn": 1_700,
+    "fetcher_steps": 150,
     "isr_expiry": 2,
     "isr_propagation": 15,
     "last_stable_offset": 20_000,

@@ -12,23 +12,24 @@ from without_spark import tables_of
 from replay.tables.consumer_effects import ReadRun
 
 OUT_OF_RANGE = 1
+DEBUG_CONSUMER = -2  # replica id with which kafka-replica-verification fetches
 
 
 def read(history: History, ms: float, offset: int, hw: int, *, broker: int = 1, **fields: Any) -> None:
     """A consumer reads from `offset`, handed records unless told otherwise."""
     given = {"client_id": "billing", "bytes": 100, "connection": f"c{broker}", **fields}
-    history.fetch(ms, broker, -1, offset, hw=hw, **given)
+    history.fetch(ms, broker, given.pop("replica", -1), offset, hw=hw, **given)
 
 
-def consumed() -> History:
+def consumed(**fields: Any) -> History:
     """Broker 1 alone commits three records, billing reads one of them, then two; broker 2 leads without them."""
     history = replicated()
     alone(history)
     tail(history, acks=-1)
-    read(history, 330, 0, 5, bytes=200)
-    read(history, 340, COMMITTED, 5)
-    read(history, 350, COMMITTED + 1, 5, bytes=200)
-    read(history, 360, COMMITTED + 3, 5, bytes=0)
+    read(history, 330, 0, 5, bytes=200, **fields)
+    read(history, 340, COMMITTED, 5, **fields)
+    read(history, 350, COMMITTED + 1, 5, bytes=200, **fields)
+    read(history, 360, COMMITTED + 3, 5, bytes=0, **fields)
     history.decide(900, -1, [1])
     return taken_over_from(history, epoch=2)
 
@@ -138,6 +139,12 @@ def test_a_position_that_the_epoch_reaches_is_not_cut_away() -> None:
     history = consumed()
     ask(history, 1100, COMMITTED + 3)
     assert [row["effect"] for row in effects(history)] == ["read_then_lost"]
+
+
+def test_what_a_debug_consumer_reads_nobody_has_consumed() -> None:
+    (incident,) = tables_of(consumed(replica=DEBUG_CONSUMER).events())["data_loss_incidents"].to_pylist()
+    assert not incident["consumed"]
+    assert effects(consumed(replica=DEBUG_CONSUMER)) == []
 
 
 def test_reads_from_a_follower_are_one_row() -> None:

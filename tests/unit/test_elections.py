@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from facts_builder import TOPIC, History
 from without_spark import tables_of
 
@@ -285,6 +286,23 @@ def test_zookeeper_s_controlled_shutdown_moves_leadership_from_a_broker_that_liv
     tell(history, 55, 2, 1, 1, [2, 3])
     assert chosen(history, **ZOOKEEPER)[1] == ("controlled_shutdown", "first_in_sync", 2, 2)
     assert conformance(history, **ZOOKEEPER)["election_isr"] == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("ms", "by", "asked"),
+    [(150, "AutoTriggered", False), (150, "AdminClientTriggered", True), (150, "ZkTriggered", True), (9_000, "", None)],
+)
+def test_zookeeper_s_controller_says_whether_a_preferred_election_was_asked_for(
+    ms: float, by: str, *, asked: bool | None
+) -> None:
+    history = zookeeper()
+    tell(history, 60, 2, 1, 1, [1, 2, 3])
+    text = f"Starting replica leader election (PREFERRED) for partitions orders-0 triggered by {by}"
+    history.add("state_change", ms, name="election_started", value="PREFERRED", text=text, broker_id=1)
+    tell(history, 160, 1, 2, 2, [1, 2, 3])
+    row = leaderships(history, **ZOOKEEPER)[2]
+    assert (row["election"], row["asked_for"]) == ("preferred", asked)
+    assert [row["asked_for"] for row in leaderships(history, **ZOOKEEPER)[:2]] == [None, None]
 
 
 def test_a_follower_s_loss_makes_an_epoch_in_zookeeper_but_no_election() -> None:

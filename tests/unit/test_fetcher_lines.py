@@ -207,6 +207,11 @@ def test_a_broker_that_starts_again_or_fetches_has_a_thread_that_lives() -> None
     assert states_of(told)[-1][:2] == ("truncating", "became_follower")
 
 
+def test_up_to_2_0_a_broker_stops_rather_than_cut_what_no_unclean_election_may_take() -> None:
+    line = {"name": "truncation_forbidden", "fetch_offset": 7, "offset": 3}
+    assert (None, "truncation_forbidden", "observed") in told("1.1.0", line)
+
+
 def test_such_lines_move_no_offset() -> None:
     history = History()
     history.decide(0, 1, [1, 2], replicas=[1, 2])

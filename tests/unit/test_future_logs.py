@@ -65,6 +65,15 @@ def test_cuts_and_appends_of_a_future_log_are_not_the_partitions() -> None:
     assert max(leo) == COMMITTED + 2
 
 
+def test_each_cut_of_a_future_log_is_told_and_its_fetcher_goes_on() -> None:
+    history = begun(replicated())
+    for ms in (510, 520):  # as the broker's own log is cut, to the lower of the two ends
+        line(history, "log_change", ms, "future_truncating", 1, offset=0)
+    told = moves(history, "follower_states", "cause")
+    assert told == [(1, None, "fetching", "future_added"), *[(1, "fetching", "fetching", "cut")] * 2]
+    assert tables_of(history.events())["log_truncations"].num_rows == 0
+
+
 def test_lines_of_the_other_directory_are_the_partitions_once_it_was_swapped_in() -> None:
     history = swapped(begun(replicated()))
     line(history, "log_start_change", 700, "leader offset increment", log_start_offset=1, log_dir=THERE)

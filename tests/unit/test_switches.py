@@ -61,6 +61,8 @@ SWITCHES: dict[str, list[tuple[str, int]]] = {
     "preferred_in_isr": [("3.3.1", 0), ("3.3.2", 1)],
     "throttled_by_default": [("3.8.1", 0), ("3.9.0", 1)],
     "samples_kept_by_last_event": [("3.7.2", 0), ("3.8.0", 1)],
+    "cuts_as_it_follows": [("0.10.2.2", 1), ("0.11.0.0", 0)],
+    "starts_fetcher_first": [("2.8.2", 0), ("3.0.0", 1)],
     "builds_tier_state": [("3.4.1", 0), ("3.5.0", 1)],
     "deletes_without_policy": [("4.1.0", 0), ("4.2.0", 1)],
     "groups_ask_all": [("3.9.2", 1), ("4.0.0", 0)],

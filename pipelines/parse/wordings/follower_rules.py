@@ -8,7 +8,7 @@ from pipelines.parse.wordings.rule import LISTED, TP, Rule
 _EACH_TP = r"(?<![\w.-])(?P<tp>[\w.-]{1,260}-\d{1,10}|\[[\w.-]{1,260},\d{1,10}\])(?=[,)]|$)"
 _ADDED = (
     rf"{LISTED} -> (?:InitialFetchState\((?:(?:None|Some\((?P<topic_id>[\w-]+)\)),)?BrokerEndPoint.{{0,600}}?[\])],"
-    r"(?P<leader_epoch>-?\d+),(?P<fetch_offset>-?\d+)\)|\(offset=(?P<offset>-?\d+), leaderEpoch=-?\d+\))"
+    r"|\(offset=(?P<offset>-?\d+), leaderEpoch=)(?P<leader_epoch>-?\d+)(?:,(?P<fetch_offset>-?\d+))?\)"
 )
 _THREAD = "ReplicaFetcherThread"
 
