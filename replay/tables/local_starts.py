@@ -71,10 +71,11 @@ class LocalStarts:
             times, starts = (np.array(column, np.int64) for column in zip(*moves, strict=True))
             first = np.searchsorted(times, taken[mine] - CLOCK_SLACK_US, "right") - 1
             stop = np.searchsorted(times, taken[mine] + CLOCK_SLACK_US, "right")
-            for k, i, j in zip(mine.tolist(), first.tolist(), stop.tolist(), strict=True):
-                may = starts[max(i, 0) : max(j, 1)]  # before the first line it was lower than that says
-                if (may >= 0).all() and offset[k] >= may.max():
-                    found[k] = LOCAL
-                elif i >= 0 and (may >= 0).all() and offset[k] < may.min():
-                    found[k] = REMOTE
+            from_, to = np.maximum(first, 0), np.maximum(stop, 1)  # before the first line it was lower than that says
+            least, most = starts[from_], starts[from_]
+            for k in np.flatnonzero(to - from_ > 1).tolist():  # as it moves
+                may = starts[from_[k] : to[k]]
+                least[k], most[k] = may.min(), may.max()
+            is_local, is_remote = offset[mine] >= most, (offset[mine] < least) & (first >= 0)
+            found[mine] = np.where(least < 0, UNSET, np.select([is_local, is_remote], [LOCAL, REMOTE], UNSET))
         return found
