@@ -104,7 +104,12 @@ REPLICATION_EVENTS = Table(
             STRING,
             "How next_offset is known (the end of a batch stands in no request log line).",
         ),
-        Column("bytes", INT64, "Bytes produced, or handed out by the answer.", unit="bytes"),
+        Column(
+            "bytes",
+            INT64,
+            "Bytes produced, or handed out by the answer; of a segment that ended, as its broker's line states them.",
+            unit="bytes",
+        ),
         Column("acks", INT32, "append, ack, produce_refused: acks of the produce: -1, 0, 1."),
         Column("error_code", INT32, "Error answered; 0 none; null no answer is known."),
         Column("client_id", STRING, "Client id of the request."),
@@ -278,7 +283,8 @@ REPLICATION_EVENTS = Table(
             "segment_bytes",
             INT64,
             "config_change: segment.bytes of the topic from here on, of one made without it log.segment.bytes of its "
-            "brokers; 0: known no more; null: no source states it.",
+            "brokers; 0: known no more; null: no source states it. segment_change of a roll: "
+            "as the broker's line states it.",
             unit="bytes",
         ),
         Column("kafka_version", STRING, "config_change: version whose rules hold from here on."),
@@ -316,7 +322,8 @@ REPLICATION_EVENTS = Table(
             STRING,
             "observation of a state machine's line: state after it; of a future log's: what became of it; isr_request "
             "that is committed: the leader took it from the controller's answer or its own write (updated), or from "
-            "the metadata (applied); null: no line of the leader's tells; segment_change: why it was deleted.",
+            "the metadata (applied); null: no line of the leader's tells; segment_change: why it was "
+            "deleted, or the one before it ended.",
         ),
         Column(
             "log_start_offset",
@@ -339,8 +346,8 @@ REPLICATION_EVENTS = Table(
             "truncation: what decided it; isr_request: committed, pending, or rejected (reset, refused, retried); "
             "observation, topic_change: what it was; of a follower's line about its fetcher: request_failed, "
             "leader_not_alive, leader_unavailable (ZooKeeper: it keeps its role; of a role_change, too), "
-            "corrupt_records, unexpected_error, truncation_failed, truncation_forbidden, thread_ended, shutting_down; of "
-            "ZooKeeper's notifications of ISR changes: isr_notice_made (a leader's line), isr_notice_read (a "
+            "corrupt_records, unexpected_error, truncation_failed, truncation_forbidden, thread_ended, shutting_down; "
+            "of ZooKeeper's notifications of ISR changes: isr_notice_made (a leader's line), isr_notice_read (a "
             "controller's); "
             "log_dump: holds, or differs from another replica; "
             "produce_refused: transactional if the producer was, deleted if the broker had heard that the topic was; "

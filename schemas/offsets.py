@@ -260,7 +260,7 @@ LOG_START_TIMELINE = Table(
 )
 
 SEGMENT_CHANGES: tuple[str, ...] = ("rolled", "deleted", "cleaned", "local_log_start", "copied", "remote_deleted")
-ROLL_REASONS: tuple[str, ...] = ("segment_bytes",)
+ROLL_REASONS: tuple[str, ...] = ("segment_bytes", "segment_ms", "index_full", "offset_range", "retention")
 DELETION_REASONS: tuple[str, ...] = (
     "retention_time",
     "retention_size",
@@ -294,7 +294,9 @@ SEGMENT_TIMELINE = Table(
             "Why it was deleted: by retention time or size, or since the log starts behind it; local: of the local log "
             "alone, as the remote tier has it; leader_epochs: of the tier, as no leader epoch of the log is in it. "
             "Rolled: segment_bytes, the batch at this offset (of a follower: all that its fetch there returned) would "
-            "have made the segment before it larger than segment.bytes; null: it would not have, or that is not known.",
+            "have made the segment before it larger than segment.bytes; segment_ms: it was too old; index_full: an "
+            "index of it was full; offset_range: the offset is too far from its first; retention: so that it can be "
+            "deleted. Null: nothing tells.",
             values=(*DELETION_REASONS, *ROLL_REASONS),
         ),
         Column(
@@ -303,6 +305,18 @@ SEGMENT_TIMELINE = Table(
             "rolled: bytes of the segment that ended here: on the leader as its batches were produced, on a follower "
             "as it fetched them; null: its begin or a size is not known, or followers show that the leader stored "
             "it in fewer bytes.",
+            unit="bytes",
+        ),
+        Column(
+            "logged_bytes",
+            INT64,
+            "rolled: bytes of the segment that ended here, as its broker's line (DEBUG) states them; null: none does.",
+            unit="bytes",
+        ),
+        Column(
+            "logged_limit",
+            INT64,
+            "rolled: segment.bytes as the same line states it; null: no line does.",
             unit="bytes",
         ),
         Column("local_log_start_offset", INT64, "local_log_start: where the broker's own log starts now."),

@@ -39,8 +39,8 @@ CONFORMANCE_TIES: Final = 2  # default of the setting `conformance_ties`
 # first, and a clean recording may hold one or two such ties among ten comparisons. Other checks hold in any order.
 DECIDED_BY_TIME: Final = (
     "alter_partition", "broker_epoch", "commit_before_ack", "delayed_produce", "delete_records", "election_choice",
-    "election_isr", "fetch_completion", "isr_expiry", "isr_propagation", "leader_hw_by_lines", "leader_hw_line",
-    "low_watermark", "overdue_shrink", "predicted_expansion", "predicted_shrink", "preferred_replica",
+    "election_isr", "fetch_completion", "follower_read", "isr_expiry", "isr_propagation", "leader_hw_by_lines",
+    "leader_hw_line", "low_watermark", "overdue_shrink", "predicted_expansion", "predicted_shrink", "preferred_replica",
     "produce_guard", "produce_refusal", "produce_timeout", "replication_quota", "response_hw", "role_hw",
 )  # fmt: skip
 

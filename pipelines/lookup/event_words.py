@@ -122,11 +122,12 @@ def _segment_change(event: Row) -> str:
     segment = offsets_words(event["base_offset"], event["next_offset"])
     if what == "local_log_start":
         return f"{who}'s own log starts at {event['log_start_offset']}; what lies before it is in the remote tier alone"
+    why = "" if event["state"] is None else f" ({event['state'].replace('_', ' ')})"
     if what == "rolled":
-        return f"{who} begins a segment at {event['base_offset']}"
+        where = "" if event["base_offset"] is None else f" at {event['base_offset']}"
+        return f"{who} begins a segment{where}{why}"
     done = {"copied": "copies", "cleaned": "cleans", "deleted": "deletes", "remote_deleted": "deletes"}[what]
     where = " to the remote tier" if what == "copied" else " in the remote tier" if what == "remote_deleted" else ""
-    why = "" if event["state"] is None else f" ({event['state'].replace('_', ' ')})"
     return f"{who} {done} the segment with {segment}{where}{why}"
 
 

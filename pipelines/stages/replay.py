@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # Columns of the events that no rule reads: names of lines and requests, and what only the order needed.
-UNREAD: Final = ("event_id", "ts_hi", "ts_error_us", "implied", "run_gap_us", "recovering")
+UNREAD: Final = ("event_id", "ts_error_us", "implied", "run_gap_us", "recovering")
 ROWS_A_BATCH: Final = 20_000  # rows returned to Spark at once, about: small partitions are combined
 BYTES_A_BATCH: Final = 32 << 20  # of states
 

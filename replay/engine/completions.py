@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     OTHER_PARTITION,
     NOT_KNOWN,
 ) = range(len(COMPLETIONS))
+LOCAL, REMOTE = 0, 1  # where a consumer's fetch is read: its broker's own log, or the remote tier
 
 
 class Asked:
@@ -76,6 +77,7 @@ class Asked:
     later_segment: int  # 1: by such lines, on a later one
     stable: int  # the LSO in its answer, up to which a read_committed consumer reads; UNSET for all others
     ts: int  # when it was answered
+    read_from: int  # by lines about the local log start, where a consumer's fetch was read; UNSET: not known
 
 
 class Completion:
@@ -195,6 +197,8 @@ def completion_of_enough(asked: Asked, saw: Held) -> tuple[int, int]:
         return BYTES, DERIVED
     parked = asked.ts - asked.wait_us
     if asked.remote_storage == 1 and saw.raised < parked - CLOCK_SLACK_US:
+        if asked.read_from == LOCAL and request_bytes(asked) > asked.bytes:
+            return OTHER_PARTITION, BOUNDED  # another one's records are in the tier
         return REMOTE_STORAGE, BOUNDED
     return HW_MOVED, DERIVED
 
@@ -208,6 +212,8 @@ def completion_of_parked(p: Profile, asked: Asked, saw: Held) -> tuple[int, int]
         return DIVERGING_EPOCH, OBSERVED
     if leader_throttles(asked, saw):
         return THROTTLED, BOUNDED
+    if asked.read_from == REMOTE and asked.bytes > 0:
+        return REMOTE_STORAGE, DERIVED
     if request_bytes(asked) >= max(asked.min_bytes, 1):
         return completion_of_enough(asked, saw)
     if waited_out(asked):
@@ -256,12 +262,18 @@ def measured_wait(asked: Asked) -> int:
 
 @compiled
 def was_read_remotely(asked: Asked, measured: int) -> bool:
-    """Whether a consumer's fetch waited although its records were there: they were read from the remote tier (3.6+).
+    """Whether a consumer's fetch, whose records are there, is read from the remote tier (3.6+).
 
-    `DelayedRemoteFetch` ends as soon as they are. Where the leader's local log starts is not replayed; that the fetch
-    waited is what tells them from records of the local log.
+    `DelayedRemoteFetch` always waits, and ends as soon as they are. What lies below the broker's local log start is in
+    the tier alone. If no line tells where that is, or if other partitions of the request have records, which may be
+    in the tier, that the fetch waited is what tells.
     """
-    return bool(asked.remote_storage == 1 and not asked.is_follower and measured != AT_ONCE)
+    if asked.is_follower or (asked.remote_storage != 1 and asked.read_from != REMOTE):
+        return False
+    if asked.read_from == REMOTE and (asked.bytes > 0 or request_bytes(asked) <= 0):
+        return True
+    alone = asked.read_from == LOCAL and request_bytes(asked) <= asked.bytes
+    return bool(measured != AT_ONCE and not alone)
 
 
 @compiled

@@ -7,11 +7,12 @@ known where those lines are. A remote segment is named by an id; the line that i
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from replay.evidence.roll_reasons import BY_RETENTION, StatedRoll, stated_roll
 from replay.evidence.tenures import micros
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 ROLLED, DELETED, COPIED, REMOTE_DELETED = (
     "segment_rolled", "segment_deleted", "segment_copied", "remote_segment_deleted"
 )  # fmt: skip
-LOCAL_START, CLEANING = "local_log_start", "compaction"
+LOCAL_START, CLEANING, ROLLING = "local_log_start", "compaction", "segment_rolling"
 CHANGES: Final = {  # fact -> what `segment_timeline` calls it
     ROLLED: "rolled",
     DELETED: "deleted",
@@ -40,6 +41,9 @@ REASONS: Final = (  # why a segment went, by how a line names it in any version
     (re.compile(r"log.start.offset"), "log_start"),
     (re.compile(r"leader-epoch-cache"), "leader_epochs"),
 )
+NEXT_LINE_US: Final = 10_000_000  # a broker's line that a segment has begun comes this soon behind the one why
+AT_ONCE_US: Final = 1_000_000  # where retention takes the whole log, its lines and that of the roll are this close
+NOTHING: Final = StatedRoll()
 
 
 class SegmentChange(NamedTuple):
@@ -50,6 +54,7 @@ class SegmentChange(NamedTuple):
     base: int | None
     end: int | None
     reason: str | None
+    stated: StatedRoll = NOTHING  # of a roll: what the broker said before it
 
 
 @dataclass(slots=True)
@@ -65,6 +70,12 @@ class Bases:
         place = bisect_right(known, base) if base is not None else len(known)
         return known[place] if place < len(known) else None
 
+    def before(self, broker: int, base: int | None) -> int | None:
+        """Return where the segment before one of a broker's log begins."""
+        known = self.of_broker[broker]
+        place = bisect_left(known, base) if base is not None else 0
+        return known[place - 1] if place else None
+
 
 def reason_of(value: str | None) -> str | None:
     """Return why a segment was deleted; None: the line does not say."""
@@ -73,7 +84,7 @@ def reason_of(value: str | None) -> str | None:
 
 def segment_changes(lines: Iterable[Row]) -> list[SegmentChange]:
     """Return what lines (facts `log_change`, `segment_change`) say of segments, in the order of their times."""
-    told = [row for row in lines if row["name"] in CHANGES and row["ts"] is not None]
+    told = [row for row in lines if row["name"] in (*CHANGES, ROLLING) and row["ts"] is not None]
     told.sort(key=lambda row: (micros(row["ts"]), row["broker_id"], row["source_file"] or "", row["source_line"] or 0))
     bases = Bases()
     for row in told:
@@ -83,12 +94,47 @@ def segment_changes(lines: Iterable[Row]) -> list[SegmentChange]:
             bases.copied[row["text"] or ""] = row["broker_id"], row["base_offset"]
     for known in bases.of_broker.values():
         known.sort()
-    return [change_of(row, bases) for row in told]
+    stated, paired = stated_rolls(told, bases)
+    return [change_of(row, bases, stated.get(id(row), NOTHING)) for row in told if id(row) not in paired]
 
 
-def change_of(row: Row, bases: Bases) -> SegmentChange:
-    """Return what one line says."""
+def stated_rolls(told: list[Row], bases: Bases) -> tuple[dict[int, StatedRoll], set[int]]:
+    """Return what is stated of the rolls that lines tell, by the line's id; and which lines another says more of.
+
+    The line why comes before the line that the segment has begun. Retention that takes a whole log has none of its own:
+    a broker that writes such lines at all wrote none, and the segment that ended went at once.
+    """
+    stated: dict[int, StatedRoll] = {}
+    paired: set[int] = set()
+    said: dict[int, Row] = {}  # broker -> its line about a roll that is to come
+    for row in told:
+        broker, base = row["broker_id"], row["base_offset"]
+        if row["name"] == ROLLED:
+            line = said.pop(broker, None)
+            if line is not None and micros(row["ts"]) - micros(line["ts"]) <= NEXT_LINE_US:
+                paired.add(id(line))
+                stated[id(row)] = stated_roll(line["value"], base, bases.before(broker, base))
+        elif row["name"] == ROLLING:
+            said[broker] = row
+            stated[id(row)] = stated_roll(row["value"], None, None)
+    telling = {row["broker_id"] for row in told if row["name"] == ROLLING and stated[id(row)].size is not None}
+    gone: dict[tuple[int, int | None], list[int]] = defaultdict(list)
+    for row in told:
+        if row["name"] == DELETED and row["broker_id"] in telling:
+            gone[row["broker_id"], bases.end_of(row["broker_id"], row["base_offset"])].append(micros(row["ts"]))
+    for row in told:
+        if row["name"] == ROLLED and id(row) not in stated:
+            times = gone.get((row["broker_id"], row["base_offset"]), ())
+            if any(abs(micros(row["ts"]) - us) <= AT_ONCE_US for us in times):
+                stated[id(row)] = StatedRoll(reason=BY_RETENTION)
+    return stated, paired
+
+
+def change_of(row: Row, bases: Bases, stated: StatedRoll) -> SegmentChange:
+    """Return what one line says; `stated`: of a roll. A line that a segment is to begin tells of the roll, too."""
     name, broker, base, end = row["name"], row["broker_id"], row["base_offset"], None
+    if name in (ROLLED, ROLLING):
+        return SegmentChange(row, CHANGES[ROLLED], base, None, stated.reason, stated)
     if name == REMOTE_DELETED:
         broker, base = bases.copied.get(row["text"] or "", (broker, None))
     if name in (DELETED, COPIED, REMOTE_DELETED):

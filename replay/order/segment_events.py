@@ -44,6 +44,8 @@ def segment_chains(tenure: Tenure, changes: list[SegmentChange]) -> list[list[Op
             "base_offset": change.base,
             "next_offset": change.end,
             "log_start_offset": row["offset"] if row["name"] == LOCAL_START else None,
+            "bytes": change.stated.size,
+            "segment_bytes": change.stated.limit,
             "evidence": "observed",
         }
         drafts = [Draft("segment_change", row, window, fields)]

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from replay.engine.events import Event, Events, Picked
     from replay.tables.rare_events import Rare
 
-FOLLOWER_CHECK: Final = "follower_segment_roll"
+CHECK: Final = "follower_segment_roll"
+SIZE_CHECK: Final = "follower_segment_size"
 
 
 class FollowerSegments(SegmentSizes):
     """The segment that one broker appends to as a follower."""
 
-    check = FOLLOWER_CHECK
+    check, size_check = CHECK, SIZE_CHECK
 
     def __init__(self, broker: int) -> None:
         """Start with a segment of which nothing is known."""
@@ -133,12 +134,13 @@ class LogSegments:
         return told
 
     def checks(self) -> list[dict[str, Any]]:
-        """The checks of where segments ended; none if nothing was compared. Call after `finish`."""
-        rows = [row for log in self.followers.values() for row in log.checks()]
-        if not rows:
-            return self.leader.checks()
-        first = [(row["first_mismatch_seq"], row["note"]) for row in rows if row["first_mismatch_seq"] is not None]
-        seq, note = min(first) if first else (None, None)
-        counts = {name: sum(row[name] for row in rows) for name in ("compared", "matched")}
-        row = {"check": FOLLOWER_CHECK, **counts, "first_mismatch_seq": seq, "note": note}
-        return [*self.leader.checks(), row]
+        """The checks of where segments ended and of their sizes, if anything was compared. Call after `finish`."""
+        told = self.leader.checks()
+        of_followers = [row for log in self.followers.values() for row in log.checks()]
+        for check in (CHECK, SIZE_CHECK):
+            rows = [row for row in of_followers if row["check"] == check]
+            first = [(row["first_mismatch_seq"], row["note"]) for row in rows if row["first_mismatch_seq"] is not None]
+            seq, note = min(first) if first else (None, None)
+            counts = {name: sum(row[name] for row in rows) for name in ("compared", "matched")}
+            told += [{"check": check, **counts, "first_mismatch_seq": seq, "note": note}] if rows else []
+        return told

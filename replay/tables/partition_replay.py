@@ -39,6 +39,7 @@ from replay.tables.delete_requests import DeleteRequests
 from replay.tables.election_rows import election_checks, leadership_row, risk_columns
 from replay.tables.fetcher_steps import FetcherSteps
 from replay.tables.final_logs import FinalLogs, elections
+from replay.tables.follower_reads import FollowerReads
 from replay.tables.follower_segments import LogSegments
 from replay.tables.follower_states import FollowerStates
 from replay.tables.future_replicas import FutureReplicas
@@ -117,7 +118,7 @@ class PartitionReplay:
         self.stated_start = False  # whether a source states the offset at which the last leader began to lead
         self.final, self.risk, self.consumers = FinalLogs(), RiskSpans(), ConsumerEffects()
         self.doubts, self.shown = Doubts(), ShownEpochs()
-        self.meters, self.quotas, self.limited = Meters(), QuotaRates(), ClientQuotas()
+        self.meters, self.quotas, self.limited, self.reads = Meters(), QuotaRates(), ClientQuotas(), FollowerReads()
         self.stable = StableOffsets(internal=key["topic"] in INTERNAL_TOPICS)
         self.deletions = DeleteRequests(internal=self.ledger.internal)
         self.last_seq = -1
@@ -332,6 +333,7 @@ class PartitionReplay:
         # An HW move of a broker without a role is output once the broker has a role.
         known = told.hw["role"] != ROLE_NONE
         stable = self.stable.take(events, encoded, told.hw)[known]
+        self.reads.take(events, encoded, told.hw, self.brokers)
         self.out.add("hw_timeline", self.here, self.named(told.hw[known], "broker", "cause"), stable)
         if len(told.start):  # the cause of a log start change stands in the broker's own line
             causes = causes_of(told.start, {row["seq"]: row["cause"] for row in rare["log_start_change"]})
@@ -355,9 +357,8 @@ class PartitionReplay:
         fetches = fetches_in(events, saw)
         profile = self.story.profile_at(self.leads, self.last_seq)
         found = rounds_of(fetches, saw, profile, self.topic, self.rolls)
-        found["quota_rate"], found["quota_limit"], checks = self.quotas.rates(
-            fetches, saw, self.story.profile_at, self.brokers
-        )
+        rates = self.quotas.rates(fetches, saw, self.story.profile_at, self.brokers)
+        found["quota_rate"], found["quota_limit"], checks = rates
         self.out.add_rows("partition_meters", self.here, self.quotas.rows())
         self.conformance.add(checks, self.brokers)
         self.out.add("fetch_rounds", self.here, fetches, saw, found)
@@ -366,8 +367,7 @@ class PartitionReplay:
         self.consumers.prune(self.epoch, floor_of(self.state, int(self.state.partition[0].assigned)))
         self.answers = together([self.answers, answers_in(events, self.out.clients)])
         self.tell_commits()
-        still = g.open[: g.filled[N_OPEN]]["ack_seq"]
-        self.answers = self.answers[np.isin(self.answers["seq"], still)]
+        self.answers = self.answers[np.isin(self.answers["seq"], g.open[: g.filled[N_OPEN]]["ack_seq"])]
 
     def tell_commits(self) -> None:
         """Output rows of `commit_latency`."""
@@ -410,10 +410,10 @@ class PartitionReplay:
         self.out.add_rows("state_transitions", self.key, [*self.machines.moves, *self.future.transitions])
         self.out.add_rows("follower_states", self.key, [*self.followers.moves, *self.future.states])
         self.out.add_rows("partition_meters", self.here, [*self.meters.finish(), *self.quotas.finish()])
-        checks = [*election_checks(self.story.decisions), *self.machines.checks()]
-        checks += [*self.steps.checks(), *self.limited.checks()]
-        checks += [*stated_checks(self.machines.moves, self.stated), *self.doubts.checks(), *self.round_trips.checks()]
-        checks += [*self.stable.checks(), *self.deletions.checks(), *self.followers.checks(), *self.sizes.checks()]
+        checks = [*election_checks(self.story.decisions), *stated_checks(self.machines.moves, self.stated)]
+        of_brokers = (self.machines, self.steps, self.doubts, self.round_trips, self.followers)
+        of_logs = (self.stable, self.deletions, self.sizes, self.limited)
+        checks += [row for one in (*of_brokers, *of_logs) for row in one.checks()] + self.reads.checks(self.brokers)
         self.out.add_rows("transactions", self.here, self.stable.finish())
         self.conformance.add(self.conformance.rest(), self.brokers)
         self.conformance.put(checks)

@@ -18,6 +18,7 @@ from replay.engine.stamps import CLOCK_SLACK_US
 from replay.evidence.segments import CHANGES, ROLLED
 from replay.evidence.tenures import micros
 from replay.protocol.state import NONE, UNSET
+from replay.tables.local_starts import LocalStarts
 from replay.tables.rare_events import in_turn
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from replay.tables.rare_events import Rare
 
 ROLL_KINDS = ("segment_change", "truncation", "log_load")
+START_KINDS = ("log_start_change", "observation")
 
 
 @dataclass(slots=True)
@@ -42,13 +44,17 @@ class Roll:
 
 @dataclass
 class Rolls:
-    """The rolls of each broker's log."""
+    """The rolls of each broker's log, and where it starts."""
 
     of_broker: dict[int, list[Roll]] = field(default_factory=dict)
+    starts: LocalStarts = field(default_factory=LocalStarts)
 
     def take(self, rare: Rare) -> None:
         """Take the rare events of a batch: rolls, and what takes the ends of logs away."""
-        for row in in_turn(rare, ROLL_KINDS):
+        for row in in_turn(rare, (*ROLL_KINDS, *START_KINDS)):
+            self.starts.take(row)
+            if row["kind"] in START_KINDS:
+                continue
             if row["kind"] == "segment_change":
                 if row["cause"] == CHANGES[ROLLED] and row["base_offset"] is not None:
                     one = Roll(row["base_offset"], micros(row["ts"]), row["seq"])

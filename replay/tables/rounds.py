@@ -97,6 +97,7 @@ def asked_of(fetches: Picked, saw: Records[Held], topic: Topic, rolls: Rolls) ->
     out["remote_storage"] = topic.remote_storage
     out["leader_throttled"] = topic.leader_throttled
     out["older_segment"], out["later_segment"] = rolls.between(fetches, saw)
+    out["read_from"] = rolls.starts.read_from(fetches)
     committed = of("isolation_level", UNSET) == ISOLATION.index("read_committed")
     out["stable"] = np.where(committed, of("last_stable_offset", UNSET), UNSET)
     out["ts"] = of("ts", 0)

@@ -30,6 +30,10 @@ def segment_row(event: Event, s: State, brokers: Sequence[int]) -> dict[str, Any
         "reason": event["state"],
         "local_log_start_offset": event["log_start_offset"],
     }
+    if what == "rolled":
+        row |= {"logged_bytes": event["bytes"], "logged_limit": event.get("segment_bytes")}
+        if base is None:
+            return row
     if what == "rolled" and s.role[b] == ROLE_LEADER and s.leo_evidence[b] < BOUNDED and s.hw_evidence[b] < BOUNDED:
         row["hw_position_may_rise"] = bool(may_rise_in_position(s, b, base))
     elif what == "copied" and end is not None and s.leo_evidence[b] < BOUNDED and s.leo[b] >= end:

@@ -21,6 +21,7 @@ from replay.arrays.records import blank, together
 from replay.engine import codes as c
 from replay.engine.events import kinds_in
 from replay.evidence.future_logs import FUTURE_LOG
+from replay.evidence.roll_reasons import BY_SIZE
 from replay.evidence.segments import CHANGES, ROLLED
 from replay.protocol.state import BOUNDED, NONE
 from replay.tables.answer_sizes import doubts_of
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from replay.tables.rare_events import Rare
 
 CHECK: Final = "segment_roll"
-BY_SIZE: Final = "segment_bytes"
+SIZE_CHECK: Final = "segment_size"
 LIMIT_COLUMN: Final = "segment_bytes"
 STOP_KINDS: Final = ("config_change", "role_change", "observation", "truncation", "log_load")
 KEPT_US: Final = 5_000_000  # a line about a roll, and the followers' fetches of a batch, come this soon after an append
@@ -54,7 +55,7 @@ class Batch:
 class SegmentSizes:
     """The segment that the leader of one partition appends to; what is found does not depend on events' batches."""
 
-    check = CHECK
+    check, size_check = CHECK, SIZE_CHECK
 
     def __init__(self) -> None:
         """Start without a leader."""
@@ -65,8 +66,8 @@ class SegmentSizes:
         self.held: list[dict[str, Any]] = []  # rows about rolls, until the batch behind has settled
         self.others: list[dict[str, Any]] = []  # rows about rolls of other brokers' logs
         self.begin(NONE, NONE)
-        self.compared = self.matched = 0
-        self.first_overdue: tuple[int, str] | None = None
+        self.counts = {name: [0, 0] for name in (self.check, self.size_check)}  # compared, matched
+        self.first_odd: dict[str, tuple[int, str]] = {}  # of each check: the event that first differs, and how
 
     def begin(self, base: int, total: int) -> None:
         """A segment begins at `base`; `total`: its bytes so far, NONE if nothing tells where it begins."""
@@ -221,25 +222,52 @@ class SegmentSizes:
         if SMALLER not in self.reads:
             if self.total >= 0 and self.end == base:
                 row["segment_bytes"] = self.total
-                if size >= 0 and 0 < self.limit < self.total + size:
-                    row["reason"] = BY_SIZE
-                    self.compared += 1
-                    self.matched += 1
+                self.hold_against(row, size)
             elif self.overdue is not None and self.by_line and AS_PRODUCED in self.reads:
-                self.compared += 1
-                self.first_overdue = self.first_overdue or self.overdue
+                self.note(self.check, *self.overdue, agrees=False)
         self.begin(base, 0)
         self.by_line = True
+
+    def hold_against(self, row: dict[str, Any], size: int) -> None:
+        """Compare the bytes that were counted, and whether they must end here, with what the broker's line states.
+
+        Kafka asks for the size first, so where that decides the reason is the size, whatever else the line shows.
+        """
+        seq, base, stated, limit = row["seq"], row["base_offset"], row.get("logged_bytes"), row.get("logged_limit")
+        had_to = size >= 0 and 0 < (limit or self.limit) < self.total + size
+        if had_to:
+            row["reason"] = BY_SIZE
+            self.note(self.check, seq, "", agrees=True)
+        elif size >= 0 and row.get("reason") == BY_SIZE and AS_PRODUCED in self.reads:
+            text = (
+                f"the segment before {base} would hold {self.total + size} bytes with the batch there, which is allowed"
+            )
+            self.note(self.check, seq, text, agrees=False)
+        if stated is None or AS_PRODUCED not in self.reads:
+            return
+        agrees = stated == self.total and self.limit in (NONE, limit)
+        text = f"the segment before {base} has {stated} of {limit} bytes by its line, and {self.total} of {self.limit}"
+        self.note(self.size_check, seq, f"{text} as counted", agrees=agrees)
+
+    def note(self, check: str, seq: int, text: str, *, agrees: bool) -> None:
+        """Count a comparison."""
+        self.counts[check][0] += 1
+        self.counts[check][1] += agrees
+        if not agrees:
+            self.first_odd.setdefault(check, (seq, text))
 
     def finish(self) -> list[dict[str, Any]]:
         """Return the rows that are still held. Call once, after the last batch."""
         return self.settle(len(self.waiting), NEVER, last=True)
 
     def checks(self) -> list[dict[str, Any]]:
-        """The check of where segments ended; none if nothing was compared. Call after `finish`."""
-        seq, note = self.first_overdue or (None, None)
-        row = {"check": self.check, "compared": self.compared, "matched": self.matched}
-        return [{**row, "first_mismatch_seq": seq, "note": note}] if self.compared else []
+        """The checks of where segments ended and of their sizes, if anything was compared. Call after `finish`."""
+        told = []
+        for check, (compared, matched) in self.counts.items():
+            seq, text = self.first_odd.get(check, (None, None))
+            row = {"check": check, "compared": compared, "matched": matched}
+            told += [{**row, "first_mismatch_seq": seq, "note": text}] if compared else []
+        return told
 
 
 def first_of(flags: Flags) -> int:

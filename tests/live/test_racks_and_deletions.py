@@ -135,6 +135,7 @@ def told_by(seen: Seen, kind: str, error: int | None = None) -> list[Row]:
     ("check", "least"),
     [
         ("preferred_replica", 200),
+        ("follower_read", 200),
         ("delete_records", 20),
         ("low_watermark", 15),
         ("produce_timeout", 100),

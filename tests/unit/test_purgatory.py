@@ -41,7 +41,7 @@ def fetch(**fields: int) -> Asked:
         "is_diverging": 0, "preferred_replica": NONE,
         "run_count": UNSET, "run_timeouts": UNSET, "is_left_out": 0, "remote_storage": 0, "leader_throttled": 1,
         "older_segment": 0, "later_segment": 0, "stable": UNSET,
-        "ts": NOW, **fields,
+        "ts": NOW, "read_from": UNSET, **fields,
     }  # fmt: skip
     asked["request_bytes"] = max(asked["request_bytes"], asked["bytes"])
     return one(Asked, asked)

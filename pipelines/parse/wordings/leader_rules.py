@@ -111,6 +111,19 @@ LOG_CHANGE_RULES = (
         "segment_change segment_rolled",
         r"Rolled new log segment at offset (?P<base_offset>\d+) in [\d.]+ ms\.",
     ),
+    Rule(  # DEBUG; a brace too many from 0.10.1 on
+        f"{_LOGS}: Rolling",
+        "0.8-",
+        "segment_change segment_rolling",
+        rf"Rolling new log segment (?:in {TP} )?\((?P<value>log_size = \d+/\d+\}}?, (?:offset_)?index_size = \d+/\d+, "
+        r"(?:time_index_size = \d+/\d+, )?(?:age|inactive_time)_ms = -?\d+/-?\d+)\)\.",
+    ),
+    Rule(
+        f"{_LOGS}: Rolling",
+        "3.7-",
+        "segment_change segment_rolling",
+        r"Rolling the active segment to make it eligible for (?P<value>deletion)",
+    ),
     Rule(
         "UnifiedLog: Incremented",
         "3.6-",
