@@ -1,7 +1,8 @@
 """At which rate each broker lets a client produce, by the broker's own lines (KIP-13, KIP-55).
 
 A broker writes a line as it takes up a quota, also as it starts (`ClientQuotaManager.updateQuota`), so its own lines
-tell its limits. One of a client id alone holds for that client; one that names a user goes before it, and request lines
+tell its limits; from a start on only those that it has written since then, for one that was removed meanwhile has no
+line. One of a client id alone holds for that client; one that names a user goes before it, and request lines
 are read without their user. So nothing is known of a broker from a line about a user's quota on.
 """
 
@@ -25,6 +26,7 @@ QUOTA: Final = re.compile(
 )
 OF_ALL: Final = "default client-id"
 NO_LIMIT: Final = -1
+_TOLD: Final = ((LINES, OF_CLIENTS), *(("broker_lifecycle", name) for name in ("clean_start", "unclean_start")))
 EVERYBODY: Final = ""
 SETTLES_US: Final = 1_000_000  # around a change nothing is said of the limit
 
@@ -59,9 +61,14 @@ class ClientQuotas(NamedTuple):
 def client_quotas_in(rows: Iterable[Row]) -> ClientQuotas:
     """What brokers' lines tell of quotas on producing. `rows`: facts about no single partition."""
     found = ClientQuotas({}, {})
-    told = [row for row in rows if row["kind"] == LINES and row["name"] == OF_CLIENTS and row["ts"] is not None]
+    told = [row for row in rows if (row["kind"], row["name"]) in _TOLD and row["ts"] is not None]
     for row in sorted(told, key=lambda one: (one["ts"], one["source_file"], one["source_line"])):
-        quota, broker = QUOTA.fullmatch(row["value"] or ""), row["broker_id"]
+        broker = row["broker_id"]
+        if row["kind"] != LINES:
+            for known in [known for (of, _), known in found.changes.items() if of == broker]:
+                known.append((micros(row["ts"]), NO_LIMIT))
+            continue
+        quota = QUOTA.fullmatch(row["value"] or "")
         if quota is None or broker is None:
             continue
         if quota["client"] is None and quota["other"] != OF_ALL:

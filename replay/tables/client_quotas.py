@@ -8,9 +8,10 @@ requests add to them, and a quota on the time of requests throttles, too.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any, Final
 
+from replay.arrays.ints import NEVER
 from replay.engine import codes as c
 from replay.engine.stamps import CLOCK_SLACK_US
 from replay.evidence.tenures import micros
@@ -51,12 +52,17 @@ class ClientQuotas:
         """Take a batch's events. `profile_at`: the rules that a broker follows, by broker and seq."""
         if not events.has(COLUMN):  # older tables have none
             return
-        began = [(row["seq"], row["broker_id"]) for row in rare["log_load"]]
+        began = deque((row["seq"], row["broker_id"]) for row in rare["log_load"])
         for row in events.among(is_limited, COLUMNS).rows:
-            while began and began[0][0] < row["seq"]:  # a broker that starts has counted nothing
-                _, broker = began.pop(0)
-                self.counted = defaultdict(list, {key: of for key, of in self.counted.items() if key[0] != broker})
+            self.begin(began, row["seq"])
             self.take(row, window_of(profile_at(row["broker_id"], row["seq"])))
+        self.begin(began, NEVER)
+
+    def begin(self, began: deque[tuple[int, int]], seq: int) -> None:
+        """Forget what brokers counted that started before `seq`: one that starts has counted nothing."""
+        while began and began[0][0] < seq:
+            _, broker = began.popleft()
+            self.counted = defaultdict(list, {key: of for key, of in self.counted.items() if key[0] != broker})
 
     def take(self, row: dict[str, Any], window: int) -> None:
         """Count an answer, and compare it if what was counted is surely above the limit; `window`: `window_of`."""

@@ -141,9 +141,10 @@ class FollowerReads:
         agrees = bool((had == read.hw).any() and read.end <= had.max())
         self.compared += 1
         self.matched += agrees
-        if not agrees and self.first is None:
+        if not agrees:
             what = f"states {read.hw} and hands out records up to {read.end}" if read.end >= 0 else f"states {read.hw}"
-            self.first = int(read.seq), f"broker {broker} {what}, and its HW was {had.min()} to {had.max()}"
+            found = int(read.seq), f"broker {broker} {what}, and its HW was {had.min()} to {had.max()}"
+            self.first = found if self.first is None else min(self.first, found)
 
     def finish(self, brokers: Sequence[int]) -> None:
         """Compare what waits. Call once, after the last batch."""

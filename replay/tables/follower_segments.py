@@ -2,10 +2,10 @@
 
 A follower appends all that a fetch returned at once (ReplicaFetcherThread.processPartitionData, UnifiedLog.append), so
 before it does it begins a new segment if that would make its last one larger than segment.bytes. Its segments therefore
-end between answers, and mostly elsewhere than the leader's. An answer that was cut by one of its limits ends with a
-part of a batch, which the follower drops: how much it appends of it is not known. A segment is known from a line about
-a roll on, or from 0 if the log was empty as its broker began to follow, until the broker starts again, cuts its log or
-takes up another role.
+end between answers: where the leader's do as long as both logs had their segments alike, since no answer goes beyond
+the end of a leader's segment. An answer that was cut by one of its limits ends with a part of a batch, which the
+follower drops: how much it appends of it is not known. A segment is known from a line about a roll on, or from 0 if the
+log was empty as its broker began to follow, until the broker starts again, cuts its log or takes up another role.
 """
 
 from __future__ import annotations

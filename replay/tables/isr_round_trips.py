@@ -55,6 +55,7 @@ ROUND_TRIP_KINDS: Final = (
     "topic_change",
 )
 WRITTEN_BEFORE_US: Final = 2_000_000  # so long before the first line about it ZooKeeper may have had a decision
+HEARD_LATE_US: Final = 60_000_000  # so long a broker may be cut off from its controller, and not from ZooKeeper
 UNKNOWN_VERSION: Final = -1
 ANSWER_LATE_US: Final = 2_000_000  # so long after a decision its answer may still be on the way
 # UNKNOWN_SERVER_ERROR, CLUSTER_AUTHORIZATION_FAILED, and a time-out: of the whole request
@@ -241,10 +242,10 @@ class RoundTrips:
         """The number of decisions that ZooKeeper may have had: `last` are told by then, others may be told later.
 
         The controller writes before it tells any broker. If the leader leads on under a new epoch, the first line about
-        that may be its own, and it may have heard of it late.
+        that may be its own, and it may have heard of it late, for the controller sends again until it comes through.
         """
         last = max(bisect_right(times, asked.until + CLOCK_SLACK_US + WRITTEN_BEFORE_US), last)
-        while last < len(times):
+        while last < bisect_right(times, asked.until + HEARD_LATE_US):
             made = self.decisions[last].made
             if made.leader != asked.request.leader or made.leader_epoch == asked.request.leader_epoch:
                 break

@@ -106,7 +106,7 @@ def derived_errors(
     """The error with which each batch must have been answered; UNSET: it depends on what is unknown.
 
     If the answer left so close to what would have ended the wait otherwise that either may have come first, it agrees
-    with either. A batch without an answer, as a marker, has the one of its commit, for no line says how long it waited.
+    with either. A batch of which no answer is known has the one of its commit, for no line says how long it waited.
     """
     ready = ready_at(told)
     computed = outcomes(at, ready, outages, brokers)

@@ -271,6 +271,16 @@ def test_a_leader_that_leads_on_under_a_new_epoch_knew_the_old_version_before_it
     assert compared(history, kafka_version="2.6.3") == (3, 3, None)
 
 
+def test_an_epoch_that_comes_an_hour_later_explains_no_lost_update() -> None:
+    later = 3_600_000
+    history = written(**ZOMBIE)
+    history.decide(later, 1, [1, 2, 3], leader_epoch=1, partition_epoch=1, metadata_offset=None)
+    history.role(later + 10, 1, "leader", 1, offset=0, hw=0, isr=[1, 2, 3], partition_epoch=1)
+    told = compared(history, kafka_version="2.6.3")
+    assert told is not None
+    assert told[:2] == (3, 0)
+
+
 @pytest.mark.parametrize(("stated", "matched"), [(LOST_SINCE, 1), (LOST_BEFORE_2_8, 0)])
 def test_from_2_8_on_the_line_of_a_lost_update_names_its_error(stated: int, matched: int) -> None:
     history = written("failed", error_code=stated)
