@@ -5,7 +5,8 @@ before it does it begins a new segment if that would make its last one larger th
 end between answers: where the leader's do as long as both logs had their segments alike, since no answer goes beyond
 the end of a leader's segment. An answer that was cut by one of its limits ends with a part of a batch, which the
 follower drops: how much it appends of it is not known. A segment is known from a line about a roll on, or from 0 if the
-log was empty as its broker began to follow, until the broker starts again, cuts its log or takes up another role.
+log was empty as its broker began to follow, until the broker starts again, cuts its log or takes up another role. If no
+line tells of the fetch behind a roll within a few seconds, none is waited for.
 """
 
 from __future__ import annotations
@@ -14,20 +15,30 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from replay.arrays.ints import NEVER
 from replay.arrays.records import blank, together
 from replay.evidence.future_logs import FUTURE_LOG
+from replay.evidence.tenures import micros
 from replay.protocol.state import NONE
 from replay.tables.answer_sizes import UNLIMITED, limit_in
 from replay.tables.rare_events import in_turn
-from replay.tables.segment_sizes import AS_PRODUCED, LIMIT_COLUMN, STOP_KINDS, Batch, SegmentSizes, is_read
+from replay.tables.segment_sizes import AS_PRODUCED, KEPT_US, LIMIT_COLUMN, STOP_KINDS, Batch, SegmentSizes, is_read
 
 if TYPE_CHECKING:
     from replay.arrays.ints import Ints
+    from replay.arrays.records import Records
     from replay.engine.events import Event, Events, Picked
     from replay.tables.rare_events import Rare
 
 CHECK: Final = "follower_segment_roll"
 SIZE_CHECK: Final = "follower_segment_size"
+
+
+class Moment:
+    """An event and its time."""
+
+    seq: int
+    us: int
 
 
 class FollowerSegments(SegmentSizes):
@@ -39,6 +50,7 @@ class FollowerSegments(SegmentSizes):
         """Start with a segment of which nothing is known."""
         super().__init__()
         self.broker = broker
+        self.awaited: list[tuple[int, int]] = []  # rolls, and until when the fetches behind are waited for
 
     def may_interrupt(self, event: Event) -> bool:
         """Whether an event of `STOP_KINDS` is about this broker's log, or a limit."""
@@ -62,10 +74,44 @@ class FollowerSegments(SegmentSizes):
             empty = event["role"] == "follower" and event["leo"] == 0
         self.begin(0 if empty else NONE, 0 if empty else NONE)
 
+    def follow(
+        self, rows: list[dict[str, Any]], reads: Picked, stops: list[Event], clock: Records[Moment]
+    ) -> list[dict[str, Any]]:
+        """Go through a batch of events, whose times are in `clock`; `rows`: about its rolls. Return those told now."""
+        self.awaited += [(row["seq"], micros(row["ts"]) + KEPT_US) for row in rows]
+        told: list[dict[str, Any]] = []
+        seqs, start = reads.numbers("seq"), -1
+        for stop, over in [*self.ends(clock), (NEVER, [])]:
+            self.held += [row for row in rows if start <= row["seq"] < stop]
+            here = reads.at((seqs >= start) & (seqs < stop))
+            inside = [one for one in stops if start <= one["seq"] < stop]
+            told += self.walk(here, here.at(np.zeros(0, np.int64)), inside)
+            due = [row for row in self.held if row["seq"] in over]
+            if any(row["base_offset"] >= self.waiting["end"].max(initial=NONE) for row in due):
+                later = [row for row in self.held if row["seq"] > due[-1]["seq"]]
+                self.held = [row for row in self.held if row["seq"] <= due[-1]["seq"]]
+                told += self.settle(len(self.waiting), stop, last=True)
+                self.held += later
+            start = stop
+        return told
+
+    def ends(self, clock: Records[Moment]) -> list[tuple[int, list[int]]]:
+        """At which events the time is over for which rolls: the first event that came so much later."""
+        found: dict[int, list[int]] = {}
+        waiting = []
+        for roll, until in self.awaited:
+            later = (clock["seq"] > roll) & (clock["us"] >= until)
+            if later.any():
+                found.setdefault(int(clock["seq"][later.argmax()]), []).append(roll)
+            else:
+                waiting.append((roll, until))
+        self.awaited = waiting
+        return sorted(found.items())
+
     def add(self, batches: Picked, reads: Picked) -> None:  # noqa: ARG002 - what fetches returned is what is stored
         """Add what fetches returned to the follower."""
         base, end = batches.numbers("fetch_offset", NONE), batches.numbers("next_offset", NONE)
-        last = self.waiting["end"][-1:].tolist() or [NONE]
+        last = self.waiting["end"][-1:].tolist() or [self.end]
         before = np.maximum.accumulate(np.concatenate([last, end]))[:-1]
         rises = (end > base) & (base >= before)
         new = blank(int(rises.sum()), Batch)
@@ -110,10 +156,12 @@ class LogSegments:
             for one in self.limits:
                 self.followers[broker].change(one)
         self.limits += [one for one in rare["config_change"] if one.get(LIMIT_COLUMN) is not None]
+        clock = blank(len(events), Moment)
+        clock["seq"], clock["us"] = events.numbers("seq"), events.numbers("ts", NONE)
         for broker, log in sorted(self.followers.items()):
-            log.held += others.get(broker, [])
             mine = reads.at(replicas == broker)
-            told += log.walk(mine, mine.at(np.zeros(0, np.int64)), [one for one in stops if log.may_interrupt(one)])
+            about = [one for one in stops if log.may_interrupt(one)]
+            told += log.follow(others.get(broker, []), mine, about, clock)
         return told
 
     def rows_of_others(self) -> dict[int, list[dict[str, Any]]]:

@@ -29,15 +29,15 @@ REPLACED: Final = ("tiered_storage", "out_of_range")  # a follower's log that be
 
 @dataclass(slots=True)
 class LocalStarts:
-    """The local log start of each broker: from when on it was where; NONE: not known."""
+    """The local log start of each broker: from which event and time on it was where; NONE: not known."""
 
-    of_broker: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    of_broker: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
         """Take a rare event that may move it."""
         kind, broker, start = event["kind"], event["broker_id"], NONE
         moves = self.of_broker.get(broker, [])
-        before = moves[-1][1] if moves else NONE
+        _, latest, before = moves[-1] if moves else (NONE, NONE, NONE)
         if kind == "segment_change":
             if event["cause"] != CHANGES[LOCAL_START]:
                 return
@@ -53,10 +53,13 @@ class LocalStarts:
         elif kind == "observation" and event["cause"] != FUTURE_LOG:
             return
         if start != before:
-            self.of_broker.setdefault(broker, []).append((micros(event["ts"]), start))
+            self.of_broker.setdefault(broker, []).append((event["seq"], max(latest, micros(event["ts"])), start))
 
     def read_from(self, fetches: Picked) -> Ints:
-        """Whether each fetch of a consumer was read from the tier or the own log, by when its broker took it up."""
+        """Whether each fetch of a consumer was read from the tier or the own log, by when its broker took it up.
+
+        Only what precedes it in the order of events tells that, so that it does not matter what has been read beyond.
+        """
         of = fetches.numbers
         found = np.full(len(fetches), UNSET, np.int64)
         if not self.of_broker:
@@ -66,11 +69,11 @@ class LocalStarts:
         reads = (of("replica_id", NONE) < 0) & (offset >= 0) & (of("run_count", UNSET) == UNSET)
         for b, moves in self.of_broker.items():
             mine = np.flatnonzero(reads & (broker == b))
-            if not len(mine):
-                continue
-            times, starts = (np.array(column, np.int64) for column in zip(*moves, strict=True))
-            first = np.searchsorted(times, taken[mine] - CLOCK_SLACK_US, "right") - 1
-            stop = np.searchsorted(times, taken[mine] + CLOCK_SLACK_US, "right")
+            seqs, times, starts = (np.array(column, np.int64) for column in zip(*moves, strict=True))
+            mine = mine[seqs[0] < of("seq")[mine]]
+            known = np.searchsorted(seqs, of("seq")[mine])
+            first = np.minimum(known, np.searchsorted(times, taken[mine] - CLOCK_SLACK_US, "right")) - 1
+            stop = np.minimum(known, np.searchsorted(times, taken[mine] + CLOCK_SLACK_US, "right"))
             from_, to = np.maximum(first, 0), np.maximum(stop, 1)  # before the first line it was lower than that says
             least, most = starts[from_], starts[from_]
             for k in np.flatnonzero(to - from_ > 1).tolist():  # as it moves

@@ -8,7 +8,7 @@ import pytest
 from facts_builder import History, of_kind
 from test_purgatory import fetch, held, known, parked, why
 from test_rolls import committed
-from without_spark import tables_of
+from without_spark import same_however_batched
 
 from pipelines.spark.saved_states import bytes_of, state_of
 from replay.engine import completions as w
@@ -88,9 +88,9 @@ def read_from(history: History) -> list[str | None]:
     return [WHERE[one] for one in rolls.starts.read_from(in_time).tolist()]
 
 
-@pytest.mark.parametrize(("offset", "found"), [(0, [None, None, "remote"]), (1, ["local", "local", "local"])])
+@pytest.mark.parametrize(("offset", "found"), [(0, [None, None, "remote"]), (1, [None, "local", "local"])])
 def test_lines_about_the_local_log_start_tell_where_a_fetch_was_read(offset: int, found: list[str | None]) -> None:
-    """Before the first it was lower than that says; a fetch just behind a line may have come before it."""
+    """Until the first nothing is known; a fetch just behind a line may have come before it."""
     history = committed()
     starts_at(history, 1000, 1)
     reads_at(history, 900, 1010, 1100, offset=offset)
@@ -142,10 +142,10 @@ def test_a_log_that_is_cut_or_replaced_starts_elsewhere_or_where_nobody_knows(
     (line,) = of_kind(moved(10).events(), "segment_change")
     starts = LocalStarts()
     starts.take(line)  # type: ignore[arg-type]
-    starts.take({**{name: line[name] for name in ("broker_id", "ts")}, **event})
-    assert starts.of_broker[1][-1][1] == start
+    starts.take({**{name: line[name] for name in ("seq", "broker_id", "ts")}, **event})
+    assert starts.of_broker[1][-1][-1] == start
     again = LocalStarts()
-    again.take({**{name: line[name] for name in ("broker_id", "ts")}, **event})
+    again.take({**{name: line[name] for name in ("seq", "broker_id", "ts")}, **event})
     assert again.of_broker == {}  # without a line the log may as well be all there is
 
 
@@ -155,12 +155,32 @@ def moved(offset: int) -> History:
     return history
 
 
-def test_a_fetch_from_the_tier_says_so_in_its_round() -> None:
+def waited(offset: int, *lines: tuple[float, int], whole: int = 100) -> History:
+    """A consumer's fetch of a tiered topic is answered at 900 after 40 ms, with so many bytes of all partitions."""
     history = committed()
-    starts_at(history, 500, 1)
+    history.add("config_change", 0, name="remote.storage.enable", value="true", partition=None, metadata_offset=100)
+    for ms, start in lines:
+        starts_at(history, ms, start)
     waits = {"total_us": 40_000, "remote_us": 40_000, "max_wait_ms": 500, "min_bytes": 1}
-    history.fetch(900, 1, -1, 0, bytes=100, request_bytes=100, hw=2, **waits)
-    tables = tables_of(history.events())
+    history.fetch(900, 1, -1, offset, bytes=100, request_bytes=whole, hw=2, **waits)
+    return history
+
+
+@pytest.mark.parametrize(
+    ("line", "completed_by"),
+    [((500, 1), "other_partition"), ((899, 1), "other_partition"), ((1500, 1), "remote_storage")],
+)
+def test_a_line_that_comes_later_does_not_tell_what_a_fetch_before_it_waited_for(
+    line: tuple[float, int], completed_by: str
+) -> None:
+    """However many events come at a time: a later line may be in the next run."""
+    tables = same_however_batched(waited(1, line, whole=300).events())
+    (row,) = [row for row in tables["fetch_rounds"].to_pylist() if row["replica_id"] == -1]
+    assert (row["completed_by"], row["evidence"]) == (completed_by, "bounded")
+
+
+def test_a_fetch_from_the_tier_says_so_in_its_round() -> None:
+    tables = same_however_batched(waited(0, (500, 1)).events())
     (row,) = [row for row in tables["fetch_rounds"].to_pylist() if row["replica_id"] == -1]
     assert (row["completed_by"], row["evidence"]) == ("remote_storage", "derived")
     (check,) = [row for row in tables["conformance"].to_pylist() if row["check"] == "fetch_completion"]

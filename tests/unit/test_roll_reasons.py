@@ -9,7 +9,7 @@ from facts_builder import History, of_kind
 from histories_of_losses import replicated
 from test_segment_sizes import LIMIT, counts, written
 from test_segments import segments, told
-from without_spark import tables_of
+from without_spark import same_however_batched
 
 from pipelines.lookup.event_words import event_words
 from replay.evidence.roll_reasons import stated_roll
@@ -128,7 +128,7 @@ def sized(*, size: int = 200, limit: int = LIMIT, age: int = 0, stored: int = 10
 
 def checked(history: History) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
     """Its checks, and its rows about segments."""
-    tables = tables_of(history.events())
+    tables = same_however_batched(history.events())
     rows = sorted(tables["segment_timeline"].to_pylist(), key=lambda row: int(row["seq"]))
     return {row["check"]: row for row in tables["conformance"].to_pylist()}, rows
 

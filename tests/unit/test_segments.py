@@ -9,7 +9,7 @@ from facts_builder import History, at, of_kind
 from histories_of_losses import COMMITTED, replicated
 from small_partition import A, led
 from small_partition import at as placed
-from without_spark import tables_of
+from without_spark import same_however_batched, tables_of
 
 from pipelines.lookup.event_words import event_words
 from replay.evidence.segments import REASONS, reason_of
@@ -28,7 +28,9 @@ def told(history: History, ms: float, name: str, broker: int = 1, **fields: Any)
 
 
 def segments(history: History, *names: str) -> list[tuple[Any, ...]]:
-    rows = sorted(tables_of(history.events())["segment_timeline"].to_pylist(), key=lambda row: int(row["seq"]))
+    rows = sorted(
+        same_however_batched(history.events())["segment_timeline"].to_pylist(), key=lambda row: int(row["seq"])
+    )
     return [tuple(row[name] for name in names) for row in rows]
 
 

@@ -27,6 +27,7 @@ from schemas.tables import REPLAY_TABLES
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
 
     from pipelines.recording.recording import Recording
     from replay.evidence.cluster import Cluster
@@ -91,3 +92,19 @@ def tables_of(events: pa.Table, size: int = 1000) -> dict[str, pa.Table]:
     for name, rows in replayed(events.combine_chunks().to_batches(size)):
         found[name].append(rows)
     return {name: pa.concat_tables(tables).combine_chunks() for name, tables in found.items()}
+
+
+def same_however_batched(events: pa.Table) -> dict[str, pa.Table]:
+    """Return the replay's tables of these events, which are the same however many events are passed to it at a time."""
+    whole = tables_of(events)
+    for size in (1, 7):
+        parts = tables_of(events, size)
+        differ = [name for name, rows in whole.items() if in_seq(rows) != in_seq(parts[name])]
+        assert not differ, (size, differ)
+    return whole
+
+
+def in_seq(rows: pa.Table) -> list[dict[str, Any]]:
+    """Return rows in the order of their events, if they are of such: they are told when nothing more is missing."""
+    found: list[dict[str, Any]] = rows.to_pylist()
+    return sorted(found, key=lambda row: row["seq"]) if "seq" in rows.column_names else found
