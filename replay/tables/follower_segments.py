@@ -150,7 +150,8 @@ class LogSegments:
         replicas = reads.numbers("replica_id", NONE)
         others = self.rows_of_others()
         known = {*np.unique(replicas).tolist(), *others}
-        known |= {one["broker_id"] for one in rare["role_change"] if one["role"] == "follower"}
+        told_of = (one["broker_id"] for one in rare["role_change"] if one["role"] == "follower")
+        known |= {broker for broker in told_of if broker is not None}
         for broker in sorted(known - self.followers.keys()):
             self.followers[broker] = FollowerSegments(broker)
             for one in self.limits:

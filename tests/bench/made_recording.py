@@ -212,7 +212,7 @@ class MadeCluster(Pens):
         session = self.sessions[leader, fetcher]
         news, session.news = session.news, set()
         answers: list[str] = []
-        for number in sorted(news):
+        for number in [one for one in session.offsets if one in news]:
             answers += self.answered(session, self.partitions[number], fetcher, full=session.epoch == 0)
         self.request(leader, at, self.fetch_text(session, fetcher, answers, at if waited else session.since))
         session.epoch += 1
@@ -234,6 +234,8 @@ class MadeCluster(Pens):
             session.news.add(number)
         elif end > offset:
             size = (end - offset) * self.shape.record_bytes
+            if not full:  # but for the first answer, what has records comes to the end of the session
+                del session.offsets[number]
             session.offsets[number] = end
             session.moved.add(number)
             if mine is not None:

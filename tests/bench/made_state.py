@@ -42,7 +42,7 @@ class Session:
     correlation: int = 0
     since: float = 0.0  # when the fetch that is open reached the leader
     named: str = ""  # what it named
-    offsets: dict[int, int] = field(default_factory=dict)
+    offsets: dict[int, int] = field(default_factory=dict)  # in the order in which the leader reads the partitions
     told: dict[int, int] = field(default_factory=dict)
     moved: set[int] = field(default_factory=set)  # partitions whose offset the next request names
     news: set[int] = field(default_factory=set)  # partitions that the next answer may name
