@@ -45,6 +45,9 @@ class Shelf:
 
     read_before = small_rows
 
+    def whole(self, table_name: str, recording_id: str, most: int, columns: Sequence[str] = ()) -> pa.Table | None:  # noqa: ARG002
+        return self.arrow(table_name, recording_id, columns) if self.are_small else None
+
     def files_within(self, table_names: Iterable[str], recording_id: str, most: int) -> dict[str, TableFiles]:  # noqa: ARG002
         return {}
 
