@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from py4j.protocol import Py4JJavaError
 
 from pipelines.spark.hadoop import is_missing, on_hadoop
+from pipelines.warehouse.opened import file_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,7 +69,7 @@ def _told(
     """Yield commits that may have changed rows, with what they say of their runs, newest first; None: it is gone."""
     first_line = _by_hadoop(spark, path) if place is None else partial(_first_line, place / "_delta_log")
     for version in range(newest, since, -1):
-        line = first_line(f"{version:020d}.json")
+        line = first_line(file_of(version))
         if line is None:
             yield version, None
             return

@@ -16,6 +16,7 @@ from replay.engine import codes as c
 from replay.engine.stamps import CLOCK_SLACK_US
 from replay.evidence.tenures import micros
 from replay.tables.quota_rates import SECOND_US, SLACK_US, window_of
+from replay.tables.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,8 +46,7 @@ class ClientQuotas:
     def __init__(self) -> None:
         """Start with nothing compared."""
         self.counted: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)  # when answered, and bytes
-        self.compared, self.matched = 0, 0
-        self.first: tuple[int, str] | None = None  # the first that differs: its seq, and in words
+        self.tally = Tally()
 
     def take_all(self, events: Events, rare: Rare, profile_at: Callable[[int | None, int], Profile]) -> None:
         """Take a batch's events. `profile_at`: the rules that a broker follows, by broker and seq."""
@@ -74,15 +74,9 @@ class ClientQuotas:
         before.append((at, row["bytes"] or 0))
         if least <= row[COLUMN] * window * SURELY:
             return
-        throttled = (row["throttle_us"] or 0) > 0
-        self.compared += 1
-        self.matched += throttled
-        if not throttled and self.first is None:
-            told = f"broker {key[0]}: computed that {key[1]} was throttled ({least // window} bytes/s), stated 0 ms"
-            self.first = row["seq"], told
+        told = f"broker {key[0]}: computed that {key[1]} was throttled ({least // window} bytes/s), stated 0 ms"
+        self.tally.note(row["seq"], told, agrees=(row["throttle_us"] or 0) > 0)
 
     def checks(self) -> list[dict[str, Any]]:
         """The check; none if nothing was compared."""
-        seq, note = self.first or (None, None)
-        counts = {"compared": self.compared, "matched": self.matched}
-        return [{"check": CHECK, **counts, "first_mismatch_seq": seq, "note": note}] if self.compared else []
+        return self.tally.rows(CHECK)

@@ -20,6 +20,7 @@ from replay.protocol.produce import NOT_LEADER_OR_FOLLOWER
 from replay.protocol.state import UNSET
 from replay.tables.rare_events import in_turn
 from replay.tables.rounds import ready_at
+from replay.tables.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,8 +44,7 @@ class FetcherSteps:
         self.in_metadata = False  # whether the last decision stands in KRaft's metadata log
         self.roles: dict[int, Event] = {}  # broker -> its role, if that is a follower's of which its lines tell
         self.ends: dict[tuple[int, int], int] = {}  # broker and time of its role -> since when what waits may end
-        self.compared, self.matched = 0, 0
-        self.first: tuple[int, str] | None = None  # the first that differs: its seq, and in words
+        self.tally = Tally()
 
     def take_all(self, rare: Rare, profile_at: Callable[[int | None, int], Profile]) -> None:
         """Take a batch's rare events. `profile_at`: the rules that a broker follows, by broker and seq."""
@@ -100,14 +100,9 @@ class FetcherSteps:
 
     def compare(self, row: Event, told: str, *, agrees: bool) -> None:
         """Count a comparison."""
-        self.compared += 1
-        self.matched += agrees
-        if not agrees:  # ends of waits are told behind their batch of events
-            found = row["seq"], f"broker {row['broker_id']}: computed that it {told}, stated otherwise"
-            self.first = found if self.first is None else min(self.first, found)
+        text = f"broker {row['broker_id']}: computed that it {told}, stated otherwise"
+        self.tally.note(row["seq"], text, agrees=agrees)
 
     def checks(self) -> list[dict[str, Any]]:
         """The check; none if nothing was compared."""
-        seq, note = self.first or (None, None)
-        counts = {"compared": self.compared, "matched": self.matched}
-        return [{"check": CHECK, **counts, "first_mismatch_seq": seq, "note": note}] if self.compared else []
+        return self.tally.rows(CHECK)

@@ -19,6 +19,7 @@ from replay.arrays.records import blank, together
 from replay.engine import codes as c
 from replay.engine.stamps import CLOCK_SLACK_US
 from replay.protocol.state import BOUNDED, NONE, ROLE_FOLLOWER, ROLE_LEADER
+from replay.tables.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,9 +71,7 @@ class FollowerReads:
     """The check of one partition; what it finds does not depend on the batches that events come in."""
 
     readers: dict[int, Reader] = field(default_factory=lambda: defaultdict(Reader))
-    compared: int = 0
-    matched: int = 0
-    first: tuple[int, str] | None = None  # seq of the first answer that differs, and how
+    tally: Tally = field(default_factory=Tally)
 
     def take(
         self, events: Events, encoded: Records[EventRecord], moves: Records[HwRow], brokers: Sequence[int]
@@ -138,13 +137,12 @@ class FollowerReads:
         if not here["certain"][may].all():
             return
         had = here["hw"][may]
+        text = ""
         agrees = bool((had == read.hw).any() and read.end <= had.max())
-        self.compared += 1
-        self.matched += agrees
         if not agrees:
             what = f"states {read.hw} and hands out records up to {read.end}" if read.end >= 0 else f"states {read.hw}"
-            found = int(read.seq), f"broker {broker} {what}, and its HW was {had.min()} to {had.max()}"
-            self.first = found if self.first is None else min(self.first, found)
+            text = f"broker {broker} {what}, and its HW was {had.min()} to {had.max()}"
+        self.tally.note(int(read.seq), text, agrees=agrees)
 
     def finish(self, brokers: Sequence[int]) -> None:
         """Compare what waits. Call once, after the last batch."""
@@ -156,9 +154,7 @@ class FollowerReads:
     def checks(self, brokers: Sequence[int]) -> list[dict[str, Any]]:
         """The check; none if no follower's answer was compared."""
         self.finish(brokers)
-        seq, note = self.first or (None, None)
-        row = {"check": CHECK, "compared": self.compared, "matched": self.matched}
-        return [{**row, "first_mismatch_seq": seq, "note": note}] if self.compared else []
+        return self.tally.rows(CHECK)
 
 
 def is_answer_of_follower(events: Events) -> Flags:

@@ -41,7 +41,7 @@ from replay.protocol.profile import LATEST, parse_version, profile_named
 from replay.tables.isr_propagation import IsrPropagation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from replay.protocol.alter_partition import AlterRules
 
@@ -145,8 +145,8 @@ class RoundTrips:
         active, error = event["active_controller_id"], event["error_code"]
         if active is not None and error is not None and error not in FAILED:
             epoch = UNKNOWN_VERSION if event["broker_epoch"] is None else event["broker_epoch"]
-            asked = IsrRequest(event["broker_id"], event["leader_epoch"], UNKNOWN_VERSION, frozenset())
-            request = asked._replace(broker_epoch=epoch)
+            asked = (event["broker_id"], event["leader_epoch"], UNKNOWN_VERSION, frozenset[int]())
+            request = IsrRequest(*asked, broker_epoch=epoch)
             told = (event["seq"], micros(event["ts"]), event["controller_id"], active, request, error)
             self.answers.append(Answer(*told))
 
@@ -189,9 +189,10 @@ class RoundTrips:
             members = frozenset((broker, one) for broker, one in epochs if one >= 0)
             request = IsrRequest(leader, epoch, version, frozenset(event["isr"]), members)
             writes = None if self.asks else self.rules
-            self.open[leader] = Asked(event["seq"], micros(event["ts"]), request, writes)
-            self.asked.append(self.open[leader])
-            self.open[leader].is_answered = self.asks and (leader, epoch) in self.known
+            is_answered = self.asks and (leader, epoch) in self.known
+            asked = Asked(event["seq"], micros(event["ts"]), request, writes, is_answered=is_answered)
+            self.open[leader] = asked
+            self.asked.append(asked)
         elif cause == "committed" and event["partition_epoch"] is not None:
             version = self.known.get((leader, epoch), UNKNOWN_VERSION)
             self.known[leader, epoch] = max(version, event["partition_epoch"])
@@ -212,7 +213,7 @@ class RoundTrips:
         times, after = [decision.us for decision in self.decisions], self.decisions_after()
         for asked in self.asked:
             if asked.error == NO_ERROR:
-                granted = next((k for k in after.get(under(asked.request), ()) if self.is_granted(asked, k)), None)
+                granted = self.granting(asked, after)
                 if granted is not None:
                     yield asked, {self.answer(asked, granted - 1, self.decisions[granted].brokers)}
                 continue
@@ -232,6 +233,10 @@ class RoundTrips:
                 found.add(OPERATION_NOT_ATTEMPTED)
             yield asked, found
 
+    def granting(self, asked: Asked, after: Mapping[Under, list[int]]) -> int | None:
+        """The number of the decision that granted a request; None: none did. `after`: `decisions_after`."""
+        return next((k for k in after.get(under(asked.request), ()) if self.is_granted(asked, k)), None)
+
     def is_granted(self, asked: Asked, k: int) -> bool:
         """Whether the decision number `k`, the next under the epochs of a request, is the one that was asked for."""
         had, made, request = self.decisions[k - 1].made, self.decisions[k].made, asked.request
@@ -245,7 +250,8 @@ class RoundTrips:
         that may be its own, and it may have heard of it late, for the controller sends again until it comes through.
         """
         last = max(bisect_right(times, asked.until + CLOCK_SLACK_US + WRITTEN_BEFORE_US), last)
-        while last < bisect_right(times, asked.until + HEARD_LATE_US):
+        most = bisect_right(times, asked.until + HEARD_LATE_US)
+        while last < most:
             made = self.decisions[last].made
             if made.leader != asked.request.leader or made.leader_epoch == asked.request.leader_epoch:
                 break
@@ -301,8 +307,8 @@ class RoundTrips:
             one = asked.get(row.get("asked_seq") or -1)
             if one is None:
                 continue
-            granted = next((k for k in after.get(under(one.request), ()) if self.is_granted(one, k)), None)
-            if granted is not None and one.error == NO_ERROR:
+            granted = self.granting(one, after) if one.error == NO_ERROR else None
+            if granted is not None:
                 row["derived_error_code"] = self.answer(one, granted - 1, self.decisions[granted].brokers)
             else:
                 last, brokers = max(bisect_right(times, one.us) - 1, 0), self.registered_within(one.us, one.us)[-1]

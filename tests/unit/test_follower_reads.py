@@ -83,14 +83,14 @@ def test_an_answer_is_not_compared_where_it_is_not_certain_what_the_follower_had
     read["seq"], read["lo"], read["hi"], read["hw"], read["due"] = 4, 1_000_000, 1_000_000, 6, NEVER
     reads = FollowerReads()
     reads.compare(taken, read[0], 2)
-    assert (reads.compared, reads.matched) == (compared, compared)
+    assert (reads.tally.compared, reads.tally.matched) == (compared, compared)
 
 
 def test_an_answer_of_a_follower_of_which_nothing_is_known_is_not_compared() -> None:
     read: Any = blank(1, Read, NEVER)
     reads = FollowerReads()
     reads.compare(blank(0, Taken), read[0], 2)
-    assert reads.compared == 0
+    assert reads.tally.compared == 0
 
 
 def test_what_the_leader_serves_is_compared_with_its_own_hw() -> None:

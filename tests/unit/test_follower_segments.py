@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from facts_builder import History
 from test_rolls import rolled
+from test_segment_sizes import Told, counts, told_of
 from without_spark import same_however_batched, tables_of
 
 from pipelines.spark.saved_states import bytes_of, state_of
@@ -57,27 +58,13 @@ def fetched(
     return history
 
 
-Told = dict[int, tuple[int | None, str | None]]
-
-
-def found(history: History) -> tuple[Told, dict[str, Any] | None]:
+def found(history: History) -> Told:
     """What is told of each roll by broker 2, and the check; the same however many events come at a time."""
     events = history.events()
-    seen = []
     whole = same_however_batched(events)
-    for tables in (whole, tables_of(events, 4)):
-        rows = [row for row in tables["segment_timeline"].to_pylist() if row["broker_id"] == 2]
-        checks = {row["check"]: row for row in tables["conformance"].to_pylist()}
-        told = {row["base_offset"]: (row["segment_bytes"], row["reason"]) for row in rows}
-        assert len(told) == len(rows)
-        seen.append((told, checks.get("follower_segment_roll")))
+    seen = [told_of(tables, 2, "follower_segment_roll") for tables in (whole, tables_of(events, 4))]
     assert seen[0] == seen[1]
     return seen[0]
-
-
-def counts(check: dict[str, Any] | None) -> tuple[int, int]:
-    """How many of a check were compared, and how many agree."""
-    return (0, 0) if check is None else (check["compared"], check["matched"])
 
 
 BY_SIZE = (200, "segment_bytes")

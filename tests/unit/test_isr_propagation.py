@@ -50,9 +50,12 @@ def counts(propagation: IsrPropagation) -> tuple[int, int]:
     return row["compared"], row["matched"]
 
 
-@pytest.mark.parametrize(
+WITHIN_THE_RULE = pytest.mark.parametrize(
     ("after", "matched"), [(4_900, 0), (5_000, 1), (7_500, 1), (62_500, 1), (64_400, 1), (64_600, 0)]
 )
+
+
+@WITHIN_THE_RULE
 def test_the_controller_hears_no_sooner_than_5_s_after_a_change_and_no_later_than_a_minute(
     after: int, matched: int
 ) -> None:
@@ -148,9 +151,7 @@ def test_a_version_that_no_leader_wrote_or_that_came_by_metadata_is_not_compared
     assert found.checks() == []
 
 
-@pytest.mark.parametrize(
-    ("after", "matched"), [(4_900, 0), (5_000, 1), (7_500, 1), (62_500, 1), (64_400, 1), (64_600, 0)]
-)
+@WITHIN_THE_RULE
 def test_a_node_is_made_no_sooner_than_5_s_after_the_last_change_and_no_later_than_a_minute(
     after: int, matched: int
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from facts_builder import TOPIC, History
@@ -13,6 +13,9 @@ from pipelines.spark.saved_states import bytes_of, state_of
 from replay.engine.events import EventBatch
 from replay.tables.rare_events import rare_events
 from replay.tables.segment_sizes import SegmentSizes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 LIMIT = 250  # two batches of 100 bytes fit into a segment
 BATCHES = 9
@@ -54,17 +57,22 @@ def written(
     return history
 
 
-def found(history: History, **settings: Any) -> tuple[dict[int, tuple[int | None, str | None]], dict[str, Any] | None]:
+Told = tuple[dict[int, tuple[int | None, str | None]], dict[str, Any] | None]
+
+
+def told_of(tables: dict[str, pa.Table], broker: int, check: str) -> Told:
+    """What is told of each roll by a broker, and a check."""
+    rows = [row for row in tables["segment_timeline"].to_pylist() if row["broker_id"] == broker]
+    checks = {row["check"]: row for row in tables["conformance"].to_pylist()}
+    told = {row["base_offset"]: (row["segment_bytes"], row["reason"]) for row in rows}
+    assert len(told) == len(rows)
+    return told, checks.get(check)
+
+
+def found(history: History, **settings: Any) -> Told:
     """What is told of each roll by the leader, and the check; the same however many events come at a time."""
     events = history.events(**settings)
-    seen = []
-    for size in (1, 4, 1000):
-        tables = tables_of(events, size)
-        rows = [row for row in tables["segment_timeline"].to_pylist() if row["broker_id"] == 1]
-        checks = {row["check"]: row for row in tables["conformance"].to_pylist()}
-        told = {row["base_offset"]: (row["segment_bytes"], row["reason"]) for row in rows}
-        assert len(told) == len(rows)
-        seen.append((told, checks.get("segment_roll")))
+    seen = [told_of(tables_of(events, size), 1, "segment_roll") for size in (1, 4, 1000)]
     assert seen[0] == seen[1] == seen[2]
     return seen[0]
 
