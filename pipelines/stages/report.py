@@ -16,16 +16,14 @@ from pipelines.intake.inputs import inputs_of
 from pipelines.intake.inspection import in_turn, metadata_version_text
 from pipelines.intake.ledger import GONE, counts_of
 from pipelines.intake.releases import too_new
-from pipelines.overview import deposed
 from pipelines.overview.coverage import HOLES, SOURCE_SQL, not_covered
 from pipelines.recording.names import inside
 from pipelines.spark.session import VERSION
-from pipelines.stages import report_text, summary_text
+from pipelines.stages import deposed, report_text, summary_text
 from pipelines.stages.questions import Questions, without_zones
 from pipelines.stages.screen import DEFAULT_WIDTH
 from pipelines.stages.verdict import Seen, acknowledged, verdict
 from pipelines.warehouse.contract import sql_string
-from pipelines.warehouse.delta_reads import SMALL_ROWS
 from pipelines.warehouse.file_ledger import entries_of
 from pipelines.warehouse.narrowing import Narrowing, of_last_replay
 from replay.evidence.coverage import REQUEST_LOG
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Row
 
-    from pipelines.spark.staging import Rows
     from pipelines.stages.incident_reports import Told
     from pipelines.warehouse.delta_io import Warehouse
 
@@ -112,7 +109,8 @@ def build(  # noqa: PLR0913 - what a run knows beside its tables
     incidents that earlier runs reported; None: it has not looked.
     """
     narrowed = of_last_replay(warehouse, recording_id) if looked_at is None else looked_at
-    ask = _asking(warehouse, recording_id)
+    questions = _questions(warehouse, recording_id)
+    ask = _asking(questions)
     incidents = incidents_of(warehouse, recording_id, narrowed, ask)
     coverage = _coverage(ask)
     tables = _table_rows(warehouse.row_counts(recording_id))
@@ -124,7 +122,7 @@ def build(  # noqa: PLR0913 - what a run knows beside its tables
         "too_new": too_new(seen.versions),
         "attribution": [
             *attribution.sentences(inputs or _inputs(warehouse, recording_id)),
-            *deposed.sentences(deposed.records_set_aside(_records(warehouse, recording_id))),
+            *deposed.sentences(deposed.records_set_aside(questions)),
         ],
         "incidents": incidents,
         "withdrawn": told.withdrawn if told else [],
@@ -139,12 +137,6 @@ def build(  # noqa: PLR0913 - what a run knows beside its tables
         "look_at": _look_at(warehouse, recording_id),
     }
     return Report(findings)
-
-
-def _records(warehouse: Warehouse, recording_id: str) -> Rows:
-    """Return what `records_set_aside` looks at of the facts."""
-    found = warehouse.whole("facts", recording_id, SMALL_ROWS, deposed.COLUMNS)
-    return warehouse.read("facts", recording_id) if found is None else found
 
 
 def _as_json(value: object) -> str:
@@ -187,9 +179,13 @@ def _plain(row: Row) -> dict[str, Any]:
     return dict(row.asDict(recursive=True))
 
 
-def _asking(warehouse: Warehouse, recording_id: str) -> _Ask:
-    """Return who answers a question to a table (`questions`); as everywhere in the findings, times say no zone."""
-    questions = Questions(warehouse, recording_id, few=True, together=_ASKED)
+def _questions(warehouse: Warehouse, recording_id: str) -> Questions:
+    """Return who answers questions to the tables."""
+    return Questions(warehouse, recording_id, few=True, together=_ASKED)
+
+
+def _asking(questions: Questions) -> _Ask:
+    """Return who answers a question to a table; as everywhere in the findings, times say no zone."""
     return lambda question, table: without_zones(questions(question, table))
 
 
@@ -206,7 +202,7 @@ def incidents_of(
     """Return incidents, worst first: by severity, then by how many acknowledged records are gone."""
     within = narrowed.condition(DATA_LOSS_INCIDENTS)
     if within is None:
-        asked = ask or _asking(warehouse, recording_id)
+        asked = ask or _asking(_questions(warehouse, recording_id))
         rows = asked("SELECT * FROM {data_loss_incidents}", DATA_LOSS_INCIDENTS.name)
     else:  # a topic's pattern is Java's
         rows = [_plain(row) for row in warehouse.looked_at("data_loss_incidents", recording_id).where(within).collect()]
@@ -221,7 +217,7 @@ def incidents_of(
 
 def verdict_of(warehouse: Warehouse, recording_id: str, kafka_version: str | None = None) -> dict[str, Any]:
     """Return only the report's headline and the numbers it is based on."""
-    ask = _asking(warehouse, recording_id)
+    ask = _asking(_questions(warehouse, recording_id))
     incidents, complete = incidents_of(warehouse, recording_id, Narrowing(), ask), not _holes(warehouse, recording_id)
     seen = _seen(warehouse, recording_id, ask, _coverage(ask), kafka_version, complete=complete)
     return verdict(incidents, seen)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from pipelines.intake.collect import collect
 from pipelines.overview.cluster import overview_of
-from pipelines.overview.deposed import records_set_aside
 from pipelines.recording.recording import discover
+from pipelines.stages.deposed import records_set_aside
+from pipelines.stages.questions import asked_here
 from replay.evidence.cluster import cluster_told
 from replay.evidence.metadata_log import LOG_PART, PART
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 RECORD_COLUMNS = (
@@ -28,14 +30,40 @@ RECORD_COLUMNS = (
 )
 
 
+@dataclass(frozen=True)
+class AskedOfSpark:
+    """Facts that are asked by way of Spark."""
+
+    facts: DataFrame
+
+    def __call__(self, question: str, *tables: str) -> list[dict[str, Any]]:
+        return self.arrow(question, *tables).to_pylist()
+
+    def arrow(self, question: str, *_: str) -> pa.Table:
+        return self.facts.sparkSession.sql(question, facts=self.facts).toArrow()
+
+
+@dataclass(frozen=True)
+class AskedOfDuckDB:
+    """Facts that are asked by way of DuckDB."""
+
+    facts: pa.Table
+
+    def __call__(self, question: str, *tables: str) -> list[dict[str, Any]]:
+        return self.arrow(question, *tables).to_pylist()
+
+    def arrow(self, question: str, *_: str) -> pa.Table:
+        return asked_here(question, {"facts": self.facts})
+
+
 def test_records_that_a_later_controller_overwrote_are_counted_once(spark: SparkSession) -> None:
     parts = [(PART, LOG_PART, 0, 120, 1), (PART, LOG_PART, 110, 130, 2)]
     records = [("partition_change", None, offset, None, epoch) for offset, epoch in ((109, 1), (110, 1), (110, 2))]
     records += [("broker_change", None, 110, None, 1), ("broker_change", None, 111, None, 1)]
     rows = [(f"f{k}", *row[:2], START, *row[2:], False) for k, row in enumerate((*parts, *records))]
     some, others = (spark.createDataFrame(told, RECORD_COLUMNS) for told in (rows, rows[2:]))
-    assert records_set_aside(some) == records_set_aside(some.toArrow()) == len({110, 111})
-    assert records_set_aside(others) == records_set_aside(others.toArrow()) == 0
+    for facts, count in ((some, len({110, 111})), (others, 0)):
+        assert records_set_aside(AskedOfSpark(facts)) == records_set_aside(AskedOfDuckDB(facts.toArrow())) == count
 
 
 @pytest.mark.parametrize("name", ["last-replica", "unclean-election"])

@@ -12,8 +12,8 @@ from histories_of_losses import COMMITTED, acks_one_failure, losses, replicated,
 from without_spark import tables_of
 
 from pipelines.intake.collect import Collected, collect
-from pipelines.overview.deposed import sentences
 from pipelines.recording.recording import discover
+from pipelines.stages.deposed import sentences
 from replay.evidence.cluster import cluster_rows, incarnations, topics_named
 from replay.evidence.metadata_log import PART
 from replay.evidence.rows import Row, rows_of_facts
