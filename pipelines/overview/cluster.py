@@ -22,6 +22,7 @@ from replay.evidence.client_requests import bucket_of_clients, shared_connection
 from replay.evidence.cluster import WHOLE, ClusterFacts, collected, collected_of
 from replay.evidence.missing_lines import GAP_SCHEMA, gaps_in
 from replay.evidence.standstills import CONNECTION_COLUMNS, CONNECTION_SCHEMA, connections_in, connections_together
+from replay.evidence.steady import NeedsAllError
 from replay.evidence.summary import PARTS, SUMMED, Summary, put_together, summary_of
 from schemas.facts import FACTS
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pipelines.spark.staging import Rows
+    from replay.evidence.in_short import InShort
 
     Tables = Iterator[pa.Table]
 
@@ -57,6 +59,18 @@ def overview_of(facts: Rows, files: Sequence[Path] = ()) -> Overview:
     recording_id, whole = one.recording_id if one else "", _whole(facts, files)
     cluster = collected(recording_id, told, whole, partial(_connections, facts, files))
     return Overview(coverage_told(told, gaps), cluster)
+
+
+def overview_on(recording_id: str, before: InShort, whole: pa.Table, facts: pa.Table) -> Overview:
+    """Look at the facts since a moment, together with what those before it tell. NeedsAllError: that does not suffice.
+
+    `whole`: the facts about no single partition, of any time.
+    """
+    told = before.with_later(facts)
+    if not before.is_nothing_missing(told):
+        raise NeedsAllError
+    cluster = collected(recording_id, told, whole, partial(before.connections, facts))
+    return Overview(coverage_told(told, GAP_SCHEMA.empty_table()), cluster)
 
 
 def coverage_by_workers(facts: DataFrame) -> Coverage:

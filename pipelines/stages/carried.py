@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.overview.cluster import overview_on
 from pipelines.spark.buckets import spans_of
 from pipelines.spark.saved_states import bytes_of, state_of
 from pipelines.stages.order_marks import LONG
@@ -23,22 +24,25 @@ from replay.arrays.columns import numbers, texts
 from replay.arrays.digests import added, row_hashes, sum_of
 from replay.arrays.ints import NEVER
 from replay.evidence.clock_steps import SET_BACK, STEP_COLUMNS, RisingLines, steadied
-from replay.evidence.cluster import WHOLE, ClusterFacts
+from replay.evidence.cluster import WHOLE
+from replay.evidence.in_short import in_short
 from replay.evidence.session_states import rebuilt_from, rebuilt_until
-from replay.evidence.steady import MARGIN_US, LeftOut, NeedsAllError, extremes, facts_of, hole_of, kept
-from replay.evidence.summary import SUMMED, names_in
+from replay.evidence.standstills import CONNECTION_COLUMNS
+from replay.evidence.steady import MARGIN_US, LeftOut, NeedsAllError, extremes, facts_of, hole_of, kept, stands_alone
+from replay.evidence.summary import SUMMED
 from replay.evidence.tenures import micros
 from schemas.model import TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from pipelines.overview.cluster import Overview
     from pipelines.stages.standing_windows import Of, StandingWindows
     from replay.arrays.digests import Hashes
     from replay.arrays.ints import Flags
+    from replay.evidence.in_short import InShort
 
-# Columns of facts from which it is told what the logs cover, and what holds for the cluster but for `WHOLE`, `NAMING`.
-NARROW: Final = [*SUMMED, "recording_id", "partition"]
+TOLD: Final = sorted({*SUMMED, *CONNECTION_COLUMNS})  # columns of facts from which `in_short` is told
 MOST_ROWS: Final = 100_000  # that are carried along, at most
 
 
@@ -50,14 +54,13 @@ class Carried(NamedTuple):
     sessions: dict[int, pa.Table]  # by broker, of `STATE_SCHEMA`
     left: dict[Of, LeftOut]
     names: dict[str, str]  # of topics, by their ids
-    whole: pa.Table  # facts of the cluster,
-    named: pa.Table  # and such as name topics
+    whole: pa.Table  # facts about no single partition
+    told: InShort  # what all tell of the recording
 
-    def cluster(self, narrow: ClusterFacts, facts: pa.Table) -> ClusterFacts:
-        """Return what is collected of all facts. `narrow`: from few of their columns; `facts`: those since then."""
+    def overview(self, recording_id: str, facts: pa.Table) -> Overview:
+        """Look at all facts; `facts`: those since then. NeedsAllError: they do not suffice."""
         whole = pa.concat_tables([self.whole, WHOLE.of(facts)], promote_options="default")
-        named = pa.concat_tables([self.named, names_in(facts)], promote_options="default")
-        return narrow._replace(whole=whole, named=named)
+        return overview_on(recording_id, self.told, whole, facts)
 
 
 def as_bytes(carried: Carried) -> bytes:
@@ -93,7 +96,7 @@ class Carrying:
     rows: list[pa.Table] = field(default_factory=list)
     left: dict[Of, LeftOut] = field(default_factory=dict)
     whole: list[pa.Table] = field(default_factory=list)
-    named: list[pa.Table] = field(default_factory=list)
+    early: pa.Table | None = None  # the facts that are given of those before the horizon
     names: dict[str, str] = field(default_factory=dict)
     is_steady: bool = False  # whether no clock was set back, and no lines are missing
     least: int = LONG  # requests that are left out, for which it is worth while
@@ -132,9 +135,10 @@ class Carrying:
         self.is_steady = lines.rise and is_whole
         if self.before is not None and not (self.is_steady and names == self.before.names):
             raise NeedsAllError
-        early = facts.filter(is_before(facts, self.horizon))
-        self.whole = [*([] if self.before is None else [self.before.whole]), WHOLE.of(early)]
-        self.named = [*([] if self.before is None else [self.before.named]), names_in(early)]
+        self.early = facts.select(TOLD).filter(is_before(facts, self.horizon))
+        whole = WHOLE.of(facts)
+        self.whole = [] if self.before is None else [self.before.whole]
+        self.whole.append(whole.filter(is_before(whole, self.horizon)))
 
     def others(self, facts: pa.Table) -> Iterator[tuple[bool, pa.Table]]:
         """Yield facts that are no fetches, apart from each other; True: of the first part."""
@@ -159,29 +163,32 @@ class Carrying:
             rest = mine.filter(pc.invert(early)).combine_chunks()
             yield from ((False, rows) for rows in rebuilt_from(rest, self.sessions[broker]))
 
-    def note(self, tables: list[pa.Table], standing: StandingWindows) -> None:
-        """Keep those of the first part's rows of some partitions that the next order needs."""
-        if not tables:
+    def note(self, tables: list[pa.Table], are_early: list[bool], standing: StandingWindows) -> None:
+        """Keep those of the first part's rows of some partitions that the next order needs.
+
+        `tables`: all rows of these partitions; `are_early`: which of the tables are of the first part.
+        """
+        if not any(are_early):
             return
         rows = pa.concat_tables(tables, promote_options="default").combine_chunks()
+        is_early = np.repeat(are_early, [len(table) for table in tables])
         place, topics = texts(rows["topic"])
         partition = numbers(rows["partition"])
         order, spans = spans_of(partition * len(topics) + place)
-        hashes = row_hashes(rows)[order]
-        keeps = np.ones(len(rows), np.bool_)
+        hashes = row_hashes(rows)
+        keeps = is_early.copy()
         for first, stop in spans:
-            of = topics[place[order[first]]], int(partition[order[first]])
-            before = self.left_before.get(of)
-            if standing.places.get(of):
-                some = rows.take(order[first:stop])
+            mine = order[first:stop]
+            of = topics[place[mine[0]]], int(partition[mine[0]])
+            left = self.left_before.get(of)
+            if standing.places.get(of) and is_early[mine].any():
                 boundaries = standing.rows([of])
                 marks = marked(boundaries, standing.engine, self.until)
                 is_one = pc.max(boundaries["incarnation"]).as_py() == 0
                 newest = marks.sort_by("place")["state"].slice(max(len(marks) - 1, 0)).to_pylist() if is_one else []
-                needed, left = needed_of(some, hashes[first:stop], next(iter(newest), None), before)
-                keeps[order[first:stop]] = needed
-            else:
-                left = before
+                some = rows.take(pa.array(mine))
+                needed, left = needed_of(some, hashes[mine], is_early[mine], next(iter(newest), None), left)
+                keeps[mine] = needed
             if left is not None:
                 self.left[of] = left
         self.rows.append(rows.filter(pa.array(keeps)))
@@ -190,39 +197,41 @@ class Carrying:
         """Return what is handed on; None: that would not be worth while."""
         count = sum(map(len, (*self.rows, *self.sessions.values())))
         few = sum(left.facts for left in self.left.values()) < self.least
-        if few or not self.rows or count > MOST_ROWS or not self.is_steady:
+        if few or not self.rows or count > MOST_ROWS or not self.is_steady or self.early is None:
             return None
-        rows, whole, named = (
-            pa.concat_tables(some, promote_options="default") for some in (self.rows, self.whole, self.named)
-        )
-        return Carried(self.horizon, rows, self.sessions, self.left, self.names, whole, named)
+        told = in_short(None if self.before is None else self.before.told, self.early, self.horizon)
+        rows, whole = (pa.concat_tables(some, promote_options="default") for some in (self.rows, self.whole))
+        return Carried(self.horizon, rows, self.sessions, self.left, self.names, whole, told)
 
 
 def needed_of(
     rows: pa.Table,
     hashes: Hashes,
+    is_early: Flags,
     mark: bytes | None,
     before: LeftOut | None,
 ) -> tuple[Flags, LeftOut | None]:
-    """Return which rows of a partition the next order needs, and what is left out of them, and was before.
+    """Return which early rows of a partition the next order needs, and what is left out of them, and was before.
 
-    `mark`: the last that it may go on from.
+    `mark`: the last that it may go on from. Nothing more is left out if it is not to be expected that it will.
     """
-    every = np.ones(len(rows), np.bool_)
     if mark is None:
-        return every, before
+        return is_early, before
     told = state_of(mark)
     steady, since = told["steady"], told["mark"].since
     if before is not None and (steady != before.steady or since < before.since):
-        return every, before
+        return is_early, before
     facts, hole = facts_of(rows, hashes), hole_of(steady, since)
     if facts is None or hole is None or SET_BACK in steadied(rows).column_names:
-        return every, before
-    if facts.settled_us(steady.epoch, steady.leader) != steady.settled_us:
-        return every, before
-    of_tenure = facts._replace(us=np.where(facts.us < steady.settled_us, NEVER, facts.us))
-    needed: Flags = kept(facts, hole) | extremes(of_tenure, since)
-    count, sums = int((~needed).sum()), sum_of(hashes[~needed])
+        return is_early, before
+    early = facts.only(is_early)
+    if early.settled_us(steady.epoch, steady.leader) != steady.settled_us or not stands_alone(facts, steady, since):
+        return is_early, before
+    of_tenure = early._replace(us=np.where(early.us < steady.settled_us, NEVER, early.us))
+    is_needed = kept(early, hole) | extremes(of_tenure, since)
+    needed = is_early.copy()
+    needed[is_early] = is_needed
+    count, sums = int((~is_needed).sum()), sum_of(early.hashes[~is_needed])
     if before is not None:
         count, sums = count + before.facts, added(sums, before.sums)
     return needed, LeftOut(steady, since, count, sums) if count else None

@@ -148,18 +148,17 @@ def in_buckets(
     given = [facts]
     del facts
     parted: defaultdict[int, list[pa.Table]] = defaultdict(list)
-    early: defaultdict[int, list[pa.Table]] = defaultdict(list)
+    are_early: defaultdict[int, list[bool]] = defaultdict(list)
     for is_early, rows in in_parts(given, told.cluster.names, carrying):
         for bucket, mine in divided(bucket_of(rows, buckets), rows):
             parted[bucket].append(used_columns(mine))
-            if is_early:
-                early[bucket].append(parted[bucket][-1])
+            are_early[bucket].append(is_early)
     known = {} if standing is None else dict(divided(bucket_of(standing, buckets), standing))
     for bucket in sorted(parted):
         windows = StandingWindows.of(known.get(bucket), length_us(settings), engine_version())
         if carrying is not None:
             windows.left = carrying.left_before
-            carrying.note(early.pop(bucket, []), windows)
+            carrying.note(parted[bucket], are_early[bucket], windows)
         yield parted.pop(bucket), windows
 
 

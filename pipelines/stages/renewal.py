@@ -19,7 +19,7 @@ from pipelines.overview.cluster import overview_of
 from pipelines.spark.held import Held, driver_facts
 from pipelines.spark.staging import Staged, as_arrow, as_frame, stage
 from pipelines.stages import order, replay
-from pipelines.stages.carried import NARROW, Carried, Carrying, as_bytes, from_bytes
+from pipelines.stages.carried import Carried, Carrying, as_bytes, from_bytes
 from pipelines.stages.partition_order import CHANGE_SCHEMA, CHANGES
 from pipelines.warehouse.changes import ALL_US, PLACE_KEY, Changes, among, as_map, behind, numbers_in
 from pipelines.warehouse.contract import time_of
@@ -92,19 +92,34 @@ class Renewal:
         known = self.recording_id, rows[0]["facts_version"], self.warehouse.run_id
         return from_bytes(rows[0]["state"]) if self.warehouse.is_left_alone("facts", *known) else None
 
-    def facts_here(self, *, narrow: bool = False) -> pa.Table | None:
-        """Return the facts in the driver's memory, or few columns of them (`NARROW`); None: they are too many.
+    def facts_here(self) -> pa.Table | None:
+        """Return the facts in the driver's memory; None: they are too many.
 
         Where nearly all were ordered before, more of them may be there than the driver would order for the first time.
         """
         few = driver_facts(self.settings)
         goes_on = self.news is not None and self.news <= few and not self.is_anew
         most = few * GROWN if goes_on and not self.warehouse.is_empty(EVENT_WINDOWS.name, self.recording_id) else few
-        found = self.warehouse.whole("facts", self.recording_id, most, NARROW if narrow else ())
+        found = self.warehouse.whole("facts", self.recording_id, most)
         if found is None:
             small = self.warehouse.small("facts", self.recording_id)
             return None if small is None else small.rows
         return found
+
+    def look(self, since_us: int | None) -> tuple[Overview, pa.Table | None, Carried | None]:
+        """Look at the recording: what holds for all of it, the facts to order, and what the order before has handed on.
+
+        `since_us`: when the first news is from; None: not known, or anything may be. The facts are all (None: they are
+        too many for the driver's memory), or those behind what was handed on, if anything was.
+        """
+        carried = self.carried(since_us)
+        if carried is not None:
+            facts = self.warehouse.since("facts", self.recording_id, "ts", carried.horizon)
+            if facts is not None:
+                with suppress(NeedsAllError):
+                    return carried.overview(self.recording_id, facts), facts, carried
+        rows = self.facts_here()
+        return self.overview(rows), rows, None
 
     def overview(self, rows: pa.Table | None) -> Overview:
         """Look at all facts of the recording. `rows`: of `facts_here`."""
@@ -113,9 +128,8 @@ class Renewal:
         return overview_of(self.read("facts"), self.warehouse.paths("facts", self.recording_id))
 
     def order(self, overview: Overview, rows: pa.Table | None, carried: Carried | None = None) -> list[Path]:
-        """Order the facts of the recording; write its events and their windows. `rows`: of `facts_here`.
+        """Order the facts of the recording; write its events and their windows. Arguments as `look` returns them.
 
-        `carried`: what the order before has handed on; then the rows have few columns.
         Return files on this machine with the streams of all events that stand now, each partition's in order; none if
         they are not there, or not all.
         """
@@ -145,15 +159,11 @@ class Renewal:
         self, overview: Overview, rows: pa.Table | None, standing: pa.Table | None, carried: Carried | None
     ) -> tuple[Staged | Held, Carried | None]:
         """Return what the order makes, and what it hands on; arguments as of `order`."""
-        if carried is not None:
-            facts = self.warehouse.since("facts", self.recording_id, "ts", carried.horizon)
-            if rows is not None and facts is not None:
-                told = overview._replace(cluster=carried.cluster(overview.cluster, facts))
-                with suppress(NeedsAllError, EntangledError):
-                    return self.ordered_here(told, facts, standing, carried)
-            if rows is not None:
-                rows = self.facts_here()
-                overview = self.overview(rows)  # of all columns
+        if carried is not None and rows is not None:
+            with suppress(NeedsAllError, EntangledError):
+                return self.ordered_here(overview, rows, standing, carried)
+            rows = self.facts_here()
+            overview = self.overview(rows)
         if rows is not None and len(rows) <= driver_facts(self.settings) * (1 if standing is None else GROWN):
             with suppress(EntangledError):
                 return self.ordered_here(overview, rows, standing)

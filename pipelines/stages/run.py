@@ -263,9 +263,7 @@ def _ingest(run: Run) -> None:
     with run.step("order"):
         read = None if run.unfinished else sum(one["facts"] for one in found.read)
         renewal = renewal_of(run, read)
-        carried = None if run.unfinished else renewal.carried(found.since_us)
-        rows = renewal.facts_here(narrow=carried is not None)
-        seen = renewal.overview(rows)
+        seen, rows, carried = renewal.look(None if run.unfinished else found.since_us)
         run.ordered = renewal.order(seen, rows, carried)
         run.warehouse.replace("coverage", seen.coverage.table(run.recording_id), run.recording_id)
 

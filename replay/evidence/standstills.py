@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.arrays.columns import differing, numbers
+from replay.arrays.ints import NEVER
 from replay.evidence.broker_pauses import AWAKE_US, DUE_PARTS, PARTS, STANDSTILL_US
 from replay.evidence.choices import Choice
 from schemas.model import BOOL, INT32, INT64, STRING
@@ -27,6 +28,7 @@ LINES: Final = Choice(others=("segment_batch", "checkpoint"), filled=("broker_id
 PRODUCES: Final = Choice(kinds=("produce",), filled=("broker_id", "connection", "ts"))
 ON_CONNECTIONS: Final = Choice(filled=("connection",))
 PIECE_US: Final = STANDSTILL_US // PARTS
+LOOKED_BACK_US: Final = 3 * STANDSTILL_US  # before a silence, at most, to see whether a line was due
 WHOLE_SECOND_US: Final = 1_000_000  # no stamp is off by more
 LONGEST_REQUEST_US: Final = 3_600_000_000  # no request really waits longer, whatever its line says
 PIECE_SCHEMA: Final = pa.schema(
@@ -77,6 +79,31 @@ def pieces_together(pieces: pa.Table) -> pa.Table:
         return pieces
     sums = (np.maximum.reduceat(last, begins), np.maximum.reduceat(asked, begins) > 0)
     columns = (broker[begins], first[begins], latest[begins], *sums)
+    return pa.table([*map(pa.array, columns)], PIECE_SCHEMA.names).cast(PIECE_SCHEMA)
+
+
+def pieces_in_short(pieces: pa.Table) -> pa.Table:
+    """Fewer pieces that tell the same standstills, and the same together with any later ones.
+
+    Pieces without a silence between them become one, but for those before a silence, or where one may follow: there it
+    matters when requests had been answered.
+    """
+    broker, first, latest, last, asked = (numbers(pieces[name]) for name in PIECE_SCHEMA.names)
+    order = np.lexsort((latest, first, broker))
+    broker, first, latest, last, asked = (column[order] for column in (broker, first, latest, last, asked))
+    is_other = differing(broker)
+    is_new = is_other.copy()
+    is_new[1:] |= first[1:] - last[:-1] >= STANDSTILL_US
+    # Times of all brokers, one broker's behind the other's.
+    least = last.min(initial=NEVER)
+    time = np.cumsum(is_other) * (last.max(initial=least) - least + 2 * LOOKED_BACK_US) + last
+    ends = time[np.append(is_new[1:], True)[: len(time)]]
+    stays = np.searchsorted(ends, time + LOOKED_BACK_US, "right") > np.searchsorted(ends, time)
+    is_new |= stays
+    is_new[1:] |= stays[:-1]
+    begins = np.flatnonzero(is_new)
+    stops = np.append(begins[1:], len(first))[: len(begins)] - 1
+    columns = (broker[begins], first[begins], latest[begins], last[stops], asked[stops] > 0)
     return pa.table([*map(pa.array, columns)], PIECE_SCHEMA.names).cast(PIECE_SCHEMA)
 
 
@@ -144,12 +171,17 @@ def are_woken(produces: pa.Table, silences: pa.Table) -> Flags:
 
 def is_under_way(arrival: Ints, earliest: Ints, ended: pa.Table) -> Flags:
     """Whether each of a broker's produces was under way when one of these standstills ended."""
-    before, first, after = (np.sort(numbers(ended[name])) for name in ("before", "first", "after"))
-    until = after + 10 * AWAKE_US
-    since = np.maximum(before, (first - WHOLE_SECOND_US) // STANDSTILL_US * STANDSTILL_US)
+    until, since = np.sort(numbers(ended["after"])) + 10 * AWAKE_US, np.sort(awake_from(ended))
     place = np.searchsorted(until, arrival)  # the first that had not ended when it arrived; all later ones began later
     known = place < len(until)
     found: Flags = known & (since[np.where(known, place, 0)] <= earliest)
+    return found
+
+
+def awake_from(ended: pa.Table) -> Ints:
+    """When each of these standstills may have ended at the earliest."""
+    first = (numbers(ended["first"]) - WHOLE_SECOND_US) // STANDSTILL_US * STANDSTILL_US
+    found: Ints = np.maximum(numbers(ended["before"]), first)
     return found
 
 

@@ -228,10 +228,14 @@ def bears_on_neighbours(facts: Facts, steady: Steady, since: int, until: int) ->
     ):
         return False
     before = requests.during(steady.settled_us, since)
-    return (
-        no_reach_back(before, between, after)
-        and are_held(requests.during(steady.settled_us), since)
-        and take_turns(fetches.only(fetches.broker == steady.leader), since - MARGIN_US)
+    return no_reach_back(before, between, after) and stands_alone(facts, steady, since)
+
+
+def stands_alone(facts: Facts, steady: Steady, since: int) -> bool:
+    """Whether what came from `since` on needs none of the requests that are left out before it, by what came so far."""
+    requests, fetches = facts.only(facts.kind != NONE), facts.of_kind(FETCH)
+    return are_held(requests.during(steady.settled_us), since) and take_turns(
+        fetches.only(fetches.broker == steady.leader), since - MARGIN_US
     )
 
 

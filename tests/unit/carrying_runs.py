@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from hourly_runs import BUCKETS, HourlyRuns
 
 from pipelines.spark.buckets import bucket_of, divided
-from pipelines.stages.carried import NARROW, Carried, Carrying, as_bytes, from_bytes, is_before
+from pipelines.stages.carried import Carried, Carrying, as_bytes, from_bytes, is_before
 from pipelines.stages.order import in_parts
 from pipelines.stages.order_marks import is_whole
 from pipelines.stages.partition_order import order_tables
@@ -19,7 +19,7 @@ from pipelines.stages.standing_windows import StandingWindows
 from pipelines.warehouse.superseded import engine_version
 from replay.evidence.cluster import cluster_told, collected_of
 from replay.evidence.cluster_digest import ToldOfCluster
-from replay.evidence.missing_lines import missing_requests
+from replay.evidence.missing_lines import MissingLines, missing_requests
 from replay.evidence.session_lines import EntangledError
 from replay.evidence.steady import NeedsAllError
 from schemas.windows import EVENT_WINDOWS
@@ -62,10 +62,10 @@ class CarryingRuns(HourlyRuns):
     def made_of(self, facts: pa.Table, stated: dict[str, Any], before: Carried | None) -> dict[str, list[pa.Table]]:
         """The same; `before`: None: of all facts."""
         some = facts if before is None else facts.filter(pc.invert(is_before(facts, before.horizon)))
-        missing = missing_requests(facts)
-        told = collected_of(facts)
-        if before is not None:
-            told = before.cluster(collected_of(facts.select(NARROW)), some)
+        if before is None:
+            missing, told = missing_requests(facts), collected_of(facts)
+        else:  # by the requests nothing is missing, or this is refused
+            missing, told = MissingLines(), before.overview(pc.max(facts["recording_id"]).as_py(), some).cluster
         cluster = cluster_told(told, stated, missing)
         stands = self.tables[EVENT_WINDOWS.name]
         carrying = Carrying.of(stands, some, self.length_us, engine_version(), before)
@@ -73,19 +73,18 @@ class CarryingRuns(HourlyRuns):
             carrying.least = self.worth
             carrying.begin(some, cluster.names, is_whole=is_whole(missing))
         parted: defaultdict[int, list[pa.Table]] = defaultdict(list)
-        early: defaultdict[int, list[pa.Table]] = defaultdict(list)
+        are_early: defaultdict[int, list[bool]] = defaultdict(list)
         for is_early, rows in in_parts([some], cluster.names, carrying):
             for bucket, mine in divided(bucket_of(rows, BUCKETS), rows):
                 parted[bucket].append(mine)
-                if is_early:
-                    early[bucket].append(mine)
+                are_early[bucket].append(is_early)
         known = dict(divided(bucket_of(stands, BUCKETS), stands))
         made: dict[str, list[pa.Table]] = {EVENT_WINDOWS.name: [stands.slice(0, 0)]}
         for bucket, tables in parted.items():
             standing = StandingWindows.of(known.get(bucket), self.length_us, engine_version(), self.least)
             if carrying is not None:
                 standing.left = carrying.left_before
-                carrying.note(early.pop(bucket, []), standing)
+                carrying.note(tables, are_early[bucket], standing)
             for name, rows in order_tables(tables, ToldOfCluster(cluster), standing):
                 made.setdefault(name, []).append(rows)
         handed = None if carrying is None else carrying.carried()

@@ -44,3 +44,25 @@ def test_an_order_of_what_is_new_finds_what_one_of_everything_finds(
     if not (elections or late):
         assert any(seconds)
         assert max(stepwise.read[-2:]) < len(facts) * 2 // 3
+
+
+def test_requests_stay_where_nobody_wrote_before_the_mark(
+    tmp_path: Path, seconds: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No order goes on from such a mark, but from an older one, before which they must not be left out."""
+    shape = Shape(events=9_000, partitions=3, elections=0, flaps=0, seed=1, tick_ms=400, wait_ms=400)
+    MadeCluster(shape, tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    once, stepwise, careless = HourlyRuns(), CarryingRuns(), CarryingRuns()
+    once.order(facts, stated)
+    steps = steps_of(facts, len(facts) // 4, Random(1), 8, 0)  # noqa: S311 - nothing secret
+    for some in steps:
+        stepwise.order(some, stated)
+    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
+    assert windows_told(stepwise) == windows_told(once)
+    assert any(seconds)
+    monkeypatch.setattr(carried, "stands_alone", lambda *_: True)
+    for some in steps:
+        careless.order(some, stated)
+    assert lines(careless.tables["replication_events"]) == lines(once.tables["replication_events"])
+    assert len(stepwise.refused) < len(careless.refused)

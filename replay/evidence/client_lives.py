@@ -1,0 +1,124 @@
+"""The lives of a client: connections that it used at the same times, apart from those that it used before or later.
+
+A client that starts anew counts its requests anew, under the same name. Connections of different lives are never open
+at the same time, so what is missing on one of them is not sought on the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from replay.arrays.columns import differing, numbers
+from replay.arrays.ints import NEVER
+from replay.evidence.missing_lines import SLACK_US
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from replay.arrays.ints import Flags, Ints
+
+APART_US: Final = 4 * SLACK_US  # between two lives
+NONE: Final = -1
+Place = tuple[int, str]  # a broker and a connection to it
+
+
+class Lines(NamedTuple):
+    """Requests of a client, each once: by connection, and then by number."""
+
+    place: Ints  # of its connection among the client's
+    number: Ints
+    taken: Ints  # when a handler took it up, microseconds
+    row: Ints  # where it stands among the client's rows
+
+    def where(self, which: Flags) -> Lines:
+        """Return some of them."""
+        return Lines(*(column[which] for column in self))
+
+
+@dataclass
+class Life:
+    """Connections of a client that were used at the same times."""
+
+    lines: Lines  # requests that are there
+    known: dict[int, dict[str, Any]] = field(default_factory=dict)  # by place: what is known of those before
+
+    @property
+    def is_across(self) -> bool:
+        """Whether the client is known to count across its connections."""
+        return any(row["across"] for row in self.known.values())
+
+    def limits(self) -> Ints:
+        """For each request that is there: up to which number those of its connection are known."""
+        until = {place: row["until"] for place, row in self.known.items()}
+        every = max(until.values(), default=NONE) if self.is_across else NONE
+        of_place = np.full(int(self.lines.place.max(initial=NONE)) + 1, every)
+        for place, number in until.items():
+            of_place[place : place + 1] = number
+        found: Ints = of_place[self.lines.place]
+        return found
+
+
+@dataclass
+class Client:
+    """All that is there of the requests of one client on one host."""
+
+    client_id: str
+    known: list[dict[str, Any]]  # what is known of those before, by connection (`counted_requests.COUNTER_SCHEMA`)
+    rows: pa.Table  # of `client_requests.REQUEST_SCHEMA`
+    places: dict[Place, int] = field(default_factory=dict)
+    place: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of each row's connection, see `lines`
+
+    def lines(self) -> Lines:
+        """Return the requests; connections that have no place yet get one."""
+        for row in self.known:
+            self.places.setdefault((row["broker_id"], row["connection"]), len(self.places))
+        if not len(self.rows):
+            return Lines(*np.zeros((4, 0), np.int64))
+        connection = self.rows["connection"].combine_chunks()
+        pairs, inverse = np.unique(
+            np.stack([numbers(self.rows["broker_id"]), numbers(connection.indices)]), axis=1, return_inverse=True
+        )
+        of_pair = [
+            self.places.setdefault((broker, connection.dictionary[name].as_py()), len(self.places))
+            for broker, name in pairs.T.tolist()
+        ]
+        place = self.place = np.array(of_pair, np.int64)[inverse.ravel()]
+        number, taken = numbers(self.rows["correlation_id"]), numbers(self.rows["taken_us"])
+        order = np.lexsort((taken, number, place))
+        order = order[differing(place[order], number[order], taken[order])]
+        return Lines(place[order], number[order], taken[order], order)
+
+    def lives(self) -> list[Life] | None:
+        """Return its lives, of which only the last may go on; None: an earlier one does."""
+        lines = self.lines()
+        of_place = np.full(len(self.places), NONE)
+        for row in self.known:
+            of_place[self.places[row["broker_id"], row["connection"]]] = row["life"]
+        last = int(of_place.max(initial=NONE))
+        of_known = of_place[lines.place]
+        if ((of_known != NONE) & (of_known < last)).any():
+            return None
+        reached = max((row["ended_us"] for row in self.known), default=-NEVER)
+        reached = max(reached, int(lines.taken[of_known != NONE].max(initial=-NEVER)))
+        for place, begun, ended in spans_of(lines):
+            if of_place[place] == NONE:
+                last += last == NONE or begun > reached + APART_US
+                of_place[place] = last
+                reached = max(reached, ended)
+        found = [Life(lines.where(of_place[lines.place] == number)) for number in range(last + 1)]
+        for row in self.known:
+            found[row["life"]].known[self.places[row["broker_id"], row["connection"]]] = row
+        return found
+
+
+def spans_of(lines: Lines) -> list[tuple[int, int, int]]:
+    """Return the place of each connection, and the first and last time that it was used, by the first."""
+    if not len(lines.place):
+        return []
+    first = np.flatnonzero(differing(lines.place))
+    begun, ended = (of.reduceat(lines.taken, first) for of in (np.minimum, np.maximum))
+    order = np.argsort(begun, kind="stable")
+    return list(zip(*(column[order].tolist() for column in (lines.place[first], begun, ended)), strict=True))

@@ -1,0 +1,82 @@
+"""What the facts before a moment tell of the whole recording, in few rows, to be put together with later facts.
+
+What later facts cannot bear on is left out: seconds in which a broker's lines follow each other, requests of clients
+none of whose numbers is missing. So it does not grow with the facts, but with what happened: silences, starts and
+stops, connections.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replay.arrays.columns import numbers
+from replay.evidence.client_requests import shared_connections
+from replay.evidence.counted_requests import COUNTER_SCHEMA, counted, is_nothing_missing
+from replay.evidence.heard import span_of
+from replay.evidence.heard_in_short import heard_in_short
+from replay.evidence.standstills import (
+    CONNECTION_SCHEMA,
+    awake_from,
+    connections_in,
+    connections_together,
+    pieces_in_short,
+    silences_of_all,
+)
+from replay.evidence.steady import NeedsAllError
+from replay.evidence.summary import put_together, summary_of
+
+if TYPE_CHECKING:
+    from replay.evidence.summary import Summary
+
+
+class InShort(NamedTuple):
+    """What the facts before a moment tell."""
+
+    until_us: int  # the moment
+    told: Summary  # requests among it: those that are kept
+    counters: pa.Table  # `counted_requests.COUNTER_SCHEMA`: what is known of the other requests
+    woken: pa.Table  # `standstills.CONNECTION_SCHEMA`: connections on which produces outlasted a standstill
+
+    def with_later(self, facts: pa.Table) -> Summary:
+        """Return what all facts tell, but for requests that are not kept. `facts`: all from the moment on."""
+        return put_together([self.told, summary_of(facts)])
+
+    def is_nothing_missing(self, told: Summary) -> bool:
+        """Whether no line of a request is missing, for sure. `told`: of `with_later`."""
+        return is_nothing_missing(self.counters, told.requests, shared_connections(told.users))
+
+    def connections(self, facts: pa.Table, silences: pa.Table) -> pa.Table:
+        """Return the connections on which produces outlasted a standstill (`connections_in`), perhaps with others.
+
+        `facts`: all from the moment on. `silences`: by all facts. NeedsAllError: these facts alone do not tell.
+        """
+        ended = silences.filter(pc.is_valid(silences["before"]))
+        is_later = numbers(ended["first"]) >= self.until_us
+        if (awake_from(ended)[is_later] < self.until_us).any():  # a request of before may have outlasted it
+            raise NeedsAllError
+        return connections_together(pa.concat_tables([self.woken, connections_in(facts, silences)]))
+
+
+def in_short(before: InShort | None, facts: pa.Table, until_us: int) -> InShort:
+    """Return what all facts before a moment tell, of which no line of a request is missing.
+
+    `before`: what those before an earlier moment tell; `facts`: all since then that are before the later one.
+    """
+    told = summary_of(facts) if before is None else before.with_later(facts)
+    silences = silences_of_all(told.pieces)
+    ended = silences.filter(pc.less(silences["first"], until_us))
+    woken = connections_in(facts, ended)
+    if before is not None:
+        woken = connections_together(pa.concat_tables([before.woken, woken]))
+    counters = COUNTER_SCHEMA.empty_table() if before is None else before.counters
+    counters, kept = counted(counters, told.requests, shared_connections(told.users), until_us)
+    span = span_of(told.spans)
+    told = told._replace(
+        heard=told.heard if span is None else heard_in_short(told.heard, until_us, span[0]),
+        pieces=pieces_in_short(told.pieces),
+        requests=kept,
+    )
+    return InShort(until_us, told, counters, woken.filter(woken["woken"]).cast(CONNECTION_SCHEMA))
