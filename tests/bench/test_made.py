@@ -152,10 +152,7 @@ def test_peers_find_the_same(tmp_path: Path) -> None:
 
 
 def test_a_made_quiet_cluster_says_a_line_a_minute_and_each_is_understood(tmp_path: Path) -> None:
-    """Each flap is an ISR that shrinks and one that expands, of which no check of the replay disagrees but two.
-
-    They ask how far a follower was and since when, which depends on fetches: of those no line tells here.
-    """
+    """Each flap is an ISR that shrinks and one that expands, of which no check of the replay disagrees."""
     cluster = QuietCluster(2 * FLAPS, tmp_path / "made")
     sizes = []
     for _ in range(3):
@@ -171,5 +168,4 @@ def test_a_made_quiet_cluster_says_a_line_a_minute_and_each_is_understood(tmp_pa
         changes += sum(row["state"] == "committed" and row["change"] in {"expand", "shrink"} for row in rows)
         checks += unmatched(tables["conformance"].to_pylist())
         assert not len(tables["data_loss_incidents"])
-    assert changes == 6 * FLAPS
-    assert {check for check, *_ in checks} == {"isr_expiry", "predicted_shrink"}
+    assert (changes, checks) == (6 * FLAPS, [])

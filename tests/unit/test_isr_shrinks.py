@@ -23,6 +23,27 @@ def test_replica_that_sent_no_fetch_in_the_lag_time_left_for_that() -> None:
     assert (committed["reason"], committed["change"]) == ("no_fetches", "shrink")
 
 
+def test_without_a_log_of_requests_nothing_tells_whether_a_replica_fetched() -> None:
+    """Server logs at INFO: the leader's line says that it left, and how far it had been."""
+    history = late_history()
+    history.rows = [row for row in history.rows if row["kind"] not in ("fetch", "produce")]
+    pending, committed = (isr_rows(history, state)[0] for state in ("pending_shrink", "committed"))
+    assert (pending["reason"], committed["reason"]) == ("unknown", "unknown")
+    assert (pending["fetches_in_lag_time"], pending["last_fetch_ts"]) == (None, None)
+    asked = {"isr_expiry", "overdue_shrink"}
+    assert asked <= {row["check"] for row in replayed(late_history())["conformance"]}
+    left = replayed(history)["conformance"]
+    assert not asked & {row["check"] for row in left}
+    assert all(row["compared"] == row["matched"] for row in left)
+
+
+def test_requests_after_a_shrink_do_not_tell_of_the_fetches_before_it() -> None:
+    history = late_history()
+    history.rows = [row for row in history.rows if row["kind"] not in ("fetch", "produce")]
+    history.fetch(1800, 1, 2, 2, hw=0)
+    assert isr_rows(history, "pending_shrink")[0]["reason"] == "unknown"
+
+
 def test_replica_that_fetched_and_did_not_catch_up_left_behind() -> None:
     row = isr_rows(late_history(offset=1), "pending_shrink")[0]
     assert (row["reason"], row["fetches_in_lag_time"], row["leo_gap"]) == ("fetching_but_behind", 10, 1)
