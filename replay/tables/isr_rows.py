@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from replay.arrays.ints import NEVER
 from replay.arrays.records import fields_of
 from replay.engine import codes as c
 from replay.engine.emit import MoverRow
@@ -102,8 +103,8 @@ class RecentFetches:
         self.batches = kept
 
     def is_heard(self, leader: int, seq: int) -> bool:
-        """Whether a request of the leader is known before row `seq`: otherwise its log of them may be missing."""
-        return self.heard.get(leader, seq) < seq
+        """Whether a request of the leader is known up to row `seq`: otherwise its log of them may be missing."""
+        return self.heard.get(leader, NEVER) <= seq
 
     def of(self, pair: tuple[int, int], seq: int, ts: int) -> dict[str, Ints]:
         """What is kept of the fetches of (leader, replica) before row `seq` at `ts`."""

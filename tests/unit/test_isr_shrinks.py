@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from facts_builder import START, at, of_kind
-from isr_histories import alive, begun, isr_rows, late_history, replayed, shrink_line
+from isr_histories import alive, begun, isr_line, isr_rows, late_history, replayed, shrink_line
 
 
 @pytest.mark.parametrize(("version", "ms"), [("2.4.1", 10_000), ("2.5.0", 30_000), (None, 30_000)])
@@ -42,6 +42,15 @@ def test_requests_after_a_shrink_do_not_tell_of_the_fetches_before_it() -> None:
     history.rows = [row for row in history.rows if row["kind"] not in ("fetch", "produce")]
     history.fetch(1800, 1, 2, 2, hw=0)
     assert isr_rows(history, "pending_shrink")[0]["reason"] == "unknown"
+
+
+def test_a_replica_that_joins_by_the_first_request_that_is_known_had_not_fetched_before() -> None:
+    history = late_history()
+    history.rows = [row for row in history.rows if row["kind"] not in ("fetch", "produce")]
+    history.fetch(1800, 1, 3, 2, hw=2)
+    isr_line(history, 1800, "pending_expand", [1, 2, 3], replica_id=3, partition_epoch=1)
+    (row,) = isr_rows(history, "pending_expand")
+    assert (row["reason"], row["fetches_in_lag_time"]) == ("first_fetch", 0)
 
 
 def test_replica_that_fetched_and_did_not_catch_up_left_behind() -> None:
