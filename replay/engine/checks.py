@@ -76,7 +76,7 @@ def check_before(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
         check_isr_request(s, p, e, rows)
     elif kind in (FETCH_READ, CONSUMER_READ, OBSERVATION):
         if kind == OBSERVATION and r >= 0 and acts_in_its_epoch(s, e):
-            if is_out_of_sync(s, p, b, r, e.ts):
+            if is_out_of_sync(s, p, b, r, e.ts) and hears_followers(s, b):
                 check(rows, e, CHECK_SHRINK, r, s.remote_leo[b, r], e.fetch_offset)
         elif e.hw >= 0 and acts_in_its_epoch(s, e):
             check(rows, e, CHECK_HW_LINE if kind == OBSERVATION else CHECK_RESPONSE_HW, b, s.hw[b], e.hw)
@@ -116,6 +116,15 @@ def check_guard(s: State, p: Profile, e: EventRecord, of: int, stated: int, rows
         check(rows, e, of, e.broker, computed, stated)
 
 
+@compiled_in_place
+def hears_followers(s: State, b: int) -> bool:
+    """Whether b is known to have handled a follower's fetch: otherwise its log of requests may not be there."""
+    found = False
+    for r in range(len(s.leo)):
+        found = found or (r != b and s.remote_leo[b, r] >= 0)
+    return found
+
+
 @compiled
 def check_isr_request(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
     """Compare what the leader requests, or is granted, with what the engine predicts that it must request.
@@ -123,14 +132,14 @@ def check_isr_request(s: State, p: Profile, e: EventRecord, rows: Rows) -> None:
     A prediction that may have come too early (`DOUBTFUL`) counts if it came true, but not if it did not. An expansion
     is compared once: with the request if a source has it, else with the commit. A replica that the engine adds and the
     next decision leaves out was predicted but never came. The broker epoch that a request names of the replica is that
-    of its last fetch (3.5+). If no line reports a replica's fetches, the leader's log
-    could predict nothing, and nothing is compared. Of two whose fetches are too near to be ordered (`lost_race`) either
-    may be the one.
+    of its last fetch (3.5+). If no line reports a replica's fetches, the leader's log could predict nothing, and
+    nothing is compared; nor is when a member fell out of sync if none reports those of any. Of two whose fetches are
+    too near to be ordered (`lost_race`) either may be the one.
     """
     b, asked = e.broker, e.isr_request
     if not acts_in_its_epoch(s, e):
         return
-    if asked == ISR_PENDING_SHRINK:
+    if asked == ISR_PENDING_SHRINK and hears_followers(s, b):
         leaving = s.isr[b] & ~e.isr & ~(1 << b)
         check(rows, e, CHECK_OVERDUE, b, overdue_at(s, p, b, leaving, e.ts), 0)
         since = first_out_of_sync(s, p, b, leaving, e.ts)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.engine.stamps import STAMP_EARLY_US, STAMP_LATE_US
+from replay.evidence.coverage import CLOCKS_US
 from replay.evidence.request_times import Window, line_window, local_window, phases
-from replay.evidence.tenure_index import among
+from replay.evidence.tenure_index import among, least_after
 from replay.evidence.tenures import micros
 from replay.protocol.state import NONE
 
@@ -56,9 +57,17 @@ def is_within(line: Row, request: Row, late_us: int = 0) -> bool:
 
 
 def joined_lines(facts: IndexedByTenure, tenure: Tenure) -> dict[int, Row]:
-    """Base offset -> lines about appends while the leader led, if they fit seamlessly between their neighbours."""
+    """Base offset -> lines about appends while the leader led, if they fit seamlessly between their neighbours.
+
+    A follower writes the same line. So if the broker reports no role in the epoch of the leader after it, lines from
+    where that one's epoch begins count only if they are certainly older.
+    """
     since, until = facts.led(tenure)
     lines = among(*facts.turns.append_lines.get(tenure.leader, ([], [])), since, until)
+    if facts.turns.may_follow_unheard(tenure):
+        older = least_after(facts.turns.begun, tenure.epoch) - CLOCKS_US
+        end = facts.turns.least_start_after(tenure)
+        lines = [line for line in lines if line["last_offset"] < end or micros(line["ts"]) < older]
     bases = [line["base_offset"] for line in lines]
     ends = [line["last_offset"] + 1 for line in lines]
     if not lines:

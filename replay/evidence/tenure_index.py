@@ -201,6 +201,22 @@ class Turns:
             later = tenure
         return found
 
+    @cached_property
+    def starts(self) -> Falling:
+        """Leader epochs, and where each starts; 0 if no source states it."""
+        told = self.facts.starts
+        stated = {epoch: start for epoch, (start, evidence) in told.items() if evidence == "observed"}
+        return falling((one.epoch, stated.get(one.epoch, 0)) for one in self.facts.tenures if one.leader >= 0)
+
+    def may_follow_unheard(self, tenure: Tenure) -> bool:
+        """Whether a tenure's leader reports no role up to the epoch in which another broker led after it."""
+        passed, role = self.passed_on.get(tenure.epoch, NEVER), self.role_after(tenure.leader, tenure.epoch)
+        return passed < (NEVER if role is None else role)
+
+    def least_start_after(self, tenure: Tenure) -> int:
+        """The least offset at which a later leader epoch may start."""
+        return least_after(self.starts, tenure.epoch)
+
     def isr_lines(self, leader: int) -> dict[int, Row]:
         """Partition epoch -> the line with which that leader first reported having taken over that state."""
         if leader not in self.taken_over:

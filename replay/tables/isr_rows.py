@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from replay.arrays.ints import NEVER
 from replay.arrays.records import fields_of
 from replay.engine import codes as c
 from replay.engine.emit import MoverRow
@@ -55,6 +56,12 @@ def is_follower_fetch(batch: EventBatch) -> Flags:
     return found
 
 
+def is_request(batch: EventBatch) -> Flags:
+    """Which events show that there is a log of the requests that the broker handled."""
+    found: Flags = is_follower_fetch(batch) | np.isin(batch.events.kinds, (c.ACK, c.FETCH_READ))
+    return found
+
+
 ISR_NUMBERS = ("seq", "ts", "epoch", "partition_epoch", "state", "under_min", "evidence")
 
 
@@ -65,9 +72,16 @@ class RecentFetches:
         """Start empty."""
         self.batches: list[dict[str, Ints]] = []  # one column per name, in the order in which they came
         self.last: dict[tuple[int, int], int] = {}  # of dropped batches: time of each replica's last fetch
+        self.heard: dict[int, int] = {}  # broker -> seq of the first request that it is known to have handled
 
     def add(self, events: Events) -> None:
         """Take in the fetches among events."""
+        handled = events.among(is_request, ("seq", "broker_id"))
+        if len(handled):
+            brokers, first = np.unique(handled.numbers("broker_id", UNSET), return_index=True)
+            seqs = handled.numbers("seq", 0)[first]
+            for broker, seq in zip(brokers.tolist(), seqs.tolist(), strict=True):
+                self.heard.setdefault(broker, seq)
         mine = events.among(is_follower_fetch, FETCH_COLUMNS)
         if len(mine):
             seen = {name: mine.numbers(name, UNSET if name == "run_until" else 0) for name in FETCH_COLUMNS}
@@ -87,6 +101,10 @@ class RecentFetches:
                 end = int(seen["end"][(pairs == pair).all(axis=1)].max())
                 self.last[pair[0], pair[1]] = max(self.last.get((pair[0], pair[1]), 0), end)
         self.batches = kept
+
+    def is_heard(self, leader: int, seq: int) -> bool:
+        """Whether a request of the leader is known up to row `seq`: otherwise its log of them may be missing."""
+        return self.heard.get(leader, NEVER) <= seq
 
     def of(self, pair: tuple[int, int], seq: int, ts: int) -> dict[str, Ints]:
         """What is kept of the fetches of (leader, replica) before row `seq` at `ts`."""
@@ -225,7 +243,8 @@ class IsrRows:
         count, refused, last = 0, 0, None
         if leader is not None and leader != replica:
             count, refused, last = self.fetches.before(row["seq"], row["ts"], (leader, replica), lag_us)
-        known = None if leader is None or leader == replica else (count, refused)
+        is_told = leader is not None and leader != replica and self.fetches.is_heard(leader, row["seq"])
+        known = (count, refused) if is_told else None
         return {
             "broker_id": replica,
             "joined": move["joined"],

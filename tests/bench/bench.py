@@ -21,6 +21,7 @@ from hourly_case import case_hourly
 from ingest_cases import case_idle, case_order, case_parse
 from limits_case import case_limits
 from logs_case import case_logs
+from quiet_case import case_quiet
 from replay_cases import (
     case_growth,
     case_kernel,
@@ -58,6 +59,7 @@ CASES: dict[str, Callable[[Bench, int], list[Line]]] = {
     "sizes": case_sizes,
     "start": case_start,
     "hourly": case_hourly,
+    "quiet": case_quiet,
 }
 
 

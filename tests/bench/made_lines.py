@@ -104,6 +104,35 @@ class Pens:
             )
         self.line(broker, self.now, f"{text} (state.change.logger)")
 
+    def create(self, partitions: list[Partition]) -> None:
+        """Brokers come up, the topic is made, roles are taken up."""
+        self.pens["metadata"].write("Log starting offset: 0\n")
+        self.record("FEATURE_LEVEL_RECORD", name="metadata.version", featureLevel=27)
+        for broker in self.brokers:
+            self.register(broker)
+        self.record("TOPIC_RECORD", name=TOPIC, topicId=TOPIC_ID)
+        for p in partitions:
+            self.record(
+                "PARTITION_RECORD", 2, partitionId=p.number, topicId=TOPIC_ID, replicas=p.replicas, isr=p.isr,
+                removingReplicas=[], addingReplicas=[], leader=p.leader, leaderEpoch=0, partitionEpoch=0,
+            )  # fmt: skip
+        self.now += 100
+        for p in partitions:
+            for broker in p.replicas:
+                self.loaded(p, broker)
+                self.starts(p, broker)
+        self.now += 100
+
+    def register(self, broker: int) -> None:
+        """A broker registers and is unfenced."""
+        epoch = self.broker_epochs[broker]
+        self.record(
+            "REGISTER_BROKER_RECORD", 3, brokerId=broker, isMigratingZkBroker=False, incarnationId=f"made-{epoch}",
+            brokerEpoch=epoch, endPoints=[], features=[], rack=None, fenced=True, inControlledShutdown=False,
+            logDirs=[],
+        )  # fmt: skip
+        self.record("BROKER_REGISTRATION_CHANGE_RECORD", brokerId=broker, brokerEpoch=epoch, fenced=-1)
+
     def change(self, partition: Partition, **fields: Any) -> None:
         """A decision of the controller."""
         self.record("PARTITION_CHANGE_RECORD", 2, partitionId=partition.number, topicId=TOPIC_ID, **fields)

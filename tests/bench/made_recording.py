@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import numpy as np
-from made_lines import TOPIC, TOPIC_ID, Pens
-from made_state import CONSUMER, Partition, Replica, Session, Truth
+from made_lines import TOPIC, Pens
+from made_state import CONSUMER, Partition, Session, Truth, created
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,16 +33,10 @@ class MadeCluster(Pens):
         self.shape, self.folder = shape, folder
         self.random = np.random.default_rng(shape.seed)
         self.away: int | None = None
-        self.partitions = [self.partition(k) for k in range(shape.partitions + shape.idle)]
+        self.partitions = [created(k, self.brokers) for k in range(shape.partitions + shape.idle)]
         self.sessions: dict[tuple[int, int], Session] = {}
         self.opened = 0
         self.correlations = dict.fromkeys(self.brokers, 0)
-
-    def partition(self, number: int) -> Partition:
-        """A partition that was just created."""
-        shift = number % len(self.brokers)
-        replicas = self.brokers[shift:] + self.brokers[:shift]
-        return Partition(number, replicas, replicas[0], list(replicas), {b: Replica() for b in replicas})
 
     def write(self) -> Truth:
         """Write the recording."""
@@ -64,7 +58,7 @@ class MadeCluster(Pens):
 
     def run(self) -> None:
         """The whole history."""
-        self.create()
+        self.create(self.partitions)
         batches = max(self.shape.events // 9, 1)
         per_tick = max(min(self.shape.partitions, 30) // 3, 1)
         ticks = max(batches // per_tick, 4)
@@ -276,35 +270,6 @@ class MadeCluster(Pens):
             self.acknowledge(partition, since, at + 0.5, base, size, -1)
 
     # -- what happens in between
-
-    def create(self) -> None:
-        """Brokers come up, the topic is made, roles are taken up."""
-        self.pens["metadata"].write("Log starting offset: 0\n")
-        self.record("FEATURE_LEVEL_RECORD", name="metadata.version", featureLevel=27)
-        for broker in self.brokers:
-            self.register(broker)
-        self.record("TOPIC_RECORD", name=TOPIC, topicId=TOPIC_ID)
-        for p in self.partitions:
-            self.record(
-                "PARTITION_RECORD", 2, partitionId=p.number, topicId=TOPIC_ID, replicas=p.replicas, isr=p.isr,
-                removingReplicas=[], addingReplicas=[], leader=p.leader, leaderEpoch=0, partitionEpoch=0,
-            )  # fmt: skip
-        self.now += 100
-        for p in self.partitions:
-            for broker in p.replicas:
-                self.loaded(p, broker)
-                self.starts(p, broker)
-        self.now += 100
-
-    def register(self, broker: int) -> None:
-        """A broker registers and is unfenced."""
-        epoch = self.broker_epochs[broker]
-        self.record(
-            "REGISTER_BROKER_RECORD", 3, brokerId=broker, isMigratingZkBroker=False, incarnationId=f"made-{epoch}",
-            brokerEpoch=epoch, endPoints=[], features=[], rack=None, fenced=True, inControlledShutdown=False,
-            logDirs=[],
-        )  # fmt: skip
-        self.record("BROKER_REGISTRATION_CHANGE_RECORD", brokerId=broker, brokerEpoch=epoch, fenced=-1)
 
     def fail(self, broker: int) -> None:
         """A leader dies with batches that nobody fetched; the next replica leads; it comes back later."""

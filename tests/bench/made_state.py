@@ -32,6 +32,13 @@ class Partition:
     waiting: list[tuple[float, int, int, int]] = field(default_factory=list)  # since, base, end, bytes
 
 
+def created(number: int, brokers: list[int]) -> Partition:
+    """A partition that was just created on these brokers."""
+    shift = number % len(brokers)
+    replicas = brokers[shift:] + brokers[:shift]
+    return Partition(number, replicas, replicas[0], list(replicas), {b: Replica() for b in replicas})
+
+
 @dataclass(slots=True)
 class Session:
     """A fetch session of a follower or a consumer (`CONSUMER`) at a leader."""

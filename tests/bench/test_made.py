@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from hourly_case import arrive
 from log_peers import by_duckdb, by_polars
 from made_history import History
 from made_lines import START_MS, stamp
+from made_quiet import FLAPS, QuietCluster
 from made_recording import MadeCluster
 from made_shape import Shape
 from without_spark import events_of, tables_of
@@ -147,3 +149,23 @@ def test_peers_find_the_same(tmp_path: Path) -> None:
         ]
         assert len(found[0]) > 1_000
         assert found[0] == found[1]
+
+
+def test_a_made_quiet_cluster_says_a_line_a_minute_and_each_is_understood(tmp_path: Path) -> None:
+    """Each flap is an ISR that shrinks and one that expands, of which no check of the replay disagrees."""
+    cluster = QuietCluster(2 * FLAPS, tmp_path / "made")
+    sizes = []
+    for _ in range(3):
+        cluster.grow()
+        logs = [path.read_text().splitlines() for path in (tmp_path / "made").rglob("*.log")]
+        dump = (tmp_path / "made" / "cluster-metadata.dump.txt").read_text().splitlines()
+        sizes.append(sum(map(len, logs)) + sum(line.startswith("| ") for line in dump))
+    assert [later - before for before, later in pairwise(sizes)] == [60, 60]
+    changes, checks = 0, []
+    for events in events_of(tmp_path / "made"):
+        tables = tables_of(events)
+        rows = tables["isr_timeline"].to_pylist()
+        changes += sum(row["state"] == "committed" and row["change"] in {"expand", "shrink"} for row in rows)
+        checks += unmatched(tables["conformance"].to_pylist())
+        assert not len(tables["data_loss_incidents"])
+    assert (changes, checks) == (6 * FLAPS, [])

@@ -24,6 +24,9 @@ WHEN_TOLD: Final = {"status", "first_reported", "first_run_id", "revised", "revi
 # What a run hands to the next one: a run after one that was killed reads all facts, and hands on something else.
 HANDED_ON: Final = {"order_states"}
 
+# By table what depends on where batches of events ended. Tables that are made from either state are equal.
+HELD_OTHERWISE: Final = {"replay_checkpoints": {"state"}}
+
 # By table what is made of rows with the recording's name in them.
 OF_A_NAME: Final = {"event_windows": {"facts"}}
 
@@ -31,7 +34,7 @@ OF_A_NAME: Final = {"event_windows": {"facts"}}
 def tables_of(warehouse: Path, name: str, *, by_any_name: bool = False) -> dict[str, Counter[str]]:
     """The rows of all tables as their readers see them, without what belongs to one run; or to its recording's name."""
     found = tidemark.snapshot(str(warehouse), name)
-    apart = OF_A_NAME if by_any_name else {}
+    apart = {**HELD_OTHERWISE, **(OF_A_NAME if by_any_name else {})}
     return {
         table: rows_of(found, table, apart.get(table, set())) for table in TABLES if table not in {"runs", *HANDED_ON}
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from facts_builder import START, at, of_kind
-from isr_histories import alive, begun, isr_rows, late_history, replayed, shrink_line
+from isr_histories import alive, begun, isr_line, isr_rows, late_history, replayed, shrink_line
 
 
 @pytest.mark.parametrize(("version", "ms"), [("2.4.1", 10_000), ("2.5.0", 30_000), (None, 30_000)])
@@ -21,6 +21,36 @@ def test_replica_that_sent_no_fetch_in_the_lag_time_left_for_that() -> None:
     assert (pending["remote_leo"], pending["leo_gap"], pending["fetches_in_lag_time"]) == (0, 2, 0)
     assert pending["last_fetch_ts"] == at(23)
     assert (committed["reason"], committed["change"]) == ("no_fetches", "shrink")
+
+
+def test_without_a_log_of_requests_nothing_tells_whether_a_replica_fetched() -> None:
+    """Server logs at INFO: the leader's line says that it left, and how far it had been."""
+    history = late_history()
+    history.rows = [row for row in history.rows if row["kind"] not in ("fetch", "produce")]
+    pending, committed = (isr_rows(history, state)[0] for state in ("pending_shrink", "committed"))
+    assert (pending["reason"], committed["reason"]) == ("unknown", "unknown")
+    assert (pending["fetches_in_lag_time"], pending["last_fetch_ts"]) == (None, None)
+    asked = {"isr_expiry", "overdue_shrink"}
+    assert asked <= {row["check"] for row in replayed(late_history())["conformance"]}
+    left = replayed(history)["conformance"]
+    assert not asked & {row["check"] for row in left}
+    assert all(row["compared"] == row["matched"] for row in left)
+
+
+def test_requests_after_a_shrink_do_not_tell_of_the_fetches_before_it() -> None:
+    history = late_history()
+    history.rows = [row for row in history.rows if row["kind"] not in ("fetch", "produce")]
+    history.fetch(1800, 1, 2, 2, hw=0)
+    assert isr_rows(history, "pending_shrink")[0]["reason"] == "unknown"
+
+
+def test_a_replica_that_joins_by_the_first_request_that_is_known_had_not_fetched_before() -> None:
+    history = late_history()
+    history.rows = [row for row in history.rows if row["kind"] not in ("fetch", "produce")]
+    history.fetch(1800, 1, 3, 2, hw=2)
+    isr_line(history, 1800, "pending_expand", [1, 2, 3], replica_id=3, partition_epoch=1)
+    (row,) = isr_rows(history, "pending_expand")
+    assert (row["reason"], row["fetches_in_lag_time"]) == ("first_fetch", 0)
 
 
 def test_replica_that_fetched_and_did_not_catch_up_left_behind() -> None:

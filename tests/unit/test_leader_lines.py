@@ -75,6 +75,66 @@ def test_an_unanswered_produce_is_the_batch_whose_line_stands_in_its_time() -> N
     assert (row["base_offset"], row["acks"], row["bytes"]) == (1, 0, 70)
 
 
+def followed_unheard(*, start: int = 3) -> History:
+    """Broker 2 leads epoch 1 from `start`; broker 1 follows it, and no line tells of that."""
+    history = led()
+    for k in range(3):
+        appended(history, 100 + k, k, k)
+        history.fetch(110 + k, 1, 2, k, hw=0, bytes=100, total_us=1000, last_fetched_epoch=0)
+    history.fetch(120, 1, 2, 3, hw=2, total_us=1000, last_fetched_epoch=0)
+    history.decide(200, 2, [1, 2])
+    history.role(205, 2, "leader", 1, offset=start, hw=2)
+    return history
+
+
+def ends_of(history: History) -> list[tuple[int, int]]:
+    """Leader epoch of each append, and its end."""
+    return [(r["leader_epoch"], r["next_offset"]) for r in of_kind(history.events(), "append")]
+
+
+def test_what_a_broker_appended_may_be_its_leaders_where_no_line_says_that_it_follows() -> None:
+    """As at the end of logs of which one, that tells of roles, reaches less far than the others."""
+    history = followed_unheard()
+    for k in range(3, 9):
+        appended(history, 300 + k, k, k)
+    assert ends_of(history) == [(0, 1), (0, 2), (0, 3)]
+    assert not len(tables_of(history.events())["data_loss_incidents"])
+
+
+def test_what_a_broker_appended_before_it_says_that_it_follows_is_its_own() -> None:
+    history = followed_unheard()
+    for k in range(3, 6):
+        appended(history, 300 + k, k, k)
+    history.role(400, 1, "follower", 1, offset=6, hw=2)
+    for k in range(3, 9):
+        appended(history, 500 + k, k, k)
+    assert (0, 6) in ends_of(history)
+    assert (0, 9) not in ends_of(history)
+    (row,) = tables_of(history.events())["data_loss_incidents"].to_pylist()
+    assert (row["first_offset"], row["last_offset"]) == (3, 5)
+
+
+def test_what_a_leader_appended_long_before_another_was_elected_is_its_own() -> None:
+    history = led()
+    for k in range(6):
+        appended(history, 100 + k, k, k)
+    history.fetch(120, 1, 2, 3, hw=2, total_us=1000, last_fetched_epoch=0)
+    history.decide(9_000, 2, [2])
+    history.role(9_005, 2, "leader", 1, offset=3, hw=2)
+    for k in range(3, 9):
+        appended(history, 9_300 + k, k, k)
+    assert max(ends_of(history)) == (0, 6)
+
+
+def test_a_role_of_a_later_epoch_does_not_say_when_a_broker_began_to_follow() -> None:
+    history = followed_unheard()
+    for k in range(3, 9):
+        appended(history, 300 + k, k, k)
+    history.decide(400, 1, [1, 2])
+    history.role(405, 1, "leader", 2, offset=9, hw=9)
+    assert max(end for epoch, end in ends_of(history) if epoch == 0) == 3
+
+
 def conformance(history: History) -> dict[str, tuple[int, int]]:
     rows = tables_of(history.events())["conformance"].to_pylist()
     return {row["check"]: (row["compared"], row["matched"]) for row in rows}
