@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.spark.spark_schemas import spark_ddl
+from pipelines.warehouse.within import Within, time_here
+from replay.arrays.columns import numbers
 from replay.evidence.tenures import micros
 from replay.tables.cluster_metrics import PARTS, brokers_of, metrics_of, span_of
 from schemas.meters import CLUSTER_METRICS, PARTITION_METERS
@@ -27,16 +30,38 @@ _ASKED: Final = pa.schema([PARTITION_METERS.arrow_schema.field(name).with_nullab
 
 
 def renew(warehouse: Warehouse, recording_id: str) -> None:
-    """Write the table anew: it is small, and a minute may hear of any partition."""
+    """Write it anew from the first minute on that differs. A minute may hear of any partition; few old ones do."""
     coverage = stretches_of(warehouse.arrow("coverage", recording_id))
     small = warehouse.small(PARTITION_METERS.name, recording_id)
     parts = warehouse.read(PARTITION_METERS.name, recording_id) if small is None else small.rows
     rows = cluster_metrics(parts, coverage, recording_id)
-    if isinstance(rows, pa.Table):
-        stands = warehouse.small(CLUSTER_METRICS.name, recording_id)
-        if stands is not None and _in_turn(stands.rows).equals(_in_turn(rows)):
-            return
-    warehouse.replace(CLUSTER_METRICS.name, rows, recording_id)
+    stands = warehouse.small(CLUSTER_METRICS.name, recording_id) if isinstance(rows, pa.Table) else None
+    if stands is None or not len(stands.rows):
+        warehouse.replace(CLUSTER_METRICS.name, rows, recording_id)
+    elif (since := first_changed(stands.rows, rows)) is not None:
+        warehouse.replace(CLUSTER_METRICS.name, rows, recording_id, within=_from(since))
+
+
+def first_changed(stands: pa.Table, rows: pa.Table) -> int | None:
+    """Return the first minute of which other rows stand than these (microseconds); None: the same ones do."""
+    old, new = _in_turn(stands), _in_turn(rows)
+    least = min(len(old), len(new))
+    same = np.ones(least, bool)
+    for name in old.column_names:
+        one, other = old[name].slice(0, least), new[name].slice(0, least)
+        both = pc.fill_null(pc.equal(one, other), False)  # noqa: FBT003 - Arrow's own
+        neither = pc.and_(pc.is_null(one), pc.is_null(other))
+        same &= pc.or_(both, neither).to_numpy()
+    place = least if same.all() else int(same.argmin())
+    minutes = [numbers(rows["minute"])[place] for rows in (old, new) if place < len(rows)]
+    return int(min(minutes)) if minutes else None
+
+
+def _from(minute: int) -> Within:
+    """Return the condition that a row is of this minute or a later one."""
+    at = pa.scalar(minute, pa.timestamp("us", "UTC"))
+    here = f"minute >= {time_here(minute)}"
+    return Within(f"minute >= timestamp_micros({minute})", lambda rows: pc.greater_equal(rows["minute"], at), here)
 
 
 def stretches_of(coverage: pa.Table) -> list[dict[str, Any]]:

@@ -44,6 +44,8 @@ class ByteRates(NamedTuple):
 
 def byte_rates(rows: Throttled, begins: Ints) -> ByteRates:
     """Return the minutes of a byte-rate; `begins`: where all minutes begin, one after the other (microseconds)."""
+    if not (rows.limit > NO_LIMIT).any():  # else each second of the recording is looked at
+        return ByteRates(*(np.zeros(0, np.int64) for _ in ByteRates._fields))
     count = len(begins) * MINUTE_S
     second = (rows.us - begins[0]) // SECOND_US
     is_inside = (second >= 0) & (second < count)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import gzip
 import re
 import shutil
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from delta import DeltaTable
 from pyspark.sql import functions as F
 
 import tidemark
+from pipelines.overview import metrics
 from pipelines.recording.recording import discover
 from pipelines.spark import buckets, staging
 from pipelines.stages import report
@@ -150,3 +152,26 @@ def test_the_tables_of_two_runs_are_those_of_one(
     assert "order" in mended.durations
     assert "replay" in run(spark, root, tmp_path / "steps", ("ingest", "replay")).durations
     assert set(run(spark, root, tmp_path / "steps", ("ingest", "replay")).durations) == {"parse"}
+
+
+def test_metrics_are_written_anew_from_the_first_minute_that_differs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of a few bytes would be written as a whole."""
+    monkeypatch.setattr(delta_io, "TINY_BYTES", 0)
+    warehouse = delta_io.Warehouse(spark, str(tmp_path))
+    nothing = TABLES["partition_meters"].arrow_schema.empty_table()
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    log = {"recording_id": "r", "broker_id": 1, "source": "request_log", "state": "logged", "lines": 1}
+    for minutes in (60, 60, 90):
+        times = {"start_ts": began, "end_ts": began + timedelta(minutes=minutes, seconds=-1), "evidence": "observed"}
+        coverage = pa.Table.from_pylist([{**log, **times}], TABLES["coverage"].arrow_schema)
+        warehouse.replace("coverage", coverage, "r")
+        metrics.renew(warehouse, "r")
+        made = metrics.cluster_metrics(nothing, metrics.stretches_of(coverage), "r")
+        assert isinstance(made, pa.Table)
+        shown = warehouse.arrow("cluster_metrics", "r")
+        assert sorted(map(str, shown.to_pylist())) == sorted(map(str, made.to_pylist()))
+    writes = [path.read_text() for path in sorted((tmp_path / "cluster_metrics" / "_delta_log").glob("*.json"))]
+    since = [re.findall(r"minute >= \D*'([^']*)'", text) for text in writes if "predicate" in text]
+    assert since == [[], ["2026-01-01T00:59:00.000000"]]
