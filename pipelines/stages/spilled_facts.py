@@ -88,7 +88,11 @@ class FactFile:
 
     def append(self, rows: pa.Table) -> tuple[int, int]:
         """Write rows; return where they stand, and in how many bytes."""
-        stream = memoryview(stream_of(rows))
+        return self.append_stream(stream_of(rows))
+
+    def append_stream(self, given: bytes | pa.Buffer) -> tuple[int, int]:
+        """Write the rows of a stream; return the same."""
+        stream = memoryview(given)
         at, size = self.end, len(stream)
         while stream:
             stream = stream[self.file.write(stream) :]
@@ -97,7 +101,11 @@ class FactFile:
 
     def read(self, at: int, size: int, wanted: tuple[str, ...] | None = None) -> pa.Table:
         """Return the rows that stand there, with all their columns or only the wanted ones."""
-        return rows_of_buffer(pa.py_buffer(os.pread(self.file.fileno(), size, at)), wanted)
+        return rows_of_buffer(self.buffer(at, size), wanted)
+
+    def buffer(self, at: int, size: int) -> pa.Buffer:
+        """Return the bytes of the stream that stands there."""
+        return pa.py_buffer(os.pread(self.file.fileno(), size, at))
 
 
 class SpilledFacts:

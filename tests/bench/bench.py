@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commit_case import case_commit
+from hot_case import case_hot
 from hourly_case import case_hourly
 from ingest_cases import case_idle, case_order, case_parse
 from limits_case import case_limits
@@ -58,6 +59,7 @@ CASES: dict[str, Callable[[Bench, int], list[Line]]] = {
     "sizes": case_sizes,
     "start": case_start,
     "hourly": case_hourly,
+    "hot": case_hot,
 }
 
 
