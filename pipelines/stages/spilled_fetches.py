@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from replay.arrays.ints import Flags, Ints
 
-HELD_BYTES: Final = 8 << 20  # of streams in memory at most, which are compressed; about 100,000 fetches
-PART_ROWS: Final = 50_000  # that are rebuilt at once, about
+HELD_BYTES: Final = 4 << 20  # of streams in memory at most, which are compressed; about 50,000 fetches
+PART_ROWS: Final = 25_000  # that are rebuilt at once, about
 NOTED: Final = 500  # of so many fetches the time of one is noted
 WIDE: Final = 4  # a stream with fetches of more parts is divided among them
 STATES: Final = 2  # times as many fetches as there are states to go on from are rebuilt at once, at least
