@@ -277,8 +277,8 @@ class SpilledFacts:
             is_in_hole = hole is not None and piece.requests.least > hole[0] and piece.requests.most < hole[1]
             if piece.requests.least >= end or is_in_hole:
                 for rows in (piece.lines, self.openings.get(number), piece.peaks if since is not None else None):
-                    if rows is not None:
-                        yield rows.filter(pa.array(known(rows).us < end))
+                    if rows is not None and piece.times.least < end:
+                        yield rows if piece.times.most < end else rows.filter(pa.array(known(rows).us < end))
                 continue
             rows = self.file.read(piece.at, piece.size, None if since is None else SLIM)
             facts = known(rows)
