@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from pipelines.spark.configured import configured
 from pipelines.spark.hadoop import on_this_machine
 from pipelines.spark.packed import STREAM, rows_of, stream_of
 from pipelines.spark.row_files import NAMES, streamed
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 SMALL_BYTES: Final = 48 << 20  # up to this size, compressed, rows are looked at, and written, by the driver
 STREAM_BYTES: Final = 16 << 20  # up to this size a kind's streams become rows in its memory, which take ten times that
+BATCH_BYTES: Final = 4 << 20  # of streams that Python is handed at once: a row may be thousands of facts
+_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
 _FOLDER: Final = re.compile(r"/output=([^/]+)/")
 
@@ -56,18 +59,17 @@ class Staged:
         return {found[1] for file in self.frame.inputFiles() if (found := _FOLDER.search(file)) is not None}
 
 
-def stage(frame: DataFrame, path: str, kinds: int) -> Staged:
+def stage(frame: DataFrame, path: str, kinds: int, batch_bytes: int | None = None) -> Staged:
     """Write streams of `kinds` kinds of rows under `path`, one folder per kind.
 
-    A task writes its few kinds side by side; otherwise Spark would sort all streams by kind first.
+    A task writes its few kinds side by side; otherwise Spark would sort all streams by kind first. `batch_bytes`: after
+    so many bytes, Python's functions in the frame are handed a batch; only for rows without lists, of which Spark
+    counts all bytes for each row.
     """
+    told = {_WRITERS: str(kinds)} | ({} if batch_bytes is None else {_BYTES: f"{batch_bytes}b"})
     spark = frame.sparkSession
-    before = spark.conf.get(_WRITERS)
-    spark.conf.set(_WRITERS, str(kinds))
-    try:
+    with configured(spark, told):
         frame.write.mode("overwrite").partitionBy("output").parquet(path)
-    finally:
-        spark.conf.set(_WRITERS, before or "0")
     return Staged(spark.read.schema(frame.schema).parquet(path), on_this_machine(spark, path))
 
 

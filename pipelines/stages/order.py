@@ -22,13 +22,14 @@ import pyarrow.compute as pc
 
 from pipelines.overview.cluster import overview_of
 from pipelines.spark.beside import PROCESSES, Beside
-from pipelines.spark.buckets import ROWS_AT_ONCE, bucket_count, bucket_of, divided, gathered, joined, streams_by
+from pipelines.spark.buckets import ROWS_AT_ONCE, bucket_count, bucket_of, divided, gathered, streams_by
 from pipelines.spark.file_pieces import pieces_of, rows_in
 from pipelines.spark.packed import STREAM, packed, stream_of
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.workers import settle
 from pipelines.stages.order_marks import is_whole
 from pipelines.stages.partition_order import order_partitions, order_tables, ordered
+from pipelines.stages.spilled_fetches import SpilledFetches
 from pipelines.stages.standing_windows import StandingWindows
 from pipelines.warehouse.superseded import engine_version
 from replay.arrays.columns import numbers, numbers_of, texts
@@ -36,7 +37,7 @@ from replay.evidence.choices import FETCHES, Choice, any_mask, any_of, any_sql
 from replay.evidence.cluster import cluster_told
 from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.rows import METADATA_TOPIC, used_columns
-from replay.evidence.sessions import rebuild_sessions, sessions_rebuilt
+from replay.evidence.sessions import sessions_rebuilt
 from replay.order.windows import HOUR_US
 from schemas.facts import FACTS
 
@@ -268,20 +269,15 @@ def rebuilding(buckets: int) -> Callable[..., Iterator[pa.RecordBatch]]:
     """Make the function that Spark calls for sessions: it completes fetches; all rows leave it by partition."""
 
     def batches_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found: list[pa.Scalar] = []
+        fetches = SpilledFetches()
         for batch in batches:
             through = pc.is_valid(batch["bucket"])
             yield batch.filter(through).select(BY_PARTITION.names)
-            found += batch.filter(pc.invert(through))["rows"]
-        if found:
-            given = [joined(found)]
-            del found
-            for _, mine in divided(numbers(given[0]["broker_id"]), given.pop()):
-                given.append(mine)
-                del mine
-                for rows in map(known_partitions, rebuild_sessions(given.pop())):
-                    told = dict(streams_by(bucket_of(rows, buckets), rows))
-                    yield pa.RecordBatch.from_pydict({"bucket": [*told], "rows": [*told.values()]}, schema=BY_PARTITION)
+            for stream in batch["rows"].filter(pc.invert(through)):
+                fetches.add(stream)
+        for rows in map(known_partitions, fetches.rebuilt()):
+            told = dict(streams_by(bucket_of(rows, buckets), rows))
+            yield pa.RecordBatch.from_pydict({"bucket": [*told], "rows": [*told.values()]}, schema=BY_PARTITION)
 
     return batches_of
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from pipelines.overview.cluster import overview_of
 from pipelines.spark.held import Held, driver_facts
-from pipelines.spark.staging import Staged, as_arrow, as_frame, stage
+from pipelines.spark.staging import BATCH_BYTES, Staged, as_arrow, as_frame, stage
 from pipelines.stages import order, replay
 from pipelines.stages.carried import Carried, Carrying, as_bytes, from_bytes
 from pipelines.stages.partition_order import CHANGE_SCHEMA, CHANGES
@@ -171,7 +171,8 @@ class Renewal:
         facts = self.warehouse.looked_at("facts", self.recording_id)
         files = self.warehouse.paths("facts", self.recording_id)
         stream = order.order(self.spark, facts, self.settings, overview, standing, rows, files)
-        return stage(stream, f"{self.staging}/order", ORDERED_KINDS), None
+        # Rows of the facts themselves have lists, and go through the JVM if there are no files.
+        return stage(stream, f"{self.staging}/order", ORDERED_KINDS, BATCH_BYTES if files else None), None
 
     def ordered_here(
         self,

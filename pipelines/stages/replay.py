@@ -23,6 +23,7 @@ from pipelines.spark.spread import spread
 from pipelines.spark.workers import settle
 from pipelines.stages.checkpoints import BEFORE_EVENTS, GIVEN_PLACE, GIVEN_STATE, Checkpoints
 from replay.arrays.columns import taken
+from replay.arrays.memory import give_back
 from replay.tables.partitions import KEY, replayed
 from schemas.events import REPLICATION_EVENTS
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 # Columns of the events that no rule reads: names of lines and requests, and what only the order needed.
 UNREAD: Final = ("event_id", "ts_error_us", "implied", "run_gap_us", "recovering")
 ROWS_A_BATCH: Final = 20_000  # rows returned to Spark at once, about: small partitions are combined
+BATCHES: Final = 20  # after so many of them, memory that was freed goes back to the system
 BYTES_A_BATCH: Final = 32 << 20  # of states
 
 
@@ -101,7 +103,7 @@ def replay_here(events: pa.Table, states: Iterable[Mapping[str, Any]] = ()) -> I
 def _rows_of(events: Iterable[pa.RecordBatch], keeper: Checkpoints) -> Iterator[dict[str, list[pa.Table]]]:
     """Yield each table's rows of some thousand events, and the states that were made among them."""
     kept: defaultdict[str, list[pa.Table]] = defaultdict(list)
-    count = 0
+    count, batches = 0, 0
     for name, rows in replayed(events, keeper):
         kept[name].append(rows)
         count += len(rows)
@@ -109,7 +111,9 @@ def _rows_of(events: Iterable[pa.RecordBatch], keeper: Checkpoints) -> Iterator[
             keeper.hand_out(kept)
             yield kept
             kept = defaultdict(list)
-            count = 0
+            count, batches = 0, batches + 1
+            if not batches % BATCHES:
+                give_back()
     keeper.end()
     keeper.hand_out(kept)
     yield kept

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from replay.arrays.digests import Hashes
     from replay.arrays.ints import Flags
 
-HELD: Final = 100_000  # facts of a bucket in memory at most; what is more waits in a file
+HELD: Final = 75_000  # facts of a bucket in memory at most; what is more waits in a file
 PIECE_ROWS: Final = 12_000  # of a piece at most
 HASH: Final = "row_hash"  # column: the digest that a row's other columns make
 SLIM: Final = (*FACT_COLUMNS, HASH)
@@ -73,8 +73,8 @@ class Piece(NamedTuple):
     times: Span  # when its facts came
     requests: Span  # when the first request came, and until when the last one took
     sums: tuple[int, int]  # of the digests of facts that are no decisions
-    lines: pa.Table  # what is no request
-    peaks: pa.Table  # the requests with the greatest offsets, as far as `facts_of` reads them
+    lines: pa.Table | None  # what is no request, if there is any
+    peaks: pa.Table | None  # the requests with the greatest offsets, as far as `facts_of` reads them
 
 
 class FactFile:
@@ -88,7 +88,11 @@ class FactFile:
 
     def append(self, rows: pa.Table) -> tuple[int, int]:
         """Write rows; return where they stand, and in how many bytes."""
-        stream = memoryview(stream_of(rows))
+        return self.append_stream(stream_of(rows))
+
+    def append_stream(self, given: bytes | pa.Buffer) -> tuple[int, int]:
+        """Write the rows of a stream; return the same."""
+        stream = memoryview(given)
         at, size = self.end, len(stream)
         while stream:
             stream = stream[self.file.write(stream) :]
@@ -97,7 +101,11 @@ class FactFile:
 
     def read(self, at: int, size: int, wanted: tuple[str, ...] | None = None) -> pa.Table:
         """Return the rows that stand there, with all their columns or only the wanted ones."""
-        return rows_of_buffer(pa.py_buffer(os.pread(self.file.fileno(), size, at)), wanted)
+        return rows_of_buffer(self.buffer(at, size), wanted)
+
+    def buffer(self, at: int, size: int) -> pa.Buffer:
+        """Return the bytes of the stream that stands there."""
+        return pa.py_buffer(os.pread(self.file.fileno(), size, at))
 
 
 class SpilledFacts:
@@ -142,7 +150,7 @@ class SpilledFacts:
         facts = facts_of(rows, digests_of(rows))
         if facts is None:
             self.is_barred = True
-            self.pieces.append(Piece(*place, Span(), Span(), (0, 0), rows[:0], rows[:0]))
+            self.pieces.append(Piece(*place, Span(), Span(), (0, 0), None, None))
             return
         self.note(rows, facts)
         is_request = facts.kind != NONE
@@ -252,7 +260,7 @@ class SpilledFacts:
             piece = self.pieces[number]
             found = self.file.read(piece.at, piece.size).take(pa.array(sorted(rows)))
             requests = copied(found, known(found).kind != NONE)
-            if len(requests):
+            if requests is not None:
                 self.openings[number] = requests
 
     def until(self, end: int, hole: tuple[int, int] | None) -> pa.Table:
@@ -269,8 +277,8 @@ class SpilledFacts:
             is_in_hole = hole is not None and piece.requests.least > hole[0] and piece.requests.most < hole[1]
             if piece.requests.least >= end or is_in_hole:
                 for rows in (piece.lines, self.openings.get(number), piece.peaks if since is not None else None):
-                    if rows is not None and len(rows):
-                        yield rows.filter(pa.array(known(rows).us < end))
+                    if rows is not None and piece.times.least < end:
+                        yield rows if piece.times.most < end else rows.filter(pa.array(known(rows).us < end))
                 continue
             rows = self.file.read(piece.at, piece.size, None if since is None else SLIM)
             facts = known(rows)
@@ -355,9 +363,9 @@ def with_codes(rows: pa.Table) -> pa.Table:
     return rows if place < 0 else rows.set_column(place, "source_file", rows["source_file"].dictionary_encode())
 
 
-def copied(rows: pa.Table, which: Flags) -> pa.Table:
-    """Return some rows, few of many: they hold no memory of the others."""
-    return rows.filter(pa.array(which)).combine_chunks()
+def copied(rows: pa.Table, which: Flags) -> pa.Table | None:
+    """Return some rows, few of many, if there are any: they hold no memory of the others."""
+    return rows.filter(pa.array(which)).combine_chunks() if which.any() else None
 
 
 def known(rows: pa.Table) -> Facts:

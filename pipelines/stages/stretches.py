@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pipelines.stages.order_marks import Since
 from pipelines.stages.spilled_events import SpilledEvents
 from replay.arrays.ints import NEVER
+from replay.arrays.memory import give_back
 from replay.engine.stamps import STAMP_LATE_US
 from replay.evidence.missing_lines import Gap, MissingLines
 from replay.evidence.steady import (
@@ -39,16 +40,18 @@ if TYPE_CHECKING:
 
     Parts = Callable[[list[pa.Table], Cluster], tuple[int, Iterator[PartitionFacts]]]
 
-WINDOW_FACTS: Final = 12_000  # so many facts, or more, lie between two marks
-WINDOWS: Final = 4  # a stretch is that long
-FEWEST: Final = 3  # stretches for which it is worth while
+WINDOW_FACTS: Final = 6_000  # so many facts, or more, lie between two marks
+AT_ONCE: Final = 50_000  # facts of a stretch, about, and of what it reads again of the one before
+WINDOWS: Final = range(2, 9)  # a stretch may have, however many facts are in one
+BESIDE: Final = 2  # windows of the stretch before that are read again, about
+FEWEST: Final = 70_000  # facts for which it is worth while: so many can be ordered as a whole
 
 
 class Stretches(NamedTuple):
     """Where a partition's facts are cut, by when they came."""
 
     steady: Steady
-    length_us: int  # of the windows at which marks are left
+    length_us: int  # of the windows at which marks are left, of which a stretch has several
     turns: list[int]  # the last window that begins in each stretch but the last
 
     @property
@@ -59,24 +62,31 @@ class Stretches(NamedTuple):
 
 def stretches_of(facts: SpilledFacts) -> Stretches | None:
     """Return where the facts can be cut; None: nowhere, or too seldom to be worth while."""
-    if facts.is_barred or facts.count < FEWEST * WINDOWS * WINDOW_FACTS or len(facts.leaders) != 1:
+    if facts.is_barred or facts.count < FEWEST or len(facts.leaders) != 1:
         return None
     (leader,) = facts.leaders
     steady = Steady(facts.epoch, leader, facts.settled_us(facts.epoch, leader))
     begin, last = steady.settled_us + RESENT_US, facts.last()
     count = facts.later_than(begin)
-    if count < FEWEST * WINDOWS * WINDOW_FACTS or not facts.were_clocks_steady():
+    if count < FEWEST or not facts.were_clocks_steady():
         return None
     facts.find_openings()
     length_us = max(MARGIN_US, (last - begin) * WINDOW_FACTS // count)
-    while last - begin > FEWEST * WINDOWS * length_us:
+    while True:
         first = (begin // length_us + 3) * length_us
-        turns = [*range(first, last - 2 * length_us, WINDOWS * length_us)]
+        windows = windows_of_stretch(count * length_us // (last - begin))
+        turns = [*range(first, last - 2 * length_us, windows * length_us)]
         found = Stretches(steady, length_us, turns)
+        if not turns:
+            return None
         if all(can_go_on(facts, found, k) for k in range(len(turns))):
             return found
         length_us *= 2
-    return None
+
+
+def windows_of_stretch(facts: int) -> int:
+    """Return how many windows a stretch has; `facts`: of a window, about."""
+    return min(max(AT_ONCE // max(facts, 1) - BESIDE, WINDOWS.start), WINDOWS.stop - 1)
 
 
 def can_go_on(facts: SpilledFacts, stretches: Stretches, k: int) -> bool:
@@ -104,6 +114,7 @@ def by_stretches(facts: SpilledFacts, cluster: Cluster, length_us: int, parts: P
     since: Since | None = None
     windows = Windows(stretches.length_us)
     for k, end in enumerate(stretches.ends):
+        give_back()
         mine = [facts.until(end, None if since is None else since.hole)]
         ordered = ordered_on(mine, cluster, parts, since, (stretches.length_us, grid))
         if ordered is None or ordered.steady != stretches.steady._replace(settled_us=0):

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.arrays.columns import numbers
+from replay.arrays.columns import numbers, numbers_of
 from replay.engine.codes import UNKNOWN_TOPIC_ID
 from replay.evidence.request_times import TIMING
 from replay.evidence.session_turns import bytes_before
@@ -70,6 +70,17 @@ STATE_SCHEMA = pa.schema(  # what a rebuild goes on from; see `session_states`
 )
 
 
+NUMBERED = ("session_epoch", "session_id", "response_session_id")
+
+
+def numbered(facts: pa.Table) -> tuple[Ints, Ints]:
+    """The session of each fetch, 0 if it is in none, and the epoch that it has there; of the columns `NUMBERED`."""
+    opens = numbers_of(facts, "session_epoch", NOTHING) == 0
+    opened = np.where(opens, numbers_of(facts, "response_session_id"), 0)
+    epoch = numbers_of(facts, "session_epoch")
+    return np.where(epoch > 0, numbers_of(facts, "session_id"), opened), epoch
+
+
 class EntangledError(Exception):
     """Lines of a session come before those that its state stands for, so that it cannot go on from there."""
 
@@ -86,9 +97,7 @@ class SessionLines:
             facts = pa.concat_tables([states, facts], promote_options="default").combine_chunks()
         self.facts = facts
         self.stand: Flags = np.arange(len(facts)) < (0 if states is None else len(states))  # which are states
-        epoch = self.numbers("session_epoch")
-        opened = np.where(self.known("session_epoch") & (epoch == 0), self.numbers("response_session_id"), 0)
-        session = np.where(epoch > 0, self.numbers("session_id"), opened)  # 0: none
+        session, epoch = numbered(facts)
         connection, number = self.ranks("connection"), self.numbers("correlation_id")
         if states is not None:
             epoch = np.where(self.stand, self.numbers("state_epoch"), epoch)

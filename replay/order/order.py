@@ -8,11 +8,12 @@ where the controller's decisions meet a leader's requests.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from replay.arrays.ints import NEVER
+from replay.arrays.memory import give_back
 from replay.arrays.records import blank
 from replay.engine.encode import brokers_of, encode
 from replay.engine.event_record import EventRecord
@@ -75,6 +76,8 @@ if TYPE_CHECKING:
     from replay.protocol.profile import Profile
     from replay.protocol.state import State
 
+MANY: Final = 20_000  # events for which it is worth while to give memory back
+
 
 def ordered(facts: PartitionFacts) -> Iterator[pa.Table]:
     """Yield the `replication_events` (without recording_id) of one incarnation of a partition, in replay order.
@@ -123,6 +126,8 @@ def order_of(facts: PartitionFacts, marked_us: int | None = None, others: Grid |
     rows.close()
     brokers = sorted({broker for events, _ in rows.slices() for broker in brokers_of(EventBatch(events).events)})
     state = new_state(len(brokers), min_isr=min_isr, lag_us=lag_us)
+    if len(rows) > MANY:
+        give_back()
     events = encoded(rows, brokers)
     order, last = arrange(state, events, spans, rows if steady else None)
     found: list[list[Mark]] = [[], []]
@@ -160,6 +165,8 @@ def order_on(
     before[:end] = True
     for chain in chains:
         before[rows_of(chain["first"], chain["count"])] = False
+    if len(rows) > MANY:
+        give_back()
     events = encoded(rows, mark.brokers)
     named = {broker for some, _ in rows.slices() for broker in brokers_of(EventBatch(some).events)}
     if told_sum(rows, before) != mark.told or not named <= {*mark.brokers}:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commit_case import case_commit
+from hot_case import case_hot
 from hourly_case import case_hourly
 from ingest_cases import case_idle, case_order, case_parse
 from limits_case import case_limits
@@ -60,6 +61,7 @@ CASES: dict[str, Callable[[Bench, int], list[Line]]] = {
     "start": case_start,
     "hourly": case_hourly,
     "quiet": case_quiet,
+    "hot": case_hot,
 }
 
 

@@ -57,7 +57,8 @@ class Bench:
 
     def recording(self, shape: Shape) -> Path:
         """A made recording."""
-        told = (shape.events, shape.partitions, shape.idle, shape.elections, shape.flaps, shape.tick_ms, shape.seed)
+        told = [shape.events, shape.partitions, shape.idle, shape.elections, shape.flaps, shape.tick_ms, shape.seed]
+        told += [shape.skew] if shape.skew else []
         path = self.place / f"recording-{'-'.join(map(str, told))}"
         if not path.exists():
             MadeCluster(shape, path).write()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator  # noqa: TC003 - Spark reads the annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from pipelines.intake.collect import collect
 from pipelines.overview.cluster import overview_of
 from pipelines.recording.recording import discover
+from pipelines.spark.packed import STREAM
+from pipelines.spark.spark_schemas import spark_ddl
+from pipelines.spark.staging import stage
 from pipelines.stages.deposed import records_set_aside
 from pipelines.stages.questions import asked_here
 from replay.evidence.cluster import cluster_told
@@ -20,7 +25,6 @@ from replay.evidence.metadata_log import LOG_PART, PART
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -86,3 +90,25 @@ def test_what_is_found_by_looking_at_all_facts_is_the_same_through_spark(
         cluster = cluster_told(found.cluster, stated, found.coverage.missing)
         assert [row["fact_id"] for row in cluster.rows] == [row["fact_id"] for row in expected.rows]
         assert replace(cluster, rows=[]) == replace(expected, rows=[])
+
+
+def test_packed_rows_are_handed_over_some_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    """A row may be thousands of facts, so their bytes are what ends a batch."""
+    size, streams = 100_000, 20
+    limit = spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")
+
+    def noted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"output": ["batch"], "rows": [bytes(len(batch))]}, STREAM)
+
+    rows = spark.range(streams).selectExpr("0 as bucket", f"cast(repeat('x', {size}) as binary) as rows")
+    grouped = rows.groupBy("bucket")
+    counts = {}
+    for name, most in (("few", 3 * size), ("all", None)):
+        frame = grouped.applyInArrow(noted, spark_ddl(STREAM))
+        staged = stage(frame, str(tmp_path / name), 1, most).frame.toArrow()
+        counts[name] = [len(batch) for batch in staged["rows"].to_pylist()]
+    assert counts["all"] == [streams]
+    assert sum(counts["few"]) == streams
+    assert max(counts["few"]) <= 4
+    assert spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == limit

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipelines.stages.spilled_events import SpilledEvents
 
 TIMES = {"SPAN_US": 600_000, "MARGIN_US": 1_800_000, "RESENT_US": 1_200_000}  # seconds here stand for minutes
+FEWEST = 600
 
 
 @pytest.fixture
@@ -30,7 +31,8 @@ def in_stretches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         monkeypatch.setattr(steady, name, us)
         monkeypatch.setattr(stretches, name, us, raising=False)
     monkeypatch.setattr(stretches, "WINDOW_FACTS", 100)
-    monkeypatch.setattr(stretches, "WINDOWS", 2)
+    monkeypatch.setattr(stretches, "AT_ONCE", 400)
+    monkeypatch.setattr(stretches, "FEWEST", FEWEST)
     monkeypatch.setattr(spilled_facts, "HELD", 1_000)
     monkeypatch.setattr(spilled_facts, "PIECE_ROWS", 150)
     found: list[int] = []
@@ -67,7 +69,7 @@ def test_stretches_give_the_events_and_windows_of_one_order(
     facts, stated = made(tmp_path, elections=0, seed=1)
     some = HourlyRuns(length_us)
     some.order(facts, stated)
-    assert in_stretches[0] >= stretches.FEWEST
+    assert in_stretches[0] >= 3
     whole = ordered_as_a_whole(facts, stated, length_us)
     assert same_events(some, whole)
     assert windows_told(some) == windows_told(whole)
@@ -80,7 +82,7 @@ def test_a_later_order_goes_on_from_the_marks_that_stretches_left(
     last = max(facts["ts"].to_pylist()).timestamp()
     some = HourlyRuns()
     some.order(facts.filter(pa.array([ts.timestamp() < last - 2 for ts in facts["ts"].to_pylist()])), stated)
-    assert in_stretches[0] >= stretches.FEWEST
+    assert in_stretches[0] >= 3
     went_on: list[bool] = []
     gone_on = partition_order.gone_on
     monkeypatch.setattr(partition_order, "gone_on", lambda *args: (went_on.append(True), gone_on(*args))[1])
@@ -106,3 +108,8 @@ def test_what_reaches_over_a_cut_is_ordered_as_a_whole(tmp_path: Path, in_stretc
     some.order(facts, stated)
     assert in_stretches == [0]
     assert same_events(some, ordered_as_a_whole(facts, stated, some.length_us))
+
+
+def test_a_stretch_holds_as_many_facts_however_many_come_in_a_window() -> None:
+    found = {facts: stretches.windows_of_stretch(facts) for facts in (0, 1_000, 6_000, 12_500, 60_000)}
+    assert found == {0: 8, 1_000: 8, 6_000: 6, 12_500: 2, 60_000: 2}
