@@ -124,7 +124,8 @@ class Fetches:
         first = 0
         for last in range(len(counts)):
             is_end = last == len(ends)
-            few = int(counts[first : last + 1].sum()) < (0 if states is None else STATES * len(states))
+            least = 1 if states is None else max(1, STATES * len(states))
+            few = int(counts[first : last + 1].sum()) < least
             if not is_end and (lines.entangled[last] or few):
                 continue
             facts = self.read(first, last, ends).sort_by("fact_id").combine_chunks()

@@ -74,7 +74,7 @@ def spilled(facts: pa.Table, seed: int, streams: int) -> list[str]:
     return lines_of([*fetches.rebuilt()])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     lines=st.lists(st.tuples(LINES, TIMES), max_size=30),
     late=st.dictionaries(st.integers(-1, 30), st.integers(-1_000, 1_000), max_size=3),
@@ -114,6 +114,16 @@ def test_no_more_is_rebuilt_at_once_than_has_to_be(
     assert spilled(facts, 1, 4) == whole(facts)
     assert len(sizes) > 15
     assert max(sizes) <= most
+
+
+@pytest.mark.parametrize("count", [1, 3, 10, 11])
+def test_fetches_of_one_moment_are_one_part(count: int) -> None:
+    facts = long_session(count, {epoch: -100 * epoch for epoch in range(count)})
+    assert spilled(facts, 5, 3) == whole(facts)
+    timeless = facts.set_column(
+        facts.schema.get_field_index("ts"), "ts", pa.nulls(count, SESSION_SCHEMA.field("ts").type)
+    )
+    assert spilled(timeless, 5, 3) == whole(timeless)
 
 
 def test_states_of_sessions_that_are_over_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
