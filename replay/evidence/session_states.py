@@ -80,11 +80,19 @@ def states_of(lines: SessionLines, found: Walked) -> pa.Table:
         "run_timeouts": spread(timeouts, opened),
         "run_gap_us": spread(gap, opened),
         "state_waited": spread(waited, opened),
-        **{name: pa.array(places[row], mask=places[row] == NOTHING) for name, places in turns_behind(lines).items()},
+        **{name: ranked(places[row]) for name, places in turns_behind(lines).items()},
         "state_told": pa.array(told_of_order(lines)[of]),
     }
     fields = [field for field in STATE_SCHEMA if field.name in columns]
     return pa.table({field.name: columns[field.name].cast(field.type) for field in fields}, schema=pa.schema(fields))
+
+
+def ranked(places: Ints) -> pa.Array:
+    """Return places as ranks among these: those of a long history are greater than any that later lines give."""
+    known = places != NOTHING
+    ranks = np.zeros(len(places), np.int64)
+    ranks[known] = np.unique(places[known], return_inverse=True)[1]
+    return pa.array(ranks, mask=~known)
 
 
 def ends_only(heads: Ints) -> Rebuilt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from facts_builder import at
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_session_turns import SCHEMA, Leader
 from test_sessions import LINES, SILENT, Session
 
 from replay.evidence.session_lines import SESSION_SCHEMA, EntangledError
@@ -88,3 +90,16 @@ def test_a_line_with_a_number_from_before_the_state_is_told() -> None:
         session.send(ms, epoch)
     with pytest.raises(EntangledError):
         in_parts(session.table(), [250])
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("first", [3, 60])
+def test_the_order_of_a_session_is_the_same_behind_a_long_history(first: int, seed: int) -> None:
+    """Places in the order are compared with those of the later lines, of which there may be few."""
+    random, leader = Random(seed), Leader()  # noqa: S311 - nothing secret
+    leader.answer({}, asks=(0, 1, 2, 3))
+    for _ in range(first + 3):
+        leader.answer({one: random.choice([0, 100, 200]) for one in random.sample(range(4), 3)})
+    facts = pa.Table.from_pylist([{**row, "fact_id": f"{k:05}"} for k, row in enumerate(leader.facts)], SCHEMA)
+    found = in_parts(facts, [100 * (first + 1) - 50])
+    assert lines_of(found) == lines_of([*sessions_rebuilt(facts.combine_chunks())])
