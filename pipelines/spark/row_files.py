@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NAMES: Final = pa.schema([pa.field("name", pa.string())])
-GROUP_ROWS: Final = 50_000  # rows that are encoded together; so many a worker holds back
+GROUP_ROWS: Final = 25_000  # rows that are encoded together; so many a worker holds back, of events 200 MB
 PARTITIONED: Final = "recording_id"  # Delta keeps it out of the files
 FILE_BYTES: Final = 64 << 20  # of streams that become one file, about; with fewer, each core has some
+BUFFER_BYTES: Final = 1 << 20
 LEAST_BYTES: Final = 16 << 20
 
 
@@ -87,8 +88,9 @@ def frame_of(spark: SparkSession, files: Sequence[Path], recording_id: str, sche
 
 def streamed(files: Iterable[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the streams (`packed`) that stand in files, with these columns, a stream at a time."""
-    for file in files:
-        yield from unpacked(pq.ParquetFile(file).iter_batches(batch_size=1, columns=["rows"]), schema)
+    for file in files:  # with a buffer, or all of a group would be read at once
+        read = pq.ParquetFile(file, buffer_size=BUFFER_BYTES)
+        yield from unpacked(read.iter_batches(batch_size=1, columns=["rows"]), schema)
 
 
 def rewritten(

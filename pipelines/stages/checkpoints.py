@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from pipelines.spark.saved_states import bytes_of, state_of
+from replay.arrays.memory import give_back
 from replay.evidence.tenures import micros
 from replay.order.windows import is_kept
 from replay.tables.partitions import KEY
@@ -21,6 +22,7 @@ GIVEN_STATE, GIVEN_PLACE = "given_state", "given_place"
 BEFORE_EVENTS: Final = -1  # that row's seq
 # A state is worth its bytes where it saves that many events; below, the replay from the last one is quicker.
 EVENTS_BETWEEN: Final = 2_000
+LONG: Final = 200_000  # events of a partition, after which its state takes tens of megabytes, and to write it as much
 
 
 class Checkpoints:
@@ -64,6 +66,8 @@ class Checkpoints:
         if state["last_seq"] + 1 - self.seen < self.between:
             return
         self.seen = state["last_seq"] + 1
+        if self.seen > LONG:
+            give_back()
         same = {**key, "place": place, "window": window, "digest": "", "engine": ""}
         self.now = [row for row in self.now if is_kept(row["place"], place)]
         self.now.append({**same, STATE: bytes_of(state)})

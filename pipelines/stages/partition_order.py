@@ -28,6 +28,7 @@ from pipelines.stages.standing_windows import StandingWindows
 from pipelines.stages.stretches import by_stretches
 from replay.arrays.columns import numbers, numbers_of, texts
 from replay.arrays.digests import added, row_hashes, sums_of
+from replay.arrays.memory import give_back
 from replay.evidence.clock_steps import SET_BACK, steadied
 from replay.evidence.cluster_digest import ToldOfCluster, digest_of
 from replay.evidence.incarnations import Lives, starts_of_brokers
@@ -143,6 +144,7 @@ def order_spilled(
                 found = None if spilled is None else (spilled, windows_through(spilled, of, standing))
             if found is not None:
                 yield from written(found, of, cluster, standing, facts, made_of)
+                give_back()
                 return
     given = [facts.whole()]
     hashes = taken_digests(given)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 # Columns of the events that no rule reads: names of lines and requests, and what only the order needed.
 UNREAD: Final = ("event_id", "ts_error_us", "implied", "run_gap_us", "recovering")
 ROWS_A_BATCH: Final = 20_000  # rows returned to Spark at once, about: small partitions are combined
-BATCHES: Final = 20  # after so many of them, memory that was freed goes back to the system
 BYTES_A_BATCH: Final = 32 << 20  # of states
 
 
@@ -69,6 +68,7 @@ def replay_streams(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
 
     def replayed_of(told: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         named = (Path(name) for batch in told for name in batch.column(0).to_pylist())
+        give_back()  # what the task before has left: it may have ordered the same partition
         return replay_partitions(streamed(named, read))
 
     return spark.createDataFrame(tasks, "file string").mapInArrow(replayed_of, spark_ddl(STREAM))
@@ -103,7 +103,7 @@ def replay_here(events: pa.Table, states: Iterable[Mapping[str, Any]] = ()) -> I
 def _rows_of(events: Iterable[pa.RecordBatch], keeper: Checkpoints) -> Iterator[dict[str, list[pa.Table]]]:
     """Yield each table's rows of some thousand events, and the states that were made among them."""
     kept: defaultdict[str, list[pa.Table]] = defaultdict(list)
-    count, batches = 0, 0
+    count = 0
     for name, rows in replayed(events, keeper):
         kept[name].append(rows)
         count += len(rows)
@@ -111,9 +111,8 @@ def _rows_of(events: Iterable[pa.RecordBatch], keeper: Checkpoints) -> Iterator[
             keeper.hand_out(kept)
             yield kept
             kept = defaultdict(list)
-            count, batches = 0, batches + 1
-            if not batches % BATCHES:
-                give_back()
+            count = 0
+            give_back()
     keeper.end()
     keeper.hand_out(kept)
     yield kept

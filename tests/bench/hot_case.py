@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 BAR_MB = 512
 SKEW = 0.98
-ROWS_PER_EVENT = 2  # of `replication_events`, about, for each event of a shape
 
 
 def case_hot(bench: Bench, events: int) -> list[Line]:
@@ -26,7 +25,7 @@ def case_hot(bench: Bench, events: int) -> list[Line]:
 
     Each other broker leads a partition, too: one without any request would count as one whose lines are missing.
     """
-    shape = Shape(events=events // ROWS_PER_EVENT, partitions=3, skew=SKEW, elections=0, flaps=0)
+    shape = Shape(events=events, partitions=3, skew=SKEW, elections=0, flaps=0)
     folder = bench.recording(shape)
     costs: dict[str, Cost] = {}
     meters: dict[str, Meter] = {}
