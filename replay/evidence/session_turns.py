@@ -185,8 +185,10 @@ def take_turns(  # noqa: PLR0913, PLR0917 - one pass over columns
 
     `begin`: where each line begins, and the end; `turn`: by which the listings of a line are read; `previous`: among
     those of the same turn, the listing that brought the partition to the end, NONE: none did; `rank`: among what its
-    line brings to the end, alike where it is not known which came first. A state has a rank already, and no size.
+    line brings to the end, alike where it is not known which came first. A state has a rank already, and no size; its
+    ranks are those of all lines before it, of which there may be many more than these.
     """
+    width = max(len(turn), rank.max() if len(rank) else 0) + 1
     for k in range(len(begin) - 1):
         start, count = begin[k], begin[k + 1] - begin[k]
         if count == 1 or size[start] < 0:
@@ -196,7 +198,7 @@ def take_turns(  # noqa: PLR0913, PLR0917 - one pass over columns
         for i in range(count):
             at = start + i
             before = previous[at]
-            key[i] = turn[at] * (len(turn) + 1) + (0 if before == NONE else rank[before])
+            key[i] = turn[at] * width + (0 if before == NONE else rank[before])
             if turn[at] == UNSURE:
                 unsure_moves |= moves[at]
                 unsure_handed |= size[at] > 0

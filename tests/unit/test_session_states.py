@@ -88,3 +88,19 @@ def test_a_line_with_a_number_from_before_the_state_is_told() -> None:
         session.send(ms, epoch)
     with pytest.raises(EntangledError):
         in_parts(session.table(), [250])
+
+
+def test_what_a_state_ranks_stands_before_what_came_to_the_end_since_however_many_lines_were_before_it() -> None:
+    """Partition 0 is answered with records and asked for again: by then it is read behind partition 2."""
+    session = Session()
+    every = [{"partition": k, "fetch_offset": 10, "hw": 8, "api_version": 17} for k in range(3)]
+    session.send(0, 0, *every, asked=0)
+    for epoch in range(1, 60):
+        session.send(100 * epoch, epoch, {**every[1 + epoch % 2], "bytes": 100})
+    session.send(6_000, 60, {**every[0], "bytes": 900})
+    session.send(6_100, 61, {**every[0], "in_response": False}, {**every[2], "in_request": False, "bytes": 70})
+    facts = session.table().sort_by("fact_id").combine_chunks()
+    whole = [*sessions_rebuilt(facts)]
+    asked = [row for rows in whole for row in rows.to_pylist() if row["ts"] == at(6_100) and row["partition"] == 0]
+    assert [row["bytes_before"] for row in asked] == [70]
+    assert lines_of(in_parts(facts, [5_950])) == lines_of(whole)
