@@ -103,3 +103,19 @@ def test_the_order_of_a_session_is_the_same_behind_a_long_history(first: int, se
     facts = pa.Table.from_pylist([{**row, "fact_id": f"{k:05}"} for k, row in enumerate(leader.facts)], SCHEMA)
     found = in_parts(facts, [100 * (first + 1) - 50])
     assert lines_of(found) == lines_of([*sessions_rebuilt(facts.combine_chunks())])
+
+
+def test_what_a_state_ranks_stands_before_what_came_to_the_end_since_however_many_lines_were_before_it() -> None:
+    """Partition 0 is answered with records and asked for again: by then it is read behind partition 2."""
+    session = Session()
+    every = [{"partition": k, "fetch_offset": 10, "hw": 8, "api_version": 17} for k in range(3)]
+    session.send(0, 0, *every, asked=0)
+    for epoch in range(1, 60):
+        session.send(100 * epoch, epoch, {**every[1 + epoch % 2], "bytes": 100})
+    session.send(6_000, 60, {**every[0], "bytes": 900})
+    session.send(6_100, 61, {**every[0], "in_response": False}, {**every[2], "in_request": False, "bytes": 70})
+    facts = session.table().sort_by("fact_id").combine_chunks()
+    whole = [*sessions_rebuilt(facts)]
+    asked = [row for rows in whole for row in rows.to_pylist() if row["ts"] == at(6_100) and row["partition"] == 0]
+    assert [row["bytes_before"] for row in asked] == [70]
+    assert lines_of(in_parts(facts, [5_950])) == lines_of(whole)
