@@ -14,6 +14,7 @@ import numpy as np
 from replay.arrays.columns import differing, numbers
 from replay.arrays.ints import NEVER
 from replay.evidence.missing_lines import SLACK_US
+from replay.protocol.state import NONE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from replay.arrays.ints import Flags, Ints
 
 APART_US: Final = 4 * SLACK_US  # between two lives
-NONE: Final = -1
 Place = tuple[int, str]  # a broker and a connection to it
 
 
@@ -50,13 +50,17 @@ class Life:
         """Whether the client is known to count across its connections."""
         return any(row["across"] for row in self.known.values())
 
+    @property
+    def until(self) -> int:
+        """Up to which number requests on any of its connections are known; NONE: on none."""
+        return max((row["until"] for row in self.known.values()), default=NONE)
+
     def limits(self) -> Ints:
         """For each request that is there: up to which number those of its connection are known."""
-        until = {place: row["until"] for place, row in self.known.items()}
-        every = max(until.values(), default=NONE) if self.is_across else NONE
+        every = self.until if self.is_across else NONE
         of_place = np.full(int(self.lines.place.max(initial=NONE)) + 1, every)
-        for place, number in until.items():
-            of_place[place : place + 1] = number
+        for place, row in self.known.items():
+            of_place[place : place + 1] = row["until"]
         found: Ints = of_place[self.lines.place]
         return found
 

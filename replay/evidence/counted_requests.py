@@ -21,9 +21,10 @@ import pyarrow.compute as pc
 
 from replay.arrays.columns import differing, numbers
 from replay.arrays.ints import NEVER
-from replay.evidence.client_lives import NONE, Client, Life, Lines
+from replay.evidence.client_lives import Client, Life, Lines
 from replay.evidence.client_requests import NAMES, REQUEST_SCHEMA, by_client, host_of
 from replay.evidence.missing_lines import SLACK_US, ClientLines, host_gaps, not_elsewhere
+from replay.protocol.state import NONE
 from schemas.model import BOOL, INT32, INT64, STRING
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def is_nothing_missing(counters: pa.Table, requests: pa.Table, shared: pa.Table)
     `requests`: those that were kept, and all later ones. `shared`: connections of several clients.
     """
     names = {(row["broker_id"], row["connection"]) for row in shared.to_pylist()}
-    if any((row["broker_id"], row["connection"]) in names for row in counters.to_pylist()):
+    if names and any((row["broker_id"], row["connection"]) in names for row in counters.to_pylist()):
         return False
     return all(map(has_no_gap, clients_of(counters, requests, shared)))
 
@@ -132,7 +133,7 @@ def goes_on(life: Life) -> bool:
         return False
     low = np.minimum(taken[same], taken[same + 1]) - SLACK_US
     high = np.maximum(taken[same], taken[same + 1]) + SLACK_US
-    until = max(row["until"] for row in life.known.values())
+    until = life.until
     sent = sent_between(life.lines, np.maximum(first, until), second - 1)
     found = sent.is_whole & (sent.least >= low) & (sent.most <= high)
     for k in np.flatnonzero(first < until).tolist():  # between what is known of a connection and what came
@@ -202,7 +203,7 @@ def counters_of(life: Life, until_us: int) -> dict[int, dict[str, Any]]:
         is_across = False
     else:
         return {}
-    before = max((row["until"] for row in life.known.values()), default=NONE)
+    before = life.until
     until = max(before, int(lines.number[lines.taken <= until_us].max(initial=NONE)))
     found = dict(life.known)
     for place in np.unique(lines.place).tolist():

@@ -16,6 +16,7 @@ from pipelines.stages.run import execute
 from pipelines.warehouse.delta_io import Warehouse
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from workbench import Bench
@@ -28,21 +29,12 @@ FLOORED = ("parse", "order", "replay", "write")
 def case_run(bench: Bench, events: int) -> list[Line]:
     """What each step of one run takes of it. Once, and nothing apart for warming up: a scheduled job has no such."""
     folder = bench.recording(Shape(events=events // 2, partitions=60, elections=1))  # two rows of the table for each
-    costs: dict[str, Cost] = {}
-    meters: dict[str, Meter] = {}
-
-    def progress(step: str, seconds: float | None) -> None:
-        if seconds is None:
-            meters[step] = Meter()
-        else:
-            costs[step] = meters[step].cost()
-
     place = str(bench.fresh("run-out"))
     whole = Meter()
-    execute(bench.spark, place, ID, discover(str(folder), recording_id=ID), STAGES, {}, progress)
+    costs = costs_by_step(bench, place, folder, {})
     costs["all of it"] = whole.cost()
     wall = costs["all of it"].wall
-    count = Warehouse(bench.spark, place).read("replication_events", ID).count()
+    count = events_in(bench, place)
     lines = [
         Line("a whole run, cold", step, cost.wall / wall, BARS.get(step, ""), cost, count / cost.wall)
         for step, cost in costs.items()
@@ -56,6 +48,26 @@ def case_run(bench: Bench, events: int) -> list[Line]:
         Line("the same stages / floor, CPU", "Tidemark", ours.cpu / floor.cpu, "<= 0.6", ours, count / ours.wall),
         Line("the same stages / floor, CPU", "Spark alone", None, "", floor, count / floor.wall),
     ]
+
+
+def costs_by_step(bench: Bench, place: str, folder: Path, settings: Mapping[str, object]) -> dict[str, Cost]:
+    """What each step takes of a run on a recording, into a warehouse."""
+    costs: dict[str, Cost] = {}
+    meters: dict[str, Meter] = {}
+
+    def progress(step: str, seconds: float | None) -> None:
+        if seconds is None:
+            meters[step] = Meter()
+        else:
+            costs[step] = meters[step].cost()
+
+    execute(bench.spark, place, ID, discover(str(folder), recording_id=ID), STAGES, settings, progress)
+    return costs
+
+
+def events_in(bench: Bench, place: str) -> int:
+    """How many events a warehouse has."""
+    return Warehouse(bench.spark, place).read("replication_events", ID).count()
 
 
 def floors_of(bench: Bench, folder: Path, place: str) -> dict[str, Cost]:
