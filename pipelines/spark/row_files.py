@@ -88,8 +88,8 @@ def frame_of(spark: SparkSession, files: Sequence[Path], recording_id: str, sche
 
 def streamed(files: Iterable[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the streams (`packed`) that stand in files, with these columns, a stream at a time."""
-    for file in files:  # with a buffer, or all of a group would be read at once
-        read = pq.ParquetFile(file, buffer_size=BUFFER_BYTES)
+    for file in files:  # with a buffer and not before it is asked for, or all of a group would be in memory at once
+        read = pq.ParquetFile(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
         yield from unpacked(read.iter_batches(batch_size=1, columns=["rows"]), schema)
 
 

@@ -26,6 +26,9 @@ STREAM_BYTES: Final = 16 << 20  # up to this size a kind's streams become rows i
 BATCH_BYTES: Final = 4 << 20  # of streams that Python is handed at once: a row may be thousands of facts
 _BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
+# A page ends where its bytes are enough. Parquet would first look after a hundred rows, and a row is a stream of up to
+# thousands of events: who reads one has to have the whole page in memory, packed and unpacked.
+_PAGES: Final = {"parquet.page.size.row.check.min": "1"}
 _FOLDER: Final = re.compile(r"/output=([^/]+)/")
 
 Rows: TypeAlias = DataFrame | pa.Table  # many, or few that are in the driver's memory
@@ -69,7 +72,7 @@ def stage(frame: DataFrame, path: str, kinds: int, batch_bytes: int | None = Non
     told = {_WRITERS: str(kinds)} | ({} if batch_bytes is None else {_BYTES: f"{batch_bytes}b"})
     spark = frame.sparkSession
     with configured(spark, told):
-        frame.write.mode("overwrite").partitionBy("output").parquet(path)
+        frame.write.mode("overwrite").options(**_PAGES).partitionBy("output").parquet(path)
     return Staged(spark.read.schema(frame.schema).parquet(path), on_this_machine(spark, path))
 
 

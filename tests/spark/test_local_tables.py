@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -155,6 +156,19 @@ def test_workers_write_the_rows_of_streams(
     assert len(warehouse.read(TABLE.name, "r").inputFiles()) > 1
     rows = pa.concat_tables([cuts("r", k, k + 1) for k in (4, 6, 8)])
     assert warehouse.arrow(TABLE.name, "r").sort_by("seq").equals(rows)
+
+
+def test_a_stream_is_read_without_those_beside_it(spark: SparkSession, tmp_path: Path) -> None:
+    many, noise = 24, np.random.default_rng(1)
+    rows = [("n", stream_of(pa.table({"n": noise.integers(0, 1 << 62, 100_000)}))) for _ in range(many)]
+    frame = spark.createDataFrame(rows, spark_ddl(STREAM)).coalesce(1)
+    (file,) = stage(frame, str(tmp_path / "s"), 1).streams("n")
+    size, before, most, count = len(rows[0][1]), pa.total_allocated_bytes(), 0, 0
+    for batch in row_files.streamed([file], pa.schema([("n", pa.int64())])):
+        count += len(batch)
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert count == many * 100_000
+    assert most < 6 * size  # as bytes packed and unpacked, as rows, and what was read ahead
 
 
 def test_workers_leave_to_spark_what_breaks_a_check(spark: SparkSession, tmp_path: Path) -> None:
