@@ -15,10 +15,13 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
+from replay.arrays.columns import in_full
 from replay.arrays.records import dtype_of
 from replay.protocol.state import State, laid_out
 
 LEVEL: Final = 3
+AT_ONCE: Final = 4 << 20  # bytes of a state that wait to be compressed together; of a longer one none of them wait
+APART: Final = 64 << 10  # from so many bytes on, `pickle` hands them on as they are, and has no copy
 OURS: Final = ("replay.",)
 OTHERS: Final = {
     ("builtins", "set"), ("builtins", "frozenset"), ("builtins", "list"), ("collections", "defaultdict"),
@@ -28,15 +31,45 @@ OTHERS: Final = {
 
 def bytes_of(state: dict[str, Any]) -> bytes:
     """Return a state as bytes."""
-    out = io.BytesIO()
+    out = Compressed()
     StateWriter(out, protocol=5).dump(state)
-    return zstandard.ZstdCompressor(LEVEL).compress(out.getvalue())
+    return out.end()
 
 
 def state_of(data: bytes) -> dict[str, Any]:
     """Return the state of which `bytes_of` made these bytes. `pickle.UnpicklingError`: they name anything else."""
-    found: dict[str, Any] = StateReader(io.BytesIO(zstandard.ZstdDecompressor().decompress(data))).load()
+    with io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(data)) as read:
+        found: dict[str, Any] = StateReader(read).load()
     return found
+
+
+class Compressed:
+    """Takes what `pickle` writes and compresses it: a short state as a whole, a longer one as it comes.
+
+    A long one would otherwise be in memory several times: what it is made of, as it is written, and that as a whole.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was written yet."""
+        self.out, self.waiting = io.BytesIO(), io.BytesIO()
+        self.stream: Any = None
+
+    def write(self, data: bytes | pickle.PickleBuffer) -> None:
+        """Take the next bytes; those that lie apart are released, for `pickle` keeps a hold on all that it has met."""
+        (self.waiting if self.stream is None else self.stream).write(data)
+        if isinstance(data, pickle.PickleBuffer):
+            data.release()
+        if self.stream is None and self.waiting.tell() > AT_ONCE:
+            self.stream = zstandard.ZstdCompressor(LEVEL).stream_writer(self.out, closefd=False)
+            self.stream.write(self.waiting.getbuffer())
+            self.waiting = io.BytesIO()
+
+    def end(self) -> bytes:
+        """Return all of it, compressed."""
+        if self.stream is None:
+            return zstandard.ZstdCompressor(LEVEL).compress(self.waiting.getbuffer())
+        self.stream.close()
+        return self.out.getvalue()
 
 
 class StateWriter(pickle.Pickler):
@@ -47,14 +80,14 @@ class StateWriter(pickle.Pickler):
         if isinstance(obj, State):
             return laid_out, (obj.broker, obj.remote, obj.cache, obj.partition)
         if isinstance(obj, np.ndarray) and obj.dtype.names is not None:
-            return records_again, (obj.dtype.names, obj.tobytes())
+            return records_again, (obj.dtype.names, apart(obj.tobytes()))
         if isinstance(obj, np.ndarray | np.generic):
-            return array_again, (str(obj.dtype), obj.shape, obj.tobytes())
+            return array_again, (str(obj.dtype), obj.shape, apart(obj.tobytes()))
         if isinstance(obj, pa.Table):
-            out = pa.BufferOutputStream()
-            with pa.ipc.new_stream(out, obj.schema) as stream:
-                stream.write_table(obj)
-            return table_again, (out.getvalue().to_pybytes(),)
+            rows, out = in_full(obj), pa.BufferOutputStream()
+            with pa.ipc.new_stream(out, rows.schema) as stream:
+                stream.write_table(rows)
+            return table_again, (apart(out.getvalue()),)
         return (ZoneInfo, (obj.key,)) if isinstance(obj, ZoneInfo) else NotImplemented
 
 
@@ -75,6 +108,13 @@ class StateReader(pickle.Unpickler):
                 return found
         message = f"no state holds a {module}.{name}"
         raise pickle.UnpicklingError(message)
+
+
+def apart(data: bytes | pa.Buffer) -> bytes | pickle.PickleBuffer:
+    """Return bytes for `pickle` to write as bytes; many so that they can be released once they are written."""
+    if len(memoryview(data)) < APART:
+        return bytes(data)
+    return pickle.PickleBuffer(memoryview(data).toreadonly())
 
 
 def array_again(kind: str, shape: tuple[int, ...], data: bytes) -> Any:  # noqa: ANN401 - of any dimensions

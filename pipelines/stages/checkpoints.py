@@ -58,6 +58,7 @@ class Checkpoints:
             return None
         place, window, data = self.given.pop(name)
         state = state_of(data)
+        state["ledger"].shorten()
         self.seen = state["last_seq"] + 1
         return place, window, state
 
@@ -74,6 +75,8 @@ class Checkpoints:
 
     def end(self) -> None:
         """End a partition."""
+        if self.seen > LONG:
+            give_back()  # what the partition had, before its states leave
         self.made += self.now
         self.now, self.seen = [], 0
 

@@ -48,6 +48,24 @@ def texts(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
     return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
 
 
+def in_short(rows: pa.Table) -> pa.Table:
+    """Rows with each text as its place among the different ones of its column: for many that are kept, hardly read."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_string(field.type):
+            words = rows.column(place).dictionary_encode()
+            rows = rows.set_column(place, field.with_type(words.type), words)
+    return rows
+
+
+def in_full(rows: pa.Table) -> pa.Table:
+    """Rows with their texts, if they were held `in_short`."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type):
+            plain = field.with_type(field.type.value_type)
+            rows = rows.set_column(place, plain, rows.column(place).cast(plain.type))
+    return rows
+
+
 def codes(column: pa.ChunkedArray, table: dict[str, int], missing: int) -> Ints:
     """A text column as codes, nulls and other words as `missing`."""
     place, found = texts(column)

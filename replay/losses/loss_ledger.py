@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from replay.arrays.columns import LONG_RUN, in_short
 from replay.engine.codes import ACK, APPEND, CONSUMER_READ
 from replay.evidence.tenures import micros
 from replay.losses.slots import Slots, add_spans, common, overlap, spans_of
@@ -83,7 +84,7 @@ class Log:
 class AppendStretch:
     """Appends and answers between two decisions of the controller, unprocessed because few are ever asked for."""
 
-    rows: pa.Table  # `WRITTEN` of `append` and `ack` events
+    rows: pa.Table  # `WRITTEN` of `append` and `ack` events; texts `in_short`, unless few of a former run's
     held: dict[int, list[Slots]]  # broker that answered a retry -> what it certainly holds of older epochs
     appends: int
     end: int  # offset after the last append
@@ -122,9 +123,13 @@ def stretch_of(written: Events, held: dict[int, list[Slots]]) -> AppendStretch:
     end = int(following[is_append].max()) if is_append.any() else 0
     retried = bool((written.numbers("duplicate") > 0).any())
     epochs = set(np.unique(epoch).tolist())
-    return AppendStretch(
-        written.table(), held, int(is_append.sum()), end, epoch, base, following, is_append, epochs, retried
-    )
+    rows = written.batch.once(rows_in_short).slice(written.first, len(written))
+    return AppendStretch(rows, held, int(is_append.sum()), end, epoch, base, following, is_append, epochs, retried)
+
+
+def rows_in_short(batch: EventBatch) -> pa.Table:
+    """All events of a batch with their texts `in_short`."""
+    return in_short(batch.table)
 
 
 @dataclass(slots=True)
@@ -203,6 +208,12 @@ class Ledger:
             reached = "unsure" if row["evidence"] == "bounded" else "unconfirmed"
         client, at = intern(row["client_id"] or ""), micros(row["ts"])
         batch.answer = Acknowledgement(row["acks"], row["error_code"], client, at, row["seq"], source_of(row), reached)
+
+    def shorten(self) -> None:
+        """Hold rows that a state has brought, with their texts, as those are held that are taken."""
+        for stretch in self.stretches:
+            if len(stretch.rows) >= LONG_RUN:
+                stretch.rows = in_short(stretch.rows)
 
     def prune(self, floor: int) -> None:
         """Drop the oldest stretches that every assigned replica has, as long as enough younger ones are kept."""

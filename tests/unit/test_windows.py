@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import tracemalloc
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,7 @@ import zstandard
 
 from pipelines.spark.saved_states import bytes_of, state_of
 from pipelines.warehouse.changes import ALL_US, Changes
+from replay.arrays.columns import in_full
 from replay.arrays.digests import row_hashes, sum_of, sums_of
 from replay.order.operation_blocks import EVENT_SCHEMA
 from replay.order.windows import Boundary, Windows, is_kept, starts_of
@@ -116,6 +118,41 @@ def test_a_state_comes_back_as_it_was_with_its_fields_in_one_memory() -> None:
     assert back["state"].partition[0].min_isr == 2
     assert back["one"] is back["two"]
     assert back["rows"].to_pylist() == [{"a": 1, "b": None}]
+
+
+def long_state() -> dict[str, Any]:
+    """A state of many megabytes, in pieces large and small."""
+    numbers, words = np.arange(100_000), pa.array([f"word {k % 7}" for k in range(100_000)])
+    rows = [pa.table({"n": numbers + k, "w": words.dictionary_encode()}) for k in range(6)]
+    return {"rows": rows, "first": rows[0], "cut": rows[0].slice(7, 5), "n": numbers, "none": np.zeros(0), "t": "text"}
+
+
+def test_a_long_state_comes_back_as_it_was_with_texts_in_full() -> None:
+    state = long_state()
+    data = bytes_of(state)
+    back = state_of(data)
+    assert all(one.equals(in_full(other)) for one, other in zip(back["rows"], state["rows"], strict=True))
+    assert back["rows"][0]["w"].type == pa.string()
+    assert back["first"] is back["rows"][0]
+    assert back["cut"].to_pylist() == state["cut"].to_pylist()
+    assert (back["n"].tolist(), back["none"].tolist(), back["t"]) == (list(range(100_000)), [], "text")
+    assert bytes_of(back) == data
+    whole = zstandard.ZstdCompressor().compress(zstandard.ZstdDecompressor().decompressobj().decompress(data))
+    assert state_of(whole).keys() == state.keys()  # as states were written at first, long ones too
+
+
+def test_a_long_state_is_in_memory_once_while_it_is_written() -> None:
+    state = long_state()
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    try:
+        data = bytes_of(state)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    written = len(zstandard.ZstdDecompressor().decompressobj().decompress(data))
+    assert peak < written
+    assert pa.total_allocated_bytes() == before
 
 
 class Harmful:
