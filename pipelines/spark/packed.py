@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
@@ -30,17 +31,28 @@ def packed(kept: dict[str, list[pa.Table]]) -> Iterator[pa.RecordBatch]:
     for name in sorted(kept):
         rows = pa.concat_tables(kept.pop(name))
         if len(rows):
-            yield pa.RecordBatch.from_pydict({"output": [name], "rows": [stream_of(rows)]}, schema=STREAM)
+            yield pa.RecordBatch.from_arrays([pa.array([name]), alone(buffer_of(rows))], schema=STREAM)
+
+
+def alone(stream: pa.Buffer) -> pa.Array:
+    """Return one stream as a column, which does not copy it."""
+    ends = pa.py_buffer(np.array([0, stream.size], np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, ends, stream])
 
 
 def stream_of(rows: pa.Table) -> bytes:
     """Return rows as one Arrow stream, without columns that are null in all of them."""
+    found: bytes = buffer_of(rows).to_pybytes()
+    return found
+
+
+def buffer_of(rows: pa.Table) -> pa.Buffer:
+    """Return the same where Arrow has it."""
     rows = used_columns(rows)
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, rows.schema, options=COMPRESSED) as stream:
         stream.write_table(rows.combine_chunks())
-    found: bytes = out.getvalue().to_pybytes()
-    return found
+    return out.getvalue()
 
 
 def rows_of_stream(stream: pa.Scalar, wanted: Container[str] | None = None) -> pa.Table:

@@ -143,6 +143,7 @@ def order_spilled(
                 spilled = by_stretches(facts, cluster, standing.length_us, partial(incarnations, *of))
                 found = None if spilled is None else (spilled, windows_through(spilled, of, standing))
             if found is not None:
+                give_back()
                 yield from written(found, of, cluster, standing, facts, made_of)
                 give_back()
                 return
