@@ -91,14 +91,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             cast("IO[bytes]", pipe).close()
 
 
-def started(module: str, pipes: int, errors: int | None = None) -> subprocess.Popen[bytes]:
+def started(module: str, pipes: int, errors: int | None = None, *arguments: str) -> subprocess.Popen[bytes]:
     """Start one of our modules with our packages; multiprocessing would run a script of the driver's once more.
 
-    `pipes`: what its standard input and output are; `errors`: its standard error (None: ours).
+    `pipes`: what its standard input and output are; `errors`: its standard error (None: ours); `arguments`: its own.
     """
     packages = os.pathsep.join(place for place in sys.path if place)
     environment = {**os.environ, "PYTHONPATH": packages}
-    command = [sys.executable, "-m", module]
+    command = [sys.executable, "-m", module, *arguments]
     return subprocess.Popen(command, stdin=pipes, stdout=pipes, stderr=errors, env=environment)  # noqa: S603 - ours
 
 

@@ -20,6 +20,7 @@ from pipelines.spark.held import Held, driver_facts
 from pipelines.spark.staging import BATCH_BYTES, Staged, as_arrow, as_frame, stage
 from pipelines.stages import order, replay
 from pipelines.stages.carried import Carried, Carrying, as_bytes, from_bytes
+from pipelines.stages.compiling import compile_order
 from pipelines.stages.partition_order import CHANGE_SCHEMA, CHANGES
 from pipelines.warehouse.changes import ALL_US, PLACE_KEY, Changes, among, as_map, behind, numbers_in
 from pipelines.warehouse.contract import time_of
@@ -170,6 +171,7 @@ class Renewal:
             return Held.of(order.order_here(rows, self.settings, overview, standing)), None
         facts = self.warehouse.looked_at("facts", self.recording_id)
         files = self.warehouse.paths("facts", self.recording_id)
+        compile_order(self.spark.sparkContext.master)
         stream = order.order(self.spark, facts, self.settings, overview, standing, rows, files)
         # Rows of the facts themselves have lists, and go through the JVM if there are no files.
         return stage(stream, f"{self.staging}/order", ORDERED_KINDS, BATCH_BYTES if files else None), None

@@ -1,29 +1,75 @@
-"""The replay's rules are compiled in a process of its own, if no process has done so before."""
+"""Rules are compiled in processes of their own, if no process has done so before."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numba
+import pytest
+from made_recording import MadeCluster
+from made_shape import Shape
+from without_spark import events_of, tables_of
 
 from pipelines.stages import compiling
-from replay.tables import partition_replay
+from replay.evidence import session_turns
+from replay.order import merge, order
+from replay.tables import partition_replay as replayer
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Callable
+    from pathlib import Path
 
 
 def test_nothing_is_compiled_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "is_missing", lambda _rule: False)
+    monkeypatch.setattr(compiling, "begun", lambda _what: pytest.fail("no process is needed"))
     assert compiling.begin()() is None
+    compiling.compile_order("local[*]")
 
 
-def test_a_process_of_its_own_replays_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_elsewhere_compile_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "is_missing", lambda _rule: True)
-    assert compiling.begin()() == 0, "exit code"
+    monkeypatch.setattr(compiling, "begun", lambda _what: pytest.fail("they would not find it"))
+    compiling.compile_order("yarn")
 
 
-def test_what_it_replays_takes_every_rule_that_a_fold_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    folded = []
-    fold = partition_replay.fold
-    monkeypatch.setattr(partition_replay, "fold", lambda *given: folded.append(fold(*given)) or folded[-1])
-    compiling.main()
-    assert len(folded) == 1
+@pytest.mark.parametrize("what", [compiling.ORDER, compiling.REPLAY])
+def test_a_process_of_its_own_does_what_takes_the_rules(what: str) -> None:
+    assert compiling.begun(what)() == 0, "exit code"
+
+
+def kinds_given(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, met: dict[str, set[Any]]) -> None:
+    """Note the kinds of what a rule is given, as numba sees them."""
+    rule: Callable[..., object] = getattr(place, name)
+
+    def told(*given: object) -> object:
+        met.setdefault(name, set()).add(tuple(map(numba.typeof, given)))
+        return rule(*given)
+
+    monkeypatch.setattr(place, name, told)
+
+
+def kinds_met(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> dict[str, set[Any]]:
+    """Return what each rule that Python calls is given in some work."""
+    met: dict[str, set[Any]] = {}
+    with monkeypatch.context() as here:
+        for place, name in ((merge, "merge"), (order, "follow"), (session_turns, "take_turns"), (replayer, "fold")):
+            kinds_given(here, place, name, met)
+        work()
+    return met
+
+
+def test_rules_are_compiled_for_what_they_are_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    MadeCluster(Shape(events=600, partitions=3), tmp_path / "made").write()
+
+    def work() -> None:
+        for events in events_of(tmp_path / "made"):
+            tables_of(events)
+
+    def compiled() -> None:
+        compiling.main(compiling.ORDER)
+        compiling.main(compiling.REPLAY)
+
+    found = kinds_met(monkeypatch, work)
+    assert found.keys() == {"merge", "follow", "take_turns", "fold"}
+    assert kinds_met(monkeypatch, compiled) == found
