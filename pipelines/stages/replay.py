@@ -113,7 +113,6 @@ def _rows_of(events: Iterable[pa.RecordBatch], keeper: Checkpoints) -> Iterator[
             yield kept
             kept = defaultdict(list)
             count = 0
-            give_back()
     keeper.end()
     keeper.hand_out(kept)
     yield kept

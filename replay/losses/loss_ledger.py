@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from replay.arrays.columns import LONG_RUN, in_short
+from replay.arrays.columns import LONG_RUN, in_full, in_short
 from replay.engine.codes import ACK, APPEND, CONSUMER_READ
 from replay.evidence.tenures import micros
 from replay.losses.slots import Slots, add_spans, common, overlap, spans_of
@@ -84,7 +84,7 @@ class Log:
 class AppendStretch:
     """Appends and answers between two decisions of the controller, unprocessed because few are ever asked for."""
 
-    rows: pa.Table  # `WRITTEN` of `append` and `ack` events; texts `in_short`, unless few of a former run's
+    rows: pa.Table  # `WRITTEN` of `append` and `ack` events; texts `in_short`, unless few
     held: dict[int, list[Slots]]  # broker that answered a retry -> what it certainly holds of older epochs
     appends: int
     end: int  # offset after the last append
@@ -128,8 +128,8 @@ def stretch_of(written: Events, held: dict[int, list[Slots]]) -> AppendStretch:
 
 
 def rows_in_short(batch: EventBatch) -> pa.Table:
-    """All events of a batch with their texts `in_short`."""
-    return in_short(batch.table)
+    """All events of a batch, with their texts `in_short` if they are many."""
+    return in_short(batch.table) if len(batch.table) >= LONG_RUN else batch.table
 
 
 @dataclass(slots=True)
@@ -172,7 +172,7 @@ class Ledger:
         bases = np.unique(np.concatenate(asked)) if asked else np.zeros(0, np.int64)
         for stretch, mine in zip(stretches, found, strict=True):
             wanted = mine | (~stretch.is_append & np.isin(stretch.base, bases))
-            for row in stretch.rows.filter(pa.array(wanted)).to_pylist() if wanted.any() else ():
+            for row in in_full(stretch.rows.filter(pa.array(wanted))).to_pylist() if wanted.any() else ():
                 if row["kind"] == "append":
                     self.append(row)
                 else:
