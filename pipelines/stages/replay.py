@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 UNREAD: Final = ("event_id", "ts_error_us", "implied", "run_gap_us", "recovering")
 ROWS_A_BATCH: Final = 20_000  # rows returned to Spark at once, about: small partitions are combined
 BYTES_A_BATCH: Final = 32 << 20  # of states
+# After so many batches memory is given back. The next rows ask for it again: after each batch, that would cost a third
+# of a long replay's CPU. What is never given back comes to 80 MB in a worker.
+BATCHES_BETWEEN: Final = 4
 
 
 def replay(
@@ -104,7 +107,7 @@ def replay_here(events: pa.Table, states: Iterable[Mapping[str, Any]] = ()) -> I
 def _rows_of(events: Iterable[pa.RecordBatch], keeper: Checkpoints) -> Iterator[dict[str, list[pa.Table]]]:
     """Yield each table's rows of some thousand events, and the states that were made among them."""
     kept: defaultdict[str, list[pa.Table]] = defaultdict(list)
-    count = 0
+    count, batches = 0, 0
     for name, rows in replayed(events, keeper):
         kept[name].append(rows)
         count += len(rows)
@@ -112,7 +115,9 @@ def _rows_of(events: Iterable[pa.RecordBatch], keeper: Checkpoints) -> Iterator[
             keeper.hand_out(kept)
             yield kept
             kept = defaultdict(list)
-            count = 0
+            count, batches = 0, batches + 1
+            if batches % BATCHES_BETWEEN == 0:
+                give_back()
     keeper.end()
     keeper.hand_out(kept)
     yield kept
