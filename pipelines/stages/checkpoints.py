@@ -9,7 +9,7 @@ import pyarrow as pa
 from pipelines.spark.saved_states import bytes_of, state_of
 from replay.arrays.memory import give_back
 from replay.evidence.tenures import micros
-from replay.order.windows import is_kept
+from replay.order.windows import is_kept, reach_of
 from replay.tables.partitions import KEY
 from schemas.windows import REPLAY_CHECKPOINTS
 
@@ -20,7 +20,7 @@ STATE: Final = "state"
 # Columns beside those of the events: a partition's first row has the state to go on from, and its window's place.
 GIVEN_STATE, GIVEN_PLACE = "given_state", "given_place"
 BEFORE_EVENTS: Final = -1  # that row's seq
-# A state is worth its bytes where it saves that many events; below, the replay from the last one is quicker.
+# A state is worth its bytes where it saves that many events; below, the replay from an older one is quicker.
 EVENTS_BETWEEN: Final = 2_000
 LONG: Final = 200_000  # events of a partition, after which its state takes tens of megabytes, and to write it as much
 
@@ -29,12 +29,13 @@ class Checkpoints:
     """The states of the partitions of one task: those to go on from, and those made on the way."""
 
     def __init__(self, between: int = EVENTS_BETWEEN) -> None:
-        """`between`: a state is made only so many events after the last one."""
+        """`between`: so many events a state has to save (`keep`)."""
         self.between = between
         self.given: dict[tuple[Any, ...], tuple[int, int, bytes]] = {}
         self.made: list[dict[str, Any]] = []
         self.now: list[dict[str, Any]] = []  # those of the partition that is replayed
-        self.seen = 0  # its events at the last one
+        self.begun = 0  # the place of the window that its replay begins with
+        self.events = {0: 0}  # by places from there on, how many events lie before
 
     def take(self, batch: pa.RecordBatch) -> pa.Table:
         """Take the states out of a batch; return its events."""
@@ -59,15 +60,22 @@ class Checkpoints:
         place, window, data = self.given.pop(name)
         state = state_of(data)
         state["ledger"].shorten()
-        self.seen = state["last_seq"] + 1
+        self.begun, self.events = place, {place: state["last_seq"] + 1}
         return place, window, state
 
     def keep(self, key: dict[str, Any], place: int, window: int, state: dict[str, Any]) -> None:
-        """Keep a state, and of earlier ones of the partition those that are still kept beside it (`Keeper`)."""
-        if state["last_seq"] + 1 - self.seen < self.between:
+        """Keep a state, and of earlier ones of the partition those that are still kept beside it (`Keeper`).
+
+        A state outlasts as many windows as `is_kept` lets it, so it is kept if the windows up to it which it is to save
+        later ones have enough events. Were it only far enough from the state before, all states of a partition with few
+        events might stand at places that are soon given up, and it would be replayed from its start. Where the replay
+        goes on from a state within these windows, they have enough, since fewer did for that one.
+        """
+        events = self.events[place] = state["last_seq"] + 1
+        since = place - reach_of(place)
+        if since >= self.begun and events - self.events[since] < self.between:
             return
-        self.seen = state["last_seq"] + 1
-        if self.seen > LONG:
+        if events > LONG:
             give_back()
         same = {**key, "place": place, "window": window, "digest": "", "engine": ""}
         self.now = [row for row in self.now if is_kept(row["place"], place)]
@@ -75,10 +83,10 @@ class Checkpoints:
 
     def end(self) -> None:
         """End a partition."""
-        if self.seen > LONG:
+        if max(self.events.values()) > LONG:
             give_back()  # what the partition had, before its states leave
         self.made += self.now
-        self.now, self.seen = [], 0
+        self.now, self.begun, self.events = [], 0, {0: 0}
 
     @property
     def size(self) -> int:

@@ -303,8 +303,21 @@ class Renewal:
         within = None
         if not plan.is_everything:
             since = {place: row["place"] if row else 0 for place, row in plan.since.items()}
-            within = either(among(plan.gone), among(plan.since).but("place", WHOLE), behind("place", since))
+            within = either(
+                among(plan.gone),
+                among(plan.since).but("place", WHOLE),
+                behind("place", since),
+                among(self._given_up(windows, plan), ["place"]),
+            )
         self.warehouse.replace(REPLAY_CHECKPOINTS.name, rows, self.recording_id, within=within)
+
+    def _given_up(self, windows: pa.Table, plan: Resumption) -> set[tuple[Any, ...]]:
+        """Return the places of states whose window is no longer kept, of the partitions that were replayed."""
+        kept, stand = (
+            {(*place_of(row), row["place"]) for row in rows.to_pylist()}
+            for rows in (windows, self.arrow(REPLAY_CHECKPOINTS.name, _PLACE))
+        )
+        return {one for one in stand - kept if one[:-1] in plan.since and one[-1] != WHOLE}
 
 
 def _with_digests(made: pa.Table, windows: pa.Table, told: Mapping[str, str]) -> pa.Table:

@@ -16,12 +16,13 @@ from replay.evidence.tenures import micros
 from replay.tables.resumption import Place, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from schemas.model import Table
 
 ALL_US: Final = -(2**63)  # before any window: all rows of the partition
 BETWEEN: Final = "/"  # no topic's name has one
+_KEY: Final = ("topic", "incarnation", "partition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +76,18 @@ class Changes:
         clauses = []
         for begin, some in sorted(places.items()):
             reached = "" if begin == ALL_US else f"window >= {time_here(begin)} AND "
-            clauses.append(f"({reached}{is_one_here(KEY_HERE, map(key_of, some))})")
+            clauses.append(f"({reached}{is_one_here(PLACE_KEY, map(key_of, some))})")
         return " OR ".join(clauses) or "false"
 
 
-def key_of(place: Place) -> str:
-    """Return a partition as `PLACE_KEY` has it."""
+def key_of(place: Sequence[object]) -> str:
+    """Return a partition, or its key with more columns, as `PLACE_KEY` has it."""
     return BETWEEN.join(map(str, place))
 
 
-def keys_in(rows: pa.Table) -> pa.ChunkedArray:
-    """Return `PLACE_KEY` of rows in memory."""
-    return pc.binary_join_element_wise(
-        *(rows[name].cast(pa.string()) for name in ("topic", "incarnation", "partition")), BETWEEN
-    )
+def keys_in(rows: pa.Table, more: Sequence[str] = ()) -> pa.ChunkedArray:
+    """Return `PLACE_KEY` of rows in memory; `more`: other columns that it goes on with."""
+    return pc.binary_join_element_wise(*(rows[name].cast(pa.string()) for name in (*_KEY, *more)), BETWEEN)
 
 
 def numbers_in(rows: pa.Table, numbers: Mapping[Place, int]) -> pa.ChunkedArray:
@@ -97,8 +96,14 @@ def numbers_in(rows: pa.Table, numbers: Mapping[Place, int]) -> pa.ChunkedArray:
     return pa.array(numbers.values(), pa.int64()).take(pc.index_in(keys_in(rows), known))
 
 
-PLACE_KEY: Final = f"concat_ws('{BETWEEN}', topic, incarnation, partition)"
-KEY_HERE: Final = f"concat_ws('{BETWEEN}', topic, CAST(incarnation AS STRING), CAST(partition AS STRING))"
+def key_sql(more: Sequence[str] = ()) -> str:
+    """Return the same as an SQL expression, for Spark as well as for deltalake, which joins nothing but texts."""
+    topic, *numbers = (*_KEY, *more)
+    texts = ", ".join([topic, *(f"CAST({name} AS STRING)" for name in numbers)])
+    return f"concat_ws('{BETWEEN}', {texts})"
+
+
+PLACE_KEY: Final = key_sql()
 
 
 def is_among(places: Iterable[Place]) -> str:
@@ -106,20 +111,18 @@ def is_among(places: Iterable[Place]) -> str:
     return is_one_of(PLACE_KEY, map(key_of, places))
 
 
-def among(places: Iterable[Place]) -> Within:
-    """Return the same condition for whoever writes."""
-    known = sorted({*map(key_of, places)})
+def among(places: Iterable[Sequence[object]], more: Sequence[str] = ()) -> Within:
+    """Return the same condition for whoever writes; `more`: other columns whose values follow each partition's key."""
+    known, key = sorted({*map(key_of, places)}), key_sql(more)
     values = pa.array(known, pa.string())
-    return Within(
-        is_one_of(PLACE_KEY, known), lambda rows: pc.is_in(keys_in(rows), values), is_one_here(KEY_HERE, known)
-    )
+    return Within(is_one_of(key, known), lambda rows: pc.is_in(keys_in(rows, more), values), is_one_here(key, known))
 
 
 def behind(column: str, numbers: Mapping[Place, int]) -> Within:
     """Return the condition that a column is above the number of the row's partition."""
     sql = f"{column} > element_at({as_map(numbers)}, {PLACE_KEY})"
     clauses = (
-        f"({KEY_HERE} = {text_here(key_of(place))} AND {column} > {number})" for place, number in numbers.items()
+        f"({PLACE_KEY} = {text_here(key_of(place))} AND {column} > {number})" for place, number in numbers.items()
     )
     here = (" OR ".join(clauses) or "false") if len(numbers) <= MOST_NAMED else None
     return Within(sql, lambda rows: pc.greater(rows[column], numbers_in(rows, numbers)), here)

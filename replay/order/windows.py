@@ -124,4 +124,9 @@ def is_kept(place: int, last: int) -> bool:
 
     The first, the newest and the one before always are; one that is dropped would never be kept again.
     """
-    return place == 0 or last - place < 2 * (place & -place)
+    return place == 0 or last - place < 2 * reach_of(place)
+
+
+def reach_of(place: int) -> int:
+    """Return of how many windows up to a boundary it alone is kept in the end: the largest power of 2 in its place."""
+    return place & -place

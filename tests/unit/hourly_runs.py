@@ -117,6 +117,7 @@ class HourlyRuns:
             for row in self.tables[REPLAY_CHECKPOINTS.name].to_pylist()
             if place_of(row) not in gone
             and (place_of(row) not in since or 0 < row["place"] <= (since[place_of(row)] or {"place": 0})["place"])
+            and (row["place"] == WHOLE or (place_of(row), row["place"]) in windows)
         ]
         new = (row for rows in made for row in rows.to_pylist() if (place_of(row), row["place"]) in windows)
         kept += [
