@@ -27,7 +27,7 @@ from pipelines.warehouse.commits import MARK
 from pipelines.warehouse.contract import all_met, checks_of, row_key, sql_string
 from pipelines.warehouse.delta_reads import PART_BYTES, Tables
 from pipelines.warehouse.fact_merge import merge, merged
-from pipelines.warehouse.spans import Near, is_spanned, spanned
+from pipelines.warehouse.spans import Near, spanned
 from pipelines.warehouse.table_files import TableFiles
 from pipelines.warehouse.within import Within, has_one_of
 from replay.arrays.columns import taken
@@ -93,7 +93,7 @@ class Warehouse(Tables):
             stand = self._files("facts", recording_id)
             if stand is None:
                 return None
-            known = stand.rows(["fact_id"], None if spans is None else is_spanned("ts", spans))["fact_id"]
+            known = stand.ids("fact_id", spans)
             return found.filter(pc.invert(pc.is_in(found["fact_id"], known)))
 
         if isinstance(changed, pa.Table) and not len(changed):
@@ -123,10 +123,12 @@ class Warehouse(Tables):
     ) -> pa.Table | None:
         """Return the facts near new and changed ones with these merged in; None: they are too many for it."""
         stand = self._files("facts", recording_id)
-        if stand is None or (near.span and stand.between("ts", *near.span).size_bytes > PART_BYTES):
+        if stand is None:
             return None
-        known = stand.rows(["fact_id"], is_spanned("ts", spans))["fact_id"]
-        return merged(stand.rows((), near.filter("ts")), found, changed, known)
+        stands = stand if near.span is None else stand.between("ts", *near.span, or_none=near.has_none)
+        if near.span and stands.size_bytes > PART_BYTES:
+            return None
+        return merged(stands.rows((), near.filter("ts")), found, changed, stand.ids("fact_id", spans))
 
     def _taken_over(
         self,

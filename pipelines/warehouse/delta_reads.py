@@ -152,18 +152,22 @@ class Tables(Store):
     def around(self, table_name: str, recording_id: str, spans: Sequence[Span | None], columns: Sequence[str]) -> Rows:
         """Return these columns of the rows whose time is around these spans, in the driver's memory if they are few."""
         files = self._files(table_name, recording_id)
-        if files is not None and files.around("ts", spans).size_bytes <= PART_BYTES:
-            return files.rows(columns, is_spanned("ts", spans))
+        near = None if files is None else files.around("ts", spans)
+        if near is not None and near.size_bytes <= PART_BYTES:
+            return near.rows(columns, is_spanned("ts", spans))
         return self.read(table_name, recording_id).where(spanned("ts", spans)).select(*columns)
 
     def since(self, table_name: str, recording_id: str, column: str, since: int) -> pa.Table | None:
         """Return the rows with a time from this one on, in the driver's memory; None: they may be too many for it."""
         files = self._files(table_name, recording_id)
-        if files is None or files.between(column, since, LATEST).size_bytes > PART_BYTES:
+        if files is None:
+            return None
+        later = files.between(column, since, LATEST)
+        if later.size_bytes > PART_BYTES:
             return None
         if since < EARLIEST:  # then those without a time, too
             return files.rows()
-        return files.rows((), pc.field(column) >= pa.scalar(since, pa.int64()).cast(TIMESTAMP))
+        return later.rows((), pc.field(column) >= pa.scalar(since, pa.int64()).cast(TIMESTAMP))
 
     def whole(self, table_name: str, recording_id: str, most: int, columns: Sequence[str] = ()) -> pa.Table | None:
         """Return all rows in the driver's memory, or only these columns; None: they are too many, or only for Spark."""

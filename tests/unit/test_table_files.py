@@ -1,0 +1,65 @@
+"""Which files of a table are read for rows of some time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from pipelines.warehouse.spans import is_spanned
+from pipelines.warehouse.table_files import TableFiles
+from schemas.facts import FACTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILES = {"old": [1, 2], "old and undated": [1, None], "undated": [None], "new": [20, 21]}  # hours of the facts in each
+HOUR_US = 3_600_000_000
+MIDNIGHT = datetime(2026, 11, 1, tzinfo=UTC)
+AT_TWENTY = round(MIDNIGHT.timestamp() * 1_000_000) + 20 * HOUR_US
+
+
+def files_of(place: Path) -> TableFiles:
+    schema = FACTS.arrow_schema
+    for name, hours in FILES.items():
+        rows = [
+            {
+                "recording_id": "a b",
+                "fact_id": f"{name} {k}",
+                "ts": None if hour is None else MIDNIGHT.replace(hour=hour),
+            }
+            for k, hour in enumerate(hours)
+        ]
+        may_be_null = pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - Arrow's own
+        write_deltalake(
+            place,
+            pa.Table.from_pylist(rows, may_be_null),
+            mode="append",
+            partition_by=["recording_id"],
+            configuration={"delta.dataSkippingStatsColumns": "ts"},
+        )
+    found = TableFiles.of("facts", place, None, "a b")
+    assert found is not None
+    assert len(found.files) == len(FILES)
+    return found
+
+
+def test_undated_rows_are_found_in_files_of_another_time(tmp_path: Path) -> None:
+    files = files_of(tmp_path / "facts")
+    span = AT_TWENTY, AT_TWENTY
+    wanted = ["new 0", "new 1", "old and undated 1", "undated 0"]
+    assert sorted(files.ids("fact_id", [span]).to_pylist()) == wanted
+    some = files.rows(["ts", "fact_id"], is_spanned("ts", [span]))
+    assert sorted(some["fact_id"].to_pylist()) == wanted
+    assert len(files.around("ts", [span]).files) == 3
+    assert len(files.ids("fact_id", None)) == 7
+
+
+def test_rows_behind_a_time_are_found_without_files_of_before(tmp_path: Path) -> None:
+    later = files_of(tmp_path / "facts").between("ts", AT_TWENTY, AT_TWENTY + HOUR_US)
+    found = later.rows(["recording_id", "fact_id"])
+    assert {"new 0", "new 1"} <= {*found["fact_id"].to_pylist()}
+    assert "old 0" not in found["fact_id"].to_pylist()
+    assert found["recording_id"].unique().to_pylist() == ["a b"]
