@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
-from replay.arrays.columns import in_full
 from replay.arrays.records import dtype_of
 from replay.protocol.state import State, laid_out
 
@@ -84,9 +83,9 @@ class StateWriter(pickle.Pickler):
         if isinstance(obj, np.ndarray | np.generic):
             return array_again, (str(obj.dtype), obj.shape, apart(obj.tobytes()))
         if isinstance(obj, pa.Table):
-            rows, out = in_full(obj), pa.BufferOutputStream()
-            with pa.ipc.new_stream(out, rows.schema) as stream:
-                stream.write_table(rows)
+            out = pa.BufferOutputStream()
+            with pa.ipc.new_stream(out, obj.schema) as stream:
+                stream.write_table(obj)
             return table_again, (apart(out.getvalue()),)
         return (ZoneInfo, (obj.key,)) if isinstance(obj, ZoneInfo) else NotImplemented
 

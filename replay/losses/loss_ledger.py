@@ -9,7 +9,7 @@ payloads, so it cannot see that a client's retry wrote the same record again els
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -94,6 +94,11 @@ class AppendStretch:
     is_append: Flags
     epochs: set[int]  # the epochs that occur in it
     retried: bool  # whether any answer is one to a retry, possibly of a batch of an older epoch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be written with texts in full: in short, each stretch would bring all words of the batch that it is of."""
+        others = (getattr(self, one.name) for one in fields(self) if one.name != "rows")
+        return AppendStretch, (in_full(self.rows), *others)
 
     def among(self, slots: list[Slots]) -> Flags:
         """Which appends overlap the slots."""
