@@ -10,7 +10,7 @@ from carrying_runs import CarryingRuns
 from hourly_runs import HourlyRuns, lines, steps_of
 from made_recording import MadeCluster
 from made_shape import Shape
-from test_hourly_runs import facts_of, went_on, windows_told, with_deletions
+from test_hourly_runs import facts_of, told_but_states, went_on, with_deletions
 
 from pipelines.stages import carried
 
@@ -40,7 +40,7 @@ def test_an_order_of_what_is_new_finds_what_one_of_everything_finds(
     for some in steps_of(facts, len(facts) // 4, Random(seed), 8, late):  # noqa: S311 - nothing secret
         stepwise.order(some, stated)
     assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
-    assert windows_told(stepwise) == windows_told(once)
+    assert told_but_states(stepwise) == told_but_states(once)
     if not (elections or late):
         assert any(seconds)
         assert max(stepwise.read[-2:]) < len(facts) * 2 // 3
@@ -59,7 +59,7 @@ def test_requests_stay_where_nobody_wrote_before_the_mark(
     for some in steps:
         stepwise.order(some, stated)
     assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
-    assert windows_told(stepwise) == windows_told(once)
+    assert told_but_states(stepwise) == told_but_states(once)
     assert any(seconds)
     monkeypatch.setattr(carried, "stands_alone", lambda *_: True)
     for some in steps:

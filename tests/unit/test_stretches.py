@@ -10,7 +10,7 @@ import pytest
 from hourly_runs import HourlyRuns
 from made_recording import MadeCluster
 from made_shape import Shape
-from test_hourly_runs import facts_of, windows_told
+from test_hourly_runs import facts_of, told_but_states
 
 from pipelines.stages import partition_order, spilled_facts, stretches
 from replay.evidence import steady
@@ -72,7 +72,7 @@ def test_stretches_give_the_events_and_windows_of_one_order(
     assert in_stretches[0] >= 3
     whole = ordered_as_a_whole(facts, stated, length_us)
     assert same_events(some, whole)
-    assert windows_told(some) == windows_told(whole)
+    assert told_but_states(some) == told_but_states(whole)
 
 
 def test_a_later_order_goes_on_from_the_marks_that_stretches_left(
@@ -91,7 +91,7 @@ def test_a_later_order_goes_on_from_the_marks_that_stretches_left(
     assert went_on
     whole = ordered_as_a_whole(facts, stated, some.length_us)
     assert same_events(some, whole)
-    assert windows_told(some) == windows_told(whole)
+    assert told_but_states(some) == told_but_states(whole)
 
 
 def test_what_reaches_over_a_cut_is_ordered_as_a_whole(tmp_path: Path, in_stretches: list[int]) -> None:
