@@ -10,10 +10,11 @@ import pyarrow.compute as pc
 
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.warehouse.within import Within, time_here
-from replay.arrays.columns import numbers
+from replay.arrays.columns import codes, numbers
 from replay.evidence.tenures import micros
 from replay.tables.cluster_metrics import PARTS, brokers_of, metrics_of, span_of
-from schemas.meters import CLUSTER_METRICS, PARTITION_METERS
+from schemas.meters import CLUSTER_METRICS, METRICS, PARTITION_METERS
+from schemas.model import EVIDENCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,10 +23,18 @@ if TYPE_CHECKING:
 
     from pipelines.spark.staging import Rows
     from pipelines.warehouse.delta_io import Warehouse
+    from replay.arrays.ints import Ints
 
     Stretches = Sequence[dict[str, Any]]
     Span = tuple[int, int]
 
+MOST: Final = 10_000_000  # rows that stand, which are compared with those of now: some months of three brokers
+_OTHER: Final = np.iinfo(np.int64).min  # null
+_NUMBERS: Final = ("minute", "broker_id", "value", "lowest", "highest", "quota_limit", "over_quota_seconds")
+_CODES: Final = {
+    name: {word: k for k, word in enumerate(words)} for name, words in (("metric", METRICS), ("evidence", EVIDENCE))
+}
+_TOLD: Final = (*_NUMBERS, *_CODES)  # from these the other columns follow
 _ASKED: Final = pa.schema([PARTITION_METERS.arrow_schema.field(name).with_nullable(nullable=True) for name in PARTS])
 
 
@@ -35,25 +44,26 @@ def renew(warehouse: Warehouse, recording_id: str) -> None:
     small = warehouse.small(PARTITION_METERS.name, recording_id)
     parts = warehouse.read(PARTITION_METERS.name, recording_id) if small is None else small.rows
     rows = cluster_metrics(parts, coverage, recording_id)
-    stands = warehouse.small(CLUSTER_METRICS.name, recording_id) if isinstance(rows, pa.Table) else None
-    if stands is None or not len(stands.rows):
+    is_here = isinstance(rows, pa.Table)
+    stands = warehouse.whole(CLUSTER_METRICS.name, recording_id, MOST, _TOLD) if is_here else None
+    if stands is None or not len(stands):
         warehouse.replace(CLUSTER_METRICS.name, rows, recording_id)
-    elif (since := first_changed(stands.rows, rows)) is not None:
+    elif (since := first_changed(stands, rows)) is not None:
         warehouse.replace(CLUSTER_METRICS.name, rows, recording_id, within=_from(since))
 
 
 def first_changed(stands: pa.Table, rows: pa.Table) -> int | None:
-    """Return the first minute of which other rows stand than these (microseconds); None: the same ones do."""
+    """Return the first minute of which other rows stand than these (microseconds); None: the same ones do.
+
+    `stands`: `_TOLD` of them is enough. A month has millions of rows, so they are compared as numbers.
+    """
     old, new = _in_turn(stands), _in_turn(rows)
-    least = min(len(old), len(new))
-    same = np.ones(least, bool)
-    for name in old.column_names:
-        one, other = old[name].slice(0, least), new[name].slice(0, least)
-        both = pc.fill_null(pc.equal(one, other), False)  # noqa: FBT003 - Arrow's own
-        neither = pc.and_(pc.is_null(one), pc.is_null(other))
-        same &= pc.or_(both, neither).to_numpy()
+    least = min(len(old[0]), len(new[0]))
+    same = np.ones(least, np.bool_)
+    for one, other in zip(old, new, strict=True):
+        same &= one[:least] == other[:least]
     place = least if same.all() else int(same.argmin())
-    minutes = [numbers(rows["minute"])[place] for rows in (old, new) if place < len(rows)]
+    minutes = [minute[place] for minute, *_ in (old, new) if place < len(minute)]
     return int(min(minutes)) if minutes else None
 
 
@@ -94,11 +104,13 @@ def _named(rows: pa.Table, recording_id: str) -> pa.Table:
     return whole.cast(CLUSTER_METRICS.arrow_schema)
 
 
-def _in_turn(rows: pa.Table) -> pa.Table:
-    """Return rows in one order, for a comparison."""
-    plain = rows.select(CLUSTER_METRICS.arrow_schema.names).replace_schema_metadata(None)
-    in_turn = plain.sort_by([(name, "ascending") for name in ("minute", "metric", "broker_id")])
-    return pa.Table.from_pydict({name: in_turn[name].combine_chunks() for name in in_turn.column_names})
+def _in_turn(rows: pa.Table) -> list[Ints]:
+    """Return what a comparison needs of rows, the minute first, in one order."""
+    texts = [codes(rows[name], known, _OTHER) for name, known in _CODES.items()]
+    found = [*(numbers(rows[name], _OTHER) for name in _NUMBERS), *texts]
+    minute, broker, metric = found[0], found[1], texts[0]
+    order = np.lexsort((broker, metric, minute))
+    return [column[order] for column in found]
 
 
 def _by_spark(parts: DataFrame, coverage: Stretches, span: Span, recording_id: str) -> DataFrame:
