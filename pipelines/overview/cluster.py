@@ -20,7 +20,8 @@ from pipelines.spark.spark_schemas import spark_ddl
 from replay.arrays.columns import completed_to
 from replay.evidence.client_requests import bucket_of_clients, shared_connections
 from replay.evidence.cluster import WHOLE, ClusterFacts, collected, collected_of
-from replay.evidence.missing_lines import GAP_SCHEMA, gaps_in
+from replay.evidence.missing_lines import GAP_SCHEMA
+from replay.evidence.request_runs import gaps_in_pieces
 from replay.evidence.standstills import CONNECTION_COLUMNS, CONNECTION_SCHEMA, connections_in, connections_together
 from replay.evidence.steady import NeedsAllError
 from replay.evidence.summary import PARTS, SUMMED, Summary, put_together, summary_of
@@ -103,8 +104,10 @@ def looked_at(facts: DataFrame, files: Sequence[Path] = ()) -> tuple[Summary, pa
         shared = shared_connections(told.users)
 
         def gaps(mine: pa.Table) -> pa.Table:
-            some = [completed_to(rows_of_stream(rows), PARTS[REQUESTS].schema) for rows in mine["rows"]]
-            return gaps_in(pa.concat_tables(some), shared)
+            def pieces() -> Iterator[pa.Table]:
+                return (completed_to(rows_of_stream(rows), PARTS[REQUESTS].schema) for rows in mine["rows"])
+
+            return gaps_in_pieces(pieces, shared)
 
         requests = sums.where("bucket IS NOT NULL")
         return told, requests.groupBy("bucket").applyInArrow(gaps, spark_ddl(GAP_SCHEMA)).toArrow()

@@ -109,7 +109,7 @@ def host_gaps(requests: pa.Table) -> pa.Table:
         proven = np.where(wide, lines, np.bincount(gap, ~unsent, len(before)).astype(np.int64))
         lost = np.where(complete[of[before]], proven, 0)[kept]
         before, lines = before[kept], lines[kept]
-    ends = ends_of(broker, taken, first, last)
+    ends = ends_of(broker, taken, first)
     at, after = np.concatenate([before, last]), before + 1
     rows = {
         "broker_id": broker[at],
@@ -189,12 +189,17 @@ def is_skipped(missing: Ints) -> Flags:
     return early & (len(np.unique(missing[early])) == 1)
 
 
-def ends_of(broker: Ints, taken: Ints, first: Ints, last: Ints) -> Ints:
-    """Until when lines may be missing after each connection's last: the client's next connection to that broker."""
-    begun, ended = np.minimum.reduceat(taken, first), np.maximum.reduceat(taken, first)
-    out = np.full(len(last), NEVER)
-    for one in np.unique(broker[first]):
-        mine = np.flatnonzero(broker[first] == one)
+def ends_of(broker: Ints, taken: Ints, first: Ints) -> Ints:
+    """Until when lines may be missing after the last of each connection; `first`: its first line."""
+    begun, ended = (of_all.reduceat(taken, first) for of_all in (np.minimum, np.maximum))
+    return next_begun(broker[first], begun, ended)
+
+
+def next_begun(broker: Ints, begun: Ints, ended: Ints) -> Ints:
+    """When the client's next connection to the same broker began, of each connection; NEVER: not, or beside it."""
+    out = np.full(len(broker), NEVER)
+    for one in np.unique(broker):
+        mine = np.flatnonzero(broker == one)
         mine = mine[np.argsort(begun[mine], kind="stable")]
         if np.all(ended[mine][:-1] <= begun[mine][1:]):  # one after the other: one client
             out[mine[:-1]] = begun[mine][1:]

@@ -1,0 +1,133 @@
+"""Requests of clients in pieces, looked through for gaps one piece after the other.
+
+A client of which a log has all numbers on every connection has no gap, and to see that, few rows of a piece of its
+requests are enough: the runs of numbers that follow each other. Only of other clients all requests are needed at once,
+since a number that is missing on one connection may have been sent on another (`missing_lines`).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replay.arrays.columns import differing, numbers, texts
+from replay.evidence.client_requests import by_client, host_of, places_of_words
+from replay.evidence.missing_lines import GAP_SCHEMA, gaps_in, next_begun
+from schemas.model import BOOL, INT32, INT64, STRING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from replay.arrays.ints import Ints
+
+RUN_SCHEMA: Final = pa.schema(
+    [
+        pa.field("client_id", STRING),
+        pa.field("connection", STRING),
+        pa.field("broker_id", INT32),
+        pa.field("first", INT64),  # numbers
+        pa.field("last", INT64),
+        pa.field("last_us", INT64),  # when the last was taken up,
+        pa.field("begun_us", INT64),  # and when the earliest
+        pa.field("ended_us", INT64),  # and the latest of all
+        pa.field("fetches", BOOL),  # whether any of them does
+    ]
+)
+
+
+def gaps_in_pieces(pieces: Callable[[], Iterable[pa.Table]], shared: pa.Table) -> pa.Table:
+    """All requests of some clients, in pieces (`REQUEST_SCHEMA`) -> their gaps and ends, as `gaps_in` finds them.
+
+    `pieces`: returns the pieces, which are asked for once or twice, and of which one is in memory at a time. `shared`:
+    connections that are used by several of all clients.
+    """
+    runs = pa.concat_tables(
+        [RUN_SCHEMA.empty_table(), *(runs_of(mine) for piece in pieces() for mine in by_client(piece, shared))]
+    )
+    found = {client: [ends_of_runs(mine) for mine in of_hosts] for client, of_hosts in by_client_and_host(runs)}
+    have_gaps = [client for client, ends in found.items() if None in ends]
+    told = [ends for client, every in found.items() if client not in have_gaps for ends in every if ends is not None]
+    if have_gaps:
+        some = pa.array(have_gaps, STRING)
+        mine = [piece.filter(pc.is_in(piece["client_id"].cast(STRING), some)) for piece in pieces()]
+        told.append(gaps_in(pa.concat_tables(mine), shared))
+    return pa.concat_tables([GAP_SCHEMA.empty_table(), *told])
+
+
+def runs_of(requests: pa.Table) -> pa.Table:
+    """Requests of one client on one host (`REQUEST_SCHEMA`) -> the runs of numbers that follow each other."""
+    connection = requests["connection"].combine_chunks()
+    broker, number, taken, fetches = (
+        numbers(requests[name]) for name in ("broker_id", "correlation_id", "taken_us", "fetches")
+    )
+    name = numbers(connection.indices)
+    order = np.lexsort((taken, number, name, broker))
+    broker, name, number, taken, fetches = (column[order] for column in (broker, name, number, taken, fetches))
+    begins = differing(broker, name)
+    begins[1:] |= np.diff(number) > 1
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(number)) - 1
+    columns = {
+        "client_id": requests["client_id"].take(pa.array(order[first])).cast(STRING),
+        "connection": connection.dictionary.take(pa.array(name[first])),
+        "broker_id": broker[first],
+        "first": number[first],
+        "last": number[last],
+        "last_us": taken[last],
+        "begun_us": np.minimum.reduceat(taken, first),
+        "ended_us": np.maximum.reduceat(taken, first),
+        "fetches": np.maximum.reduceat(fetches, first) > 0,
+    }
+    return pa.table(columns, schema=RUN_SCHEMA)
+
+
+def by_client_and_host(runs: pa.Table) -> Iterator[tuple[str, Iterator[pa.Table]]]:
+    """Yield for each client its runs on each host."""
+    client, names = texts(runs["client_id"])
+    connection = runs["connection"].combine_chunks().dictionary_encode() if len(runs) else None
+    host = places_of_words(connection, host_of) if connection is not None else client
+    order = np.lexsort((host, client))
+    bounds = [*np.flatnonzero(differing(client[order])).tolist(), len(order)]
+    for begin, end in pairwise(bounds):
+        mine = order[begin:end]
+        yield names[client[mine[0]]], map(runs.take, map(pa.array, stretches(mine, host[mine])))
+
+
+def stretches(rows: Ints, told: Ints) -> list[Ints]:
+    """Return the rows in stretches of which the same is told."""
+    return np.split(rows, np.flatnonzero(differing(told))[1:])
+
+
+def ends_of_runs(runs: pa.Table) -> pa.Table | None:
+    """Runs of one client on one host -> the ends of its connections (`GAP_SCHEMA`); None: numbers are left out on one.
+
+    Runs of several pieces may lie in each other.
+    """
+    place, names = texts(runs["connection"])
+    broker, first, last, last_us = (numbers(runs[name]) for name in ("broker_id", "first", "last", "last_us"))
+    order = np.lexsort((last_us, last, first, place, broker))
+    place, broker, first, last, last_us = (column[order] for column in (place, broker, first, last, last_us))
+    begins = np.flatnonzero(differing(broker, place))
+    told: dict[str, list[int]] = {"correlation_id": [], "since_us": []}
+    for begin, end in pairwise([*begins.tolist(), len(order)]):
+        reached = np.maximum.accumulate(last[begin:end])
+        if (first[begin + 1 : end] > reached[:-1] + 1).any():
+            return None
+        told["correlation_id"].append(int(reached[-1]))
+        told["since_us"].append(int(last_us[begin:end][last[begin:end] == reached[-1]].max()))
+    begun, ended, fetches = (numbers(runs[name])[order] for name in ("begun_us", "ended_us", "fetches"))
+    none = np.zeros(len(begins), np.int64)
+    columns = {
+        "broker_id": broker[begins],
+        "connection": [names[k] for k in place[begins].tolist()],
+        **told,
+        "until_us": next_begun(broker[begins], np.minimum.reduceat(begun, begins), np.maximum.reduceat(ended, begins)),
+        "lines": none,
+        "lost": none,
+        "fetches": np.maximum.reduceat(fetches, begins) > 0,
+    }
+    return pa.table(columns, schema=GAP_SCHEMA)
