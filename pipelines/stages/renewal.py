@@ -314,7 +314,7 @@ class Renewal:
     def _given_up(self, windows: pa.Table, plan: Resumption) -> set[tuple[Any, ...]]:
         """Return the places of states whose window is no longer kept, of the partitions that were replayed."""
         kept, stand = (
-            {(*place_of(row), row["place"]) for row in rows.to_pylist()}
+            {tuple(row.values()) for row in rows.select([*_PLACE]).to_pylist()}
             for rows in (windows, self.arrow(REPLAY_CHECKPOINTS.name, _PLACE))
         )
         return {one for one in stand - kept if one[:-1] in plan.since and one[-1] != WHOLE}
