@@ -6,7 +6,7 @@ stack trace, though nothing is wrong. Spark starts this module (`spark.python.da
 
 The daemon also loads the large packages that all workers use: those are forked from it, and each would load them anew.
 And it has Arrow take its memory from the system: Arrow's own allocator keeps what was freed, several hundred megabytes
-of it, while a long partition is ordered piece by piece.
+of it, while a long partition is ordered piece by piece. What a task has freed goes back to the system at its end.
 """
 
 from __future__ import annotations
@@ -20,18 +20,22 @@ from typing import Any
 
 from pyspark import daemon
 
+from replay.arrays.memory import give_back
+
 LOADED = ("numpy", "pyarrow.compute", "pyarrow.parquet", "pandas", "numba", "msgspec")
 GONE = (BrokenPipeError, ConnectionResetError)
 
 
 def quiet(worker: Any) -> Any:  # noqa: ANN401 - Spark's own function, which has no types
-    """Wrap Spark's worker so that it ends normally when its reader has gone."""
+    """Wrap Spark's worker: it ends normally when its reader has gone, and keeps no memory that its task has freed."""
 
     def run(*args: object) -> object:
         try:
             return worker(*args)
         except GONE:
             return 1
+        finally:
+            give_back()  # the next task may be of another stage, whose memory would come on top
 
     return run
 
