@@ -38,7 +38,7 @@ ROWS_A_BATCH: Final = 20_000  # rows returned to Spark at once, about: small par
 BYTES_A_BATCH: Final = 32 << 20  # of states
 # After so many batches memory is given back. The next rows ask for it again: after each batch, that would cost a third
 # of a long replay's CPU. What is never given back comes to 80 MB in a worker.
-BATCHES_BETWEEN: Final = 4
+BATCHES_BETWEEN: Final = 2
 
 
 def replay(
