@@ -22,7 +22,7 @@ from pipelines.stages import order, replay
 from pipelines.stages.carried import Carried, Carrying, as_bytes, from_bytes
 from pipelines.stages.compiling import compile_order
 from pipelines.stages.partition_order import CHANGE_SCHEMA, CHANGES
-from pipelines.warehouse.changes import ALL_US, PLACE_KEY, Changes, among, as_map, behind, numbers_in
+from pipelines.warehouse.changes import ALL_US, KEY, PLACE_KEY, Changes, among, as_map, behind, numbers_in
 from pipelines.warehouse.contract import time_of
 from pipelines.warehouse.superseded import engine_version
 from pipelines.warehouse.within import either
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from pipelines.warehouse.within import Within
     from schemas.model import Table
 
-KEY: Final = ("topic", "incarnation", "partition")
 _PLACE: Final = (*KEY, "place")
 ORDERED_KINDS: Final = 3  # of rows that the order stages: events, windows, changes
 # Times as many facts as the driver works on at once may stand in a recording whose news it works on: they are read, and
@@ -307,17 +306,9 @@ class Renewal:
                 among(plan.gone),
                 among(plan.since).but("place", WHOLE),
                 behind("place", since),
-                among(self._given_up(windows, plan), ["place"]),
+                among(plan.given_up, ["place"]),
             )
         self.warehouse.replace(REPLAY_CHECKPOINTS.name, rows, self.recording_id, within=within)
-
-    def _given_up(self, windows: pa.Table, plan: Resumption) -> set[tuple[Any, ...]]:
-        """Return the places of states whose window is no longer kept, of the partitions that were replayed."""
-        kept, stand = (
-            {tuple(row.values()) for row in rows.select([*_PLACE]).to_pylist()}
-            for rows in (windows, self.arrow(REPLAY_CHECKPOINTS.name, _PLACE))
-        )
-        return {one for one in stand - kept if one[:-1] in plan.since and one[-1] != WHOLE}
 
 
 def _with_digests(made: pa.Table, windows: pa.Table, told: Mapping[str, str]) -> pa.Table:

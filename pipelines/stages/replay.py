@@ -69,11 +69,9 @@ def replay_streams(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
     tasks = spark.sparkContext.parallelize([(str(file),) for file in largest_first], max(len(files), 1))
     read = pa.schema([field for field in REPLICATION_EVENTS.arrow_schema if field.name not in UNREAD])
 
-    def replayed_of(told: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def replayed_of(told: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         named = (Path(name) for batch in told for name in batch.column(0).to_pylist())
-        give_back()  # what the task before has left: it may have ordered the same partition
-        yield from replay_partitions(streamed(named, read))
-        give_back()  # who comes next may find this worker, or wait beside it
+        return replay_partitions(streamed(named, read))
 
     return spark.createDataFrame(tasks, "file string").mapInArrow(replayed_of, spark_ddl(STREAM))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ALL_US: Final = -(2**63)  # before any window: all rows of the partition
 BETWEEN: Final = "/"  # no topic's name has one
-_KEY: Final = ("topic", "incarnation", "partition")
+KEY: Final = ("topic", "incarnation", "partition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def key_of(place: Sequence[object]) -> str:
 
 def keys_in(rows: pa.Table, more: Sequence[str] = ()) -> pa.ChunkedArray:
     """Return `PLACE_KEY` of rows in memory; `more`: other columns that it goes on with."""
-    return pc.binary_join_element_wise(*(rows[name].cast(pa.string()) for name in (*_KEY, *more)), BETWEEN)
+    return pc.binary_join_element_wise(*(rows[name].cast(pa.string()) for name in (*KEY, *more)), BETWEEN)
 
 
 def numbers_in(rows: pa.Table, numbers: Mapping[Place, int]) -> pa.ChunkedArray:
@@ -98,7 +98,7 @@ def numbers_in(rows: pa.Table, numbers: Mapping[Place, int]) -> pa.ChunkedArray:
 
 def key_sql(more: Sequence[str] = ()) -> str:
     """Return the same as an SQL expression, for Spark as well as for deltalake, which joins nothing but texts."""
-    topic, *numbers = (*_KEY, *more)
+    topic, *numbers = (*KEY, *more)
     texts = ", ".join([topic, *(f"CAST({name} AS STRING)" for name in numbers)])
     return f"concat_ws('{BETWEEN}', {texts})"
 

@@ -7,6 +7,7 @@ since a number that is missing on one connection may have been sent on another (
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -14,20 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.arrays.columns import differing, numbers, texts
-from replay.evidence.client_requests import by_client, host_of, places_of_words
+from replay.arrays.columns import differing, numbers
+from replay.evidence.client_requests import NAME, PLACE_SCHEMA, by_client
 from replay.evidence.missing_lines import GAP_SCHEMA, gaps_in, next_begun
 from schemas.model import BOOL, INT32, INT64, STRING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from replay.arrays.ints import Ints
+    from collections.abc import Callable, Iterable
 
 RUN_SCHEMA: Final = pa.schema(
     [
-        pa.field("client_id", STRING),
-        pa.field("connection", STRING),
+        pa.field("client_id", NAME),
+        pa.field("connection", NAME),
         pa.field("broker_id", INT32),
         pa.field("first", INT64),  # numbers
         pa.field("last", INT64),
@@ -48,13 +47,15 @@ def gaps_in_pieces(pieces: Callable[[], Iterable[pa.Table]], shared: pa.Table) -
     runs = pa.concat_tables(
         [RUN_SCHEMA.empty_table(), *(runs_of(mine) for piece in pieces() for mine in by_client(piece, shared))]
     )
-    found = {client: [ends_of_runs(mine) for mine in of_hosts] for client, of_hosts in by_client_and_host(runs)}
+    found: defaultdict[str, list[pa.Table | None]] = defaultdict(list)
+    for mine in by_client(runs, PLACE_SCHEMA.empty_table()):  # those on shared connections are gone
+        found[mine["client_id"][0].as_py()].append(ends_of_runs(mine))
     have_gaps = [client for client, ends in found.items() if None in ends]
     told = [ends for client, every in found.items() if client not in have_gaps for ends in every if ends is not None]
     if have_gaps:
         some = pa.array(have_gaps, STRING)
-        mine = [piece.filter(pc.is_in(piece["client_id"].cast(STRING), some)) for piece in pieces()]
-        told.append(gaps_in(pa.concat_tables(mine), shared))
+        theirs = [piece.filter(pc.is_in(piece["client_id"].cast(STRING), some)) for piece in pieces()]
+        told.append(gaps_in(pa.concat_tables(theirs), shared))
     return pa.concat_tables([GAP_SCHEMA.empty_table(), *told])
 
 
@@ -72,8 +73,8 @@ def runs_of(requests: pa.Table) -> pa.Table:
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(number)) - 1
     columns = {
-        "client_id": requests["client_id"].take(pa.array(order[first])).cast(STRING),
-        "connection": connection.dictionary.take(pa.array(name[first])),
+        "client_id": requests["client_id"].take(pa.array(order[first])),
+        "connection": connection.take(pa.array(order[first])),
         "broker_id": broker[first],
         "first": number[first],
         "last": number[last],
@@ -85,29 +86,13 @@ def runs_of(requests: pa.Table) -> pa.Table:
     return pa.table(columns, schema=RUN_SCHEMA)
 
 
-def by_client_and_host(runs: pa.Table) -> Iterator[tuple[str, Iterator[pa.Table]]]:
-    """Yield for each client its runs on each host."""
-    client, names = texts(runs["client_id"])
-    connection = runs["connection"].combine_chunks().dictionary_encode() if len(runs) else None
-    host = places_of_words(connection, host_of) if connection is not None else client
-    order = np.lexsort((host, client))
-    bounds = [*np.flatnonzero(differing(client[order])).tolist(), len(order)]
-    for begin, end in pairwise(bounds):
-        mine = order[begin:end]
-        yield names[client[mine[0]]], map(runs.take, map(pa.array, stretches(mine, host[mine])))
-
-
-def stretches(rows: Ints, told: Ints) -> list[Ints]:
-    """Return the rows in stretches of which the same is told."""
-    return np.split(rows, np.flatnonzero(differing(told))[1:])
-
-
 def ends_of_runs(runs: pa.Table) -> pa.Table | None:
     """Runs of one client on one host -> the ends of its connections (`GAP_SCHEMA`); None: numbers are left out on one.
 
     Runs of several pieces may lie in each other.
     """
-    place, names = texts(runs["connection"])
+    connection = runs["connection"].combine_chunks()
+    place = numbers(connection.indices)
     broker, first, last, last_us = (numbers(runs[name]) for name in ("broker_id", "first", "last", "last_us"))
     order = np.lexsort((last_us, last, first, place, broker))
     place, broker, first, last, last_us = (column[order] for column in (place, broker, first, last, last_us))
@@ -123,7 +108,7 @@ def ends_of_runs(runs: pa.Table) -> pa.Table | None:
     none = np.zeros(len(begins), np.int64)
     columns = {
         "broker_id": broker[begins],
-        "connection": [names[k] for k in place[begins].tolist()],
+        "connection": connection.dictionary.take(place[begins]),
         **told,
         "until_us": next_begun(broker[begins], np.minimum.reduceat(begun, begins), np.maximum.reduceat(ended, begins)),
         "lines": none,

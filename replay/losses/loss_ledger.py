@@ -98,7 +98,7 @@ class AppendStretch:
     def __reduce__(self) -> tuple[Any, ...]:
         """Be written with texts in full: in short, each stretch would bring all words of the batch that it is of."""
         others = (getattr(self, one.name) for one in fields(self) if one.name != "rows")
-        return AppendStretch, (in_full(self.rows), *others)
+        return stretch_again, (in_full(self.rows), *others)
 
     def among(self, slots: list[Slots]) -> Flags:
         """Which appends overlap the slots."""
@@ -128,13 +128,23 @@ def stretch_of(written: Events, held: dict[int, list[Slots]]) -> AppendStretch:
     end = int(following[is_append].max()) if is_append.any() else 0
     retried = bool((written.numbers("duplicate") > 0).any())
     epochs = set(np.unique(epoch).tolist())
-    rows = written.batch.once(rows_in_short).slice(written.first, len(written))
+    rows = written.batch.once(batch_in_short).slice(written.first, len(written))
     return AppendStretch(rows, held, int(is_append.sum()), end, epoch, base, following, is_append, epochs, retried)
 
 
-def rows_in_short(batch: EventBatch) -> pa.Table:
+def stretch_again(rows: pa.Table, *others: Any) -> AppendStretch:  # noqa: ANN401 - of any field
+    """Return a stretch as a state has it, whose rows have their texts in full."""
+    return AppendStretch(many_in_short(rows), *others)
+
+
+def batch_in_short(batch: EventBatch) -> pa.Table:
     """All events of a batch, with their texts `in_short` if they are many."""
-    return in_short(batch.table) if len(batch.table) >= LONG_RUN else batch.table
+    return many_in_short(batch.table)
+
+
+def many_in_short(rows: pa.Table) -> pa.Table:
+    """Rows with their texts `in_short`, if they are many."""
+    return in_short(rows) if len(rows) >= LONG_RUN else rows
 
 
 @dataclass(slots=True)
@@ -213,12 +223,6 @@ class Ledger:
             reached = "unsure" if row["evidence"] == "bounded" else "unconfirmed"
         client, at = intern(row["client_id"] or ""), micros(row["ts"])
         batch.answer = Acknowledgement(row["acks"], row["error_code"], client, at, row["seq"], source_of(row), reached)
-
-    def shorten(self) -> None:
-        """Hold rows that a state has brought, with their texts, as those are held that are taken."""
-        for stretch in self.stretches:
-            if len(stretch.rows) >= LONG_RUN:
-                stretch.rows = in_short(stretch.rows)
 
     def prune(self, floor: int) -> None:
         """Drop the oldest stretches that every assigned replica has, as long as enough younger ones are kept."""

@@ -20,6 +20,7 @@ class Resumption:
 
     since: dict[Place, Row | None]  # of each partition to replay the row of the state to go on from; None: the start
     gone: list[Place]  # partitions that have no events any more
+    given_up: set[tuple[str, int, int, int]]  # of partitions to replay the places of states whose window is not kept
 
     is_everything: bool  # whether every partition is replayed from its start
 
@@ -36,7 +37,7 @@ def resumed(windows: Iterable[Row], checkpoints: Iterable[Row], engine: str) -> 
     kept: dict[Place, dict[int, Row]] = {}
     for row in checkpoints:
         kept.setdefault(place_of(row), {})[row["place"]] = row
-    found = Resumption({}, sorted(set(kept) - set(begun)), is_everything=True)
+    found = Resumption({}, sorted(set(kept) - set(begun)), set(), is_everything=True)
     for place, boundaries in begun.items():
         mine = kept.get(place, {})
         whole = mine.get(WHOLE)
@@ -52,6 +53,7 @@ def resumed(windows: Iterable[Row], checkpoints: Iterable[Row], engine: str) -> 
             and (row["digest"], row["window"]) == (boundaries[k]["digest"], boundaries[k]["window"])
         ]
         found.since[place] = mine[max(good)] if good else None
+        found.given_up |= {(*place, k) for k in mine if k != WHOLE and k not in boundaries}
     found.is_everything = len(found.since) == len(begun) and not any(found.since.values())
     return found
 
