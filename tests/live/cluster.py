@@ -14,8 +14,9 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,6 +31,11 @@ SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
 JVM = ("-XX:+UseSerialGC", "-Xshare:auto", "-Djava.net.preferIPv4Stack=true")
 NODE_HEAP, TOOL_HEAP = "-Xmx512m", "-Xmx128m"
 WAIT_S = 60
+EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+LOWEST_PORT = 10_000
+TOLD_LINES = 15  # of each file, about a process that ended too early
+
+_asked = count(os.getpid() * 37)  # which port to try next
 
 # What a broker logs by default, to one file; what Tidemark recommends is merged into it. Log4j 2 merges, log4j 1
 # (Kafka up to 3.9) takes one file, in which the later of two lines holds.
@@ -136,10 +142,16 @@ class Process:
 
         def holds_yet() -> bool:
             if self._popen.poll() is not None:
-                raise ChildProcessError(f"it ended before there was {what}; see {self.output} and what lies beside it")
+                raise ChildProcessError(f"it ended before there was {what}:\n{self._last_words()}")
             return holds()
 
         until(holds_yet, what, seconds)
+
+    def _last_words(self) -> str:
+        """The ends of what it printed and of the logs beside it, for a machine that is gone once the tests are over."""
+        files = (self.output, self.output.with_suffix(".err"), *sorted(self.output.parent.glob("logs/*.log")))
+        ends = {file: file.read_text(errors="replace").splitlines()[-TOLD_LINES:] for file in files if file.exists()}
+        return "\n".join(line for file, lines in ends.items() if lines for line in (f"{file}:", *lines))
 
 
 class Client:
@@ -432,10 +444,16 @@ class Cluster:
         return [JAVA, *JVM, *(options or quiet), "-cp", jars, main, *arguments]
 
 
-def free_ports(count: int) -> list[int]:
-    """Free on the loopback, all at once: none is given twice."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+def free_ports(many: int) -> list[int]:
+    """Free on the loopback, and below those that the kernel gives to outgoing connections before they are listened on.
+
+    Where a search begins depends on the process, so that two at the same time do not find the same.
+    """
+    first = int(EPHEMERAL.read_text().split()[0]) if EPHEMERAL.exists() else 32_768
+    found: list[int] = []
+    while len(found) < many:
+        port = LOWEST_PORT + next(_asked) % (first - LOWEST_PORT)
+        with socket.socket() as each, suppress(OSError):
+            each.bind(("127.0.0.1", port))
+            found.append(port)
+    return found

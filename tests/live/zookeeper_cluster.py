@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 from typing import TYPE_CHECKING
 
 from cluster import NODE_HEAP, Cluster, Process
@@ -30,6 +31,7 @@ class ZooKeeperCluster(Cluster):
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         command = self._command(main, str(self.config(keeper)), options=(NODE_HEAP, *self._jvm))
         self._nodes[keeper] = Process(command, self.home / f"node-{keeper}" / "output")
+        self._nodes[keeper].until(self._is_kept, "ZooKeeper")
         for broker in self.brokers:
             self.config(broker).write_text("".join(f"{k}={v}\n" for k, v in self._properties(broker).items()))
             self._start(broker)
@@ -57,6 +59,11 @@ class ZooKeeperCluster(Cluster):
             "log.dirs": self.data(node),
             **self.settings,
         }
+
+    def _is_kept(self) -> bool:
+        """Whether ZooKeeper listens; brokers that ask for it sooner end after a while on a loaded machine."""
+        with socket.socket() as one:
+            return one.connect_ex(("127.0.0.1", self._ports[self.controller])) == 0
 
     def _starts(self, node: int) -> int:
         log = self.logs(node) / "server.log"
