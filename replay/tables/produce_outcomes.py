@@ -84,14 +84,18 @@ class Outages:
         return out
 
 
-def outcomes(at: Records[OpenBatch], answered: Ints, outages: Outages, brokers: Sequence[int]) -> Ints:
-    """The error with which each batch must have been answered then; UNSET: it depends on what is unknown."""
+def outcomes(
+    at: Records[OpenBatch], answered: Ints, committed: Flags, outages: Outages, brokers: Sequence[int]
+) -> Ints:
+    """The error with which each batch must have been answered then; UNSET: it depends on what is unknown.
+
+    `committed`: whether the high watermark had passed the batch by then.
+    """
     failed = np.zeros(len(at), np.bool_)
     if outages.failed:
         times = zip(at["broker"].tolist(), answered.tolist(), strict=True)
         failed[:] = [outages.is_offline(brokers[b], us) for b, us in times]
     lost = np.where(at["lost_ts"] == UNSET, NEVER, at["lost_ts"])
-    committed = (at["commit_seq"] != UNSET) & (at["commit_lo"] <= answered)
     ended: Ints = np.select(
         [failed, outages.deleted <= answered, lost <= answered],
         [KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER],
@@ -108,10 +112,12 @@ def derived_errors(
     If the answer left so close to what would have ended the wait otherwise that either may have come first, it agrees
     with either. A batch of which no answer is known has the one of its commit, for no line says how long it waited.
     """
-    ready = ready_at(told)
-    computed = outcomes(at, ready, outages, brokers)
-    late = outcomes(at, ready + CLOCK_SLACK_US, outages, brokers)
-    answered = np.where(computed == told["error_code"], computed, late)
+    ready, late, stated = ready_at(told), ready_at(told) + CLOCK_SLACK_US, told["error_code"]
+    has_commit: Flags = at["commit_seq"] != UNSET
+    answered = outcomes(at, late, has_commit & (at["commit_lo"] <= late), outages, brokers)
+    for surely in (at["commit_ts"] + CLOCK_SLACK_US, at["commit_lo"]):  # may not have been committed; was
+        computed = outcomes(at, ready, has_commit & (surely <= ready), outages, brokers)
+        answered = np.where(computed == stated, computed, answered)
     return np.where(told["ts"] == UNSET, np.where(at["commit_seq"] == UNSET, UNSET, at["outcome"]), answered)
 
 

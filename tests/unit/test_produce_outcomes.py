@@ -135,6 +135,7 @@ def waited(error: int, outages: Outages | None = None, **row: int) -> tuple[int,
         batch[name] = value if name == "outcome" else 1_000 * MS + value * MS
     if "commit_lo" in row:
         batch["commit_seq"] = 7
+        batch["commit_ts"] = batch["commit_lo"] if "commit_ts" not in row else batch["commit_ts"]
     (found,) = outcome_checks(batch, answer, derived_errors(batch, answer, outages or Outages(), [1]))
     return int(found.computed), int(found.stated)
 
@@ -145,7 +146,15 @@ AFTER = CLOCK_SLACK_US // MS + 1
 @pytest.mark.parametrize("error", [NO_ERROR, NOT_ENOUGH_REPLICAS_AFTER_APPEND])
 def test_a_batch_that_the_hw_passed_ends_as_the_isr_of_then_says(error: int) -> None:
     assert waited(error, commit_lo=-5, outcome=error) == (error, error)
-    assert waited(REQUEST_TIMED_OUT, commit_lo=-5, outcome=error) == (error, REQUEST_TIMED_OUT)
+    assert waited(REQUEST_TIMED_OUT, commit_lo=-AFTER, outcome=error) == (error, REQUEST_TIMED_OUT)
+
+
+@pytest.mark.parametrize("committed", [{"commit_lo": -5}, {"commit_lo": -10 * AFTER, "commit_ts": -5}])
+def test_a_batch_whose_time_was_up_as_it_was_committed_may_have_timed_out_first(committed: dict[str, int]) -> None:
+    """The thread that ends it may be late on a loaded host; so its answer leaves behind the commit."""
+    outcome = NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert waited(REQUEST_TIMED_OUT, **committed, outcome=outcome) == (REQUEST_TIMED_OUT, REQUEST_TIMED_OUT)
+    assert waited(NOT_ENOUGH_REPLICAS, **committed, outcome=outcome) == (outcome, NOT_ENOUGH_REPLICAS)
 
 
 @pytest.mark.parametrize("outcome", [NO_ERROR, NOT_ENOUGH_REPLICAS_AFTER_APPEND])
