@@ -1,12 +1,12 @@
-"""Compiles the rules of the replay and of the order in processes of their own, at the first start after installing.
+"""Compiles what is compiled in processes of their own, at the first start after installing.
 
 numba compiles one rule after the other and holds Python's lock meanwhile, so that a thread would not help. A first
 start compiles for a minute, and two thirds of it are the rules of the order and of the replay, one after the other.
 Here the replay's are compiled while Spark starts, files are parsed and the order's are compiled; the driver then finds
 them where compiled rules are kept (`replay.arrays.code_cache`). Should that fail, it compiles them itself.
 
-The driver compiles the order's itself if it orders. If workers on its machine do, it is done before they begin: each of
-them would compile all, which takes twice the memory that it needs otherwise.
+The driver compiles what reads requests, and the order's, itself if it reads and orders. If workers on its machine do,
+it is done before they begin: each of them would compile all, which takes twice the memory that it needs otherwise.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from pipelines.parse.requests.scanned_facts import RequestScanner
+from pipelines.parse.requests.scanned_rows import FOUND, rows_of
+from pipelines.parse.requests.scanner import scan
 from pipelines.spark.beside import started
 from replay.arrays.code_cache import is_missing
 from replay.engine.kernel import fold
@@ -23,7 +26,7 @@ from replay.order.merge import merge
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ORDER, REPLAY = "order", "replay"
+PARSE, ORDER, REPLAY = "parse", "order", "replay"
 
 
 def begin() -> Callable[[], object]:
@@ -31,8 +34,14 @@ def begin() -> Callable[[], object]:
     return begun(REPLAY) if is_missing(fold) else lambda: None
 
 
+def compile_parse(master: str | None) -> None:
+    """Compile what reads requests for Spark's workers, if they are on this machine and it was not done before."""
+    if (master or "").startswith("local") and (is_missing(scan) or is_missing(rows_of)):
+        begun(PARSE)()
+
+
 def compile_order(master: str | None) -> None:
-    """Compile the order's for Spark's workers, if they are on this machine and it was not done before."""
+    """Compile the order's in the same way."""
     if (master or "").startswith("local") and is_missing(merge):
         begun(ORDER)()
 
@@ -40,6 +49,18 @@ def compile_order(master: str | None) -> None:
 def begun(what: str) -> Callable[[], object]:
     """Begin to compile one of them; return what waits for the end of it."""
     return started(__name__, subprocess.DEVNULL, subprocess.DEVNULL, what).wait
+
+
+def parse_one() -> None:
+    """Read a block of lines in which there is no request."""
+    import numpy as np  # noqa: PLC0415 - only this process needs it at once
+
+    nothing = np.zeros(1, np.int64)
+    data = bytes(64)
+    block, scanner = np.frombuffer(data, np.uint8), RequestScanner()
+    scanner.find(block, nothing, nothing)
+    for number in (0, 1):
+        scanner.read(number, data, block, np.zeros((1, FOUND), np.int64), nothing, None)
 
 
 def order_one() -> None:
@@ -75,7 +96,7 @@ def replay_one() -> None:
 
 def main(what: str) -> None:
     """Compile one of them."""
-    {ORDER: order_one, REPLAY: replay_one}[what]()
+    {PARSE: parse_one, ORDER: order_one, REPLAY: replay_one}[what]()
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from pipelines.spark.packed import STREAM, packed, rows_of
 from pipelines.spark.row_files import RowFile, arrow_of, frame_of
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.staging import Rows, Staged, are_small, as_arrow, as_frame, stage
+from pipelines.stages.compiling import compile_parse
 from pipelines.stages.held_files import held, weight_of
 from pipelines.warehouse.superseded import parser_version
 from replay.evidence.summary import SUMMED
@@ -124,6 +125,7 @@ def parse(  # noqa: PLR0913 - what was read before, and what it told
         staged: Staged | Held | None = held(written, works, few) if sum(map(weight_of, works)) <= few_bytes else None
         folder = None if staged is not None else on_this_machine(spark, f"{path}-facts")
         if staged is None:
+            compile_parse(spark.sparkContext.master)
             staged = stage(_stream(spark, written, works, FACT_SCHEMA, folder), path, outputs)
         counted = _counts(staged.rows(COUNTS, COUNTS_SCHEMA))
         facts = _Facts.of(spark, staged, recording.recording_id, folder)

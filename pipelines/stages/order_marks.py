@@ -10,7 +10,7 @@ from replay.engine.stamps import STAMP_LATE_US
 from replay.evidence.steady import Facts, Steady, Sums, bears_on_neighbours, hole_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pipelines.stages.spilled_events import SpilledEvents
     from pipelines.stages.spilled_facts import SpilledFacts
@@ -62,11 +62,24 @@ def with_left(sums: Sums, left: LeftOut | None) -> Sums:
 def since_when(
     facts: Facts, before: Mapping[Boundary, Mapping[str, Any]], engine: str, left: LeftOut | None = None
 ) -> Since | None:
-    """Return from where the order of these facts can go on; None: from nowhere.
+    """Return the newest place from which the order of these facts can go on; None: there is none."""
+    for since in places_to_go_on(facts, before, engine, left):
+        if bears_on_neighbours(facts, since.steady, since.at.window, since.until.window):
+            return since
+    return None
+
+
+def places_to_go_on(
+    facts: Facts | SpilledFacts,
+    before: Mapping[Boundary, Mapping[str, Any]],
+    engine: str,
+    left: LeftOut | None = None,
+) -> Iterator[Since]:
+    """Yield from where the order of these facts may go on, newest first, if what is new bears on its neighbours only.
 
     Of two marks that follow each other, before which no fact is new: what came behind the second of the two reaches
-    into the time before it, but not into that before the first. Of the newest two of which that holds, for it may
-    happen that it does not just there, as where nobody wrote for some seconds. `left`: what was not given.
+    into the time before it, but not into that before the first. All of which that holds are told, for it may happen
+    that it does not just there, as where nobody wrote for some seconds. `left`: what was not given.
     """
     later: tuple[Boundary, Mark] | None = None
     for at in sorted(before, reverse=True):
@@ -74,26 +87,14 @@ def since_when(
         if row["state"] is None or row["engine"] != engine:
             continue
         told = state_of(row["state"])
+        steady: Steady = told["steady"]
+        mark: Mark = told["mark"]
         sums: Sums = told["sums"]
-        if left is not None and (sums.us < left.since or told["steady"] != left.steady):
-            return None
+        if left is not None and (sums.us < left.since or steady != left.steady):
+            return
         if with_left(facts.sums(sums.us), left) != sums:
             continue
-        found = None if later is None else since_of(facts, told["steady"], (at, told["mark"]), later)
-        if found is not None:
-            return found
-        later = at, told["mark"]
-    return None
-
-
-def since_of(facts: Facts, steady: Steady, first: tuple[Boundary, Mark], second: tuple[Boundary, Mark]) -> Since | None:
-    """Return from where the order of these facts can go on, if it is the first of these two marks; None: it cannot.
-
-    No fact before the second is new.
-    """
-    (at, mark), (until, later) = first, second
-    hole = hole_of(steady, mark.since)
-    ends = mark.reach + STAMP_LATE_US < later.since
-    if hole and ends and bears_on_neighbours(facts, steady, mark.since, later.since):
-        return Since(at, mark, steady, until, hole)
-    return None
+        hole = hole_of(steady, mark.since)
+        if later is not None and hole is not None and mark.reach + STAMP_LATE_US < later[1].since:
+            yield Since(at, mark, steady, later[0], hole)
+        later = at, mark

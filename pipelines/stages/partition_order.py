@@ -21,7 +21,7 @@ import pyarrow as pa
 from pipelines.spark.buckets import spans_of
 from pipelines.spark.packed import rows_of_buffer, rows_of_stream
 from pipelines.stages import spilled_facts
-from pipelines.stages.order_marks import is_whole, kept_of, since_when
+from pipelines.stages.order_marks import is_whole, kept_of, places_to_go_on, since_when
 from pipelines.stages.short_partitions import SHORT, Waiting, short_of
 from pipelines.stages.spilled_facts import Bucket, joined_rows, released, taken_digests
 from pipelines.stages.standing_windows import StandingWindows
@@ -37,6 +37,7 @@ from replay.evidence.partition_facts import PartitionFacts
 from replay.evidence.rows import Row, rows_of_facts, rows_of_partitions
 from replay.evidence.steady import NeedsAllError, facts_of, kept
 from replay.evidence.tenures import micros
+from replay.order.marks import Grid
 from replay.order.operation_blocks import EVENT_SCHEMA
 from replay.order.order import order_of, order_on
 from replay.order.short_orders import orders_of
@@ -45,9 +46,10 @@ from replay.protocol.state import NONE
 from schemas.windows import EVENT_WINDOWS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from pipelines.stages.order_marks import Ordered
+    from pipelines.stages.order_marks import Ordered, Since
+    from pipelines.stages.spilled_events import SpilledEvents
     from pipelines.stages.spilled_facts import SpilledFacts
     from pipelines.stages.standing_windows import Of
     from replay.arrays.digests import Hashes
@@ -153,13 +155,16 @@ def order_spilled(
     yield from order_windows(given, of, cluster, standing, hashes, made_of)
 
 
-def spilled_on(
-    facts: SpilledFacts, of: Of, cluster: Cluster, standing: StandingWindows
-) -> tuple[OrderedEvents, Windows] | None:
-    """Order a partition whose facts wait in a file as `gone_on` does it; to find from where, all are read."""
-    given = [facts.whole()]
-    known = known_of(given, taken_digests(given), cluster, standing)
-    return None if known is None else gone_on(given[0], known, of, cluster, standing)
+def spilled_on(facts: SpilledFacts, of: Of, cluster: Cluster, standing: StandingWindows) -> Found | None:
+    """Order a partition whose facts wait in a file as `gone_on` does it, in stretches."""
+    before = standing.boundaries(of, 0)
+    if facts.is_barred or len(before) != len(standing.places.get(of, ())):
+        return None
+    for since in places_to_go_on(facts, before, standing.engine):
+        ordered = by_stretches(facts, cluster, standing.length_us, partial(incarnations, *of), since)
+        if ordered is not None:
+            return as_it_stood(ordered, since, before, standing.length_us)
+    return None
 
 
 def told_apart(facts: pa.Table, told: ToldOfCluster, standing: StandingWindows) -> tuple[list[Waiting], list[Of]]:
@@ -271,8 +276,8 @@ def order_whole(
 ) -> Iterator[tuple[OrderedEvents, Windows]]:
     """Order all facts of a partition; yield each incarnation's order, and its windows if some stand of it."""
     count, parts = incarnations(*of, given, cluster)
-    marked_us = standing.length_us if known is not None and count == 1 else None
-    for ordered in map(partial(order_of, marked_us=marked_us), parts):
+    grids = [Grid(standing.length_us)] if known is not None and count == 1 else []
+    for ordered in (order_of(one, *grids) for one in parts):
         yield ordered, windows_through(ordered, of, standing)
 
 
@@ -284,9 +289,7 @@ def windows_through(ordered: Ordered, of: Of, standing: StandingWindows) -> Wind
     return windows
 
 
-def gone_on(
-    facts: pa.Table, known: Facts, of: Of, cluster: Cluster, standing: StandingWindows
-) -> tuple[OrderedEvents, Windows] | None:
+def gone_on(facts: pa.Table, known: Facts, of: Of, cluster: Cluster, standing: StandingWindows) -> Found | None:
     """Order a long partition from a place on before which nothing is new; None: it has to be ordered as a whole.
 
     What lies between that place and the first news is ordered once more, and has to be as it stands.
@@ -300,10 +303,15 @@ def gone_on(
     some = facts.filter(pa.array(kept(known, since.hole)))
     missing = MissingLines({since.steady.leader: [Gap(*since.hole)]})
     count, parts = incarnations(*of, [some], replace(cluster, missing=missing))
-    ordered = order_on(next(parts), since.mark, since.at, standing.length_us) if count == 1 else None
-    if ordered is None:
-        return None
-    windows = Windows.going_on(standing.length_us, [one for one in sorted(before) if one.place <= since.at.place])
+    ordered = order_on(next(parts), since.mark, since.at, Grid.at(standing.length_us, since.at)) if count == 1 else None
+    return None if ordered is None else as_it_stood(ordered, since, before, standing.length_us)
+
+
+def as_it_stood(
+    ordered: OrderedEvents | SpilledEvents, since: Since, before: Mapping[Boundary, Mapping[str, Any]], length_us: int
+) -> Found | None:
+    """Return the windows of an order that went on; None: what it has made again is not what stands there."""
+    windows = Windows.going_on(length_us, [one for one in sorted(before) if one.place <= since.at.place])
     for piece in ordered.pieces(since.at.seq):
         windows.take(piece)
     shared = windows.latest_shared(before)

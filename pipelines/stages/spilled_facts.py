@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from functools import cached_property
 from heapq import heapify, heappop
 from operator import attrgetter
 from pathlib import Path
@@ -30,6 +31,7 @@ from replay.evidence.steady import (
     FETCH,
     Facts,
     Settling,
+    Steady,
     Sums,
     extremes,
     facts_of,
@@ -192,8 +194,17 @@ class SpilledFacts:
         self.waiting[:0] = [self.file.read(one.at, one.size) for one in self.pieces]
         return joined_rows(self.waiting)
 
+    @cached_property
+    def steady(self) -> Steady | None:
+        """The newest tenure, if one broker led it and no fact bars an order from going on; all are in the file."""
+        if self.is_barred or len(self.leaders) != 1:
+            return None
+        (leader,) = self.leaders
+        return Steady(self.epoch, leader, self.settled_us(self.epoch, leader))
+
+    @cached_property
     def were_clocks_steady(self) -> bool:
-        """Whether no clock was set back while a broker ran."""
+        """Whether no clock was set back while a broker ran; all facts are in the file."""
         lines = RisingLines()
         for rows in self.by_stamp():
             lines.add(rows)
@@ -254,6 +265,7 @@ class SpilledFacts:
 
     def find_openings(self) -> None:
         """Keep the first request on each connection in memory; all facts have to be in the file."""
+        self.opening_rows.clear()
         for _, number, row in self.firsts.values():
             self.opening_rows[number].append(row)
         for number, rows in self.opening_rows.items():

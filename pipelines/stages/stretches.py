@@ -1,9 +1,9 @@
-"""The first order of a long steady partition, stretch of time by stretch of time, so that not all of it is in memory.
+"""The order of a long steady partition, stretch of time by stretch of time, so that not all of it is in memory.
 
-It is done as hourly runs do it (`order_marks`): the facts up to a moment are ordered, and marks are left; the next
-stretch goes on from the last mark but one, orders what lies between the two once more, and has to find it as it was.
-The events of each stretch wait in a file until the last stretch is ordered. If anything is not as it has to be, there
-are no stretches, and the partition is ordered as a whole.
+It begins with the first fact, or where the order goes on, and is done as hourly runs do it (`order_marks`): the facts
+up to a moment are ordered, and marks are left; the next stretch goes on from the last mark but one, orders what lies
+between the two once more, and has to find it as it was. The events of each stretch wait in a file until the last
+stretch is ordered. If anything is not as it has to be, there are no stretches, and the partition is ordered as a whole.
 """
 
 from __future__ import annotations
@@ -60,33 +60,48 @@ class Stretches(NamedTuple):
         return [*(turn + self.length_us // 2 for turn in self.turns), NEVER]
 
 
-def stretches_of(facts: SpilledFacts) -> Stretches | None:
-    """Return where the facts can be cut; None: nowhere, or too seldom to be worth while."""
-    if facts.is_barred or facts.count < FEWEST or len(facts.leaders) != 1:
+def stretches_of(facts: SpilledFacts, since: Since | None = None) -> Stretches | None:
+    """Return where the facts can be cut; None: nowhere, or too seldom to be worth while.
+
+    `since`: from where their order may go on; None: from the beginning. If few came since then, there is one stretch.
+    """
+    steady = facts.steady if facts.count >= FEWEST else None
+    if steady is None or (since is not None and since.steady != steady):
         return None
-    (leader,) = facts.leaders
-    steady = Steady(facts.epoch, leader, facts.settled_us(facts.epoch, leader))
-    begin, last = steady.settled_us + RESENT_US, facts.last()
+    begin, last = steady.settled_us + RESENT_US if since is None else since.at.window, facts.last()
     count = facts.later_than(begin)
-    if count < FEWEST or not facts.were_clocks_steady():
+    least = 0 if since is not None and count < FEWEST else 1  # turns
+    if (since is None and count < FEWEST) or not facts.were_clocks_steady:
         return None
     facts.find_openings()
-    length_us = max(MARGIN_US, (last - begin) * WINDOW_FACTS // count)
+    span = max(last - begin, 1)
+    length_us = max(MARGIN_US, span * WINDOW_FACTS // max(count, 1))
     while True:
         first = (begin // length_us + 3) * length_us
-        windows = windows_of_stretch(count * length_us // (last - begin))
+        windows = windows_of_stretch(count * length_us // span)
         turns = [*range(first, last - 2 * length_us, windows * length_us)]
         found = Stretches(steady, length_us, turns)
+        if len(turns) < least:
+            return None
+        if can_begin(facts, found, since) and all(can_go_on(facts, found, k) for k in range(len(turns))):
+            return found
         if not turns:
             return None
-        if all(can_go_on(facts, found, k) for k in range(len(turns))):
-            return found
         length_us *= 2
 
 
 def windows_of_stretch(facts: int) -> int:
     """Return how many windows a stretch has; `facts`: of a window, about."""
     return min(max(AT_ONCE // max(facts, 1) - BESIDE, WINDOWS.start), WINDOWS.stop - 1)
+
+
+def can_begin(facts: SpilledFacts, stretches: Stretches, since: Since | None) -> bool:
+    """Whether the order of the facts up to the end of the first stretch can go on from where an order is to go on."""
+    if since is None:
+        return True
+    until = min(since.until.window, since.at.window + stretches.length_us)
+    some = facts.facts_until(stretches.ends[0], since.hole, since.at.window)
+    return bears_on_neighbours(some, stretches.steady, since.at.window, until)
 
 
 def can_go_on(facts: SpilledFacts, stretches: Stretches, k: int) -> bool:
@@ -100,39 +115,39 @@ def can_go_on(facts: SpilledFacts, stretches: Stretches, k: int) -> bool:
     return bears_on_neighbours(some, stretches.steady, since, until)
 
 
-def by_stretches(facts: SpilledFacts, cluster: Cluster, length_us: int, parts: Parts) -> SpilledEvents | None:
+def by_stretches(
+    facts: SpilledFacts, cluster: Cluster, length_us: int, parts: Parts, since: Since | None = None
+) -> SpilledEvents | None:
     """Order a long partition stretch by stretch; None: it has to be ordered as a whole.
 
     `length_us`: of the windows in which events are written. `parts`: makes `PartitionFacts` of some of the facts.
+    `since`: from where their order goes on, which is at one of these windows; None: from the beginning.
     """
-    stretches = stretches_of(facts)
+    stretches = stretches_of(facts, since)
     if stretches is None:
         return None
     out = SpilledEvents(stretches.steady)
-    grid = Grid(length_us)
     left: list[Mark] = []
-    since: Since | None = None
-    windows = Windows(stretches.length_us)
+    windows, own, grid = begun(stretches.length_us, length_us, since)
     for k, end in enumerate(stretches.ends):
         give_back()
         mine = [facts.until(end, None if since is None else since.hole)]
-        ordered = ordered_on(mine, cluster, parts, since, (stretches.length_us, grid))
+        ordered = ordered_on(mine, cluster, parts, since, (own, grid))
         if ordered is None or ordered.steady != stretches.steady._replace(settled_us=0):
             return None
-        begin = 0
-        if since is not None:
+        if k and since is not None:
             before = [one for one in windows.boundaries if one.place <= since.at.place]
             windows = Windows.going_on(stretches.length_us, before)
-            begin = since.at.seq
+        begin = 0 if since is None else since.at.seq
         us = out.add(map(windows.take, ordered.pieces(begin)), begin)
-        if since is not None and since.until not in windows.boundaries:
+        if k and since is not None and since.until not in windows.boundaries:
             return None
         out.key, stop = ordered.key, NEVER
         if k < len(stretches.turns):
             since = since_next(stretches, k, ordered.marks, windows.boundaries)
             if since is None:
                 return None
-            stop = since.at.seq
+            own, stop = Grid.at(stretches.length_us, since.at), since.at.seq
         left += [mark for mark in ordered.others if mark.seq < stop]
         grid = grid.since(us, stop)
         del ordered
@@ -140,13 +155,24 @@ def by_stretches(facts: SpilledFacts, cluster: Cluster, length_us: int, parts: P
     return out
 
 
+def begun(own_us: int, length_us: int, since: Since | None) -> tuple[Windows, Grid, Grid]:
+    """Return the windows of stretches where an order begins, the same without digests, and those that are written.
+
+    An order that goes on begins within one of the stretches' windows, which counts as the first of them.
+    """
+    if since is None:
+        return Windows(own_us), Grid(own_us), Grid(length_us)
+    start = Boundary(0, since.at.window // own_us * own_us, since.at.seq, since.at.digest)
+    own = Grid(own_us, start.window, start.place + 1, start.seq)
+    return Windows.going_on(own_us, [start]), own, Grid.at(length_us, since.at)
+
+
 def ordered_on(
-    given: list[pa.Table], cluster: Cluster, parts: Parts, since: Since | None, grids: tuple[int, Grid]
+    given: list[pa.Table], cluster: Cluster, parts: Parts, since: Since | None, grids: tuple[Grid, Grid]
 ) -> OrderedEvents | None:
     """Order some facts, from the beginning or from a mark on; None: that cannot be done.
 
-    `given`: the facts, which are taken out of the list. `grids`: the length of the windows at which marks are left, and
-    other windows where they are.
+    `given`: the facts, which are taken out of the list. `grids`: the windows where marks are left.
     """
     if since is None:
         count, found = parts(given, cluster)

@@ -96,7 +96,7 @@ class OrderedEvents(NamedTuple):
     begin: int = 0  # seq of the first: the order may have gone on from a mark
     marks: Sequence[Mark] = ()  # from which a later order can go on
     steady: Steady | None = None  # the tenure that they are in
-    others: Sequence[Mark] = ()  # marks where windows of another length begin
+    others: Sequence[Mark] = ()  # marks where other windows begin
 
     @property
     def hashes(self) -> None:
@@ -110,14 +110,13 @@ class OrderedEvents(NamedTuple):
             yield completed(piece, **self.key, seq=np.arange(first, first + len(piece)))
 
 
-def order_of(facts: PartitionFacts, marked_us: int | None = None, others: Grid | None = None) -> OrderedEvents:
+def order_of(facts: PartitionFacts, *grids: Grid) -> OrderedEvents:
     """Order the events that the facts of one incarnation of a partition make; the facts are released on the way.
 
-    `marked_us`: the length of windows, if a later order may go on from where they begin. `others`: other windows from
-    which it may.
+    `grids`: the windows from whose beginnings a later order may go on, and perhaps others.
     """
     key = facts.key
-    steady = None if marked_us is None else steady_tenure(facts)
+    steady = steady_tenure(facts) if grids else None
     ground = "" if steady is None else ground_of(facts)
     min_isr, lag_us = facts.min_insync_replicas or MIN_ISR_UNKNOWN, facts.lag_us
     rows = EventRows()
@@ -130,24 +129,21 @@ def order_of(facts: PartitionFacts, marked_us: int | None = None, others: Grid |
         give_back()
     events = encoded(rows, brokers)
     order, last = arrange(state, events, spans, rows if steady else None)
-    found: list[list[Mark]] = [[], []]
-    if last is not None and marked_us is not None:
+    found: list[list[Mark]] = []
+    if last is not None:
         us = events["ts"][order]
         found = [
-            marks_of(last, events, order[last.begin :], tuple(brokers), ground, grid.boundaries(us))
-            for grid in (Grid(marked_us), others)
-            if grid is not None
+            marks_of(last, events, order[last.begin :], tuple(brokers), ground, grid.boundaries(us)) for grid in grids
         ]
-    return OrderedEvents(key, rows, order, 0, found[0], steady, *found[1:])
+    marks, others = [*found, [], []][:2]
+    return OrderedEvents(key, rows, order, 0, marks, steady, others)
 
 
-def order_on(
-    facts: PartitionFacts, mark: Mark, at: Boundary, length_us: int, others: Grid | None = None
-) -> OrderedEvents | None:
+def order_on(facts: PartitionFacts, mark: Mark, at: Boundary, *grids: Grid) -> OrderedEvents | None:
     """Order the events from a mark on; None: that cannot be done, so all have to be ordered.
 
-    `facts`: all but those of requests that are left out (`steady`). `at`: the boundary that the mark is for, of windows
-    of that length. `others`: other windows where marks are made.
+    `facts`: all but those of requests that are left out (`steady`). `at`: the boundary that the mark is for. `grids`:
+    the windows from there on where marks are made, and perhaps others.
     """
     key, steady = facts.key, steady_tenure(facts)
     if steady is None or ground_of(facts) != mark.ground:
@@ -176,12 +172,9 @@ def order_on(
     order = np.concatenate([rows_in_order(pieces), np.arange(end, spans[-1].end)])
     made = Merged(rows, mark.seq, chains, pieces, before, mark.state, profile, mark.reach)
     us = events["ts"][order[at.seq - mark.seq :]]
-    marks = [
-        marks_of(made, events, order, mark.brokers, mark.ground, grid.boundaries(us))
-        for grid in (Grid.at(length_us, at), others)
-        if grid is not None
-    ]
-    return OrderedEvents(key, rows, order, mark.seq, marks[0], steady, *marks[1:])
+    found = [marks_of(made, events, order, mark.brokers, mark.ground, grid.boundaries(us)) for grid in grids]
+    marks, others = [*found, [], []][:2]
+    return OrderedEvents(key, rows, order, mark.seq, marks, steady, others)
 
 
 def laid(facts: PartitionFacts, rows: EventRows) -> list[TenureSpan]:

@@ -166,8 +166,8 @@ def test_a_clock_that_was_set_back_is_seen(back_us: int, line: int | None) -> No
     facts = facts.set_column(facts.schema.get_field_index("ts"), "ts", stamps)
     (found,) = spilled(facts, 1).parts.values()
     assert found.is_spilled()
-    assert found.were_clocks_steady() == (SET_BACK not in steadied(facts).column_names)
-    assert found.were_clocks_steady() == (line is None or back_us < LEAST_US)
+    assert found.were_clocks_steady == (SET_BACK not in steadied(facts).column_names)
+    assert found.were_clocks_steady == (line is None or back_us < LEAST_US)
 
 
 def test_facts_that_bar_an_order_from_going_on_are_told() -> None:

@@ -25,8 +25,8 @@ FEWEST = 600
 
 
 @pytest.fixture
-def in_stretches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """In how many stretches each partition was ordered that could be."""
+def in_stretches(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The seq with which each stretch of a partition begins, of each time that one could be ordered so."""
     for name, us in TIMES.items():
         monkeypatch.setattr(steady, name, us)
         monkeypatch.setattr(stretches, name, us, raising=False)
@@ -35,12 +35,12 @@ def in_stretches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(stretches, "FEWEST", FEWEST)
     monkeypatch.setattr(spilled_facts, "HELD", 1_000)
     monkeypatch.setattr(spilled_facts, "PIECE_ROWS", 150)
-    found: list[int] = []
+    found: list[list[int]] = []
     by_stretches = stretches.by_stretches
 
     def noted(*args: Any) -> SpilledEvents | None:
         spilled = by_stretches(*args)
-        found.append(0 if spilled is None else len(spilled.begins))
+        found.append([] if spilled is None else spilled.begins)
         return spilled
 
     monkeypatch.setattr(partition_order, "by_stretches", noted)
@@ -64,37 +64,39 @@ def same_events(one: HourlyRuns, other: HourlyRuns) -> bool:
 
 @pytest.mark.parametrize("length_us", [700_000, 7_000_000])
 def test_stretches_give_the_events_and_windows_of_one_order(
-    tmp_path: Path, in_stretches: list[int], length_us: int
+    tmp_path: Path, in_stretches: list[list[int]], length_us: int
 ) -> None:
     facts, stated = made(tmp_path, elections=0, seed=1)
     some = HourlyRuns(length_us)
     some.order(facts, stated)
-    assert in_stretches[0] >= 3
+    assert len(in_stretches[0]) >= 3
     whole = ordered_as_a_whole(facts, stated, length_us)
     assert same_events(some, whole)
     assert told_but_states(some) == told_but_states(whole)
 
 
-def test_a_later_order_goes_on_from_the_marks_that_stretches_left(
-    tmp_path: Path, in_stretches: list[int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("seed", "length_us", "later_s", "stretches"),
+    [(2, 700_000, [2], 1), (2, 2_100_000, [8], 2), (4, 700_000, [10, 7.5, 5, 2.5], 1), (5, 1_000_000, [8], 2)],
+)
+def test_a_later_order_goes_on_in_stretches_from_the_marks_that_stretches_left(
+    tmp_path: Path, in_stretches: list[list[int]], seed: int, length_us: int, later_s: list[float], stretches: int
 ) -> None:
-    facts, stated = made(tmp_path, elections=0, seed=2)
-    last = max(facts["ts"].to_pylist()).timestamp()
-    some = HourlyRuns()
-    some.order(facts.filter(pa.array([ts.timestamp() < last - 2 for ts in facts["ts"].to_pylist()])), stated)
-    assert in_stretches[0] >= 3
-    went_on: list[bool] = []
-    gone_on = partition_order.gone_on
-    monkeypatch.setattr(partition_order, "gone_on", lambda *args: (went_on.append(True), gone_on(*args))[1])
+    facts, stated = made(tmp_path, elections=0, seed=seed)
+    times = [ts.timestamp() for ts in facts["ts"].to_pylist()]
+    some = HourlyRuns(length_us)
+    for seconds in later_s:
+        some.order(facts.filter(pa.array([ts < max(times) - seconds for ts in times])), stated)
     some.order(facts, stated)
-    assert len(in_stretches) == 1, "the second order was none of all facts"
-    assert went_on
-    whole = ordered_as_a_whole(facts, stated, some.length_us)
+    assert in_stretches[0][0] == 0
+    assert in_stretches[-1][0] > 0
+    assert len(in_stretches[-1]) == stretches
+    whole = ordered_as_a_whole(facts, stated, length_us)
     assert same_events(some, whole)
     assert told_but_states(some) == told_but_states(whole)
 
 
-def test_what_reaches_over_a_cut_is_ordered_as_a_whole(tmp_path: Path, in_stretches: list[int]) -> None:
+def test_what_reaches_over_a_cut_is_ordered_as_a_whole(tmp_path: Path, in_stretches: list[list[int]]) -> None:
     """A batch that is answered in the middle with an offset from the beginning bears upon what lies far away."""
     facts, stated = made(tmp_path, elections=0, seed=3)
     chosen = Random(3)  # noqa: S311 - nothing secret
@@ -106,7 +108,7 @@ def test_what_reaches_over_a_cut_is_ordered_as_a_whole(tmp_path: Path, in_stretc
     facts = facts.set_column(place, facts.schema.field(place), pa.array(base, facts.schema.field(place).type))
     some = HourlyRuns()
     some.order(facts, stated)
-    assert in_stretches == [0]
+    assert in_stretches == [[]]
     assert same_events(some, ordered_as_a_whole(facts, stated, some.length_us))
 
 
