@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from bisect import bisect_left
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ LAST = (22, 23, 24)  # runs that are compared, each in turns with the second one
 TICK_MS = 1_000  # longer ones would look as if brokers stood still
 PER_BATCH = 9  # events, see `made_shape`
 BAR, IDLE_S = 1.1, 10
+AT_ONCE = 1 << 24  # bytes that are copied
 
 
 def case_hourly(bench: Bench, events: int) -> list[Line]:
@@ -87,9 +87,28 @@ def arrive(whole: Path, target: Path, until_ms: int | None) -> None:
             if not grown.exists():
                 shutil.copy2(source, grown)
             continue
-        lines = source.read_bytes().splitlines(keepends=True)
-        there = lines if until_ms is None else lines[: bisect_left(lines, f"[{stamp(until_ms)}]".encode())]
-        new = b"".join(there)[grown.stat().st_size if grown.exists() else 0 :]
-        if new or not grown.exists():
-            with grown.open("ab") as log:
-                log.write(new)
+        until = source.stat().st_size if until_ms is None else begin_of(source, f"[{stamp(until_ms)}]".encode())
+        with source.open("rb") as log, grown.open("ab") as out:
+            log.seek(out.tell())
+            while out.tell() < until:
+                out.write(log.read(min(AT_ONCE, until - out.tell())))
+
+
+def begin_of(log: Path, head: bytes) -> int:
+    """Where the first line begins that does not sort before `head`; lines are sorted by how they begin."""
+    with log.open("rb") as file:
+        first, end = 0, log.stat().st_size
+        while first < end:
+            middle = (first + end) // 2
+            file.seek(middle)
+            file.readline()
+            begin = file.tell()  # of the line behind the middle
+            line = file.readline()
+            if line and line < head:
+                first = begin
+            else:
+                end = middle
+        file.seek(first)
+        while (line := file.readline()) and line < head:
+            first = file.tell()
+        return first
