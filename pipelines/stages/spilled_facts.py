@@ -42,13 +42,14 @@ from replay.evidence.steady import (
 from replay.protocol.state import NONE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from replay.arrays.digests import Hashes
     from replay.arrays.ints import Flags
 
 HELD: Final = 75_000  # facts of a bucket in memory at most; what is more waits in a file
 PIECE_ROWS: Final = 12_000  # of a piece at most
+PEAKS: Final = 64  # tables of few rows, at most, before they become one
 GIVEN_BACK: Final = 4  # after so many times that a bucket has written, memory goes back to the system
 HASH: Final = "row_hash"  # column: the digest that a row's other columns make
 SLIM: Final = (*FACT_COLUMNS, HASH)
@@ -78,7 +79,29 @@ class Piece(NamedTuple):
     requests: Span  # when the first request came, and until when the last one took
     sums: tuple[int, int]  # of the digests of facts that are no decisions
     lines: pa.Table | None  # what is no request, if there is any
-    peaks: pa.Table | None  # the requests with the greatest offsets, as far as `facts_of` reads them
+
+
+class Peaks:
+    """The requests with the greatest offsets of each piece, as far as `facts_of` reads them; of all pieces together."""
+
+    def __init__(self) -> None:
+        """There are none yet."""
+        self.tables: list[pa.Table] = []
+        self.pieces: list[int] = []  # of each row the number of its piece
+
+    def add(self, number: int, rows: pa.Table) -> None:
+        """Take those of a piece. A table for each would be 30 kB, for two rows."""
+        self.tables.append(rows)
+        self.pieces += [number] * len(rows)
+        if len(self.tables) > PEAKS:
+            self.tables.append(joined_rows(self.tables).combine_chunks())
+
+    def of(self, pieces: Sequence[int]) -> pa.Table | None:
+        """Return those of some pieces, if there are any."""
+        if not self.tables:
+            return None
+        self.tables.append(joined_rows(self.tables).combine_chunks())
+        return copied(self.tables[0], np.isin(self.pieces, pieces))
 
 
 class FactFile:
@@ -123,6 +146,7 @@ class SpilledFacts:
         self.digest = (0, 0)  # of all of them
         self.last_us = self.last_record = NONE  # the last line, and the last record of the metadata log
         self.pieces: list[Piece] = []
+        self.peaks = Peaks()
         self.is_barred = False  # whether there are facts that bar an order from going on
         self.epoch, self.leaders = NONE, frozenset[int]()  # the latest that followers fetch in, and from which brokers
         # The first fact on each connection: when it came, the number of its piece, and its row there.
@@ -154,10 +178,12 @@ class SpilledFacts:
         facts = facts_of(rows, digests_of(rows))
         if facts is None:
             self.is_barred = True
-            self.pieces.append(Piece(*place, Span(), Span(), (0, 0), None, None))
+            self.pieces.append(Piece(*place, Span(), Span(), (0, 0), None))
             return
         self.note(rows, facts)
-        is_request = facts.kind != NONE
+        is_request, greatest = facts.kind != NONE, extremes(facts, NEVER)
+        if greatest.any():
+            self.peaks.add(len(self.pieces), slim(rows).filter(pa.array(greatest)))
         self.pieces.append(
             Piece(
                 *place,
@@ -165,7 +191,6 @@ class SpilledFacts:
                 Span.of(facts.us[is_request], facts.until[is_request]),
                 sum_of(facts.hashes[~facts.decided]),
                 copied(rows, ~is_request),
-                copied(slim(rows), extremes(facts, NEVER)),
             )
         )
 
@@ -287,10 +312,12 @@ class SpilledFacts:
 
     def some(self, end: int, hole: tuple[int, int] | None, since: int | None = None) -> Iterator[pa.Table]:
         """Yield the facts of `until` piece by piece, or those of `facts_until`, if `since` is given."""
+        left_out = []
         for number, piece in enumerate(self.pieces):
             is_in_hole = hole is not None and piece.requests.least > hole[0] and piece.requests.most < hole[1]
             if piece.requests.least >= end or is_in_hole:
-                for rows in (piece.lines, self.openings.get(number), piece.peaks if since is not None else None):
+                left_out.append(number)
+                for rows in (piece.lines, self.openings.get(number)):
                     if rows is not None and piece.times.least < end:
                         yield rows if piece.times.most < end else rows.filter(pa.array(known(rows).us < end))
                 continue
@@ -304,6 +331,9 @@ class SpilledFacts:
             if since is not None:
                 which |= extremes(facts, since)
             yield rows.filter(pa.array(which))
+        peaks = None if since is None else self.peaks.of(left_out)
+        if peaks is not None:
+            yield peaks.filter(pa.array(known(peaks).us < end))
 
 
 class Bucket:
