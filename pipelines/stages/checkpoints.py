@@ -60,6 +60,8 @@ class Checkpoints:
         place, window, data = self.given.pop(name)
         state = state_of(data)
         self.begun, self.events = place, {place: state["last_seq"] + 1}
+        if state["last_seq"] >= LONG:
+            give_back()  # what unpacking it has taken
         return place, window, state
 
     def keep(self, key: dict[str, Any], place: int, window: int, state: dict[str, Any]) -> None:
