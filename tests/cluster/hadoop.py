@@ -12,7 +12,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from cluster import JAVA, JVM, Process, free_ports
+from cluster import JAVA, JVM, Process
+from ports import free_ports
 from standalone import NODE_PATH
 
 if TYPE_CHECKING:

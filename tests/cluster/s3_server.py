@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Final, Self
 
-from cluster import JAVA, JVM, Process, free_ports
+from cluster import JAVA, JVM, Process
+from ports import free_ports
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,8 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
-from cluster import Process, free_ports
+from cluster import Process
+from ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,14 +11,14 @@ import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+
+from ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -31,11 +31,7 @@ SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
 JVM = ("-XX:+UseSerialGC", "-Xshare:auto", "-Djava.net.preferIPv4Stack=true")
 NODE_HEAP, TOOL_HEAP = "-Xmx512m", "-Xmx128m"
 WAIT_S = 60
-EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
-LOWEST_PORT = 10_000
 TOLD_LINES = 15  # of each file, about a process that ended too early
-
-_asked = count(os.getpid() * 37)  # which port to try next
 
 # What a broker logs by default, to one file; what Tidemark recommends is merged into it. Log4j 2 merges, log4j 1
 # (Kafka up to 3.9) takes one file, in which the later of two lines holds.
@@ -442,18 +438,3 @@ class Cluster:
         quiet = (f"-Dlog4j2.configurationFile=file:{self.home / 'tools.yaml'}", TOOL_HEAP, *SHORT_LIVED)
         jars = self._release.tools_path if of_tools else self._release.class_path
         return [JAVA, *JVM, *(options or quiet), "-cp", jars, main, *arguments]
-
-
-def free_ports(many: int) -> list[int]:
-    """Free on the loopback, and below those that the kernel gives to outgoing connections before they are listened on.
-
-    Where a search begins depends on the process, so that two at the same time do not find the same.
-    """
-    first = int(EPHEMERAL.read_text().split()[0]) if EPHEMERAL.exists() else 32_768
-    found: list[int] = []
-    while len(found) < many:
-        port = LOWEST_PORT + next(_asked) % (first - LOWEST_PORT)
-        with socket.socket() as each, suppress(OSError):
-            each.bind(("127.0.0.1", port))
-            found.append(port)
-    return found
