@@ -94,13 +94,18 @@ class Peaks:
         self.tables.append(rows)
         self.pieces += [number] * len(rows)
         if len(self.tables) > PEAKS:
+            self.join()
+
+    def join(self) -> None:
+        """Let all be in one table."""
+        if len(self.tables) > 1:
             self.tables.append(joined_rows(self.tables).combine_chunks())
 
     def of(self, pieces: Sequence[int]) -> pa.Table | None:
         """Return those of some pieces, if there are any."""
         if not self.tables:
             return None
-        self.tables.append(joined_rows(self.tables).combine_chunks())
+        self.join()
         return copied(self.tables[0], np.isin(self.pieces, pieces))
 
 
@@ -153,6 +158,7 @@ class SpilledFacts:
         self.firsts: dict[tuple[int, str], tuple[int, int, int]] = {}
         self.opening_rows: defaultdict[int, list[int]] = defaultdict(list)  # by number of piece, see `find_openings`
         self.openings: dict[int, pa.Table] = {}  # by number of piece: these facts, if they are requests
+        self.settled: dict[tuple[int, int], int] = {}  # by leader epoch and leader, see `settled_us`
 
     def add(self, rows: pa.Table) -> None:
         """Take some facts, with their digests."""
@@ -221,7 +227,7 @@ class SpilledFacts:
         self.waiting[:0] = [self.file.read(one.at, one.size) for one in self.pieces]
         return joined_rows(self.waiting)
 
-    @cached_property
+    @property
     def steady(self) -> Steady | None:
         """The newest tenure, if one broker led it and no fact bars an order from going on; all are in the file."""
         if self.is_barred or len(self.leaders) != 1:
@@ -256,11 +262,13 @@ class SpilledFacts:
             held = held.slice(ready).combine_chunks()
 
     def settled_us(self, epoch: int, leader: int) -> int:
-        """Return from when on a leader epoch is settled, as `steady.settled_us`."""
-        settling = Settling(epoch, leader)
-        for piece in self.pieces:
-            settling.add(self.slim_facts(piece))
-        return settling.us
+        """Return from when on a leader epoch is settled, as `steady.settled_us`; all facts are read for it, once."""
+        if (epoch, leader) not in self.settled:
+            settling = Settling(epoch, leader)
+            for piece in self.pieces:
+                settling.add(self.slim_facts(piece))
+            self.settled[epoch, leader] = settling.us
+        return self.settled[epoch, leader]
 
     def later_than(self, us: int) -> int:
         """Return how many facts came later."""
@@ -292,7 +300,8 @@ class SpilledFacts:
 
     def find_openings(self) -> None:
         """Keep the first request on each connection in memory; all facts have to be in the file."""
-        self.opening_rows.clear()
+        if self.opening_rows:
+            return
         for _, number, row in self.firsts.values():
             self.opening_rows[number].append(row)
         for number, rows in self.opening_rows.items():
@@ -326,7 +335,7 @@ class SpilledFacts:
             which = facts.us < end
             if hole is not None:
                 opens = np.zeros(len(rows), np.bool_)
-                opens[self.opening_rows[number]] = True
+                opens[self.opening_rows.get(number, [])] = True
                 which &= kept(facts, hole, opens)
             if since is not None:
                 which |= extremes(facts, since)

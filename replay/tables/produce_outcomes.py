@@ -112,13 +112,14 @@ def derived_errors(
     If the answer left so close to what would have ended the wait otherwise that either may have come first, it agrees
     with either. A batch of which no answer is known has the one of its commit, for no line says how long it waited.
     """
-    ready, late, stated = ready_at(told), ready_at(told) + CLOCK_SLACK_US, told["error_code"]
+    ready, stated = ready_at(told), told["error_code"]
+    late = ready + CLOCK_SLACK_US
     has_commit: Flags = at["commit_seq"] != UNSET
     answered = outcomes(at, late, has_commit & (at["commit_lo"] <= late), outages, brokers)
     for surely in (at["commit_ts"] + CLOCK_SLACK_US, at["commit_lo"]):  # may not have been committed; was
         computed = outcomes(at, ready, has_commit & (surely <= ready), outages, brokers)
         answered = np.where(computed == stated, computed, answered)
-    return np.where(told["ts"] == UNSET, np.where(at["commit_seq"] == UNSET, UNSET, at["outcome"]), answered)
+    return np.where(told["ts"] == UNSET, np.where(has_commit, at["outcome"], UNSET), answered)
 
 
 def outcome_checks(at: Records[OpenBatch], told: Records[BatchAnswer], computed: Ints) -> Records[CheckRow]:

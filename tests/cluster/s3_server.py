@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING, Final, Self
 
 from cluster import JAVA, JVM, Process
-from ports import free_ports
+from ports import free_ports, is_open
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,9 +58,3 @@ class S3Server:
     def environment(self) -> dict[str, str]:
         """What the documentation tells a user to export."""
         return {"AWS_ENDPOINT_URL": self.endpoint, "AWS_ACCESS_KEY_ID": IDENTITY, "AWS_SECRET_ACCESS_KEY": SECRET}
-
-
-def is_open(port: int) -> bool:
-    """Whether something listens there, on the loopback."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -28,3 +28,9 @@ def free_ports(many: int) -> list[int]:
             each.bind(("127.0.0.1", port))
             found.append(port)
     return found
+
+
+def is_open(port: int) -> bool:
+    """Whether something listens there, on the loopback."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

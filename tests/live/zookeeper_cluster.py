@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 from typing import TYPE_CHECKING
 
 from cluster import NODE_HEAP, Cluster, Process
+from ports import is_open
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,8 @@ class ZooKeeperCluster(Cluster):
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         command = self._command(main, str(self.config(keeper)), options=(NODE_HEAP, *self._jvm))
         self._nodes[keeper] = Process(command, self.home / f"node-{keeper}" / "output")
-        self._nodes[keeper].until(self._is_kept, "ZooKeeper")
+        # Brokers that ask for it sooner end after a while on a loaded machine.
+        self._nodes[keeper].until(lambda: is_open(self._ports[keeper]), "ZooKeeper")
         for broker in self.brokers:
             self.config(broker).write_text("".join(f"{k}={v}\n" for k, v in self._properties(broker).items()))
             self._start(broker)
@@ -59,11 +60,6 @@ class ZooKeeperCluster(Cluster):
             "log.dirs": self.data(node),
             **self.settings,
         }
-
-    def _is_kept(self) -> bool:
-        """Whether ZooKeeper listens; brokers that ask for it sooner end after a while on a loaded machine."""
-        with socket.socket() as one:
-            return one.connect_ex(("127.0.0.1", self._ports[self.controller])) == 0
 
     def _starts(self, node: int) -> int:
         log = self.logs(node) / "server.log"
