@@ -62,10 +62,10 @@ def overview_of(facts: Rows, files: Sequence[Path] = ()) -> Overview:
     return Overview(coverage_told(told, gaps), cluster)
 
 
-def overview_on(recording_id: str, before: InShort, whole: pa.Table, facts: pa.Table) -> Overview:
+def overview_on(recording_id: str, before: InShort, whole: pa.Table, facts: Iterable[pa.Table]) -> Overview:
     """Look at the facts since a moment, together with what those before it tell. NeedsAllError: that does not suffice.
 
-    `whole`: the facts about no single partition, of any time.
+    `whole`: the facts about no single partition, of any time. `facts`: in tables, which may be gone through twice.
     """
     told = before.with_later(facts)
     if not before.is_nothing_missing(told):

@@ -22,18 +22,36 @@ if TYPE_CHECKING:
 PIECE_ROWS: Final = 200_000  # that a task reads from a file, about
 
 
-def pieces_of(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
-    """Return what `rows_in` reads: stretches of files, about as many as are worth a task each."""
+def pieces_of(spark: SparkSession, files: Sequence[Path], since_us: int | None = None) -> DataFrame:
+    """Return what `rows_in` reads: stretches of files, about as many as are worth a task each.
+
+    `since_us`: rows with a time before may be left out, as far as whole groups of rows have no others.
+    """
     pieces = []
     for file in files:
         told, first, rows = pq.read_metadata(file), 0, 0
         for group in range(told.num_row_groups):
+            if since_us is not None and is_before(told.row_group(group), since_us):
+                if rows:
+                    pieces.append((str(file), first, group))
+                first, rows = group + 1, 0
+                continue
             rows += told.row_group(group).num_rows
             if rows >= PIECE_ROWS or group == told.num_row_groups - 1:
                 pieces.append((str(file), first, group + 1))
                 first, rows = group + 1, 0
     tasks = spark.sparkContext.parallelize(pieces, max(len(pieces), 1))
     return spark.createDataFrame(tasks, "file string, first int, stop int")
+
+
+def is_before(group: pq.RowGroupMetaData, us: int) -> bool:
+    """Whether all rows of a group have a time before another, by what the file says of them."""
+    places = range(group.num_columns)
+    found = next((group.column(k) for k in places if group.column(k).path_in_schema == "ts"), None)
+    told = None if found is None else found.statistics
+    if told is None or not told.has_min_max or told.null_count:
+        return False
+    return bool(pa.scalar(told.max, pa.timestamp("us", "UTC")).cast(pa.int64()).as_py() < us)
 
 
 def rows_in(pieces: Iterable[pa.RecordBatch], schema: pa.Schema, choice: Choice | None = None) -> Iterator[pa.Table]:

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -51,6 +51,13 @@ class BroughtIn:
     is_nothing_new: bool
     are_files_as_before: bool = False  # also their names and places
     since_us: int | None = None  # no fact of before that moment is new, changed or gone; None: not known
+
+
+class Times(NamedTuple):
+    """The times of some facts."""
+
+    span: Span | None  # the first and the last; None: there are none
+    are_some_without: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +101,13 @@ def bring_in(
     since_us = None
     rejected = _of_run(parsed.rejected, recording_id, run_id)
     if known:
-        spans = [_span(parsed.facts), *(change.span for change in changes)]
+        times = _times(parsed.facts)
+        spans = [times.span, *(change.span for change in changes)]
         changed = changed_facts(warehouse, recording_id, changes)
-        since_us = _since(parsed.facts, changed)
+        if changed is None:
+            since_us = _since([times])
+        elif isinstance(changed, pa.Table):  # else they have no time
+            since_us = _since([times, _times(changed)])
         warehouse.append_facts(parsed.facts, recording_id, changed, spans, parsed.files, changes)
         read = [one.source.name for one in parsed.plan.reads]
         rejected, lines = rejected_after(warehouse, recording_id, changes, rejected, read)
@@ -110,13 +121,11 @@ def bring_in(
     return BroughtIn(parsed.inputs, parsed.every, is_nothing_new=False, since_us=since_us)
 
 
-def _since(facts: Rows, changed: Rows | None) -> int | None:
+def _since(times: Sequence[Times]) -> int | None:
     """Return the first moment of facts that were read now or that change; None: it is not known, or some have none."""
-    told = [one for one in (facts, changed) if one is not None]
-    if not all(isinstance(one, pa.Table) and not one["ts"].null_count for one in told):
+    if any(one.are_some_without for one in times):
         return None
-    spans = [span for one in told if (span := span_of(one["ts"])) is not None]
-    return min((first for first, _ in spans), default=None)
+    return min((one.span[0] for one in times if one.span is not None), default=None)
 
 
 def _of_run(rejected: Rows, recording_id: str, run_id: str) -> Rows:
@@ -131,13 +140,13 @@ def _of_run(rejected: Rows, recording_id: str, run_id: str) -> Rows:
     return rejected
 
 
-def _span(facts: Rows) -> Span | None:
-    """Return the first and last time of facts."""
+def _times(facts: Rows) -> Times:
+    """Return the times of facts."""
     if isinstance(facts, pa.Table):
-        return span_of(facts["ts"])
+        return Times(span_of(facts["ts"]), bool(facts["ts"].null_count))
     stamp = F.unix_micros("ts")
-    found = facts.agg(F.min(stamp).alias("first"), F.max(stamp).alias("last")).head()
-    return None if found is None or found["first"] is None else (found["first"], found["last"])
+    first, last, count, told = facts.agg(F.min(stamp), F.max(stamp), F.count("*"), F.count(stamp)).collect()[0]
+    return Times(None if first is None else (first, last), told < count)
 
 
 def _refuse_other_cluster(warehouse: Warehouse, recording: Recording, parsed: Parsed) -> None:

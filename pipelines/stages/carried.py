@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pipelines.overview.cluster import overview_on
 from pipelines.spark.buckets import spans_of
 from pipelines.spark.saved_states import bytes_of, state_of
-from pipelines.stages.order_marks import LONG
+from pipelines.stages.order_marks import LONG, Alone
 from replay.arrays.columns import numbers, texts
 from replay.arrays.digests import added, row_hashes, sum_of
 from replay.arrays.ints import NEVER
@@ -34,7 +34,7 @@ from replay.evidence.tenures import micros
 from schemas.model import TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipelines.overview.cluster import Overview
     from pipelines.stages.standing_windows import Of, StandingWindows
@@ -57,10 +57,18 @@ class Carried(NamedTuple):
     whole: pa.Table  # facts about no single partition
     told: InShort  # what all tell of the recording
 
-    def overview(self, recording_id: str, facts: pa.Table) -> Overview:
-        """Look at all facts; `facts`: those since then. NeedsAllError: they do not suffice."""
-        whole = pa.concat_tables([self.whole, WHOLE.of(facts)], promote_options="default")
-        return overview_on(recording_id, self.told, whole, facts)
+    @property
+    def fewer(self) -> int:
+        """How many rows fewer there are to order than there would be facts."""
+        return int(self.told.told.counts["facts"][0].as_py()) - len(self.rows)
+
+    def overview(self, recording_id: str, whole: pa.Table, facts: Iterable[pa.Table]) -> Overview:
+        """Look at all facts. NeedsAllError: these do not suffice.
+
+        `facts`: those since then, in tables, of which the columns `TOLD` are looked at; `whole`: `WHOLE` of them.
+        """
+        every = pa.concat_tables([self.whole, whole], promote_options="default")
+        return overview_on(recording_id, self.told, every, facts)
 
 
 def as_bytes(carried: Carried) -> bytes:
@@ -100,6 +108,7 @@ class Carrying:
     names: dict[str, str] = field(default_factory=dict)
     is_steady: bool = False  # whether no clock was set back, and no lines are missing
     least: int = LONG  # requests that are left out, for which it is worth while
+    alone: Mapping[Of, Alone] | None = None  # marks of which that is known (`stands_alone`); None: the newest are asked
 
     @classmethod
     def of(
@@ -181,17 +190,30 @@ class Carrying:
             mine = order[first:stop]
             of = topics[place[mine[0]]], int(partition[mine[0]])
             left = self.left_before.get(of)
-            if standing.places.get(of) and is_early[mine].any():
-                boundaries = standing.rows([of])
-                marks = marked(boundaries, standing.engine, self.until)
-                is_one = pc.max(boundaries["incarnation"]).as_py() == 0
-                newest = marks.sort_by("place")["state"].slice(max(len(marks) - 1, 0)).to_pylist() if is_one else []
+            mark = self.mark_of(of, standing) if is_early[mine].any() else None
+            if mark is not None:
                 some = rows.take(pa.array(mine))
-                needed, left = needed_of(some, hashes[mine], is_early[mine], next(iter(newest), None), left)
+                is_known = self.alone is not None
+                needed, left = needed_of(some, hashes[mine], is_early[mine], mark, left, is_known=is_known)
                 keeps[mine] = needed
             if left is not None:
                 self.left[of] = left
         self.rows.append(rows.filter(pa.array(keeps)))
+
+    def mark_of(self, of: Of, standing: StandingWindows) -> Alone | None:
+        """Return the mark behind which a partition's requests may be left out; None: there is none."""
+        if self.alone is not None:
+            return self.alone.get(of)
+        if not standing.places.get(of):
+            return None
+        boundaries = standing.rows([of])
+        if pc.max(boundaries["incarnation"]).as_py() != 0:
+            return None
+        marks = marked(boundaries, standing.engine, self.until).sort_by("place")["state"].to_pylist()
+        if not marks:
+            return None
+        told = state_of(marks[-1])
+        return Alone(told["steady"], told["mark"].since)
 
     def carried(self) -> Carried | None:
         """Return what is handed on; None: that would not be worth while."""
@@ -205,27 +227,23 @@ class Carrying:
 
 
 def needed_of(
-    rows: pa.Table,
-    hashes: Hashes,
-    is_early: Flags,
-    mark: bytes | None,
-    before: LeftOut | None,
+    rows: pa.Table, hashes: Hashes, is_early: Flags, mark: Alone, before: LeftOut | None, *, is_known: bool
 ) -> tuple[Flags, LeftOut | None]:
     """Return which early rows of a partition the next order needs, and what is left out of them, and was before.
 
-    `mark`: the last that it may go on from. Nothing more is left out if it is not to be expected that it will.
+    `mark`: the last that it may go on from. Nothing more is left out if it is not to be expected that it will, unless
+    that `is_known`.
     """
-    if mark is None:
-        return is_early, before
-    told = state_of(mark)
-    steady, since = told["steady"], told["mark"].since
+    steady, since = mark
     if before is not None and (steady != before.steady or since < before.since):
         return is_early, before
     facts, hole = facts_of(rows, hashes), hole_of(steady, since)
     if facts is None or hole is None or SET_BACK in steadied(rows).column_names:
         return is_early, before
     early = facts.only(is_early)
-    if early.settled_us(steady.epoch, steady.leader) != steady.settled_us or not stands_alone(facts, steady, since):
+    if early.settled_us(steady.epoch, steady.leader) != steady.settled_us:
+        return is_early, before
+    if not is_known and not stands_alone(facts, steady, since):
         return is_early, before
     of_tenure = early._replace(us=np.where(early.us < steady.settled_us, NEVER, early.us))
     is_needed = kept(early, hole) | extremes(of_tenure, since)

@@ -24,11 +24,13 @@ from pipelines.overview.cluster import overview_of
 from pipelines.spark.beside import PROCESSES, Beside
 from pipelines.spark.buckets import ROWS_AT_ONCE, bucket_count, bucket_of, divided, gathered, streams_by
 from pipelines.spark.file_pieces import pieces_of, rows_in
-from pipelines.spark.packed import STREAM, packed, stream_of
+from pipelines.spark.packed import STREAM, packed, rows_of_stream, stream_of
 from pipelines.spark.spark_schemas import spark_ddl
+from pipelines.spark.staging import as_frame
 from pipelines.spark.workers import settle
+from pipelines.stages.carried import is_before
 from pipelines.stages.order_marks import is_whole
-from pipelines.stages.partition_order import order_partitions, order_tables, ordered
+from pipelines.stages.partition_order import order_tables, ordered
 from pipelines.stages.spilled_fetches import SpilledFetches
 from pipelines.stages.standing_windows import StandingWindows
 from pipelines.warehouse.superseded import engine_version
@@ -37,7 +39,9 @@ from replay.evidence.choices import FETCHES, Choice, any_mask, any_of, any_sql
 from replay.evidence.cluster import cluster_told
 from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.rows import METADATA_TOPIC, used_columns
+from replay.evidence.session_lines import EntangledError
 from replay.evidence.sessions import sessions_rebuilt
+from replay.evidence.steady import NeedsAllError
 from replay.order.windows import HOUR_US
 from schemas.facts import FACTS
 
@@ -48,8 +52,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, GroupedData, SparkSession
 
     from pipelines.overview.cluster import Overview
-    from pipelines.stages.carried import Carrying
+    from pipelines.stages.carried import Carried, Carrying
+    from pipelines.stages.standing_windows import Of
     from replay.arrays.ints import Ints
+    from replay.evidence.steady import LeftOut
 
 # Columns of the facts that neither sessions nor the order read.
 UNREAD = (
@@ -66,39 +72,56 @@ ORDERED = (  # facts that the order or its checks need; neither reads `api` and 
 )
 
 
-def order(  # noqa: PLR0913, PLR0917 - the facts, in all the forms in which they may be there, and what is known
+def order(  # noqa: PLR0913, PLR0917 - the facts, in the forms in which they may be there, and what is known
     spark: SparkSession,
     facts: DataFrame,
     settings: Mapping[str, Any],
     overview: Overview | None = None,
     standing: pa.Table | None = None,
-    rows: pa.Table | None = None,
     files: Sequence[Path] = (),
+    carried: Carried | None = None,
 ) -> DataFrame:
-    """Return as one stream (`packed`) the outputs of `order_partitions` for one recording's facts.
+    """Return as one stream (`packed`) the outputs of `order_tables` for one recording's facts.
 
     `overview`: of the same facts; None: it is made here. `standing`: the rows of
     `event_windows` of the events that stand in the warehouse, so that only what differs is made; None: everything is.
-    `rows`: the same facts, if they are in the driver's memory. `files`: the same facts as Parquet, if it is on this
-    machine: workers read it themselves, so that facts do not become rows of the JVM's first.
+    `files`: the same facts as Parquet, if it is on this machine: workers read it themselves, so that facts do not
+    become rows of the JVM's first. `carried`: what the order before has handed on; then those of the facts are ordered
+    that are behind it, and the stream may say that these do not suffice (`NEEDS_ALL`).
     """
-    seen = overview_of(facts if rows is None else rows, files) if overview is None else overview
+    seen = overview_of(facts, files) if overview is None else overview
     cluster = cluster_told(seen.cluster, settings, seen.coverage.missing)
     tasks = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
-    buckets = bucket_count(cluster.facts, tasks)
+    buckets = bucket_count(cluster.facts if carried is None else cluster.facts - carried.fewer, tasks)
     tasks = min(tasks, buckets)
     known = {} if standing is None else dict(divided(bucket_of(standing, buckets), standing))
-    sent = pieces_of(spark, files) if files else facts.where(any_sql(ORDERED)).drop(*UNREAD)
+    since_us = None if carried is None else carried.horizon
+    behind = facts if since_us is None else facts.where(f"ts >= timestamp_micros({since_us})")
+    sent = pieces_of(spark, files, since_us) if files else behind.where(any_sql(ORDERED)).drop(*UNREAD)
 
     def parting(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         read = rows_in(batches, READ_SCHEMA) if files else (pa.Table.from_batches([batch]) for batch in batches)
-        return by_session((in_sessions(rows, buckets) for rows in read), cluster.names, buckets)
+        some = read if since_us is None else (rows.filter(pc.invert(is_before(rows, since_us))) for rows in read)
+        return by_session((in_sessions(rows, buckets) for rows in some), cluster.names, buckets)
 
     parted = sent.mapInArrow(parting, spark_ddl(BY_SESSION))
+    if carried is not None:
+        parted = parted.unionByName(as_frame(spark, streams_of(carried, buckets)))
     rebuilt = by_number(parted, "session", tasks).applyInArrow(rebuilding(buckets), spark_ddl(BY_PARTITION))
+    left = {} if carried is None else carried.left
     return by_number(rebuilt, "bucket", tasks).applyInArrow(
-        ordering(ToldOfCluster(cluster), known, length_us(settings), engine_version()), spark_ddl(STREAM)
+        ordering(ToldOfCluster(cluster), known, length_us(settings), engine_version(), left), spark_ddl(STREAM)
     )
+
+
+def streams_of(carried: Carried, buckets: int) -> pa.Table:
+    """Return what an order has handed on, as `by_session` hands facts on."""
+    rows: list[tuple[int, int, bytes]] = []
+    for broker, states in sorted(carried.sessions.items()):
+        number = number_of_session(broker, numbers(states["state_session"])) % buckets
+        rows += [(k, STATES, stream) for k, stream in streams_by(number, states)]
+    rows += [(k, k, stream) for k, stream in streams_by(bucket_of(carried.rows, buckets), carried.rows)]
+    return pa.Table.from_pylist([dict(zip(BY_SESSION.names, row, strict=True)) for row in rows], BY_SESSION)
 
 
 def order_here(
@@ -108,7 +131,7 @@ def order_here(
     standing: pa.Table | None = None,
     carrying: Carrying | None = None,
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the outputs of `order_partitions` for one recording's facts, without Spark; arguments as of `order`.
+    """Yield the outputs of `order_tables` for one recording's facts, without Spark; arguments as of `order`.
 
     `carrying`: what the order before has handed on, and this one hands on; the facts are those since then.
     """
@@ -178,7 +201,7 @@ def in_parts(
     """Yield the same, and whether it is of the first part, if the facts are in two."""
     facts = with_topics(given.pop(), names)
     is_ordered, is_fetch = (any_mask(choices, facts).to_numpy() for choices in (ORDERED, (FETCHES,)))
-    told = {*used_columns(facts).column_names, "topic"}.difference(UNREAD)
+    told = {*used_columns(facts).column_names, "topic", "ts"}.difference(UNREAD)
     facts = facts.select([name for name in facts.column_names if name in told]).combine_chunks()
     others, fetches = np.flatnonzero(is_ordered & ~is_fetch), np.flatnonzero(is_fetch)
     if len(others):
@@ -214,6 +237,8 @@ def by_number(frame: DataFrame, name: str, tasks: int) -> GroupedData:
 
 BY_PARTITION = pa.schema([pa.field("bucket", pa.int32()), pa.field("rows", pa.binary())])
 BY_SESSION = pa.schema([pa.field("session", pa.int32()), *BY_PARTITION])  # bucket null: fetches to be rebuilt
+STATES: Final = -1  # as bucket: what sessions go on from
+NEEDS_ALL: Final = "needs_all"  # says that not all facts were given that are needed
 
 
 def with_topics(facts: pa.Table, names: Mapping[str, str]) -> pa.Table:
@@ -234,7 +259,12 @@ def session_of_fetch(facts: pa.Table) -> Ints:
     session = numbers(pc.if_else(pc.greater(epoch, 0), facts["session_id"], opened))
     place, connections = texts(facts["connection"])
     connection = np.array([zlib.crc32(name.encode()) for name in connections], np.int64)[place]
-    found: Ints = (numbers(facts["broker_id"]) * 31 + session) * 31 + np.where(session == 0, connection, 0)
+    return number_of_session(numbers(facts["broker_id"]), session) + np.where(session == 0, connection, 0)
+
+
+def number_of_session(broker: Ints | int, session: Ints) -> Ints:
+    """Return a number for each session of each broker."""
+    found: Ints = (broker * 31 + session) * 31
     return found
 
 
@@ -271,36 +301,59 @@ def rebuilding(buckets: int) -> Callable[..., Iterator[pa.RecordBatch]]:
     def batches_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         fetches = SpilledFetches()
         for batch in batches:
-            through = pc.is_valid(batch["bucket"])
-            yield batch.filter(through).select(BY_PARTITION.names)
-            for stream in batch["rows"].filter(pc.invert(through)):
+            yield batch.filter(pc.greater_equal(batch["bucket"], 0)).select(BY_PARTITION.names)
+            for stream in batch["rows"].filter(pc.is_null(batch["bucket"])):
                 fetches.add(stream)
-        for rows in map(known_partitions, fetches.rebuilt()):
-            told = dict(streams_by(bucket_of(rows, buckets), rows))
-            yield pa.RecordBatch.from_pydict({"bucket": [*told], "rows": [*told.values()]}, schema=BY_PARTITION)
+            for stream in batch["rows"].filter(pc.equal(batch["bucket"], STATES)):
+                fetches.go_on_from(rows_of_stream(stream))
+        try:
+            for rows in map(known_partitions, fetches.rebuilt()):
+                told = dict(streams_by(bucket_of(rows, buckets), rows))
+                yield pa.RecordBatch.from_pydict({"bucket": [*told], "rows": [*told.values()]}, schema=BY_PARTITION)
+        except EntangledError:
+            yield pa.RecordBatch.from_pylist([{"bucket": 0, "rows": None}], BY_PARTITION)
 
     return batches_of
 
 
+def order_partitions(
+    batches: Iterable[pa.RecordBatch], told: ToldOfCluster, standing: StandingWindows | None = None
+) -> Iterator[tuple[str, pa.Table]]:
+    """Order the partitions of a bucket whose facts come as streams, as `order_tables` does; null: some are lacking."""
+
+    def tables() -> Iterator[pa.Table]:
+        for stream in (stream for batch in batches for stream in batch["rows"]):
+            if not stream.is_valid:
+                raise NeedsAllError
+            yield rows_of_stream(stream)
+
+    yield from order_tables(tables(), told, standing)
+
+
 def ordering(
-    told: ToldOfCluster, standing: Mapping[int, pa.Table], window_us: int, engine: str
+    told: ToldOfCluster, standing: Mapping[int, pa.Table], window_us: int, engine: str, left: Mapping[Of, LeftOut]
 ) -> Callable[..., Iterator[pa.RecordBatch]]:
     """Make the function that Spark calls for each bucket; its annotations tell Spark that it works batch by batch.
 
-    `standing`: by bucket, what stands in the warehouse. `engine`: a digest of its sources.
+    `standing`: by bucket, what stands in the warehouse. `engine`: a digest of its sources. `left`: what is not given of
+    partitions' facts.
     """
 
     def batches_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next(batches)
         known = StandingWindows.of(standing.get(first["bucket"][0].as_py()), window_us, engine)
+        known.left, known.tells_alone = left, True
         kept: defaultdict[str, list[pa.Table]] = defaultdict(list)
         count = 0
-        for name, rows in order_partitions(chain([first], batches), told, known):
-            kept[name].append(rows)
-            count += len(rows)
-            if count >= EVENTS_AT_ONCE:
-                yield from packed(kept)
-                count = 0
+        try:
+            for name, rows in order_partitions(chain([first], batches), told, known):
+                kept[name].append(rows)
+                count += len(rows)
+                if count >= EVENTS_AT_ONCE:
+                    yield from packed(kept)
+                    count = 0
+        except NeedsAllError as error:
+            kept[NEEDS_ALL].append(pa.table({"partition": [repr(error.args)]}))
         yield from packed(kept)
         settle("order")
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from pipelines.spark.saved_states import bytes_of, state_of
 from replay.arrays.digests import added
 from replay.engine.stamps import STAMP_LATE_US
-from replay.evidence.steady import Facts, Steady, Sums, bears_on_neighbours, hole_of
+from replay.evidence.steady import Facts, Steady, Sums, bears_on_neighbours, hole_of, stands_alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,6 +29,12 @@ if TYPE_CHECKING:
 LONG: Final = 2_000  # facts of a partition from which on a mark is worth its bytes
 
 
+ALONE: Final = "alone"  # of partitions, the newest mark behind which an order can do without what is before
+ALONE_SCHEMA: Final = pa.schema(
+    [pa.field("topic", pa.string()), *(pa.field(name, pa.int64()) for name in ("partition", *Steady._fields, "since"))]
+)
+
+
 class Since(NamedTuple):
     """From where an order goes on."""
 
@@ -34,6 +43,39 @@ class Since(NamedTuple):
     steady: Steady
     until: Boundary  # what lies between the two is ordered once more, and has to be as it was
     hole: tuple[int, int]  # the time of the requests that are left out
+
+
+class Alone(NamedTuple):
+    """A mark behind which an order needs none of the requests in the middle of a steady tenure before it."""
+
+    steady: Steady
+    since: int
+
+
+def newest_alone(of: tuple[str, int], facts: Facts | SpilledFacts, rows: pa.Table, engine: str) -> pa.Table:
+    """Return the newest such mark of a partition that has another behind it, as a row; none if there is none.
+
+    `rows`: of `event_windows`, as the order of these facts leaves them.
+    """
+    marks = rows.filter(pc.and_(pc.is_valid(rows["state"]), pc.equal(rows["engine"], engine))).sort_by("place")
+    for state in reversed(marks["state"].to_pylist()[:-1]):
+        told = state_of(state)
+        steady, since = told["steady"], told["mark"].since
+        hole = hole_of(steady, since)
+        if hole is not None and stands_alone(facts.near(since, hole), steady, since):
+            return pa.Table.from_pylist(
+                [{"topic": of[0], "partition": of[1], **steady._asdict(), "since": since}], ALONE_SCHEMA
+            )
+    return ALONE_SCHEMA.empty_table()
+
+
+def alone_of(rows: pa.Table) -> dict[tuple[str, int], Alone]:
+    """Return such marks by topic and partition."""
+    found = {}
+    for row in rows.to_pylist():
+        of, since = (row.pop("topic"), row.pop("partition")), row.pop("since")
+        found[of] = Alone(Steady(**row), since)
+    return found
 
 
 def is_whole(missing: MissingLines) -> bool:

@@ -19,15 +19,15 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.spark.buckets import spans_of
-from pipelines.spark.packed import rows_of_buffer, rows_of_stream
+from pipelines.spark.packed import rows_of_buffer
 from pipelines.stages import spilled_facts
-from pipelines.stages.order_marks import is_whole, kept_of, places_to_go_on, since_when
+from pipelines.stages.order_marks import ALONE, is_whole, kept_of, newest_alone, places_to_go_on, since_when
 from pipelines.stages.short_partitions import SHORT, Waiting, short_of
 from pipelines.stages.spilled_facts import Bucket, joined_rows, released, taken_digests
 from pipelines.stages.standing_windows import StandingWindows
-from pipelines.stages.stretches import by_stretches
+from pipelines.stages.stretches import by_stretches, is_long
 from replay.arrays.columns import numbers, numbers_of, texts
-from replay.arrays.digests import added, row_hashes, sums_of
+from replay.arrays.digests import row_hashes, sums_of
 from replay.arrays.memory import give_back
 from replay.evidence.clock_steps import SET_BACK, steadied
 from replay.evidence.cluster_digest import ToldOfCluster, digest_of
@@ -70,20 +70,14 @@ ENDS: Final = ("ts", "metadata_offset")  # the last of a partition's facts: its 
 Output = tuple[str, pa.Table]
 
 
-def order_partitions(
-    batches: Iterable[pa.RecordBatch], told: ToldOfCluster, standing: StandingWindows | None = None
-) -> Iterator[Output]:
-    """Order those of a bucket's partitions of which anything is new, one after the other.
-
-    Yields `replication_events`, `event_windows` and `CHANGES`.
-    """
-    yield from order_tables((rows_of_stream(stream) for batch in batches for stream in batch["rows"]), told, standing)
-
-
 def order_tables(
     given: Iterable[pa.Table], told: ToldOfCluster, standing: StandingWindows | None = None
 ) -> Iterator[Output]:
-    """Order the same of tables; those of a list are taken out of it."""
+    """Order those of a bucket's partitions of which anything is new, one after the other.
+
+    `given`: the facts; those of a list are taken out of it. Yields `replication_events`, `event_windows`, `CHANGES` and
+    `ALONE`. NeedsAllError: not all facts that are needed are there.
+    """
     standing = standing or StandingWindows()
     tables = released(given) if isinstance(given, list) else iter(given)
     few: list[pa.Table] = []
@@ -92,8 +86,6 @@ def order_tables(
         few.append(rows)
         count += len(rows)
         if count > spilled_facts.HELD:
-            if standing.left:
-                raise NeedsAllError
             yield from order_many(chain(released(few), tables), told, standing)
             return
     waiting, stand = told_apart(joined_rows(few), told, standing)
@@ -127,7 +119,7 @@ def order_many(tables: Iterable[pa.Table], told: ToldOfCluster, standing: Standi
     for of in sorted(bucket.parts):
         facts = bucket.parts.pop(of)
         known = told.partition(of[0], facts.last_us, facts.last_record)
-        made_of = digest_of([facts.digest, facts.count, known, standing.length_us])
+        made_of = digest_of([*standing.every(of, facts.digest, facts.count), known, standing.length_us])
         if standing.is_made_of(of, made_of):
             yield EVENT_WINDOWS.name, standing.rows([of])
         else:
@@ -141,7 +133,7 @@ def order_spilled(
     if facts.is_spilled() and facts.count >= standing.least and is_whole(cluster.missing):
         with without_cycles():
             found: Found | None = spilled_on(facts, of, cluster, standing) if standing.places.get(of) else None
-            if found is None and not standing.boundaries(of, 1):
+            if found is None and of not in standing.left and not standing.boundaries(of, 1):
                 spilled = by_stretches(facts, cluster, standing.length_us, partial(incarnations, *of))
                 found = None if spilled is None else (spilled, windows_through(spilled, of, standing))
             if found is not None:
@@ -149,6 +141,8 @@ def order_spilled(
                 yield from written(found, of, cluster, standing, facts, made_of)
                 give_back()
                 return
+        if of in standing.left and is_long(facts):
+            raise NeedsAllError(*of)
     given = [facts.whole()]
     hashes = taken_digests(given)
     del facts
@@ -160,7 +154,7 @@ def spilled_on(facts: SpilledFacts, of: Of, cluster: Cluster, standing: Standing
     before = standing.boundaries(of, 0)
     if facts.is_barred or len(before) != len(standing.places.get(of, ())):
         return None
-    for since in places_to_go_on(facts, before, standing.engine):
+    for since in places_to_go_on(facts, before, standing.engine, standing.left.get(of)):
         ordered = by_stretches(facts, cluster, standing.length_us, partial(incarnations, *of), since)
         if ordered is not None:
             return as_it_stood(ordered, since, before, standing.length_us)
@@ -185,9 +179,7 @@ def told_apart(facts: pa.Table, told: ToldOfCluster, standing: StandingWindows) 
     for (first, stop), sums, (last_us, last_record) in zip(spans, sums_of(hashes, begins), ends, strict=True):
         of = topics[place[order[first]]], int(partition[order[first]])
         known = told.partition(of[0], int(last_us), int(last_record))
-        left = standing.left.get(of)
-        every = (sums, stop - first) if left is None else (added(sums, left.sums), stop - first + left.facts)
-        made_of = digest_of([*every, known, standing.length_us])
+        made_of = digest_of([*standing.every(of, sums, stop - first), known, standing.length_us])
         if standing.is_made_of(of, made_of):
             stand.append(of)
         else:
@@ -226,9 +218,9 @@ def order_windows(
         known = known_of(given, hashes, cluster, standing, left)
         found = None if known is None else gone_on(given[0], known, of, cluster, standing)
         if found is None and left is not None:
-            raise NeedsAllError
-        for ordered, windows in order_whole(given, of, cluster, standing, known) if found is None else [found]:
-            yield from written((ordered, windows), of, cluster, standing, known, made_of)
+            raise NeedsAllError(*of)
+        for one in order_whole(given, of, cluster, standing, known) if found is None else [found]:
+            yield from written(one, of, cluster, standing, known, made_of)
 
 
 def known_of(
@@ -268,7 +260,10 @@ def written(
         yield CHANGES, pa.Table.from_pylist([key], CHANGE_SCHEMA)
     rows = rows_of_windows(windows, {**key, "facts": made_of})
     marks = kept_of(ordered, known, standing.left.get(of))
-    yield EVENT_WINDOWS.name, with_states(rows, before, marks, standing.engine)
+    kept_rows = with_states(rows, before, marks, standing.engine)
+    yield EVENT_WINDOWS.name, kept_rows
+    if marks and known is not None and standing.tells_alone:
+        yield ALONE, newest_alone(of, known, kept_rows, standing.engine)
 
 
 def order_whole(

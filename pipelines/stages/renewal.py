@@ -19,13 +19,18 @@ from pipelines.overview.cluster import overview_of
 from pipelines.spark.held import Held, driver_facts
 from pipelines.spark.staging import BATCH_BYTES, Staged, as_arrow, as_frame, stage
 from pipelines.stages import order, replay
-from pipelines.stages.carried import Carried, Carrying, as_bytes, from_bytes
+from pipelines.stages.carried import TOLD, Carried, Carrying, as_bytes, from_bytes
 from pipelines.stages.compiling import compile_order
+from pipelines.stages.handing_on import ROWS, are_rising, handed_on
+from pipelines.stages.order_marks import ALONE, ALONE_SCHEMA, alone_of, is_whole
 from pipelines.stages.partition_order import CHANGE_SCHEMA, CHANGES
 from pipelines.warehouse.changes import ALL_US, KEY, PLACE_KEY, Changes, among, as_map, behind, numbers_in
 from pipelines.warehouse.contract import time_of
 from pipelines.warehouse.superseded import engine_version
 from pipelines.warehouse.within import either
+from replay.arrays.ints import NEVER
+from replay.evidence.cluster import WHOLE as OF_THE_CLUSTER
+from replay.evidence.cluster import cluster_told
 from replay.evidence.session_lines import EntangledError
 from replay.evidence.steady import NeedsAllError
 from replay.evidence.tenures import micros
@@ -43,11 +48,14 @@ if TYPE_CHECKING:
     from pipelines.overview.cluster import Overview
     from pipelines.spark.staging import Rows
     from pipelines.warehouse.delta_io import Warehouse
+    from pipelines.warehouse.later import Later
     from pipelines.warehouse.within import Within
     from schemas.model import Table
 
 _PLACE: Final = (*KEY, "place")
-ORDERED_KINDS: Final = 3  # of rows that the order stages: events, windows, changes
+ORDERED_KINDS: Final = (
+    5  # of rows that the order stages: events, windows, changes, marks that stand alone, what it lacks
+)
 # Times as many facts as the driver works on at once may stand in a recording whose news it works on: they are read, and
 # hashed, but not ordered again.
 GROWN: Final = 5
@@ -92,13 +100,18 @@ class Renewal:
         known = self.recording_id, rows[0]["facts_version"], self.warehouse.run_id
         return from_bytes(rows[0]["state"]) if self.warehouse.is_left_alone("facts", *known) else None
 
+    @property
+    def has_few_news(self) -> bool:
+        """Whether so few facts were read now that the driver works on them itself."""
+        return self.news is not None and self.news <= driver_facts(self.settings)
+
     def facts_here(self) -> pa.Table | None:
         """Return the facts in the driver's memory; None: they are too many.
 
         Where nearly all were ordered before, more of them may be there than the driver would order for the first time.
         """
         few = driver_facts(self.settings)
-        goes_on = self.news is not None and self.news <= few and not self.is_anew
+        goes_on = self.has_few_news and not self.is_anew
         most = few * GROWN if goes_on and not self.warehouse.is_empty(EVENT_WINDOWS.name, self.recording_id) else few
         found = self.warehouse.whole("facts", self.recording_id, most)
         if found is None:
@@ -113,13 +126,25 @@ class Renewal:
         too many for the driver's memory), or those behind what was handed on, if anything was.
         """
         carried = self.carried(since_us)
-        if carried is not None:
-            facts = self.warehouse.since("facts", self.recording_id, "ts", carried.horizon)
-            if facts is not None:
-                with suppress(NeedsAllError):
-                    return carried.overview(self.recording_id, facts), facts, carried
+        later = None if carried is None else self.warehouse.later("facts", self.recording_id, carried.horizon)
+        if carried is not None and later is not None:
+            with suppress(NeedsAllError):
+                if self.has_few_news and later.count <= driver_facts(self.settings) * GROWN:
+                    facts = later.read(carried.horizon, NEVER)
+                    return carried.overview(self.recording_id, OF_THE_CLUSTER.of(facts), [facts]), facts, carried
+                return self.overview_of_later(carried, later), None, carried
         rows = self.facts_here()
         return self.overview(rows), rows, None
+
+    def overview_of_later(self, carried: Carried, later: Later) -> Overview:
+        """Look at the facts since what was handed on, some at a time. NeedsAllError: they do not suffice."""
+        of_kinds = pc.field("kind").isin(OF_THE_CLUSTER.kinds)
+        whole = OF_THE_CLUSTER.of(later.read(later.since, NEVER, (), of_kinds))
+        overview = carried.overview(self.recording_id, whole, later.slices(ROWS, TOLD))
+        cluster = cluster_told(overview.cluster, self.settings, overview.coverage.missing)
+        if cluster.names != carried.names or not (is_whole(cluster.missing) and are_rising(later)):
+            raise NeedsAllError
+        return overview
 
     def overview(self, rows: pa.Table | None) -> Overview:
         """Look at all facts of the recording. `rows`: of `facts_here`."""
@@ -159,8 +184,10 @@ class Renewal:
         self, overview: Overview, rows: pa.Table | None, standing: pa.Table | None, carried: Carried | None
     ) -> tuple[Staged | Held, Carried | None]:
         """Return what the order makes, and what it hands on; arguments as of `order`."""
-        if carried is not None and rows is not None:
+        if carried is not None:
             with suppress(NeedsAllError, EntangledError):
+                if rows is None:
+                    return self.ordered_by_workers(overview, standing, carried)
                 return self.ordered_here(overview, rows, standing, carried)
             rows = self.facts_here()
             overview = self.overview(rows)
@@ -168,12 +195,28 @@ class Renewal:
             with suppress(EntangledError):
                 return self.ordered_here(overview, rows, standing)
             return Held.of(order.order_here(rows, self.settings, overview, standing)), None
+        # What was handed on and did not even come into question, as news were from before it, would not the next time.
+        is_of_use = carried is not None or self.warehouse.is_empty(ORDER_STATES.name, self.recording_id)
+        return self.ordered_by_workers(overview, standing, hands_on=is_of_use)
+
+    def ordered_by_workers(
+        self, overview: Overview, standing: pa.Table | None, carried: Carried | None = None, *, hands_on: bool = True
+    ) -> tuple[Staged, Carried | None]:
+        """Return the same of all facts, or of those behind what was handed on. NeedsAllError: these do not suffice."""
         facts = self.warehouse.looked_at("facts", self.recording_id)
-        files = self.warehouse.paths("facts", self.recording_id)
+        later = self.warehouse.later("facts", self.recording_id, -NEVER if carried is None else carried.horizon)
+        files = [] if later is None else later.paths
         compile_order(self.spark.sparkContext.master)
-        stream = order.order(self.spark, facts, self.settings, overview, standing, rows, files)
+        stream = order.order(self.spark, facts, self.settings, overview, standing, files, carried)
         # Rows of the facts themselves have lists, and go through the JVM if there are no files.
-        return stage(stream, f"{self.staging}/order", ORDERED_KINDS, BATCH_BYTES if files else None), None
+        staged = stage(stream, f"{self.staging}/order", ORDERED_KINDS, BATCH_BYTES if files else None)
+        if order.NEEDS_ALL in staged.kinds:
+            raise NeedsAllError
+        if later is None or standing is None or not hands_on:  # after a first run, it may be that none follows
+            return staged, None
+        cluster = cluster_told(overview.cluster, self.settings, overview.coverage.missing)
+        alone = alone_of(as_arrow(staged.rows(ALONE, ALONE_SCHEMA), ALONE_SCHEMA.names))
+        return staged, handed_on(carried, later, cluster, alone, self.settings)
 
     def ordered_here(
         self,

@@ -30,6 +30,7 @@ from replay.evidence.clock_steps import SET_BACK, STEP_COLUMNS, RisingLines, ste
 from replay.evidence.steady import (
     FACT_COLUMNS,
     FETCH,
+    MARGIN_US,
     Facts,
     Settling,
     Steady,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from replay.arrays.digests import Hashes
     from replay.arrays.ints import Flags
 
-HELD: Final = 75_000  # facts of a bucket in memory at most; what is more waits in a file
+HELD: Final = 50_000  # facts of a bucket in memory at most; what is more waits in a file
 PIECE_ROWS: Final = 12_000  # of a piece at most
 PEAKS: Final = 64  # tables of few rows, at most, before they become one
 GIVEN_BACK: Final = 4  # after so many times that a bucket has written, memory goes back to the system
@@ -318,6 +319,10 @@ class SpilledFacts:
     def facts_until(self, end: int, hole: tuple[int, int], since: int) -> Facts:
         """Return the same as columns, together with requests of the greatest offsets before another moment."""
         return known(joined_rows([slim(rows) for rows in self.some(end, hole, since)]))
+
+    def near(self, since: int, hole: tuple[int, int]) -> Facts:
+        """Return the same of those that came up to shortly behind `since`."""
+        return self.facts_until(since + MARGIN_US, hole, since)
 
     def some(self, end: int, hole: tuple[int, int] | None, since: int | None = None) -> Iterator[pa.Table]:
         """Yield the facts of `until` piece by piece, or those of `facts_until`, if `since` is given."""

@@ -55,6 +55,12 @@ class SpilledFetches:
         self.held: list[pa.Buffer] = []
         self.held_bytes = 0
         self.brokers: dict[int, Fetches] = {}
+        self.states: dict[int, pa.Table] = {}  # by broker: what their sessions go on from
+
+    def go_on_from(self, states: pa.Table) -> None:
+        """Take what some sessions have cached before all fetches (`replay.evidence.session_states`)."""
+        for broker, mine in divided(numbers(states["broker_id"]), states):
+            self.states[broker] = mine.combine_chunks()
 
     def add(self, stream: pa.Scalar) -> None:
         """Take some fetches; the batch that they came in is let go of."""
@@ -86,17 +92,24 @@ class SpilledFetches:
         return self.brokers.setdefault(broker, Fetches(self.file))
 
     def rebuilt(self) -> Iterator[pa.Table]:
-        """Yield all fetches with their sessions rebuilt, some at a time."""
+        """Yield all fetches with their sessions rebuilt, some at a time. EntangledError: some precede their states."""
         if self.brokers:
             self.write()
             for one in sorted(self.brokers):
-                yield from self.brokers.pop(one).rebuilt()
+                yield from self.brokers.pop(one).rebuilt(self.states.pop(one, None))
         elif self.held:
             given = [joined_rows([*map(rows_of_buffer, released(self.held))])]
-            for _, mine in divided(numbers(given[0]["broker_id"]), given.pop()):
+            for one, mine in divided(numbers(given[0]["broker_id"]), given.pop()):
                 given.append(mine)
                 del mine
-                yield from rebuild_sessions(given.pop())
+                states = self.states.pop(one, None)
+                if states is None:
+                    yield from rebuild_sessions(given.pop())
+                else:
+                    yield from rebuilt_from(by_id(given.pop()), states)
+        for one in sorted(self.states):
+            states = self.states.pop(one)
+            yield from rebuilt_from(states[:0], states)
 
 
 class Fetches:
@@ -115,12 +128,11 @@ class Fetches:
         self.noted.append(stamps[-self.count % NOTED :: NOTED].copy())
         self.count += len(stamps)
 
-    def rebuilt(self) -> Iterator[pa.Table]:
-        """Yield them with their sessions rebuilt, part by part."""
+    def rebuilt(self, states: pa.Table | None = None) -> Iterator[pa.Table]:
+        """Yield them with their sessions rebuilt, part by part. `states`: what the sessions go on from."""
         moments = np.sort(np.concatenate(self.noted))
         ends = np.unique(moments[PART_ROWS // NOTED :: PART_ROWS // NOTED])
         counts, lines = self.divide(ends)
-        states: pa.Table | None = None
         first = 0
         for last in range(len(counts)):
             is_end = last == len(ends)
@@ -128,7 +140,7 @@ class Fetches:
             few = int(counts[first : last + 1].sum()) < least
             if not is_end and (lines.entangled[last] or few):
                 continue
-            facts = self.read(first, last, ends).sort_by("fact_id").combine_chunks()
+            facts = by_id(self.read(first, last, ends))
             first = last + 1
             if is_end:
                 yield from sessions_rebuilt(facts) if states is None else rebuilt_from(facts, states)
@@ -197,8 +209,13 @@ class Lines:
         if not len(self.session):
             return np.ones(len(sessions), np.bool_)
         place = np.minimum(np.searchsorted(self.session, sessions), len(self.session) - 1)
-        found: Flags = self.last[place] <= last
+        found: Flags = (self.session[place] != sessions) | (self.last[place] <= last)
         return found
+
+
+def by_id(fetches: pa.Table) -> pa.Table:
+    """Return fetches by their ids, in one chunk."""
+    return fetches.sort_by("fact_id").combine_chunks()
 
 
 def stamps_of(fetches: pa.Table) -> Ints:

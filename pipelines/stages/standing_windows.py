@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pipelines.stages.order_marks import LONG
 from replay.arrays.columns import completed_to
+from replay.arrays.digests import added
 from replay.evidence.tenures import micros
 from replay.order.windows import HOUR_US, Boundary
 from schemas.windows import EVENT_WINDOWS
@@ -34,6 +35,7 @@ class StandingWindows:
     places: dict[Of, list[int]] = field(default_factory=lambda: defaultdict(list))  # of the rows
     facts: list[str] = field(default_factory=list)  # of each row: the digest of what the events follow from
     left: Mapping[Of, LeftOut] = field(default_factory=dict)  # what of a partition's facts is not given
+    tells_alone: bool = False  # whether to say which marks stand alone (`order_marks.Alone`)
 
     @classmethod
     def of(cls, windows: pa.Table | None, length_us: int, engine: str, least: int = LONG) -> StandingWindows:
@@ -50,6 +52,11 @@ class StandingWindows:
         """Whether a partition's events stand there, and follow from what has this digest."""
         mine = self.places.get(of, ())
         return bool(mine) and all(self.facts[place] == facts for place in mine)
+
+    def every(self, of: Of, sums: tuple[int, int], count: int) -> tuple[tuple[int, int], int]:
+        """Return the digest and number of all of a partition's facts, by those of the given ones."""
+        left = self.left.get(of)
+        return (sums, count) if left is None else (added(sums, left.sums), count + left.facts)
 
     def rows(self, partitions: Iterable[Of]) -> pa.Table:
         """Return the rows of some partitions."""

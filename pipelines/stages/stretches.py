@@ -44,7 +44,7 @@ WINDOW_FACTS: Final = 4_000  # so many facts, or more, lie between two marks
 AT_ONCE: Final = 40_000  # facts of a stretch, about, and of what it reads again of the one before
 WINDOWS: Final = range(2, 9)  # a stretch may have, however many facts are in one
 BESIDE: Final = 2  # windows of the stretch before that are read again, about
-FEWEST: Final = 70_000  # facts for which it is worth while: so many can be ordered as a whole
+FEWEST: Final = 45_000  # facts for which it is worth while: so many can be ordered as a whole
 
 
 class Stretches(NamedTuple):
@@ -65,7 +65,7 @@ def stretches_of(facts: SpilledFacts, since: Since | None = None) -> Stretches |
 
     `since`: from where their order may go on; None: from the beginning. If few came since then, there is one stretch.
     """
-    steady = facts.steady if facts.count >= FEWEST else None
+    steady = facts.steady if is_long(facts) else None
     if steady is None or (since is not None and since.steady != steady):
         return None
     begin, last = steady.settled_us + RESENT_US if since is None else since.at.window, facts.last()
@@ -88,6 +88,11 @@ def stretches_of(facts: SpilledFacts, since: Since | None = None) -> Stretches |
         if not turns:
             return None
         length_us *= 2
+
+
+def is_long(facts: SpilledFacts) -> bool:
+    """Whether so many facts are not ordered at once if it can be helped."""
+    return facts.count >= FEWEST
 
 
 def windows_of_stretch(facts: int) -> int:

@@ -20,12 +20,14 @@ from pipelines.recording.names import inside
 from pipelines.spark.staging import SMALL_BYTES
 from pipelines.warehouse.attempts import ERRORS, attempt, is_half_made
 from pipelines.warehouse.commits import commits_of, is_left_alone
+from pipelines.warehouse.later import Later
 from pipelines.warehouse.migration import bring_up, completed
 from pipelines.warehouse.opened import Opened
 from pipelines.warehouse.small import Small
 from pipelines.warehouse.spans import is_spanned, spanned
 from pipelines.warehouse.store import Store
 from pipelines.warehouse.table_files import TableFiles
+from replay.arrays.ints import NEVER
 from schemas.model import TIMESTAMP
 from schemas.tables import TABLES
 
@@ -168,6 +170,13 @@ class Tables(Store):
         if since < EARLIEST:  # then those without a time, too
             return files.rows()
         return later.rows((), pc.field(column) >= pa.scalar(since, pa.int64()).cast(TIMESTAMP))
+
+    def later(self, table_name: str, recording_id: str, since: int) -> Later | None:
+        """Return the rows with a time from this one on, to be read some at a time; None: only Spark can read them."""
+        files = self._files(table_name, recording_id)
+        if files is None:
+            return None
+        return Later(files if since == -NEVER else files.between("ts", since, LATEST), since)
 
     def whole(self, table_name: str, recording_id: str, most: int, columns: Sequence[str] = ()) -> pa.Table | None:
         """Return all rows in the driver's memory, or only these columns; None: they are too many, or only for Spark."""

@@ -40,6 +40,7 @@ ENGINE: Final = (
     "pipelines/overview/*.py",
     "pipelines/spark/saved_states.py",
     "pipelines/stages/carried.py",
+    "pipelines/stages/handing_on.py",
     "pipelines/stages/order.py",
     "pipelines/stages/partition_order.py",
     "pipelines/stages/replay.py",

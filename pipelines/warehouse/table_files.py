@@ -21,7 +21,7 @@ from pipelines.warehouse.spans import around, is_spanned
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pipelines.warehouse.opened import Opened
@@ -110,6 +110,12 @@ class TableFiles:
         wanted = pa.schema([schema.field(name) for name in columns or schema.names])
         with in_one_line():
             return self._dataset(schema).to_table(columns=wanted.names, filter=where).cast(wanted)
+
+    def batches(self, columns: Sequence[str], where: pc.Expression | None = None) -> Iterator[pa.RecordBatch]:
+        """Read these columns of the rows that meet a condition, some at a time."""
+        schema = TABLES[self.name].arrow_schema
+        with in_one_line():
+            yield from self._dataset(schema).to_batches(columns=[*columns], filter=where)
 
     def ids(self, column: str, spans: Sequence[Span | None] | None) -> pa.ChunkedArray:
         """Read a column of the rows whose time `ts` is around these spans; None: of all."""

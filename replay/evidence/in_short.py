@@ -29,6 +29,8 @@ from replay.evidence.steady import NeedsAllError
 from replay.evidence.summary import put_together, summary_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from replay.evidence.summary import Summary
 
 
@@ -40,15 +42,15 @@ class InShort(NamedTuple):
     counters: pa.Table  # `counted_requests.COUNTER_SCHEMA`: what is known of the other requests
     woken: pa.Table  # `standstills.CONNECTION_SCHEMA`: connections on which produces outlasted a standstill
 
-    def with_later(self, facts: pa.Table) -> Summary:
+    def with_later(self, facts: Iterable[pa.Table]) -> Summary:
         """Return what all facts tell, but for requests that are not kept. `facts`: all from the moment on."""
-        return put_together([self.told, summary_of(facts)])
+        return put_together([self.told, *map(summary_of, facts)])
 
     def is_nothing_missing(self, told: Summary) -> bool:
         """Whether no line of a request is missing, for sure. `told`: of `with_later`."""
         return is_nothing_missing(self.counters, told.requests, shared_connections(told.users))
 
-    def connections(self, facts: pa.Table, silences: pa.Table) -> pa.Table:
+    def connections(self, facts: Iterable[pa.Table], silences: pa.Table) -> pa.Table:
         """Return the connections on which produces outlasted a standstill (`connections_in`), perhaps with others.
 
         `facts`: all from the moment on. `silences`: by all facts. NeedsAllError: these facts alone do not tell.
@@ -57,7 +59,8 @@ class InShort(NamedTuple):
         is_later = numbers(ended["first"]) >= self.until_us
         if (awake_from(ended)[is_later] < self.until_us).any():  # a request of before may have outlasted it
             raise NeedsAllError
-        return connections_together(pa.concat_tables([self.woken, connections_in(facts, silences)]))
+        found = [connections_in(some, silences) for some in facts]
+        return connections_together(pa.concat_tables([self.woken, *found]))
 
 
 def in_short(before: InShort | None, facts: pa.Table, until_us: int) -> InShort:
@@ -65,7 +68,7 @@ def in_short(before: InShort | None, facts: pa.Table, until_us: int) -> InShort:
 
     `before`: what those before an earlier moment tell; `facts`: all since then that are before the later one.
     """
-    told = summary_of(facts) if before is None else before.with_later(facts)
+    told = summary_of(facts) if before is None else before.with_later([facts])
     silences = silences_of_all(told.pieces)
     ended = silences.filter(pc.less(silences["first"], until_us))
     woken = connections_in(facts, ended)

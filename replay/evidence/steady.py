@@ -117,6 +117,10 @@ class Facts(NamedTuple):
         """Those that came in a time."""
         return self.only((self.us >= since) & (self.us < until))
 
+    def near(self, since: int, hole: tuple[int, int]) -> Facts:  # noqa: ARG002 - of facts in files, these are read
+        """Those that bear on whether an order can go on at `since`, without the requests in a hole: all."""
+        return self
+
     def sums(self, us: int) -> Sums:
         """The digest of those before a moment."""
         return Sums(us, sum_of(self.hashes[~self.decided & (self.us < us)]))

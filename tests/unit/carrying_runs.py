@@ -17,7 +17,7 @@ from pipelines.stages.order_marks import is_whole
 from pipelines.stages.partition_order import order_tables
 from pipelines.stages.standing_windows import StandingWindows
 from pipelines.warehouse.superseded import engine_version
-from replay.evidence.cluster import cluster_told, collected_of
+from replay.evidence.cluster import WHOLE, cluster_told, collected_of
 from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.missing_lines import MissingLines, missing_requests
 from replay.evidence.session_lines import EntangledError
@@ -65,7 +65,8 @@ class CarryingRuns(HourlyRuns):
         if before is None:
             missing, told = missing_requests(facts), collected_of(facts)
         else:  # by the requests nothing is missing, or this is refused
-            missing, told = MissingLines(), before.overview(pc.max(facts["recording_id"]).as_py(), some).cluster
+            name = pc.max(facts["recording_id"]).as_py()
+            missing, told = MissingLines(), before.overview(name, WHOLE.of(some), [some]).cluster
         cluster = cluster_told(told, stated, missing)
         stands = self.tables[EVENT_WINDOWS.name]
         carrying = Carrying.of(stands, some, self.length_us, engine_version(), before)

@@ -10,8 +10,8 @@ from without_spark import events_of_partition
 
 from pipelines.spark.buckets import BUCKET_ROWS, MOST_BUCKETS, bucket_count, bucket_of, divided, joined
 from pipelines.stages import order
-from pipelines.stages.order import by_session, rebuilding, with_sessions
-from pipelines.stages.partition_order import EVENTS, order_partitions
+from pipelines.stages.order import by_session, order_partitions, rebuilding, with_sessions
+from pipelines.stages.partition_order import EVENTS
 from replay.arrays.columns import numbers
 from replay.evidence.cluster import Cluster
 from replay.evidence.cluster_digest import ToldOfCluster

@@ -1,0 +1,60 @@
+"""An order by Spark's workers reads what is new, and what was handed on; the tables are those of one run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hourly_case import arrive
+from made_lines import START_MS
+from made_recording import MadeCluster
+from made_shape import Shape
+from test_incremental import rows, run
+
+from pipelines.stages import handing_on
+from pipelines.stages.carried import from_bytes
+from pipelines.stages.renewal import Renewal
+from schemas.tables import TABLES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+    from pyspark.sql import SparkSession
+
+    from pipelines.stages.carried import Carried
+    from pipelines.stages.run import Run
+
+MINUTES = (4, 6, 8, None)  # up to when there are lines at each run
+STAGES = ("ingest", "replay")
+
+
+def handed_on(done: Run) -> Carried | None:
+    """What a run has handed on."""
+    found = done.warehouse.arrow("order_states", "r")["state"].to_pylist()
+    return from_bytes(found[0]) if found else None
+
+
+def test_workers_go_on_from_what_was_handed_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handing_on, "WHOLE_ROWS", 0)
+    monkeypatch.setattr(handing_on, "ROWS", 1_500)
+    shape = Shape(events=60_000, partitions=3, elections=0, flaps=0, tick_ms=100)
+    MadeCluster(shape, tmp_path / "made").write()
+    arrived, handed = tmp_path / "arrived", []
+    for minute in MINUTES:
+        arrive(tmp_path / "made", arrived, None if minute is None else START_MS + minute * 60_000)
+        with monkeypatch.context() as at_last:
+            if minute is None:  # it works on what is new and was handed on alone
+                at_last.setattr(Renewal, "facts_here", None)
+            steps = run(spark, arrived, tmp_path / "steps", STAGES, driver_facts=0)
+        handed.append(handed_on(steps))
+    last, before = handed[-1], handed[-2]
+    assert last
+    assert before
+    assert last.horizon > before.horizon
+    assert sum(left.facts for left in last.left.values()) > sum(left.facts for left in before.left.values()) > 0
+    one = run(spark, tmp_path / "made", tmp_path / "one", STAGES)
+    for table in TABLES:
+        if table not in {"runs", "expectation_results", "order_states", "files"}:
+            assert rows(steps, table) == rows(one, table), table

@@ -1,0 +1,112 @@
+"""What runs by workers hand on: later ones read what is new, and write what one run over everything writes."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from hourly_runs import HourlyRuns, lines, steps_of
+from made_recording import MadeCluster
+from made_shape import Shape
+from test_hourly_runs import facts_of, told_but_states, went_on, with_deletions
+from worker_runs import WorkerRuns
+
+from pipelines.stages import handing_on, spilled_facts, stretches
+from pipelines.stages.handing_on import horizon_of, long_ones
+from pipelines.stages.order_marks import Alone
+from pipelines.warehouse import later
+from replay.evidence import steady
+from replay.evidence.steady import LeftOut, Steady
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["went_on"]
+
+MINUTE_US = 100_000  # here
+MARGIN_US, SPAN_US = 1_800_000, 600_000
+
+
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch, went_on: list[bool]) -> list[bool]:
+    """Seconds stand for minutes; whether each order of a partition that was not new went on from a mark."""
+    for module in (handing_on, stretches, spilled_facts):
+        for name, us in {"MARGIN_US": MARGIN_US, "SPAN_US": SPAN_US, "RESENT_US": 1_200_000}.items():
+            monkeypatch.setattr(module, name, us, raising=False)
+    for module in (handing_on, later):
+        monkeypatch.setattr(module, "MINUTE_US", MINUTE_US)
+    monkeypatch.setattr(handing_on, "ROWS", 700)
+    monkeypatch.setattr(handing_on, "LONG", 1)
+    monkeypatch.setattr(handing_on, "WHOLE_ROWS", 0)
+    return went_on
+
+
+@pytest.mark.parametrize(("seed", "elections", "late"), [(1, 0, 0.0), (2, 1, 0.0), (3, 0, 0.0005), (4, 0, 0.0)])
+def test_workers_find_in_what_is_new_what_one_run_finds_in_everything(
+    tmp_path: Path, seconds: list[bool], seed: int, elections: int, late: float
+) -> None:
+    shape = Shape(events=9_000, partitions=2, elections=elections, flaps=0, seed=seed)
+    MadeCluster(shape, tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    facts = with_deletions(facts) if seed == 1 else facts
+    once, stepwise = HourlyRuns(), WorkerRuns()
+    once.order(facts, stated)
+    for some in steps_of(facts, len(facts) // 4, Random(seed), 8, late):  # noqa: S311 - nothing secret
+        stepwise.order(some, stated)
+    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
+    assert told_but_states(stepwise) == told_but_states(once)
+    if not (elections or late):
+        assert stepwise.lean
+        assert any(seconds)
+        assert max(stepwise.read[-2:]) < len(facts) * 2 // 3
+
+
+def test_a_partition_too_long_for_memory_goes_on_from_what_was_handed_on(
+    tmp_path: Path, seconds: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"WINDOW_FACTS": 100, "AT_ONCE": 400, "FEWEST": 1_100}.items():
+        monkeypatch.setattr(stretches, name, value)
+    monkeypatch.setattr(spilled_facts, "HELD", 1_000)
+    monkeypatch.setattr(spilled_facts, "PIECE_ROWS", 150)
+    MadeCluster(Shape(events=9_000, partitions=1, elections=0, flaps=0, seed=1), tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    once, stepwise = HourlyRuns(), WorkerRuns()
+    once.order(facts, stated)
+    for some in steps_of(facts, len(facts) // 3, Random(1), 6, 0):  # noqa: S311 - nothing secret
+        stepwise.order(some, stated)
+    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
+    assert told_but_states(stepwise) == told_but_states(once)
+    assert stepwise.lean >= 2
+    assert seconds.count(True) < stepwise.lean  # the others were ordered in stretches
+
+
+COUNTED = pa.table(
+    {
+        "topic": ["t"] * 6 + ["u"] * 6,
+        "partition": [0] * 12,
+        "minute": [k * later.MINUTE_US for k in range(6)] * 2,
+        "count": [5_000] * 6 + [10] * 6,
+    }
+)
+
+
+def mark(minutes: float) -> Alone:
+    return Alone(Steady(0, 1, 0), round(minutes * later.MINUTE_US) + steady.MARGIN_US)
+
+
+def test_what_is_handed_on_ends_where_few_requests_are_left_to_carry_along() -> None:
+    marks = {("t", 0): mark(4), ("u", 0): mark(5)}
+    assert horizon_of(COUNTED, marks, 6_000) == 4 * later.MINUTE_US  # the first minute is not yet steady
+    assert horizon_of(COUNTED, marks, 20_000) == 5 * later.MINUTE_US
+    assert horizon_of(COUNTED, marks, 1_000) is None
+    assert horizon_of(COUNTED, {("u", 0): mark(5)}, 1_000_000) is None
+
+
+def test_of_the_shortest_partitions_nothing_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = {("t", 0): mark(4), ("u", 0): mark(5)}
+    monkeypatch.setattr(handing_on, "WHOLE_ROWS", 100)
+    assert long_ones(COUNTED, marks, {}) == {("t", 0): mark(4)}
+    left = {("u", 0): LeftOut(Steady(0, 1, 0), 0, 5, (0, 0))}
+    assert long_ones(COUNTED, marks, left) == marks
