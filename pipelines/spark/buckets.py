@@ -80,8 +80,10 @@ def gathered(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
     for table in tables:
         kept.append(table)
         count += len(table)
+        del table
         if count >= rows:
-            yield pa.concat_tables(kept)
+            found = [pa.concat_tables(kept)]
             kept, count = [], 0
+            yield found.pop()  # who gets it may release it
     if kept:
         yield pa.concat_tables(kept)

@@ -76,6 +76,7 @@ def _are_any(choice: Choice, rows: pa.Table) -> bool:
 def _read(file: Any, groups: list[int], schema: pa.Schema) -> Iterator[pa.Table]:  # noqa: ANN401 - not typed
     for batch in file.iter_batches(ROWS_AT_ONCE, groups, schema.names):
         # Of Spark's files times have other digits; of older ones columns may be missing.
-        told = pa.Table.from_batches([batch])
-        given = pa.schema([schema.field(name) for name in told.column_names])
-        yield completed_to(told.cast(given), schema)
+        told = [pa.Table.from_batches([batch])]
+        given = pa.schema([schema.field(name) for name in batch.schema.names])
+        del batch  # who gets the rows may release them
+        yield completed_to(told.pop().cast(given), schema)

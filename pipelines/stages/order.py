@@ -101,8 +101,8 @@ def order(  # noqa: PLR0913, PLR0917 - the facts, in the forms in which they may
 
     def parting(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         read = rows_in(batches, READ_SCHEMA) if files else (pa.Table.from_batches([batch]) for batch in batches)
-        some = read if since_us is None else (rows.filter(pc.invert(is_before(rows, since_us))) for rows in read)
-        return by_session((in_sessions(rows, buckets) for rows in some), cluster.names, buckets)
+        some = read if since_us is None else map(partial(behind_of, us=since_us), read)
+        return by_session(map(partial(in_sessions, count=buckets), some), cluster.names, buckets)
 
     parted = sent.mapInArrow(parting, spark_ddl(BY_SESSION))
     if carried is not None:
@@ -112,6 +112,11 @@ def order(  # noqa: PLR0913, PLR0917 - the facts, in the forms in which they may
     return by_number(rebuilt, "bucket", tasks).applyInArrow(
         ordering(ToldOfCluster(cluster), known, length_us(settings), engine_version(), left), spark_ddl(STREAM)
     )
+
+
+def behind_of(facts: pa.Table, us: int) -> pa.Table:
+    """Return the facts from a moment on."""
+    return facts.filter(pc.invert(is_before(facts, us)))
 
 
 def streams_of(carried: Carried, buckets: int) -> pa.Table:
@@ -279,12 +284,15 @@ def in_sessions(facts: pa.Table, count: int) -> pa.Table:
 def by_session(tables: Iterable[pa.Table], names: Mapping[str, str], buckets: int) -> Iterator[pa.RecordBatch]:
     """Yield fetches by session (`BY_SESSION`), and all other facts by partition, since they need no session."""
     for told in gathered(tables, ROWS_AT_ONCE):
-        table = with_topics(told, names)
-        fetches = table.filter(pc.is_valid(table["session"]))
-        others = known_partitions(table.filter(pc.is_null(table["session"])).drop_columns("session"))
-        sessions = streams_by(numbers(fetches["session"]), fetches)
-        rows: list[tuple[int, int | None, bytes]] = [(k, None, one) for k, one in sessions]
-        rows += [(k, k, one) for k, one in streams_by(bucket_of(others, buckets), others)]
+        given = [with_topics(told, names)]
+        del told  # a table of so many facts takes a hundred megabytes with the copies that are made of it
+        is_fetch = pc.is_valid(given[0]["session"])
+        others = known_partitions(given[0].filter(pc.invert(is_fetch)).drop_columns("session"))
+        given.append(given.pop().filter(is_fetch))
+        rows: list[tuple[int, int | None, bytes]]
+        rows = [(k, k, one) for k, one in streams_by(bucket_of(others, buckets), others)]
+        del others
+        rows += [(k, None, one) for k, one in streams_by(numbers(given[0]["session"]), given.pop())]
         yield pa.RecordBatch.from_pylist([dict(zip(BY_SESSION.names, row, strict=True)) for row in rows], BY_SESSION)
 
 

@@ -36,6 +36,7 @@ from replay.evidence.steady import NeedsAllError
 from replay.evidence.tenures import micros
 from replay.tables.resumption import WHOLE, Resumption, place_of, resumed
 from schemas.events import REPLICATION_EVENTS
+from schemas.facts import FACTS
 from schemas.tables import REPLAY_TABLES
 from schemas.windows import EVENT_WINDOWS, ORDER_STATES, REPLAY_CHECKPOINTS
 
@@ -53,9 +54,7 @@ if TYPE_CHECKING:
     from schemas.model import Table
 
 _PLACE: Final = (*KEY, "place")
-ORDERED_KINDS: Final = (
-    5  # of rows that the order stages: events, windows, changes, marks that stand alone, what it lacks
-)
+ORDERED_KINDS: Final = 5  # of rows that the order stages: events, windows, `CHANGES`, `ALONE`, `NEEDS_ALL`
 # Times as many facts as the driver works on at once may stand in a recording whose news it works on: they are read, and
 # hashed, but not ordered again.
 GROWN: Final = 5
@@ -138,8 +137,10 @@ class Renewal:
 
     def overview_of_later(self, carried: Carried, later: Later) -> Overview:
         """Look at the facts since what was handed on, some at a time. NeedsAllError: they do not suffice."""
-        of_kinds = pc.field("kind").isin(OF_THE_CLUSTER.kinds)
-        whole = OF_THE_CLUSTER.of(later.read(later.since, NEVER, (), of_kinds))
+        given, of_kinds = (later.since, NEVER), pc.field("kind").isin(OF_THE_CLUSTER.kinds)
+        # Mostly there are none, and of those that are read, all columns are.
+        are_any = len(later.read(*given, ["kind"], of_kinds)) > 0
+        whole = OF_THE_CLUSTER.of(later.read(*given, (), of_kinds)) if are_any else FACTS.arrow_schema.empty_table()
         overview = carried.overview(self.recording_id, whole, later.slices(ROWS, TOLD))
         cluster = cluster_told(overview.cluster, self.settings, overview.coverage.missing)
         if cluster.names != carried.names or not (is_whole(cluster.missing) and are_rising(later)):

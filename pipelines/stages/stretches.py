@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     Parts = Callable[[list[pa.Table], Cluster], tuple[int, Iterator[PartitionFacts]]]
 
-WINDOW_FACTS: Final = 4_000  # so many facts, or more, lie between two marks
-AT_ONCE: Final = 40_000  # facts of a stretch, about, and of what it reads again of the one before
+WINDOW_FACTS: Final = 3_000  # so many facts, or more, lie between two marks
+AT_ONCE: Final = 30_000  # facts of a stretch, about, and of what it reads again of the one before
 WINDOWS: Final = range(2, 9)  # a stretch may have, however many facts are in one
 BESIDE: Final = 2  # windows of the stretch before that are read again, about
 FEWEST: Final = 45_000  # facts for which it is worth while: so many can be ordered as a whole
