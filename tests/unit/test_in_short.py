@@ -75,7 +75,7 @@ def test_runs_that_look_at_new_facts_alone_find_what_one_look_at_all_finds(
         seen = overview_of(given)
         if before is not None:
             try:
-                found = overview_on(name, before, pa.concat_tables([whole, WHOLE.of(later)]), later)
+                found = overview_on(name, before, pa.concat_tables([whole, WHOLE.of(later)]), [later])
             except NeedsAllError:
                 before, later = None, given
             else:
