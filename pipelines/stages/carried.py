@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from replay.evidence.in_short import InShort
 
 TOLD: Final = sorted({*SUMMED, *CONNECTION_COLUMNS})  # columns of facts from which `in_short` is told
-MOST_ROWS: Final = 100_000  # that are carried along, at most
+MOST_ROWS: Final = 100_000  # that are carried along, at most,
+MOST_REQUESTS: Final = 1_000_000  # and of clients of which all requests are kept, of which each takes 28 bytes
 
 
 class Carried(NamedTuple):
@@ -216,12 +217,14 @@ class Carrying:
         return Alone(told["steady"], told["mark"].since)
 
     def carried(self) -> Carried | None:
-        """Return what is handed on; None: that would not be worth while."""
+        """Return what is handed on; None: that would not be worth while. NeedsAllError: it cannot be told."""
         count = sum(map(len, (*self.rows, *self.sessions.values())))
         few = sum(left.facts for left in self.left.values()) < self.least
         if few or not self.rows or count > MOST_ROWS or not self.is_steady or self.early is None:
             return None
         told = in_short(None if self.before is None else self.before.told, self.early, self.horizon)
+        if len(told.told.requests) > MOST_REQUESTS:
+            return None
         rows, whole = (pa.concat_tables(some, promote_options="default") for some in (self.rows, self.whole))
         return Carried(self.horizon, rows, self.sessions, self.left, self.names, whole, told)
 

@@ -24,7 +24,7 @@ from replay.arrays.ints import NEVER
 from replay.evidence.clock_steps import STEP_COLUMNS, RisingLines
 from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.session_lines import EntangledError
-from replay.evidence.steady import MARGIN_US, SPAN_US
+from replay.evidence.steady import MARGIN_US, SPAN_US, NeedsAllError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 ROWS: Final = 200_000  # facts that are gone through at once, about,
 COUNTED: Final = 2_000_000  # and that are counted at once
 WHOLE_ROWS: Final = 30_000  # facts of short partitions of which none are left out
+# What shows that the facts cannot be cut at some moment: a session's lines there, or a standstill.
+UNCUT: Final = (EntangledError, NeedsAllError)
 NAMING: Final = ("ts", "topic", "topic_id", "partition")
 
 
@@ -59,19 +61,18 @@ def handed_on(
     """
     if not (alone and is_whole(cluster.missing)):
         return before
-    given, left = (0, {}) if before is None else (len(before.rows), before.left)
     counted = in_minutes(facts, cluster.names)
-    alone = long_ones(counted, alone, left)
-    horizon = horizon_of(counted, alone, carried.MOST_ROWS - given)
+    alone = long_ones(counted, alone, {} if before is None else before.left)
+    horizon = horizon_of(counted, alone, carried.MOST_ROWS - staying(before, alone))
     if horizon is None or (before is None and not are_rising(facts)):
         return before
     told = ToldOfCluster(cluster)
 
     def step(found: Carried | None, since: int, until: int) -> Carried | None:
         carrying = Carrying(until, until, found, least=LONG if until == horizon else 0, alone=alone)
-        some = facts.read(since, until)
-        carrying.begin(some, cluster.names, is_whole=True)
-        for _ in in_buckets(some, told, settings, None, carrying):
+        given = [facts.read(since, until)]
+        carrying.begin(given[0], cluster.names, is_whole=True)
+        for _ in in_buckets(given.pop(), told, settings, None, carrying):
             pass  # its rows are noted on the way
         return carrying.carried()
 
@@ -80,14 +81,23 @@ def handed_on(
         made = None
         try:
             made = step(*found, until)
-        except EntangledError:  # by the lines of some session, it cannot be cut where this begins
+        except UNCUT:
             found = behind
-            with suppress(EntangledError):
+            with suppress(*UNCUT):
                 made = step(*found, until)
         if made is None:
-            return before
+            break
         behind, found = found, (made, until)
     return found[0]
+
+
+def staying(before: Carried | None, alone: Mapping[Of, Alone]) -> int:
+    """Return how many rows that were handed on have to be carried along still: those of partitions without a mark."""
+    if before is None:
+        return 0
+    of_each = before.rows.group_by(["topic", "partition"]).aggregate([([], "count_all")]).to_pylist()
+    rows = [row["count_all"] for row in of_each if (row["topic"], row["partition"]) not in alone]
+    return sum(map(int, rows)) + sum(map(len, before.sessions.values()))
 
 
 def in_minutes(facts: Later, names: Mapping[str, str]) -> pa.Table:
@@ -118,18 +128,21 @@ def long_ones(counted: pa.Table, alone: Mapping[Of, Alone], left: Mapping[Of, Le
 def horizon_of(counted: pa.Table, alone: Mapping[Of, Alone], most: int) -> int | None:
     """Return the latest moment up to which there are not too many facts to carry along; None: it is not worth while.
 
-    `counted`: of `in_minutes`. `most`: so many may be carried along, about.
+    `counted`: of `in_minutes`, by whole minutes. `most`: so many may be carried along, about.
     """
     place, topics = texts(counted["topic"])
-    partition, minute, count = (numbers(counted[name]) for name in ("partition", "minute", "count"))
-    begin, end = np.full(len(counted), NEVER), np.full(len(counted), -NEVER)  # of the time whose requests are left out
-    for (topic, number), (steady, since) in alone.items():
-        if topic in topics:
-            mine = (place == topics.index(topic)) & (partition == number)
-            begin[mine], end[mine] = steady.settled_us + SPAN_US, since - MARGIN_US
-    is_between = (minute > begin) & (minute + MINUTE_US <= end)
+    minute, count = (numbers(counted[name]) for name in ("minute", "count"))
+    keys, of = np.unique(numbers(counted["partition"]) * len(topics) + place, return_inverse=True)
+    begin, end = np.full(len(keys), NEVER), np.full(len(keys), -NEVER)  # of the time whose requests are left out
+    for k, key in enumerate(keys.tolist()):
+        mark = alone.get((topics[key % len(topics)], key // len(topics)))
+        if mark is not None:
+            begin[k], end[k] = mark.steady.settled_us + SPAN_US, mark.since - MARGIN_US
+    is_between = (minute > begin[of]) & (minute < end[of])
+    order = np.argsort(minute)
+    kept, left = (np.append(0, np.cumsum((count * some)[order])) for some in (~is_between, is_between))
     for horizon in sorted({mark.since - MARGIN_US for mark in alone.values()}, reverse=True):
-        is_early = minute < horizon
-        if count[is_early & ~is_between].sum() <= most:
-            return horizon if count[is_early & is_between].sum() >= LONG else None
+        early = int(np.searchsorted(minute[order], horizon))
+        if kept[early] <= most:
+            return horizon if left[early] >= LONG else None
     return None

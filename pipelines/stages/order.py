@@ -83,7 +83,7 @@ def order(  # noqa: PLR0913, PLR0917 - the facts, in the forms in which they may
 ) -> DataFrame:
     """Return as one stream (`packed`) the outputs of `order_tables` for one recording's facts.
 
-    `overview`: of the same facts; None: it is made here. `standing`: the rows of
+    `overview`: of all facts; None: it is made here, of those that are given. `standing`: the rows of
     `event_windows` of the events that stand in the warehouse, so that only what differs is made; None: everything is.
     `files`: the same facts as Parquet, if it is on this machine: workers read it themselves, so that facts do not
     become rows of the JVM's first. `carried`: what the order before has handed on; then those of the facts are ordered

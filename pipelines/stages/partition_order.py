@@ -23,7 +23,7 @@ from pipelines.spark.packed import rows_of_buffer
 from pipelines.stages import spilled_facts
 from pipelines.stages.order_marks import ALONE, is_whole, kept_of, newest_alone, places_to_go_on, since_when
 from pipelines.stages.short_partitions import SHORT, Waiting, short_of
-from pipelines.stages.spilled_facts import Bucket, joined_rows, released, taken_digests
+from pipelines.stages.spilled_facts import Bucket, joined_rows, longest_of, released, taken_digests
 from pipelines.stages.standing_windows import StandingWindows
 from pipelines.stages.stretches import by_stretches, is_long
 from replay.arrays.columns import numbers, numbers_of, texts
@@ -66,6 +66,7 @@ WITH_RECORDING: Final = pa.schema([pa.field("recording_id", pa.string()), *EVENT
 CHANGE_SCHEMA: Final = pa.schema(
     [WITH_RECORDING.field(name) for name in ("recording_id", "topic", "incarnation", "partition", "window")]
 )
+MANY: Final = 1.5  # times as many facts as one partition may have in memory, all of a bucket may
 ENDS: Final = ("ts", "metadata_offset")  # the last of a partition's facts: its line, and its record
 Output = tuple[str, pa.Table]
 
@@ -85,9 +86,11 @@ def order_tables(
     for rows in tables:
         few.append(rows)
         count += len(rows)
-        if count > spilled_facts.HELD:
-            yield from order_many(chain(released(few), tables), told, standing)
-            return
+        if count > MANY * spilled_facts.HELD:
+            break
+    if count > spilled_facts.HELD and (count > MANY * spilled_facts.HELD or longest_of(few) > spilled_facts.HELD):
+        yield from order_many(chain(released(few), tables), told, standing)
+        return
     waiting, stand = told_apart(joined_rows(few), told, standing)
     if stand:
         yield EVENT_WINDOWS.name, standing.rows(stand)
@@ -262,7 +265,7 @@ def written(
     marks = kept_of(ordered, known, standing.left.get(of))
     kept_rows = with_states(rows, before, marks, standing.engine)
     yield EVENT_WINDOWS.name, kept_rows
-    if marks and known is not None and standing.tells_alone:
+    if marks and known is not None and standing.tells_alone and not ordered.key["incarnation"]:
         yield ALONE, newest_alone(of, known, kept_rows, standing.engine)
 
 

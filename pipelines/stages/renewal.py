@@ -42,6 +42,7 @@ from schemas.windows import EVENT_WINDOWS, ORDER_STATES, REPLAY_CHECKPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -72,6 +73,7 @@ class Renewal:
     settings: Mapping[str, Any]
     full: bool = False  # whether everything is made anew, whatever stands
     news: int | None = None  # facts that were read now; None: not known
+    since_us: int | None = None  # when the first news is from; None: not known, or anything may be
 
     def read(self, table_name: str) -> DataFrame:
         """Return the recording's rows."""
@@ -86,15 +88,19 @@ class Renewal:
         """Whether everything is made anew: also if more rows were set aside than can be looked at one by one."""
         return self.full or self.warehouse.has_many_aside(self.recording_id)
 
-    def carried(self, since_us: int | None) -> Carried | None:
-        """Return what the order before has handed on, if it holds; `since_us`: when the first news is from.
+    def is_overtaken(self, horizon: datetime) -> bool:
+        """Whether there is news from before what was handed on at a moment."""
+        return self.since_us is None or micros(horizon) > self.since_us
+
+    def carried(self) -> Carried | None:
+        """Return what the order before has handed on, if it holds.
 
         It is of the facts as that run has left them, so nobody else may have written any since.
         """
-        if since_us is None or self.is_anew:
+        if self.since_us is None or self.is_anew:
             return None
         rows = self.arrow(ORDER_STATES.name).to_pylist()
-        if len(rows) != 1 or rows[0]["engine"] != engine_version() or micros(rows[0]["horizon"]) > since_us:
+        if len(rows) != 1 or rows[0]["engine"] != engine_version() or self.is_overtaken(rows[0]["horizon"]):
             return None
         known = self.recording_id, rows[0]["facts_version"], self.warehouse.run_id
         return from_bytes(rows[0]["state"]) if self.warehouse.is_left_alone("facts", *known) else None
@@ -118,13 +124,13 @@ class Renewal:
             return None if small is None else small.rows
         return found
 
-    def look(self, since_us: int | None) -> tuple[Overview, pa.Table | None, Carried | None]:
+    def look(self) -> tuple[Overview, pa.Table | None, Carried | None]:
         """Look at the recording: what holds for all of it, the facts to order, and what the order before has handed on.
 
-        `since_us`: when the first news is from; None: not known, or anything may be. The facts are all (None: they are
-        too many for the driver's memory), or those behind what was handed on, if anything was.
+        The facts are all, or those behind what was handed on, if anything was. None: they are too many for the driver's
+        memory.
         """
-        carried = self.carried(since_us)
+        carried = self.carried()
         later = None if carried is None else self.warehouse.later("facts", self.recording_id, carried.horizon)
         if carried is not None and later is not None:
             with suppress(NeedsAllError):
@@ -196,9 +202,9 @@ class Renewal:
             with suppress(EntangledError):
                 return self.ordered_here(overview, rows, standing)
             return Held.of(order.order_here(rows, self.settings, overview, standing)), None
-        # What was handed on and did not even come into question, as news were from before it, would not the next time.
-        is_of_use = carried is not None or self.warehouse.is_empty(ORDER_STATES.name, self.recording_id)
-        return self.ordered_by_workers(overview, standing, hands_on=is_of_use)
+        # If news were from before what was handed on, they may be so the next time, too: of a dump that grew, all are.
+        horizons = self.arrow(ORDER_STATES.name, ["horizon"])["horizon"].to_pylist()
+        return self.ordered_by_workers(overview, standing, hands_on=not any(map(self.is_overtaken, horizons)))
 
     def ordered_by_workers(
         self, overview: Overview, standing: pa.Table | None, carried: Carried | None = None, *, hands_on: bool = True

@@ -262,8 +262,8 @@ def _ingest(run: Run) -> None:
         Thread(target=import_module, args=("pipelines.stages.validate",), daemon=True).start()
     with run.step("order"):
         read = None if run.unfinished else sum(one["facts"] for one in found.read)
-        renewal = renewal_of(run, read)
-        seen, rows, carried = renewal.look(None if run.unfinished else found.since_us)
+        renewal = renewal_of(run, read, None if run.unfinished else found.since_us)
+        seen, rows, carried = renewal.look()
         run.ordered = renewal.order(seen, rows, carried)
         run.warehouse.replace("coverage", seen.coverage.table(run.recording_id), run.recording_id)
 
@@ -288,11 +288,11 @@ def _replay(run: Run) -> None:
         metrics.renew(run.warehouse, run.recording_id)
 
 
-def renewal_of(run: Run, news: int | None = None) -> Renewal:
+def renewal_of(run: Run, news: int | None = None, since_us: int | None = None) -> Renewal:
     """Return what writes the run's events and replayed rows; `news`: how many facts it has read, if that is known."""
     staging = run.warehouse.staging_dir(run.recording_id)
     full = bool(run.settings.get("full"))
-    return Renewal(run.spark, run.warehouse, run.recording_id, staging, run.settings, full, news)
+    return Renewal(run.spark, run.warehouse, run.recording_id, staging, run.settings, full, news, since_us)
 
 
 def _replay_narrowed(run: Run, looked_at: Narrowing) -> None:

@@ -8,7 +8,7 @@ any case is kept: the lines that are no requests, and the first request on each 
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cached_property
 from heapq import heapify, heappop
 from operator import attrgetter
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from replay.arrays.digests import Hashes
     from replay.arrays.ints import Flags
 
-HELD: Final = 50_000  # facts of a bucket in memory at most; what is more waits in a file
+HELD: Final = 50_000  # facts of a bucket in memory at most, if those of one partition are more; others wait in a file
 PIECE_ROWS: Final = 12_000  # of a piece at most
 PEAKS: Final = 64  # tables of few rows, at most, before they become one
 GIVEN_BACK: Final = 4  # after so many times that a bucket has written, memory goes back to the system
@@ -388,6 +388,17 @@ def joined_rows(tables: list[pa.Table]) -> pa.Table:
     found = pa.concat_tables(tables, promote_options="default")
     tables.clear()
     return found
+
+
+def longest_of(tables: list[pa.Table]) -> int:
+    """Return how many facts the partition has that has most of them."""
+    counts: Counter[Of] = Counter()
+    for rows in tables:
+        place, topics = texts(rows["topic"])
+        keys, found = np.unique(numbers(rows["partition"]) * len(topics) + place, return_counts=True)
+        for key, count in zip(keys.tolist(), found.tolist(), strict=True):
+            counts[topics[key % len(topics)], key // len(topics)] += count
+    return max(counts.values(), default=0)
 
 
 def released(tables: list[pa.Table]) -> Iterator[pa.Table]:

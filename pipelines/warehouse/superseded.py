@@ -42,8 +42,12 @@ ENGINE: Final = (
     "pipelines/stages/carried.py",
     "pipelines/stages/handing_on.py",
     "pipelines/stages/order.py",
+    "pipelines/stages/order_marks.py",
     "pipelines/stages/partition_order.py",
     "pipelines/stages/replay.py",
+    "pipelines/stages/spilled_*.py",
+    "pipelines/stages/standing_windows.py",
+    "pipelines/stages/stretches.py",
 )
 _OFF_US: Final = 2_000_000  # a time from a stamp in whole seconds may be read differently by a second
 _FILE: Final = "path STRING, is_moment BOOLEAN, first_ts BIGINT, last_ts BIGINT"

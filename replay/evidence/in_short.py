@@ -67,13 +67,12 @@ def in_short(before: InShort | None, facts: pa.Table, until_us: int) -> InShort:
     """Return what all facts before a moment tell, of which no line of a request is missing.
 
     `before`: what those before an earlier moment tell; `facts`: all since then that are before the later one.
+    NeedsAllError: these alone do not tell what a standstill around the earlier moment did.
     """
     told = summary_of(facts) if before is None else before.with_later([facts])
     silences = silences_of_all(told.pieces)
     ended = silences.filter(pc.less(silences["first"], until_us))
-    woken = connections_in(facts, ended)
-    if before is not None:
-        woken = connections_together(pa.concat_tables([before.woken, woken]))
+    woken = connections_in(facts, ended) if before is None else before.connections([facts], ended)
     counters = COUNTER_SCHEMA.empty_table() if before is None else before.counters
     counters, kept = counted(counters, told.requests, shared_connections(told.users), until_us)
     span = span_of(told.spans)

@@ -100,6 +100,8 @@ def test_what_is_handed_on_ends_where_few_requests_are_left_to_carry_along() -> 
     marks = {("t", 0): mark(4), ("u", 0): mark(5)}
     assert horizon_of(COUNTED, marks, 6_000) == 4 * later.MINUTE_US  # the first minute is not yet steady
     assert horizon_of(COUNTED, marks, 20_000) == 5 * later.MINUTE_US
+    halfway = {("t", 0): mark(3.5), ("u", 0): mark(5)}  # it ends within a minute
+    assert horizon_of(COUNTED, halfway, 6_000) == round(3.5 * later.MINUTE_US)
     assert horizon_of(COUNTED, marks, 1_000) is None
     assert horizon_of(COUNTED, {("u", 0): mark(5)}, 1_000_000) is None
 

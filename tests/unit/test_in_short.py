@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from facts_builder import History, at
 from silent_lines import lines_of
 
 from pipelines.intake.collect import collect
@@ -157,3 +158,28 @@ def test_pieces_in_short_tell_the_same_standstills(seed: int) -> None:
         later = every.filter(pc.greater_equal(every["first"], since))
         assert by_broker(silences_of_all(pieces_together(pa.concat_tables([short, later])))) == expected
     assert np.isin(short["first"].to_numpy(), every["first"].to_numpy()).all()
+
+
+def test_what_a_standstill_did_is_not_told_if_the_facts_are_parted_within_it() -> None:
+    """A produce was under way when the standstill ended, and is the last line of before."""
+    told = History()
+    for tenth in range(100):
+        told.produce(100 * tenth, 1, tenth, total_us=50_000)
+    told.request("produce", 10_010, "woken", broker_id=1, base_offset=100, client_id="other", total_us=40_000)
+    for tenth in range(100):
+        told.produce(12_400 + 100 * tenth, 1, 101 + tenth, total_us=50_000)
+    facts = told.table()
+
+    def upto(ms: int, since: int = -1_000) -> pa.Table:
+        return facts.filter(pc.and_(pc.greater_equal(facts["ts"], at(since)), pc.less(facts["ts"], at(ms))))
+
+    def us(ms: int) -> int:
+        return round(at(ms).timestamp() * 1_000_000)
+
+    at_once = in_short(None, upto(20_000), us(20_000))
+    assert "woken" in at_once.woken["connection"].to_pylist()
+    outside = in_short(in_short(None, upto(5_000), us(5_000)), upto(20_000, 5_000), us(20_000))
+    assert outside.woken.equals(at_once.woken)
+    within = in_short(None, upto(11_500), us(11_500))
+    with pytest.raises(NeedsAllError):
+        in_short(within, upto(20_000, 11_500), us(20_000))
