@@ -18,7 +18,7 @@ from replay.arrays.columns import numbers, texts
 from replay.evidence.rows import used_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from replay.arrays.ints import Ints
 
@@ -38,6 +38,13 @@ def bucket_of(table: pa.Table, buckets: int) -> Ints:
     named = np.array([zlib.crc32(name.encode()) for name in topics], np.int64)
     found: Ints = (named[place] + numbers(table.column("partition"))) % buckets
     return found
+
+
+def by_partition(table: pa.Table) -> tuple[Ints, Callable[[int], tuple[str, int]]]:
+    """Return a number for each row that is that of its partition, and what tells which partition a number is of."""
+    place, topics = texts(table["topic"])
+    found: Ints = numbers(table["partition"]) * len(topics) + place
+    return found, lambda number: (topics[number % len(topics)], number // len(topics))
 
 
 def streams_by(number: Ints, table: pa.Table) -> Iterator[tuple[int, bytes]]:

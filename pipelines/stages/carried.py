@@ -17,10 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.overview.cluster import overview_on
-from pipelines.spark.buckets import spans_of
+from pipelines.spark.buckets import by_partition, spans_of
 from pipelines.spark.saved_states import bytes_of, state_of
 from pipelines.stages.order_marks import LONG, Alone
-from replay.arrays.columns import numbers, texts
 from replay.arrays.digests import added, row_hashes, sum_of
 from replay.arrays.ints import NEVER
 from replay.evidence.clock_steps import SET_BACK, STEP_COLUMNS, RisingLines, steadied
@@ -182,14 +181,13 @@ class Carrying:
             return
         rows = pa.concat_tables(tables, promote_options="default").combine_chunks()
         is_early = np.repeat(are_early, [len(table) for table in tables])
-        place, topics = texts(rows["topic"])
-        partition = numbers(rows["partition"])
-        order, spans = spans_of(partition * len(topics) + place)
+        number, partition_of = by_partition(rows)
+        order, spans = spans_of(number)
         hashes = row_hashes(rows)
         keeps = is_early.copy()
         for first, stop in spans:
             mine = order[first:stop]
-            of = topics[place[mine[0]]], int(partition[mine[0]])
+            of = partition_of(int(number[mine[0]]))
             left = self.left_before.get(of)
             mark = self.mark_of(of, standing) if is_early[mine].any() else None
             if mark is not None:

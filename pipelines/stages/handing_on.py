@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.spark.buckets import by_partition
 from pipelines.stages import carried
 from pipelines.stages.carried import Carrying
 from pipelines.stages.order import in_buckets, known_partitions, with_topics
 from pipelines.stages.order_marks import LONG, is_whole
 from pipelines.warehouse.later import MINUTE_US
-from replay.arrays.columns import numbers, texts
+from replay.arrays.columns import numbers
 from replay.arrays.ints import NEVER
 from replay.evidence.clock_steps import STEP_COLUMNS, RisingLines
 from replay.evidence.cluster_digest import ToldOfCluster
@@ -130,12 +131,12 @@ def horizon_of(counted: pa.Table, alone: Mapping[Of, Alone], most: int) -> int |
 
     `counted`: of `in_minutes`, by whole minutes. `most`: so many may be carried along, about.
     """
-    place, topics = texts(counted["topic"])
+    number, partition_of = by_partition(counted)
     minute, count = (numbers(counted[name]) for name in ("minute", "count"))
-    keys, of = np.unique(numbers(counted["partition"]) * len(topics) + place, return_inverse=True)
+    keys, of = np.unique(number, return_inverse=True)
     begin, end = np.full(len(keys), NEVER), np.full(len(keys), -NEVER)  # of the time whose requests are left out
     for k, key in enumerate(keys.tolist()):
-        mark = alone.get((topics[key % len(topics)], key // len(topics)))
+        mark = alone.get(partition_of(key))
         if mark is not None:
             begin[k], end[k] = mark.steady.settled_us + SPAN_US, mark.since - MARGIN_US
     is_between = (minute > begin[of]) & (minute < end[of])

@@ -33,6 +33,7 @@ from pipelines.stages.order_marks import is_whole
 from pipelines.stages.partition_order import order_tables, ordered
 from pipelines.stages.spilled_fetches import SpilledFetches
 from pipelines.stages.standing_windows import StandingWindows
+from pipelines.warehouse.later import MINUTE_US
 from pipelines.warehouse.superseded import engine_version
 from replay.arrays.columns import numbers, numbers_of, texts
 from replay.evidence.choices import FETCHES, Choice, any_mask, any_of, any_sql
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
 UNREAD = (
     "recording_id", "api_key", "producer_epoch", "base_sequence", "is_control", "is_transactional",
 )  # fmt: skip
-MINUTE_US: Final = 60_000_000
 FEW_FACTS: Final = 100_000  # up to so many the driver orders them itself, before another process has loaded the rules
 EVENTS_AT_ONCE: Final = 5_000  # events returned to Spark at once, at least: small partitions are combined
 READ_SCHEMA: Final = pa.schema([field for field in FACTS.arrow_schema if field.name not in UNREAD])

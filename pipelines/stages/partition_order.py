@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pipelines.spark.buckets import spans_of
+from pipelines.spark.buckets import by_partition, spans_of
 from pipelines.spark.packed import rows_of_buffer
 from pipelines.stages import spilled_facts
 from pipelines.stages.order_marks import ALONE, is_whole, kept_of, newest_alone, places_to_go_on, since_when
@@ -26,7 +26,7 @@ from pipelines.stages.short_partitions import SHORT, Waiting, short_of
 from pipelines.stages.spilled_facts import Bucket, joined_rows, longest_of, released, taken_digests
 from pipelines.stages.standing_windows import StandingWindows
 from pipelines.stages.stretches import by_stretches, is_long
-from replay.arrays.columns import numbers, numbers_of, texts
+from replay.arrays.columns import numbers, numbers_of
 from replay.arrays.digests import row_hashes, sums_of
 from replay.arrays.memory import give_back
 from replay.evidence.clock_steps import SET_BACK, steadied
@@ -170,9 +170,8 @@ def told_apart(facts: pa.Table, told: ToldOfCluster, standing: StandingWindows) 
     There may be thousands without news, so nothing is read of one alone but its digests. A partition that has a bucket
     for itself may be a long one, so its facts are not copied.
     """
-    place, topics = texts(facts["topic"])
-    partition = numbers(facts["partition"])
-    order, spans = spans_of(partition * len(topics) + place)
+    number, partition_of = by_partition(facts)
+    order, spans = spans_of(number)
     begins = np.array([first for first, _ in spans], np.int64)
     if len(spans) > 1:
         facts = facts.combine_chunks()
@@ -180,7 +179,7 @@ def told_apart(facts: pa.Table, told: ToldOfCluster, standing: StandingWindows) 
     ends = zip(*(np.maximum.reduceat(numbers_of(facts, name, NONE)[order], begins) for name in ENDS), strict=True)
     waiting, stand = [], []
     for (first, stop), sums, (last_us, last_record) in zip(spans, sums_of(hashes, begins), ends, strict=True):
-        of = topics[place[order[first]]], int(partition[order[first]])
+        of = partition_of(int(number[order[first]]))
         known = told.partition(of[0], int(last_us), int(last_record))
         made_of = digest_of([*standing.every(of, sums, stop - first), known, standing.length_us])
         if standing.is_made_of(of, made_of):

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines.spark.buckets import divided
+from pipelines.spark.buckets import by_partition, divided
 from pipelines.spark.packed import rows_of_buffer, stream_of
 from pipelines.stages.spilled_events import scratch
-from replay.arrays.columns import numbers, numbers_of, texts
+from replay.arrays.columns import numbers_of, texts
 from replay.arrays.digests import added, row_hashes, sum_of
 from replay.arrays.ints import NEVER
 from replay.arrays.memory import give_back
@@ -362,11 +362,10 @@ class Bucket:
 
     def add(self, facts: pa.Table) -> None:
         """Take some facts of whatever partitions."""
-        place, topics = texts(facts["topic"])
-        number = numbers(facts["partition"]) * len(topics) + place
+        number, partition_of = by_partition(facts)
         for one, mine in divided(number, with_digests(facts)):
             rows = mine if len(mine) == len(facts) else mine.take(pa.array(np.arange(len(mine))))
-            self.parts.setdefault((topics[one % len(topics)], one // len(topics)), SpilledFacts(self.file)).add(rows)
+            self.parts.setdefault(partition_of(one), SpilledFacts(self.file)).add(rows)
         self.in_memory += len(facts)
         if self.in_memory > HELD:
             self.write()
@@ -394,10 +393,9 @@ def longest_of(tables: list[pa.Table]) -> int:
     """Return how many facts the partition has that has most of them."""
     counts: Counter[Of] = Counter()
     for rows in tables:
-        place, topics = texts(rows["topic"])
-        keys, found = np.unique(numbers(rows["partition"]) * len(topics) + place, return_counts=True)
-        for key, count in zip(keys.tolist(), found.tolist(), strict=True):
-            counts[topics[key % len(topics)], key // len(topics)] += count
+        number, partition_of = by_partition(rows)
+        for one, count in zip(*(found.tolist() for found in np.unique(number, return_counts=True)), strict=True):
+            counts[partition_of(one)] += count
     return max(counts.values(), default=0)
 
 

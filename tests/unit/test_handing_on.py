@@ -10,7 +10,8 @@ import pytest
 from hourly_runs import HourlyRuns, lines, steps_of
 from made_recording import MadeCluster
 from made_shape import Shape
-from test_hourly_runs import facts_of, told_but_states, went_on, with_deletions
+from test_carried import in_steps_as_at_once
+from test_hourly_runs import facts_of, told_but_states, went_on
 from worker_runs import WorkerRuns
 
 from pipelines.stages import handing_on, spilled_facts, stretches
@@ -47,20 +48,12 @@ def seconds(monkeypatch: pytest.MonkeyPatch, went_on: list[bool]) -> list[bool]:
 def test_workers_find_in_what_is_new_what_one_run_finds_in_everything(
     tmp_path: Path, seconds: list[bool], seed: int, elections: int, late: float
 ) -> None:
-    shape = Shape(events=9_000, partitions=2, elections=elections, flaps=0, seed=seed)
-    MadeCluster(shape, tmp_path / "made").write()
-    facts, stated = facts_of(tmp_path / "made")
-    facts = with_deletions(facts) if seed == 1 else facts
-    once, stepwise = HourlyRuns(), WorkerRuns()
-    once.order(facts, stated)
-    for some in steps_of(facts, len(facts) // 4, Random(seed), 8, late):  # noqa: S311 - nothing secret
-        stepwise.order(some, stated)
-    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
-    assert told_but_states(stepwise) == told_but_states(once)
+    stepwise = WorkerRuns()
+    facts = in_steps_as_at_once(tmp_path, stepwise, seed, elections, late)
     if not (elections or late):
         assert stepwise.lean
         assert any(seconds)
-        assert max(stepwise.read[-2:]) < len(facts) * 2 // 3
+        assert max(stepwise.read[-2:]) < facts * 2 // 3
 
 
 def test_a_partition_too_long_for_memory_goes_on_from_what_was_handed_on(
