@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pipelines.collecting.dump_tool import command_for, dump
@@ -14,7 +15,7 @@ from pipelines.recording.prints import digest_of
 from replay.evidence.rows import METADATA_LOG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pipelines.collecting.ledger import TakenFiles
@@ -27,6 +28,8 @@ _PARTITION: Final = re.compile(r"(.+)-(\d{1,10})")
 _BASE: Final = re.compile(r"(\d{20})\.log")
 _HIDDEN: Final = ".cut-off-"
 _SHOWN: Final = 5
+_LIVE_S: Final = 10  # a node writes to the metadata log twice a second,
+_BEHIND: Final = 1 << 16  # and one that follows lacks at most so many bytes
 
 
 class PartitionLog(NamedTuple):
@@ -65,14 +68,19 @@ class DumpTaker:
         self._tool = tool
 
     def take_metadata(self, directories: Iterable[tuple[int, Path]]) -> None:
-        """Dump the metadata log and its snapshots, of each node; a file that only repeats another's is left out."""
+        """Dump the metadata log and its snapshots, of each node; a file that only repeats another's is left out.
+
+        Which node's is the longest changes from one moment to the next. The dump that there is goes on, as one of
+        another node would say everything again.
+        """
         files = [
             (path, f"metadata/node-{broker}/{path.name}.dump.txt.zst")
             for broker, folder in directories
             for path in self._listed(folder / f"{METADATA_LOG}-0")
             if path.suffix in {".log", ".checkpoint"} and path.stat().st_size
         ]
-        longest = set(without_copies([path for path, _ in files]))
+        known = {path for path, target in files if target in self._ledger.copies}
+        longest = set(without_copies([path for path, _ in files], known))
         self._dump({path: target for path, target in files if path in longest}, metadata=True)
 
     def take_segments(self, directories: Iterable[tuple[int, Path]], wanted: Wanted) -> None:
@@ -228,19 +236,32 @@ def telling_segments(bases: Sequence[int], epochs: Sequence[int], cuts: Iterable
     return found
 
 
-def without_copies(files: Sequence[Path]) -> list[Path]:
-    """Return the files without those that another of the same name has the whole content of."""
+def without_copies(files: Sequence[Path], known: Collection[Path] = ()) -> list[Path]:
+    """Return the files without those that another of the same name has the whole content of.
+
+    One of `known` is returned in place of one that is a moment ahead of it.
+    """
     kept: list[Path] = []
     by_name: dict[str, list[Path]] = {}
     for path in files:
         by_name.setdefault(path.name, []).append(path)
     for alike in by_name.values():
         longest: list[Path] = []
-        for path in sorted(alike, key=lambda one: -one.stat().st_size):
-            if not any(_begins_with(other, path) for other in longest):
+        for path in sorted(alike, key=lambda one: (-one.stat().st_size, one not in known)):
+            place = next((k for k, other in enumerate(longest) if _begins_with(other, path)), None)
+            if place is None:
                 longest.append(path)
+            elif path in known and longest[place] not in known and _is_a_moment_behind(path, longest[place]):
+                longest[place] = path
         kept += longest
     return kept
+
+
+def _is_a_moment_behind(path: Path, other: Path) -> bool:
+    """Whether both are being written to, so that the one will soon have what the other has."""
+    mine, theirs = path.stat(), other.stat()
+    are_live = time.time() - min(mine.st_mtime, theirs.st_mtime) < _LIVE_S
+    return are_live and theirs.st_size - mine.st_size <= _BEHIND
 
 
 def _begins_with(path: Path, other: Path) -> bool:

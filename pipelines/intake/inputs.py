@@ -73,6 +73,7 @@ def told(source: Source, part: Range | None, counts: FileCounts, notes: Notes, t
             "labelled": source.labelled if source.is_attributed else source.broker_id,
             "is_shared": source.shared is not None,
             "set_aside": source.set_aside,
+            "dump_state": counts.dump_state,
         },
         sort_keys=True,
     )
@@ -86,7 +87,7 @@ def inputs_of(counts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         files[key] = with_part(files[key], part) if key in files else {**part}
     off = clocks_off([(whole["broker_id"], whole.pop("turns", {})) for whole in files.values()])
     for whole in files.values():
-        for name in ("first_line", *WITNESSES):
+        for name in ("first_line", "dump_state", *WITNESSES):
             whole.pop(name, None)
         whole["clock_off_us"] = off.get(whole["broker_id"])
     return list(files.values())

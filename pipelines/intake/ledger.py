@@ -67,7 +67,8 @@ class Entry:
         """What it takes to go on reading."""
         if self.block is None:
             return None
-        return Begun(self.settled, self.settled_digest, self.block, self.settled_line, self.layout)
+        state = next((part.get("dump_state") for part in self.settled_counts), None)
+        return Begun(self.settled, self.settled_digest, self.block, self.settled_line, self.layout, state)
 
     @property
     def named_clusters(self) -> tuple[tuple[str, str], ...]:
@@ -322,6 +323,7 @@ def _joined(whole: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
     joined = with_part(whole, part)
     joined["named"] = dict(sorted((Counter(whole["named"]) + Counter(part["named"])).items()))
     joined["directories"] = sorted({*whole["directories"], *part["directories"]})
+    joined["dump_state"] = part["dump_state"]
     joined["fetched"] = sorted({tuple(one) for one in (*whole["fetched"], *part["fetched"])})
     found: dict[str, Any] = json.loads(json.dumps(joined))  # as it is once it was written and read
     return found

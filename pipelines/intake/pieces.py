@@ -1,7 +1,7 @@
 """Reads a file for the ledger: whether its content is known, and what it says, in pieces that later runs can add to.
 
-A log that may grow is read in two pieces. What the first says holds for good. The second is the log's last moment,
-whose last line may be torn: it is read again, with what follows it, once there is more.
+What may grow is read in two pieces. What the first says holds for good. The second is a log's last moment, or a
+metadata dump's last batch, whose last line may be torn: it is read again, with what follows it, once there is more.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pipelines.parse.files.content import Content, content_of, lines_of
 from pipelines.parse.files.file_parser import Range, parse_file
 from pipelines.parse.files.splits import beginning_of, goes_on_at
 from pipelines.recording.prints import HEAD, block_before, digest_of, head_of, print_of
+from pipelines.recording.reading import is_packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +39,7 @@ class Begun(NamedTuple):
     block: str
     line: int  # number of the line that begins there
     layout: str | None
+    dump_state: str | None = None  # what a metadata dump's lines before it tell
 
 
 class Work(NamedTuple):
@@ -77,12 +79,17 @@ def seen(recording: Recording, source: Source, begun: Begun | None, heads: Heads
         layout = _layout_of(recording, source) if place is not None else None
         start, digest = 0, ""
         can_go_on = begun is not None and place is not None and place >= begun.place
-        if can_go_on and begun is not None and block_before(source.path, begun.place) == begun.block:
+        if can_go_on and begun is not None and begun.block == (block_before(source.path, begun.place) or None):
             start, digest = begun.place, begun.digest
-        end = None if place is None else source.size
+        end = None if place is None else _end_of(source)
         return Look(source.name, print_of(source.path, marks, start=start, begun=digest, end=end), place, layout)
     except OSError:  # told when the file is parsed
         return Look(source.name, is_readable=False)
+
+
+def _end_of(source: Source) -> int | None:
+    """Return where a plain file ended when it was listed, though it may have grown; None: where a packed one ends."""
+    return None if is_packed(source.path) else source.size
 
 
 def rest_of(source: Source, begun: Begun | None) -> int:
@@ -104,14 +111,17 @@ def said_of(recording: Recording, work: Work) -> Iterator[tuple[str, pa.Table]]:
     line = begun.line if begun else part.first_line if part else 1
     pieces: list[tuple[Range | None, bool]] = [(part, not work.is_last)]
     if place is not None and place > first:
-        pieces = [(Range(first, place, line), True), (Range(place, source.size, 0), False)]
+        pieces = [(Range(first, place, line), True), (Range(place, _end_of(source), 0), False)]
     elif begun is not None:
-        pieces = [(Range(first, source.size, line), False)]
+        pieces = [(Range(first, _end_of(source), line), False)]
     named = set(work.named)
+    dump_state = begun.dump_state if begun else None
     for piece, settled in pieces:
         notes: Notes = {}
         turns: Turns = {}
-        span = piece._replace(first_line=line) if piece is not None else None
+        span = piece
+        if span is not None:
+            span = span._replace(first_line=line, dump_state=dump_state, is_followed=settled)
         for batch in parse_file(recording, source, span, named):
             if batch.facts is not None:
                 notes = widened(notes, notes_of(batch.facts))
@@ -122,7 +132,7 @@ def said_of(recording: Recording, work: Work) -> Iterator[tuple[str, pa.Table]]:
             if batch.counts is not None:
                 said = json.loads(told(source, span, batch.counts, notes, turns)) | {"settled": settled}
                 said["named_clusters"] = sorted(cluster for kind, cluster, *_ in named if not kind)
-                line += batch.counts.lines
+                line, dump_state = line + batch.counts.lines, batch.counts.dump_state
                 yield COUNTS, pa.table({"counts": [json.dumps(said, sort_keys=True)]})
     if work.is_last:
         yield COUNTS, pa.table({"counts": [json.dumps(printed(source, begun, place))]})
@@ -134,9 +144,11 @@ def printed(source: Source, begun: Begun | None, place: int | None) -> dict[str,
         head = head_of(source.path)
         start, digest = (begun.place, begun.digest) if begun is not None else (0, "")
         marks = () if place is None else (place,)
-        found = print_of(source.path, marks, start=start, begun=digest, end=None if place is None else source.size)
+        found = print_of(source.path, marks, start=start, begun=digest, end=None if place is None else _end_of(source))
         block = None if place is None else block_before(source.path, place)
     except OSError:
+        return {"path": source.name, "print": None}
+    if place is not None and place not in found.reached:  # another file has taken its place, and is shorter
         return {"path": source.name, "print": None}
     ended = (found.ended, found.ended_digest) if place is None else (place, found.reached[place])
     head = head[: found.ended] or head  # a short one may end with what is not there when it has grown

@@ -74,6 +74,7 @@ class FileCounts:
     named: Counter[int] = field(default_factory=Counter)  # broker -> lines that name it as their writer
     directories: set[str] = field(default_factory=set)  # log directories that its lines or dumps name
     fetched: set[tuple[str, int]] = field(default_factory=set)  # by followers: own address of the server, follower
+    dump_state: str | None = None  # of a dump of which more lines follow: what its parser goes on from
 
     def widen(self, ts: int) -> None:
         """Extend the time range."""

@@ -10,7 +10,7 @@ import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipelines.recording.listing import opened
-from pipelines.recording.reading import Outcome, read_chunks
+from pipelines.recording.reading import Outcome, is_packed, read_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,7 +50,9 @@ def head_of(path: str) -> bytes:
 
 
 def block_before(path: str, place: int) -> str:
-    """Return a digest of the bytes before a place in a plain file."""
+    """Return a digest of the bytes before a place in a plain file; "" for a packed one: it is read from its start."""
+    if is_packed(path):
+        return ""
     with opened(path) as stream:
         start = max(place - BLOCK, 0)
         stream.seek(start)
@@ -58,7 +60,7 @@ def block_before(path: str, place: int) -> str:
 
 
 def print_of(path: str, marks: Iterable[int] = (), *, start: int = 0, begun: str = "", end: int | None = None) -> Print:
-    """Read a content for its checksums; of a plain file it may go on at `start`, with those up to there (`begun`).
+    """Read a content for its checksums; it may go on at `start`, with those up to there (`begun`).
 
     `end`: where a plain file ends for us, though it may have grown since it was listed.
     """

@@ -25,6 +25,7 @@ MOST_GROWTH = 2000  # more than gzip can reach: a large file that grows more is 
 LARGE = 1 << 28
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_MAGIC = 4  # bytes
 LONGEST_LINE = 32 << 20  # no line of a log is longer; a longer one is cut
 
 
@@ -34,6 +35,7 @@ class Outcome:
 
     broken: str | None = None
     unended: bool = False
+    is_packed: bool = False
     bytes: int = 0
     crc: int = 0  # of the bytes as stored
 
@@ -79,12 +81,17 @@ def _inflated(chunks: Iterator[bytes], kind: str, make: Callable[[], Any], outco
 
 
 def read_chunks(path: str, outcome: Outcome, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """Yield the file's bytes, decompressed; `start` and `end` select a range of a plain file."""
+    """Yield the file's bytes, decompressed, from `start` on; `end`: where the range that is read ends, if it is one.
+
+    Of a range of a plain file, `outcome` does not tell how many bytes were read.
+    """
     with opened(path) as stream:
         if start or end is not None:
-            stream.seek(start)
-            yield from _chunks(stream)
-            return
+            is_plain = not _is_magic(bytes(stream.read(_MAGIC)))
+            stream.seek(start if is_plain else 0)
+            if is_plain:
+                yield from _chunks(stream)
+                return
         chunks = _chunks(stream)
         first = next(chunks, b"")
         outcome.bytes, outcome.crc = len(first), zlib.crc32(first)
@@ -96,12 +103,23 @@ def read_chunks(path: str, outcome: Outcome, start: int = 0, end: int | None = N
                 outcome.crc = zlib.crc32(chunk, outcome.crc)
                 yield chunk
 
+        outcome.is_packed = _is_magic(first)
         if first.startswith(GZIP_MAGIC):
-            yield from _inflated(counted(), "gzip", lambda: zlib.decompressobj(wbits=31), outcome)
-        elif first.startswith(ZSTD_MAGIC):
-            yield from _inflated(counted(), "zstd", zstandard.ZstdDecompressor().decompressobj, outcome)
+            data = _inflated(counted(), "gzip", lambda: zlib.decompressobj(wbits=31), outcome)
+        elif outcome.is_packed:
+            data = _inflated(counted(), "zstd", zstandard.ZstdDecompressor().decompressobj, outcome)
         else:
-            yield from counted()
+            data = counted()
+        yield from _behind(data, start)
+
+
+def _behind(chunks: Iterator[bytes], start: int) -> Iterator[bytes]:
+    """Leave out so many bytes."""
+    left = start
+    for chunk in chunks:
+        if left < len(chunk):
+            yield chunk[left:]
+        left = max(left - len(chunk), 0)
 
 
 def read_lines(path: str, outcome: Outcome, start: int = 0, end: int | None = None) -> Iterator[list[str]]:
@@ -163,7 +181,11 @@ def split_lines(block: bytes) -> list[str]:
 def is_packed(path: str) -> bool:
     """Whether the file is compressed, by its first bytes."""
     with opened(path) as stream:
-        return bytes(stream.read(4)).startswith((GZIP_MAGIC, ZSTD_MAGIC))
+        return _is_magic(bytes(stream.read(_MAGIC)))
+
+
+def _is_magic(first: bytes) -> bool:
+    return first.startswith((GZIP_MAGIC, ZSTD_MAGIC))
 
 
 def newlines(path: str, start: int, end: int) -> int:

@@ -31,8 +31,8 @@ SHARE_BYTES: Final = 50_000_000  # that another process is asked for at once
 def weight_of(work: Work) -> int:
     """Return about how many bytes there are to parse, decompressed, in a file that is read to its end."""
     packed = work.source.name.endswith((".gz", ".zst"))
-    rest = work.source.size - (work.begun.place if work.begun is not None else 0)
-    return rest * (PACKED_RATIO if packed else 1)
+    every = work.source.size * (PACKED_RATIO if packed else 1)
+    return max(every - (work.begun.place if work.begun is not None else 0), 0)
 
 
 def held(recording: Recording, works: Sequence[Work], few: int) -> Held | None:

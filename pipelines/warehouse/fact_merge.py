@@ -17,15 +17,20 @@ if TYPE_CHECKING:
 # What becomes of a fact that stands if it is among the new rows: `is_new` of those that were read now, `what` of those
 # that stood under the name of a file that was read again ("gone": unless it is stated again) or renamed ("moved").
 _GOES: Final = "NOT new.is_new AND new.what = 'gone'"
+_NOT: Final = pa.scalar(False)  # noqa: FBT003 - Arrow's own
 _IS_RENAMED: Final = "NOT new.is_new"
 _IS_STATED_AGAIN: Final = "new.what IS NOT NULL"
+# Of several files that go on and state a fact it stands under the first: one run over all of them takes it from there.
+_IS_STATED_BEFORE: Final = (
+    "new.source_file < known.source_file OR new.source_file = known.source_file AND new.source_line < known.source_line"
+)
 
 
 def merge(known: DeltaTable, rows: DataFrame, changed: DataFrame | None, same: str) -> None:
     """Add the facts that the table does not have yet; `same` says when one of it is one of the given.
 
     `changed`: the facts of earlier readings that get another name or go (`superseded.changed_facts`). Those of them
-    that are given again are updated.
+    that are given again are updated; so are those that are given in an earlier file.
     """
     table = known.alias("known")
     if changed is None:
@@ -40,7 +45,7 @@ def merge(known: DeltaTable, rows: DataFrame, changed: DataFrame | None, same: s
     into = table.merge(new.alias("new"), same)
     into = into.whenMatchedDelete(_GOES)
     into = into.whenMatchedUpdate(_IS_RENAMED, {"source_file": "new.source_file"})
-    into = into.whenMatchedUpdateAll(_IS_STATED_AGAIN)
+    into = into.whenMatchedUpdateAll(f"{_IS_STATED_AGAIN} OR {_IS_STATED_BEFORE}")
     into.whenNotMatchedInsertAll("new.is_new").execute()
 
 
@@ -51,11 +56,21 @@ def merged(stand: pa.Table, rows: pa.Table, changed: pa.Table, known: pa.Chunked
     """
     place = pc.index_in(stand["fact_id"], changed["fact_id"])
     is_changed = pc.is_valid(place)
-    is_gone = pc.coalesce(changed["is_gone"].take(place), pa.scalar(False))  # noqa: FBT003 - Arrow's own
-    is_stated = pc.is_in(stand["fact_id"], rows["fact_id"])
+    is_gone = pc.coalesce(changed["is_gone"].take(place), _NOT)
+    again = pc.index_in(stand["fact_id"], rows["fact_id"])
+    is_stated = pc.is_valid(again)
+    is_before = pc.coalesce(_is_before(rows.take(again), stand), _NOT)
     at = stand.schema.get_field_index("source_file")
     named = pc.if_else(pc.and_(is_changed, pc.invert(is_stated)), changed["to"].take(place), stand["source_file"])
-    stays = pc.invert(pc.and_(is_changed, pc.or_(is_stated, is_gone)))
+    stays = pc.invert(pc.or_(is_before, pc.and_(is_changed, pc.or_(is_stated, is_gone))))
     left = stand.set_column(at, stand.schema.field(at), named).filter(stays)
-    is_new = pc.or_(pc.invert(pc.is_in(rows["fact_id"], known)), pc.is_in(rows["fact_id"], changed["fact_id"]))
+    anew = pa.chunked_array([*changed["fact_id"].chunks, *stand["fact_id"].filter(is_before).chunks], pa.string())
+    is_new = pc.or_(pc.invert(pc.is_in(rows["fact_id"], known)), pc.is_in(rows["fact_id"], anew))
     return pa.concat_tables([left, completed_to(rows, stand.schema).filter(is_new)])
+
+
+def _is_before(rows: pa.Table, others: pa.Table) -> pa.ChunkedArray:
+    """Whether each row is of an earlier place than the other: an earlier file, or line of it."""
+    is_same = pc.equal(rows["source_file"], others["source_file"])
+    is_line_before = pc.less(rows["source_line"], others["source_line"])
+    return pc.or_(pc.less(rows["source_file"], others["source_file"]), pc.and_(is_same, is_line_before))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from functools import partial
 from typing import TYPE_CHECKING
 
-from made_lines import START_MS, stamp
+from made_lines import DUMP, START_MS, stamp
 from made_shape import Shape
 from measure import cost_of, median
 from run_case import STAGES
@@ -17,6 +18,7 @@ from pipelines.stages.run import execute
 from pipelines.warehouse.delta_io import Warehouse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from measure import Cost
@@ -29,6 +31,7 @@ LAST = (22, 23, 24)  # runs that are compared, each in turns with the second one
 TICK_MS = 1_000  # longer ones would look as if brokers stood still
 PER_BATCH = 9  # events, see `made_shape`
 BAR, IDLE_S = 1.1, 10
+CREATED = re.compile(r"CreateTime: (\d+)")
 AT_ONCE = 1 << 24  # bytes that are copied
 
 
@@ -79,10 +82,13 @@ def run_of(bench: Bench, whole: Path, name: str, number: int) -> Cost:
 
 
 def arrive(whole: Path, target: Path, until_ms: int | None) -> None:
-    """Let the logs be there up to a time (None: their end): they have grown in place. The rest stays as it is."""
+    """Let the logs be there up to a time (None: their end): they have grown in place, and the dump is made anew."""
     for source in sorted(path for path in whole.rglob("*") if path.is_file()):
         grown = target / source.relative_to(whole)
         grown.parent.mkdir(parents=True, exist_ok=True)
+        if source.name == DUMP:
+            grown.write_text("".join(dumped(source, until_ms)))
+            continue
         if source.suffix != ".log":
             if not grown.exists():
                 shutil.copy2(source, grown)
@@ -92,6 +98,16 @@ def arrive(whole: Path, target: Path, until_ms: int | None) -> None:
             log.seek(out.tell())
             while out.tell() < until:
                 out.write(log.read(min(AT_ONCE, until - out.tell())))
+
+
+def dumped(dump: Path, until_ms: int | None) -> Iterator[str]:
+    """Yield the lines of a dump of the metadata log up to the batches of a time."""
+    with dump.open() as lines:
+        for line in lines:
+            created = CREATED.search(line)
+            if until_ms is not None and created is not None and int(created[1]) >= until_ms:
+                return
+            yield line
 
 
 def begin_of(log: Path, head: bytes) -> int:

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from made_state import CONSUMER, Partition, Session, Truth
 
 TOPIC = "made"
+DUMP = "cluster-metadata.dump.txt"
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 WAIT_MS = 500
 TOPIC_ID = base64.urlsafe_b64encode(bytes(range(16))).decode().rstrip("=")

@@ -11,7 +11,7 @@ import json
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from made_lines import START_MS, TOPIC, Pens
+from made_lines import DUMP, START_MS, TOPIC, Pens
 from made_state import created
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class QuietCluster(Pens):
         """Let an hour pass, with so many flaps; in the first one the cluster starts."""
         with ExitStack() as stack:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.pens["metadata"] = stack.enter_context((self.folder / "cluster-metadata.dump.txt").open("a"))
+            self.pens["metadata"] = stack.enter_context((self.folder / DUMP).open("a"))
             for broker in self.brokers:
                 log = self.folder / "logs" / f"node-{broker}" / "server.log"
                 log.parent.mkdir(parents=True, exist_ok=True)

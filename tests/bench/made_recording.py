@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import numpy as np
-from made_lines import TOPIC, Pens
+from made_lines import DUMP, TOPIC, Pens
 from made_state import CONSUMER, Partition, Session, Truth, created
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from made_shape import Shape
 
 SESSION_MS = 9_000
+IDLE_MS = 500  # metadata.max.idle.interval.ms: after that the controller writes that there is nothing to write
 
 
 class MadeCluster(Pens):
@@ -36,13 +37,14 @@ class MadeCluster(Pens):
         self.partitions = [created(k, self.brokers) for k in range(shape.partitions + shape.idle)]
         self.sessions: dict[tuple[int, int], Session] = {}
         self.opened = 0
+        self.said_so_ms = self.now
         self.correlations = dict.fromkeys(self.brokers, 0)
 
     def write(self) -> Truth:
         """Write the recording."""
         with ExitStack() as stack:
             self.folder.mkdir(parents=True, exist_ok=True)
-            dump = self.folder / "cluster-metadata.dump.txt"
+            dump = self.folder / DUMP
             self.pens["metadata"] = stack.enter_context(dump.open("w"))
             for broker in self.brokers:
                 logs = self.folder / "logs" / f"node-{broker}"
@@ -88,6 +90,9 @@ class MadeCluster(Pens):
     def tick(self, taking: list[Partition]) -> None:
         """What has waited for long enough is answered; then come batches, and answers to what waited for them."""
         self.now += self.shape.tick_ms
+        if self.now >= self.said_so_ms + IDLE_MS:
+            self.record("NO_OP_RECORD")
+            self.said_so_ms = self.now
         for leader, fetcher in sorted(self.sessions):
             if (session := self.sessions[leader, fetcher]).since + self.wait_ms <= self.now:
                 self.answer(leader, fetcher, session.since + self.wait_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import pytest
 from hourly_case import arrive
 from log_peers import by_duckdb, by_polars
 from made_history import History
-from made_lines import START_MS, stamp
+from made_lines import DUMP, START_MS, stamp
 from made_quiet import FLAPS, QuietCluster
 from made_recording import MadeCluster
 from made_shape import Shape
@@ -110,6 +111,8 @@ def test_logs_arrive_up_to_a_time_and_grow_to_their_end(tmp_path: Path) -> None:
     ]
     assert stamps
     assert max(stamps) < stamp(START_MS + 2_000)
+    said = [int(at) for at in re.findall(r"CreateTime: (\d+)", (arrived / DUMP).read_text())]
+    assert START_MS + 1_000 < max(said) < START_MS + 2_000
     arrive(whole, arrived, None)
     assert all((arrived / path).read_bytes() == (whole / path).read_bytes() for path in logs)
 
@@ -158,7 +161,7 @@ def test_a_made_quiet_cluster_says_a_line_a_minute_and_each_is_understood(tmp_pa
     for _ in range(3):
         cluster.grow()
         logs = [path.read_text().splitlines() for path in (tmp_path / "made").rglob("*.log")]
-        dump = (tmp_path / "made" / "cluster-metadata.dump.txt").read_text().splitlines()
+        dump = (tmp_path / "made" / DUMP).read_text().splitlines()
         sizes.append(sum(map(len, logs)) + sum(line.startswith("| ") for line in dump))
     assert [later - before for before, later in pairwise(sizes)] == [60, 60]
     changes, checks = 0, []

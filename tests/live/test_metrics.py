@@ -134,7 +134,7 @@ def tell_the_story(cluster: Cluster) -> list[tuple[int, Path]]:
     cluster.create_topic("alone", "3")
     cluster.create_topic("risky", "3:2", unclean_leader_election_enable="true")
     cluster.create_topic("deep", "1:2")
-    # Without a batch size, the producer chooses a partition for each record, so broker 2 has its share while it leads one.
+    # Without a batch size, the producer chooses a partition for each record: broker 2 has its share while it leads one.
     producer = cluster.producer("orders", "1", PER_SECOND, batch_size=0)
     cluster.limit_replication(QUOTA)
     producer.wait_for_more(PER_SECOND)

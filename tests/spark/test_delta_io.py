@@ -208,6 +208,17 @@ def test_facts_are_taken_once_however_often_they_come(spark: SparkSession, wareh
     assert sorted(map(tuple, rows)) == [("1", "a.log", 9), ("2", "b.log", 3), ("3", "c.log", 1)]
 
 
+def test_of_files_that_go_on_and_state_the_same_the_first_counts(spark: SparkSession, warehouse: Warehouse) -> None:
+    warehouse.append_facts(facts(spark, ("1", "b.dump", 1), ("2", "b.dump", 2), ("3", "b.dump", 3)), "r", changes=())
+    gone = {"fact_id": ["3"], "to": ["b.dump"], "source_line": [3], "is_gone": [True]}
+    table = pa.table({**gone, "ts": pa.array([None], pa.timestamp("us", "UTC"))})
+    changed: Rows = table if isinstance(warehouse, OfFew) else spark.createDataFrame(table)
+    again = facts(spark, ("2", "a.dump", 9), ("3", "c.dump", 7), ("1", "c.dump", 5), ("4", "b.dump", 4))
+    warehouse.append_facts(again, "r", changed, [None], changes=[Change("b.dump", "b.dump", 3, None)])
+    rows = warehouse.read("facts", "r").select("fact_id", "source_file", "source_line").collect()
+    assert sorted(map(tuple, rows)) == [("1", "b.dump", 1), ("2", "a.dump", 9), ("3", "c.dump", 7), ("4", "b.dump", 4)]
+
+
 def test_runs_side_by_side_do_not_harm_each_other(spark: SparkSession, warehouse: Warehouse) -> None:
     def replace(number: int) -> None:
         name = f"r{number % 2}"

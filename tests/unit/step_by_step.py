@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pipelines.recording.recording import Recording
 
 VERSION = "parsers"
+PLACE = ["fact_id", "source_file", "source_line"]
 
 
 @dataclass
@@ -102,9 +103,17 @@ def standing(rows: pa.Table, changes: Iterable[Change]) -> tuple[pa.Table, pa.Ta
     return moved.filter(pc.invert(gone)), rows.filter(gone)
 
 
+def place_of(row: dict[str, Any]) -> tuple[str, int]:
+    """The file and line that state a fact."""
+    return row["source_file"], row["source_line"]
+
+
 def merged(facts: pa.Table, parsed: pa.Table, changes: Iterable[Change]) -> pa.Table:
     """The facts that stay and those that are new; what is stated anew by a file that was read again takes its place."""
     changes = list(changes)
     kept, _ = standing(facts, changes)
+    stated = {row["fact_id"]: place_of(row) for row in parsed.select(PLACE).to_pylist()}
+    places = [(row["fact_id"], place_of(row)) for row in kept.select(PLACE).to_pylist()]
+    kept = kept.filter(pa.array([place <= stated.get(fact, place) for fact, place in places], pa.bool_()))
     new = parsed.filter(pc.invert(pc.is_in(parsed["fact_id"], kept["fact_id"].combine_chunks())))
     return pa.concat_tables([kept, new.cast(kept.schema)])

@@ -209,6 +209,23 @@ def test_a_copy_of_the_metadata_log_that_says_nothing_new_is_not_dumped(tmp_path
     assert sorted(without_copies([short, long, other])) == sorted([long, other])
 
 
+@pytest.mark.parametrize("ended", [(), ("long",), ("short", "long")])
+def test_a_dump_of_the_metadata_log_goes_on_though_another_node_is_a_moment_ahead(
+    tmp_path: Path, ended: tuple[str, ...]
+) -> None:
+    """But what ended longer is taken: the one that is dumped would never have what it lacks."""
+    data = tmp_path / "data"
+    for node, text in (("short", "one two"), ("long", "one two three")):
+        path = segment(data / node, "__cluster_metadata-0", 0, text)
+        if node in ended:
+            os.utime(path, (1000, 1000))
+    short, long = (data / node / "__cluster_metadata-0" / f"{0:020}.log" for node in ("short", "long"))
+    assert without_copies([long, short], {short}) == [long if ended else short]
+    assert without_copies([long, short], {short, long}) == [long]
+    long.write_text("one two three".ljust(100_000))
+    assert without_copies([long, short], {short}) == [long]
+
+
 def test_the_metadata_log_is_dumped_without_secrets(tool: str, tmp_path: Path) -> None:
     head = "| offset: 13 CreateTime: 1795343582275 keySize: -1 valueSize: 2 sequence: -1 headerKeys: [] payload: "
     records = [

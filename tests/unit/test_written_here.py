@@ -178,15 +178,15 @@ def test_facts_are_merged_in_memory_by_the_clauses_of_spark_s_merge(seed: int) -
     chosen = Random(seed)  # noqa: S311 - nothing secret
     stand, new = (
         {k: (chosen.choice(names), chosen.randrange(9)) for k in range(8) if chosen.random() < share}
-        for names, share in (("abc", 0.7), ("def", 0.4))
+        for names, share in (("bcd", 0.7), ("abde", 0.4))
     )
     told = {k: (chosen.choice("xyz"), chosen.random() < 0.5) for k in stand if chosen.random() < 0.4}
     hours = [chosen.choice((None, 1, 2, 3, 4)) for _ in range(10)]
     expected = {k: line for k, line in new.items() if k not in stand or k in told}
     for k, (name, line) in stand.items():
         to, is_gone = told.get(k, (name, False))
-        if k in new:  # stated again, or by another file as well
-            expected.setdefault(k, (name, line))
+        if k in new:  # stated again, or by another file as well: the first of them counts
+            expected.setdefault(k, min((name, line), new[k]))
         elif not is_gone:
             expected[k] = (to, line)
     facts, others, those = (

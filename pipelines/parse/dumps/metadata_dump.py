@@ -210,13 +210,27 @@ class _Part(NamedTuple):
 class MetadataDump:
     """Parses the lines of one metadata dump."""
 
-    def __init__(self, sink: FactSink, file_name: str = "") -> None:
-        """Add facts to the sink; `file_name` tells the snapshot if the lines that name it are missing."""
+    def __init__(self, sink: FactSink, file_name: str = "", begun: tuple[str, int] | None = None) -> None:
+        """Add facts to the sink; `file_name` tells the snapshot if the lines that name it are missing.
+
+        `begun`: what other lines tell (`state`) that stand before this line, which begins a batch.
+        """
         sink.of_no_broker()
         self._sink = sink
         self._snapshot = snapshot_named(file_name)
         self._batch: tuple[int, int, int] | None = None  # first and last offset, controller epoch
         self._part: _Part | None = None
+        self._line = 1  # the first
+        if begun is not None:
+            state, line = begun
+            snapshot, part = msgspec.json.decode(state)
+            self._snapshot = None if snapshot is None else _Snapshot(*snapshot)
+            self._part, self._line = None if part is None else _Part(*part), line
+
+    @property
+    def state(self) -> str:
+        """What it takes to go on with the next batch: the snapshot that is being read, and the part of the log."""
+        return msgspec.json.encode((self._snapshot, self._part)).decode()
 
     def parse(self, text: str, line: int) -> None:
         """Add the line's fact, count it as of no interest, or reject it."""
@@ -255,7 +269,16 @@ class MetadataDump:
             self._add(_Place(offset, epoch, ts), told.type, found, line, text[payload:].strip())
 
     def finish(self) -> None:
-        """Add the fact about the part of the log that was read last."""
+        """Add the fact about the part of the log that was read last.
+
+        It is longer once lines follow, so it stands where those are read from that are read again.
+        """
+        if self._part is not None:
+            self._part = self._part._replace(line=max(self._part.line, self._line))
+            self._close()
+
+    def _close(self) -> None:
+        """Add the fact about a part of the log that has ended."""
         if self._part is not None:
             first, last, epoch, line, ts = self._part
             told = row_id(identity(f"metadata part|{first}|{last}|{epoch}"))
@@ -283,7 +306,7 @@ class MetadataDump:
         if part is not None and part.last + 1 == offset and part.epoch == epoch:
             self._part = part._replace(last=offset, line=line, ts=ts)
             return
-        self.finish()
+        self._close()
         self._part = _Part(offset, offset, epoch, line, ts)
 
     def _epoch_of(self, offset: int) -> int | None:
@@ -317,7 +340,7 @@ class MetadataDump:
             epoch = _EPOCH.search(text)
             self._batch = (int(batch[1]), int(batch[2]), int(epoch[1])) if epoch is not None else None
         elif text.startswith("Dumping "):
-            self.finish()
+            self._close()
             self._batch, self._snapshot = None, snapshot_named(text)
         else:
             snapshot = _SNAPSHOT.fullmatch(text)

@@ -47,11 +47,16 @@ _HOUR = 3_600_000_000
 
 
 class Range(NamedTuple):
-    """A byte range of a large plain file; `first_line` is the number of the first line that begins in it."""
+    """A byte range of a plain log or of a metadata dump, which may be compressed: it is of the decompressed bytes.
+
+    `first_line` is the number of the first line that begins in it.
+    """
 
     start: int
-    end: int
+    end: int | None  # None: where the file ends
     first_line: int
+    dump_state: str | None = None  # what a dump's lines before it tell (`MetadataDump.state`)
+    is_followed: bool = False  # whether another range goes on from what this one tells
 
 
 class ParsedBatch(NamedTuple):
@@ -94,19 +99,33 @@ def parse_file(
                 number += 1
         if sink.waiting >= BATCH_ROWS:
             yield ParsedBatch(_taken(sink, source), sink.take_rejected(), None)
-    if isinstance(parser, LogLines | SharedLines | PrefixedLines):
-        parser.finish(cut=outcome.unended)
-    elif isinstance(parser, MetadataDump):
-        parser.finish()
+    _finish(parser, part, outcome, sink)
     counts = sink.counts
     if source.shared is None:
         counts.lines = number - (part.first_line if part else 1)
     if source.shared is None or source.broker_id is None:  # of several sources of one file, one speaks for the file
-        counts.bytes = outcome.bytes or (part.end - part.start if part else 0)
+        counts.bytes = _bytes_read(part, outcome)
         if outcome.broken:
             sink.reject(number, outcome.broken, None)
     facts = _taken(sink, source)  # may still reject lines
     yield ParsedBatch(facts, sink.take_rejected(), counts)
+
+
+def _finish(parser: _Lines, part: Range | None, outcome: Outcome, sink: FactSink) -> None:
+    """Let a parser add what it has kept back, or say what another one goes on from."""
+    if isinstance(parser, LogLines | SharedLines | PrefixedLines):
+        parser.finish(cut=outcome.unended)
+    elif isinstance(parser, MetadataDump) and part is not None and part.is_followed:
+        sink.counts.dump_state = parser.state
+    elif isinstance(parser, MetadataDump):
+        parser.finish()
+
+
+def _bytes_read(part: Range | None, outcome: Outcome) -> int:
+    """Return how many bytes were read, as they are stored; those of a packed file count where it ends."""
+    if part is None or part.end is None:
+        return outcome.bytes
+    return 0 if outcome.is_packed else part.end - part.start
 
 
 def _taken(sink: FactSink, source: Source) -> pa.RecordBatch | None:
@@ -186,7 +205,7 @@ def larger(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _bytes_in(source: Source, part: Range | None) -> int:
     """Return about how many bytes are to be parsed."""
-    stored = part.end - part.start if part is not None else source.size
+    stored = source.size if part is None or part.end is None else part.end - part.start
     return stored * PACKED_RATIO if source.name.endswith((".gz", ".zst")) else stored
 
 
@@ -258,7 +277,8 @@ def _parser(
     if content is Content.CHECKPOINT:
         return Checkpoint(sink, checkpoint_name(source.name) or "", _place_of(source))
     if content in {Content.METADATA_DUMP, Content.PROPERTIES}:
-        return MetadataDump(sink, source.name) if content is Content.METADATA_DUMP else Properties(sink)
+        begun = None if part is None or part.dump_state is None else (part.dump_state, part.first_line)
+        return MetadataDump(sink, source.name, begun) if content is Content.METADATA_DUMP else Properties(sink)
     if content is Content.SEGMENT_DUMP:
         return SegmentDump(sink, _place_of(source))
     if content is Content.NOTHING:

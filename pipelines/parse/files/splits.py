@@ -1,6 +1,6 @@
-"""Which files may be read in byte ranges: plain logs whose stamps need no memory of earlier lines.
+"""Which files may be read in byte ranges: plain logs whose stamps need no memory of earlier lines, and metadata dumps.
 
-Large ones are shared by several tasks, and of one that grows only what is new is read (`goes_on_at`).
+Large logs are shared by several tasks, and of a log or dump that grows only what is new is read (`goes_on_at`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from pipelines.lines.clock import ZoneClock
 from pipelines.parse.files.content import Content, content_of, lines_of
 from pipelines.parse.files.prefix import taken_off
 from pipelines.recording.listing import opened
-from pipelines.recording.reading import Outcome, is_packed, read_lines, tail
+from pipelines.recording.reading import Outcome, is_packed, read_chunks, read_lines, tail
 
 if TYPE_CHECKING:
     from pipelines.recording.recording import Recording, Source
 
-TAIL = 1 << 18  # the bytes at a file's end within which its last moment is looked for
+TAIL = 1 << 18  # the bytes at a plain file's end within which its last moment or batch is looked for
+_BATCH = b"\nbaseOffset: "
 _LONGEST = 150 * 86_400 * 1_000_000  # in a longer time a zone may change its offset and change it back
 
 
@@ -52,22 +53,51 @@ def goes_on_at(recording: Recording, source: Source) -> int | None:
     From there on lines are read again. What stands before was parsed for good: the line at the place begins an event
     of its own, and none before it has the same time, since equal lines of one time count once. A stamp in whole seconds
     gets its time from the lines around it, and a line after a prefix may have parts, so such files are read whole.
+
+    A metadata dump goes on at its last batch, which may be torn. A longer log's dump begins with the shorter one's.
+    The place is one of the decompressed bytes.
     """
     try:
-        if source.shared is not None or source.set_aside is not None or not may_split(recording, source):
+        if source.shared is not None or source.set_aside is not None:
             return None
-        first = beginning_of(source) or []
-        lines = lines_of(recording, first)
-        if isinstance(lines, str) or lines.prefixed:
-            return None
-        begun, data = _last_bytes(source)
+        if content_of(source, next(read_lines(source.path, Outcome()), [])) is Content.METADATA_DUMP:
+            return _last_batch(source)
+        return _last_moment_of(recording, source)
     except OSError:
         return None
+
+
+def _last_moment_of(recording: Recording, source: Source) -> int | None:
+    if not may_split(recording, source):
+        return None
+    first = beginning_of(source) or []
+    lines = lines_of(recording, first)
+    if isinstance(lines, str) or lines.prefixed:
+        return None
+    begun, data = _last_bytes(source)
     stamps = _Stamps(lines.layout)
     if any(len(stamp) == layouts.WHOLE_SECONDS for stamp in map(stamps.of, first[: layouts.DETECTION_LINES]) if stamp):
         return None
     found = _last_moment(data, stamps)
     return None if found is None else begun + found
+
+
+def _last_batch(source: Source) -> int | None:
+    """Return where the last batch in a dump begins; None if nothing stands before it."""
+    if is_packed(source.path):
+        begun, chunks = 0, read_chunks(source.path, Outcome())
+    else:
+        begun, data = _last_bytes(source)
+        chunks = iter([data])
+    place, before = None, b""
+    for chunk in chunks:
+        data = before + chunk
+        found = data.rfind(_BATCH)
+        if found >= 0:
+            place = begun - len(before) + found + 1
+        begun += len(chunk)
+        before = data[1 - len(_BATCH) :]
+    return place
 
 
 class _Stamps:
