@@ -259,7 +259,10 @@ def without_copies(files: Sequence[Path], known: Collection[Path] = ()) -> list[
 
 def _is_a_moment_behind(path: Path, other: Path) -> bool:
     """Whether both are being written to, so that the one will soon have what the other has."""
-    mine, theirs = path.stat(), other.stat()
+    try:
+        mine, theirs = path.stat(), other.stat()
+    except OSError:
+        return False
     are_live = time.time() - min(mine.st_mtime, theirs.st_mtime) < _LIVE_S
     return are_live and theirs.st_size - mine.st_size <= _BEHIND
 

@@ -125,7 +125,13 @@ def with_part(whole: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
     """Return the counts of a file and of the part of it that follows."""
     joined = {**whole, **{name: whole[name] + part[name] for name in _SUMS}}
     silences = whole["silences"] + part["silences"]
-    if whole["last_ts"] is not None and part["first_ts"] is not None and part["first_ts"] - whole["last_ts"] > GAP:
+    is_log = whole["layout"] is not None  # of a dump, silences are not told
+    if (
+        is_log
+        and whole["last_ts"] is not None
+        and part["first_ts"] is not None
+        and part["first_ts"] - whole["last_ts"] > GAP
+    ):
         silences.append((whole["last_ts"], part["first_ts"]))
     joined["silences"] = sorted(map(tuple, silences))
     joined["first_ts"] = min((ts for ts in (whole["first_ts"], part["first_ts"]) if ts is not None), default=None)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 READ, PARTLY, UNREADABLE, COPY, GONE = "read", "partly", "unreadable", "copy", "gone"
 STATES: Final = (READ, PARTLY, UNREADABLE, COPY, GONE)
 MOMENTS: Final = (Content.SEGMENT_DUMP.value, Content.CHECKPOINT.value)  # of these the later one of a name holds
+METADATA: Final = Content.METADATA_DUMP.value
 NOW: Final = -1  # in place of a time: when the run listed the file
 _SETTLING_US: Final = 2_000_000  # a file that was written to so lately may be written to again without a trace
 Counts = list[dict[str, Any]]
@@ -224,6 +225,19 @@ class _Decision:
                     self.used.add(best.path)
                     self.reads[name] = Read(self.sources[name], best, goes_on=self._can_go_on(look, best))
 
+    def read_again(self) -> None:
+        """Read metadata dumps again that may state what one that goes on does not state any more."""
+        reads = self.reads.values()
+        going = [one.entry for one in reads if one.goes_on and one.entry and one.entry.content == METADATA]
+        spans = [span for entry in going if (span := entry.span(only_open=True)) is not None]
+        for path in [path for path in self.same if self.known[path].content == METADATA]:
+            entry = self.known[path]
+            mine = entry.span()
+            if mine is not None and any(first <= mine[1] and mine[0] <= last for first, last in spans):
+                self.used.add(path)
+                for k, name in enumerate(sorted(self.same.pop(path), key=lambda name: (name != path, name))):
+                    self.reads[name] = Read(self.sources[name], None if k else entry)
+
     def is_matched(self, name: str) -> bool:
         """Whether it is decided what becomes of the file."""
         return name in self.reads or any(name in names for names in self.same.values())
@@ -254,6 +268,7 @@ def decided(
     found = _Decision(recording, entries, parser_version, full=full)
     found.match_same(by_name)
     found.match_grown(by_name)
+    found.read_again()
     for name, look in by_name.items():
         if not found.is_matched(name):
             found.reads[name] = Read(found.sources[look.name])

@@ -89,7 +89,10 @@ def seen(recording: Recording, source: Source, begun: Begun | None, heads: Heads
 
 def _end_of(source: Source) -> int | None:
     """Return where a plain file ended when it was listed, though it may have grown; None: where a packed one ends."""
-    return None if is_packed(source.path) else source.size
+    try:
+        return None if is_packed(source.path) else source.size
+    except OSError:  # told when it is read
+        return source.size
 
 
 def rest_of(source: Source, begun: Begun | None) -> int:

@@ -35,7 +35,6 @@ class Outcome:
 
     broken: str | None = None
     unended: bool = False
-    is_packed: bool = False
     bytes: int = 0
     crc: int = 0  # of the bytes as stored
 
@@ -103,10 +102,9 @@ def read_chunks(path: str, outcome: Outcome, start: int = 0, end: int | None = N
                 outcome.crc = zlib.crc32(chunk, outcome.crc)
                 yield chunk
 
-        outcome.is_packed = _is_magic(first)
         if first.startswith(GZIP_MAGIC):
             data = _inflated(counted(), "gzip", lambda: zlib.decompressobj(wbits=31), outcome)
-        elif outcome.is_packed:
+        elif first.startswith(ZSTD_MAGIC):
             data = _inflated(counted(), "zstd", zstandard.ZstdDecompressor().decompressobj, outcome)
         else:
             data = counted()

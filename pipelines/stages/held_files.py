@@ -32,7 +32,8 @@ def weight_of(work: Work) -> int:
     """Return about how many bytes there are to parse, decompressed, in a file that is read to its end."""
     packed = work.source.name.endswith((".gz", ".zst"))
     every = work.source.size * (PACKED_RATIO if packed else 1)
-    return max(every - (work.begun.place if work.begun is not None else 0), 0)
+    rest = every - (work.begun.place if work.begun is not None else 0)
+    return max(rest, work.source.size) if packed else rest
 
 
 def held(recording: Recording, works: Sequence[Work], few: int) -> Held | None:

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_by_step import Taken
 
+from pipelines.intake.inputs import inputs_of
+from pipelines.intake.ledger import counts_of
 from pipelines.recording.recording import discover
 from replay.evidence.metadata_log import PART
 
@@ -113,8 +115,53 @@ def test_what_several_nodes_dumps_state_stands_under_the_first(
             dump = (head + "".join(batches[:count])).encode()
             (root / f"metadata-{node}.dump.txt.zst").write_bytes(zstandard.compress(dump))
         taken.take(found(root))
-    told, one = ([row for row in some.facts.to_pylist() if row["kind"] != PART] for some in (taken, all_at_once(root)))
-    assert sorted(map(str, told)) == sorted(map(str, one))
+    assert rows(taken) == rows(all_at_once(root))
+
+
+def test_what_another_dump_still_states_stays(tmp_path: Path) -> None:
+    """Two nodes have the same log; then the last batch of one is cut off, and another controller's is there."""
+    taken = Taken()
+    same = [batch(2 * k, 2 * k + 1) for k in range(20)]
+    for batches in (same, [*same[:-1], batch(38, 39, 2), batch(40, 41, 2)]):
+        for node, some in (("a", batches), ("b", same)):
+            head = LOG.replace("/d/", f"/{node}/")
+            (tmp_path / f"metadata-{node}.dump.txt").write_text(head + "".join(some))
+        taken.take(found(tmp_path))
+    assert (0, 39, 1) in parts(taken)
+    assert rows(taken) == rows(all_at_once(tmp_path))
+
+
+def test_a_dump_is_one_though_its_first_batch_has_no_record_that_tells_what_it_is(tmp_path: Path) -> None:
+    taken, dump = Taken(), tmp_path / "copied.dump.txt"
+    elected = "baseOffset: 0 lastOffset: 0 count: 1 partitionLeaderEpoch: 1 isControl: true\n"
+    elected += f"| offset: 0 CreateTime: {START} keySize: 4 valueSize: 19 LeaderChange: {{}}\n"
+    for last in (1, 5):
+        batches = "".join(batch(k, k) for k in range(1, last + 1))
+        dump.write_text("Dumping /tmp/00000000000000000000.log\n" + elected + batches)
+        taken.take(found(tmp_path))
+        assert parts(taken) == [(0, last, 1)]
+    assert rows(taken) == rows(all_at_once(tmp_path))
+    assert not taken.rejected.num_rows
+
+
+@pytest.mark.parametrize("suffixes", [("", ".gz"), (".gz", ""), ("", ".zst", "")])
+def test_counts_are_those_of_one_reading_though_the_dump_is_packed_meanwhile(
+    tmp_path: Path, suffixes: tuple[str, ...]
+) -> None:
+    taken = Taken()
+    for step, suffix in enumerate(suffixes, 1):
+        for old in tmp_path.iterdir():
+            old.unlink()
+        text = LOG + "".join(batch(40 * k, 40 * k + 1) for k in range(4 * step))  # 20 seconds apart
+        (tmp_path / f"metadata.dump.txt{suffix}").write_bytes(PACKED[suffix](text.encode()))
+        taken.take(found(tmp_path))
+    names = ("bytes", "lines", "facts", "rejected", "silences", "no_interest", "kinds", "first_ts", "last_ts")
+    told, one = (
+        [{name: part[name] for name in names} for part in inputs_of(counts_of(some.entries)) if part["bytes"]]
+        for some in (taken, all_at_once(tmp_path))
+    )
+    assert told[-1:] == one
+    assert not one[0]["silences"]
 
 
 def test_a_dump_whose_log_was_cut_off_meanwhile_is_read_as_another(tmp_path: Path) -> None:
@@ -139,6 +186,19 @@ def test_a_dump_that_became_shorter_while_it_was_read_is_read_again(
     monkeypatch.undo()
     taken.take(found(tmp_path))
     assert rows(taken) == rows(all_at_once(tmp_path))
+
+
+def test_a_dump_that_goes_away_before_it_is_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dump = tmp_path / "metadata.dump.txt.gz"
+    dump.write_bytes(gzip.compress((LOG + batch(0, 3) + batch(4, 6)).encode()))
+
+    def gone(*_: object) -> int:
+        dump.unlink(missing_ok=True)
+        return len(LOG)
+
+    monkeypatch.setattr("pipelines.intake.pieces.goes_on_at", gone)
+    taken = all_at_once(tmp_path)
+    assert {row["reason"][:26] for row in taken.rejected.to_pylist()} == {"the file cannot be read: ["}
 
 
 def _replaced(dump: Path, text: str, place: int) -> Any:

@@ -328,6 +328,8 @@ class MetadataDump:
             end, epoch, at = self._snapshot
             if self._snapshot != _UNTOLD:
                 told = row_id(identity(f"metadata snapshot|{end}|{epoch}"))
+                if at is not None:
+                    self._sink.counts.widen(at)
                 self._sink.add(WHOLE_SNAPSHOT, told, line, at, (end - 1, epoch, True))
         elif self._snapshot is None and any(word in text for word in _QUORUM):
             self._goes_on(offset, self._epoch_of(offset), line, ts)

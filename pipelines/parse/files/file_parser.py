@@ -83,7 +83,7 @@ def parse_file(
     blocks = _blocks(source, outcome, part, sink)
     begun = next(blocks, b"")
     first = split_lines(begun)
-    head = _head_of(source) if part and part.start else first
+    head = first if part is None else _head_of(source)  # a range may end before what tells the file's content
     reason = source.set_aside
     known = set() if named is None else named
     parser = _parser(recording, source, sink, head, part, known) if reason is None else _Refused(sink, reason, head)
@@ -104,7 +104,7 @@ def parse_file(
     if source.shared is None:
         counts.lines = number - (part.first_line if part else 1)
     if source.shared is None or source.broker_id is None:  # of several sources of one file, one speaks for the file
-        counts.bytes = _bytes_read(part, outcome)
+        counts.bytes = _bytes_read(part, outcome, counts)
         if outcome.broken:
             sink.reject(number, outcome.broken, None)
     facts = _taken(sink, source)  # may still reject lines
@@ -121,11 +121,13 @@ def _finish(parser: _Lines, part: Range | None, outcome: Outcome, sink: FactSink
         parser.finish()
 
 
-def _bytes_read(part: Range | None, outcome: Outcome) -> int:
-    """Return how many bytes were read, as they are stored; those of a packed file count where it ends."""
+def _bytes_read(part: Range | None, outcome: Outcome, counts: FileCounts) -> int:
+    """Return how many bytes were read, as they are stored; those of a dump, which may be packed, count at its end."""
     if part is None or part.end is None:
         return outcome.bytes
-    return 0 if outcome.is_packed else part.end - part.start
+    if counts.content == Content.METADATA_DUMP.value:
+        return 0 if part.is_followed else part.end
+    return part.end - part.start
 
 
 def _taken(sink: FactSink, source: Source) -> pa.RecordBatch | None:
@@ -157,9 +159,8 @@ def told_by_name(source: Source) -> str:
 def survey_file(recording: Recording, source: Source) -> Ties:
     """Return what a log or a metadata dump says that ties directories and addresses to brokers."""
     outcome = Outcome()
-    try:
-        first = _head_of(source)
-    except OSError:
+    first = _head_of(source)
+    if not first:
         return Ties()
     content, lines = content_of(source, first), lines_of(recording, first)
     blocks = read_lines(source.path, outcome)
@@ -218,7 +219,11 @@ def _blocks(source: Source, outcome: Outcome, part: Range | None, sink: FactSink
 
 
 def _head_of(source: Source) -> list[str]:
-    return next(read_lines(source.path, Outcome()), [])
+    """Return the file's first lines; none if it cannot be read, which is told where all of it is read."""
+    try:
+        return next(read_lines(source.path, Outcome()), [])
+    except OSError:
+        return []
 
 
 class _Refused:
