@@ -13,6 +13,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from pipelines.intake.attribution import clusters_of
@@ -25,6 +26,8 @@ from pipelines.warehouse.file_ledger import entries_of, write_entries
 from pipelines.warehouse.narrowing import SETTINGS, Narrowing
 from pipelines.warehouse.spans import span_of
 from pipelines.warehouse.superseded import changed_facts, engine_version, rejected_after, restated_facts
+from replay.arrays.ints import NEVER
+from replay.evidence.steady import OF_THE_END
 from schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,7 +60,7 @@ class Times(NamedTuple):
     """The times of some facts."""
 
     span: Span | None  # the first and the last; None: there are none
-    are_some_without: bool
+    are_some_without: bool  # but for those `OF_THE_END` of a partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +125,10 @@ def bring_in(
 
 
 def _since(times: Sequence[Times]) -> int | None:
-    """Return the first moment of facts that were read now or that change; None: it is not known, or some have none."""
+    """Return the first moment of facts read now or changed; NEVER: there are none. None: some have none."""
     if any(one.are_some_without for one in times):
         return None
-    return min((one.span[0] for one in times if one.span is not None), default=None)
+    return min((one.span[0] for one in times if one.span is not None), default=NEVER)
 
 
 def _of_run(rejected: Rows, recording_id: str, run_id: str) -> Rows:
@@ -143,10 +146,11 @@ def _of_run(rejected: Rows, recording_id: str, run_id: str) -> Rows:
 def _times(facts: Rows) -> Times:
     """Return the times of facts."""
     if isinstance(facts, pa.Table):
-        return Times(span_of(facts["ts"]), bool(facts["ts"].null_count))
-    stamp = F.unix_micros("ts")
-    first, last, count, told = facts.agg(F.min(stamp), F.max(stamp), F.count("*"), F.count(stamp)).collect()[0]
-    return Times(None if first is None else (first, last), told < count)
+        others = facts["ts"].filter(pc.invert(OF_THE_END.mask(facts)))
+        return Times(span_of(facts["ts"]), bool(others.null_count))
+    stamp, is_without = F.unix_micros("ts"), F.expr(f"ts IS NULL AND NOT ({OF_THE_END.sql})")
+    first, last, without = facts.agg(F.min(stamp), F.max(stamp), F.count_if(is_without)).collect()[0]
+    return Times(None if first is None else (first, last), without > 0)
 
 
 def _refuse_other_cluster(warehouse: Warehouse, recording: Recording, parsed: Parsed) -> None:

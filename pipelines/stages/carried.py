@@ -27,7 +27,17 @@ from replay.evidence.cluster import WHOLE
 from replay.evidence.in_short import in_short
 from replay.evidence.session_states import rebuilt_from, rebuilt_until
 from replay.evidence.standstills import CONNECTION_COLUMNS
-from replay.evidence.steady import MARGIN_US, LeftOut, NeedsAllError, extremes, facts_of, hole_of, kept, stands_alone
+from replay.evidence.steady import (
+    MARGIN_US,
+    OF_THE_END,
+    LeftOut,
+    NeedsAllError,
+    extremes,
+    facts_of,
+    hole_of,
+    kept,
+    stands_alone,
+)
 from replay.evidence.summary import SUMMED
 from replay.evidence.tenures import micros
 from schemas.model import TIMESTAMP
@@ -82,9 +92,14 @@ def from_bytes(data: bytes) -> Carried:
 
 
 def is_before(facts: pa.Table, us: int) -> pa.ChunkedArray:
-    """Return which facts are from before a moment; those without a time are."""
-    moment = pa.scalar(us, pa.int64()).cast(TIMESTAMP)
-    return pc.coalesce(pc.less(facts["ts"], moment), pa.scalar(True))  # noqa: FBT003 - Arrow's own
+    """Return which facts are from before a moment; those without a time are, but for those `OF_THE_END`.
+
+    These change whenever a checkpoint is copied, so each order reads them anew.
+    """
+    early = pc.less(facts["ts"], pa.scalar(us, pa.int64()).cast(TIMESTAMP))
+    if not early.null_count:
+        return early
+    return pc.if_else(pc.is_valid(facts["ts"]), early, pc.invert(OF_THE_END.mask(facts)))
 
 
 def marked(rows: pa.Table, engine: str, until: int) -> pa.Table:

@@ -42,7 +42,7 @@ from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.rows import METADATA_TOPIC, used_columns
 from replay.evidence.session_lines import EntangledError
 from replay.evidence.sessions import sessions_rebuilt
-from replay.evidence.steady import NeedsAllError
+from replay.evidence.steady import OF_THE_END, NeedsAllError
 from replay.order.windows import HOUR_US
 from schemas.facts import FACTS
 
@@ -96,7 +96,8 @@ def order(  # noqa: PLR0913, PLR0917 - the facts, in the forms in which they may
     tasks = min(tasks, buckets)
     known = {} if standing is None else dict(divided(bucket_of(standing, buckets), standing))
     since_us = None if carried is None else carried.horizon
-    behind = facts if since_us is None else facts.where(f"ts >= timestamp_micros({since_us})")
+    late = f"ts >= timestamp_micros({since_us}) OR ({OF_THE_END.sql})"
+    behind = facts if since_us is None else facts.where(late)
     sent = pieces_of(spark, files, since_us) if files else behind.where(any_sql(ORDERED)).drop(*UNREAD)
 
     def parting(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:

@@ -202,7 +202,7 @@ class Renewal:
             with suppress(EntangledError):
                 return self.ordered_here(overview, rows, standing)
             return Held.of(order.order_here(rows, self.settings, overview, standing)), None
-        # If news were from before what was handed on, they may be so the next time, too: of a dump that grew, all are.
+        # If news were from before what was handed on, they may be so the next time, too: some broker's logs come late.
         horizons = self.arrow(ORDER_STATES.name, ["horizon"])["horizon"].to_pylist()
         return self.ordered_by_workers(overview, standing, hands_on=not any(map(self.is_overtaken, horizons)))
 

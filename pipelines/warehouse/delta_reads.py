@@ -172,11 +172,11 @@ class Tables(Store):
         return later.rows((), pc.field(column) >= pa.scalar(since, pa.int64()).cast(TIMESTAMP))
 
     def later(self, table_name: str, recording_id: str, since: int) -> Later | None:
-        """Return the rows with a time from this one on, to be read some at a time; None: only Spark can read them."""
+        """Return the facts from a moment on, to be read some at a time; None: only Spark can read them."""
         files = self._files(table_name, recording_id)
         if files is None:
             return None
-        return Later(files if since == -NEVER else files.between("ts", since, LATEST), since)
+        return Later(files if since == -NEVER else files.between("ts", since, LATEST, or_none=True), since)
 
     def whole(self, table_name: str, recording_id: str, most: int, columns: Sequence[str] = ()) -> pa.Table | None:
         """Return all rows in the driver's memory, or only these columns; None: they are too many, or only for Spark."""

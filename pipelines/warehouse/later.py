@@ -1,4 +1,4 @@
-"""Rows of a table from some moment on that may be too many for memory: they are read some at a time, by their times."""
+"""Facts from some moment on that may be too many for memory: they are read some at a time, by their times."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pipelines.lines.rows import LATEST
 from replay.arrays.columns import numbers
 from replay.arrays.ints import NEVER
+from replay.evidence.steady import OF_THE_END
 from schemas.model import TIMESTAMP
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ TIME: Final = "ts"
 
 @dataclass(frozen=True)
 class Later:
-    """The rows with a time from `since` on, in microseconds; -NEVER: all, and those without a time come first."""
+    """The facts with a time from `since` on, in microseconds; -NEVER: all, and those without a time come first.
+
+    Facts `OF_THE_END` of partitions have no time, and are always among them, and first.
+    """
 
     files: TableFiles
     since: int = -NEVER
@@ -66,15 +70,15 @@ class Later:
         where = self.where(since, until)
         for one in also:
             where = one if where is None else where & one
-        files = self.files if since == -NEVER else self.files.between(TIME, since, min(until, LATEST))
+        is_first = since == self.since
+        files = self.files if since == -NEVER else self.files.between(TIME, since, min(until, LATEST), or_none=is_first)
         return files.rows(columns, where)
 
     def slices(self, rows: int, columns: Sequence[str]) -> Slices:
         """Return what reads these columns of all rows, about so many at a time, in the order of their times."""
         return Slices(self, rows, columns)
 
-    @staticmethod
-    def where(since: int, until: int = NEVER) -> pc.Expression | None:
+    def where(self, since: int, until: int = NEVER) -> pc.Expression | None:
         """Return what rows between two moments meet; None: all do."""
         told = []
         if since != -NEVER:
@@ -82,7 +86,10 @@ class Later:
         if until != NEVER:
             early = pc.field(TIME) < pa.scalar(until, pa.int64()).cast(TIMESTAMP)
             told.append(early | ~pc.field(TIME).is_valid() if since == -NEVER else early)
-        return None if not told else told[0] if len(told) == 1 else told[0] & told[1]
+        if not told:
+            return None
+        found = told[0] if len(told) == 1 else told[0] & told[1]
+        return found | OF_THE_END.expression if since == self.since != -NEVER else found
 
 
 @dataclass(frozen=True)

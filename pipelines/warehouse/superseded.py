@@ -21,6 +21,7 @@ from pipelines.spark.staging import as_frame
 from pipelines.warehouse.aside import told_in
 from pipelines.warehouse.within import has_one_of
 from replay.arrays.columns import completed_to
+from replay.evidence.steady import OF_THE_END
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -76,12 +77,14 @@ def _digest(places: Iterable[str]) -> str:
 def changed_facts(warehouse: Warehouse, recording_id: str, changes: Sequence[Change]) -> Rows | None:
     """Return the facts that get another name or go: `fact_id`, `to`, `source_line`, `is_gone`; None: there are none.
 
-    In the driver's memory they have their time, too.
+    In the driver's memory they have what `OF_THE_END` asks, too.
     """
     if not changes:
         return None
     spans = [change.span for change in changes]
-    stand = warehouse.around("facts", recording_id, spans, ("fact_id", "source_file", "source_line", "ts"))
+    stand = warehouse.around(
+        "facts", recording_id, spans, ("fact_id", "source_file", "source_line", *OF_THE_END.columns)
+    )
     if isinstance(stand, pa.Table):
         told = told_in(stand, changes)
         is_gone = pc.coalesce(pc.greater_equal(stand["source_line"], told["since"]), _NOT)
@@ -90,7 +93,7 @@ def changed_facts(warehouse: Warehouse, recording_id: str, changes: Sequence[Cha
             "fact_id": stand["fact_id"],
             "to": told["to"],
             "source_line": stand["source_line"],
-            "ts": stand["ts"],
+            **{name: stand[name] for name in OF_THE_END.columns},
         }
         return pa.table({**columns, "is_gone": is_gone}).filter(are_changed)
     changed = stand.join(_told(stand, changes), on=F.col("source_file") == F.col("path"))

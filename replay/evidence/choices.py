@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -45,11 +46,23 @@ class Choice:
         of_words = {"kind": (*self.kinds, *self.others), "name": self.names}
         return [*self.filled, *self.empty, *(name for name, words in of_words.items() if words)]
 
+    @property
+    def expression(self) -> pc.Expression:
+        """The condition as Arrow takes it where it reads files."""
+        said = [
+            *(pc.field(column).is_valid() for column in self.filled),
+            *(pc.field(column).is_null() for column in self.empty),
+            *([pc.field("kind").isin(self.kinds)] if self.kinds else []),
+            *([~pc.field("kind").isin(self.others)] if self.others else []),
+            *([pc.field("name").isin(self.names)] if self.names else []),
+        ]
+        return reduce(and_, said)
+
     def mask(self, facts: pa.Table) -> pa.ChunkedArray:
-        """Which of the facts are chosen."""
+        """Which of the facts are chosen; a column that is to be empty may be missing."""
         said = [
             *(pc.is_valid(facts[column]) for column in self.filled),
-            *(pc.is_null(facts[column]) for column in self.empty),
+            *(pc.is_null(facts[column]) for column in self.empty if column in facts.column_names),
             *([pc.is_in(facts["kind"], pa.array(self.kinds))] if self.kinds else []),
             *([pc.invert(pc.is_in(facts["kind"], pa.array(self.others)))] if self.others else []),
             *([pc.is_in(facts["name"], pa.array(self.names))] if self.names else []),

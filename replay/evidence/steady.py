@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from replay.arrays.columns import numbers, numbers_of, texts
 from replay.arrays.digests import sum_of
 from replay.arrays.ints import NEVER
+from replay.evidence.choices import Choice
 from replay.evidence.retries import GIVEN_UP_US
 from replay.evidence.session_lines import LEFT_OUT
 from replay.protocol.state import NONE
@@ -42,6 +43,8 @@ DECIDED: Final = (
 BARRED: Final = (
     "log_append", "remote_leo_update", "transaction", "epoch_end_offset", LEFT_OUT
 )  # fmt: skip
+# Offsets that a checkpoint states, at an unknown time: only a partition's last events have them, those of its dumps.
+OF_THE_END: Final = Choice(kinds=("checkpoint",), empty=("ts", "leader_epoch"))
 SPAN_US: Final = 10_000_000  # a request that takes longer counts as none of a steady tenure
 MARGIN_US: Final = 3 * SPAN_US  # so much from before the place where the order goes on is read again
 RESENT_US: Final = GIVEN_UP_US + SPAN_US  # until then clients may send again what the leader before had answered
@@ -51,12 +54,12 @@ UNKNOWN: Final = -2  # a fetch that names no replica; a consumer's names -1
 FACT_COLUMNS: Final = (  # those that `facts_of` reads
     "kind", "ts", "total_us", "run_until", "broker_id", "replica_id", "connection", "base_offset", "fetch_offset",
     "current_leader_epoch", "last_fetched_epoch", "preferred_read_replica", "error_code", "diverging_epoch",
-    "forgotten", "transactional_id",
+    "forgotten", "transactional_id", "leader_epoch",
 )  # fmt: skip
 
 
 class Sums(NamedTuple):
-    """The digest of the facts before a moment, but for those in `DECIDED`: of them, the events tell."""
+    """The digest of the facts before a moment, but for those `decided`: of them, the events tell."""
 
     us: int
     facts: tuple[int, int]
@@ -88,7 +91,7 @@ class Facts(NamedTuple):
 
     hashes: Hashes
     kind: Ints  # place in BULK; NONE: another kind
-    decided: Flags  # of a kind in DECIDED
+    decided: Flags  # of a kind in DECIDED, or `OF_THE_END`
     odd: Flags  # no request of a steady tenure, whichever it is
     us: Ints  # when a request arrived, or the line's stamp; -NEVER: no stamp
     until: Ints  # when a request, or the last of a run, was answered
@@ -154,7 +157,7 @@ def facts_of(table: pa.Table, hashes: Hashes) -> Facts | None:
     return Facts(
         hashes=hashes,
         kind=kind,
-        decided=code >= len(BULK),
+        decided=(code >= len(BULK)) | OF_THE_END.mask(table).to_numpy(zero_copy_only=False).astype(bool),
         odd=(kind != NONE) & (failed | unknown | elsewhere | (total > SPAN_US)),
         us=np.where(stamp == -NEVER, stamp, stamp - total),
         until=np.maximum(stamp, column("run_until", -NEVER)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hourly_case import arrive
-from made_lines import START_MS
+from made_lines import START_MS, TOPIC
 from made_recording import MadeCluster
 from made_shape import Shape
 from test_incremental import rows, run
@@ -34,6 +34,13 @@ def handed_on(done: Run) -> Carried | None:
     return from_bytes(found[0]) if found else None
 
 
+def state(recording: Path, hw: int) -> None:
+    """Let a broker have written its checkpoint, which states no time."""
+    stated = recording / "segments" / "node-1" / "replication-offset-checkpoint"
+    stated.parent.mkdir(parents=True, exist_ok=True)
+    stated.write_text("0\n3\n" + "".join(f"{TOPIC} {partition} {hw}\n" for partition in range(3)))
+
+
 def test_workers_go_on_from_what_was_handed_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,6 +51,8 @@ def test_workers_go_on_from_what_was_handed_on(
     arrived, handed = tmp_path / "arrived", []
     for minute in MINUTES:
         arrive(tmp_path / "made", arrived, None if minute is None else START_MS + minute * 60_000)
+        for recording in (tmp_path / "made", arrived):
+            state(recording, hw=1_000 * len(handed))
         with monkeypatch.context() as at_last:
             if minute is None:  # it works on what is new and was handed on alone
                 at_last.setattr(Renewal, "facts_here", None)

@@ -21,7 +21,7 @@ from replay.evidence.cluster import WHOLE, cluster_told, collected_of
 from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.missing_lines import MissingLines, missing_requests
 from replay.evidence.session_lines import EntangledError
-from replay.evidence.steady import NeedsAllError
+from replay.evidence.steady import OF_THE_END, NeedsAllError
 from schemas.windows import EVENT_WINDOWS
 
 
@@ -44,7 +44,8 @@ class CarryingRuns(HourlyRuns):
         new = pc.invert(pc.is_in(facts["fact_id"], self.known["fact_id"]))
         early = is_before(facts, found.horizon)
         is_behind = not pc.any(pc.and_(new, early)).as_py()
-        kept = pc.all(pc.is_in(self.known["fact_id"], facts["fact_id"])).as_py()
+        timed = self.known.filter(pc.invert(OF_THE_END.mask(self.known)))
+        kept = pc.all(pc.is_in(timed["fact_id"], facts["fact_id"])).as_py()
         return found if is_behind and kept else None
 
     def made(self, facts: pa.Table, stated: dict[str, Any]) -> dict[str, list[pa.Table]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from carrying_runs import CarryingRuns
 from hourly_runs import HourlyRuns, lines, steps_of
@@ -34,12 +35,25 @@ def in_steps_as_at_once(folder: Path, stepwise: CarryingRuns, seed: int, electio
     facts, stated = facts_of(folder / "made")
     facts = with_deletions(facts) if seed == 1 else facts
     once = HourlyRuns()
-    once.order(facts, stated)
-    for some in steps_of(facts, len(facts) // 4, Random(seed), 8, late):  # noqa: S311 - nothing secret
-        stepwise.order(some, stated)
+    once.order(with_directories(facts, 8), stated)
+    for step, some in enumerate(steps_of(facts, len(facts) // 4, Random(seed), 8, late), 1):  # noqa: S311
+        stepwise.order(with_directories(some, step), stated)
     assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
     assert told_but_states(stepwise) == told_but_states(once)
     return len(facts)
+
+
+def with_directories(facts: pa.Table, step: int) -> pa.Table:
+    """The facts, and what log directories state, at no known time: a dump that stays, and the HW as of this step."""
+    told = {"recording_id": facts["recording_id"][0].as_py(), "source_line": 3, "topic": "made", "broker_id": 1}
+    rows = []
+    for partition in (0, 1):
+        batch = {"kind": "segment_batch", "base_offset": 0, "last_offset": 4, "count": 5, "leader_epoch": 0, "crc": 7}
+        hw = {"kind": "checkpoint", "name": "replication-offset-checkpoint", "offset": step, "hw": step}
+        for row, name in ((batch, "dump"), (hw, f"hw-{step}")):
+            key = {"fact_id": f"{name}-{partition}", "source_file": name, "partition": partition}
+            rows.append({**told, **key, **row})
+    return pa.concat_tables([facts, pa.Table.from_pylist(rows, schema=facts.schema)])
 
 
 @pytest.mark.parametrize(("seed", "elections", "late"), [(1, 0, 0.0), (2, 1, 0.0), (3, 0, 0.0005), (4, 0, 0.0)])

@@ -25,10 +25,18 @@ DAY_US = round(DAY.timestamp() * 1_000_000)
 
 
 def rows_of(seed: int) -> pa.Table:
-    """Rows at some minutes of a day, some without a time."""
+    """Rows at some minutes of a day, some without a time; the last but one states an offset of a checkpoint."""
     random = Random(seed)  # noqa: S311 - a test's choice
     times = [DAY + timedelta(minutes=random.randrange(50), seconds=random.randrange(60)) for _ in range(200)]
-    return pa.table({"ts": pa.array([*times, None, None], TIMESTAMP), "number": range(202)})
+    kinds, epochs = ["fetch"] * 200 + ["segment_batch", "checkpoint", "checkpoint"], [*[None] * 202, 7]
+    return pa.table(
+        {
+            "ts": pa.array([*times, None, None, None], TIMESTAMP),
+            "number": range(203),
+            "kind": kinds,
+            "leader_epoch": pa.array(epochs, pa.int32()),
+        }
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -44,8 +52,9 @@ def test_each_row_is_read_once(seed: int, since: int) -> None:
         wanted = [
             row["number"]
             for row in given.to_pylist()
-            if since == -NEVER or (row["ts"] is not None and row["ts"] >= DAY + timedelta(minutes=7, seconds=30))
+            if since == -NEVER or row["number"] == 201 or (row["ts"] and row["ts"] >= DAY + timedelta(minutes=7.5))
         ]
+        assert 201 in [row["number"] for row in read[0]]
         assert sorted(numbers) == wanted
         assert rows.count == len(wanted)
         assert max(map(len, read)) < 60

@@ -43,7 +43,7 @@ class RowsInMemory:
     def batches(self, columns: Sequence[str], where: pc.Expression | None = None) -> Iterator[pa.RecordBatch]:
         return iter(self.rows(columns, where).to_batches())
 
-    def between(self, *_: object) -> RowsInMemory:
+    def between(self, *_: object, **__: object) -> RowsInMemory:
         return self
 
 
