@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipelines.intake.inputs import with_part
@@ -32,6 +33,13 @@ METADATA: Final = Content.METADATA_DUMP.value
 NOW: Final = -1  # in place of a time: when the run listed the file
 _SETTLING_US: Final = 2_000_000  # a file that was written to so lately may be written to again without a trace
 Counts = list[dict[str, Any]]
+
+
+class Part(Enum):
+    """Which part of a file's content: what was read of it for good, or what is read again once it has grown."""
+
+    SETTLED = "settled"
+    OPEN = "open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +98,10 @@ class Entry:
         place, digest = (self.settled, self.settled_digest) if self.settled else (self.length, self.digest)
         return place > 0 and found.reached.get(place) == digest and found.length >= self.length
 
-    def span(self, *, only_open: bool = False) -> tuple[int, int] | None:
-        """Return the first and last time that it states; None: no times."""
-        counts = self.open_counts if only_open else [*self.settled_counts, *self.open_counts]
+    def span(self, part: Part | None = None) -> tuple[int, int] | None:
+        """Return the first and last time that it, or a part of it, states; None: no times."""
+        settled, rest = (self.settled_counts, self.open_counts)
+        counts = [*(settled if part is not Part.OPEN else ()), *(rest if part is not Part.SETTLED else ())]
         times = [part[name] for part in counts for name in ("first_ts", "last_ts") if part[name] is not None]
         return (min(times), max(times)) if times else None
 
@@ -226,17 +235,26 @@ class _Decision:
                     self.reads[name] = Read(self.sources[name], best, goes_on=self._can_go_on(look, best))
 
     def read_again(self) -> None:
-        """Read metadata dumps again that may state what one that goes on does not state any more."""
-        reads = self.reads.values()
-        going = [one.entry for one in reads if one.goes_on and one.entry and one.entry.content == METADATA]
-        spans = [span for entry in going if (span := entry.span(only_open=True)) is not None]
+        """Read metadata dumps as a whole that may state what goes with the last batch of another that goes on."""
+        going = {
+            name: read.entry
+            for name, read in self.reads.items()
+            if read.goes_on and read.entry is not None and read.entry.content == METADATA
+        }
+        open_spans = {name: entry.span(Part.OPEN) for name, entry in going.items()}
+
+        def may_state(told: tuple[int, int] | None, but: str = "") -> bool:
+            others = (span for name, span in open_spans.items() if name != but and span is not None)
+            return told is not None and any(first <= told[1] and told[0] <= last for first, last in others)
+
+        for name, entry in going.items():
+            if may_state(entry.span(Part.SETTLED), name):
+                self.reads[name] = self.reads[name]._replace(goes_on=False)
         for path in [path for path in self.same if self.known[path].content == METADATA]:
-            entry = self.known[path]
-            mine = entry.span()
-            if mine is not None and any(first <= mine[1] and mine[0] <= last for first, last in spans):
+            if may_state(self.known[path].span()):
                 self.used.add(path)
                 for k, name in enumerate(sorted(self.same.pop(path), key=lambda name: (name != path, name))):
-                    self.reads[name] = Read(self.sources[name], None if k else entry)
+                    self.reads[name] = Read(self.sources[name], None if k else self.known[path])
 
     def is_matched(self, name: str) -> bool:
         """Whether it is decided what becomes of the file."""
@@ -302,7 +320,7 @@ def _plan(found: _Decision) -> Plan:
         if read.entry is not None:
             since = read.entry.settled_line if read.goes_on else 0
             in_place = read.goes_on and read.entry.path == name
-            changes.append(Change(read.entry.path, name, since, read.entry.span(only_open=in_place)))
+            changes.append(Change(read.entry.path, name, since, read.entry.span(Part.OPEN if in_place else None)))
     reads = tuple(found.reads[name] for name in sorted(found.reads))
     return Plan(reads, tuple(sorted(changes, key=lambda change: change.path)), tuple(kept))
 

@@ -101,16 +101,13 @@ def bring_in(
         return BroughtIn([], parsed.every, is_ordered, are_files_as_before=not have_moved)
     _refuse_other_cluster(warehouse, recording, parsed)
     changes = parsed.plan.changes
-    since_us = None
+    since_us: int | None = None
     rejected = _of_run(parsed.rejected, recording_id, run_id)
     if known:
         times = _times(parsed.facts)
         spans = [times.span, *(change.span for change in changes)]
         changed = changed_facts(warehouse, recording_id, changes)
-        if changed is None:
-            since_us = _since([times])
-        elif isinstance(changed, pa.Table):  # else they have no time
-            since_us = _since([times, _times(changed)])
+        since_us = _since([times] if changed is None else [times, _times(changed)])
         warehouse.append_facts(parsed.facts, recording_id, changed, spans, parsed.files, changes)
         read = [one.source.name for one in parsed.plan.reads]
         rejected, lines = rejected_after(warehouse, recording_id, changes, rejected, read)

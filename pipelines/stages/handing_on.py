@@ -25,7 +25,7 @@ from replay.arrays.ints import NEVER
 from replay.evidence.clock_steps import STEP_COLUMNS, RisingLines
 from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.session_lines import EntangledError
-from replay.evidence.steady import MARGIN_US, SPAN_US, NeedsAllError
+from replay.evidence.steady import MARGIN_US, OF_THE_END, SPAN_US, NeedsAllError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ COUNTED: Final = 2_000_000  # and that are counted at once
 WHOLE_ROWS: Final = 30_000  # facts of short partitions of which none are left out
 # What shows that the facts cannot be cut at some moment: a session's lines there, or a standstill.
 UNCUT: Final = (EntangledError, NeedsAllError)
-NAMING: Final = ("ts", "topic", "topic_id", "partition")
+NAMING: Final = ("topic", "topic_id", "partition", *OF_THE_END.columns)
 
 
 def are_rising(facts: Later) -> bool:
@@ -106,7 +106,8 @@ def in_minutes(facts: Later, names: Mapping[str, str]) -> pa.Table:
     keys = ["topic", "partition", "minute"]
     found = []
     for rows in facts.slices(COUNTED, NAMING):
-        named = known_partitions(with_topics(rows.filter(pc.is_valid(rows["partition"])), names))
+        are_carried = pc.and_(pc.is_valid(rows["partition"]), pc.invert(OF_THE_END.mask(rows)))
+        named = known_partitions(with_topics(rows.filter(are_carried), names))
         minute = pa.array(numbers(named["ts"], -NEVER) // MINUTE_US * MINUTE_US)
         timed = named.select(keys[:2]).append_column(keys[2], minute)
         found.append(timed.group_by(keys).aggregate([([], "count_all")]))

@@ -77,7 +77,7 @@ def _digest(places: Iterable[str]) -> str:
 def changed_facts(warehouse: Warehouse, recording_id: str, changes: Sequence[Change]) -> Rows | None:
     """Return the facts that get another name or go: `fact_id`, `to`, `source_line`, `is_gone`; None: there are none.
 
-    In the driver's memory they have what `OF_THE_END` asks, too.
+    They have the columns of `OF_THE_END`, too.
     """
     if not changes:
         return None
@@ -99,7 +99,7 @@ def changed_facts(warehouse: Warehouse, recording_id: str, changes: Sequence[Cha
     changed = stand.join(_told(stand, changes), on=F.col("source_file") == F.col("path"))
     gone = F.coalesce(F.col("source_line") >= F.col("since"), F.lit(False))  # noqa: FBT003
     found = changed.where(gone | (F.col("source_file") != F.col("to")))
-    return found.select("fact_id", "to", "source_line", gone.alias("is_gone"))
+    return found.select("fact_id", "to", "source_line", *OF_THE_END.columns, gone.alias("is_gone"))
 
 
 def restated_facts(
