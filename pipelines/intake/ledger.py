@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipelines.intake.inputs import with_part
@@ -33,13 +32,6 @@ METADATA: Final = Content.METADATA_DUMP.value
 NOW: Final = -1  # in place of a time: when the run listed the file
 _SETTLING_US: Final = 2_000_000  # a file that was written to so lately may be written to again without a trace
 Counts = list[dict[str, Any]]
-
-
-class Part(Enum):
-    """Which part of a file's content: what was read of it for good, or what is read again once it has grown."""
-
-    SETTLED = "settled"
-    OPEN = "open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +90,15 @@ class Entry:
         place, digest = (self.settled, self.settled_digest) if self.settled else (self.length, self.digest)
         return place > 0 and found.reached.get(place) == digest and found.length >= self.length
 
-    def span(self, part: Part | None = None) -> tuple[int, int] | None:
-        """Return the first and last time that it, or a part of it, states; None: no times."""
-        settled, rest = (self.settled_counts, self.open_counts)
-        counts = [*(settled if part is not Part.OPEN else ()), *(rest if part is not Part.SETTLED else ())]
-        times = [part[name] for part in counts for name in ("first_ts", "last_ts") if part[name] is not None]
-        return (min(times), max(times)) if times else None
+    def span(self) -> tuple[int, int] | None:
+        """Return the first and last time that it states; None: no times."""
+        return span_told([*self.settled_counts, *self.open_counts])
+
+
+def span_told(counts: Counts) -> tuple[int, int] | None:
+    """Return the first and last time that was counted; None: no times."""
+    times = [part[name] for part in counts for name in ("first_ts", "last_ts") if part[name] is not None]
+    return (min(times), max(times)) if times else None
 
 
 class Read(NamedTuple):
@@ -193,13 +188,18 @@ class _Decision:
         for path, names in files.items():
             entry = self.known[path]
             self.same[path] = [name for name in names if self._as_before(entry, self.sources[name])]
-            others = sorted(set(names) - set(self.same[path]), key=lambda name: (name != path, name))
-            for name in others:
-                is_first = not self.same[path] and name == others[0]
-                self.reads[name] = Read(self.sources[name], entry if is_first else None)
-            if not self.same[path]:
+            others = set(names) - set(self.same[path])
+            if self.same[path]:
+                self.reads |= {name: Read(self.sources[name]) for name in others}
+            else:
                 del self.same[path]
-                self.used.add(path)
+                self._read_whole(path, others)
+
+    def _read_whole(self, path: str, names: Iterable[str]) -> None:
+        """Read a content again that all these files have; its entry becomes that of the first of them."""
+        self.used.add(path)
+        for k, name in enumerate(sorted(names, key=lambda name: (name != path, name))):
+            self.reads[name] = Read(self.sources[name], None if k else self.known[path])
 
     def _of_content(self, name: str, look: Look | None) -> Entry | None:
         """Return the entry under which the facts of a file's content stand; None: the content was never read."""
@@ -241,20 +241,18 @@ class _Decision:
             for name, read in self.reads.items()
             if read.goes_on and read.entry is not None and read.entry.content == METADATA
         }
-        open_spans = {name: entry.span(Part.OPEN) for name, entry in going.items()}
+        open_spans = {name: span_told(entry.open_counts) for name, entry in going.items()}
 
         def may_state(told: tuple[int, int] | None, but: str = "") -> bool:
             others = (span for name, span in open_spans.items() if name != but and span is not None)
             return told is not None and any(first <= told[1] and told[0] <= last for first, last in others)
 
         for name, entry in going.items():
-            if may_state(entry.span(Part.SETTLED), name):
+            if may_state(span_told(entry.settled_counts), name):
                 self.reads[name] = self.reads[name]._replace(goes_on=False)
         for path in [path for path in self.same if self.known[path].content == METADATA]:
             if may_state(self.known[path].span()):
-                self.used.add(path)
-                for k, name in enumerate(sorted(self.same.pop(path), key=lambda name: (name != path, name))):
-                    self.reads[name] = Read(self.sources[name], None if k else self.known[path])
+                self._read_whole(path, self.same.pop(path))
 
     def is_matched(self, name: str) -> bool:
         """Whether it is decided what becomes of the file."""
@@ -320,7 +318,8 @@ def _plan(found: _Decision) -> Plan:
         if read.entry is not None:
             since = read.entry.settled_line if read.goes_on else 0
             in_place = read.goes_on and read.entry.path == name
-            changes.append(Change(read.entry.path, name, since, read.entry.span(Part.OPEN if in_place else None)))
+            span = span_told(read.entry.open_counts) if in_place else read.entry.span()
+            changes.append(Change(read.entry.path, name, since, span))
     reads = tuple(found.reads[name] for name in sorted(found.reads))
     return Plan(reads, tuple(sorted(changes, key=lambda change: change.path)), tuple(kept))
 

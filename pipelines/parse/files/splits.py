@@ -33,8 +33,11 @@ def beginning_of(source: Source) -> list[str] | None:
 def may_split(recording: Recording, source: Source) -> bool:
     """Whether tasks may share the file: a plain log during which the broker's clock was not set back."""
     first = beginning_of(source)
-    if first is None or content_of(source, first) is not Content.LOG:
-        return False
+    return first is not None and content_of(source, first) is Content.LOG and _may_split(recording, source, first)
+
+
+def _may_split(recording: Recording, source: Source, first: list[str]) -> bool:
+    """Whether tasks may share a plain log with these first lines."""
     lines = lines_of(recording, first)
     if isinstance(lines, str) or (lines.prefixed and any(taken_off(line).stream for line in first)):
         return False  # unknown; or a runtime's file, whose long lines come in parts
@@ -60,17 +63,19 @@ def goes_on_at(recording: Recording, source: Source) -> int | None:
     try:
         if source.shared is not None or source.set_aside is not None:
             return None
-        if content_of(source, next(read_lines(source.path, Outcome()), [])) is Content.METADATA_DUMP:
+        first = next(read_lines(source.path, Outcome()), [])
+        content = content_of(source, first)
+        if content is Content.METADATA_DUMP:
             return _last_batch(source)
-        return _last_moment_of(recording, source)
+        return _last_moment_of(recording, source, first) if content is Content.LOG else None
     except OSError:
         return None
 
 
-def _last_moment_of(recording: Recording, source: Source) -> int | None:
-    if not may_split(recording, source):
+def _last_moment_of(recording: Recording, source: Source, first: list[str]) -> int | None:
+    """Return where the last moment of a log with these first lines begins; None: it is not one to go on with."""
+    if is_packed(source.path) or not _may_split(recording, source, first):
         return None
-    first = beginning_of(source) or []
     lines = lines_of(recording, first)
     if isinstance(lines, str) or lines.prefixed:
         return None
