@@ -31,7 +31,7 @@ class Checkpoints:
     def __init__(self, between: int = EVENTS_BETWEEN) -> None:
         """`between`: so many events a state has to save (`keep`)."""
         self.between = between
-        self.given: dict[tuple[Any, ...], tuple[int, int, bytes]] = {}
+        self.given: dict[tuple[Any, ...], tuple[int, int, bytes | pa.Buffer]] = {}
         self.made: list[dict[str, Any]] = []
         self.now: list[dict[str, Any]] = []  # those of the partition that is replayed
         self.begun = 0  # the place of the window that its replay begins with

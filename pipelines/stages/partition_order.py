@@ -62,9 +62,10 @@ if TYPE_CHECKING:
 EVENTS: Final = "replication_events"
 CHANGES: Final = "changes"  # partitions whose events differ from those that stand in the warehouse
 WITH_RECORDING: Final = pa.schema([pa.field("recording_id", pa.string()), *EVENT_SCHEMA])
-# `window`: of the first event that differs; null: all of them are replaced.
+# Where the window of the first event that differs begins; null: all events are replaced.
 CHANGE_SCHEMA: Final = pa.schema(
     [WITH_RECORDING.field(name) for name in ("recording_id", "topic", "incarnation", "partition", "window")]
+    + [pa.field("place", pa.int32()), pa.field("digest", pa.string())]
 )
 MANY: Final = 1.5  # times as many facts as one partition may have in memory, all of a bucket may
 ENDS: Final = ("ts", "metadata_offset")  # the last of a partition's facts: its line, and its record
@@ -332,7 +333,8 @@ def changed(
         reached = windows_of(numbers(piece["ts"]), windows.length_us, newest)
         newest = int(reached[-1]) if len(piece) else newest
         yield EVENTS, named(with_window(piece, reached), key)
-    yield CHANGES, pa.Table.from_pylist([{**key, "window": since.window if since else None}], CHANGE_SCHEMA)
+    told = {} if since is None else {"place": since.place, "window": since.window, "digest": since.digest}
+    yield CHANGES, pa.Table.from_pylist([{**key, **told}], CHANGE_SCHEMA)
 
 
 def rows_of_windows(windows: Windows, key: dict[str, Any]) -> list[dict[str, Any]]:

@@ -8,19 +8,23 @@ of which nothing is said to stand, and the next run makes those from the start.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.overview.cluster import overview_of
+from pipelines.spark.hadoop import on_this_machine
 from pipelines.spark.held import Held, driver_facts
 from pipelines.spark.staging import BATCH_BYTES, Staged, as_arrow, as_frame, stage
 from pipelines.stages import order, replay
 from pipelines.stages.carried import TOLD, Carried, Carrying, as_bytes, from_bytes
 from pipelines.stages.compiling import compile_order
+from pipelines.stages.event_streams import EventStreams, write_states
 from pipelines.stages.handing_on import ROWS, are_rising, handed_on
 from pipelines.stages.order_marks import ALONE, ALONE_SCHEMA, alone_of, is_whole
 from pipelines.stages.partition_order import CHANGE_SCHEMA, CHANGES
@@ -43,15 +47,15 @@ from schemas.windows import EVENT_WINDOWS, ORDER_STATES, REPLAY_CHECKPOINTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
-    from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from pipelines.overview.cluster import Overview
     from pipelines.spark.staging import Rows
     from pipelines.warehouse.delta_io import Warehouse
     from pipelines.warehouse.later import Later
     from pipelines.warehouse.within import Within
+    from replay.tables.resumption import Place
     from schemas.model import Table
 
 _PLACE: Final = (*KEY, "place")
@@ -159,33 +163,34 @@ class Renewal:
             return overview_of(rows)
         return overview_of(self.read("facts"), self.warehouse.paths("facts", self.recording_id))
 
-    def order(self, overview: Overview, rows: pa.Table | None, carried: Carried | None = None) -> list[Path]:
+    def order(self, overview: Overview, rows: pa.Table | None, carried: Carried | None = None) -> EventStreams:
         """Order the facts of the recording; write its events and their windows. Arguments as `look` returns them.
 
-        Return files on this machine with the streams of all events that stand now, each partition's in order; none if
-        they are not there, or not all.
+        Return the streams of the events that were written, with no files if the replay has to read the table.
         """
         known = self.arrow(EVENT_WINDOWS.name)
         standing = None if self.is_anew or not len(known) else known
         staged, handed = self.ordered(overview, rows, standing, carried)
         windows = staged.rows(EVENT_WINDOWS.name, EVENT_WINDOWS.arrow_schema)
-        within, streams = None, staged.streams(REPLICATION_EVENTS.name)
+        changes, shared, streams = None, [], staged.streams(REPLICATION_EVENTS.name)
         if standing is not None:
             left = {place_of(row) for row in as_arrow(windows, [*KEY]).to_pylist()}
             gone = {place_of(row) for row in known.to_pylist()} - left
-            told = Changes.of(as_arrow(staged.rows(CHANGES, CHANGE_SCHEMA), CHANGE_SCHEMA.names).to_pylist())
-            changes = Changes({**dict.fromkeys(gone, ALL_US), **told.since})
-            within = changes.within(REPLICATION_EVENTS)
-        if standing is None or changes:
-            self.forget(EVENT_WINDOWS, None if standing is None else changes)
+            told = as_arrow(staged.rows(CHANGES, CHANGE_SCHEMA), CHANGE_SCHEMA.names).to_pylist()
+            changes = Changes({**dict.fromkeys(gone, ALL_US), **Changes.of(told).since})
+            shared = [row for row in told if row["window"] is not None]
+        if changes is None or changes:
+            self.forget(EVENT_WINDOWS, changes)
+            within = None if changes is None else changes.within(REPLICATION_EVENTS)
             events = staged.rows(REPLICATION_EVENTS.name, REPLICATION_EVENTS.arrow_schema)
             self.warehouse.replace(
                 REPLICATION_EVENTS.name, events, self.recording_id, arranged=True, within=within, streams=streams
             )
         self.warehouse.replace(EVENT_WINDOWS.name, windows, self.recording_id)
         self.hand_on(handed)
-        is_whole = standing is None and not self.warehouse.has_aside(REPLICATION_EVENTS.name, self.recording_id)
-        return streams if is_whole else []
+        if self.warehouse.has_aside(REPLICATION_EVENTS.name, self.recording_id):
+            return EventStreams(shared=shared)
+        return EventStreams(streams, None if changes is None else changes.since, shared)
 
     def ordered(
         self, overview: Overview, rows: pa.Table | None, standing: pa.Table | None, carried: Carried | None
@@ -263,29 +268,48 @@ class Renewal:
         if within is None or len(within.split(keys)[0]):
             self.warehouse.replace(table.name, table.arrow_schema.empty_table(), self.recording_id, within=within)
 
-    def plan(self) -> Resumption | None:
-        """Return which partitions are to be replayed, and from where; None: all, and no states are kept."""
+    def plan(self, ordered: EventStreams) -> Resumption | None:
+        """Return which partitions are to be replayed, and from where; None: all, and no states are kept.
+
+        `ordered`: of `order`, if it just ran.
+        """
         windows = self.arrow(EVENT_WINDOWS.name, _but_state(EVENT_WINDOWS)).to_pylist()
         if not windows:  # the events are of another program, or of an older version
             return None
         states = [] if self.is_anew else self.arrow(REPLAY_CHECKPOINTS.name, _but_state(REPLAY_CHECKPOINTS)).to_pylist()
-        return resumed(windows, states, engine_version())
+        return resumed(windows, states, engine_version(), ordered.shared)
 
-    def replay(self, plan: Resumption | None, streams: Sequence[Path] = ()) -> Staged | Held:
+    def replay(self, plan: Resumption | None, streams: EventStreams) -> Staged | Held:
         """Replay the events that the plan asks for; return all tables' rows. `streams`: of `order`, if it just ran."""
         rows = self._events_here(plan)
         if rows is not None and len(rows) <= EVENTS_OF_FACTS * driver_facts(self.settings):
             return self._replayed_here(rows, plan)
-        if streams and (plan is None or plan.is_everything):
-            return self._staged_replay(replay.replay_streams(self.spark, streams))
+        if streams.are_all(plan):
+            return self._staged_replay(replay.replay_streams(self.spark, streams.files))
         events = self.warehouse.looked_at(REPLICATION_EVENTS.name, self.recording_id)
-        states = None
-        if plan is not None and not plan.is_everything:
-            events = events.where(changes_of(plan).condition(REPLICATION_EVENTS))
-            begun = {place: row["place"] for place, row in plan.since.items() if row is not None}
-            if begun:
+        if plan is None or plan.is_everything:
+            return self.staged(events)
+        at_hand = streams.suffice_for(plan)
+        others = replace(plan, since={place: row for place, row in plan.since.items() if place not in at_hand})
+        frames = [self._replayed_streams(streams, at_hand, plan)] if at_hand else []
+        if others.since or not frames:
+            states = None
+            if begun := begun_at(others):
                 states = self.read(REPLAY_CHECKPOINTS.name).where(f"place = element_at({as_map(begun)}, {PLACE_KEY})")
-        return self.staged(events, states)
+            some = events.where(changes_of(others).condition(REPLICATION_EVENTS))
+            frames.append(replay.replay(self.spark, some, self.settings, states))
+        return self._staged_replay(reduce(DataFrame.unionByName, frames))
+
+    def _replayed_streams(self, streams: EventStreams, at_hand: Mapping[Place, int], plan: Resumption) -> DataFrame:
+        """Replay partitions of which all events to replay are in streams; the arguments as of `replay`."""
+        begun = {place: at for place, at in begun_at(plan).items() if place in at_hand}
+        folder = on_this_machine(self.spark, self.staging)
+        states = folder / "states.arrow" if folder is not None and begun else None
+        if states is not None:
+            files = self.warehouse.paths(REPLAY_CHECKPOINTS.name, self.recording_id)
+            write_states(files, self.recording_id, begun, states)
+        are_exact = streams.since is not None and streams.since.keys() == at_hand.keys()
+        return replay.replay_streams(self.spark, streams.files, None if are_exact else at_hand, states)
 
     def _events_here(self, plan: Resumption | None) -> pa.Table | None:
         """Return the events that the plan asks for, and perhaps others, in the driver's memory; None: too many."""
@@ -300,7 +324,7 @@ class Renewal:
     def _replayed_here(self, events: pa.Table, plan: Resumption | None) -> Held:
         if plan is None or plan.is_everything:
             return Held.of(replay.replay_here(events))
-        begun = {place: row["place"] for place, row in plan.since.items() if row is not None}
+        begun = begun_at(plan)
         states = self.arrow(REPLAY_CHECKPOINTS.name) if begun else REPLAY_CHECKPOINTS.arrow_schema.empty_table()
         given = states.filter(pc.equal(states["place"], numbers_in(states, begun)))
         return Held.of(replay.replay_here(events, given.to_pylist()))
@@ -376,6 +400,11 @@ def _with_digests(made: pa.Table, windows: pa.Table, told: Mapping[str, str]) ->
 def _but_state(table: Table) -> list[str]:
     """Return the columns without the state, which is long."""
     return [column.name for column in table.columns if column.name != "state"]
+
+
+def begun_at(plan: Resumption) -> dict[Place, int]:
+    """Return the places of the states that a replay goes on from, of the partitions that have one."""
+    return {place: row["place"] for place, row in plan.since.items() if row is not None}
 
 
 def changes_of(plan: Resumption) -> Changes:

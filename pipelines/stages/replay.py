@@ -22,6 +22,8 @@ from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.spread import spread
 from pipelines.spark.workers import settle
 from pipelines.stages.checkpoints import BEFORE_EVENTS, GIVEN_PLACE, GIVEN_STATE, Checkpoints
+from pipelines.stages.event_streams import states_in
+from pipelines.warehouse.changes import Changes
 from replay.arrays.columns import taken
 from replay.arrays.memory import give_back
 from replay.tables.partitions import KEY, replayed
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from replay.tables.resumption import Place
 
 # Columns of the events that no rule reads: names of lines and requests, and what only the order needed.
 UNREAD: Final = ("event_id", "ts_error_us", "implied", "run_gap_us", "recovering")
@@ -60,18 +64,24 @@ def replay(
     return ordered.mapInArrow(replay_partitions, spark_ddl(STREAM))
 
 
-def replay_streams(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
+def replay_streams(
+    spark: SparkSession, files: Sequence[Path], since: Mapping[Place, int] | None = None, states: Path | None = None
+) -> DataFrame:
     """Return the same for events that stand in files on this machine as streams, as `order` stages them.
 
     Each partition's events are in one file, in seq order. So no row has to go through the JVM, or to another task.
+    `since`: which of them are replayed (`Changes`); None: all. `states`: a file of those to go on from.
     """
     largest_first = sorted(files, key=lambda file: (-file.stat().st_size, file))
     tasks = spark.sparkContext.parallelize([(str(file),) for file in largest_first], max(len(files), 1))
     read = pa.schema([field for field in REPLICATION_EVENTS.arrow_schema if field.name not in UNREAD])
+    changes = None if since is None else Changes(since)
 
     def replayed_of(told: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         named = (Path(name) for batch in told for name in batch.column(0).to_pylist())
-        return replay_partitions(streamed(named, read))
+        events = streamed(named, read)
+        some = events if changes is None else (batch.filter(changes.are_replaced(batch)) for batch in events)
+        return replay_partitions((batch for batch in some if len(batch)), () if states is None else states_in(states))
 
     return spark.createDataFrame(tasks, "file string").mapInArrow(replayed_of, spark_ddl(STREAM))
 
@@ -81,9 +91,15 @@ def read_of(events: DataFrame) -> DataFrame:
     return events.drop(*UNREAD)
 
 
-def replay_partitions(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    """Replay whole partitions, one after the other, each in seq order; rows of several share a batch."""
+def replay_partitions(
+    batches: Iterable[pa.RecordBatch], states: Iterable[Mapping[str, Any]] = ()
+) -> Iterable[pa.RecordBatch]:
+    """Replay whole partitions, one after the other, each in seq order; rows of several share a batch.
+
+    `states`: those to go on from, where they are not among the batches.
+    """
     keeper = Checkpoints()
+    keeper.give(states)
     events = (batch for told in batches for batch in keeper.take(told).combine_chunks().to_batches())
     for kept in _rows_of(events, keeper):
         yield from packed(kept)

@@ -29,6 +29,7 @@ from pipelines.spark.held import driver_facts
 from pipelines.spark.session import VERSION
 from pipelines.spark.termination import TERMINATION
 from pipelines.stages import bringing_in, compiling, incident_page, incident_reports, report, tending
+from pipelines.stages.event_streams import EventStreams
 from pipelines.stages.renewal import Renewal
 from pipelines.stages.thinning import Retention
 from pipelines.stages.watch import Watch
@@ -45,7 +46,6 @@ from schemas.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -80,7 +80,7 @@ class Run:
     will_validate: bool = False
     compiled: Callable[[], object] | None = None  # waits until the replay's rules are; None: replay is no stage of it
     begun_page: incident_page.Begun | None = None  # None: nothing of it is being drawn yet
-    ordered: Sequence[Path] = ()  # files with the streams of all events that were ordered now (`Renewal.order`)
+    ordered: EventStreams = field(default_factory=EventStreams)  # the events that were ordered now
     narrowed: Narrowing | None = None  # what was replayed; None: this run has replayed nothing
     told: incident_reports.Told | None = None  # what it says of incidents; None: replay is no stage of this run
     tended: tending.Tended | None = None  # None: maintain is no stage of this run
@@ -278,7 +278,7 @@ def _replay(run: Run) -> None:
     with run.step("replay"):
         if run.compiled:
             run.compiled()
-        plan = renewal.plan()
+        plan = renewal.plan(run.ordered)
         is_due = plan is None or plan.since or plan.gone
         staged = renewal.replay(plan, run.ordered) if is_due else None
     if staged is not None:

@@ -25,12 +25,14 @@ class Resumption:
     is_everything: bool  # whether every partition is replayed from its start
 
 
-def resumed(windows: Iterable[Row], checkpoints: Iterable[Row], engine: str) -> Resumption:
+def resumed(windows: Iterable[Row], checkpoints: Iterable[Row], engine: str, shared: Iterable[Row] = ()) -> Resumption:
     """Decide it from rows of `event_windows` and `replay_checkpoints` (their states are not looked at).
 
     A partition is left alone if its tables were made of the events that it has now. A state is good if the same engine
-    left it, and the same events lie before it.
+    left it, and the same events lie before it. `shared`: of partitions that were just ordered, the window from which on
+    their events differ; it may no longer be among those that are kept, and most replays go on from there.
     """
+    differ: dict[Place, Row] = {place_of(row): row for row in shared}
     begun: dict[Place, dict[int, Row]] = {}
     for row in windows:
         begun.setdefault(place_of(row), {})[row["place"]] = row
@@ -48,14 +50,18 @@ def resumed(windows: Iterable[Row], checkpoints: Iterable[Row], engine: str) -> 
             for k, row in mine.items()
             if whole is not None
             and k > 0
-            and k in boundaries
             and row["engine"] == engine
-            and (row["digest"], row["window"]) == (boundaries[k]["digest"], boundaries[k]["window"])
+            and any(_begins_at(row, one) for one in (boundaries.get(k), differ.get(place)))
         ]
         found.since[place] = mine[max(good)] if good else None
         found.given_up |= {(*place, k) for k in mine if k != WHOLE and k not in boundaries}
     found.is_everything = len(found.since) == len(begun) and not any(found.since.values())
     return found
+
+
+def _begins_at(state: Row, boundary: Row | None) -> bool:
+    """Whether a state is of the beginning of a window, after the same events."""
+    return boundary is not None and all(state[name] == boundary[name] for name in ("place", "window", "digest"))
 
 
 def place_of(row: Row) -> Place:

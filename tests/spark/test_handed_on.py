@@ -10,7 +10,7 @@ from made_recording import MadeCluster
 from made_shape import Shape
 from test_incremental import rows, run
 
-from pipelines.stages import handing_on
+from pipelines.stages import handing_on, replay
 from pipelines.stages.carried import from_bytes
 from pipelines.stages.renewal import Renewal
 from schemas.tables import TABLES
@@ -54,8 +54,9 @@ def test_workers_go_on_from_what_was_handed_on(
         for recording in (tmp_path / "made", arrived):
             state(recording, hw=1_000 * len(handed))
         with monkeypatch.context() as at_last:
-            if minute is None:  # it works on what is new and was handed on alone
+            if minute is None:  # it works on what is new and was handed on alone,
                 at_last.setattr(Renewal, "facts_here", None)
+                at_last.setattr(replay, "replay", None)  # and replays what it has just ordered
             steps = run(spark, arrived, tmp_path / "steps", STAGES, driver_facts=0)
         handed.append(handed_on(steps))
     last, before = handed[-1], handed[-2]

@@ -49,6 +49,7 @@ class HourlyRuns:
             **{table.name: empty(table.name) for table in REPLAY_TABLES},
         }
     )
+    shared: list[dict[str, Any]] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
     replayed: list[int] = field(default_factory=list)
 
@@ -61,7 +62,9 @@ class HourlyRuns:
         """Bring events and their windows up to date."""
         made = self.made(facts, stated)
         windows = pa.concat_tables(made[EVENT_WINDOWS.name])
-        since = {place_of(row): row["window"] for rows in made.get(CHANGES, ()) for row in rows.to_pylist()}
+        changes = [row for rows in made.get(CHANGES, ()) for row in rows.to_pylist()]
+        since = {place_of(row): row["window"] for row in changes}
+        self.shared = [row for row in changes if row["window"] is not None]
         left = {place_of(row) for row in windows.to_pylist()}
         gone = {place_of(row) for row in self.tables[EVENT_WINDOWS.name].to_pylist()} - left
         self.replace(EVENTS, made.get(EVENTS, ()), {**dict.fromkeys(gone), **since})
@@ -87,7 +90,7 @@ class HourlyRuns:
     def replay(self) -> None:
         """Bring the replay's tables and states up to date."""
         windows, states = (self.tables[table.name].to_pylist() for table in (EVENT_WINDOWS, REPLAY_CHECKPOINTS))
-        plan = resumed(windows, states, engine_version())
+        plan = resumed(windows, states, engine_version(), self.shared)
         since = {place: None if row is None else row["window"] for place, row in plan.since.items()}
         keeper = Checkpoints(self.between)
         for place, row in plan.since.items():

@@ -226,6 +226,20 @@ def test_a_replay_goes_on_from_the_newest_state_that_is_still_good(
     assert plan.is_everything is (place is None)
 
 
+def test_a_replay_goes_on_from_where_events_begin_to_differ_though_that_window_is_not_kept() -> None:
+    kept, states = windows_of("", "a", "b", "c", total="y"), states_of("", "a", "b", whole="x")
+    without = [row for row in kept if row["place"] != 2]
+    (old,) = resumed(without, states, "e").since.values()
+    assert old
+    assert old["place"] == 1
+    for shared, place in ((kept[2], 2), ({**kept[2], "digest": "other"}, 1), ({**kept[2], "window": 7}, 1)):
+        plan = resumed(without, states, "e", [shared])
+        (row,) = plan.since.values()
+        assert row
+        assert row["place"] == place
+        assert plan.given_up == {("t", 0, 0, 2)}  # of a window that is not kept no state is, either
+
+
 def test_partitions_without_events_are_gone_from_the_tables() -> None:
     assert resumed(windows_of("", total="y", partition=1), states_of("", whole="x"), "e").gone == [("t", 0, 0)]
 
