@@ -1,7 +1,8 @@
 """Rows of a table that workers write as Parquet themselves, so that they never become rows of the JVM's.
 
 What Spark gets to know of them are the files' names. It may read the files, and a table may take them over as they are.
-Workers write what they have just made (`RowFile`), or what was staged before as streams (`rewritten`).
+Workers write what they have just made (`RowFile`), what was staged before as streams (`rewritten`), or what is left of
+other files once some of their rows are gone (`without`).
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 from pipelines.spark.packed import unpacked
 from pipelines.spark.spark_schemas import spark_type
+from replay.arrays.columns import completed_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from pathlib import Path
+    from typing import TypeAlias
 
     from pyspark.sql import DataFrame, SparkSession
+
+    Mask: TypeAlias = pa.Array | pa.ChunkedArray
 
 NAMES: Final = pa.schema([pa.field("name", pa.string())])
 GROUP_ROWS: Final = 25_000  # rows that are encoded together; so many a worker holds back, of events 200 MB
@@ -44,7 +50,9 @@ class RowFile:
 
     def add(self, rows: pa.Table) -> None:
         """Write rows, or hold few back until there are more."""
-        self._waiting.append(rows.drop_columns(PARTITIONED))
+        if not len(rows):
+            return
+        self._waiting.append(rows.drop_columns(PARTITIONED) if PARTITIONED in rows.column_names else rows)
         self._waiting_rows += len(rows)
         if self._waiting_rows >= GROUP_ROWS:
             self._write()
@@ -67,13 +75,16 @@ class RowFile:
         return pa.table({"name": [self._name]}, NAMES)
 
 
-def arrow_of(files: Sequence[Path], recording_id: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of files, with these columns."""
+def arrow_of(
+    files: Sequence[Path], recording_id: str, schema: pa.Schema, where: pc.Expression | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of files, with these columns; `where`: only those that meet a condition."""
     given = [name for name in schema.names if name != PARTITIONED]
     for file in files:
         for batch in pq.ParquetFile(file).iter_batches(columns=given):
-            column = pa.repeat(pa.scalar(recording_id, pa.string()), len(batch))
-            columns = [column if name == PARTITIONED else batch.column(name) for name in schema.names]
+            some = batch if where is None else batch.filter(where)
+            column = pa.repeat(pa.scalar(recording_id, pa.string()), len(some))
+            columns = [column if name == PARTITIONED else some.column(name) for name in schema.names]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -94,27 +105,73 @@ def streamed(files: Iterable[Path], schema: pa.Schema) -> Iterator[pa.RecordBatc
 
 
 def rewritten(
-    spark: SparkSession, streams: Sequence[Path], folder: Path, recording_id: str, schema: pa.Schema
+    spark: SparkSession,
+    streams: Sequence[Path],
+    folder: Path,
+    recording_id: str,
+    schema: pa.Schema,
+    are_wanted: Callable[[pa.Table], Mask] | None = None,
 ) -> list[Path] | None:
     """Let workers write the rows of streams as Parquet into a folder; None: some are of another recording.
 
     The streams' files lie on this machine, and so will those that are written: few, in the order of the streams.
+    `are_wanted`: which rows are written; None: all.
     """
 
     def written(shares: Iterable[list[Path]]) -> Iterator[str | None]:
         for share in shares:
             file = RowFile(folder)
-            for rows in streamed(share, schema):
-                if rows[PARTITIONED].unique().to_pylist() != [recording_id]:
+            for batch in streamed(share, schema):
+                if batch[PARTITIONED].unique().to_pylist() != [recording_id]:
                     yield None
                     return
-                file.add(pa.Table.from_batches([rows]))
+                rows = pa.Table.from_batches([batch])
+                file.add(rows if are_wanted is None else rows.filter(are_wanted(rows)))
             yield from file.close()["name"].to_pylist()
 
     shares = _shares(streams, spark.sparkContext.defaultParallelism)
     names = spark.sparkContext.parallelize(shares, len(shares)).mapPartitions(written).collect()
     files = [folder / name for name in names if name is not None]
     return files if len(files) == len(names) else None
+
+
+def without(
+    spark: SparkSession,
+    files: Sequence[Path],
+    are_gone: Callable[[pa.Table], Mask],
+    reads: Collection[str],
+    folder: Path,
+    schema: pa.Schema,
+) -> list[tuple[Path, Path | None]]:
+    """Return which of some files have rows that are to go, each with a file of those that are left; None: none are.
+
+    Workers write these into a folder, with these columns. All lie on this machine. `reads`: the columns that tell which
+    rows go; none: any may.
+    """
+    given = pa.schema([field for field in schema if field.name != PARTITIONED])
+    telling = pa.schema([field for field in given if not reads or field.name in reads])
+
+    def left(file: Path) -> tuple[Path, Path | None] | None:
+        if all(len(rows) == len(kept) for rows, kept in _kept(file, are_gone, telling)):
+            return None
+        written = RowFile(folder)
+        for _, kept in _kept(file, are_gone, given):
+            written.add(kept)
+        names = written.close()["name"].to_pylist()
+        return file, folder / names[0] if names else None
+
+    tasks = spark.sparkContext.parallelize(files, len(files)).map(left).collect() if files else []
+    return [one for one in tasks if one is not None]
+
+
+def _kept(file: Path, are_gone: Callable[[pa.Table], Mask], schema: pa.Schema) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Yield these columns of a file's rows, some at a time, and of those of them that stay."""
+    read = pq.ParquetFile(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
+    have = [name for name in schema.names if name in read.schema_arrow.names]
+    for batch in read.iter_batches(batch_size=GROUP_ROWS, columns=have):
+        told = pa.Table.from_batches([batch]).cast(pa.schema([schema.field(name) for name in have]))
+        rows = completed_to(told, schema)
+        yield rows, rows.filter(pc.invert(pc.coalesce(are_gone(rows), pa.scalar(False))))  # noqa: FBT003 - Arrow's own
 
 
 def _shares(files: Sequence[Path], tasks: int) -> list[list[Path]]:

@@ -86,6 +86,11 @@ def size_of(files: Iterable[Path]) -> int:
     return sum(file.stat().st_size for file in files)
 
 
+def estimated_bytes(frame: DataFrame) -> int:
+    """Return the optimizer's estimate of the frame's size: exact for files and literals, huge if unknown."""
+    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))  # noqa: SLF001 - not in the API
+
+
 def as_frame(spark: SparkSession, rows: Rows) -> DataFrame:
     """Return rows as a frame, of which any column may be null: otherwise Spark would not look for nulls.
 

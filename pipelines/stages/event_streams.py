@@ -49,8 +49,12 @@ class EventStreams(NamedTuple):
 
 
 def write_states(tables: Iterable[Path], recording_id: str, begun: Mapping[Place, int], target: Path) -> None:
-    """Write the states to go on from into one file. `begun`: their places. `tables`: files of `replay_checkpoints`."""
+    """Write the states to go on from into one file. `begun`: their places. `tables`: files of `replay_checkpoints`.
+
+    RuntimeError: one is not there. Its partition would be replayed as if nothing lay before.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
+    count = 0
     with pa.ipc.new_file(target, _STATES) as out:
         for file in tables:  # a few at a time, as `streamed` reads
             read = pq.ParquetFile(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
@@ -59,6 +63,10 @@ def write_states(tables: Iterable[Path], recording_id: str, begun: Mapping[Place
                 mine = rows.filter(pc.equal(rows["place"], numbers_in(rows, begun)))
                 named = mine.append_column(PARTITIONED, pa.array([recording_id] * len(mine), pa.string()))
                 out.write_table(named.select(_STATES.names).cast(_STATES))
+                count += len(mine)
+    if count != len(begun):
+        message = f"{count} of {len(begun)} states to go on from are in {REPLAY_CHECKPOINTS.name}"
+        raise RuntimeError(message)
 
 
 def states_in(file: Path) -> Iterator[dict[str, Any]]:

@@ -289,7 +289,9 @@ class Renewal:
         events = self.warehouse.looked_at(REPLICATION_EVENTS.name, self.recording_id)
         if plan is None or plan.is_everything:
             return self.staged(events)
-        at_hand = streams.suffice_for(plan)
+        # Workers read states from the table's files, too.
+        are_read = bool(self.warehouse.paths(REPLAY_CHECKPOINTS.name, self.recording_id)) or not begun_at(plan)
+        at_hand = streams.suffice_for(plan) if are_read else {}
         others = replace(plan, since={place: row for place, row in plan.since.items() if place not in at_hand})
         frames = [self._replayed_streams(streams, at_hand, plan)] if at_hand else []
         if others.since or not frames:

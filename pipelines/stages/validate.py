@@ -29,9 +29,8 @@ from pipelines.expectations.found_rows import in_words, lines_asked, places_of, 
 from pipelines.expectations.invariants import CONFORMANCE_TIES
 from pipelines.expectations.suites import EVERY, VALIDATED, all_rules
 from pipelines.spark.hadoop import on_this_machine
-from pipelines.spark.staging import SMALL_BYTES
+from pipelines.spark.staging import SMALL_BYTES, estimated_bytes
 from pipelines.stages.validation import Validation
-from pipelines.warehouse.delta_io import estimated_bytes
 from schemas.events import REPLICATION_EVENTS
 
 if TYPE_CHECKING:

@@ -64,7 +64,8 @@ class Changes:
         """Return the same condition for whoever writes."""
         if not any(column.name == "window" for column in table.columns):
             return among(self.since)
-        return Within(self.condition(table), self.are_replaced, self._here())
+        since = min(self.since.values(), default=None)
+        return Within(self.condition(table), self.are_replaced, self._here(), (*KEY, "window"), since)
 
     def _here(self) -> str | None:
         """Return the condition on a table with windows for deltalake; None: it would be too long."""
@@ -115,7 +116,8 @@ def among(places: Iterable[Sequence[object]], more: Sequence[str] = ()) -> Withi
     """Return the same condition for whoever writes; `more`: other columns whose values follow each partition's key."""
     known, key = sorted({*map(key_of, places)}), key_sql(more)
     values = pa.array(known, pa.string())
-    return Within(is_one_of(key, known), lambda rows: pc.is_in(keys_in(rows, more), values), is_one_here(key, known))
+    here = is_one_here(key, known)
+    return Within(is_one_of(key, known), lambda rows: pc.is_in(keys_in(rows, more), values), here, (*KEY, *more))
 
 
 def behind(column: str, numbers: Mapping[Place, int]) -> Within:
@@ -125,7 +127,7 @@ def behind(column: str, numbers: Mapping[Place, int]) -> Within:
         f"({PLACE_KEY} = {text_here(key_of(place))} AND {column} > {number})" for place, number in numbers.items()
     )
     here = (" OR ".join(clauses) or "false") if len(numbers) <= MOST_NAMED else None
-    return Within(sql, lambda rows: pc.greater(rows[column], numbers_in(rows, numbers)), here)
+    return Within(sql, lambda rows: pc.greater(rows[column], numbers_in(rows, numbers)), here, (*KEY, column))
 
 
 def is_one_of(value: str, known: Iterable[str]) -> str:

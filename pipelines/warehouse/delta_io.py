@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 from delta import DeltaTable
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.spark.row_files import frame_of, rewritten
 from pipelines.spark.spark_schemas import spark_schema
-from pipelines.spark.staging import SMALL_BYTES, Rows, as_frame, may_be_null
+from pipelines.spark.staging import SMALL_BYTES, Rows, as_frame, estimated_bytes, may_be_null
 from pipelines.warehouse import aside, local_tables
 from pipelines.warehouse.commits import MARK
 from pipelines.warehouse.contract import all_met, checks_of, row_key, sql_string
@@ -30,6 +30,7 @@ from pipelines.warehouse.fact_merge import merge, merged
 from pipelines.warehouse.spans import Near, spanned
 from pipelines.warehouse.table_files import TableFiles
 from pipelines.warehouse.within import Within, has_one_of
+from pipelines.warehouse.worker_files import EXCHANGED_BYTES, facts_in_place_of, in_place_of
 from replay.arrays.columns import taken
 from schemas.errors import TableContractError
 from schemas.tables import TABLES
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deltalake import DeltaTable as Standing
-    from pyspark.sql import DataFrame
 
     from pipelines.intake.ledger import Change
     from pipelines.warehouse.aside import Stays
@@ -80,11 +80,12 @@ class Warehouse(Tables):
         `changed`: the facts of earlier readings that get another name or go (`superseded.changed_facts`). Those of them
         that are given again are updated. `spans`: in which times the facts lie that are given or changed. Only the
         table's files with such facts are read, for an equal fact has an equal time. `files`: Parquet files with exactly
-        the given facts, on this machine. The table takes them over as they are where all in them is new and sound.
-        `changes`: what becomes of the facts of earlier readings, for those that were set aside; None: all are read now.
+        the given facts, on this machine. `changes`: what becomes of the facts of earlier readings, for those that were
+        set aside; None: all are read now.
 
-        Else facts are merged, many by Spark. Of few that change nothing those that stand are left out before they are
-        added, while no other driver may commit: two runs that bring the same facts must not both add them.
+        The table takes over files of new facts, and files of earlier ones are written again where some of them change
+        (`facts_in_place_of`). Else facts are merged: few here, others by Spark. Those that stand are left out before
+        new ones are added, while no other driver may commit: two runs that bring the same facts must not both add them.
         """
         self.ensure("facts")
         stays = aside.none_stay if changes is None else aside.left_by_reading(changes)
@@ -99,18 +100,18 @@ class Warehouse(Tables):
         if isinstance(changed, pa.Table) and not len(changed):
             changed = None
         is_few = isinstance(found, pa.Table)
+        if self._facts_exchanged(found if is_few else files, recording_id, changed, spans, stays):
+            return
         if changed is None and is_few and self._written_here("facts", news, recording_id, stays, mode="append"):
             return
         same = f"known.recording_id = {sql_string(recording_id)} AND known.fact_id = new.fact_id"
         same += f" AND {spanned('known.ts', spans)}" if spans else ""
         if isinstance(found, pa.Table) and isinstance(changed, pa.Table) and spans:
             near = Near.of(found["ts"], changed["ts"])
-            told = (found, changed, recording_id, spans, near)
-            if self._written_here("facts", lambda: self._merged(*told), recording_id, stays, only=near.here("ts")):
+            here = (found, changed, recording_id, spans, near)
+            if self._written_here("facts", lambda: self._merged(*here), recording_id, stays, only=near.here("ts")):
                 return
         frame = as_frame(self.spark, found)
-        if changed is None and files and self._taken_over(frame, recording_id, stays, spans, files):
-            return
         others = None if changed is None else as_frame(self.spark, changed)
 
         def write(rows: DataFrame) -> None:
@@ -130,24 +131,27 @@ class Warehouse(Tables):
             return None
         return merged(stands.rows((), near.filter("ts")), found, changed, stand.ids("fact_id", spans))
 
-    def _taken_over(
+    def _facts_exchanged(
         self,
-        facts: DataFrame,
+        given: pa.Table | Sequence[Path],
         recording_id: str,
-        stays: Stays,
+        changed: Rows | None,
         spans: Sequence[Span | None] | None,
-        files: Sequence[Path],
+        stays: Stays,
     ) -> bool:
-        """Let the table take over the facts' files; False: some facts stand or break a check, or Spark is to do it."""
+        """Let the table take over files of facts, in place of those that change; False: few stand, or Spark is to."""
+        is_given = isinstance(given, pa.Table) or bool(given)
+        stand = self._exchangeable("facts", recording_id) if is_given and not isinstance(changed, DataFrame) else None
+        near = stand.around("ts", spans) if stand is not None and spans is not None else stand
+        if near is None or (isinstance(given, pa.Table) and near.size_bytes <= EXCHANGED_BYTES):
+            return False
 
         def commit(stands: Standing, mark: str | None) -> bool:
-            if not _are_sound("facts", facts):
+            folder, known = self.folder_for("facts", recording_id), self._files("facts", recording_id)
+            if folder is None or known is None:
                 return False
-            if not self.is_empty("facts", recording_id):
-                stand = self.read("facts", recording_id).where(spanned("ts", spans) if spans else "true")
-                if stand.join(facts.select("fact_id"), "fact_id", "left_semi").head(1):
-                    return False
-            return local_tables.take_over(stands, TABLES["facts"], files, recording_id, mark)
+            made = facts_in_place_of(self.spark, known, given, changed, spans, folder)
+            return made is not None and local_tables.take_over(stands, TABLES["facts"], *made, recording_id, mark)
 
         return self._committed_here("facts", recording_id, stays, commit)
 
@@ -167,17 +171,17 @@ class Warehouse(Tables):
         `arranged`: the frame already has as few tasks as there should be files, each in order. `within`: a condition;
         only rows that meet it are replaced, and only new rows that meet it are written. `are_same`: they are the rows
         that stand, so that those that were set aside stay aside. `streams`: files on this machine with streams of
-        exactly the given rows. Where all rows are replaced, and all new ones are sound, workers write the table's
-        files.
+        exactly the given rows; if all are sound, workers write the table's files where rows are many, or stand in files
+        that are large.
         """
         self.ensure(table_name)
         stays = aside.all_stay if are_same else self._left_by(table_name, within)
+        if self._written_by_workers(table_name, found, streams, recording_id, stays, within):
+            return
         whole, only_here = self._with_those_left(table_name, found, recording_id, within)
         if isinstance(whole, pa.Table) and self._written_here(
             table_name, lambda: _in_turn(table_name, whole), recording_id, stays, only=only_here
         ):
-            return
-        if streams and within is None and self._written_by_workers(table_name, streams, recording_id, stays):
             return
         frame = as_frame(self.spark, found)
         within = within.sql if isinstance(within, Within) else within
@@ -191,23 +195,34 @@ class Warehouse(Tables):
 
         self._write_sound(table_name, rows, recording_id, stays, write)
 
-    def _written_by_workers(self, table_name: str, streams: Sequence[Path], recording_id: str, stays: Stays) -> bool:
-        """Let the table take over files that workers make of streams; False: a row breaks a check, or Spark is to."""
-        folder = self._local(f"{self.staging_dir(recording_id)}/files/{table_name}")
-        if folder is None or self.place_of(table_name) is None:
+    def _written_by_workers(
+        self,
+        table_name: str,
+        found: Rows,
+        streams: Sequence[Path],
+        recording_id: str,
+        stays: Stays,
+        within: Within | str | None,
+    ) -> bool:
+        """Let the table take over files that workers make; False: rows are few, or break a check, or Spark is to."""
+        if isinstance(within, str) or not streams or (within is None and isinstance(found, pa.Table)):
             return False
-        table = TABLES[table_name]
-        files = rewritten(self.spark, streams, folder, recording_id, may_be_null(table.arrow_schema))
-        if files is None:
+        folder, stand = self.folder_for(table_name, recording_id), self._exchangeable(table_name, recording_id)
+        if folder is None or stand is None or (isinstance(found, pa.Table) and stand.size_bytes <= EXCHANGED_BYTES):
             return False
-        rows = frame_of(self.spark, files, recording_id, table.arrow_schema)
-        if not _are_sound(table_name, rows):
+        made = in_place_of(self.spark, stand, streams, within, folder)
+        if made is None:
             return False
 
         def commit(stands: Standing, mark: str | None) -> bool:
-            return local_tables.take_over(stands, table, files, recording_id, mark, "overwrite")
+            return local_tables.take_over(stands, TABLES[table_name], *made, recording_id, mark)
 
         return self._committed_here(table_name, recording_id, stays, commit)
+
+    def _exchangeable(self, table_name: str, recording_id: str) -> TableFiles | None:
+        """Return the table's files if it may take over others in their place."""
+        stand, table = self._files(table_name, recording_id), TABLES[table_name]
+        return stand if stand is not None and local_tables.may_take_over(stand.table, table, recording_id) else None
 
     def _left_by(self, table_name: str, within: Within | str | None) -> Stays:
         """Return which rows that were set aside stay so, as those that meet a condition are replaced."""
@@ -428,17 +443,7 @@ class Warehouse(Tables):
         return frame.select(columns)
 
 
-def _are_sound(table_name: str, rows: DataFrame) -> bool:
-    """Whether no row breaks a check of its table."""
-    return not rows.where(f"NOT ({all_met(TABLES[table_name])})").head(1)
-
-
 def _in_turn(table_name: str, rows: pa.Table) -> pa.Table:
     """Return rows in a fixed order."""
     keys = [(name, "ascending", "at_start") for name in row_key(TABLES[table_name])]  # where Spark has nulls
     return taken(rows, pc.sort_indices(rows, sort_keys=keys).to_numpy())
-
-
-def estimated_bytes(frame: DataFrame) -> int:
-    """Return the optimizer's estimate of the frame's size: exact for files and literals, huge if unknown."""
-    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))  # noqa: SLF001 - not in the API

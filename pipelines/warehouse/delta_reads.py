@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 SMALL_ROWS: Final = 1_000_000
 FRAME_BYTES: Final = 4 << 20
 FRAME_ROWS: Final = 200_000
-PART_BYTES: Final = 64 << 20  # up to this size, compressed, files are looked through for some of their rows here
+PART_BYTES: Final = 64 << 20  # up to this size, compressed, files are looked through for some of their rows here,
+LARGE_BYTES: Final = 512 << 20  # and up to this one for some columns of them,
+LARGE_ROWS: Final = 2_000_000  # of which there are so many
 
 
 class Tables(Store):
@@ -74,6 +76,11 @@ class Tables(Store):
         if table_name not in self._places:
             self._places[table_name] = self._local(self.table_path(table_name))
         return self._places[table_name]
+
+    def folder_for(self, table_name: str, recording_id: str) -> Path | None:
+        """Return where workers may write a table's files before it takes them over; None: it is in another store."""
+        is_here = self.place_of(table_name) is not None
+        return self._local(f"{self.staging_dir(recording_id)}/files/{table_name}") if is_here else None
 
     def ensure(self, table_name: str) -> None:
         """Create the table, or bring it up to this version of Tidemark; InputError if that cannot be done."""
@@ -155,7 +162,7 @@ class Tables(Store):
         """Return these columns of the rows whose time is around these spans, in the driver's memory if they are few."""
         files = self._files(table_name, recording_id)
         near = None if files is None else files.around("ts", spans)
-        if near is not None and near.size_bytes <= PART_BYTES:
+        if near is not None and near.has_at_most(LARGE_BYTES, LARGE_ROWS):
             return near.rows(columns, is_spanned("ts", spans))
         return self.read(table_name, recording_id).where(spanned("ts", spans)).select(*columns)
 

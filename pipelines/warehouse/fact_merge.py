@@ -59,17 +59,17 @@ def merged(stand: pa.Table, rows: pa.Table, changed: pa.Table, known: pa.Chunked
     is_gone = pc.coalesce(changed["is_gone"].take(place), _NOT)
     again = pc.index_in(stand["fact_id"], rows["fact_id"])
     is_stated = pc.is_valid(again)
-    is_before = pc.coalesce(_is_before(rows.take(again), stand), _NOT)
+    are_before = pc.coalesce(is_before(rows.take(again), stand), _NOT)
     at = stand.schema.get_field_index("source_file")
     named = pc.if_else(pc.and_(is_changed, pc.invert(is_stated)), changed["to"].take(place), stand["source_file"])
-    stays = pc.invert(pc.or_(is_before, pc.and_(is_changed, pc.or_(is_stated, is_gone))))
+    stays = pc.invert(pc.or_(are_before, pc.and_(is_changed, pc.or_(is_stated, is_gone))))
     left = stand.set_column(at, stand.schema.field(at), named).filter(stays)
-    anew = pa.chunked_array([*changed["fact_id"].chunks, *stand["fact_id"].filter(is_before).chunks], pa.string())
+    anew = pa.chunked_array([*changed["fact_id"].chunks, *stand["fact_id"].filter(are_before).chunks], pa.string())
     is_new = pc.or_(pc.invert(pc.is_in(rows["fact_id"], known)), pc.is_in(rows["fact_id"], anew))
     return pa.concat_tables([left, completed_to(rows, stand.schema).filter(is_new)])
 
 
-def _is_before(rows: pa.Table, others: pa.Table) -> pa.ChunkedArray:
+def is_before(rows: pa.Table, others: pa.Table) -> pa.ChunkedArray:
     """Whether each row is of an earlier place than the other: an earlier file, or line of it."""
     is_same = pc.equal(rows["source_file"], others["source_file"])
     is_line_before = pc.less(rows["source_line"], others["source_line"])

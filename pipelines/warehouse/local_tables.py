@@ -17,20 +17,20 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, write_deltalake
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from pipelines.warehouse.contract import check_constraints
 from pipelines.warehouse.opened import file_of, in_one_line, place_of, sum_up
 from pipelines.warehouse.table_files import has_columns_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    import pyarrow as pa
     from deltalake import DeltaTable
 
     from pipelines.warehouse.opened import Opened
@@ -141,17 +141,17 @@ def take_over(
     stands: DeltaTable,
     table: Table,
     files: Sequence[Path],
+    gone: Collection[str] | None,
     recording_id: str,
     mark: str | None,
-    mode: Literal["append", "overwrite"] = "append",
 ) -> bool:
-    """Add Parquet files with rows of a recording as they are, in one commit, in place of its rows or beside them.
+    """Add Parquet files with rows of a recording as they are, in one commit, in place of files of it or beside them.
 
-    Nobody looks at the rows again: all of them must be sound. The files stay where they were, too. False: Spark is to
-    write their rows.
+    Nobody looks at the rows again: all of them must be sound. The files stay where they were, too. `gone`: paths of the
+    files that they replace, as Delta's log has them; None: all of the recording. False: Spark is to write their rows.
     """
     with in_one_line():
-        if not _is_ours(stands, table, recording_id) or not _has_only_checks_of(stands, table):
+        if not may_take_over(stands, table, recording_id):
             return False
         skipping = stands.metadata().configuration.get("delta.dataSkippingStatsColumns", "").split(",")
         folder = place_of(stands) / f"recording_id={recording_id}"
@@ -161,19 +161,44 @@ def take_over(
             for file in files:
                 taken.append(folder / file.name)
                 _put_also(file, taken[-1])
+            actions: list[AddAction | RemoveAction] = [_added(file, recording_id, skipping) for file in taken]
+            actions += _removed(stands, gone or (), recording_id)
             stands.create_write_transaction(
-                [_added(file, recording_id, skipping) for file in taken],
-                mode,
+                actions,
+                "overwrite" if gone is None else "append",
                 stands.schema(),
                 ["recording_id"],
-                partition_filters=[("recording_id", "=", recording_id)] if mode == "overwrite" else None,
+                partition_filters=[("recording_id", "=", recording_id)] if gone is None else None,
                 commit_properties=_told(mark),
             )
         except DeltaError:
             for file in taken:
                 file.unlink(missing_ok=True)
             return False
+        stands.update_incremental()
+        sum_up(stands)
     return True
+
+
+def may_take_over(stands: DeltaTable, table: Table, recording_id: str) -> bool:
+    """Whether a table may take over files of a recording."""
+    return _is_ours(stands, table, recording_id) and _has_only_checks_of(stands, table)
+
+
+def _removed(stands: DeltaTable, gone: Collection[str], recording_id: str) -> list[RemoveAction]:
+    """Return what Delta's log says of files that go. DeltaError: one of them is no longer there."""
+    files = pa.table(stands.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
+    every = {file["path"]: file["size_bytes"] for file in files}
+    if lost := set(gone).difference(every):
+        message = f"no longer there: {', '.join(sorted(lost))}"
+        raise DeltaError(message)
+    sizes = {path: every[path] for path in gone}
+    now_ms = time.time_ns() // 1_000_000
+    of: dict[str, str | None] = {"recording_id": recording_id}
+    return [
+        RemoveAction(path, data_change=True, deletion_timestamp=now_ms, size=size, partition_values=of)
+        for path, size in sizes.items()
+    ]
 
 
 def _has_only_checks_of(stands: DeltaTable, table: Table) -> bool:

@@ -28,13 +28,19 @@ class Within(NamedTuple):
     sql: str
     are_met: Callable[[pa.Table], Mask]  # null: it is not met
     here: str | None  # for deltalake; None: it names too much
+    reads: tuple[str, ...] = ()  # the columns that `are_met` reads; none: not known
+    since: int | None = None  # no row of an earlier `window` meets it, in microseconds; None: not known
 
     def but(self, column: str, number: int) -> Within:
         """Return the condition that it is met, and that a column has this number."""
         clause, are_met = f"{column} = {number}", self.are_met
         here = None if self.here is None else f"({self.here}) AND {clause}"
         return Within(
-            f"({self.sql}) AND {clause}", lambda rows: pc.and_(are_met(rows), pc.equal(rows[column], number)), here
+            f"({self.sql}) AND {clause}",
+            lambda rows: pc.and_(are_met(rows), pc.equal(rows[column], number)),
+            here,
+            self.reads and (*self.reads, column),
+            self.since,
         )
 
     def split(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -50,6 +56,7 @@ def either(*conditions: Within) -> Within:
         " OR ".join(f"coalesce({one.sql}, false)" for one in conditions),
         lambda rows: reduce(pc.or_, (pc.coalesce(one.are_met(rows), _NOT) for one in conditions)),
         None if None in heres else " OR ".join(f"({here})" for here in heres),
+        tuple(name for one in conditions for name in one.reads) if all(one.reads for one in conditions) else (),
     )
 
 
@@ -57,7 +64,8 @@ def has_one_of(column: str, values: Iterable[str]) -> Within:
     """Return the condition that a column of text has one of these values."""
     known = sorted(set(values))
     sql = f"{column} IN ({', '.join(map(sql_string, known))})" if known else "false"
-    return Within(sql, lambda rows: pc.is_in(rows[column], pa.array(known, pa.string())), is_one_here(column, known))
+    values, here = pa.array(known, pa.string()), is_one_here(column, known)
+    return Within(sql, lambda rows: pc.is_in(rows[column], values), here, (column,))
 
 
 def is_one_here(value: str, known: Iterable[str]) -> str | None:

@@ -6,14 +6,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
 from pipelines.intake.ledger import Change
+from pipelines.warehouse import delta_io
 from pipelines.warehouse.changes import among
 from pipelines.warehouse.delta_io import Warehouse
 from pipelines.warehouse.narrowing import Narrowing
 from schemas.errors import InputError, TableContractError
+from schemas.facts import FACTS
 from schemas.offsets import LOG_TRUNCATIONS
 from schemas.tables import TABLES
 
@@ -28,6 +31,8 @@ pytestmark = pytest.mark.spark
 
 TABLE = "log_truncations"
 AWKWARD = "o'clock \\ ü"
+HOUR_US = 3_600_000_000
+START_US = round(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 
 
 class OfFew(Warehouse):
@@ -40,8 +45,16 @@ class OfFew(Warehouse):
         super().append_facts(found if isinstance(found, pa.Table) else found.toArrow(), recording_id, *told, **how)
 
 
-@pytest.fixture(params=[Warehouse, OfFew])
-def warehouse(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Warehouse:
+class OfLargeTables(OfFew):
+    """Is given few rows for tables that are large: files of theirs are put in place of others."""
+
+
+@pytest.fixture(params=[Warehouse, OfFew, OfLargeTables])
+def warehouse(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Warehouse:
+    if request.param is OfLargeTables:
+        monkeypatch.setattr(delta_io, "EXCHANGED_BYTES", -1)
     made: Warehouse = request.param(spark, str(tmp_path / "ware house's"))
     return made
 
@@ -217,6 +230,38 @@ def test_of_files_that_go_on_and_state_the_same_the_first_counts(spark: SparkSes
     warehouse.append_facts(again, "r", changed, [None], changes=[Change("b.dump", "b.dump", 3, None)])
     rows = warehouse.read("facts", "r").select("fact_id", "source_file", "source_line").collect()
     assert sorted(map(tuple, rows)) == [("1", "b.dump", 1), ("2", "a.dump", 9), ("3", "c.dump", 7), ("4", "b.dump", 4)]
+
+
+def test_facts_of_a_large_table_change_in_their_own_files(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_io, "EXCHANGED_BYTES", -1)
+    warehouse = Warehouse(spark, str(tmp_path / "w"))
+
+    def at(hour: int, *lines: tuple[str, str, int]) -> pa.Table:
+        rows = facts(spark, *lines).toArrow()
+        times = pa.array([datetime(2026, 1, 1, hour, tzinfo=UTC)] * len(rows), FACTS.arrow_schema.field("ts").type)
+        return rows.set_column(rows.schema.get_field_index("ts"), "ts", times)
+
+    def files() -> dict[str, list[str]]:
+        read = {path.name: pq.read_table(path)["fact_id"].to_pylist() for path in warehouse.paths("facts", "r")}
+        return {name: sorted(ids) for name, ids in read.items()}
+
+    for hour in (1, 5, 9):
+        new = at(hour, (f"{hour}a", "a.log", hour), (f"{hour}b", "a.log", hour + 1))
+        warehouse.append_facts(new, "r", None, [(START_US + hour * HOUR_US, START_US + hour * HOUR_US)], changes=())
+    before = files()
+    assert sorted(before.values()) == [["1a", "1b"], ["5a", "5b"], ["9a", "9b"]]
+    stated = at(9, ("9b", "a.log", 10), ("9c", "a.log", 11))
+    gone = pa.table({"fact_id": ["9b"], "to": ["a.log"], "is_gone": [True], "ts": stated["ts"].slice(0, 1)})
+    spans = [(START_US + 9 * HOUR_US, START_US + 9 * HOUR_US)]
+    warehouse.append_facts(stated, "r", gone, spans, changes=[Change("a.log", "a.log", 10, None)])
+    after = files()
+    assert sorted(after.values()) == [["1a", "1b"], ["5a", "5b"], ["9a"], ["9b"], ["9c"]]
+    assert {name for name in before if name in after} == {name for name, ids in before.items() if "9a" not in ids}
+    # Others that state again what stands add nothing.
+    warehouse.append_facts(stated, "r", None, spans, changes=())
+    assert files() == after
 
 
 def test_runs_side_by_side_do_not_harm_each_other(spark: SparkSession, warehouse: Warehouse) -> None:

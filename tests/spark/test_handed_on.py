@@ -46,7 +46,8 @@ def test_workers_go_on_from_what_was_handed_on(
 ) -> None:
     monkeypatch.setattr(handing_on, "WHOLE_ROWS", 0)
     monkeypatch.setattr(handing_on, "ROWS", 1_500)
-    shape = Shape(events=60_000, partitions=3, elections=0, flaps=0, tick_ms=100)
+    # In each minute a partition has so many events that a state is worth while.
+    shape = Shape(events=80_000, partitions=3, elections=0, flaps=0, tick_ms=80)
     MadeCluster(shape, tmp_path / "made").write()
     arrived, handed = tmp_path / "arrived", []
     for minute in MINUTES:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
@@ -18,6 +20,7 @@ from pipelines.spark.spark_schemas import spark_ddl, spark_schema
 from pipelines.spark.staging import Staged, stage
 from pipelines.warehouse import delta_reads, local_tables, migration
 from pipelines.warehouse.delta_io import Warehouse
+from pipelines.warehouse.within import Within
 from schemas.errors import TableContractError
 from schemas.tables import TABLES
 
@@ -158,6 +161,52 @@ def test_workers_write_the_rows_of_streams(
     assert warehouse.arrow(TABLE.name, "r").sort_by("seq").equals(rows)
 
 
+def replaced_from(warehouse: Warehouse, told: Staged, begin: int) -> None:
+    """Replace the rows from a seq on by those of streams."""
+    within = Within(f"seq >= {begin}", lambda rows: pc.greater_equal(rows["seq"], begin), f"seq >= {begin}")
+    frame = rows_of(told.frame, TABLE.name, TABLE.arrow_schema)
+    warehouse.replace(TABLE.name, frame, "r", within=within, streams=told.streams(TABLE.name))
+
+
+def files_of(warehouse: Warehouse) -> dict[str, list[int]]:
+    """The rows of each of a recording's files."""
+    read = {path.name: pq.read_table(path)["seq"].to_pylist() for path in warehouse.paths(TABLE.name, "r")}
+    return {name: sorted(told) for name, told in read.items()}
+
+
+def test_workers_write_the_rows_of_streams_in_place_of_some(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark, str(tmp_path / "w"))
+    warehouse.replace(TABLE.name, cuts("another", 5), "another")
+    warehouse.replace(TABLE.name, cuts("r", 1, 2, 3, 4), "r")
+    replaced_from(warehouse, staged(spark, tmp_path / "1", cuts("r", 3), cuts("r", 5, 7)), 3)
+    before = files_of(warehouse)
+    assert sorted(before.values()) == [[1, 2], [3, 5, 7]]  # what is new is in a file of its own
+    # 6 is in place of nothing.
+    replaced_from(warehouse, staged(spark, tmp_path / "2", cuts("r", 6, 8), cuts("r", 9)), 7)
+    after = files_of(warehouse)
+    assert sorted(after.values()) == [[1, 2], [3, 5], [8, 9]]
+    assert [name for name in after if name in before] == [name for name, told in before.items() if told == [1, 2]]
+    assert seqs(warehouse, "r") == [1, 2, 3, 5, 8, 9]
+    assert writers(warehouse) == ["driver"] * 4
+    with pytest.raises(TableContractError):
+        replaced_from(warehouse, staged(spark, tmp_path / "3", cuts("r", 10), cuts("another", 11)), 9)
+    replaced_from(warehouse, staged(spark, tmp_path / "4", cuts("r", 1)), 0)
+    assert seqs(warehouse, "r") == [1]
+    assert seqs(warehouse, "another") == [5]
+
+
+def test_rows_of_streams_that_break_a_check_are_set_aside(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark, str(tmp_path / "w"))
+    warehouse.replace(TABLE.name, cuts("r", 1, 2), "r")
+    odd = cuts("r", 3, 4)
+    place = odd.schema.get_field_index("cause")
+    odd = odd.set_column(place, odd.schema.field(place), pa.array(["recovery", "weather"]))
+    replaced_from(warehouse, staged(spark, tmp_path / "1", odd, cuts("r", 5)), 2)
+    assert seqs(warehouse, "r") == [1, 3, 5]
+    assert warehouse.arrow("set_aside", "r")["table"].to_pylist() == [TABLE.name]
+    assert writers(warehouse) == ["driver", "Spark"]
+
+
 def test_a_stream_is_read_without_those_beside_it(spark: SparkSession, tmp_path: Path) -> None:
     many, noise = 24, np.random.default_rng(1)
     rows = [("n", stream_of(pa.table({"n": noise.integers(0, 1 << 62, 100_000)}))) for _ in range(many)]
@@ -223,7 +272,7 @@ def test_of_a_file_that_is_taken_over_delta_s_log_states_the_same_as_of_one_that
             assert local_tables.write(DeltaTable(place), facts, rows, "r", "mark", "append")
         else:
             files = [tmp_path / "staged" / name for name in file.close()["name"].to_pylist()]
-            assert local_tables.take_over(DeltaTable(place), facts, files, "r", "mark")
+            assert local_tables.take_over(DeltaTable(place), facts, files, (), "r", "mark")
         info, added = log_of(place)[1]
         assert info["commitInfo"]["userMetadata"] == "mark"
         assert (place / added["add"]["path"]).exists()

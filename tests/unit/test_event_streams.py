@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from pipelines.stages.event_streams import EventStreams, states_in, write_states
 from pipelines.warehouse.changes import ALL_US
@@ -64,6 +65,13 @@ def test_states_to_go_on_from_reach_workers_by_way_of_a_file(tmp_path: Path) -> 
     for row in told:
         assert row["window"] == START + row["place"] * HOUR
         assert bytes(row["state"]) == bytes([row["partition"], row["place"]]) * 50_000
+
+
+def test_a_state_that_is_not_there_is_missed(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist([state(0, 2)], REPLAY_CHECKPOINTS.arrow_schema).drop_columns("recording_id")
+    pq.write_table(table, tmp_path / "one.parquet")
+    with pytest.raises(RuntimeError, match="1 of 2 states"):
+        write_states([tmp_path / "one.parquet"], "r", {("t", 0, 0): 2, ("t", 0, 1): 2}, tmp_path / "states.arrow")
 
 
 def test_a_file_of_no_states_tells_none(tmp_path: Path) -> None:

@@ -1,0 +1,164 @@
+"""Files that workers write for a table on this machine: of new rows, and of what is left of files that stand.
+
+What an hour brings takes the place of some rows, in files with others that stay. Each of these files is written again
+by itself, so that a file has the rows of one run: were they written together, every file would soon have rows of all
+times, and each run would write all of them again.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipelines.lines.rows import LATEST
+from pipelines.spark.row_files import GROUP_ROWS, RowFile, arrow_of, frame_of, rewritten, without
+from pipelines.spark.staging import may_be_null
+from pipelines.warehouse.contract import all_met
+from pipelines.warehouse.fact_merge import is_before, merged
+from pipelines.warehouse.spans import Near
+from replay.arrays.columns import completed_to
+from schemas.tables import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipelines.warehouse.spans import Span
+    from pipelines.warehouse.table_files import TableFiles
+    from pipelines.warehouse.within import Mask, Within
+
+EXCHANGED_BYTES: Final = 4 << 20  # of files that stand: smaller ones are written again as a whole by the driver itself
+MOST_CHANGED: Final = 300_000  # facts that stand and change: they are in the driver's memory, with some 500 bytes each
+_FACTS: Final = TABLES["facts"]
+_NOT: Final = pa.scalar(False)  # noqa: FBT003 - Arrow's own
+_PLACED: Final = ("fact_id", "ts", "source_file", "source_line")
+
+
+class Exchange(NamedTuple):
+    """Files of rows on this machine, and in whose place a table takes them over."""
+
+    files: list[Path]
+    gone: list[str] | None  # paths as Delta's log has them; None: of all the recording's files
+
+
+def are_sound(table_name: str, rows: DataFrame) -> bool:
+    """Whether no row breaks a check of its table."""
+    return not rows.where(f"NOT ({all_met(TABLES[table_name])})").head(1)
+
+
+def in_place_of(
+    spark: SparkSession, stand: TableFiles, streams: Sequence[Path], within: Within | None, folder: Path
+) -> Exchange | None:
+    """Let workers write the rows of streams, and what is left of files with rows in whose place they are.
+
+    `within`: which rows are replaced, and which new ones are written; None: all. None: some rows are another
+    recording's, or break a check.
+    """
+    schema, recording_id = TABLES[stand.name].arrow_schema, stand.recording_id
+    are_wanted = None if within is None else within.are_met
+    made = rewritten(spark, streams, folder, recording_id, may_be_null(schema), are_wanted)
+    if made is None or not (not made or are_sound(stand.name, frame_of(spark, made, recording_id, schema))):
+        return None
+    if within is None:
+        return Exchange(made, None)
+    some = stand if within.since is None else stand.between("window", within.since, LATEST, or_none=True)
+    left = _parted(spark, some, within.are_met, within.reads, folder)
+    return Exchange([*made, *left.files], left.gone)
+
+
+def facts_in_place_of(
+    spark: SparkSession,
+    stand: TableFiles,
+    given: pa.Table | Sequence[Path],
+    changed: pa.Table | None,
+    spans: Sequence[Span | None] | None,
+    folder: Path,
+) -> Exchange | None:
+    """Write the facts that do not stand yet, and others in place of those that change, by the rules of `merged`.
+
+    `given`: the facts, or Parquet files of them on this machine. `changed`, `spans`: as of `Warehouse.append_facts`;
+    where nothing changes, facts are only added. None: some rows break a check, or too many change.
+    """
+    near = stand if spans is None else stand.around("ts", spans)
+    known = near.rows(_PLACED, pc.field("fact_id").isin(_ids_of(given, near)))
+    news = _news(spark, given, known["fact_id"].combine_chunks(), folder)
+    left = Exchange([], [])
+    if changed is not None:
+        again = _given(given, stand.recording_id, known["fact_id"].combine_chunks(), _PLACED)
+        rows = again.take(pc.index_in(known["fact_id"], again["fact_id"]))
+        earlier = known.filter(pc.coalesce(is_before(rows, known), _NOT))
+        ids = [*changed["fact_id"].chunks, *earlier["fact_id"].chunks]
+        touched = pa.chunked_array(ids, pa.string()).combine_chunks()
+        if len(touched) > MOST_CHANGED:
+            return None
+        where = Near.of(changed["ts"], earlier["ts"])
+        some = stand if where.span is None else stand.between("ts", *where.span, or_none=where.has_none)
+        stood = some.rows((), where.filter("ts") & pc.field("fact_id").isin(touched))
+        left = _parted(spark, some, partial(_are_among, touched), ("fact_id",), folder)
+        stated = _given(given, stand.recording_id, touched, _FACTS.arrow_schema.names)
+        news += _written(merged(stood, stated, changed, known["fact_id"]), folder)
+    schema = _FACTS.arrow_schema
+    if news and not are_sound(_FACTS.name, frame_of(spark, news, stand.recording_id, schema)):
+        return None
+    return Exchange([*news, *left.files], left.gone)
+
+
+def _parted(
+    spark: SparkSession,
+    stand: TableFiles,
+    are_gone: Callable[[pa.Table], Mask],
+    reads: Collection[str],
+    folder: Path,
+) -> Exchange:
+    """Return what is left of files without certain rows, in place of those that had any."""
+    schema = may_be_null(TABLES[stand.name].arrow_schema)
+    found = without(spark, stand.paths, are_gone, reads, folder, schema)
+    named = dict(zip(stand.paths, stand.files["path"].to_pylist(), strict=True))
+    return Exchange([left for _, left in found if left is not None], [named[file] for file, _ in found])
+
+
+def _ids_of(given: pa.Table | Sequence[Path], near: TableFiles) -> pa.Array:
+    """Return the ids of facts; none if nothing stands that they could be compared with."""
+    if not len(near.files):
+        return pa.array([], pa.string())
+    tables = [given] if isinstance(given, pa.Table) else [pq.read_table(file, columns=["fact_id"]) for file in given]
+    ids = [chunk for rows in tables for chunk in rows["fact_id"].chunks]
+    return pa.chunked_array(ids, pa.string()).combine_chunks()
+
+
+def _are_among(ids: pa.Array, rows: pa.Table) -> Mask:
+    return pc.is_in(rows["fact_id"], ids)
+
+
+def _given(given: pa.Table | Sequence[Path], recording_id: str, ids: pa.Array, columns: Sequence[str]) -> pa.Table:
+    """Return these columns of the given facts that have one of these ids."""
+    schema = pa.schema([_FACTS.arrow_schema.field(name).with_nullable(True) for name in columns])  # noqa: FBT003
+    if isinstance(given, pa.Table):
+        return completed_to(given.filter(_are_among(ids, given)), schema)
+    rows = arrow_of(given, recording_id, schema, pc.field("fact_id").isin(ids))
+    return pa.Table.from_batches(rows, schema)
+
+
+def _news(spark: SparkSession, given: pa.Table | Sequence[Path], known: pa.Array, folder: Path) -> list[Path]:
+    """Return files of the given facts that do not stand."""
+    if isinstance(given, pa.Table):
+        return _written(given.filter(pc.invert(_are_among(known, given))), folder)
+    if not len(known):
+        return [*given]
+    schema = may_be_null(_FACTS.arrow_schema)
+    found = dict(without(spark, given, partial(_are_among, known), ("fact_id",), folder, schema))
+    return [left for file in given if (left := found.get(file, file)) is not None]
+
+
+def _written(rows: pa.Table, folder: Path) -> list[Path]:
+    """Write facts into a file, if there are any."""
+    file = RowFile(folder)
+    for begin in range(0, len(rows), GROUP_ROWS):
+        file.add(completed_to(rows.slice(begin, GROUP_ROWS), may_be_null(_FACTS.arrow_schema)))
+    return [folder / name for name in file.close()["name"].to_pylist()]
