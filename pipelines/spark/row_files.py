@@ -8,7 +8,7 @@ other files once some of their rows are gone (`without`).
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,12 +22,10 @@ from replay.arrays.columns import completed_to
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from pathlib import Path
-    from typing import TypeAlias
 
     from pyspark.sql import DataFrame, SparkSession
 
-    Mask: TypeAlias = pa.Array | pa.ChunkedArray
-
+Mask: TypeAlias = pa.Array | pa.ChunkedArray
 NAMES: Final = pa.schema([pa.field("name", pa.string())])
 GROUP_ROWS: Final = 25_000  # rows that are encoded together; so many a worker holds back, of events 200 MB
 PARTITIONED: Final = "recording_id"  # Delta keeps it out of the files

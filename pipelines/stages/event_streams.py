@@ -43,9 +43,14 @@ class EventStreams(NamedTuple):
         """Return the partitions of a plan whose events to replay are these, and from when on they are replayed."""
         if not self.files:
             return {}
-        asked = {place: ALL_US if row is None else micros(row["window"]) for place, row in plan.since.items()}
+        asked = begins_of(plan)
         have = dict.fromkeys(asked, ALL_US) if self.since is None else self.since
         return {place: us for place, us in asked.items() if have.get(place) == us}
+
+
+def begins_of(plan: Resumption) -> dict[Place, int]:
+    """Return from when on each partition is replayed, as of `Changes`."""
+    return {place: ALL_US if row is None else micros(row["window"]) for place, row in plan.since.items()}
 
 
 def write_states(tables: Iterable[Path], recording_id: str, begun: Mapping[Place, int], target: Path) -> None:

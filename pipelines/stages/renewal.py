@@ -24,7 +24,7 @@ from pipelines.spark.staging import BATCH_BYTES, Staged, as_arrow, as_frame, sta
 from pipelines.stages import order, replay
 from pipelines.stages.carried import TOLD, Carried, Carrying, as_bytes, from_bytes
 from pipelines.stages.compiling import compile_order
-from pipelines.stages.event_streams import EventStreams, write_states
+from pipelines.stages.event_streams import EventStreams, begins_of, write_states
 from pipelines.stages.handing_on import ROWS, are_rising, handed_on
 from pipelines.stages.order_marks import ALONE, ALONE_SCHEMA, alone_of, is_whole
 from pipelines.stages.partition_order import CHANGE_SCHEMA, CHANGES
@@ -411,5 +411,4 @@ def begun_at(plan: Resumption) -> dict[Place, int]:
 
 def changes_of(plan: Resumption) -> Changes:
     """Return which rows a replay replaces."""
-    since = {place: ALL_US if row is None else micros(row["window"]) for place, row in plan.since.items()}
-    return Changes({**since, **dict.fromkeys(plan.gone, ALL_US)})
+    return Changes({**begins_of(plan), **dict.fromkeys(plan.gone, ALL_US)})

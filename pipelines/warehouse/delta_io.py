@@ -145,9 +145,10 @@ class Warehouse(Tables):
         near = stand.around("ts", spans) if stand is not None and spans is not None else stand
         if near is None or (isinstance(given, pa.Table) and near.size_bytes <= EXCHANGED_BYTES):
             return False
+        folder = self.folder_for("facts", recording_id)
 
         def commit(stands: Standing, mark: str | None) -> bool:
-            folder, known = self.folder_for("facts", recording_id), self._files("facts", recording_id)
+            known = self._files("facts", recording_id)
             if folder is None or known is None:
                 return False
             made = facts_in_place_of(self.spark, known, given, changed, spans, folder)

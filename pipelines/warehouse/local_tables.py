@@ -192,12 +192,11 @@ def _removed(stands: DeltaTable, gone: Collection[str], recording_id: str) -> li
     if lost := set(gone).difference(every):
         message = f"no longer there: {', '.join(sorted(lost))}"
         raise DeltaError(message)
-    sizes = {path: every[path] for path in gone}
     now_ms = time.time_ns() // 1_000_000
     of: dict[str, str | None] = {"recording_id": recording_id}
     return [
-        RemoveAction(path, data_change=True, deletion_timestamp=now_ms, size=size, partition_values=of)
-        for path, size in sizes.items()
+        RemoveAction(path, data_change=True, deletion_timestamp=now_ms, size=every[path], partition_values=of)
+        for path in gone
     ]
 
 

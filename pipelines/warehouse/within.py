@@ -7,7 +7,7 @@ names many things.
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,8 @@ from pipelines.warehouse.contract import sql_string, time_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-Mask: TypeAlias = pa.Array | pa.ChunkedArray
+    from pipelines.spark.row_files import Mask
+
 _NOT: Final = pa.scalar(False)  # noqa: FBT003 - Arrow's own
 MOST_NAMED: Final = 500  # in a condition for deltalake
 

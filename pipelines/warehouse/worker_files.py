@@ -24,14 +24,15 @@ from replay.arrays.columns import completed_to
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
+    from pipelines.spark.row_files import Mask
     from pipelines.warehouse.spans import Span
     from pipelines.warehouse.table_files import TableFiles
-    from pipelines.warehouse.within import Mask, Within
+    from pipelines.warehouse.within import Within
 
 EXCHANGED_BYTES: Final = 4 << 20  # of files that stand: smaller ones are written again as a whole by the driver itself
 MOST_CHANGED: Final = 300_000  # facts that stand and change: they are in the driver's memory, with some 500 bytes each
@@ -47,11 +48,6 @@ class Exchange(NamedTuple):
     gone: list[str] | None  # paths as Delta's log has them; None: of all the recording's files
 
 
-def are_sound(table_name: str, rows: DataFrame) -> bool:
-    """Whether no row breaks a check of its table."""
-    return not rows.where(f"NOT ({all_met(TABLES[table_name])})").head(1)
-
-
 def in_place_of(
     spark: SparkSession, stand: TableFiles, streams: Sequence[Path], within: Within | None, folder: Path
 ) -> Exchange | None:
@@ -60,10 +56,9 @@ def in_place_of(
     `within`: which rows are replaced, and which new ones are written; None: all. None: some rows are another
     recording's, or break a check.
     """
-    schema, recording_id = TABLES[stand.name].arrow_schema, stand.recording_id
-    are_wanted = None if within is None else within.are_met
-    made = rewritten(spark, streams, folder, recording_id, may_be_null(schema), are_wanted)
-    if made is None or not (not made or are_sound(stand.name, frame_of(spark, made, recording_id, schema))):
+    schema = may_be_null(TABLES[stand.name].arrow_schema)
+    made = rewritten(spark, streams, folder, stand.recording_id, schema, None if within is None else within.are_met)
+    if made is None or not _are_sound(spark, stand, made):
         return None
     if within is None:
         return Exchange(made, None)
@@ -87,14 +82,14 @@ def facts_in_place_of(
     """
     near = stand if spans is None else stand.around("ts", spans)
     known = near.rows(_PLACED, pc.field("fact_id").isin(_ids_of(given, near)))
-    news = _news(spark, given, known["fact_id"].combine_chunks(), folder)
+    known_ids = known["fact_id"].combine_chunks()
+    news = _news(spark, given, known_ids, folder)
     left = Exchange([], [])
     if changed is not None:
-        again = _given(given, stand.recording_id, known["fact_id"].combine_chunks(), _PLACED)
+        again = _given(given, stand.recording_id, known_ids, _PLACED)
         rows = again.take(pc.index_in(known["fact_id"], again["fact_id"]))
         earlier = known.filter(pc.coalesce(is_before(rows, known), _NOT))
-        ids = [*changed["fact_id"].chunks, *earlier["fact_id"].chunks]
-        touched = pa.chunked_array(ids, pa.string()).combine_chunks()
+        touched = _ids_in([changed, earlier])
         if len(touched) > MOST_CHANGED:
             return None
         where = Near.of(changed["ts"], earlier["ts"])
@@ -103,10 +98,16 @@ def facts_in_place_of(
         left = _parted(spark, some, partial(_are_among, touched), ("fact_id",), folder)
         stated = _given(given, stand.recording_id, touched, _FACTS.arrow_schema.names)
         news += _written(merged(stood, stated, changed, known["fact_id"]), folder)
-    schema = _FACTS.arrow_schema
-    if news and not are_sound(_FACTS.name, frame_of(spark, news, stand.recording_id, schema)):
-        return None
-    return Exchange([*news, *left.files], left.gone)
+    return Exchange([*news, *left.files], left.gone) if _are_sound(spark, stand, news) else None
+
+
+def _are_sound(spark: SparkSession, stand: TableFiles, files: Sequence[Path]) -> bool:
+    """Whether no row in files breaks a check of their table."""
+    if not files:
+        return True
+    table = TABLES[stand.name]
+    rows = frame_of(spark, files, stand.recording_id, table.arrow_schema)
+    return not rows.where(f"NOT ({all_met(table)})").head(1)
 
 
 def _parted(
@@ -118,8 +119,8 @@ def _parted(
 ) -> Exchange:
     """Return what is left of files without certain rows, in place of those that had any."""
     schema = may_be_null(TABLES[stand.name].arrow_schema)
-    found = without(spark, stand.paths, are_gone, reads, folder, schema)
     named = dict(zip(stand.paths, stand.files["path"].to_pylist(), strict=True))
+    found = without(spark, [*named], are_gone, reads, folder, schema)
     return Exchange([left for _, left in found if left is not None], [named[file] for file, _ in found])
 
 
@@ -127,9 +128,14 @@ def _ids_of(given: pa.Table | Sequence[Path], near: TableFiles) -> pa.Array:
     """Return the ids of facts; none if nothing stands that they could be compared with."""
     if not len(near.files):
         return pa.array([], pa.string())
-    tables = [given] if isinstance(given, pa.Table) else [pq.read_table(file, columns=["fact_id"]) for file in given]
-    ids = [chunk for rows in tables for chunk in rows["fact_id"].chunks]
-    return pa.chunked_array(ids, pa.string()).combine_chunks()
+    if isinstance(given, pa.Table):
+        return _ids_in([given])
+    return _ids_in(pq.read_table(file, columns=["fact_id"]) for file in given)
+
+
+def _ids_in(tables: Iterable[pa.Table]) -> pa.Array:
+    """Return the ids of all these facts."""
+    return pa.chunked_array([ids for rows in tables for ids in rows["fact_id"].chunks], pa.string()).combine_chunks()
 
 
 def _are_among(ids: pa.Array, rows: pa.Table) -> Mask:
@@ -158,7 +164,7 @@ def _news(spark: SparkSession, given: pa.Table | Sequence[Path], known: pa.Array
 
 def _written(rows: pa.Table, folder: Path) -> list[Path]:
     """Write facts into a file, if there are any."""
-    file = RowFile(folder)
-    for begin in range(0, len(rows), GROUP_ROWS):
-        file.add(completed_to(rows.slice(begin, GROUP_ROWS), may_be_null(_FACTS.arrow_schema)))
+    file, whole = RowFile(folder), completed_to(rows, may_be_null(_FACTS.arrow_schema))
+    for begin in range(0, len(whole), GROUP_ROWS):
+        file.add(whole.slice(begin, GROUP_ROWS))
     return [folder / name for name in file.close()["name"].to_pylist()]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from pipelines.intake.ledger import Change
+from pipelines.spark.row_files import frame_of
 from pipelines.warehouse import delta_io
 from pipelines.warehouse.changes import among
 from pipelines.warehouse.delta_io import Warehouse
@@ -232,8 +234,9 @@ def test_of_files_that_go_on_and_state_the_same_the_first_counts(spark: SparkSes
     assert sorted(map(tuple, rows)) == [("1", "b.dump", 1), ("2", "a.dump", 9), ("3", "c.dump", 7), ("4", "b.dump", 4)]
 
 
+@pytest.mark.parametrize("in_files", [False, True])
 def test_facts_of_a_large_table_change_in_their_own_files(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_files: bool
 ) -> None:
     monkeypatch.setattr(delta_io, "EXCHANGED_BYTES", -1)
     warehouse = Warehouse(spark, str(tmp_path / "w"))
@@ -243,24 +246,32 @@ def test_facts_of_a_large_table_change_in_their_own_files(
         times = pa.array([datetime(2026, 1, 1, hour, tzinfo=UTC)] * len(rows), FACTS.arrow_schema.field("ts").type)
         return rows.set_column(rows.schema.get_field_index("ts"), "ts", times)
 
+    def bring(rows: pa.Table, changed: pa.Table | None, hour: int, *changes: Change) -> None:
+        spans = [(START_US + hour * HOUR_US, START_US + hour * HOUR_US)]
+        if not in_files:
+            warehouse.append_facts(rows, "r", changed, spans, changes=changes)
+            return
+        file = tmp_path / f"{uuid.uuid4()}.parquet"
+        pq.write_table(rows.drop_columns("recording_id"), file)
+        given = frame_of(spark, [file], "r", FACTS.arrow_schema)
+        warehouse.append_facts(given, "r", changed, spans, [file], changes)
+
     def files() -> dict[str, list[str]]:
         read = {path.name: pq.read_table(path)["fact_id"].to_pylist() for path in warehouse.paths("facts", "r")}
         return {name: sorted(ids) for name, ids in read.items()}
 
     for hour in (1, 5, 9):
-        new = at(hour, (f"{hour}a", "a.log", hour), (f"{hour}b", "a.log", hour + 1))
-        warehouse.append_facts(new, "r", None, [(START_US + hour * HOUR_US, START_US + hour * HOUR_US)], changes=())
+        bring(at(hour, (f"{hour}a", "a.log", hour), (f"{hour}b", "a.log", hour + 1)), None, hour)
     before = files()
     assert sorted(before.values()) == [["1a", "1b"], ["5a", "5b"], ["9a", "9b"]]
     stated = at(9, ("9b", "a.log", 10), ("9c", "a.log", 11))
     gone = pa.table({"fact_id": ["9b"], "to": ["a.log"], "is_gone": [True], "ts": stated["ts"].slice(0, 1)})
-    spans = [(START_US + 9 * HOUR_US, START_US + 9 * HOUR_US)]
-    warehouse.append_facts(stated, "r", gone, spans, changes=[Change("a.log", "a.log", 10, None)])
+    bring(stated, gone, 9, Change("a.log", "a.log", 10, None))
     after = files()
     assert sorted(after.values()) == [["1a", "1b"], ["5a", "5b"], ["9a"], ["9b"], ["9c"]]
     assert {name for name in before if name in after} == {name for name, ids in before.items() if "9a" not in ids}
     # Others that state again what stands add nothing.
-    warehouse.append_facts(stated, "r", None, spans, changes=())
+    bring(stated, None, 9)
     assert files() == after
 
 
