@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pipelines.overview.cluster import overview_on
 from pipelines.spark.buckets import by_partition, spans_of
 from pipelines.spark.saved_states import bytes_of, state_of
-from pipelines.stages.order_marks import LONG, Alone
+from pipelines.stages.order_marks import LONG, alone_at
 from replay.arrays.digests import added, row_hashes, sum_of
 from replay.arrays.ints import NEVER
 from replay.evidence.clock_steps import SET_BACK, STEP_COLUMNS, RisingLines, steadied
@@ -27,17 +27,8 @@ from replay.evidence.cluster import WHOLE
 from replay.evidence.in_short import in_short
 from replay.evidence.session_states import rebuilt_from, rebuilt_until
 from replay.evidence.standstills import CONNECTION_COLUMNS
-from replay.evidence.steady import (
-    MARGIN_US,
-    OF_THE_END,
-    LeftOut,
-    NeedsAllError,
-    extremes,
-    facts_of,
-    hole_of,
-    kept,
-    stands_alone,
-)
+from replay.evidence.steady import OF_THE_END, LeftOut, NeedsAllError, extremes, facts_of, kept
+from replay.evidence.steady_times import MARGIN_US, covers
 from replay.evidence.summary import SUMMED
 from replay.evidence.tenures import micros
 from schemas.model import TIMESTAMP
@@ -50,6 +41,7 @@ if TYPE_CHECKING:
     from replay.arrays.digests import Hashes
     from replay.arrays.ints import Flags
     from replay.evidence.in_short import InShort
+    from replay.evidence.steady import Alone
 
 TOLD: Final = sorted({*SUMMED, *CONNECTION_COLUMNS})  # columns of facts from which `in_short` is told
 MOST_ROWS: Final = 100_000  # that are carried along, at most,
@@ -207,15 +199,13 @@ class Carrying:
             mark = self.mark_of(of, standing) if is_early[mine].any() else None
             if mark is not None:
                 some = rows.take(pa.array(mine))
-                is_known = self.alone is not None
-                needed, left = needed_of(some, hashes[mine], is_early[mine], mark, left, is_known=is_known)
-                keeps[mine] = needed
+                keeps[mine], left = needed_of(some, hashes[mine], is_early[mine], mark, left)
             if left is not None:
                 self.left[of] = left
         self.rows.append(rows.filter(pa.array(keeps)))
 
-    def mark_of(self, of: Of, standing: StandingWindows) -> Alone | None:
-        """Return the mark behind which a partition's requests may be left out; None: there is none."""
+    def mark_of(self, of: Of, standing: StandingWindows) -> Alone | int | None:
+        """Return the mark behind which a partition's requests may be left out, or when it is; None: there is none."""
         if self.alone is not None:
             return self.alone.get(of)
         if not standing.places.get(of):
@@ -224,10 +214,8 @@ class Carrying:
         if pc.max(boundaries["incarnation"]).as_py() != 0:
             return None
         marks = marked(boundaries, standing.engine, self.until).sort_by("place")["state"].to_pylist()
-        if not marks:
-            return None
-        told = state_of(marks[-1])
-        return Alone(told["steady"], told["mark"].since)
+        since: int | None = state_of(marks[-1])["mark"].since if marks else None
+        return since
 
     def carried(self) -> Carried | None:
         """Return what is handed on; None: that would not be worth while. NeedsAllError: it cannot be told."""
@@ -243,29 +231,24 @@ class Carrying:
 
 
 def needed_of(
-    rows: pa.Table, hashes: Hashes, is_early: Flags, mark: Alone, before: LeftOut | None, *, is_known: bool
+    rows: pa.Table, hashes: Hashes, is_early: Flags, mark: Alone | int, before: LeftOut | None
 ) -> tuple[Flags, LeftOut | None]:
     """Return which early rows of a partition the next order needs, and what is left out of them, and was before.
 
-    `mark`: the last that it may go on from. Nothing more is left out if it is not to be expected that it will, unless
-    that `is_known`.
+    `mark`: the last that it may go on from; a moment: the mark there, if it is to be expected that an order will.
     """
-    steady, since = mark
-    if before is not None and (steady != before.steady or since < before.since):
+    facts = facts_of(rows, hashes)
+    if facts is None or SET_BACK in steadied(rows).column_names:
         return is_early, before
-    facts, hole = facts_of(rows, hashes), hole_of(steady, since)
-    if facts is None or hole is None or SET_BACK in steadied(rows).column_names:
+    alone = alone_at(facts, mark, facts.times) if isinstance(mark, int) else mark
+    if alone is None or (before is not None and not covers(alone.holes, before.holes)):
         return is_early, before
     early = facts.only(is_early)
-    if early.settled_us(steady.epoch, steady.leader) != steady.settled_us:
-        return is_early, before
-    if not is_known and not stands_alone(facts, steady, since):
-        return is_early, before
-    of_tenure = early._replace(us=np.where(early.us < steady.settled_us, NEVER, early.us))
-    is_needed = kept(early, hole) | extremes(of_tenure, since)
+    of_time = early._replace(us=np.where(early.us < alone.settled_us, NEVER, early.us))
+    is_needed = kept(early, alone.holes) | extremes(of_time, alone.since)
     needed = is_early.copy()
     needed[is_early] = is_needed
     count, sums = int((~is_needed).sum()), sum_of(early.hashes[~is_needed])
     if before is not None:
         count, sums = count + before.facts, added(sums, before.sums)
-    return needed, LeftOut(steady, since, count, sums) if count else None
+    return needed, LeftOut(alone.since, alone.holes, count, sums) if count else None

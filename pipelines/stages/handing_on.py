@@ -25,17 +25,17 @@ from replay.arrays.ints import NEVER
 from replay.evidence.clock_steps import STEP_COLUMNS, RisingLines
 from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.session_lines import EntangledError
-from replay.evidence.steady import MARGIN_US, OF_THE_END, SPAN_US, NeedsAllError
+from replay.evidence.steady import OF_THE_END, NeedsAllError
+from replay.evidence.steady_times import MARGIN_US
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipelines.stages.carried import Carried
-    from pipelines.stages.order_marks import Alone
     from pipelines.stages.standing_windows import Of
     from pipelines.warehouse.later import Later
     from replay.evidence.cluster import Cluster
-    from replay.evidence.steady import LeftOut
+    from replay.evidence.steady import Alone, LeftOut
 
 ROWS: Final = 200_000  # facts that are gone through at once, about,
 COUNTED: Final = 2_000_000  # and that are counted at once
@@ -135,12 +135,11 @@ def horizon_of(counted: pa.Table, alone: Mapping[Of, Alone], most: int) -> int |
     number, partition_of = by_partition(counted)
     minute, count = (numbers(counted[name]) for name in ("minute", "count"))
     keys, of = np.unique(number, return_inverse=True)
-    begin, end = np.full(len(keys), NEVER), np.full(len(keys), -NEVER)  # of the time whose requests are left out
+    is_between = np.zeros(len(counted), np.bool_)
     for k, key in enumerate(keys.tolist()):
         mark = alone.get(partition_of(key))
-        if mark is not None:
-            begin[k], end[k] = mark.steady.settled_us + SPAN_US, mark.since - MARGIN_US
-    is_between = (minute > begin[of]) & (minute < end[of])
+        for hole in () if mark is None else mark.holes:
+            is_between |= (of == k) & (minute > hole.begin) & (minute < hole.end)
     order = np.argsort(minute)
     kept, left = (np.append(0, np.cumsum((count * some)[order])) for some in (~is_between, is_between))
     for horizon in sorted({mark.since - MARGIN_US for mark in alone.values()}, reverse=True):

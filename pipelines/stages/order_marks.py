@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -10,15 +11,17 @@ import pyarrow.compute as pc
 from pipelines.spark.saved_states import bytes_of, state_of
 from replay.arrays.digests import added
 from replay.engine.stamps import STAMP_LATE_US
-from replay.evidence.steady import Facts, Steady, Sums, bears_on_neighbours, hole_of, stands_alone
+from replay.evidence.missing_lines import Gap, MissingLines
+from replay.evidence.steady import Alone, Facts, Sums, bears_on_neighbours, stands_alone
+from replay.evidence.steady_times import covers, holes_at, time_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pipelines.stages.spilled_events import SpilledEvents
     from pipelines.stages.spilled_facts import SpilledFacts
-    from replay.evidence.missing_lines import MissingLines
     from replay.evidence.steady import LeftOut
+    from replay.evidence.steady_times import Hole, SteadyTime
     from replay.order.marks import Mark
     from replay.order.order import OrderedEvents
     from replay.order.short_orders import ShortOrder
@@ -31,7 +34,7 @@ LONG: Final = 2_000  # facts of a partition from which on a mark is worth its by
 
 ALONE: Final = "alone"  # of partitions, the newest mark behind which an order can do without what is before
 ALONE_SCHEMA: Final = pa.schema(
-    [pa.field("topic", pa.string()), *(pa.field(name, pa.int64()) for name in ("partition", *Steady._fields, "since"))]
+    [pa.field("topic", pa.string()), pa.field("partition", pa.int64()), pa.field("state", pa.binary())]
 )
 
 
@@ -40,16 +43,25 @@ class Since(NamedTuple):
 
     at: Boundary
     mark: Mark
-    steady: Steady
+    time: SteadyTime  # in which the mark lies
     until: Boundary  # what lies between the two is ordered once more, and has to be as it was
-    hole: tuple[int, int]  # the time of the requests that are left out
+    holes: tuple[Hole, ...]  # in which requests are left out
+
+    @property
+    def missing(self) -> MissingLines:
+        """The holes as missing lines, so that nothing is held against what is not there."""
+        gaps = defaultdict[int, list[Gap]](list)
+        for hole in self.holes:
+            gaps[hole.leader].append(Gap(hole.begin, hole.end))
+        return MissingLines(gaps)
 
 
-class Alone(NamedTuple):
-    """A mark behind which an order needs none of the requests in the middle of a steady tenure before it."""
-
-    steady: Steady
-    since: int
+def alone_at(facts: Facts | SpilledFacts, since: int, times: Sequence[SteadyTime]) -> Alone | None:
+    """Return what can be left out before a moment, by what came so far; None: nothing. `times`: of all of the facts."""
+    time, holes = time_at(times, since), holes_at(times, since)
+    if time is None or not stands_alone(facts.near(since, holes), time.leader, time.settled_us, since):
+        return None
+    return Alone(since, time.settled_us, holes)
 
 
 def newest_alone(of: tuple[str, int], facts: Facts | SpilledFacts, rows: pa.Table, engine: str) -> pa.Table:
@@ -57,25 +69,19 @@ def newest_alone(of: tuple[str, int], facts: Facts | SpilledFacts, rows: pa.Tabl
 
     `rows`: of `event_windows`, as the order of these facts leaves them.
     """
+    times = facts.times
     marks = rows.filter(pc.and_(pc.is_valid(rows["state"]), pc.equal(rows["engine"], engine))).sort_by("place")
     for state in reversed(marks["state"].to_pylist()[:-1]):
-        told = state_of(state)
-        steady, since = told["steady"], told["mark"].since
-        hole = hole_of(steady, since)
-        if hole is not None and stands_alone(facts.near(since, hole), steady, since):
-            return pa.Table.from_pylist(
-                [{"topic": of[0], "partition": of[1], **steady._asdict(), "since": since}], ALONE_SCHEMA
-            )
+        alone = alone_at(facts, state_of(state)["mark"].since, times)
+        if alone is not None:
+            row = {"topic": of[0], "partition": of[1], "state": bytes_of({"alone": alone})}
+            return pa.Table.from_pylist([row], ALONE_SCHEMA)
     return ALONE_SCHEMA.empty_table()
 
 
 def alone_of(rows: pa.Table) -> dict[tuple[str, int], Alone]:
     """Return such marks by topic and partition."""
-    found = {}
-    for row in rows.to_pylist():
-        of, since = (row.pop("topic"), row.pop("partition")), row.pop("since")
-        found[of] = Alone(Steady(**row), since)
-    return found
+    return {(row["topic"], row["partition"]): state_of(row["state"])["alone"] for row in rows.to_pylist()}
 
 
 def is_whole(missing: MissingLines) -> bool:
@@ -85,14 +91,14 @@ def is_whole(missing: MissingLines) -> bool:
 
 def kept_of(ordered: Ordered, facts: Facts | SpilledFacts | None, left: LeftOut | None = None) -> dict[int, bytes]:
     """Return the marks that an order made as bytes, by the places of their boundaries. `left`: what was not given."""
-    if facts is None or ordered.steady is None or not ordered.marks:
+    if facts is None or not ordered.marks:
         return {}
-    epoch, leader, _ = ordered.steady
-    steady = Steady(epoch, leader, facts.settled_us(epoch, leader))
+    times = facts.times
+    at = {mark.place: (mark, time_at(times, mark.since)) for mark in ordered.marks}
     return {
-        mark.place: bytes_of({"mark": mark, "steady": steady, "sums": with_left(facts.sums(mark.since), left)})
-        for mark in ordered.marks
-        if hole_of(steady, mark.since) is not None
+        place: bytes_of({"mark": mark, "sums": with_left(facts.sums(mark.since), left)})
+        for place, (mark, time) in at.items()
+        if time is not None and time.is_of(mark.epoch, mark.leader)
     }
 
 
@@ -106,7 +112,7 @@ def since_when(
 ) -> Since | None:
     """Return the newest place from which the order of these facts can go on; None: there is none."""
     for since in places_to_go_on(facts, before, engine, left):
-        if bears_on_neighbours(facts, since.steady, since.at.window, since.until.window):
+        if bears_on_neighbours(facts, since.time, since.at.window, since.until.window):
             return since
     return None
 
@@ -123,20 +129,23 @@ def places_to_go_on(
     into the time before it, but not into that before the first. All of which that holds are told, for it may happen
     that it does not just there, as where nobody wrote for some seconds. `left`: what was not given.
     """
+    times = facts.times
     later: tuple[Boundary, Mark] | None = None
     for at in sorted(before, reverse=True):
         row = before[at]
         if row["state"] is None or row["engine"] != engine:
             continue
         told = state_of(row["state"])
-        steady: Steady = told["steady"]
         mark: Mark = told["mark"]
         sums: Sums = told["sums"]
-        if left is not None and (sums.us < left.since or steady != left.steady):
+        if left is not None and sums.us < left.since:
             return
         if with_left(facts.sums(sums.us), left) != sums:
             continue
-        hole = hole_of(steady, mark.since)
-        if later is not None and hole is not None and mark.reach + STAMP_LATE_US < later[1].since:
-            yield Since(at, mark, steady, later[0], hole)
+        time, holes = time_at(times, mark.since), holes_at(times, mark.since)
+        is_apart = later is not None and mark.reach + STAMP_LATE_US < later[1].since
+        if later is not None and is_apart and time is not None and time.is_of(mark.epoch, mark.leader):
+            if left is not None and not covers(holes, left.holes):
+                return
+            yield Since(at, mark, time, later[0], holes)
         later = at, mark

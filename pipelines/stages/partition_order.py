@@ -32,7 +32,6 @@ from replay.arrays.memory import give_back
 from replay.evidence.clock_steps import SET_BACK, steadied
 from replay.evidence.cluster_digest import ToldOfCluster, digest_of
 from replay.evidence.incarnations import Lives, starts_of_brokers
-from replay.evidence.missing_lines import Gap, MissingLines
 from replay.evidence.partition_facts import PartitionFacts
 from replay.evidence.rows import Row, rows_of_facts, rows_of_partitions
 from replay.evidence.steady import NeedsAllError, facts_of, kept
@@ -298,10 +297,12 @@ def gone_on(facts: pa.Table, known: Facts, of: Of, cluster: Cluster, standing: S
     since = since_when(known, before, standing.engine, standing.left.get(of))
     if since is None:
         return None
-    some = facts.filter(pa.array(kept(known, since.hole)))
-    missing = MissingLines({since.steady.leader: [Gap(*since.hole)]})
-    count, parts = incarnations(*of, [some], replace(cluster, missing=missing))
-    ordered = order_on(next(parts), since.mark, since.at, Grid.at(standing.length_us, since.at)) if count == 1 else None
+    some = facts.filter(pa.array(kept(known, since.holes)))
+    count, parts = incarnations(*of, [some], replace(cluster, missing=since.missing))
+    if count != 1:
+        return None
+    grid = Grid.at(standing.length_us, since.at)
+    ordered = order_on(next(parts), since.mark, since.at, grid)
     return None if ordered is None else as_it_stood(ordered, since, before, standing.length_us)
 
 

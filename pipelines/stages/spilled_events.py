@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from replay.arrays.ints import Ints
-    from replay.evidence.steady import Steady
     from replay.order.marks import Mark
 
 
@@ -31,13 +30,12 @@ def scratch() -> str | None:
 class SpilledEvents:
     """Events of one incarnation in replay order, as `OrderedEvents`, which wait in files."""
 
-    def __init__(self, steady: Steady) -> None:
+    def __init__(self) -> None:
         """There are none yet."""
         self.folder = TemporaryDirectory(prefix="tidemark-order-", dir=scratch(), ignore_cleanup_errors=True)
         self.key: dict[str, Any] = {}
         self.begins: list[int] = []  # seq of the first event that is taken from each file
         self.marks: Sequence[Mark] = ()
-        self.steady = steady
 
     def path(self, number: int) -> str:
         """Return where the events of a stretch wait."""

@@ -29,17 +29,15 @@ from replay.arrays.memory import give_back
 from replay.evidence.clock_steps import SET_BACK, STEP_COLUMNS, RisingLines, steadied
 from replay.evidence.steady import (
     FACT_COLUMNS,
-    FETCH,
-    MARGIN_US,
     Facts,
-    Settling,
-    Steady,
     Sums,
     extremes,
     facts_of,
     first_on_connections,
     kept,
+    lasts_of,
 )
+from replay.evidence.steady_times import MARGIN_US, Series, SteadyTime, steady_times
 from replay.protocol.state import NONE
 
 if TYPE_CHECKING:
@@ -47,6 +45,7 @@ if TYPE_CHECKING:
 
     from replay.arrays.digests import Hashes
     from replay.arrays.ints import Flags
+    from replay.evidence.steady_times import Hole
 
 HELD: Final = 50_000  # facts of a bucket in memory at most, if those of one partition are more; others wait in a file
 PIECE_ROWS: Final = 12_000  # of a piece at most
@@ -80,6 +79,7 @@ class Piece(NamedTuple):
     requests: Span  # when the first request came, and until when the last one took
     sums: tuple[int, int]  # of the digests of facts that are no decisions
     lines: pa.Table | None  # what is no request, if there is any
+    lasts: dict[int, int]  # when each follower fetched last
 
 
 class Peaks:
@@ -154,12 +154,11 @@ class SpilledFacts:
         self.pieces: list[Piece] = []
         self.peaks = Peaks()
         self.is_barred = False  # whether there are facts that bar an order from going on
-        self.epoch, self.leaders = NONE, frozenset[int]()  # the latest that followers fetch in, and from which brokers
+        self.series: list[Series] = []  # of all pieces
         # The first fact on each connection: when it came, the number of its piece, and its row there.
         self.firsts: dict[tuple[int, str], tuple[int, int, int]] = {}
         self.opening_rows: defaultdict[int, list[int]] = defaultdict(list)  # by number of piece, see `find_openings`
         self.openings: dict[int, pa.Table] = {}  # by number of piece: these facts, if they are requests
-        self.settled: dict[tuple[int, int], int] = {}  # by leader epoch and leader, see `settled_us`
 
     def add(self, rows: pa.Table) -> None:
         """Take some facts, with their digests."""
@@ -185,9 +184,10 @@ class SpilledFacts:
         facts = facts_of(rows, digests_of(rows))
         if facts is None:
             self.is_barred = True
-            self.pieces.append(Piece(*place, Span(), Span(), (0, 0), None))
+            self.pieces.append(Piece(*place, Span(), Span(), (0, 0), None, {}))
             return
         self.note(rows, facts)
+        self.series += facts.series()
         is_request, greatest = facts.kind != NONE, extremes(facts, NEVER)
         if greatest.any():
             self.peaks.add(len(self.pieces), slim(rows).filter(pa.array(greatest)))
@@ -198,24 +198,18 @@ class SpilledFacts:
                 Span.of(facts.us[is_request], facts.until[is_request]),
                 sum_of(facts.hashes[~facts.decided]),
                 copied(rows, ~is_request),
+                lasts_of(facts),
             )
         )
 
     def note(self, rows: pa.Table, facts: Facts) -> None:
-        """Note the first fact on each connection, and the latest leader epoch."""
+        """Note the first fact on each connection."""
         held = "connection" in rows.column_names
         place, names = texts(rows["connection"]) if held else (np.zeros(len(rows), np.int64), [""])
         for row in np.flatnonzero(first_on_connections(facts)).tolist():
             key = int(facts.broker[row]), names[place[row]]
             first = int(facts.us[row]), len(self.pieces), row
             self.firsts[key] = min(self.firsts.get(key, first), first)
-        by_replica = facts.are(FETCH) & (facts.replica >= 0)
-        epoch = int(facts.epoch[by_replica].max(initial=NONE))
-        leaders = frozenset[int](facts.broker[by_replica & (facts.epoch == epoch)].tolist())
-        if epoch > self.epoch:
-            self.epoch, self.leaders = epoch, leaders
-        elif epoch == self.epoch:
-            self.leaders |= leaders
 
     def is_spilled(self) -> bool:
         """Whether facts had to be written to the file; if so, all of them are there from now on."""
@@ -228,13 +222,10 @@ class SpilledFacts:
         self.waiting[:0] = [self.file.read(one.at, one.size) for one in self.pieces]
         return joined_rows(self.waiting)
 
-    @property
-    def steady(self) -> Steady | None:
-        """The newest tenure, if one broker led it and no fact bars an order from going on; all are in the file."""
-        if self.is_barred or len(self.leaders) != 1:
-            return None
-        (leader,) = self.leaders
-        return Steady(self.epoch, leader, self.settled_us(self.epoch, leader))
+    @cached_property
+    def times(self) -> list[SteadyTime]:
+        """When the partition was steady; all facts are in the file, and none bars an order from going on."""
+        return steady_times(self.series)
 
     @cached_property
     def were_clocks_steady(self) -> bool:
@@ -261,15 +252,6 @@ class SpilledFacts:
             ready = int(np.searchsorted(np.where(stamps == -NEVER, NEVER, stamps), later[0][0])) if later else len(held)
             yield held.slice(0, ready)
             held = held.slice(ready).combine_chunks()
-
-    def settled_us(self, epoch: int, leader: int) -> int:
-        """Return from when on a leader epoch is settled, as `steady.settled_us`; all facts are read for it, once."""
-        if (epoch, leader) not in self.settled:
-            settling = Settling(epoch, leader)
-            for piece in self.pieces:
-                settling.add(self.slim_facts(piece))
-            self.settled[epoch, leader] = settling.us
-        return self.settled[epoch, leader]
 
     def later_than(self, us: int) -> int:
         """Return how many facts came later."""
@@ -312,24 +294,27 @@ class SpilledFacts:
             if requests is not None:
                 self.openings[number] = requests
 
-    def until(self, end: int, hole: tuple[int, int] | None) -> pa.Table:
-        """Return the facts that came before a moment, without the requests in a hole, as `steady.kept` says it."""
-        return joined_rows([*self.some(end, hole)]).drop_columns(HASH)
+    def until(self, end: int, holes: Sequence[Hole] = ()) -> pa.Table:
+        """Return the facts that came before a moment, without requests in holes, as `steady.kept` says it.
 
-    def facts_until(self, end: int, hole: tuple[int, int], since: int) -> Facts:
+        Of a follower's last fetches in each hole there may be some more.
+        """
+        return joined_rows([*self.some(end, holes)]).drop_columns(HASH)
+
+    def facts_until(self, end: int, holes: Sequence[Hole], since: int) -> Facts:
         """Return the same as columns, together with requests of the greatest offsets before another moment."""
-        return known(joined_rows([slim(rows) for rows in self.some(end, hole, since)]))
+        return known(joined_rows([slim(rows) for rows in self.some(end, holes, since)]))
 
-    def near(self, since: int, hole: tuple[int, int]) -> Facts:
+    def near(self, since: int, holes: Sequence[Hole]) -> Facts:
         """Return the same of those that came up to shortly behind `since`."""
-        return self.facts_until(since + MARGIN_US, hole, since)
+        return self.facts_until(since + MARGIN_US, holes, since)
 
-    def some(self, end: int, hole: tuple[int, int] | None, since: int | None = None) -> Iterator[pa.Table]:
+    def some(self, end: int, holes: Sequence[Hole], since: int | None = None) -> Iterator[pa.Table]:
         """Yield the facts of `until` piece by piece, or those of `facts_until`, if `since` is given."""
         left_out = []
+        skipped = self.pieces_in(holes)
         for number, piece in enumerate(self.pieces):
-            is_in_hole = hole is not None and piece.requests.least > hole[0] and piece.requests.most < hole[1]
-            if piece.requests.least >= end or is_in_hole:
+            if piece.requests.least >= end or number in skipped:
                 left_out.append(number)
                 for rows in (piece.lines, self.openings.get(number)):
                     if rows is not None and piece.times.least < end:
@@ -337,17 +322,31 @@ class SpilledFacts:
                 continue
             rows = self.file.read(piece.at, piece.size, None if since is None else SLIM)
             facts = known(rows)
-            which = facts.us < end
-            if hole is not None:
-                opens = np.zeros(len(rows), np.bool_)
-                opens[self.opening_rows.get(number, [])] = True
-                which &= kept(facts, hole, opens)
+            opens = np.zeros(len(rows), np.bool_)
+            opens[self.opening_rows.get(number, [])] = True
+            which = (facts.us < end) & kept(facts, holes, opens)
             if since is not None:
                 which |= extremes(facts, since)
             yield rows.filter(pa.array(which))
         peaks = None if since is None else self.peaks.of(left_out)
         if peaks is not None:
             yield peaks.filter(pa.array(known(peaks).us < end))
+
+    def pieces_in(self, holes: Sequence[Hole]) -> set[int]:
+        """Return the numbers of the pieces that need not be read: all of their requests lie in a hole.
+
+        Those with a follower's last fetch in it have to be.
+        """
+        found: set[int] = set()
+        for hole in holes:
+            lasts: dict[int, tuple[int, int]] = {}
+            for number, piece in enumerate(self.pieces):
+                if piece.requests.least > hole.begin and piece.requests.most < hole.end:
+                    found.add(number)
+                    for replica, us in piece.lasts.items():
+                        lasts[replica] = max(lasts.get(replica, (us, number)), (us, number))
+            found -= {number for _, number in lasts.values()}
+        return found
 
 
 class Bucket:

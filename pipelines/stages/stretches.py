@@ -16,14 +16,8 @@ from pipelines.stages.spilled_events import SpilledEvents
 from replay.arrays.ints import NEVER
 from replay.arrays.memory import give_back
 from replay.engine.stamps import STAMP_LATE_US
-from replay.evidence.missing_lines import Gap, MissingLines
-from replay.evidence.steady import (
-    MARGIN_US,
-    RESENT_US,
-    Steady,
-    bears_on_neighbours,
-    hole_of,
-)
+from replay.evidence.steady import bears_on_neighbours
+from replay.evidence.steady_times import MARGIN_US, RESENT_US, holes_at, time_at
 from replay.order.marks import MARKED, Grid, Mark
 from replay.order.order import order_of, order_on
 from replay.order.windows import Boundary, Windows, is_kept
@@ -50,14 +44,17 @@ FEWEST: Final = 45_000  # facts for which it is worth while: so many can be orde
 class Stretches(NamedTuple):
     """Where a partition's facts are cut, by when they came."""
 
-    steady: Steady
     length_us: int  # of the windows at which marks are left, of which a stretch has several
     turns: list[int]  # the last window that begins in each stretch but the last
 
     @property
     def ends(self) -> list[int]:
         """Return up to when the facts of each stretch came: half a window behind the last mark."""
-        return [*(turn + self.length_us // 2 for turn in self.turns), NEVER]
+        return [*(self.end_of(turn) for turn in self.turns), NEVER]
+
+    def end_of(self, turn: int) -> int:
+        """Return up to when the facts of the stretch with that last window came."""
+        return turn + self.length_us // 2
 
 
 def stretches_of(facts: SpilledFacts, since: Since | None = None) -> Stretches | None:
@@ -65,29 +62,51 @@ def stretches_of(facts: SpilledFacts, since: Since | None = None) -> Stretches |
 
     `since`: from where their order may go on; None: from the beginning. If few came since then, there is one stretch.
     """
-    steady = facts.steady if is_long(facts) else None
-    if steady is None or (since is not None and since.steady != steady):
+    if not is_long(facts) or not facts.times:
         return None
-    begin, last = steady.settled_us + RESENT_US if since is None else since.at.window, facts.last()
+    begin = facts.times[0].settled_us if since is None else since.at.window
     count = facts.later_than(begin)
     least = 0 if since is not None and count < FEWEST else 1  # turns
     if (since is None and count < FEWEST) or not facts.were_clocks_steady:
         return None
     facts.find_openings()
-    span = max(last - begin, 1)
+    span = max(facts.last() - begin, 1)
     length_us = max(MARGIN_US, span * WINDOW_FACTS // max(count, 1))
     while True:
-        first = (begin // length_us + 3) * length_us
         windows = windows_of_stretch(count * length_us // span)
-        turns = [*range(first, last - 2 * length_us, windows * length_us)]
-        found = Stretches(steady, length_us, turns)
-        if len(turns) < least:
+        wanted = turns_in(facts, begin, length_us, windows)
+        found = with_those_that_can(facts, Stretches(length_us, wanted))
+        if len(wanted) < least:
             return None
-        if can_begin(facts, found, since) and all(can_go_on(facts, found, k) for k in range(len(turns))):
+        if len(found.turns) * 2 >= len(wanted) and len(found.turns) >= least and can_begin(facts, found, since):
             return found
-        if not turns:
+        if not wanted:
             return None
         length_us *= 2
+
+
+def turns_in(facts: SpilledFacts, begin: int, length_us: int, windows: int) -> list[int]:
+    """Return the windows at which stretches may end, in each time in which the partition was steady.
+
+    `begin`: the first stretch begins there. `windows`: of a stretch.
+    """
+    found: list[int] = []
+    for time in facts.times:
+        settled = max(time.settled_us + RESENT_US, begin)
+        last = min(time.until_us - RESENT_US, facts.last() - 2 * length_us)
+        found += range((settled // length_us + 3) * length_us, last, windows * length_us)
+    return found
+
+
+def with_those_that_can(facts: SpilledFacts, stretches: Stretches) -> Stretches:
+    """Return the stretches with only those turns from whose marks the order of the next one can go on."""
+    found: list[int] = []
+    end = NEVER
+    for turn in reversed(stretches.turns):
+        if can_go_on(facts, turn - stretches.length_us, turn, end):
+            found.append(turn)
+            end = stretches.end_of(turn)
+    return stretches._replace(turns=found[::-1])
 
 
 def is_long(facts: SpilledFacts) -> bool:
@@ -105,19 +124,17 @@ def can_begin(facts: SpilledFacts, stretches: Stretches, since: Since | None) ->
     if since is None:
         return True
     until = min(since.until.window, since.at.window + stretches.length_us)
-    some = facts.facts_until(stretches.ends[0], since.hole, since.at.window)
-    return bears_on_neighbours(some, stretches.steady, since.at.window, until)
+    some = facts.facts_until(stretches.ends[0], since.holes, since.at.window)
+    return bears_on_neighbours(some, since.time, since.at.window, until)
 
 
-def can_go_on(facts: SpilledFacts, stretches: Stretches, k: int) -> bool:
-    """Whether the order of the facts up to the end of a stretch can go on from the marks of the one before, `k`."""
-    until = stretches.turns[k]
-    since = until - stretches.length_us
-    hole = hole_of(stretches.steady, since)
-    if hole is None:
+def can_go_on(facts: SpilledFacts, since: int, until: int, end: int) -> bool:
+    """Whether the order of the facts up to an end can go on from the mark at `since`, of which `until` is the next."""
+    time = time_at(facts.times, since)
+    if time is None:
         return False
-    some = facts.facts_until(stretches.ends[k + 1], hole, since)
-    return bears_on_neighbours(some, stretches.steady, since, until)
+    some = facts.facts_until(end, holes_at(facts.times, since), since)
+    return bears_on_neighbours(some, time, since, until)
 
 
 def by_stretches(
@@ -131,14 +148,14 @@ def by_stretches(
     stretches = stretches_of(facts, since)
     if stretches is None:
         return None
-    out = SpilledEvents(stretches.steady)
+    out = SpilledEvents()
     left: list[Mark] = []
     windows, own, grid = begun(stretches.length_us, length_us, since)
     for k, end in enumerate(stretches.ends):
         give_back()
-        mine = [facts.until(end, None if since is None else since.hole)]
+        mine = [facts.until(end, () if since is None else since.holes)]
         ordered = ordered_on(mine, cluster, parts, since, (own, grid))
-        if ordered is None or ordered.steady != stretches.steady._replace(settled_us=0):
+        if ordered is None:
             return None
         if k and since is not None:
             before = [one for one in windows.boundaries if one.place <= since.at.place]
@@ -149,7 +166,7 @@ def by_stretches(
             return None
         out.key, stop = ordered.key, NEVER
         if k < len(stretches.turns):
-            since = since_next(stretches, k, ordered.marks, windows.boundaries)
+            since = since_next(facts, stretches, k, ordered.marks, windows.boundaries)
             if since is None:
                 return None
             own, stop = Grid.at(stretches.length_us, since.at), since.at.seq
@@ -182,21 +199,22 @@ def ordered_on(
     if since is None:
         count, found = parts(given, cluster)
         return order_of(next(found), *grids) if count == 1 else None
-    missing = MissingLines({since.steady.leader: [Gap(*since.hole)]})
-    count, found = parts(given, replace(cluster, missing=missing))
+    count, found = parts(given, replace(cluster, missing=since.missing))
     return order_on(next(found), since.mark, since.at, *grids) if count == 1 else None
 
 
-def since_next(stretches: Stretches, k: int, marks: Sequence[Mark], boundaries: Sequence[Boundary]) -> Since | None:
+def since_next(
+    facts: SpilledFacts, stretches: Stretches, k: int, marks: Sequence[Mark], boundaries: Sequence[Boundary]
+) -> Since | None:
     """Return from where the stretch behind number `k` goes on: the last mark of that one but one; None: from nowhere.
 
     That it can by the facts was looked at before anything was ordered (`can_go_on`).
     """
     until = stretches.turns[k]
+    since = until - stretches.length_us
     places = {one.place: one for one in boundaries}
     found = {mark.since: mark for mark in marks}
-    mark, later = found.get(until - stretches.length_us), found.get(until)
-    hole = hole_of(stretches.steady, until - stretches.length_us)
-    if mark is None or later is None or hole is None or mark.reach + STAMP_LATE_US >= later.since:
+    mark, later, time = found.get(since), found.get(until), time_at(facts.times, since)
+    if mark is None or later is None or time is None or mark.reach + STAMP_LATE_US >= later.since:
         return None
-    return Since(places[mark.place], mark, stretches.steady, places[later.place], hole)
+    return Since(places[mark.place], mark, time, places[later.place], holes_at(facts.times, since))

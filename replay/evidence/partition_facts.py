@@ -103,6 +103,7 @@ class PartitionFacts:
     starts: Starts = field(default_factory=dict)
     places: list[Place] = field(default_factory=list)  # of the produces, in their order
     open_bases: list[int] = field(default_factory=list)  # ascending, of produces whose epoch is uncertain
+    opened: list[tuple[int, int]] = field(default_factory=list)  # these: when each was taken up, and its base offset
     follower_fetches: dict[tuple[int, int], list[Row]] = field(default_factory=dict)  # by leader and epoch
     fetchers: dict[tuple[int, int], set[int]] = field(default_factory=dict)  # whose they are
     replica_fetches: dict[int, list[Row]] = field(default_factory=lambda: defaultdict(list))  # the same by replica
@@ -303,8 +304,10 @@ class PartitionFacts:
         leads.low, idle = least_starts(self.tenures, fetches, waits=not self.throttled)
         leads.starts = self.starts = idle | self.starts
         self.places = [leads.place_of(row["broker_id"], phases(row), row["base_offset"]) for row in produces]
-        doubtful = (row["base_offset"] for row, place in zip(produces, self.places, strict=True) if not place.sure)
-        self.open_bases = sorted({base for base in doubtful if base is not None and base >= 0})
+        doubtful = [row for row, place in zip(produces, self.places, strict=True) if not place.sure]
+        stated = [row for row in doubtful if row["base_offset"] is not None and row["base_offset"] >= 0]
+        self.open_bases = sorted({row["base_offset"] for row in stated})
+        self.opened = [(phases(row).taken, row["base_offset"]) for row in stated]
         for epoch, base in self.first_bases().items():
             self.starts.setdefault(epoch, (base, "derived"))
 

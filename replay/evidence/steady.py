@@ -1,11 +1,10 @@
-"""Which facts of a long partition an order that goes on can do without: requests in the middle of a steady tenure.
+"""Which facts of a long partition an order that goes on can do without: requests in the middle of a steady time.
 
-From some moment on (`Settling`) the newest leader epoch is steady: nobody takes up a role, loads or truncates a log,
-and all that comes are requests without an error, of that leader and epoch. What was decided, and who had which role,
-then follows from the facts up to that moment, and a request bears only upon its neighbours: the next one of its sender,
-the next base offset, and what was under way at the same time. So requests that lie well behind the settled moment, and
-well before the place where the order goes on, can be left out. What is asked here makes sure of that; see
-docs/decisions/0014.
+In a steady time (`steady_times`) nobody takes up a role, loads or truncates a log, and all that comes are requests
+without an error, of one leader epoch. What was decided, and who had which role, then follows from the facts around it,
+and a request bears only upon its neighbours: the next one of its sender, the next base offset, and what was under way
+at the same time. So requests in the middle of such a time can be left out, if they lie well before the place where the
+order goes on. What is asked here makes sure of that; see docs/decisions/0014.
 """
 
 from __future__ import annotations
@@ -20,11 +19,13 @@ from replay.arrays.columns import numbers, numbers_of, texts
 from replay.arrays.digests import sum_of
 from replay.arrays.ints import NEVER
 from replay.evidence.choices import Choice
-from replay.evidence.retries import GIVEN_UP_US
 from replay.evidence.session_lines import LEFT_OUT
+from replay.evidence.steady_times import MARGIN_US, SPAN_US, Hole, Series, SteadyTime, series_of, steady_times
 from replay.protocol.state import NONE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from replay.arrays.digests import Hashes
     from replay.arrays.ints import Flags, Ints
 
@@ -45,10 +46,8 @@ BARRED: Final = (
 )  # fmt: skip
 # Offsets that a checkpoint states, at an unknown time: only a partition's last events have them, those of its dumps.
 OF_THE_END: Final = Choice(kinds=("checkpoint",), empty=("ts", "leader_epoch"))
-SPAN_US: Final = 10_000_000  # a request that takes longer counts as none of a steady tenure
-MARGIN_US: Final = 3 * SPAN_US  # so much from before the place where the order goes on is read again
-RESENT_US: Final = GIVEN_UP_US + SPAN_US  # until then clients may send again what the leader before had answered
 UNKNOWN: Final = -2  # a fetch that names no replica; a consumer's names -1
+OTHERS: Final = -10  # less a kind's place: as the sender of that kind's requests
 
 
 FACT_COLUMNS: Final = (  # those that `facts_of` reads
@@ -65,19 +64,19 @@ class Sums(NamedTuple):
     facts: tuple[int, int]
 
 
-class Steady(NamedTuple):
-    """From when on the newest tenure of a partition is steady."""
+class Alone(NamedTuple):
+    """A moment behind which an order needs none of the requests in the middle of steady times before it."""
 
-    epoch: int
-    leader: int
-    settled_us: int
+    since: int
+    settled_us: int  # of the steady time in which it lies
+    holes: tuple[Hole, ...]  # in order, without any the last of which is that time's
 
 
 class LeftOut(NamedTuple):
-    """Requests of a partition that are not read again: of those before a moment, what they add to digests."""
+    """Requests of a partition that are not read again: what they add to digests."""
 
-    steady: Steady
     since: int  # an order that goes on at this moment, or later, can do without them
+    holes: tuple[Hole, ...]  # in which they lie
     facts: int  # how many
     sums: tuple[int, int]
 
@@ -92,7 +91,7 @@ class Facts(NamedTuple):
     hashes: Hashes
     kind: Ints  # place in BULK; NONE: another kind
     decided: Flags  # of a kind in DECIDED, or `OF_THE_END`
-    odd: Flags  # no request of a steady tenure, whichever it is
+    odd: Flags  # no request of a steady time, whichever it is
     us: Ints  # when a request arrived, or the line's stamp; -NEVER: no stamp
     until: Ints  # when a request, or the last of a run, was answered
     broker: Ints
@@ -120,19 +119,31 @@ class Facts(NamedTuple):
         """Those that came in a time."""
         return self.only((self.us >= since) & (self.us < until))
 
-    def near(self, since: int, hole: tuple[int, int]) -> Facts:  # noqa: ARG002 - of facts in files, these are read
-        """Those that bear on whether an order can go on at `since`, without the requests in a hole: all."""
+    def near(self, since: int, holes: Sequence[Hole]) -> Facts:  # noqa: ARG002 - of facts in files, these are read
+        """Those that bear on whether an order can go on at `since`, without the requests in holes: all."""
         return self
 
     def sums(self, us: int) -> Sums:
         """The digest of those before a moment."""
         return Sums(us, sum_of(self.hashes[~self.decided & (self.us < us)]))
 
-    def settled_us(self, epoch: int, leader: int) -> int:
-        """From when on a leader epoch is settled (`Settling`)."""
-        settling = Settling(epoch, leader)
-        settling.add(self)
-        return settling.us
+    def series(self) -> list[Series]:
+        """Which requests of a leader epoch follow each other, by these facts."""
+        is_fetch, by_replica = self.are(FETCH), self.replica >= 0
+        of_none = (by_replica & (self.epoch < 0)) | (
+            by_replica & (self.last_epoch >= 0) & (self.last_epoch < self.epoch)
+        )
+        plain = (self.kind != NONE) & ~self.odd & ~(is_fetch & of_none)
+        which = ~self.decided & (self.us > -NEVER)
+        leader = np.where(plain, self.broker, NONE)[which]
+        epoch = np.where(plain & is_fetch & (self.epoch >= 0), self.epoch, NONE)[which]
+        sender = np.where(is_fetch, np.where(by_replica, self.replica, NONE), OTHERS - self.kind)[which]
+        return series_of(self.us[which], self.until[which], leader, epoch, sender)
+
+    @property
+    def times(self) -> list[SteadyTime]:
+        """When the partition was steady; these are all of its facts."""
+        return steady_times(self.series())
 
 
 def facts_of(table: pa.Table, hashes: Hashes) -> Facts | None:
@@ -178,71 +189,38 @@ def connections(table: pa.Table) -> Ints:
     return place + len(names) * numbers(table["broker_id"], NONE)
 
 
-class Settling:
-    """From when on nothing comes but requests of a leader epoch, and everybody has fetched in it before.
-
-    The facts may be given in parts, in any order.
-    """
-
-    def __init__(self, epoch: int, leader: int) -> None:
-        """No facts were given."""
-        self.epoch, self.leader = epoch, leader
-        self.latest = -NEVER  # when the last was over that is no request of that epoch
-        self.firsts: dict[int | str, int] = {}  # when each replica fetched first, and when each kind came first
-
-    def add(self, facts: Facts) -> None:
-        """Take some facts."""
-        is_fetch, by_replica = facts.are(FETCH), facts.replica >= 0
-        named = np.where(by_replica, facts.epoch == self.epoch, (facts.epoch == NONE) | (facts.epoch == self.epoch))
-        older = by_replica & (facts.last_epoch >= 0) & (facts.last_epoch < self.epoch)
-        of_epoch = (facts.broker == self.leader) & (~is_fetch | (named & ~older))
-        steady = facts.decided | ((facts.kind != NONE) & ~facts.odd & of_epoch)
-        self.latest = int(facts.until[~steady].max(initial=self.latest))
-        fetches = facts.of_kind(FETCH)
-        for replica in np.unique(fetches.replica[fetches.replica >= 0]).tolist():
-            self.note(replica, fetches.us[fetches.replica == replica])
-        for kind in (PRODUCE, HW_UPDATE):
-            self.note(kind, facts.of_kind(kind).us)
-
-    def note(self, who: int | str, us: Ints) -> None:
-        """Note when somebody's requests came."""
-        if len(us):
-            self.firsts[who] = min(int(us.min()), self.firsts.get(who, NEVER))
-
-    @property
-    def us(self) -> int:
-        """From when on, by the facts that were given."""
-        return max([self.latest, *self.firsts.values()])
-
-
-def bears_on_neighbours(facts: Facts, steady: Steady, since: int, until: int) -> bool:
+def bears_on_neighbours(facts: Facts, time: SteadyTime, since: int, until: int) -> bool:
     """Whether what came from `until` on, as much of it as may be new, cannot change events before `since`.
 
     Everybody who fetches or writes has done so in between, so that what comes later follows that. It does not reach
-    back to offsets of before, nor do reads to records whose batches are left out.
+    back to offsets of before, nor do reads to records whose batches are left out. `time`: in which `since` lies. Once
+    it is over, the next leader may state how far the log had come: only a follower or a writer told of that before.
     """
-    if facts.settled_us(steady.epoch, steady.leader) != steady.settled_us:
-        return False
     requests = facts.only(facts.kind != NONE)
     between, after = requests.during(since, until), requests.during(until)
+    if time.until_us < NEVER and not ((between.replica >= 0) | between.are(PRODUCE)).any():
+        return False
     again = np.intersect1d(requests.during(-NEVER, since).connection, after.connection)
     fetches = facts.of_kind(FETCH)
-    replicas = fetches.replica[(fetches.epoch == steady.epoch) & (fetches.replica >= 0)]
+    replicas = fetches.replica[(fetches.epoch == time.epoch) & (fetches.replica >= 0)]
     if not (
         np.isin(again, between.connection).all()
         and np.isin(after.kind, between.kind).all()
         and np.isin(replicas, between.of_kind(FETCH).replica).all()
     ):
         return False
-    before = requests.during(steady.settled_us, since)
-    return no_reach_back(before, between, after) and stands_alone(facts, steady, since)
+    before, stated = requests.during(time.settled_us, since), after.only(after.offset >= 0)
+    return no_reach_back(before, between, stated) and stands_alone(facts, time.leader, time.settled_us, since)
 
 
-def stands_alone(facts: Facts, steady: Steady, since: int) -> bool:
-    """Whether what came from `since` on needs none of the requests that are left out before it, by what came so far."""
+def stands_alone(facts: Facts, leader: int, settled_us: int, since: int) -> bool:
+    """Whether what came from `since` on needs none of the requests that are left out before it, by what came so far.
+
+    `leader`, `settled_us`: of the steady time in which it lies.
+    """
     requests, fetches = facts.only(facts.kind != NONE), facts.of_kind(FETCH)
-    return are_held(requests.during(steady.settled_us), since) and take_turns(
-        fetches.only(fetches.broker == steady.leader), since - MARGIN_US
+    return are_held(requests.during(settled_us), since) and take_turns(
+        fetches.only(fetches.broker == leader), since - MARGIN_US
     )
 
 
@@ -287,18 +265,18 @@ def are_held(of_tenure: Facts, since: int) -> bool:
     return not len(produces.us) or bool(len(held.us) and reached > held.offset.min())
 
 
-def hole_of(steady: Steady, since: int) -> tuple[int, int] | None:
-    """Return the time whose requests are left out if the order goes on at `since`; None: it cannot, so soon."""
-    begin, end = steady.settled_us + SPAN_US, since - MARGIN_US
-    return (begin, end) if begin < end and steady.settled_us + RESENT_US < since else None
-
-
 def first_on_connections(facts: Facts) -> Flags:
     """Return which facts are the first on their connection."""
     found = np.zeros(len(facts.us), np.bool_)
     order = np.argsort(facts.us, kind="stable")
     found[order[np.unique(facts.connection[order], return_index=True)[1]]] = True
     return found
+
+
+def lasts_of(facts: Facts) -> dict[int, int]:
+    """Return when each follower fetched last."""
+    mine = facts.of_kind(FETCH)
+    return {one: int(mine.us[mine.replica == one].max()) for one in np.unique(mine.replica).tolist() if one >= 0}
 
 
 def extremes(facts: Facts, since: int) -> Flags:
@@ -312,11 +290,21 @@ def extremes(facts: Facts, since: int) -> Flags:
     return found
 
 
-def kept(facts: Facts, hole: tuple[int, int], firsts: Flags | None = None) -> Flags:
-    """Return which facts are kept: of the hole, only the first on each connection, by which connections have an order.
+def kept(facts: Facts, holes: Sequence[Hole], firsts: Flags | None = None) -> Flags:
+    """Return which facts are kept: of holes, the first on each connection, and the last fetches of each follower.
 
-    What began in it and ended behind it is kept, too. `firsts`: the first on each connection, if they are known.
+    By the first of them connections have an order; a follower that stopped is known by its last. What began in a hole
+    and ended behind it is kept, too. `firsts`: the first on each connection, if they are known.
     """
-    left_out = (facts.kind != NONE) & (facts.us > hole[0]) & (facts.until < hole[1])
-    found: Flags = ~left_out | (first_on_connections(facts) if firsts is None else firsts)
+    left_out = np.zeros(len(facts.us), np.bool_)
+    by_follower = facts.are(FETCH) & (facts.replica >= 0)
+    lasts = np.zeros(len(facts.us), np.bool_)
+    for hole in holes:
+        within = (facts.kind != NONE) & (facts.us > hole.begin) & (facts.until < hole.end)
+        left_out |= within
+        mine = within & by_follower
+        for replica in np.unique(facts.replica[mine]).tolist():
+            own = mine & (facts.replica == replica)
+            lasts |= own & (facts.us == facts.us[own].max())
+    found: Flags = ~left_out | lasts | (first_on_connections(facts) if firsts is None else firsts)
     return found

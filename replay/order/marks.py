@@ -1,6 +1,6 @@
 """Places in a partition's order from which a later order goes on, and what has to be the same there.
 
-Such a place is before an operation of the newest tenure that reaches into a window. What the merge does from there on
+Such a place is before an operation of a tenure that reaches into a window. What the merge does from there on
 follows from the engine's state, and from each chain's next operation and those behind it (`merge`). So an order goes on
 if it finds all these next operations again, and if everything else that is new came later than whatever was ordered
 before. The events that come of decisions and roles are few; they are made again, and are compared by their digest.
@@ -9,16 +9,17 @@ before. The events that come of decisions and roles are few; they are made again
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.arrays.digests import row_hashes, sum_of
+from replay.arrays.ints import NEVER
 from replay.engine.moves import new_moves
 from replay.evidence.cluster_digest import digest_of
-from replay.evidence.steady import Steady
+from replay.evidence.steady_times import SPAN_US
 from replay.order.event_rows import AT_ONCE
 from replay.order.merge import follow
 from replay.order.windows import BEFORE_ALL, Boundary, is_kept, starts_of, windows_of
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from replay.arrays.ints import Flags, Ints
     from replay.arrays.records import Records
     from replay.engine.event_record import EventRecord
+    from replay.evidence.epochs import Leads
     from replay.evidence.partition_facts import PartitionFacts
     from replay.order.event_rows import EventRows
     from replay.order.front import OperationRecord, PieceRecord
@@ -55,46 +57,108 @@ class Mark(NamedTuple):
     reach: int  # no operation before can have happened later, microseconds
     ground: str
     told: tuple[int, int]  # digest of the events before that come of no request
+    epoch: int  # the leader epoch in which it lies,
+    leader: int  # and who led
 
 
-def ground_of(facts: PartitionFacts) -> str:
-    """Return a digest of what was found out about the partition before its requests are ordered."""
-    led = [(tenure.epoch, tenure.leader) for tenure in facts.tenures]
-    leaders = {leader for _, leader in led}
-    paused = [(broker, spans) for broker, spans in sorted(facts.standstills.items()) if broker in leaders]
-    ended = {key: us for key, us in facts.connection_ends.items() if key[0] in leaders}
-    stated = (facts.versions, facts.kafka_version, facts.inter_broker_protocol, facts.spoken, facts.settings)
+class Ground(NamedTuple):
+    """What was found out about a partition before the requests of a leader epoch are ordered.
+
+    What is known of later epochs is not in it, nor when this one was over.
+    """
+
+    epoch: int
+    leader: int
+    told: str  # digest of what holds at all times
+    paused: list[
+        tuple[int, int, int]
+    ]  # when a broker that has led stood still: broker, its last line before, first after
+    ended: list[tuple[int, str, int]]  # connections on which a produce outlasted that: broker, name, last stamp
+    opened: list[tuple[int, int]]  # when produces came whose leader epoch is uncertain, and their base offsets
+
+    def at(self, us: int) -> str:
+        """Return a digest of what can bear upon events before a moment."""
+        paused, ended = (one for one in self.paused if one[1] < us), (one for one in self.ended if one[2] < us)
+        opened = (one for one in self.opened if one[0] < us)
+        return digest_of([self.told, *map(sorted, (paused, ended, opened))])
+
+    def is_awake_at(self, us: int) -> bool:
+        """Whether the leader did not stand still at a moment, nor shortly before."""
+        return not any(
+            broker == self.leader and before < us <= after + SPAN_US for broker, before, after in self.paused
+        )
+
+
+def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
+    """Return what was found out up to a leader epoch.
+
+    None: there is no such epoch, nobody led in it, or requests in it bear upon more than their neighbours.
+    """
+    tenure = next((one for one in facts.tenures if one.epoch == epoch), None)
+    if tenure is None or tenure.leader < 0 or facts.throttled:
+        return None
+    if not facts.profile_in(tenure.epoch, tenure.leader).session_keeps_epoch:
+        return None
+    led = {one.epoch: one.leader for one in facts.tenures if one.epoch <= tenure.epoch}
+    leaders = {*led.values()}
+    starts, spoken = up_to(facts.starts, tenure.epoch), up_to(facts.spoken, tenure.epoch)
+    stated = (facts.versions, facts.kafka_version, facts.inter_broker_protocol, spoken, facts.settings)
     known = (facts.lag_us, facts.min_insync_replicas, facts.remote_storage, facts.own_logs, facts.begins)
-    return digest_of([facts.key, led, paused, ended, facts.leads, facts.starts, *stated, *known])
+    return Ground(
+        tenure.epoch,
+        tenure.leader,
+        digest_of([facts.key, led, leads_up_to(facts.leads, tenure.epoch), starts, *stated, *known]),
+        [(one, *span) for one, spans in facts.standstills.items() if one in leaders for span in spans],
+        [(*key, us) for key, us in facts.connection_ends.items() if key[0] in leaders],
+        facts.opened,
+    )
 
 
-def steady_tenure(facts: PartitionFacts) -> Steady | None:
-    """Return the newest tenure if requests in it bear only upon their neighbours; when it settled is not known yet."""
-    tenure = facts.tenures[-1] if facts.tenures else None
-    if tenure is None or tenure.leader < 0:
-        return None
-    own = {epoch for of in (facts.cuts, facts.rejoins) for (_, epoch), rows in of.items() if rows}
-    doubtful = facts.open_bases or facts.throttled or tenure.epoch in own or facts.standstills.get(tenure.leader)
-    if doubtful or not facts.profile_in(tenure.epoch, tenure.leader).session_keeps_epoch:
-        return None
-    return Steady(tenure.epoch, tenure.leader, 0)
+def grounds_of(facts: PartitionFacts) -> dict[int, Ground]:
+    """Return the same of each of the newest leader epochs, as far as there is such a ground."""
+    found = ((tenure.epoch, ground_of(facts, tenure.epoch)) for tenure in facts.tenures[-MARKED:])
+    return {epoch: ground for epoch, ground in found if ground is not None}
+
+
+def up_to(told: dict[int, Any], epoch: int) -> dict[int, Any]:
+    """Return what is told of leader epochs up to one."""
+    return {one: of for one, of in told.items() if one <= epoch}
+
+
+def leads_up_to(leads: Leads, epoch: int) -> list[Any]:
+    """Return who led when, up to a leader epoch, as far as later ones have no part in it."""
+    spans = {
+        broker: [span._replace(until=NEVER) for span in mine if span.epoch <= epoch]
+        for broker, mine in leads.spans.items()
+    }
+    rising = {broker: leads.rising[broker][: len(mine)] for broker, mine in spans.items() if mine}
+    led = {broker: mine for broker, mine in spans.items() if mine}
+    unknown = {one for one in leads.unknown if one <= epoch}
+    apart = ({b: leads.back[b] for b in led}, leads.off & {*led}, unknown)
+    return [led, rising, *apart, up_to(leads.starts, epoch), up_to(leads.low, epoch), up_to(leads.leaders, epoch)]
 
 
 class Merged(NamedTuple):
-    """The newest tenure's operations in order, or those of them behind the place where the order went on."""
+    """A tenure's operations in order, or those of them behind the place where the order went on."""
 
     rows: EventRows
     begin: int  # seq of the first event
     chains: list[Records[OperationRecord]]
     pieces: Records[PieceRecord]  # of all chains, in order
-    before: Flags  # which rows come before all of them
+    before: Flags | int  # which rows come before all of them, or how many: the first ones
     state: State  # before them
     profile: Profile
     reach: int  # no operation before can have happened later
+    ground: Ground
+
+    @property
+    def end(self) -> int:
+        """The seq behind the last event."""
+        return self.begin + int(self.pieces["count"].sum())
 
     def told_before(self, count: int) -> tuple[int, int]:
         """Return the digest of the events that come of no request, before the piece number `count`."""
-        before = self.before.copy()
+        before = np.arange(len(self.rows)) < self.before if isinstance(self.before, int) else self.before.copy()
         before[rows_of(self.pieces["first"][:count], self.pieces["count"][:count])] = True
         return told_sum(self.rows, before)
 
@@ -167,24 +231,36 @@ def behind(
 
 
 def marks_of(
-    merged: Merged,
+    tenures: Sequence[Merged],
     events: Records[EventRecord],
-    order: Ints,
+    order: tuple[Ints, int],
     brokers: tuple[int, ...],
-    ground: str,
     boundaries: Sequence[Boundary],
 ) -> list[Mark]:
-    """Return the marks of the newest boundaries that are kept. `order`: of the rows from `merged.begin` on."""
+    """Return the marks of the newest boundaries that are kept. `order`: of the rows from a seq on, and that seq."""
+    last = boundaries[-1].place if boundaries else 0
+    held = [one for one in boundaries if is_kept(one.place, last) and one.place > 0][-MARKED:]
+    out: list[Mark] = []
+    for merged in tenures:
+        mine = [one for one in held if merged.begin < one.seq < merged.end]
+        first = merged.begin - order[1]
+        out += marks_in(merged, events, order[0][first : merged.end - order[1]], brokers, mine) if mine else []
+    return out
+
+
+def marks_in(
+    merged: Merged, events: Records[EventRecord], order: Ints, brokers: tuple[int, ...], held: Sequence[Boundary]
+) -> list[Mark]:
+    """Return the marks of some boundaries that lie in a tenure. `order`: of its rows."""
     begins = np.cumsum(merged.pieces["count"]) - merged.pieces["count"]
-    last, count_all = boundaries[-1].place if boundaries else 0, int(merged.pieces["count"].sum())
-    held = [one for one in boundaries if is_kept(one.place, last) and one.place > 0 and one.seq > merged.begin]
+    ground = merged.ground
     out: list[Mark] = []
     state, done, moves = copied(merged.state), 0, new_moves()
-    for one in held[-MARKED:]:
+    for one in held:
         count = int(np.searchsorted(begins, one.seq - merged.begin, side="right")) - 1
-        if count < 1 or one.seq - merged.begin >= count_all:
-            continue
-        if not (merged.is_whole_at(count) and merged.is_dated_at(count)):
+        if count < 1 or not (
+            merged.is_whole_at(count) and merged.is_dated_at(count) and ground.is_awake_at(one.window)
+        ):
             continue
         at = int(begins[count])
         for first in range(done, at, AT_ONCE):
@@ -192,8 +268,9 @@ def marks_of(
             follow(state, merged.profile, events[some], (0, len(some), 0), moves)
         done = at
         reach = max(merged.reach, int(merged.pieces["hi"][:count].max()))
-        seq, told, heads = merged.begin + at, merged.told_before(count), merged.heads_at(count)
-        out.append(Mark(one.place, one.window, seq, copied(state), brokers, heads, reach, ground, told))
+        seq, heads, told = merged.begin + at, merged.heads_at(count), merged.told_before(count)
+        of = ground.at(one.window), told, ground.epoch, ground.leader
+        out.append(Mark(one.place, one.window, seq, copied(state), brokers, heads, reach, *of))
     return out
 
 

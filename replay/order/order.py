@@ -8,6 +8,7 @@ where the controller's decisions meet a leader's requests.
 from __future__ import annotations
 
 import itertools
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -38,9 +39,9 @@ from replay.order.marks import (
     Merged,
     behind,
     ground_of,
+    grounds_of,
     marks_of,
     rows_of,
-    steady_tenure,
     told_sum,
 )
 from replay.order.merge import follow, merged
@@ -55,10 +56,10 @@ from replay.order.settings_events import (
 )
 from replay.order.stored import Stored
 from replay.protocol.profile import profile_named
-from replay.protocol.state import MIN_ISR_UNKNOWN, copied, new_state
+from replay.protocol.state import MIN_ISR_UNKNOWN, NONE, copied, new_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -66,10 +67,9 @@ if TYPE_CHECKING:
     from replay.arrays.records import Records
     from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
-    from replay.evidence.steady import Steady
     from replay.evidence.tenures import Tenure
     from replay.order.front import OperationRecord, PieceRecord
-    from replay.order.marks import Mark
+    from replay.order.marks import Ground, Mark
     from replay.order.operation_blocks import Block
     from replay.order.operations import Operation
     from replay.order.windows import Boundary
@@ -95,7 +95,6 @@ class OrderedEvents(NamedTuple):
     order: Ints
     begin: int = 0  # seq of the first: the order may have gone on from a mark
     marks: Sequence[Mark] = ()  # from which a later order can go on
-    steady: Steady | None = None  # the tenure that they are in
     others: Sequence[Mark] = ()  # marks where other windows begin
 
     @property
@@ -115,9 +114,7 @@ def order_of(facts: PartitionFacts, *grids: Grid) -> OrderedEvents:
 
     `grids`: the windows from whose beginnings a later order may go on, and perhaps others.
     """
-    key = facts.key
-    steady = steady_tenure(facts) if grids else None
-    ground = "" if steady is None else ground_of(facts)
+    key, grounds = facts.key, grounds_of(facts) if grids else {}
     min_isr, lag_us = facts.min_insync_replicas or MIN_ISR_UNKNOWN, facts.lag_us
     rows = EventRows()
     spans = laid(facts, rows)
@@ -128,15 +125,13 @@ def order_of(facts: PartitionFacts, *grids: Grid) -> OrderedEvents:
     if len(rows) > MANY:
         give_back()
     events = encoded(rows, brokers)
-    order, last = arrange(state, events, spans, rows if steady else None)
+    order, tenures = arrange(state, events, spans, rows, grounds)
     found: list[list[Mark]] = []
-    if last is not None:
+    if tenures:
         us = events["ts"][order]
-        found = [
-            marks_of(last, events, order[last.begin :], tuple(brokers), ground, grid.boundaries(us)) for grid in grids
-        ]
+        found = [marks_of(tenures, events, (order, 0), tuple(brokers), grid.boundaries(us)) for grid in grids]
     marks, others = [*found, [], []][:2]
-    return OrderedEvents(key, rows, order, 0, marks, steady, others)
+    return OrderedEvents(key, rows, order, 0, marks, others)
 
 
 def order_on(facts: PartitionFacts, mark: Mark, at: Boundary, *grids: Grid) -> OrderedEvents | None:
@@ -145,14 +140,15 @@ def order_on(facts: PartitionFacts, mark: Mark, at: Boundary, *grids: Grid) -> O
     `facts`: all but those of requests that are left out (`steady`). `at`: the boundary that the mark is for. `grids`:
     the windows from there on where marks are made, and perhaps others.
     """
-    key, steady = facts.key, steady_tenure(facts)
-    if steady is None or ground_of(facts) != mark.ground:
+    key, ground, grounds = facts.key, ground_of(facts, mark.epoch), grounds_of(facts)
+    if ground is None or ground.at(mark.since) != mark.ground:
         return None
     rows = EventRows()
     spans = laid(facts, rows)
     facts.release()
     rows.close()
-    front, every, profile = spans[-2]
+    place = [span.epoch for span in spans].index(mark.epoch)
+    front, every, profile, _ = spans[place]
     chains = behind(mark, rows, every)
     if not chains:
         return None
@@ -169,12 +165,16 @@ def order_on(facts: PartitionFacts, mark: Mark, at: Boundary, *grids: Grid) -> O
         return None
     state = copied(mark.state)
     pieces = merged(state, profile, events, chains, new_moves())
-    order = np.concatenate([rows_in_order(pieces), np.arange(end, spans[-1].end)])
-    made = Merged(rows, mark.seq, chains, pieces, before, mark.state, profile, mark.reach)
+    gone_on = rows_in_order(pieces)
+    later, tenures = arrange(state, events, spans[place + 1 :], rows, grounds, end)
+    order = np.concatenate([gone_on, later])
+    shift = mark.seq + len(gone_on) - end
+    own = Merged(rows, mark.seq, chains, pieces, before, mark.state, profile, mark.reach, ground)
+    tenures = [own, *(one._replace(begin=one.begin + shift) for one in tenures)]
     us = events["ts"][order[at.seq - mark.seq :]]
-    found = [marks_of(made, events, order, mark.brokers, mark.ground, grid.boundaries(us)) for grid in grids]
+    found = [marks_of(tenures, events, (order, mark.seq), mark.brokers, grid.boundaries(us)) for grid in grids]
     marks, others = [*found, [], []][:2]
-    return OrderedEvents(key, rows, order, mark.seq, marks, steady, others)
+    return OrderedEvents(key, rows, order, mark.seq, marks, others)
 
 
 def laid(facts: PartitionFacts, rows: EventRows) -> list[TenureSpan]:
@@ -209,10 +209,10 @@ def laid(facts: PartitionFacts, rows: EventRows) -> list[TenureSpan]:
             noted = segment_chains(tenure, segments.get(tenure.epoch, []))
             chains = itertools.chain(chains_of(facts, tenure, (*taken, *others), stored, computed, changes), noted)
             kept = [found for k, chain in enumerate(chains) if len(found := rows.add_chain(chain, k))]
-            spans.append(TenureSpan(end, kept, profile))
+            spans.append(TenureSpan(end, kept, profile, tenure.epoch))
         else:
             rows.add([*(d for op in control_chain(facts, tenure, {}) for d in op.drafts), *changes])
-            spans.append(TenureSpan(len(rows), [], profile))
+            spans.append(TenureSpan(len(rows), [], profile, tenure.epoch))
     removed = removal_drafts(facts)
     if facts.by_kind["segment_batch"]:
         rows.lay()
@@ -236,6 +236,7 @@ class TenureSpan(NamedTuple):
     end: int
     chains: list[Records[OperationRecord]]
     profile: Profile  # of the broker that leads
+    epoch: int = NONE  # NONE: of no leader epoch
 
 
 def chains_of(
@@ -287,28 +288,30 @@ def arrange(
     events: Records[EventRecord],
     spans: list[TenureSpan],
     rows: EventRows | None = None,
+    grounds: Mapping[int, Ground] = MappingProxyType({}),
     begin: int = 0,
-) -> tuple[Ints, Merged | None]:
+) -> tuple[Ints, list[Merged]]:
     """Return the order of all drafts (by number); each tenure is merged on the encoded rows.
 
-    `rows`: those of the events, if marks are to be made: what was merged last, if it is the newest tenure, is returned.
-    `begin`: the number of the partition's first draft.
+    `rows`, `grounds`: the events' rows, and of leader epochs in which marks are to be made; what was merged in these is
+    returned, with the number of its first draft as `begin`. `begin`: the number of the first draft.
     """
     order: list[Ints] = []
     moves = new_moves()
-    last: Merged | None = None
-    for k, (end, chains, profile) in enumerate(spans):
+    found: list[Merged] = []
+    for end, chains, profile, epoch in spans:
         follow(state, profile, events, (begin, end - begin, 0), moves)
         order.append(np.arange(begin, end))
         begin = end
         if chains:
-            opening = copied(state) if rows is not None and k == len(spans) - 2 else None
+            ground = grounds.get(epoch)
+            opening = None if ground is None else copied(state)
             pieces = merged(state, profile, events, chains, moves)
             order.append(rows_in_order(pieces))
-            if rows is not None and opening is not None:
-                last = Merged(rows, end, chains, pieces, np.arange(len(rows)) < end, opening, profile, -NEVER)
+            if rows is not None and ground is not None and opening is not None:
+                found.append(Merged(rows, end, chains, pieces, end, opening, profile, -NEVER, ground))
             begin += len(order[-1])
-    return np.concatenate(order), last
+    return np.concatenate(order), found
 
 
 def rows_in_order(pieces: Records[PieceRecord]) -> Ints:

@@ -37,7 +37,6 @@ class ShortOrder(NamedTuple):
     events: pa.Table
     hashes: Hashes
     marks: tuple[()] = ()
-    steady: None = None
 
     def pieces(self, begin: int = 0) -> Iterator[pa.Table]:
         """Yield the events from seq `begin` on, in one table."""

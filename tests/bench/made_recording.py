@@ -134,6 +134,7 @@ class MadeCluster(Pens):
         """The answer to a produce."""
         leader = partition.leader
         number = self.correlations[leader]
+        life = self.broker_epochs[leader] // 100  # its sockets are gone when it dies
         self.correlations[leader] += 1
         remote = at - since - 0.4 if acks == -1 else 0
         self.request(leader, at, (
@@ -143,7 +144,7 @@ class MadeCluster(Pens):
             f'{partition.number},"recordsSizeInBytes":{size}}}]}}]}},"response":{{"responses":[{{"name":"{TOPIC}",'
             f'"partitionResponses":[{{"index":{partition.number},"errorCode":0,"baseOffset":{base},'
             f'"logAppendTimeMs":-1,"logStartOffset":0,"recordErrors":[],"errorMessage":null}}]}}],'
-            f'"throttleTimeMs":0}},"connection":"10.0.0.{leader}:9092-10.0.1.1:5000{leader}-0-{leader}",'
+            f'"throttleTimeMs":0}},"connection":"10.0.0.{leader}:9092-10.0.1.1:{50000 + 10 * life + leader}-0-{life}",'
             f'"totalTimeMs":{at - since:.3f},"requestQueueTimeMs":0.05,"localTimeMs":0.3,"remoteTimeMs":{remote:.3f},'
         ))  # fmt: skip
 

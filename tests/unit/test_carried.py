@@ -13,7 +13,7 @@ from made_recording import MadeCluster
 from made_shape import Shape
 from test_hourly_runs import facts_of, told_but_states, went_on, with_deletions
 
-from pipelines.stages import carried
+from pipelines.stages import carried, order_marks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +82,7 @@ def test_requests_stay_where_nobody_wrote_before_the_mark(
     assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
     assert told_but_states(stepwise) == told_but_states(once)
     assert any(seconds)
-    monkeypatch.setattr(carried, "stands_alone", lambda *_: True)
+    monkeypatch.setattr(order_marks, "stands_alone", lambda *_: True)
     for some in steps:
         careless.order(some, stated)
     assert lines(careless.tables["replication_events"]) == lines(once.tables["replication_events"])

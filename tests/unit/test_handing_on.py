@@ -16,10 +16,10 @@ from worker_runs import WorkerRuns
 
 from pipelines.stages import handing_on, spilled_facts, stretches
 from pipelines.stages.handing_on import horizon_of, long_ones
-from pipelines.stages.order_marks import Alone
 from pipelines.warehouse import later
-from replay.evidence import steady
-from replay.evidence.steady import LeftOut, Steady
+from replay.evidence import steady_times
+from replay.evidence.steady import Alone, LeftOut
+from replay.evidence.steady_times import Hole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +86,10 @@ COUNTED = pa.table(
 
 
 def mark(minutes: float) -> Alone:
-    return Alone(Steady(0, 1, 0), round(minutes * later.MINUTE_US) + steady.MARGIN_US)
+    """A mark, and a hole from the end of the first minute to shortly before it."""
+    end = round(minutes * later.MINUTE_US)
+    hole = Hole(1, steady_times.SPAN_US, end)
+    return Alone(end + steady_times.MARGIN_US, 0, (hole,))
 
 
 def test_what_is_handed_on_ends_where_few_requests_are_left_to_carry_along() -> None:
@@ -103,5 +106,5 @@ def test_of_the_shortest_partitions_nothing_is_left_out(monkeypatch: pytest.Monk
     marks = {("t", 0): mark(4), ("u", 0): mark(5)}
     monkeypatch.setattr(handing_on, "WHOLE_ROWS", 100)
     assert long_ones(COUNTED, marks, {}) == {("t", 0): mark(4)}
-    left = {("u", 0): LeftOut(Steady(0, 1, 0), 0, 5, (0, 0))}
+    left = {("u", 0): LeftOut(0, (), 5, (0, 0))}
     assert long_ones(COUNTED, marks, left) == marks

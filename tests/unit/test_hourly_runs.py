@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hourly_runs import HourlyRuns, lines, steps_of
+from hourly_runs import SECOND_US, HourlyRuns, lines, steps_of
 from made_recording import MadeCluster
 from made_shape import Shape
 from test_recordings import NAMES
@@ -17,7 +17,7 @@ from test_recordings import NAMES
 from pipelines.intake.collect import collect
 from pipelines.recording.recording import discover
 from pipelines.stages import order_marks, partition_order
-from replay.evidence import steady
+from replay.evidence import steady, steady_times
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +71,8 @@ def went_on(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each order of a partition that was not new went on from a mark; seconds here stand for minutes."""
     times = {"SPAN_US": 600_000, "MARGIN_US": 1_800_000, "RESENT_US": 1_200_000}
     for name, us in times.items():
-        monkeypatch.setattr(steady, name, us)
+        for module in (steady, steady_times):
+            monkeypatch.setattr(module, name, us, raising=False)
     found: list[bool] = []
     whole = partition_order.gone_on
 
@@ -122,14 +123,42 @@ def test_the_order_of_a_long_partition_goes_on_and_finds_what_one_run_finds(
     assert any(went_on)
 
 
-def at_once_and_in_two_steps(facts: pa.Table, stated: dict[str, Any]) -> tuple[HourlyRuns, HourlyRuns]:
-    """All facts ordered in one run, and in two of which the second brings the last tenth."""
-    times = facts["ts"].to_numpy()
+def at_once_and_in_two_steps(
+    facts: pa.Table, stated: dict[str, Any], until_us: int | None = None
+) -> tuple[HourlyRuns, HourlyRuns]:
+    """All facts ordered in one run, and in two of which the second brings those from a moment on: the last tenth."""
+    times = facts["ts"].cast(pa.int64()).to_numpy()
+    first = times < (np.sort(times)[len(times) * 9 // 10] if until_us is None else until_us)
     once, stepwise = HourlyRuns(), HourlyRuns()
     once.order(facts, stated)
-    stepwise.order(facts.filter(pa.array(times < np.sort(times)[len(times) * 9 // 10])), stated)
+    stepwise.order(facts.filter(pa.array(first)), stated)
     stepwise.order(facts, stated)
     return once, stepwise
+
+
+@pytest.mark.parametrize("after_s", [-0.5, 0.5, 8.0])
+def test_an_order_goes_on_through_an_election(
+    tmp_path: Path, went_on: list[bool], monkeypatch: pytest.MonkeyPatch, after_s: float
+) -> None:
+    """From a mark in the leader epoch before, shortly before and after another begins, and long after that."""
+    MadeCluster(Shape(events=9_000, partitions=1, elections=1, flaps=0, seed=3), tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    elected = facts.filter(pc.and_(pc.equal(facts["kind"], "role_change"), pc.equal(facts["leader_epoch"], 1)))
+    begin = pc.min(elected["ts"].cast(pa.int64())).as_py()
+    marked: list[int] = []
+    whole = partition_order.order_on
+
+    def noted(known: Any, mark: Any, *args: Any) -> Any:
+        marked.append(mark.epoch)
+        return whole(known, mark, *args)
+
+    monkeypatch.setattr(partition_order, "order_on", noted)
+    once, stepwise = at_once_and_in_two_steps(facts, stated, begin + round(after_s * SECOND_US))
+    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
+    assert told_but_states(stepwise) == told_but_states(once)
+    assert went_on[-1]
+    assert marked == [int(after_s > 1)]
+    assert stepwise.written[-1] < once.written[-1] // 2 or after_s < 1
 
 
 def test_a_follower_that_used_two_connections_at_the_same_time_is_ordered_as_a_whole(

@@ -14,8 +14,10 @@ from pipelines.stages import spilled_facts
 from pipelines.stages.spilled_facts import HASH, Bucket, SpilledFacts, taken_digests
 from replay.arrays.columns import numbers_of
 from replay.arrays.digests import row_hashes, sum_of
+from replay.arrays.ints import NEVER
 from replay.evidence.clock_steps import LEAST_US, SET_BACK, steadied
 from replay.evidence.steady import Facts, extremes, facts_of, first_on_connections, kept
+from replay.evidence.steady_times import Hole
 from replay.protocol.state import NONE
 
 if TYPE_CHECKING:
@@ -96,47 +98,70 @@ def test_what_is_summed_up_is_what_the_table_says(seed: int) -> None:
     assert (found.count, found.digest) == (ROWS, sum_of(known.hashes))
     assert found.last_us == numbers_of(facts, "ts", NONE).max()
     assert found.last_record == numbers_of(facts, "metadata_offset", NONE).max()
-    fetches = known.of_kind("fetch").only(known.of_kind("fetch").replica >= 0)
-    assert (found.epoch, found.leaders) == (4, {*fetches.broker[fetches.epoch == 4].tolist()})
-    for leader in (1, 2):
-        assert found.settled_us(4, leader) == known.settled_us(4, leader)
     for us in (-1, 20 * SECOND_US, 99 * SECOND_US, 1000 * SECOND_US):
         assert found.sums(us) == known.sums(us)
         assert found.later_than(us) == (known.us > us).sum()
     assert found.last() == known.us.max()
 
 
+def test_pieces_tell_the_steady_times_of_the_whole() -> None:
+    """Facts of one leader, then of another, each of which follows what came before without anything between them."""
+    facts = made(5)
+    stamp = numbers_of(facts, "ts", 0)
+    leader, kind = np.where(stamp < 40 * SECOND_US, 1, 2), np.array(facts["kind"].to_pylist())
+    quiet = {
+        "broker_id": pa.array(leader, pa.int32()),
+        "current_leader_epoch": pa.array(leader + 2, mask=kind != "fetch"),
+        "total_us": pa.array(np.full(ROWS, 1000)),
+        "replica_id": pa.array(np.arange(ROWS) % 2, mask=kind != "fetch"),
+    }
+    for name, column in quiet.items():
+        facts = facts.set_column(facts.schema.get_field_index(name), name, column)
+    facts = facts.filter(pc.not_equal(facts["kind"], "log_load"))
+    known = facts_of(facts, row_hashes(facts))
+    (found,) = spilled(facts, 4).parts.values()
+    assert found.is_spilled()
+    assert known is not None
+    assert found.times == known.times
+    assert [(one.leader, one.epoch) for one in known.times] == [(1, 3), (2, 4)]
+    assert known.times[1].until_us == NEVER
+
+
+HOLES = [Hole(1, 10 * SECOND_US, 30 * SECOND_US), Hole(2, 34 * SECOND_US, 50 * SECOND_US)]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_same_facts_are_left_out(seed: int) -> None:
+    """But for some fetches that are the last of their follower in a piece."""
     found, facts, known = part(seed)
     found.find_openings()
     firsts = first_on_connections(known)
-    for end, hole in (
-        (70 * SECOND_US, (10 * SECOND_US, 50 * SECOND_US)),
-        (40 * SECOND_US, (-1, 39 * SECOND_US)),
-        (1000 * SECOND_US, (5 * SECOND_US, 98 * SECOND_US)),
-        (30 * SECOND_US, None),
+    for end, holes in (
+        (70 * SECOND_US, HOLES),
+        (40 * SECOND_US, [Hole(1, -1, 39 * SECOND_US)]),
+        (1000 * SECOND_US, [Hole(1, 5 * SECOND_US, 98 * SECOND_US)]),
+        (30 * SECOND_US, []),
     ):
-        mine = known.us < end
-        if hole is not None:
-            mine &= kept(known, hole, firsts)
-        read = found.until(end, hole)
-        assert ids(read) == ids(facts, mine)
+        mine = (known.us < end) & kept(known, holes, firsts)
+        read = found.until(end, holes)
+        more = {*ids(read)} - {*ids(facts, mine)}
+        assert {*ids(facts, mine)} <= {*ids(read)}
+        others = facts.filter(pc.is_in(facts["fact_id"], pa.array(sorted(more), pa.string())))
+        assert pc.all(pc.greater_equal(others["replica_id"], 0)).as_py() in (True, None)
+        assert len(more) < ROWS // 20
+        assert len(ids(read)) == len({*ids(read)}) <= (known.us < end).sum()
         assert HASH not in read.column_names
-        assert (
-            read.sort_by("fact_id")
-            .select(facts.column_names)
-            .equals(facts.filter(pa.array(mine)).sort_by("fact_id").cast(facts.schema))
-        )
+        whole = facts.filter(pc.is_in(facts["fact_id"], read["fact_id"])).sort_by("fact_id").cast(facts.schema)
+        assert read.sort_by("fact_id").select(facts.column_names).equals(whole)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_greatest_offsets_before_are_among_what_is_looked_at(seed: int) -> None:
     found, _, known = part(seed)
     found.find_openings()
-    end, hole, since = 70 * SECOND_US, (10 * SECOND_US, 50 * SECOND_US), 60 * SECOND_US
-    some = found.facts_until(end, hole, since)
-    mine = (kept(known, hole, first_on_connections(known)) | extremes(known, since)) & (known.us < end)
+    end, since = 70 * SECOND_US, 60 * SECOND_US
+    some = found.facts_until(end, HOLES, since)
+    mine = (kept(known, HOLES, first_on_connections(known)) | extremes(known, since)) & (known.us < end)
     assert {*known.hashes[mine].tolist()} <= {*some.hashes.tolist()}
     assert len(some.us) == len({*some.hashes.tolist()}) < ROWS
     assert (some.us < end).all()

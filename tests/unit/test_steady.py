@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 from replay.arrays.digests import row_hashes
-from replay.evidence.steady import MARGIN_US, SPAN_US, Facts, Steady, bears_on_neighbours, facts_of, hole_of, kept
+from replay.arrays.ints import NEVER
+from replay.evidence.steady import Facts, bears_on_neighbours, facts_of, kept
+from replay.evidence.steady_times import MARGIN_US, RESENT_US, SPAN_US, Hole, SteadyTime, covers, holes_at, time_at
 from schemas.facts import FACTS
 
 SECOND = 1_000_000
@@ -51,25 +53,92 @@ def told(rows: list[dict[str, Any]]) -> Facts | None:
 
 
 def goes_on(rows: list[dict[str, Any]]) -> bool:
-    known, before = told(rows), told(steady_rows())
-    assert before is not None
-    steady = Steady(EPOCH, LEADER, before.settled_us(EPOCH, LEADER))
-    return known is not None and bears_on_neighbours(known, steady, SINCE * SECOND, UNTIL * SECOND)
+    known = told(rows)
+    time = None if known is None else time_at(known.times, SINCE * SECOND)
+    return known is not None and time is not None and bears_on_neighbours(known, time, SINCE * SECOND, UNTIL * SECOND)
 
 
-def test_a_tenure_is_settled_once_everybody_fetched_in_it_and_nothing_but_requests_came() -> None:
-    known = told(steady_rows())
+def times_of(rows: list[dict[str, Any]]) -> list[tuple[int, int, float, float]]:
+    """The steady times as leader, epoch, and seconds."""
+    known = told(rows)
     assert known is not None
-    assert known.settled_us(EPOCH, LEADER) == int(1.2 * SECOND)
-    later = told([*steady_rows(), line(50, "truncation"), fetch(70, 71, error_code=6)])
-    assert later is not None
-    assert later.settled_us(EPOCH, LEADER) == 70 * SECOND
+    return [
+        (one.leader, one.epoch, one.settled_us / SECOND, one.until_us / SECOND if one.until_us < NEVER else 0)
+        for one in known.times
+    ]
+
+
+def test_a_time_is_steady_once_everybody_fetched_in_it_and_until_something_but_requests_comes() -> None:
+    assert times_of(steady_rows()) == [(LEADER, EPOCH, 1.2, 0)]
+    broken = [*steady_rows(), line(50, "truncation"), fetch(70, 71, error_code=6)]
+    assert times_of(broken) == [(LEADER, EPOCH, 1.2, 50), (LEADER, EPOCH, 51.0, 70), (LEADER, EPOCH, 71.0, 0)]
+    decided = [*steady_rows(), line(50, "isr_update", name="shrink"), line(70, "partition_change")]
+    assert times_of(decided) == times_of(steady_rows())
+
+
+def test_each_leader_epoch_has_its_own_steady_times() -> None:
+    later = [
+        {**row, "ts": row["ts"] + END, "broker_id": 2, **({"current_leader_epoch": 5} if "replica_id" in row else {})}
+        for row in steady_rows()
+        if row["kind"] != "role_change"
+    ]
+    for row in later:
+        if row.get("replica_id") == 2:
+            row |= {"replica_id": 1, "connection": "f1"}
+        row["last_fetched_epoch"] = 5
+    rows = [*steady_rows(), *later]
+    assert times_of(rows) == [(LEADER, EPOCH, 1.2, END + 1), (2, 5, END + 1.2, 0)]
+    known = told(rows)
+    assert known is not None
+    assert holes_at(known.times, END * SECOND) == ()  # soon after it, a client may send again what had been answered
+    since = (END + SINCE) * SECOND
+    first, second = holes_at(known.times, since)
+    assert (first.leader, first.end) == (LEADER, (END + 1) * SECOND - RESENT_US - MARGIN_US)
+    assert second == Hole(2, round((END + 1.2) * SECOND) + SPAN_US, since - MARGIN_US)
+    assert covers((first, second), (first,))
+    assert covers((first, second), (first, second._replace(end=second.end - 1)))
+    assert not covers((first, second), (second._replace(begin=second.begin - 1),))
+
+
+def test_requests_of_two_leaders_at_the_same_time_are_of_no_steady_time() -> None:
+    rows = steady_rows()
+    for row in rows:
+        if 100 <= row["ts"] < 140 and int(row["ts"]) % 2:
+            row["broker_id"] = 2
+    found = times_of(rows)
+    assert [(one[2], one[3]) for one in found if one[3] - one[2] > 5 or not one[3]] == [(1.2, 101), (140.2, 0)]
 
 
 def test_an_order_goes_on_where_what_is_new_bears_upon_its_neighbours_alone() -> None:
     assert goes_on(steady_rows())
     assert goes_on([*steady_rows(), line(325, "isr_update", name="shrink"), line(20, "log_start_change")])
     assert goes_on([*steady_rows(), line(325, "delete_records"), line(326, "segment_change", name="segment_rolled")])
+
+
+ELECTED = SINCE + RESENT_US // SECOND + 1
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param([line(ELECTED, "role_change", name="leader")], id="a role is taken up"),
+        pytest.param([fetch(ELECTED, 326, error_code=6)], id="a fetch is refused"),
+        pytest.param([fetch(ELECTED, 326, current_leader_epoch=5, broker_id=3, connection="x")], id="another leads"),
+        pytest.param([produce(ELECTED, -1, error_code=6)], id="a batch is refused"),
+        pytest.param([line(ELECTED, "log_load"), line(ELECTED + 1, "truncation")], id="a broker comes back"),
+    ],
+)
+def test_what_ends_a_steady_time_long_after_it_does_not_bear_upon_it(rows: list[dict[str, Any]]) -> None:
+    assert goes_on([*steady_rows(), *rows])
+    sooner = [{**row, "ts": row["ts"] - 2} for row in rows]
+    assert not goes_on([*steady_rows(), *sooner])
+
+
+def test_a_steady_time_that_is_over_says_how_far_the_log_had_come() -> None:
+    """Else what the next leader states of that is all that tells of batches of before."""
+    reads = [row for row in steady_rows() if row["kind"] == "fetch" and row["replica_id"] == -1]
+    assert goes_on(reads)
+    assert not goes_on([*reads, line(ELECTED, "role_change", name="leader")])
 
 
 def without(kind: str, since: float, until: float, **of: Any) -> list[dict[str, Any]]:
@@ -87,7 +156,6 @@ def without(kind: str, since: float, until: float, **of: Any) -> list[dict[str, 
         pytest.param([*steady_rows(), fetch(325, 326, replica=4)], id="another replica fetches"),
         pytest.param([*steady_rows(), fetch(325, 326, current_leader_epoch=5)], id="a fetch names another epoch"),
         pytest.param([*steady_rows(), line(325, "role_change", name="leader")], id="a role is taken up"),
-        pytest.param([*steady_rows(), line(20, "log_load")], id="a log was loaded, as comes out late"),
         pytest.param([*steady_rows(), line(325, "log_append")], id="the leader logs at TRACE"),
         pytest.param([*steady_rows(), produce(325.5, 400, transactional_id="t")], id="a transaction"),
         pytest.param([*steady_rows(), produce(325.5, -1)], id="a batch of which no offset is known"),
@@ -141,14 +209,17 @@ def test_only_requests_in_the_middle_of_a_steady_tenure_are_left_out() -> None:
     rows = [*steady_rows(), line(100, "isr_update", name="shrink"), fetch(100, 101, 3, connection="once")]
     known = told(rows)
     assert known is not None
-    steady = Steady(EPOCH, LEADER, 2 * SECOND)
-    hole = hole_of(steady, SINCE * SECOND)
-    assert hole == (2 * SECOND + SPAN_US, SINCE * SECOND - MARGIN_US)
-    left = kept(known, hole)
+    hole = SteadyTime(LEADER, EPOCH, 2 * SECOND, NEVER).hole(SINCE * SECOND)
+    assert hole == Hole(LEADER, 2 * SECOND + SPAN_US, SINCE * SECOND - MARGIN_US)
+    left = kept(known, [hole])
     times = known.us // SECOND
     assert left[(times < 12) | (times >= 270)].all()
-    assert [rows[k]["kind"] for k in np.flatnonzero(left & (times > 12) & (times < 270))] == ["isr_update", "fetch"]
+    found = [rows[k] for k in np.flatnonzero(left & (times > 12) & (times < 270))]
+    lasts = [(row["replica_id"], int(row["ts"])) for row in found if row["kind"] == "fetch" and row["ts"] > 100]
+    assert [row["kind"] for row in found if row["ts"] <= 100] == ["isr_update", "fetch"]
+    assert lasts == [(2, 269), (3, 269)]  # by which a follower is known that stopped
+    assert len(found) == 4
 
 
 def test_an_order_does_not_go_on_soon_after_a_tenure_began() -> None:
-    assert hole_of(Steady(EPOCH, LEADER, 200 * SECOND), SINCE * SECOND) is None
+    assert SteadyTime(LEADER, EPOCH, 200 * SECOND, NEVER).hole(SINCE * SECOND) is None

@@ -13,7 +13,7 @@ from made_shape import Shape
 from test_hourly_runs import facts_of, told_but_states
 
 from pipelines.stages import partition_order, spilled_facts, stretches
-from replay.evidence import steady
+from replay.evidence import steady, steady_times
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,8 +28,8 @@ FEWEST = 600
 def in_stretches(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The seq with which each stretch of a partition begins, of each time that one could be ordered so."""
     for name, us in TIMES.items():
-        monkeypatch.setattr(steady, name, us)
-        monkeypatch.setattr(stretches, name, us, raising=False)
+        for module in (steady, steady_times, stretches, spilled_facts):
+            monkeypatch.setattr(module, name, us, raising=False)
     monkeypatch.setattr(stretches, "WINDOW_FACTS", 100)
     monkeypatch.setattr(stretches, "AT_ONCE", 400)
     monkeypatch.setattr(stretches, "FEWEST", FEWEST)
