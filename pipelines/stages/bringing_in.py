@@ -10,24 +10,21 @@ import json
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from pipelines.intake.attribution import clusters_of
 from pipelines.intake.ledger import GONE, counts_of
 from pipelines.spark.staging import as_frame
 from pipelines.stages import ingest
+from pipelines.stages.news import Times, news_since
 from pipelines.stages.validation import Validation
 from pipelines.warehouse.commit_point import complete_runs
 from pipelines.warehouse.file_ledger import entries_of, write_entries
 from pipelines.warehouse.narrowing import SETTINGS, Narrowing
-from pipelines.warehouse.spans import span_of
 from pipelines.warehouse.superseded import changed_facts, engine_version, rejected_after, restated_facts
-from replay.arrays.ints import NEVER
-from replay.evidence.steady import OF_THE_END
 from schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
     from pipelines.spark.staging import Rows
     from pipelines.stages.ingest import Parsed
     from pipelines.warehouse.delta_io import Warehouse
-    from pipelines.warehouse.spans import Span
 
 # Settings that decide what the tables contain.
 _DECIDING: Final = ("kafka_version", "broker_config", "conformance_ties", "window_minutes")
@@ -54,13 +50,6 @@ class BroughtIn:
     is_nothing_new: bool
     are_files_as_before: bool = False  # also their names and places
     since_us: int | None = None  # no fact of before that moment is new, changed or gone; None: not known
-
-
-class Times(NamedTuple):
-    """The times of some facts."""
-
-    span: Span | None  # the first and the last; None: there are none
-    are_some_without: bool  # but for those `OF_THE_END` of a partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +93,10 @@ def bring_in(
     since_us: int | None = None
     rejected = _of_run(parsed.rejected, recording_id, run_id)
     if known:
-        times = _times(parsed.facts)
-        spans = [times.span, *(change.span for change in changes)]
+        times = Times.of(parsed.facts)
+        spans = [*times.spans, *(change.span for change in changes)]
         changed = changed_facts(warehouse, recording_id, changes)
-        since_us = _since([times] if changed is None else [times, _times(changed)])
+        since_us = news_since(warehouse, recording_id, parsed, times, changed)
         warehouse.append_facts(parsed.facts, recording_id, changed, spans, parsed.files, changes)
         read = [one.source.name for one in parsed.plan.reads]
         rejected, lines = rejected_after(warehouse, recording_id, changes, rejected, read)
@@ -121,13 +110,6 @@ def bring_in(
     return BroughtIn(parsed.inputs, parsed.every, is_nothing_new=False, since_us=since_us)
 
 
-def _since(times: Sequence[Times]) -> int | None:
-    """Return the first moment of facts read now or changed; NEVER: there are none. None: some have none."""
-    if any(one.are_some_without for one in times):
-        return None
-    return min((one.span[0] for one in times if one.span is not None), default=NEVER)
-
-
 def _of_run(rejected: Rows, recording_id: str, run_id: str) -> Rows:
     """Return rejected lines as rows of their table."""
     told = {"recording_id": recording_id, "run_id": run_id}
@@ -138,16 +120,6 @@ def _of_run(rejected: Rows, recording_id: str, run_id: str) -> Rows:
         place = rejected.schema.get_field_index(name)
         rejected = rejected.append_column(name, column) if place < 0 else rejected.set_column(place, name, column)
     return rejected
-
-
-def _times(facts: Rows) -> Times:
-    """Return the times of facts."""
-    if isinstance(facts, pa.Table):
-        others = facts["ts"].filter(pc.invert(OF_THE_END.mask(facts)))
-        return Times(span_of(facts["ts"]), bool(others.null_count))
-    stamp, is_without = F.unix_micros("ts"), F.expr(f"ts IS NULL AND NOT ({OF_THE_END.sql})")
-    first, last, without = facts.agg(F.min(stamp), F.max(stamp), F.count_if(is_without)).collect()[0]
-    return Times(None if first is None else (first, last), without > 0)
 
 
 def _refuse_other_cluster(warehouse: Warehouse, recording: Recording, parsed: Parsed) -> None:

@@ -23,24 +23,25 @@ Span = tuple[int, int]  # first and last time, in microseconds since 1970
 # which a stamp in whole seconds gets its time from the lines around it.
 _AROUND_US: Final = 3_603_000_000
 _SECOND_US: Final = 1_000_000
+HOUR_US: Final = 3_600_000_000
 
 
-def around(spans: Iterable[Span | None]) -> Span | None:
-    """Return one span around all of these, and a little more; None: none is known."""
-    known = [span for span in spans if span is not None]
-    if not known:
-        return None
-    ends = min(first for first, _ in known) - _AROUND_US, max(last for _, last in known) + _AROUND_US
-    since, until = (min(max(us, EARLIEST), LATEST) for us in ends)
-    return since, until
+def around(spans: Iterable[Span | None]) -> list[Span]:
+    """Return spans around these and a little more, which rise and do not meet; none if none is known."""
+    found: list[Span] = []
+    for first, last in sorted(span for span in spans if span is not None):
+        since, until = (min(max(us, EARLIEST), LATEST) for us in (first - _AROUND_US, last + _AROUND_US))
+        if found and since <= found[-1][1]:
+            found[-1] = (found[-1][0], max(until, found[-1][1]))
+        else:
+            found.append((since, until))
+    return found
 
 
 def spanned(column: str, spans: Iterable[Span | None]) -> str:
     """Return the condition that a time is around these spans, or that there is none, so that Delta skips files."""
-    found = around(spans)
-    if found is None:
-        return f"{column} IS NULL"
-    return f"({column} BETWEEN {sql_time(found[0])} AND {sql_time(found[1])} OR {column} IS NULL)"
+    said = [f"{column} BETWEEN {sql_time(since)} AND {sql_time(until)}" for since, until in around(spans)]
+    return f"({' OR '.join([*said, f'{column} IS NULL'])})"
 
 
 class Near(NamedTuple):
@@ -73,21 +74,31 @@ class Near(NamedTuple):
         time = pc.field(column)
         said = [time.is_null()] * self.has_none
         if self.span is not None:
-            since, until = (pa.scalar(us, pa.int64()).cast(TIMESTAMP) for us in self.span)
+            since, until = map(_scalar, self.span)
             said.append((time >= since) & (time <= until))
         return reduce(or_, said, pc.scalar(False))  # noqa: FBT003 - Arrow's own
 
 
 def is_spanned(column: str, spans: Iterable[Span | None]) -> pc.Expression:
     """Return the same condition as a filter."""
-    found, time = around(spans), pc.field(column)
-    if found is None:
-        return time.is_null()
-    since, until = (pa.scalar(us, pa.int64()).cast(TIMESTAMP) for us in found)
-    return ((time >= since) & (time <= until)) | time.is_null()
+    time = pc.field(column)
+    said = [(time >= _scalar(since)) & (time <= _scalar(until)) for since, until in around(spans)]
+    return reduce(or_, said, time.is_null())
+
+
+def _scalar(us: int) -> pa.Scalar:
+    return pa.scalar(us, pa.int64()).cast(TIMESTAMP)
 
 
 def span_of(times: pa.ChunkedArray) -> Span | None:
     """Return the first and last of these times; None: there is none."""
     ends = pc.min_max(times.cast(pa.int64())).as_py()
     return None if ends["min"] is None else (ends["min"], ends["max"])
+
+
+def spans_of(times: pa.ChunkedArray) -> list[Span]:
+    """Return the first and last of these times in each hour that has any."""
+    us = times.cast(pa.int64()).drop_null()
+    hours = pa.table({"us": us, "hour": pc.divide(us, HOUR_US)}).group_by("hour")
+    ends = hours.aggregate([("us", "min"), ("us", "max")])
+    return [*zip(ends["us_min"].to_pylist(), ends["us_max"].to_pylist(), strict=True)]

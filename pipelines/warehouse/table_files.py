@@ -7,6 +7,7 @@ milliseconds; it is asked only where a table needs nothing of its readers but De
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
@@ -63,8 +64,14 @@ class TableFiles:
 
     def around(self, column: str, spans: Iterable[Span | None]) -> TableFiles:
         """Return the files that may have rows with a time around these spans, or without one (`is_spanned`)."""
-        found = around(spans)
-        return self if found is None else self.between(column, *found, or_none=True)
+        known = around(spans)
+        if not known or not len(self.files):
+            return self
+        found = (self.between(column, *span, or_none=True).files["path"].to_pylist() for span in known)
+        paths = {*chain.from_iterable(found)}
+        return replace(
+            self, files=self.files.filter(pa.array([one in paths for one in self.files["path"].to_pylist()]))
+        )
 
     def between(self, column: str, since: int, until: int, *, or_none: bool = False) -> TableFiles:
         """Return the files that may have rows with a time between two others, by what Delta's log says of them.

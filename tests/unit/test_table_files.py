@@ -57,6 +57,19 @@ def test_undated_rows_are_found_in_files_of_another_time(tmp_path: Path) -> None
     assert len(files.ids("fact_id", None)) == 7
 
 
+def test_files_between_two_times_are_not_read_for_rows_around_each_of_them(tmp_path: Path) -> None:
+    files = files_of(tmp_path / "facts")
+    before, after = (AT_TWENTY + hours * HOUR_US for hours in (-30, 1))
+    dated = {"new 0", "new 1"}
+    assert {*files.ids("fact_id", [(before, before), (after, after)]).to_pylist()} == {
+        *dated,
+        "old and undated 1",
+        "undated 0",
+    }
+    whole = files.ids("fact_id", [(before, after)]).to_pylist()
+    assert {"old 0", "old 1", "old and undated 0", *dated} <= {*whole}
+
+
 def test_rows_behind_a_time_are_found_without_files_of_before(tmp_path: Path) -> None:
     later = files_of(tmp_path / "facts").between("ts", AT_TWENTY, AT_TWENTY + HOUR_US)
     found = later.rows(["recording_id", "fact_id"])

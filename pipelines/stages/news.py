@@ -1,0 +1,120 @@
+"""Since when there are news: facts that a run has read and that did not stand, and some that stood and are gone.
+
+A log that grew states its last moment anew, because lines of that moment may have come since. In a log that seldom has
+a line that was days ago; if it says what it said, it is no news.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyspark.sql import functions as F
+
+from pipelines.warehouse.spans import HOUR_US, is_spanned, spans_of
+from replay.arrays.digests import row_hashes
+from replay.arrays.ints import NEVER
+from replay.evidence.steady import OF_THE_END
+from replay.evidence.tenures import micros
+from schemas.facts import FACTS
+from schemas.windows import ORDER_STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipelines.spark.staging import Rows
+    from pipelines.stages.ingest import Parsed
+    from pipelines.warehouse.delta_io import Warehouse
+    from pipelines.warehouse.spans import Span
+
+MOST: Final = 20_000  # facts that are stated again and are compared with what stands
+
+
+class Times(NamedTuple):
+    """The times of some facts."""
+
+    spans: Sequence[Span]  # in each hour the first and the last; none: there are none
+    are_some_without: bool  # but for those `OF_THE_END` of a partition
+
+    @classmethod
+    def of(cls, facts: Rows) -> Self:
+        """Return those of facts."""
+        if isinstance(facts, pa.Table):
+            others = facts["ts"].filter(pc.invert(OF_THE_END.mask(facts)))
+            return cls(spans_of(facts["ts"]), bool(others.null_count))
+        us, is_without = F.unix_micros("ts"), F.expr(f"ts IS NULL AND NOT ({OF_THE_END.sql})")
+        ends = F.min(us), F.max(us), F.count_if(is_without)
+        rows = facts.groupBy(F.floor(us / HOUR_US)).agg(*ends).collect()
+        spans = [(first, last) for _, first, last, _ in rows if first is not None]
+        return cls(spans, any(without for *_, without in rows))
+
+
+def news_since(
+    warehouse: Warehouse, recording_id: str, parsed: Parsed, times: Times, changed: Rows | None
+) -> int | None:
+    """Return the first moment of facts that are new, changed or gone; NEVER: there are none. None: some have none.
+
+    `times`: of all facts that were read; `changed`: those that stand and get another name or go. If what the last order
+    has handed on (`order_states`) would not hold, it is asked which of them are as they stood.
+    """
+    since = first_of([times] if changed is None else [times, Times.of(changed)])
+    handed_on = warehouse.arrow(ORDER_STATES.name, recording_id, ["horizon"])["horizon"].to_pylist()
+    if not handed_on or (since is not None and since >= max(map(micros, handed_on))):
+        return since
+    same = as_they_stand(warehouse, recording_id, parsed, changed)
+    if not len(same) or changed is None:
+        return since
+    return first_of([Times.of(without(parsed.facts, same)), Times.of(without(changed, same))])
+
+
+def first_of(times: Sequence[Times]) -> int | None:
+    """Return the first of some times; NEVER: there are none. None: some facts have none."""
+    if any(one.are_some_without for one in times):
+        return None
+    return min((first for one in times for first, _ in one.spans), default=NEVER)
+
+
+def as_they_stand(warehouse: Warehouse, recording_id: str, parsed: Parsed, changed: Rows | None) -> pa.Array:
+    """Return the ids of facts that were read again and say what they said."""
+    none = pa.array([], pa.string())
+    if not isinstance(changed, pa.Table):
+        return none
+    ids = pc.unique(changed["fact_id"].filter(changed["is_gone"]))
+    if not 0 < len(ids) <= MOST:
+        return none
+    spans, columns = [change.span for change in parsed.plan.changes], FACTS.arrow_schema.names
+    stand = warehouse.around("facts", recording_id, spans, columns)
+    if not isinstance(stand, pa.Table):
+        return none
+    read = stated(parsed, ids, spans)
+    if read is None:
+        return none
+    before, now = (told(rows.filter(pc.is_in(rows["fact_id"], ids))) for rows in (stand, read))
+    return pa.array(sorted(one for one, said in before.items() if now.get(one) == said), pa.string())
+
+
+def stated(parsed: Parsed, ids: pa.Array, spans: Sequence[Span | None]) -> pa.Table | None:
+    """Return what was read about some facts, and perhaps of others; None: that lies in no file of this machine."""
+    if isinstance(parsed.facts, pa.Table):
+        return parsed.facts
+    if not parsed.files:
+        return None
+    files = ds.dataset([str(path) for path in parsed.files], FACTS.arrow_schema, format="parquet")
+    return files.to_table(filter=is_spanned("ts", spans) & pc.field("fact_id").isin(ids))
+
+
+def told(facts: pa.Table) -> dict[str, int]:
+    """Return a digest of what each fact says, by its id."""
+    fields = [field for field in FACTS.arrow_schema if field.name in facts.column_names]
+    given = facts.select([field.name for field in fields]).cast(pa.schema(fields))
+    hashes = row_hashes(given, without=("recording_id",))
+    return dict(zip(facts["fact_id"].to_pylist(), hashes.tolist(), strict=True))
+
+
+def without(facts: Rows, ids: pa.Array) -> Rows:
+    """Return the facts but for some."""
+    if isinstance(facts, pa.Table):
+        return facts.filter(pc.invert(pc.is_in(facts["fact_id"], ids)))
+    return facts.where(~F.col("fact_id").isin(ids.to_pylist()))
