@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.spark.buckets import by_partition
+from pipelines.spark.buckets import by_partition, spans_of
 from pipelines.stages import carried
 from pipelines.stages.carried import Carrying
 from pipelines.stages.order import in_buckets, known_partitions, with_topics
@@ -132,14 +132,17 @@ def horizon_of(counted: pa.Table, alone: Mapping[Of, Alone], most: int) -> int |
 
     `counted`: of `in_minutes`, by whole minutes. `most`: so many may be carried along, about.
     """
+    if not len(counted):
+        return None
     number, partition_of = by_partition(counted)
     minute, count = (numbers(counted[name]) for name in ("minute", "count"))
-    keys, of = np.unique(number, return_inverse=True)
+    by_key, spans = spans_of(number)
     is_between = np.zeros(len(counted), np.bool_)
-    for k, key in enumerate(keys.tolist()):
-        mark = alone.get(partition_of(key))
+    for first, stop in spans:
+        mine = by_key[first:stop]
+        mark = alone.get(partition_of(int(number[mine[0]])))
         for hole in () if mark is None else mark.holes:
-            is_between |= (of == k) & (minute > hole.begin) & (minute < hole.end)
+            is_between[mine] |= (minute[mine] > hole.begin) & (minute[mine] < hole.end)
     order = np.argsort(minute)
     kept, left = (np.append(0, np.cumsum((count * some)[order])) for some in (~is_between, is_between))
     for horizon in sorted({mark.since - MARGIN_US for mark in alone.values()}, reverse=True):

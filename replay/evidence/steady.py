@@ -299,7 +299,10 @@ def kept(facts: Facts, holes: Sequence[Hole], firsts: Flags | None = None) -> Fl
     left_out = np.zeros(len(facts.us), np.bool_)
     by_follower = facts.are(FETCH) & (facts.replica >= 0)
     lasts = np.zeros(len(facts.us), np.bool_)
+    first, last = facts.us.min(initial=NEVER), facts.until.max(initial=-NEVER)
     for hole in holes:
+        if last <= hole.begin or first >= hole.end:
+            continue
         within = (facts.kind != NONE) & (facts.us > hole.begin) & (facts.until < hole.end)
         left_out |= within
         mine = within & by_follower
