@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from pipelines.warehouse.delta_io import Warehouse
     from pipelines.warehouse.spans import Span
 
-MOST: Final = 20_000  # facts that are stated again and are compared with what stands
+# What facts say: files that wait to be taken over do not name the recording.
+SAID: Final = pa.schema([field for field in FACTS.arrow_schema if field.name != "recording_id"])
+MOST: Final = 5_000  # facts that are stated again and are compared with what stands
 
 
 class Times(NamedTuple):
@@ -84,32 +86,28 @@ def as_they_stand(warehouse: Warehouse, recording_id: str, parsed: Parsed, chang
     ids = pc.unique(changed["fact_id"].filter(changed["is_gone"]))
     if not 0 < len(ids) <= MOST:
         return none
-    spans, columns = [change.span for change in parsed.plan.changes], FACTS.arrow_schema.names
-    stand = warehouse.around("facts", recording_id, spans, columns)
-    if not isinstance(stand, pa.Table):
+    spans = [change.span for change in parsed.plan.changes]
+    stand, read = warehouse.stated(recording_id, spans, ids), stated(parsed, ids, spans)
+    if stand is None or read is None:
         return none
-    read = stated(parsed, ids, spans)
-    if read is None:
-        return none
-    before, now = (told(rows.filter(pc.is_in(rows["fact_id"], ids))) for rows in (stand, read))
+    before, now = told(stand), told(read)
     return pa.array(sorted(one for one, said in before.items() if now.get(one) == said), pa.string())
 
 
 def stated(parsed: Parsed, ids: pa.Array, spans: Sequence[Span | None]) -> pa.Table | None:
-    """Return what was read about some facts, and perhaps of others; None: that lies in no file of this machine."""
+    """Return what was read about some facts; None: that lies in no file of this machine."""
     if isinstance(parsed.facts, pa.Table):
-        return parsed.facts
+        return parsed.facts.filter(pc.is_in(parsed.facts["fact_id"], ids))
     if not parsed.files:
         return None
-    files = ds.dataset([str(path) for path in parsed.files], FACTS.arrow_schema, format="parquet")
+    files = ds.dataset([str(path) for path in parsed.files], SAID, format="parquet")
     return files.to_table(filter=is_spanned("ts", spans) & pc.field("fact_id").isin(ids))
 
 
 def told(facts: pa.Table) -> dict[str, int]:
     """Return a digest of what each fact says, by its id."""
-    fields = [field for field in FACTS.arrow_schema if field.name in facts.column_names]
-    given = facts.select([field.name for field in fields]).cast(pa.schema(fields))
-    hashes = row_hashes(given, without=("recording_id",))
+    fields = [field for field in SAID if field.name in facts.column_names]
+    hashes = row_hashes(facts.select([field.name for field in fields]).cast(pa.schema(fields)))
     return dict(zip(facts["fact_id"].to_pylist(), hashes.tolist(), strict=True))
 
 

@@ -215,6 +215,8 @@ def since_next(
     places = {one.place: one for one in boundaries}
     found = {mark.since: mark for mark in marks}
     mark, later, time = found.get(since), found.get(until), time_at(facts.times, since)
-    if mark is None or later is None or time is None or mark.reach + STAMP_LATE_US >= later.since:
+    if mark is None or later is None or mark.reach + STAMP_LATE_US >= later.since:
+        return None
+    if time is None or not time.is_of(mark.epoch, mark.leader):
         return None
     return Since(places[mark.place], mark, time, places[later.place], holes_at(facts.times, since))

@@ -166,6 +166,12 @@ class Tables(Store):
             return near.rows(columns, is_spanned("ts", spans))
         return self.read(table_name, recording_id).where(spanned("ts", spans)).select(*columns)
 
+    def stated(self, recording_id: str, spans: Sequence[Span | None], ids: pa.Array) -> pa.Table | None:
+        """Return these few facts, whose times are around these spans; None: only Spark can read them."""
+        files = self._files("facts", recording_id)
+        where = is_spanned("ts", spans) & pc.field("fact_id").isin(ids)
+        return None if files is None else files.around("ts", spans).rows((), where)
+
     def since(self, table_name: str, recording_id: str, column: str, since: int) -> pa.Table | None:
         """Return the rows with a time from this one on, in the driver's memory; None: they may be too many for it."""
         files = self._files(table_name, recording_id)

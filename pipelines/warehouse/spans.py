@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from itertools import pairwise
 from operator import or_
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -23,11 +24,15 @@ Span = tuple[int, int]  # first and last time, in microseconds since 1970
 # which a stamp in whole seconds gets its time from the lines around it.
 _AROUND_US: Final = 3_603_000_000
 _SECOND_US: Final = 1_000_000
+MOST: Final = 20  # spans of one condition
 HOUR_US: Final = 3_600_000_000
 
 
 def around(spans: Iterable[Span | None]) -> list[Span]:
-    """Return spans around these and a little more, which rise and do not meet; none if none is known."""
+    """Return spans around these and a little more, which rise and do not meet; none if none is known.
+
+    They are few: conditions with thousands of them take seconds, and more make Arrow fail.
+    """
     found: list[Span] = []
     for first, last in sorted(span for span in spans if span is not None):
         since, until = (min(max(us, EARLIEST), LATEST) for us in (first - _AROUND_US, last + _AROUND_US))
@@ -35,7 +40,9 @@ def around(spans: Iterable[Span | None]) -> list[Span]:
             found[-1] = (found[-1][0], max(until, found[-1][1]))
         else:
             found.append((since, until))
-    return found
+    apart = sorted(range(1, len(found)), key=lambda k: found[k - 1][1] - found[k][0])
+    begins = [0, *sorted(apart[: MOST - 1])]
+    return [(found[a][0], found[b - 1][1]) for a, b in pairwise([*begins, len(found)])] if found else []
 
 
 def spanned(column: str, spans: Iterable[Span | None]) -> str:

@@ -218,10 +218,9 @@ def stands_alone(facts: Facts, leader: int, settled_us: int, since: int) -> bool
 
     `leader`, `settled_us`: of the steady time in which it lies.
     """
-    requests, fetches = facts.only(facts.kind != NONE), facts.of_kind(FETCH)
-    return are_held(requests.during(settled_us), since) and take_turns(
-        fetches.only(fetches.broker == leader), since - MARGIN_US
-    )
+    fetches = facts.of_kind(FETCH)
+    mine = fetches.only(fetches.broker == leader)
+    return are_held(facts, settled_us, since) and take_turns(mine, since - MARGIN_US)
 
 
 def no_reach_back(before: Facts, between: Facts, after: Facts) -> bool:
@@ -256,13 +255,18 @@ def take_turns(fetches: Facts, since: int) -> bool:
     return not bool((overlap & (end[one] >= since)).any())
 
 
-def are_held(of_tenure: Facts, since: int) -> bool:
-    """Whether reads from shortly before `since` on are of batches whose produces are not left out."""
-    reads = of_tenure.of_kind(FETCH).during(since - 2 * SPAN_US)
-    produces = of_tenure.of_kind(PRODUCE)
-    held = produces.during(since - MARGIN_US, since - 2 * SPAN_US)
+def are_held(facts: Facts, settled_us: int, since: int) -> bool:
+    """Whether reads from shortly before `since` on are of batches whose produces are not left out.
+
+    Those are the ones that came shortly before. If nobody wrote then, though somebody had, what is read was left out.
+    """
+    produces, begin = facts.of_kind(PRODUCE), since - 2 * SPAN_US
+    if not len(produces.during(-NEVER, begin).us):
+        return True
+    reads = facts.of_kind(FETCH).during(begin)
     reached = reads.offset[reads.replica < 0].min(initial=NEVER)
-    return not len(produces.us) or bool(len(held.us) and reached > held.offset.min())
+    held = produces.during(max(settled_us, since - MARGIN_US), begin)
+    return bool(reached == NEVER or (len(held.us) and reached > held.offset.min()))
 
 
 def first_on_connections(facts: Facts) -> Flags:

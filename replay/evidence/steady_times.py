@@ -44,7 +44,7 @@ class SteadyTime(NamedTuple):
     until_us: int  # when something else came; NEVER: nothing did
 
     def hole(self, since: int = NEVER) -> Hole | None:
-        """Return the part of it whose requests are left out if the order goes on at `since`; None: there is none.
+        """Return the part of it whose requests are left out if the order goes on at `since`; None: it is too short.
 
         What comes soon after its end may show that requests of before were answered in vain.
         """
@@ -143,9 +143,7 @@ def steady_times(series: Iterable[Series]) -> list[SteadyTime]:
 
     def end(us: int) -> None:
         if now is not None:
-            settled = max(begin, now.first_us, *now.firsts.values())
-            if settled < us:
-                found.append(SteadyTime(now.leader, now.epoch, settled, us))
+            found.extend(times_in(now, max(begin, now.first_us), us))
             key = now.leader, now.epoch
             over[key] = max(over.get(key, -NEVER), now.until_us)
 
@@ -159,6 +157,20 @@ def steady_times(series: Iterable[Series]) -> list[SteadyTime]:
             over[NONE, NONE] = max(over.get((NONE, NONE), -NEVER), one.until_us)
         begin = max((us for key, us in over.items() if key != (one.leader, one.epoch)), default=-NEVER)
     end(NEVER)
+    return found
+
+
+def times_in(series: Series, begin: int, until: int) -> list[SteadyTime]:
+    """Return the steady times of a series, between what came before and what came behind it.
+
+    One is over where somebody fetches or writes for the first time long after it began, and another one begins.
+    """
+    found: list[SteadyTime] = []
+    for first in (*sorted(series.firsts.values()), until):
+        one = SteadyTime(series.leader, series.epoch, begin, first)
+        if first == until or one.hole() is not None:
+            found += [one] if begin < first else []
+        begin = max(begin, first)
     return found
 
 

@@ -19,8 +19,10 @@ from replay.arrays.digests import row_hashes, sum_of
 from replay.arrays.ints import NEVER
 from replay.engine.moves import new_moves
 from replay.evidence.cluster_digest import digest_of
+from replay.evidence.request_columns import RequestColumns
 from replay.evidence.steady_times import SPAN_US
 from replay.order.event_rows import AT_ONCE
+from replay.order.fetcher_lines import batch_starts
 from replay.order.merge import follow
 from replay.order.windows import BEFORE_ALL, Boundary, is_kept, starts_of, windows_of
 from replay.protocol.state import copied
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from replay.engine.event_record import EventRecord
     from replay.evidence.epochs import Leads
     from replay.evidence.partition_facts import PartitionFacts
+    from replay.evidence.tenures import Tenure
     from replay.order.event_rows import EventRows
     from replay.order.front import OperationRecord, PieceRecord
     from replay.protocol.profile import Profile
@@ -75,12 +78,13 @@ class Ground(NamedTuple):
     ]  # when a broker that has led stood still: broker, its last line before, first after
     ended: list[tuple[int, str, int]]  # connections on which a produce outlasted that: broker, name, last stamp
     opened: list[tuple[int, int]]  # when produces came whose leader epoch is uncertain, and their base offsets
+    rejoined: list[tuple[int, int, list[int]]]  # brokers that came back in that epoch: see `rejoined_in`
 
     def at(self, us: int) -> str:
         """Return a digest of what can bear upon events before a moment."""
         paused, ended = (one for one in self.paused if one[1] < us), (one for one in self.ended if one[2] < us)
-        opened = (one for one in self.opened if one[0] < us)
-        return digest_of([self.told, *map(sorted, (paused, ended, opened))])
+        opened, rejoined = (one for one in self.opened if one[0] < us), (one for one in self.rejoined if one[0] < us)
+        return digest_of([self.told, *map(sorted, (paused, ended, opened, rejoined))])
 
     def is_awake_at(self, us: int) -> bool:
         """Whether the leader did not stand still at a moment, nor shortly before."""
@@ -102,16 +106,34 @@ def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
     led = {one.epoch: one.leader for one in facts.tenures if one.epoch <= tenure.epoch}
     leaders = {*led.values()}
     starts, spoken = up_to(facts.starts, tenure.epoch), up_to(facts.spoken, tenure.epoch)
+    began = [batch_starts(facts, tenure, replica) for replica in sorted(facts.followers(tenure))]
     stated = (facts.versions, facts.kafka_version, facts.inter_broker_protocol, spoken, facts.settings)
     known = (facts.lag_us, facts.min_insync_replicas, facts.remote_storage, facts.own_logs, facts.begins)
     return Ground(
         tenure.epoch,
         tenure.leader,
-        digest_of([facts.key, led, leads_up_to(facts.leads, tenure.epoch), starts, *stated, *known]),
+        digest_of([facts.key, led, leads_up_to(facts.leads, tenure.epoch), starts, began, *stated, *known]),
         [(one, *span) for one, spans in facts.standstills.items() if one in leaders for span in spans],
         [(*key, us) for key, us in facts.connection_ends.items() if key[0] in leaders],
         facts.opened,
+        rejoined_in(facts, tenure),
     )
+
+
+def rejoined_in(facts: PartitionFacts, tenure: Tenure) -> list[tuple[int, int, list[int]]]:
+    """Return which followers came back within a leader epoch: since when that matters, who, from which offsets.
+
+    It decides how each change of a follower's connection in that epoch is understood, also those of before
+    (`PartitionFacts.next_known`), so it matters from the first one on.
+    """
+    found = []
+    for (replica, epoch), rows in facts.rejoins.items():
+        if epoch == tenure.epoch and rows:
+            told = RequestColumns([fetch.row for fetch in facts.fetches_of(replica, tenure)])
+            changed = np.flatnonzero(np.diff(told.connections)) + 1
+            since = int(told.at.taken[changed].min(initial=NEVER)) if len(changed) else NEVER
+            found.append((since, replica, [load["offset"] for load, _ in rows]))
+    return found
 
 
 def grounds_of(facts: PartitionFacts) -> dict[int, Ground]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +160,37 @@ def test_an_order_goes_on_through_an_election(
     assert went_on[-1]
     assert marked == [int(after_s > 1)]
     assert stepwise.written[-1] < once.written[-1] // 2 or after_s < 1
+
+
+@pytest.mark.parametrize(("reconnected_s", "goes_on"), [(8, False), (None, True)])
+def test_a_follower_that_comes_back_in_the_same_epoch_bears_upon_its_connections_of_before(
+    tmp_path: Path, went_on: list[bool], reconnected_s: int | None, *, goes_on: bool
+) -> None:
+    """Its load may have come at each change of its connection, so what is known of those changes with it."""
+    MadeCluster(Shape(events=9_000, partitions=1, elections=0, flaps=0, seed=1), tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    times = facts["ts"].cast(pa.int64()).to_numpy()
+    seconds = (times - times.min()) / SECOND_US
+    mine = np.array(facts["replica_id"].to_pylist()) == 3
+    names = facts["connection"].to_pylist()
+    for since in (reconnected_s, 19):
+        for k in np.flatnonzero(mine & (seconds >= since)) if since is not None else ():
+            names[k] += f" since {since}"
+    place = facts.schema.get_field_index("connection")
+    facts = facts.set_column(place, facts.schema.field(place), pa.array(names, facts["connection"].type))
+    offset = facts["fetch_offset"].to_numpy()[mine & (seconds >= 19)][0]
+    began = pc.and_(pc.equal(facts["broker_id"], 3), pc.is_in(facts["kind"], pa.array(["log_load", "role_change"])))
+    again = [
+        {
+            **row, "fact_id": f"again {k}", "source_line": 9_000 + k, "ts": row["ts"] + timedelta(seconds=18.9),
+            **{name: int(offset) for name in ("offset", "hw") if row[name] is not None},
+        }
+        for k, row in enumerate(facts.filter(began).sort_by("source_line").to_pylist())
+    ]  # fmt: skip
+    facts = pa.concat_tables([facts, pa.Table.from_pylist(again, schema=facts.schema)])
+    once, stepwise = at_once_and_in_two_steps(facts, stated, times.min() + 37 * SECOND_US // 2)
+    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
+    assert went_on[-1] is goes_on
 
 
 def test_a_follower_that_used_two_connections_at_the_same_time_is_ordered_as_a_whole(

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.intake.ledger import Change
-from pipelines.stages.news import Times, news_since
+from pipelines.stages.news import Times, news_since, stated, told
 from pipelines.warehouse.spans import HOUR_US
 from replay.arrays.ints import NEVER
 from schemas.facts import FACTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LONG_AGO, HORIZON, NOW = HOUR_US, 50 * HOUR_US, 51 * HOUR_US
 
@@ -38,8 +43,8 @@ class Stands:
         times = pa.array([HORIZON] * self.handed_on, pa.int64()).cast(pa.timestamp("us", "UTC"))
         return pa.table({columns[0]: times})
 
-    def around(self, _name: str, _recording_id: str, _spans: Any, columns: list[str]) -> pa.Table:
-        return self.rows.select(columns)
+    def stated(self, _recording_id: str, _spans: Any, ids: pa.Array) -> pa.Table:
+        return self.rows.filter(pc.is_in(self.rows["fact_id"], ids))
 
 
 STOOD = facts(("a", LONG_AGO, 1), ("b", LONG_AGO, 2))
@@ -70,6 +75,17 @@ def test_what_is_stated_again_as_it_stood_is_no_news() -> None:
 )
 def test_what_says_something_else_is_news_from_its_time_on(now: pa.Table) -> None:
     assert since(now) == LONG_AGO
+
+
+def test_facts_in_files_are_compared_with_those_that_stand(tmp_path: Path) -> None:
+    """Such a file does not name the recording."""
+    again = pa.concat_tables([STOOD.slice(1), facts(("c", NOW, 3))])
+    pq.write_table(again.drop_columns(["recording_id"]), tmp_path / "facts.parquet")
+    parsed: Any = SimpleNamespace(facts=None, files=[tmp_path / "facts.parquet"])
+    read = stated(parsed, STOOD["fact_id"].combine_chunks(), [(LONG_AGO, LONG_AGO)])
+    assert read is not None
+    assert told(read) == told(STOOD.slice(1))
+    assert told(read) != told(facts(("b", LONG_AGO, 7)))
 
 
 def test_nothing_is_compared_where_nothing_was_handed_on() -> None:

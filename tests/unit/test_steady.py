@@ -100,6 +100,22 @@ def test_each_leader_epoch_has_its_own_steady_times() -> None:
     assert not covers((first, second), (second._replace(begin=second.begin - 1),))
 
 
+def test_somebody_who_comes_late_ends_a_time_and_begins_another() -> None:
+    late = [fetch(at + 0.5, at + 1, replica=4) for at in range(SINCE, END)]
+    assert times_of([*steady_rows(), *late]) == [(LEADER, EPOCH, 1.2, SINCE + 0.5), (LEADER, EPOCH, SINCE + 0.5, 0)]
+    soon = [fetch(at + 0.5, at + 1, replica=4) for at in range(100, END)]
+    assert times_of([*steady_rows(), *soon]) == [(LEADER, EPOCH, 100.5, 0)]  # too short for a hole
+
+
+def test_reads_of_what_was_written_in_an_older_time_are_of_what_is_left_out() -> None:
+    """Nobody has written since; reads of the end are of it as well."""
+    written = [row for row in steady_rows() if row["kind"] != "produce" or row["ts"] < 100]
+    rows = [*written, line(110, "truncation")]
+    assert not goes_on(rows)
+    nobody_reads = [row for row in rows if row.get("replica_id") != -1]
+    assert goes_on(nobody_reads)
+
+
 def test_requests_of_two_leaders_at_the_same_time_are_of_no_steady_time() -> None:
     rows = steady_rows()
     for row in rows:

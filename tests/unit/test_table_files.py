@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from pipelines.warehouse.spans import is_spanned
+from pipelines.warehouse.spans import MOST, around, is_spanned
 from pipelines.warehouse.table_files import TableFiles
 from schemas.facts import FACTS
 
@@ -68,6 +69,16 @@ def test_files_between_two_times_are_not_read_for_rows_around_each_of_them(tmp_p
     }
     whole = files.ids("fact_id", [(before, after)]).to_pylist()
     assert {"old 0", "old 1", "old and undated 0", *dated} <= {*whole}
+
+
+def test_conditions_have_few_spans_however_many_there_are() -> None:
+    days = [(k * 24 * HOUR_US, k * 24 * HOUR_US) for k in range(400)]
+    months_later = [(k * 24 * HOUR_US, k * 24 * HOUR_US) for k in range(500, 510)]
+    found = around([*days, *months_later])
+    assert len(found) == MOST
+    assert max(after[0] - before[1] for before, after in pairwise(found)) > 99 * 24 * HOUR_US
+    assert all(any(since < us < until for since, until in found) for us, _ in [*days, *months_later])
+    assert str(is_spanned("ts", days)).count(">=") == MOST
 
 
 def test_rows_behind_a_time_are_found_without_files_of_before(tmp_path: Path) -> None:
