@@ -73,9 +73,7 @@ class Ground(NamedTuple):
     epoch: int
     leader: int
     told: str  # digest of what holds at all times
-    paused: list[
-        tuple[int, int, int]
-    ]  # when a broker that has led stood still: broker, its last line before, first after
+    paused: list[tuple[int, int, int]]  # when leaders stood still: broker, its last line before, its first one after
     ended: list[tuple[int, str, int]]  # connections on which a produce outlasted that: broker, name, last stamp
     opened: list[tuple[int, int]]  # when produces came whose leader epoch is uncertain, and their base offsets
     rejoined: list[tuple[int, int, list[int]]]  # brokers that came back in that epoch: see `rejoined_in`
@@ -88,9 +86,8 @@ class Ground(NamedTuple):
 
     def is_awake_at(self, us: int) -> bool:
         """Whether the leader did not stand still at a moment, nor shortly before."""
-        return not any(
-            broker == self.leader and before < us <= after + SPAN_US for broker, before, after in self.paused
-        )
+        own = ((before, after) for broker, before, after in self.paused if broker == self.leader)
+        return not any(before < us <= after + SPAN_US for before, after in own)
 
 
 def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
