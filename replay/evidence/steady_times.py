@@ -46,9 +46,9 @@ class SteadyTime(NamedTuple):
     def hole(self, since: int = NEVER) -> Hole | None:
         """Return the part of it whose requests are left out if the order goes on at `since`; None: it is too short.
 
-        What comes soon after its end may show that requests of before were answered in vain.
+        `since`: in this time, and not near its end (`goes_on_behind`), or in a later one.
         """
-        limit = min(since, self.until_us - RESENT_US) if self.until_us < NEVER else since
+        limit = min(since, self.until_us)
         begin, end = self.settled_us + SPAN_US, limit - MARGIN_US
         return Hole(self.leader, begin, end) if begin < end and self.settled_us + RESENT_US < limit else None
 
@@ -57,7 +57,10 @@ class SteadyTime(NamedTuple):
         return self.leader == leader and self.epoch in (NONE, epoch)
 
     def goes_on_behind(self, since: int) -> bool:
-        """Whether it lasts so much longer that what comes behind it says nothing of what came before a moment."""
+        """Whether it lasts so much longer that what comes behind it says nothing of what came before a moment.
+
+        What comes soon after it may show that requests of before were answered in vain.
+        """
         return self.settled_us < since <= self.until_us - RESENT_US
 
 
