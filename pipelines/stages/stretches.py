@@ -154,7 +154,9 @@ def by_stretches(
     for k, end in enumerate(stretches.ends):
         give_back()
         mine = [facts.until(end, () if since is None else since.holes)]
-        ordered = ordered_on(mine, cluster, parts, since, (own, grid))
+        # What is known of brokers makes events of later times, too, with which this stretch does not end.
+        grids = own._replace(until=end), grid._replace(until=end)
+        ordered = ordered_on(mine, cluster, parts, since, grids)
         if ordered is None:
             return None
         if k and since is not None:

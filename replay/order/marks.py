@@ -195,10 +195,11 @@ class Merged(NamedTuple):
             min(int(one["est"][k]), int(one["hi"][k])) >= int(one["lo"][k - 1]) for one, k in taken if 0 < k < len(one)
         )
 
-    def heads_at(self, count: int) -> tuple[str, ...]:
-        """Return the names of each chain's next operation, after so many pieces."""
+    def heads_at(self, count: int, until: int) -> tuple[str, ...]:
+        """Return the names of each chain's next operation, after so many pieces, but for those from `until` on."""
         done = Counter(self.pieces["chain"][:count][self.pieces["whole"][:count] == 1].tolist())
-        heads = [int(one["first"][k]) for one in self.chains if len(one) > (k := done[int(one["chain"][0])])]
+        following = [(one, k) for one in self.chains if len(one) > (k := done[int(one["chain"][0])])]
+        heads = [int(one["first"][k]) for one, k in following if one["lo"][k] < until]
         return tuple(sorted(names_of(self.rows, np.array(heads, np.int64))))
 
 
@@ -254,21 +255,32 @@ def marks_of(
     events: Records[EventRecord],
     order: tuple[Ints, int],
     brokers: tuple[int, ...],
-    boundaries: Sequence[Boundary],
+    grid: tuple[Grid, int],
 ) -> list[Mark]:
-    """Return the marks of the newest boundaries that are kept. `order`: of the rows from a seq on, and that seq."""
+    """Return the marks of the newest boundaries that are kept.
+
+    `order`: of the rows from a seq on, and that seq. `grid`: the windows, and from which of these rows on.
+    """
+    windows, begin = grid
+    boundaries = windows.boundaries(events["ts"][order[0][begin:]])
     last = boundaries[-1].place if boundaries else 0
     held = [one for one in boundaries if is_kept(one.place, last) and one.place > 0][-MARKED:]
     out: list[Mark] = []
     for merged in tenures:
         mine = [one for one in held if merged.begin < one.seq < merged.end]
         first = merged.begin - order[1]
-        out += marks_in(merged, events, order[0][first : merged.end - order[1]], brokers, mine) if mine else []
+        some = order[0][first : merged.end - order[1]]
+        out += marks_in(merged, events, some, brokers, mine, windows.until) if mine else []
     return out
 
 
 def marks_in(
-    merged: Merged, events: Records[EventRecord], order: Ints, brokers: tuple[int, ...], held: Sequence[Boundary]
+    merged: Merged,
+    events: Records[EventRecord],
+    order: Ints,
+    brokers: tuple[int, ...],
+    held: Sequence[Boundary],
+    until: int,
 ) -> list[Mark]:
     """Return the marks of some boundaries that lie in a tenure. `order`: of its rows."""
     begins = np.cumsum(merged.pieces["count"]) - merged.pieces["count"]
@@ -287,7 +299,7 @@ def marks_in(
             follow(state, merged.profile, events[some], (0, len(some), 0), moves)
         done = at
         reach = max(merged.reach, int(merged.pieces["hi"][:count].max()))
-        seq, heads, told = merged.begin + at, merged.heads_at(count), merged.told_before(count)
+        seq, heads, told = merged.begin + at, merged.heads_at(count, until), merged.told_before(count)
         of = ground.at(one.window), told, ground.epoch, ground.leader
         out.append(Mark(one.place, one.window, seq, copied(state), brokers, heads, reach, *of))
     return out
@@ -300,6 +312,7 @@ class Grid(NamedTuple):
     newest: int = BEFORE_ALL  # the window of the event before
     place: int = 0  # of the next boundary
     seq: int = 0  # of the first event
+    until: int = NEVER  # windows that begin then or later are not looked at
 
     @classmethod
     def at(cls, length_us: int, boundary: Boundary) -> Grid:
@@ -309,7 +322,8 @@ class Grid(NamedTuple):
     def boundaries(self, us: Ints) -> list[Boundary]:
         """Return where windows begin, without digests, of events at these times."""
         window = windows_of(us, self.length_us, self.newest)
-        begins = starts_of(window, None if self.newest == BEFORE_ALL else self.newest).tolist()
+        begins = starts_of(window, None if self.newest == BEFORE_ALL else self.newest)
+        begins = begins[window[begins] < self.until].tolist()
         return [Boundary(self.place + k, int(window[begin]), self.seq + begin, "") for k, begin in enumerate(begins)]
 
     def since(self, us: Ints, seq: int) -> Grid:

@@ -126,10 +126,7 @@ def order_of(facts: PartitionFacts, *grids: Grid) -> OrderedEvents:
         give_back()
     events = encoded(rows, brokers)
     order, tenures = arrange(state, events, spans, rows, grounds)
-    found: list[list[Mark]] = []
-    if tenures:
-        us = events["ts"][order]
-        found = [marks_of(tenures, events, (order, 0), tuple(brokers), grid.boundaries(us)) for grid in grids]
+    found = [marks_of(tenures, events, (order, 0), tuple(brokers), (grid, 0)) for grid in grids] if tenures else []
     marks, others = [*found, [], []][:2]
     return OrderedEvents(key, rows, order, 0, marks, others)
 
@@ -171,8 +168,8 @@ def order_on(facts: PartitionFacts, mark: Mark, at: Boundary, *grids: Grid) -> O
     shift = mark.seq + len(gone_on) - end
     own = Merged(rows, mark.seq, chains, pieces, before, mark.state, profile, mark.reach, ground)
     tenures = [own, *(one._replace(begin=one.begin + shift) for one in tenures)]
-    us = events["ts"][order[at.seq - mark.seq :]]
-    found = [marks_of(tenures, events, (order, mark.seq), mark.brokers, grid.boundaries(us)) for grid in grids]
+    begin = at.seq - mark.seq
+    found = [marks_of(tenures, events, (order, mark.seq), mark.brokers, (grid, begin)) for grid in grids]
     marks, others = [*found, [], []][:2]
     return OrderedEvents(key, rows, order, mark.seq, marks, others)
 
