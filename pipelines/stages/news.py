@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from pyspark.sql import functions as F
 
-from pipelines.warehouse.spans import HOUR_US, is_spanned, spans_of
+from pipelines.warehouse.spans import HOUR_US, spans_of
+from pipelines.warehouse.worker_files import given_facts
 from replay.arrays.digests import row_hashes
 from replay.arrays.ints import NEVER
 from replay.evidence.steady import OF_THE_END
@@ -23,14 +23,13 @@ from schemas.windows import ORDER_STATES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from pipelines.spark.staging import Rows
     from pipelines.stages.ingest import Parsed
     from pipelines.warehouse.delta_io import Warehouse
     from pipelines.warehouse.spans import Span
 
-# What facts say: files that wait to be taken over do not name the recording.
-SAID: Final = pa.schema([field for field in FACTS.arrow_schema if field.name != "recording_id"])
 MOST: Final = 5_000  # facts that are stated again and are compared with what stands
 
 
@@ -87,27 +86,18 @@ def as_they_stand(warehouse: Warehouse, recording_id: str, parsed: Parsed, chang
     if not 0 < len(ids) <= MOST:
         return none
     spans = [change.span for change in parsed.plan.changes]
-    stand, read = warehouse.stated(recording_id, spans, ids), stated(parsed, ids, spans)
-    if stand is None or read is None:
+    stand, read = warehouse.stated(recording_id, spans, ids), parsed.facts
+    given = read if isinstance(read, pa.Table) else parsed.files
+    if stand is None or not len(given):
         return none
-    before, now = told(stand), told(read)
+    before, now = (told(some, recording_id, ids) for some in (stand, given))
     return pa.array(sorted(one for one, said in before.items() if now.get(one) == said), pa.string())
 
 
-def stated(parsed: Parsed, ids: pa.Array, spans: Sequence[Span | None]) -> pa.Table | None:
-    """Return what was read about some facts; None: that lies in no file of this machine."""
-    if isinstance(parsed.facts, pa.Table):
-        return parsed.facts.filter(pc.is_in(parsed.facts["fact_id"], ids))
-    if not parsed.files:
-        return None
-    files = ds.dataset([str(path) for path in parsed.files], SAID, format="parquet")
-    return files.to_table(filter=is_spanned("ts", spans) & pc.field("fact_id").isin(ids))
-
-
-def told(facts: pa.Table) -> dict[str, int]:
-    """Return a digest of what each fact says, by its id."""
-    fields = [field for field in SAID if field.name in facts.column_names]
-    hashes = row_hashes(facts.select([field.name for field in fields]).cast(pa.schema(fields)))
+def told(given: pa.Table | Sequence[Path], recording_id: str, ids: pa.Array) -> dict[str, int]:
+    """Return a digest of what each of some facts says, by its id. `given`: facts, or files of them on this machine."""
+    facts = given_facts(given, recording_id, ids, FACTS.arrow_schema.names)
+    hashes = row_hashes(facts, without=("recording_id",))
     return dict(zip(facts["fact_id"].to_pylist(), hashes.tolist(), strict=True))
 
 

@@ -86,7 +86,7 @@ def facts_in_place_of(
     news = _news(spark, given, known_ids, folder)
     left = Exchange([], [])
     if changed is not None:
-        again = _given(given, stand.recording_id, known_ids, _PLACED)
+        again = given_facts(given, stand.recording_id, known_ids, _PLACED)
         rows = again.take(pc.index_in(known["fact_id"], again["fact_id"]))
         earlier = known.filter(pc.coalesce(is_before(rows, known), _NOT))
         touched = _ids_in([changed, earlier])
@@ -96,7 +96,7 @@ def facts_in_place_of(
         some = stand if where.span is None else stand.between("ts", *where.span, or_none=where.has_none)
         stood = some.rows((), where.filter("ts") & pc.field("fact_id").isin(touched))
         left = _parted(spark, some, partial(_are_among, touched), ("fact_id",), folder)
-        stated = _given(given, stand.recording_id, touched, _FACTS.arrow_schema.names)
+        stated = given_facts(given, stand.recording_id, touched, _FACTS.arrow_schema.names)
         news += _written(merged(stood, stated, changed, known["fact_id"]), folder)
     return Exchange([*news, *left.files], left.gone) if _are_sound(spark, stand, news) else None
 
@@ -142,7 +142,7 @@ def _are_among(ids: pa.Array, rows: pa.Table) -> Mask:
     return pc.is_in(rows["fact_id"], ids)
 
 
-def _given(given: pa.Table | Sequence[Path], recording_id: str, ids: pa.Array, columns: Sequence[str]) -> pa.Table:
+def given_facts(given: pa.Table | Sequence[Path], recording_id: str, ids: pa.Array, columns: Sequence[str]) -> pa.Table:
     """Return these columns of the given facts that have one of these ids."""
     schema = pa.schema([_FACTS.arrow_schema.field(name).with_nullable(True) for name in columns])  # noqa: FBT003
     if isinstance(given, pa.Table):

@@ -301,7 +301,7 @@ def kept(facts: Facts, holes: Sequence[Hole], firsts: Flags | None = None) -> Fl
     and ended behind it is kept, too. `firsts`: the first on each connection, if they are known.
     """
     left_out = np.zeros(len(facts.us), np.bool_)
-    by_follower = facts.are(FETCH) & (facts.replica >= 0)
+    is_fetch = facts.are(FETCH)
     lasts = np.zeros(len(facts.us), np.bool_)
     first, last = facts.us.min(initial=NEVER), facts.until.max(initial=-NEVER)
     for hole in holes:
@@ -309,9 +309,7 @@ def kept(facts: Facts, holes: Sequence[Hole], firsts: Flags | None = None) -> Fl
             continue
         within = (facts.kind != NONE) & (facts.us > hole.begin) & (facts.until < hole.end)
         left_out |= within
-        mine = within & by_follower
-        for replica in np.unique(facts.replica[mine]).tolist():
-            own = mine & (facts.replica == replica)
-            lasts |= own & (facts.us == facts.us[own].max())
+        for replica, us in lasts_of(facts.only(within)).items():
+            lasts |= within & is_fetch & (facts.replica == replica) & (facts.us == us)
     found: Flags = ~left_out | lasts | (first_on_connections(facts) if firsts is None else firsts)
     return found

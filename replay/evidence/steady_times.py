@@ -71,7 +71,6 @@ class Series:
     leader: int
     epoch: int
     first_us: int
-    last_us: int
     until_us: int  # when all of them were over
     firsts: dict[int, int]  # when each sender came first: a follower by its number, of others each kind
 
@@ -86,7 +85,6 @@ class Series:
             self.leader,
             max(self.epoch, other.epoch),
             min(self.first_us, other.first_us),
-            max(self.last_us, other.last_us),
             max(self.until_us, other.until_us),
             {**other.firsts, **firsts},
         )
@@ -129,7 +127,7 @@ def begins_series(leader: Ints, epoch: Ints) -> Flags:
 
 def one_series(is_none: bool, us: Ints, until: Ints, leader: int, epoch: Ints, sender: Ints) -> Series:  # noqa: FBT001
     """Return some facts, by columns in the order of time, as a series."""
-    times = int(us[0]), int(us[-1]), int(until.max())
+    times = int(us[0]), int(until.max())
     if is_none:
         return Series(NONE, NONE, *times, {})
     who, first = np.unique(sender, return_index=True)
@@ -177,20 +175,23 @@ def times_in(series: Series, begin: int, until: int) -> list[SteadyTime]:
     return found
 
 
+def time_at(times: Sequence[SteadyTime], since: int) -> SteadyTime | None:
+    """Return the steady time from which an order may go on at a moment; None: there is none."""
+    before = [one for one in times if one.settled_us < since]
+    if not before or not before[-1].goes_on_behind(since) or before[-1].hole(since) is None:
+        return None
+    return before[-1]
+
+
 def holes_at(times: Sequence[SteadyTime], since: int) -> tuple[Hole, ...]:
     """Return the holes of an order that goes on at a moment, in order; none if that is in no steady time.
 
     The last one is that of the time in which the moment lies.
     """
-    before = [one for one in times if one.settled_us < since]
-    if not before or not before[-1].goes_on_behind(since) or before[-1].hole(since) is None:
+    if time_at(times, since) is None:
         return ()
+    before = (one for one in times if one.settled_us < since)
     return tuple(hole for one in before if (hole := one.hole(since)) is not None)
-
-
-def time_at(times: Sequence[SteadyTime], since: int) -> SteadyTime | None:
-    """Return the steady time from which an order may go on at a moment; None: there is none."""
-    return [one for one in times if one.settled_us < since][-1] if holes_at(times, since) else None
 
 
 def covers(holes: Sequence[Hole], others: Sequence[Hole]) -> bool:

@@ -137,7 +137,8 @@ def order_on(facts: PartitionFacts, mark: Mark, at: Boundary, *grids: Grid) -> O
     `facts`: all but those of requests that are left out (`steady`). `at`: the boundary that the mark is for. `grids`:
     the windows from there on where marks are made, and perhaps others.
     """
-    key, ground, grounds = facts.key, ground_of(facts, mark.epoch), grounds_of(facts)
+    key, grounds = facts.key, grounds_of(facts)
+    ground = grounds.get(mark.epoch) or ground_of(facts, mark.epoch)
     if ground is None or ground.at(mark.since) != mark.ground:
         return None
     rows = EventRows()

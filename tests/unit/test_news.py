@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.intake.ledger import Change
-from pipelines.stages.news import Times, news_since, stated, told
+from pipelines.stages.news import Times, news_since, told
 from pipelines.warehouse.spans import HOUR_US
 from replay.arrays.ints import NEVER
 from schemas.facts import FACTS
@@ -81,11 +81,11 @@ def test_facts_in_files_are_compared_with_those_that_stand(tmp_path: Path) -> No
     """Such a file does not name the recording."""
     again = pa.concat_tables([STOOD.slice(1), facts(("c", NOW, 3))])
     pq.write_table(again.drop_columns(["recording_id"]), tmp_path / "facts.parquet")
-    parsed: Any = SimpleNamespace(facts=None, files=[tmp_path / "facts.parquet"])
-    read = stated(parsed, STOOD["fact_id"].combine_chunks(), [(LONG_AGO, LONG_AGO)])
-    assert read is not None
-    assert told(read) == told(STOOD.slice(1))
-    assert told(read) != told(facts(("b", LONG_AGO, 7)))
+    ids = STOOD["fact_id"].combine_chunks()
+    read = told([tmp_path / "facts.parquet"], "r", ids)
+    assert read.keys() == {"b"}
+    assert read == told(STOOD.slice(1), "r", ids)
+    assert read != told(facts(("b", LONG_AGO, 7)), "r", ids)
 
 
 def test_nothing_is_compared_where_nothing_was_handed_on() -> None:
