@@ -158,12 +158,26 @@ class Tables(Store):
         found = self._small.get((table_name, recording_id))
         return None if found is None else found.rows
 
-    def around(self, table_name: str, recording_id: str, spans: Sequence[Span | None], columns: Sequence[str]) -> Rows:
-        """Return these columns of the rows whose time is around these spans, in the driver's memory if they are few."""
+    def around(
+        self,
+        table_name: str,
+        recording_id: str,
+        spans: Sequence[Span | None],
+        columns: Sequence[str],
+        only: pc.Expression | None = None,
+    ) -> Rows:
+        """Return these columns of the rows whose time is around these spans, in the driver's memory if they are few.
+
+        `only`: which of them are asked for, if others may be left out.
+        """
         files = self._files(table_name, recording_id)
         near = None if files is None else files.around("ts", spans)
         if near is not None and near.has_at_most(LARGE_BYTES, LARGE_ROWS):
             return near.rows(columns, is_spanned("ts", spans))
+        if near is not None and only is not None:
+            found = near.some(columns, is_spanned("ts", spans) & only, LARGE_ROWS)
+            if found is not None:
+                return found
         return self.read(table_name, recording_id).where(spanned("ts", spans)).select(*columns)
 
     def stated(self, recording_id: str, spans: Sequence[Span | None], ids: pa.Array) -> pa.Table | None:

@@ -8,7 +8,8 @@ the time in question are read, since a fact's time follows from what its identit
 from __future__ import annotations
 
 import hashlib
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,7 @@ from pyspark.sql import functions as F
 from pipelines.intake.ledger import MOMENTS
 from pipelines.spark.staging import as_frame
 from pipelines.warehouse.aside import told_in
-from pipelines.warehouse.within import has_one_of
+from pipelines.warehouse.within import MOST_NAMED, has_one_of
 from replay.arrays.columns import completed_to
 from replay.evidence.steady import OF_THE_END
 
@@ -82,24 +83,32 @@ def changed_facts(warehouse: Warehouse, recording_id: str, changes: Sequence[Cha
     if not changes:
         return None
     spans = [change.span for change in changes]
-    stand = warehouse.around(
-        "facts", recording_id, spans, ("fact_id", "source_file", "source_line", *OF_THE_END.columns)
-    )
+    columns = ("fact_id", "source_file", "source_line", *OF_THE_END.columns)
+    stand = warehouse.around("facts", recording_id, spans, columns, _those_that_go(changes))
     if isinstance(stand, pa.Table):
         told = told_in(stand, changes)
         is_gone = pc.coalesce(pc.greater_equal(stand["source_line"], told["since"]), _NOT)
         are_changed = pc.or_(is_gone, pc.coalesce(pc.not_equal(stand["source_file"], told["to"]), _NOT))
-        columns = {
+        found = {
             "fact_id": stand["fact_id"],
             "to": told["to"],
             "source_line": stand["source_line"],
             **{name: stand[name] for name in OF_THE_END.columns},
         }
-        return pa.table({**columns, "is_gone": is_gone}).filter(are_changed)
+        return pa.table({**found, "is_gone": is_gone}).filter(are_changed)
     changed = stand.join(_told(stand, changes), on=F.col("source_file") == F.col("path"))
     gone = F.coalesce(F.col("source_line") >= F.col("since"), F.lit(False))  # noqa: FBT003
-    found = changed.where(gone | (F.col("source_file") != F.col("to")))
-    return found.select("fact_id", "to", "source_line", *OF_THE_END.columns, gone.alias("is_gone"))
+    rows = changed.where(gone | (F.col("source_file") != F.col("to")))
+    return rows.select("fact_id", "to", "source_line", *OF_THE_END.columns, gone.alias("is_gone"))
+
+
+def _those_that_go(changes: Sequence[Change]) -> pc.Expression | None:
+    """Return which facts change where no file gets another name; None: facts of whole files may."""
+    if len(changes) > MOST_NAMED or any(change.path != change.to for change in changes):
+        return None
+    file, line = pc.field("source_file"), pc.field("source_line")
+    ends = [(file == one.path) & (line >= one.since) for one in changes if one.since is not None]
+    return reduce(or_, ends, pc.scalar(False))  # noqa: FBT003 - Arrow's own
 
 
 def restated_facts(

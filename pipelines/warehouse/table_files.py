@@ -65,13 +65,16 @@ class TableFiles:
     def around(self, column: str, spans: Iterable[Span | None]) -> TableFiles:
         """Return the files that may have rows with a time around these spans, or without one (`is_spanned`)."""
         known = around(spans)
-        if not known or not len(self.files):
+        return self.within(column, known) if known else self
+
+    def within(self, column: str, spans: Iterable[Span]) -> TableFiles:
+        """Return the files that may have rows with a time in one of these spans, or without one."""
+        if not len(self.files):
             return self
-        found = (self.between(column, *span, or_none=True).files["path"].to_pylist() for span in known)
+        found = (self.between(column, *span, or_none=True).files["path"].to_pylist() for span in spans)
         paths = {*chain.from_iterable(found)}
-        return replace(
-            self, files=self.files.filter(pa.array([one in paths for one in self.files["path"].to_pylist()]))
-        )
+        are_some = [one in paths for one in self.files["path"].to_pylist()]
+        return replace(self, files=self.files.filter(pa.array(are_some, pa.bool_())))
 
     def between(self, column: str, since: int, until: int, *, or_none: bool = False) -> TableFiles:
         """Return the files that may have rows with a time between two others, by what Delta's log says of them.
@@ -117,6 +120,17 @@ class TableFiles:
         wanted = pa.schema([schema.field(name) for name in columns or schema.names])
         with in_one_line():
             return self._dataset(schema).to_table(columns=wanted.names, filter=where).cast(wanted)
+
+    def some(self, columns: Sequence[str], where: pc.Expression, most: int) -> pa.Table | None:
+        """Read these columns of the rows that meet a condition; None: there are more than so many."""
+        found, rows = [], 0
+        for batch in self.batches(columns, where):
+            found.append(batch)
+            rows += len(batch)
+            if rows > most:
+                return None
+        schema = TABLES[self.name].arrow_schema
+        return pa.Table.from_batches(found, pa.schema([schema.field(name) for name in columns]))
 
     def batches(self, columns: Sequence[str], where: pc.Expression | None = None) -> Iterator[pa.RecordBatch]:
         """Read these columns of the rows that meet a condition, some at a time."""

@@ -19,7 +19,7 @@ from pipelines.spark.row_files import GROUP_ROWS, RowFile, arrow_of, frame_of, r
 from pipelines.spark.staging import may_be_null
 from pipelines.warehouse.contract import all_met
 from pipelines.warehouse.fact_merge import is_before, merged
-from pipelines.warehouse.spans import Near
+from pipelines.warehouse.spans import Near, spans_of
 from replay.arrays.columns import completed_to
 from schemas.tables import TABLES
 
@@ -93,7 +93,8 @@ def facts_in_place_of(
         if len(touched) > MOST_CHANGED:
             return None
         where = Near.of(changed["ts"], earlier["ts"])
-        some = stand if where.span is None else stand.between("ts", *where.span, or_none=where.has_none)
+        hours = [span for one in (changed, earlier) for span in spans_of(one["ts"])]
+        some = near if where.span is None else near.within("ts", hours)
         stood = some.rows((), where.filter("ts") & pc.field("fact_id").isin(touched))
         left = _parted(spark, some, partial(_are_among, touched), ("fact_id",), folder)
         stated = given_facts(given, stand.recording_id, touched, _FACTS.arrow_schema.names)

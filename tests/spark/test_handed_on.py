@@ -13,6 +13,7 @@ from test_incremental import rows, run
 from pipelines.stages import handing_on, replay
 from pipelines.stages.carried import from_bytes
 from pipelines.stages.renewal import Renewal
+from pipelines.warehouse import delta_io, delta_reads
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def test_workers_go_on_from_what_was_handed_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handing_on, "WHOLE_ROWS", 0)
+    monkeypatch.setattr(delta_reads, "LARGE_BYTES", 0)
     monkeypatch.setattr(handing_on, "ROWS", 1_500)
     # In each minute a partition has so many events that a state is worth while.
     shape = Shape(events=110_000, partitions=3, elections=1, flaps=0, tick_ms=80)
@@ -58,7 +60,8 @@ def test_workers_go_on_from_what_was_handed_on(
         with monkeypatch.context() as at_last:
             if len(handed) > 1:  # it works on what is new and was handed on alone,
                 at_last.setattr(Renewal, "facts_here", None)
-                at_last.setattr(replay, "replay", None)  # and replays what it has just ordered
+                at_last.setattr(replay, "replay", None)  # and replays what it has just ordered;
+                at_last.setattr(delta_io, "merge", None)  # its facts do not go through the JVM
             steps = run(spark, arrived, tmp_path / "steps", STAGES, driver_facts=0)
         handed.append(handed_on(steps))
     last, before = handed[-1], handed[-2]

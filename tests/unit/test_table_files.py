@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import write_deltalake
 
 from pipelines.warehouse.spans import MOST, around, is_spanned
@@ -79,6 +80,17 @@ def test_conditions_have_few_spans_however_many_there_are() -> None:
     assert max(after[0] - before[1] for before, after in pairwise(found)) > 99 * 24 * HOUR_US
     assert all(any(since < us < until for since, until in found) for us, _ in [*days, *months_later])
     assert str(is_spanned("ts", days)).count(">=") == MOST
+
+
+def test_rows_that_meet_a_condition_are_read_if_they_are_not_too_many(tmp_path: Path) -> None:
+    files = files_of(tmp_path / "facts")
+    is_new = pc.starts_with(pc.field("fact_id"), "new")
+    found = files.some(["fact_id", "recording_id"], is_new, 2)
+    assert found is not None
+    assert sorted(found["fact_id"].to_pylist()) == ["new 0", "new 1"]
+    assert files.some(["fact_id"], is_new, 1) is None
+    none = files.some(["fact_id"], pc.field("fact_id") == "no such", 1)
+    assert (len(none), none.column_names) == (0, ["fact_id"])
 
 
 def test_rows_behind_a_time_are_found_without_files_of_before(tmp_path: Path) -> None:
