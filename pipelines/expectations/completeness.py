@@ -171,6 +171,7 @@ _FOLLOW: Final = (
         "replication_events",
         "A row of commit_latency stands at the append of its batch, and a row of fetch_rounds at a fetch.",
         reads=("commit_latency", "fetch_rounds"),
+        onward=True,
         answer="How long commits and fetches took may be told of other batches; losses are not touched.",
         breaches=f"""
     SELECT {_of("line", "seq", "in_table")}, event.kind, event.source_file, event.source_line FROM (

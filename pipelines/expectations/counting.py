@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipelines.expectations.database import NAMES, for_duckdb
 from pipelines.expectations.described import ExpectKnownValues, ExpectNoNulls
+from pipelines.expectations.earlier import find_changed, new, onward
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import SparkSession
 
+    from pipelines.expectations.earlier import Earlier
     from pipelines.expectations.rules import TableRule
 
 ALIKE: Final = "keys that may stand twice"
@@ -30,8 +32,10 @@ class Looked(NamedTuple):
     occurring: dict[str, list[Any]]  # by column: the values that Great Expectations is to look into
 
 
-def look_through(db: duckdb.DuckDBPyConnection, name: str, rules: Sequence[TableRule]) -> Looked:
-    """Read a table once, for all rules that each row meets by itself.
+def look_through(
+    db: duckdb.DuckDBPyConnection, name: str, rules: Sequence[TableRule], earlier: Earlier | None = None
+) -> Looked:
+    """Read a table once, for all rules that each row meets by itself; only what is new of it, if they held earlier.
 
     The table's own expectations ask whether a value is null, and whether it is one of a list: the set of a column's
     values answers both. Great Expectations hashes every value that it is given, so all rows would cost it too much.
@@ -53,39 +57,68 @@ def look_through(db: duckdb.DuckDBPyConnection, name: str, rules: Sequence[Table
         **{f"values of {column}": f"collect_set(`{column}`)" for column in listed if column in there},
         **{f"number of {column}": f"count(`{column}`)" for column in there},
     }
-    (row,) = db.execute(for_duckdb(f"SELECT {', '.join(('count(*)', *asked.values()))} FROM {name}")).fetchall()
+    have_held = earlier is not None and all(earlier.tells_of(rule) for rule in own if rule.condition or rule.native)
+    part = new(name) if have_held else name
+    (row,) = db.execute(for_duckdb(f"SELECT {', '.join(('count(*)', *asked.values()))} FROM {part}")).fetchall()
     rows, found = row[0], dict(zip(asked, row[1:], strict=True))
     occurring = {}
     for column in columns:
         nulls = rows - found.get(f"number of {column}", rows)
         some = sorted(found[f"values of {column}"] or ()) if column in listed else [0] * (nulls < rows)
         occurring[column] = [*some, *[None] * (nulls > 0)]
+    if have_held:
+        ((rows,),) = db.execute(f"SELECT count(*) FROM {name}").fetchall()
     return Looked(rows, {rule.id: found[rule.id] for rule in counted}, occurring)
 
 
 def counts_by_duckdb(
-    db: duckdb.DuckDBPyConnection, rules: Sequence[TableRule], looked: Mapping[str, Looked]
+    db: duckdb.DuckDBPyConnection,
+    rules: Sequence[TableRule],
+    looked: Mapping[str, Looked],
+    earlier: Earlier | None = None,
 ) -> dict[str, int]:
     """Count the rows of each table (by its name), and the rows that break each rule (by its id).
 
-    `looked`: what was found in the tables, for all of these rules. Raises as `look_through` does.
+    `looked`: what was found in the tables, for all of these rules. `earlier`: rules that held then are counted from the
+    first change on, if that can be told, and only those that do not hold there as a whole. Raises as `look_through`.
     """
     counts = {name: found.rows for name, found in looked.items()}
     for found in looked.values():
         counts |= found.broken
+    has_places = earlier is not None and find_changed(db, earlier)
     for rule in rules:
-        if rule.id not in counts and rule.key and not _are_alike(db, rule):
-            counts[rule.id] = 0
-        elif rule.id not in counts:
-            said = for_duckdb(f"SELECT count(*) FROM ({rule.sql(NAMES)})")
-            ((counts[rule.id],),) = db.execute(said).fetchall()
+        if rule.id in counts:
+            continue
+        is_told = earlier is not None and earlier.tells_of(rule)
+        if is_told and rule.onward and has_places:
+            counts[rule.id] = _count(db, rule, onward(rule))
+        elif is_told and rule.key and not rule.onward:
+            counts[rule.id] = int(_are_alike_with_new(db, rule))
+        if counts.get(rule.id) != 0:
+            counts[rule.id] = _count(db, rule, NAMES)
     return counts
 
 
-def _are_alike(db: duckdb.DuckDBPyConnection, rule: TableRule) -> bool:
+def _count(db: duckdb.DuckDBPyConnection, rule: TableRule, names: Mapping[str, str]) -> int:
+    """Count the rows that break a rule, of the tables by these names."""
+    if rule.key and not _are_alike(db, rule.key, names[rule.table]):
+        return 0
+    ((count,),) = db.execute(for_duckdb(f"SELECT count(*) FROM ({rule.sql(names)})")).fetchall()
+    return int(count)
+
+
+def _are_alike(db: duckdb.DuckDBPyConnection, key: str, table: str) -> bool:
     """Whether two rows have a key of the same hash: if none have, no rows share a key, and few bytes say so."""
-    said = for_duckdb(f"SELECT count(*) > count(DISTINCT hash({rule.key})) FROM {rule.table}")
+    said = for_duckdb(f"SELECT count(*) > count(DISTINCT hash({key})) FROM {table}")
     ((are_alike,),) = db.execute(said).fetchall()
+    return bool(are_alike)
+
+
+def _are_alike_with_new(db: duckdb.DuckDBPyConnection, rule: TableRule) -> bool:
+    """Whether a new row has a key of the same hash as another one, new or not."""
+    hashed = f"SELECT hash({rule.key}) AS hashed FROM"
+    those = f"({hashed} {rule.table}) WHERE hashed IN ({hashed} {new(rule.table)})"
+    ((are_alike,),) = db.execute(for_duckdb(f"SELECT count(*) > count(DISTINCT hashed) FROM {those}")).fetchall()
     return bool(are_alike)
 
 

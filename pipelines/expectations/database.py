@@ -56,7 +56,7 @@ def closed_database(tables: Mapping[str, Local], spill: Path | None = None) -> d
     db.execute(f"SET allowed_paths = [{', '.join(map(text_here, sorted(paths)))}]")
     for name, one in tables.items():
         if name in files:
-            db.execute(f"CREATE VIEW {name} AS {_rows_of(files[name])}")
+            db.execute(f"CREATE VIEW {name} AS {_rows_of(db, files[name])}")
         else:
             db.register(name, one if isinstance(one, pa.Table) else TABLES[one.name].arrow_schema.empty_table())
     db.execute("SET enable_external_access = false")
@@ -70,18 +70,32 @@ def for_duckdb(query: str) -> str:
     return said
 
 
-def _rows_of(files: TableFiles) -> str:
-    """Return the query for all rows of files. Columns that a file lacks, since it is from before, are null in it."""
-    columns = {
-        name: f"{{name: {text_here(name)}, type: {text_here(kind)}, default_value: NULL}}"
-        for name, kind in _types(files.name).items()
-        if name != _OF
-    }
+def _rows_of(db: duckdb.DuckDBPyConnection, files: TableFiles) -> str:
+    """Return the query for all rows of files. Columns that a file lacks, since it is from before, are null in it.
+
+    Of files that are read with a schema DuckDB thinks that they have one row, and puts the largest table of a join into
+    memory. So they are read without one wherever this gives the same columns.
+    """
+    types = {name: kind for name, kind in _types(files.name).items() if name != _OF}
     paths = ", ".join(text_here(_as_pattern(path)) for path in files.paths)
-    schema = ", ".join(f"{text_here(name)}: {column}" for name, column in columns.items())
+    read = f"read_parquet([{paths}], hive_partitioning = false, union_by_name = true)"
+    if _columns_of(db, read) != types:
+        schema = ", ".join(
+            f"{text_here(name)}: {{name: {text_here(name)}, type: {text_here(kind)}, default_value: NULL}}"
+            for name, kind in types.items()
+        )
+        read = f"read_parquet([{paths}], schema = MAP {{{schema}}}, hive_partitioning = false)"
     names = (f"{text_here(files.recording_id)} AS {_OF}" if name == _OF else f'"{name}"' for name in _types(files.name))
-    read = f"read_parquet([{paths}], schema = MAP {{{schema}}}, hive_partitioning = false)"
     return f"SELECT {', '.join(names)} FROM {read}"
+
+
+def _columns_of(db: duckdb.DuckDBPyConnection, read: str) -> dict[str, str]:
+    """Return the types of the columns that files have, by name; none if these do not fit together."""
+    try:
+        found = db.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()
+    except duckdb.BinderException:
+        return {}
+    return {name: kind for name, kind, *_ in found}
 
 
 @cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipelines.expectations.rules import Severity, TableRule, same_partition, with_answer
+from pipelines.expectations.rules import Carried, Severity, TableRule, same_partition, with_answer
 from pipelines.warehouse.contract import sql_string
 
 # A row and all rows at or before it; `turn` orders rows of the same seq.
@@ -50,6 +50,8 @@ HW_WITHIN_LEO = TableRule(
     "hw_timeline",
     "A broker's high watermark is never beyond its own log end offset.",
     reads=("leo_timeline",),
+    onward=True,
+    carried={"leo_timeline": Carried(("broker_id", "observer", "evidence"), ("leo",))},
     breaches=f"""
     WITH moves AS (
       SELECT {_PARTITION}, broker_id, seq, 0 AS turn, leo, evidence IN {_EXACT} AS leo_exact,
@@ -70,6 +72,8 @@ LEADER_HW_NEVER_BACK = TableRule(
     "leader_hw_never_back",
     "hw_timeline",
     "Within its epoch a leader's high watermark never goes back; only taking up the role starts it anew.",
+    onward=True,
+    carried={"hw_timeline": Carried(("broker_id", "role", "leader_epoch", "evidence", "step"), ("hw",))},
     breaches=f"""
     WITH terms AS (
       SELECT *, IF(step = 'role', 0, 1) AS turn,
@@ -256,6 +260,8 @@ COMMIT_RAISES_HW = TableRule(
     "commit_latency",
     "What committed a batch raised its leader's high watermark beyond it.",
     reads=("hw_timeline",),
+    onward=True,
+    reaches={"commit_latency": "commit_seq"},
     breaches=f"""
     SELECT {", ".join(f"batch.{n}" for n in ("topic", "incarnation", "partition", "seq", "commit_seq", "last_offset"))}
     FROM {{commit_latency}} AS batch LEFT ANTI JOIN {{hw_timeline}} AS raise
@@ -264,21 +270,34 @@ COMMIT_RAISES_HW = TableRule(
     WHERE batch.commit_seq IS NOT NULL""",
 )
 
+_NOT_OF_EVENTS: Final = f"""LEFT ANTI JOIN {{replication_events}} AS event
+      ON {same_partition("line", "event")} AND line.seq = event.seq"""
+
 ROWS_JOIN_EVENTS = TableRule(
     "rows_join_events",
     "replication_events",
-    "Every row of a timeline, and whatever else names a seq, stands at the seq of an event.",
-    reads=(*_WITH_SEQ, "conformance", "data_loss_incidents"),
+    "Every row of a timeline stands at the seq of an event.",
+    reads=_WITH_SEQ,
+    onward=True,
     breaches=f"""
     SELECT line.* FROM ({
         " UNION ALL ".join(f"SELECT '{table}' AS in_table, {_PARTITION}, seq FROM {{{table}}}" for table in _WITH_SEQ)
-    } UNION ALL SELECT 'conformance', {_PARTITION}, first_mismatch_seq FROM {{conformance}}
+    }) AS line {_NOT_OF_EVENTS}""",
+)
+
+NAMED_PLACES_JOIN_EVENTS = TableRule(
+    "named_places_join_events",
+    "replication_events",
+    "Every seq that a row names beside its own is that of an event.",
+    reads=("conformance", "partition_risk", "data_loss_incidents"),
+    breaches=f"""
+    SELECT line.* FROM (
+      SELECT 'conformance' AS in_table, {_PARTITION}, first_mismatch_seq AS seq FROM {{conformance}}
       WHERE first_mismatch_seq IS NOT NULL
       UNION ALL SELECT 'partition_risk', {_PARTITION}, end_seq FROM {{partition_risk}} WHERE end_seq IS NOT NULL
       UNION ALL SELECT 'data_loss_incidents', {_PARTITION}, link.seq
       FROM (SELECT *, explode(chain) AS link FROM {{data_loss_incidents}}) WHERE link.seq IS NOT NULL
-    ) AS line LEFT ANTI JOIN {{replication_events}} AS event
-      ON {same_partition("line", "event")} AND line.seq = event.seq""",
+    ) AS line {_NOT_OF_EVENTS}""",
 )
 
 PARTITIONS_HAVE_ISR = TableRule(
@@ -345,6 +364,7 @@ _INVARIANTS: Final = (
     EFFECT_NAMES_INCIDENT,
     COMMIT_RAISES_HW,
     ROWS_JOIN_EVENTS,
+    NAMED_PLACES_JOIN_EVENTS,
     PARTITIONS_HAVE_ISR,
     ROWS_ARE_WHOLE,
     ROWS_HOLD_CHECKS,

@@ -8,8 +8,8 @@ of breaching rows per rule (`counting`), so that there are not several jobs per 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from great_expectations.expectations.metadata_types import FailureSeverity
 
@@ -24,11 +24,19 @@ if TYPE_CHECKING:
 
     from schemas.model import Column, Table
 
+PARTITION: Final = ("topic", "incarnation", "partition")  # the columns that name one within a recording
 Severity = Literal["error", "warning"]
 GX_SEVERITY: Final[dict[Severity, FailureSeverity]] = {
     "error": FailureSeverity.CRITICAL,
     "warning": FailureSeverity.WARNING,
 }
+
+
+class Carried(NamedTuple):
+    """Of which rows of a table the last one before a place still says something at this place."""
+
+    by: tuple[str, ...]  # columns beside the partition: of each of their values it is the last row
+    values: tuple[str, ...]  # the columns that the rule reads, beside these and `seq`
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,10 @@ class TableRule:
     `native` is Great Expectations' own expectation for the rule; without one, breaches are counted. A rule that can be
     counted together with others states one more thing: the `condition` that each row meets by itself (one pass per
     table), or the columns of the `key` that no two rows share (one shuffle for the keys of all tables).
+
+    If a rule is `onward`, all its tables have a partition and a `seq`, and a row breaks it only together with rows of
+    its partition at its own or later places, or with those that are `carried`, by table. `reaches` names by table a
+    column with a later place that a row speaks of. Such a rule need not be counted again before the first change.
 
     `answer` says what it means for the report's answer if the rule does not hold. So many rows as `allowed_rows`, or
     such a share of the table's rows as `allowed_share`, whichever is more, may break the rule.
@@ -53,6 +65,9 @@ class TableRule:
     native: Expectation | None = None
     condition: str | None = None
     key: str | None = None
+    onward: bool = False
+    carried: Mapping[str, Carried] = field(default_factory=dict)
+    reaches: Mapping[str, str] = field(default_factory=dict)
     answer: str = ""
     allowed_rows: int = 0
     allowed_share: float = 0.0
@@ -105,7 +120,7 @@ def table_rules(table: Table) -> list[TableRule]:
 
 def same_partition(left: str, right: str) -> str:
     """Return the condition that rows under two aliases are of the same partition."""
-    return " AND ".join(f"{left}.{name} = {right}.{name}" for name in ("topic", "incarnation", "partition"))
+    return " AND ".join(f"{left}.{name} = {right}.{name}" for name in PARTITION)
 
 
 def with_answer(rule: TableRule) -> TableRule:
@@ -173,4 +188,5 @@ def _key_rule(table: Table) -> TableRule:
         f"A row of {table.name} is named by ({columns}): no two rows share it.",
         breaches=f"SELECT {columns}, count(*) AS copies FROM {{{table.name}}} GROUP BY {columns} HAVING count(*) > 1",
         key=columns,
+        onward="seq" in row_key(table),
     )

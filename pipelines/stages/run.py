@@ -313,7 +313,10 @@ def _validate(run: Run) -> None:
     with run.step("validate"):
         from pipelines.stages import validate  # noqa: PLC0415 - Great Expectations is there only if it is needed
 
-        run.validation = validate.validate(run.spark, run.warehouse, run.recording_id, run.run_id, run.settings)
+        goes_on = run.recording is not None and not run.unfinished and not run.settings.get("full")
+        run.validation = validate.validate(
+            run.spark, run.warehouse, run.recording_id, run.run_id, run.settings, goes_on=goes_on
+        )
         results = pa.Table.from_pylist(run.validation.results, TABLES["expectation_results"].arrow_schema)
         if not run.unfinished:
             run.warehouse.append("expectation_results", results)
@@ -384,6 +387,7 @@ def _record(run: Run, started: datetime, stages: Sequence[str], status: str, mes
     has_failed = status == FAILED
     if not has_failed and not run.counts:  # else what stands is half made, and its driver may have little time
         run.counts = run.warehouse.row_counts(run.recording_id)
+    by = {"rules": run.validation.rules} if run.validation and run.validation.rules else {}
     software = {name: version(name) for name in ("pyspark", "delta-spark", "great-expectations", "numba", "pyarrow")}
     finished = datetime.now(UTC)
     row = {
@@ -394,7 +398,7 @@ def _record(run: Run, started: datetime, stages: Sequence[str], status: str, mes
         "status": status,
         "stages": [stage for stage in stages if stage not in run.skipped],
         "versions": _json(
-            {"tidemark": VERSION, "engine": engine_version(), "python": platform.python_version(), **software}
+            {"tidemark": VERSION, "engine": engine_version(), "python": platform.python_version(), **software, **by}
         ),
         "configuration": _json(run.settings),
         "inputs": _json(run.inputs),

@@ -25,6 +25,7 @@ from pipelines.expectations.breaking_rows import ByDuckDB, BySpark
 from pipelines.expectations.counting import counts_by_duckdb, counts_by_spark, look_through
 from pipelines.expectations.data_docs import Shown, escaped, publish_docs
 from pipelines.expectations.database import READ_BYTES, closed_database
+from pipelines.expectations.earlier import digest_of, find_earlier
 from pipelines.expectations.found_rows import in_words, lines_asked, places_of, with_lines
 from pipelines.expectations.invariants import CONFORMANCE_TIES
 from pipelines.expectations.suites import EVERY, VALIDATED, all_rules
@@ -47,9 +48,11 @@ if TYPE_CHECKING:
     from pipelines.expectations.breaking_rows import Tables
     from pipelines.expectations.counting import Looked
     from pipelines.expectations.database import Local
+    from pipelines.expectations.earlier import Earlier
     from pipelines.expectations.rules import TableRule
     from pipelines.warehouse.delta_io import Warehouse
 
+EVERY_BYTES: Final = 1 << 50  # all files are looked for, of which few are read
 KEPT_BYTES: Final = SMALL_BYTES  # of a table that only Spark can read, and gives to DuckDB
 MOST_TOLD: Final = 250_000  # rows that break a rule, which Python looks through for the first few
 VIEW_PREFIX: Final = "tidemark_validated_"
@@ -57,29 +60,39 @@ INVARIANTS_SUITE: Final = "invariants"
 
 
 def validate(
-    spark: SparkSession, warehouse: Warehouse, recording_id: str, run_id: str, settings: Mapping[str, Any] | None = None
+    spark: SparkSession,
+    warehouse: Warehouse,
+    recording_id: str,
+    run_id: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    goes_on: bool = False,
 ) -> Validation:
     """Check every table of the recording and publish the pages; the caller writes the results to their table.
 
     Of the run's `settings` these count: `conformance_ties`, and `expectations`, what an expectations file says.
+    `goes_on`: what held when the recording was validated last, and cannot have changed since, is not looked at again.
     """
     said, when = settings or {}, datetime.now(UTC)
     ties = said.get("conformance_ties")
     rules = all_rules(CONFORMANCE_TIES if ties is None else ties, said.get("expectations"))
     spill = on_this_machine(spark, f"{warehouse.staging_dir(recording_id)}/validate")
 
-    def checked(most: int) -> tuple[list[dict[str, Any]], list[ExpectationSuiteValidationResult]]:
-        files = warehouse.files_within([table.name for table in EVERY], recording_id, most)
+    def checked(most: int, *, goes_on: bool) -> tuple[list[dict[str, Any]], list[ExpectationSuiteValidationResult]]:
+        files = warehouse.files_within([table.name for table in EVERY], recording_id, EVERY_BYTES if goes_on else most)
+        earlier = find_earlier(warehouse, recording_id, rules, files) if goes_on and len(files) == len(EVERY) else None
+        if goes_on and (earlier is None or earlier.size_bytes > most):
+            return checked(most, goes_on=False)
         frame_of = partial(warehouse.looked_at, recording_id=recording_id)
-        return check(spark, frame_of, recording_id, run_id, rules, local=files, spill=spill, when=when)
+        return check(spark, frame_of, recording_id, run_id, rules, local=files, earlier=earlier, spill=spill, when=when)
 
     try:
-        results, suites = checked(READ_BYTES)
+        results, suites = checked(READ_BYTES, goes_on=goes_on)
     except duckdb.OutOfMemoryException:  # not everything can be spilled: all rows of a window's partition cannot
-        results, suites = checked(SMALL_BYTES)
+        results, suites = checked(SMALL_BYTES, goes_on=False)
     docs_path = publish_docs(suites, warehouse, Shown(recording_id, run_id, when))
     failed = [row["severity"] for row in results if not row["success"]]
-    return Validation(results, failed.count("error"), failed.count("warning"), docs_path)
+    return Validation(results, failed.count("error"), failed.count("warning"), docs_path, digest_of(rules))
 
 
 def check(  # noqa: PLR0913 - what a validation is made of
@@ -90,28 +103,32 @@ def check(  # noqa: PLR0913 - what a validation is made of
     rules: Sequence[TableRule] | None = None,
     *,
     local: Mapping[str, Local] | None = None,
+    earlier: Earlier | None = None,
     spill: Path | None = None,
     when: datetime | None = None,
 ) -> tuple[list[dict[str, Any]], list[ExpectationSuiteValidationResult]]:
     """Evaluate rules on these frames; return rows of `expectation_results`, and Great Expectations' results.
 
     `rules`: None, all without any settings. `local`: the tables that DuckDB reads. Of these a frame is asked for only
-    if Spark evaluates a rule that reads one. `spill`: the folder for what does not fit into DuckDB's memory. `when`:
-    the run's time, for the pages.
+    if Spark evaluates a rule that reads one. `earlier`: what held of them before, and what has changed since. `spill`:
+    the folder for what does not fit into DuckDB's memory. `when`: the run's time, for the pages.
     """
     rules = all_rules() if rules is None else rules
     here = dict(local or {})
     frames = {table.name: frame_of(table.name) for table in EVERY if table.name not in here}
     here |= {name: frame.toArrow() for name, frame in frames.items() if estimated_bytes(frame) <= KEPT_BYTES}
-    with closed_database(here, spill) as db, _Views(spark, frame_of) as views:
-        looked = {name: look_through(db, name, rules) for name in here}
+    changes = {} if earlier is None else earlier.tables
+    with closed_database(here | changes, spill) as db, _Views(spark, frame_of) as views:
+        looked = {name: look_through(db, name, rules, earlier) for name in here}
         given = {
             table.name: _occurring(looked[table.name]) if table.name in here else frames[table.name]
             for table in VALIDATED
         }
         with ThreadPoolExecutor(1) as beside:
             # What goes beyond a row is counted while Great Expectations works in Python.
-            counted = beside.submit(_counts, spark, db, [rule for rule in rules if rule.native is None], looked, views)
+            counted = beside.submit(
+                _counts, spark, db, [rule for rule in rules if rule.native is None], looked, views, earlier
+            )
             suites = _run_suites(given, rules, counted, run_id, when or datetime.now(UTC))
         counts = counted.result()
         outcomes = {_rule_id(outcome): outcome for suite in suites for outcome in suite.results}
@@ -157,12 +174,13 @@ def _counts(
     rules: Sequence[TableRule],
     looked: Mapping[str, Looked],
     views: Mapping[str, str],
+    earlier: Earlier | None,
 ) -> dict[str, int]:
     """Count the rows of each table (by its name), and the rows that break each rule (by its id)."""
     by_duckdb = [rule for rule in rules if {rule.table, *rule.reads} <= looked.keys()]
     by_spark = [rule for rule in rules if rule not in by_duckdb]
     large = [table.name for table in EVERY if table.name not in looked]
-    return counts_by_duckdb(db, by_duckdb, looked) | counts_by_spark(spark, by_spark, views, large)
+    return counts_by_duckdb(db, by_duckdb, looked, earlier) | counts_by_spark(spark, by_spark, views, large)
 
 
 def _rule_id(outcome: ExpectationValidationResult) -> str:

@@ -14,3 +14,4 @@ class Validation:
     errors: int
     warnings: int
     docs_path: str
+    rules: str = ""  # a digest of what was counted; empty: the results are an earlier run's

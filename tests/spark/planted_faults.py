@@ -78,6 +78,9 @@ FAULTS: dict[str, Plant] = {
     "commit_latency.commit_raises_hw": put("commit_latency", 0, commit_seq=2),
     "fetch_rounds.at_once_did_not_wait": put("fetch_rounds", 0, completed_by="no_wait"),
     "replication_events.rows_join_events": put("log_truncations", 0, seq=60),
+    "replication_events.named_places_join_events": put(
+        "conformance", 1, matched=11, compared=12, first_mismatch_seq=60
+    ),
     "replication_events.partitions_have_isr": lambda rows: rows["isr_timeline"].clear(),
     "set_aside.rows_are_whole": lambda rows: rows["set_aside"].append(recorded.set_aside("error")),
     "set_aside.rows_hold_checks": lambda rows: rows["set_aside"].append(recorded.set_aside("warning")),

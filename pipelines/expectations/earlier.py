@@ -1,0 +1,196 @@
+"""What an earlier validation found, and what of each table has changed since, so that only this is looked at.
+
+A file of a Delta table never changes. A rule that each row meets by itself, and that no row broke, still holds in every
+file that was there. A rule that compares rows of a partition with others at their own or later places (`onward`) still
+holds before the first place at which a row of the partition has changed. All other rules are counted anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+from pipelines.expectations.rules import PARTITION, same_partition
+from pipelines.spark.session import VERSION
+from pipelines.warehouse.commit_point import complete_runs
+from pipelines.warehouse.opened import file_of, place_of
+from pipelines.warehouse.within import text_here
+from schemas.tables import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pipelines.expectations.database import Local
+    from pipelines.expectations.rules import TableRule
+    from pipelines.warehouse.delta_io import Warehouse
+    from pipelines.warehouse.table_files import TableFiles
+
+COMPARED_ROWS: Final = 200_000  # of a table that came and went: so many are compared, as most may be as they were
+_CHANGED: Final = "changed"  # by table and partition, the first place at which something changed
+_PLACED: Final = (*PARTITION, "seq")
+_LISTED: Final = pa.schema([("path", pa.string()), ("size_bytes", pa.int64())])
+
+
+class Change(NamedTuple):
+    """The files of a table that came since, and those that went."""
+
+    new: TableFiles
+    gone: TableFiles
+
+
+class Earlier(NamedTuple):
+    """An earlier validation, by the same rules."""
+
+    held: frozenset[str]  # ids of the rules that no row broke
+    changes: Mapping[str, Change]  # by table, as far as Delta's log tells them
+
+    def tells_of(self, rule: TableRule) -> bool:
+        """Whether a rule held, and what has changed in its tables is known."""
+        return rule.id in self.held and all(name in self.changes for name in (rule.table, *rule.reads))
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all files that came or went, as they are compressed."""
+        return sum(one.new.size_bytes + one.gone.size_bytes for one in self.changes.values())
+
+    @property
+    def tables(self) -> dict[str, Local]:
+        """What came and what went, as tables of a database."""
+        found: dict[str, Local] = {}
+        for name, change in self.changes.items():
+            found |= {new(name): change.new, gone(name): change.gone}
+        return found
+
+
+def new(name: str) -> str:
+    """Return the name of what came to a table."""
+    return f"{name}__new"
+
+
+def gone(name: str) -> str:
+    """Return the name of what went from a table."""
+    return f"{name}__gone"
+
+
+def digest_of(rules: Sequence[TableRule]) -> str:
+    """Return a digest of everything that says what is counted: what held by other rules says nothing."""
+    said = [(rule.id, rule.breaches, rule.condition, rule.key, rule.onward, rule.carried) for rule in rules]
+    return hashlib.sha256(repr((VERSION, duckdb.__version__, said)).encode()).hexdigest()[:16]
+
+
+def find_earlier(
+    warehouse: Warehouse, recording_id: str, rules: Sequence[TableRule], files: Mapping[str, TableFiles]
+) -> Earlier | None:
+    """Return the last validation of these tables; None: there is none, or it went by other rules.
+
+    `files`: those of all tables as they are now.
+    """
+    columns = ("finished", "run_id", "stages", "versions", "table_versions")
+    runs = [run for run in complete_runs(warehouse, recording_id, *columns) if "validate" in run["stages"]]
+    last = max(runs, key=lambda run: (run["finished"], run["run_id"]), default=None)
+    if last is None or json.loads(last["versions"]).get("rules") != digest_of(rules):
+        return None
+    versions = json.loads(last["table_versions"])
+    changes = {name: change_of(one, versions.get(name)) for name, one in files.items()}
+    known = {name: change for name, change in changes.items() if change is not None}
+    return Earlier(_held(warehouse, recording_id, last["run_id"]), known)
+
+
+def _held(warehouse: Warehouse, recording_id: str, run_id: str) -> frozenset[str]:
+    """Return the ids of the rules that no row broke in a run."""
+    columns = ("run_id", "table", "expectation", "success", "rows_failed")
+    rows = warehouse.arrow("expectation_results", recording_id, columns).to_pylist()
+    return frozenset(
+        f"{row['table'].split(', ')[0]}__{row['expectation']}"
+        for row in rows
+        if row["run_id"] == run_id and row["success"] and row["rows_failed"] == 0
+    )
+
+
+def change_of(files: TableFiles, version: int | None) -> Change | None:
+    """Return how a recording's files differ from those of an earlier version; None: Delta's log does not say it."""
+    if version is None or version > files.table.version():
+        return None
+    came: set[str] = set()
+    went: dict[str, int | None] = {}
+    try:
+        for action, told in _actions(files, version):
+            path = told["path"]
+            if action == "add":
+                came.add(path)
+            elif path in came:
+                came.remove(path)
+            else:
+                went[path] = told.get("size")
+    except (OSError, ValueError):
+        return None
+    now = files.files["path"].to_pylist() if len(files.files) else []
+    lost = [{"path": path, "size_bytes": size} for path, size in went.items()]
+    left = replace(files, files=pa.Table.from_pylist(lost, _LISTED))
+    if not came.issubset(now) or not went.keys().isdisjoint(now) or not all(path.exists() for path in left.paths):
+        return None
+    is_new = pa.array([path in came for path in now], pa.bool_())
+    return Change(replace(files, files=files.files.filter(is_new)), left)
+
+
+def _actions(files: TableFiles, version: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what Delta's log says of files of the recording after a version. OSError, ValueError: it is not there."""
+    log, folder = place_of(files.table) / "_delta_log", f"recording_id={files.recording_id}/"
+    for number in range(version + 1, files.table.version() + 1):
+        for line in (log / file_of(number)).read_text(encoding="utf-8").splitlines():
+            for action, told in json.loads(line).items():
+                if action not in {"add", "remove"}:
+                    continue
+                values = told.get("partitionValues")
+                is_ours = told["path"].startswith(folder) if values is None else files.recording_id in values.values()
+                if is_ours:
+                    yield action, told
+
+
+def find_changed(db: duckdb.DuckDBPyConnection, earlier: Earlier) -> bool:
+    """Note from which place on something of each table and partition has changed; False: some row says no place."""
+    names = [name for name in earlier.changes if {*_PLACED} <= {one.name for one in TABLES[name].columns}]
+    places, each = ", ".join(PARTITION), " UNION ALL ".join(_differing(db, name) for name in names)
+    first = "min(seq) AS since, count(*) > count(seq) AS is_unknown"
+    db.execute(f"CREATE TEMP TABLE {_CHANGED} AS SELECT name, {places}, {first} FROM ({each}) GROUP BY name, {places}")
+    unknown = " OR ".join(("is_unknown", *(f"{column} IS NULL" for column in PARTITION)))
+    ((is_known,),) = db.execute(f"SELECT count(*) = 0 FROM {_CHANGED} WHERE {unknown}").fetchall()
+    return bool(is_known)
+
+
+def _differing(db: duckdb.DuckDBPyConnection, name: str) -> str:
+    """Return the query for the places of the rows of a table that came or went, as far as it pays without the same."""
+    places, parts = ", ".join(_PLACED), ((new(name), 1), (gone(name), -1))
+    counts = " + ".join(f"(SELECT count(*) FROM {part})" for part, _ in parts)
+    ((rows,),) = db.execute(f"SELECT {counts}").fetchall()
+    every = " UNION ALL ".join(
+        f"SELECT {places}, hash(line) AS hashed, {sign} AS rows FROM {part} AS line" for part, sign in parts
+    )
+    differing = f"GROUP BY {places}, hashed HAVING sum(rows) <> 0" if rows <= COMPARED_ROWS else ""
+    return f"SELECT {text_here(name)} AS name, {places} FROM ({every}) {differing}"
+
+
+def onward(rule: TableRule) -> dict[str, str]:
+    """Return by which queries a rule is to read its tables, to be counted from the first changes in them on."""
+    names = rule.table, *rule.reads
+    places, ours = ", ".join(PARTITION), ", ".join(map(text_here, names))
+    since = f"SELECT {places}, min(since) AS since FROM {_CHANGED} WHERE name IN ({ours}) GROUP BY {places}"
+    return {name: f"({_onward(name, rule, f'({since}) AS changes')})" for name in names}
+
+
+def _onward(name: str, rule: TableRule, changes: str) -> str:
+    line = f"{name} AS line JOIN {changes} ON {same_partition('line', 'changes')}"
+    carried, reach = rule.carried.get(name), rule.reaches.get(name)
+    if carried is None:
+        last = "line.seq" if reach is None else f"greatest(line.seq, line.{reach})"
+        return f"SELECT line.* FROM {line} WHERE {last} >= changes.since"
+    by = ", ".join(f"line.{column}" for column in (*PARTITION, *carried.by))
+    values = "".join(f", line.{column}" for column in carried.values)
+    lasts = "".join(f", max_by(line.{column}, line.seq) AS {column}" for column in carried.values)
+    before = f"SELECT {by}, max(line.seq) AS seq{lasts} FROM {line} WHERE line.seq < changes.since GROUP BY {by}"
+    return f"SELECT {by}, line.seq{values} FROM {line} WHERE line.seq >= changes.since UNION ALL {before}"
