@@ -79,7 +79,9 @@ def gone(name: str) -> str:
 
 def digest_of(rules: Sequence[TableRule]) -> str:
     """Return a digest of everything that says what is counted: what held by other rules says nothing."""
-    said = [(rule.id, rule.breaches, rule.condition, rule.key, rule.onward, rule.carried) for rule in rules]
+    said = [
+        (one.id, one.reads, one.breaches, one.condition, one.key, one.onward, one.carried, one.reaches) for one in rules
+    ]
     return hashlib.sha256(repr((VERSION, duckdb.__version__, said)).encode()).hexdigest()[:16]
 
 
