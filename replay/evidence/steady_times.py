@@ -100,11 +100,14 @@ def series_of(us: Ints, until: Ints, leader: Ints, epoch: Ints, sender: Ints) ->
         return []
     order = np.argsort(us, kind="stable")
     us, until, leader, epoch, sender = (column[order] for column in (us, until, leader, epoch, sender))
-    begins = np.flatnonzero(begins_series(leader, epoch))
+    is_later = (leader == NONE) & (np.diff(us, prepend=us[0]) >= SPAN_US)
+    begins = np.flatnonzero(begins_series(leader, epoch) | is_later)
     ends = np.append(begins[1:], len(us)) - 1
     is_none = (leader[begins] == NONE) | (us[ends] - us[begins] < SPAN_US)
     is_none[[0, -1]] = leader[begins[[0, -1]]] == NONE
-    first = ~is_none | ~np.append(False, is_none[:-1])
+    # Lines of two elections that are looked at together, without the requests between, are no single end of a time.
+    are_apart = us[begins] - np.append(us[0], us[ends[:-1]]) >= SPAN_US
+    first = ~is_none | ~np.append(False, is_none[:-1]) | are_apart
     begins, is_none = begins[first], is_none[first]
     ends = np.append(begins[1:], len(us))
     return [

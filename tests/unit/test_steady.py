@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,17 @@ import pytest
 from replay.arrays.digests import row_hashes
 from replay.arrays.ints import NEVER
 from replay.evidence.steady import Facts, bears_on_neighbours, facts_of, kept
-from replay.evidence.steady_times import MARGIN_US, RESENT_US, SPAN_US, Hole, SteadyTime, covers, holes_at, time_at
+from replay.evidence.steady_times import (
+    MARGIN_US,
+    RESENT_US,
+    SPAN_US,
+    Hole,
+    SteadyTime,
+    covers,
+    holes_at,
+    steady_times,
+    time_at,
+)
 from schemas.facts import FACTS
 
 SECOND = 1_000_000
@@ -99,6 +110,18 @@ def test_each_leader_epoch_has_its_own_steady_times() -> None:
     assert covers((first, second), (first,))
     assert covers((first, second), (first, second._replace(end=second.end - 1)))
     assert not covers((first, second), (second._replace(begin=second.begin - 1),))
+
+
+def test_lines_of_two_elections_that_are_looked_at_together_do_not_span_the_time_between() -> None:
+    lines = [line(100, "truncation"), line(250, "truncation")]
+    requests = [row for row in steady_rows() if row["kind"] != "role_change"]
+    begins = (0, 100, 250, END)
+    parts = [[row for row in requests if since < row["ts"] <= until] for since, until in pairwise(begins)]
+    series = [one for rows in (steady_rows()[:1], lines, *parts) if (known := told(rows)) for one in known.series()]
+    known = told([*steady_rows(), *lines])
+    assert known is not None
+    assert steady_times(series) == known.times
+    assert [(one.settled_us // SECOND, one.until_us // SECOND) for one in known.times[:2]] == [(1, 100), (101, 250)]
 
 
 def test_somebody_who_comes_late_ends_a_time_and_begins_another() -> None:
