@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipelines.expectations.rules import Severity, TableRule, same_partition, with_answer
+from pipelines.expectations.rules import PARTITION, Severity, TableRule, same_partition, with_answer
 from schemas.runs import SAID
 
-_PARTITION: Final = "topic, incarnation, partition"
+_PARTITION: Final = ", ".join(PARTITION)
 _FETCHES: Final = "('fetch_update', 'fetch_read', 'consumer_read', 'fetch_left_out')"
 _INCIDENT: Final = f"{_PARTITION}, incident_id"
 _OF_FILE: Final = "LEFT JOIN {files} AS file ON told.source_file = file.path"

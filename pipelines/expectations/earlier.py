@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from pipelines.expectations.rules import PARTITION, same_partition
+from pipelines.expectations.rules import PARTITION, PLACE, same_partition
 from pipelines.spark.session import VERSION
-from pipelines.warehouse.commit_point import complete_runs
+from pipelines.warehouse.commit_point import last_complete_run
 from pipelines.warehouse.opened import file_of, place_of
 from pipelines.warehouse.within import text_here
 from schemas.tables import TABLES
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 COMPARED_ROWS: Final = 200_000  # of a table that came and went: so many are compared, as most may be as they were
 _CHANGED: Final = "changed"  # by table and partition, the first place at which something changed
-_PLACED: Final = (*PARTITION, "seq")
 _LISTED: Final = pa.schema([("path", pa.string()), ("size_bytes", pa.int64())])
 
 
@@ -92,9 +91,7 @@ def find_earlier(
 
     `files`: those of all tables as they are now.
     """
-    columns = ("finished", "run_id", "stages", "versions", "table_versions")
-    runs = [run for run in complete_runs(warehouse, recording_id, *columns) if "validate" in run["stages"]]
-    last = max(runs, key=lambda run: (run["finished"], run["run_id"]), default=None)
+    last = last_complete_run(warehouse, recording_id, "versions", "table_versions", stage="validate")
     if last is None or json.loads(last["versions"]).get("rules") != digest_of(rules):
         return None
     versions = json.loads(last["table_versions"])
@@ -131,13 +128,12 @@ def change_of(files: TableFiles, version: int | None) -> Change | None:
                 went[path] = told.get("size")
     except (OSError, ValueError):
         return None
-    now = files.files["path"].to_pylist() if len(files.files) else []
+    now = files.files["path"].to_pylist()
     lost = [{"path": path, "size_bytes": size} for path, size in went.items()]
     left = replace(files, files=pa.Table.from_pylist(lost, _LISTED))
     if not came.issubset(now) or not went.keys().isdisjoint(now) or not all(path.exists() for path in left.paths):
         return None
-    is_new = pa.array([path in came for path in now], pa.bool_())
-    return Change(replace(files, files=files.files.filter(is_new)), left)
+    return Change(files.only(came), left)
 
 
 def _actions(files: TableFiles, version: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -156,7 +152,7 @@ def _actions(files: TableFiles, version: int) -> Iterator[tuple[str, dict[str, A
 
 def find_changed(db: duckdb.DuckDBPyConnection, earlier: Earlier) -> bool:
     """Note from which place on something of each table and partition has changed; False: some row says no place."""
-    names = [name for name in earlier.changes if {*_PLACED} <= {one.name for one in TABLES[name].columns}]
+    names = [name for name in earlier.changes if {*PLACE} <= {one.name for one in TABLES[name].columns}]
     places, each = ", ".join(PARTITION), " UNION ALL ".join(_differing(db, name) for name in names)
     first = "min(seq) AS since, count(*) > count(seq) AS is_unknown"
     db.execute(f"CREATE TEMP TABLE {_CHANGED} AS SELECT name, {places}, {first} FROM ({each}) GROUP BY name, {places}")
@@ -167,7 +163,7 @@ def find_changed(db: duckdb.DuckDBPyConnection, earlier: Earlier) -> bool:
 
 def _differing(db: duckdb.DuckDBPyConnection, name: str) -> str:
     """Return the query for the places of the rows of a table that came or went, as far as it pays without the same."""
-    places, parts = ", ".join(_PLACED), ((new(name), 1), (gone(name), -1))
+    places, parts = ", ".join(PLACE), ((new(name), 1), (gone(name), -1))
     counts = " + ".join(f"(SELECT count(*) FROM {part})" for part, _ in parts)
     ((rows,),) = db.execute(f"SELECT {counts}").fetchall()
     every = " UNION ALL ".join(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from pipelines.expectations.rules import PLACE
 from pipelines.warehouse.contract import sql_string
 from schemas.runs import PLACES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_OF_PARTITION: Final = ("topic", "incarnation", "partition")
-_OF_EVENT: Final = (*_OF_PARTITION, "seq")
 _NAMES: Final = tuple(field.name for field in PLACES.value_type)
 
 
@@ -41,7 +40,7 @@ def lines_asked(places: Sequence[Mapping[str, Any]], events: str) -> str | None:
 
     `events`: the view of replication_events.
     """
-    asked = {tuple(place[name] for name in _OF_EVENT) for place in places if place["source_file"] is None}
+    asked = {tuple(place[name] for name in PLACE) for place in places if place["source_file"] is None}
     known = sorted((key for key in asked if None not in key), key=str)
     if not known:
         return None
@@ -50,15 +49,15 @@ def lines_asked(places: Sequence[Mapping[str, Any]], events: str) -> str | None:
         f"AND partition = {int(partition)} AND seq = {int(seq)})"
         for topic, incarnation, partition, seq in known
     )
-    return f"SELECT {', '.join((*_OF_EVENT, 'source_file', 'source_line'))} FROM {events} WHERE {any_of}"
+    return f"SELECT {', '.join((*PLACE, 'source_file', 'source_line'))} FROM {events} WHERE {any_of}"
 
 
 def with_lines(places: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the places with the lines that their events were read from."""
-    lines = {tuple(event[name] for name in _OF_EVENT): event for event in events}
+    lines = {tuple(event[name] for name in PLACE): event for event in events}
     told = []
     for place in places:
-        event = lines.get(tuple(place[name] for name in _OF_EVENT)) if place["source_file"] is None else None
+        event = lines.get(tuple(place[name] for name in PLACE)) if place["source_file"] is None else None
         line = {name: event[name] for name in ("source_file", "source_line")} if event else {}
         told.append({**place, **line})
     return told

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipelines.expectations.rules import Carried, Severity, TableRule, same_partition, with_answer
+from pipelines.expectations.rules import PARTITION, Carried, Severity, TableRule, same_partition, with_answer
 from pipelines.warehouse.contract import sql_string
 
 # A row and all rows at or before it; `turn` orders rows of the same seq.
 _SO_FAR: Final = "ORDER BY seq, turn ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 _BEFORE: Final = "ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-_PARTITION: Final = "topic, incarnation, partition"
+_PARTITION: Final = ", ".join(PARTITION)
 _WITH_SEQ: Final = (
     "leo_timeline",
     "hw_timeline",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from schemas.model import Column, Table
 
 PARTITION: Final = ("topic", "incarnation", "partition")  # the columns that name one within a recording
+PLACE: Final = (*PARTITION, "seq")  # and an event of it
 Severity = Literal["error", "warning"]
 GX_SEVERITY: Final[dict[Severity, FailureSeverity]] = {
     "error": FailureSeverity.CRITICAL,

@@ -32,6 +32,7 @@ from pipelines.expectations.suites import EVERY, VALIDATED, all_rules
 from pipelines.spark.hadoop import on_this_machine
 from pipelines.spark.staging import SMALL_BYTES, estimated_bytes
 from pipelines.stages.validation import Validation
+from pipelines.warehouse.table_files import smallest
 from schemas.events import REPLICATION_EVENTS
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
     from pipelines.expectations.earlier import Earlier
     from pipelines.expectations.rules import TableRule
     from pipelines.warehouse.delta_io import Warehouse
+    from pipelines.warehouse.table_files import TableFiles
 
-EVERY_BYTES: Final = 1 << 50  # all files are looked for, of which few are read
 KEPT_BYTES: Final = SMALL_BYTES  # of a table that only Spark can read, and gives to DuckDB
 MOST_TOLD: Final = 250_000  # rows that break a rule, which Python looks through for the first few
 VIEW_PREFIX: Final = "tidemark_validated_"
@@ -78,21 +79,30 @@ def validate(
     rules = all_rules(CONFORMANCE_TIES if ties is None else ties, said.get("expectations"))
     spill = on_this_machine(spark, f"{warehouse.staging_dir(recording_id)}/validate")
 
-    def checked(most: int, *, goes_on: bool) -> tuple[list[dict[str, Any]], list[ExpectationSuiteValidationResult]]:
-        files = warehouse.files_within([table.name for table in EVERY], recording_id, EVERY_BYTES if goes_on else most)
-        earlier = find_earlier(warehouse, recording_id, rules, files) if goes_on and len(files) == len(EVERY) else None
-        if goes_on and (earlier is None or earlier.size_bytes > most):
-            return checked(most, goes_on=False)
-        frame_of = partial(warehouse.looked_at, recording_id=recording_id)
-        return check(spark, frame_of, recording_id, run_id, rules, local=files, earlier=earlier, spill=spill, when=when)
-
+    names = [table.name for table in EVERY]
+    frame_of = partial(warehouse.looked_at, recording_id=recording_id)
+    checked = partial(check, spark, frame_of, recording_id, run_id, rules, spill=spill, when=when)
     try:
-        results, suites = checked(READ_BYTES, goes_on=goes_on)
+        if goes_on:
+            local, earlier = _since_earlier(warehouse, recording_id, rules, warehouse.table_files(names, recording_id))
+            results, suites = checked(local=local, earlier=earlier)
+        else:
+            results, suites = checked(local=warehouse.files_within(names, recording_id, READ_BYTES))
     except duckdb.OutOfMemoryException:  # not everything can be spilled: all rows of a window's partition cannot
-        results, suites = checked(SMALL_BYTES, goes_on=False)
+        results, suites = checked(local=warehouse.files_within(names, recording_id, SMALL_BYTES))
     docs_path = publish_docs(suites, warehouse, Shown(recording_id, run_id, when))
     failed = [row["severity"] for row in results if not row["success"]]
     return Validation(results, failed.count("error"), failed.count("warning"), docs_path, digest_of(rules))
+
+
+def _since_earlier(
+    warehouse: Warehouse, recording_id: str, rules: Sequence[TableRule], every: Mapping[str, TableFiles]
+) -> tuple[Mapping[str, TableFiles], Earlier | None]:
+    """Return the tables that DuckDB reads, and from which validation it goes on; None: it counts all rows."""
+    earlier = find_earlier(warehouse, recording_id, rules, every) if len(every) == len(EVERY) else None
+    if earlier is None or earlier.size_bytes > READ_BYTES:
+        return smallest(every, READ_BYTES), None
+    return every, earlier
 
 
 def check(  # noqa: PLR0913 - what a validation is made of

@@ -44,9 +44,15 @@ def last_complete(warehouse: Warehouse, recording_id: str) -> dict[str, int]:
     return {} if last is None else json.loads(last["table_versions"])
 
 
-def last_complete_run(warehouse: Warehouse, recording_id: str, *columns: str) -> dict[str, Any] | None:
-    """Return these columns of the last complete run's row, and `run_id`; None: there was no such run."""
-    every = complete_runs(warehouse, recording_id, "finished", "run_id", *columns)
+def last_complete_run(
+    warehouse: Warehouse, recording_id: str, *columns: str, stage: str | None = None
+) -> dict[str, Any] | None:
+    """Return these columns of the last complete run's row, and `run_id`; None: there was no such run.
+
+    `stage`: of the last one that ran this stage; None: whichever it ran.
+    """
+    runs = complete_runs(warehouse, recording_id, "finished", "run_id", "stages", *columns)
+    every = [run for run in runs if stage is None or stage in run["stages"]]
     return max(every, key=lambda row: (row["finished"], row["run_id"]), default=None)
 
 

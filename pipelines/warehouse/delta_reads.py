@@ -6,7 +6,6 @@ Tables are made, and brought up to this version of Tidemark, when they are first
 from __future__ import annotations
 
 from functools import reduce
-from itertools import accumulate
 from threading import RLock
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +25,7 @@ from pipelines.warehouse.opened import Opened
 from pipelines.warehouse.small import Small
 from pipelines.warehouse.spans import is_spanned, spanned
 from pipelines.warehouse.store import Store
-from pipelines.warehouse.table_files import TableFiles
+from pipelines.warehouse.table_files import TableFiles, smallest
 from replay.arrays.ints import NEVER
 from schemas.model import TIMESTAMP
 from schemas.tables import TABLES
@@ -218,12 +217,13 @@ class Tables(Store):
         files = self._files(table_name, recording_id)
         return [] if files is None else files.paths
 
+    def table_files(self, table_names: Iterable[str], recording_id: str) -> dict[str, TableFiles]:
+        """Return the files that `read` reads of these tables, but for those that only Spark can read."""
+        return {name: files for name in table_names if (files := self._files(name, recording_id)) is not None}
+
     def files_within(self, table_names: Iterable[str], recording_id: str, most: int) -> dict[str, TableFiles]:
-        """Return the files that `read` reads of these tables, small ones first, as long as they have so many bytes."""
-        found = {name: files for name in table_names if (files := self._files(name, recording_id)) is not None}
-        names = sorted(found, key=lambda name: found[name].size_bytes)
-        sizes = accumulate(found[name].size_bytes for name in names)
-        return {name: found[name] for name, size in zip(names, sizes, strict=True) if size <= most}
+        """Return the same of small tables first, as long as they have so many bytes."""
+        return smallest(self.table_files(table_names, recording_id), most)
 
     def _files(self, table_name: str, recording_id: str) -> TableFiles | None:
         """Return the files that `read` reads; None: only Spark can read them."""

@@ -7,7 +7,7 @@ milliseconds; it is asked only where a table needs nothing of its readers but De
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
@@ -22,7 +22,7 @@ from pipelines.warehouse.spans import around, is_spanned
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pipelines.warehouse.opened import Opened
@@ -69,10 +69,11 @@ class TableFiles:
 
     def within(self, column: str, spans: Iterable[Span]) -> TableFiles:
         """Return the files that may have rows with a time in one of these spans, or without one."""
-        if not len(self.files):
-            return self
         found = (self.between(column, *span, or_none=True).files["path"].to_pylist() for span in spans)
-        paths = {*chain.from_iterable(found)}
+        return self.only({*chain.from_iterable(found)})
+
+    def only(self, paths: Collection[str]) -> TableFiles:
+        """Return those of the files that have one of these paths, as Delta's log states it."""
         are_some = [one in paths for one in self.files["path"].to_pylist()]
         return replace(self, files=self.files.filter(pa.array(are_some, pa.bool_())))
 
@@ -154,6 +155,13 @@ class TableFiles:
         place = files_in(self.table)
         parts = [_PARQUET.make_fragment(unquote(path), place, mine) for path in self.files["path"].to_pylist()]
         return ds.FileSystemDataset(parts, schema, _PARQUET, place)
+
+
+def smallest(files: Mapping[str, TableFiles], most: int) -> dict[str, TableFiles]:
+    """Return the files of small tables first, as long as they have so many bytes."""
+    names = sorted(files, key=lambda name: files[name].size_bytes)
+    sizes = accumulate(files[name].size_bytes for name in names)
+    return {name: files[name] for name, size in zip(names, sizes, strict=True) if size <= most}
 
 
 def dataset_of(table: DeltaTable, recording_id: str) -> ds.Dataset:
