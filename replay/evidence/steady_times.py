@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SPAN_US: Final = 10_000_000  # a request that takes longer counts as none of a steady time
 MARGIN_US: Final = 3 * SPAN_US  # so much from before the place where the order goes on is read again
 RESENT_US: Final = GIVEN_UP_US + SPAN_US  # until then clients may send again what the leader before had answered
+SERIES_US: Final = 30 * SPAN_US  # where a series is cut: of one that others' facts end, no more than that is lost
 
 
 class Hole(NamedTuple):
@@ -108,12 +109,24 @@ def series_of(us: Ints, until: Ints, leader: Ints, epoch: Ints, sender: Ints) ->
     # Lines of two elections that are looked at together, without the requests between, are no single end of a time.
     are_apart = us[begins] - np.append(us[0], us[ends[:-1]]) >= SPAN_US
     first = ~is_none | ~np.append(False, is_none[:-1]) | are_apart
-    begins, is_none = begins[first], is_none[first]
+    begins, is_none = cut(us, begins[first], is_none[first])
     ends = np.append(begins[1:], len(us))
     return [
         one_series(is_none[k], us[a:b], until[a:b], leader[a], epoch[a:b], sender[a:b])
         for k, (a, b) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True))
     ]
+
+
+def cut(us: Ints, begins: Ints, is_none: Flags) -> tuple[Ints, Flags]:
+    """Return where series begin, and which are none, once long ones are cut at fixed times.
+
+    What follows in another part of the facts may end a series in its midst. Who came first behind that place, its
+    later series tell.
+    """
+    whole = np.append(begins[1:], len(us)) - begins
+    cuts = np.flatnonzero((np.diff(us // SERIES_US, prepend=us[0] // SERIES_US) != 0) & ~np.repeat(is_none, whole))
+    all_begins = np.union1d(begins, cuts)
+    return all_begins, is_none[np.searchsorted(begins, all_begins, side="right") - 1]
 
 
 def begins_series(leader: Ints, epoch: Ints) -> Flags:

@@ -11,6 +11,7 @@ from carrying_runs import CarryingRuns
 from hourly_runs import HourlyRuns, lines, steps_of
 from made_recording import MadeCluster
 from made_shape import Shape
+from short_times import shorten
 from test_hourly_runs import facts_of, told_but_states, went_on, with_deletions
 
 from pipelines.stages import carried, order_marks
@@ -24,7 +25,7 @@ __all__ = ["went_on"]
 @pytest.fixture
 def seconds(monkeypatch: pytest.MonkeyPatch, went_on: list[bool]) -> list[bool]:
     """Seconds stand for minutes; whether each order of a partition that was not new went on from a mark."""
-    monkeypatch.setattr(carried, "MARGIN_US", 1_800_000)
+    shorten(monkeypatch, carried)
     return went_on
 
 

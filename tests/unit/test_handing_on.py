@@ -10,6 +10,7 @@ import pytest
 from hourly_runs import HourlyRuns, lines, steps_of
 from made_recording import MadeCluster
 from made_shape import Shape
+from short_times import shorten
 from test_carried import in_steps_as_at_once
 from test_hourly_runs import facts_of, told_but_states, went_on
 from worker_runs import WorkerRuns
@@ -27,15 +28,12 @@ if TYPE_CHECKING:
 __all__ = ["went_on"]
 
 MINUTE_US = 100_000  # here
-MARGIN_US, SPAN_US = 1_800_000, 600_000
 
 
 @pytest.fixture
 def seconds(monkeypatch: pytest.MonkeyPatch, went_on: list[bool]) -> list[bool]:
     """Seconds stand for minutes; whether each order of a partition that was not new went on from a mark."""
-    for module in (handing_on, stretches, spilled_facts):
-        for name, us in {"MARGIN_US": MARGIN_US, "SPAN_US": SPAN_US, "RESENT_US": 1_200_000}.items():
-            monkeypatch.setattr(module, name, us, raising=False)
+    shorten(monkeypatch, handing_on, stretches, spilled_facts)
     for module in (handing_on, later):
         monkeypatch.setattr(module, "MINUTE_US", MINUTE_US)
     monkeypatch.setattr(handing_on, "ROWS", 700)

@@ -13,6 +13,7 @@ import pytest
 from hourly_runs import SECOND_US, HourlyRuns, lines, steps_of
 from made_recording import MadeCluster
 from made_shape import Shape
+from short_times import shorten
 from test_recordings import NAMES
 
 from pipelines.intake.collect import collect
@@ -70,10 +71,7 @@ def told_but_states(runs: HourlyRuns, table: str = "event_windows") -> list[str]
 @pytest.fixture
 def went_on(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each order of a partition that was not new went on from a mark; seconds here stand for minutes."""
-    times = {"SPAN_US": 600_000, "MARGIN_US": 1_800_000, "RESENT_US": 1_200_000}
-    for name, us in times.items():
-        for module in (steady, steady_times):
-            monkeypatch.setattr(module, name, us, raising=False)
+    shorten(monkeypatch, steady, steady_times)
     found: list[bool] = []
     whole = partition_order.gone_on
 

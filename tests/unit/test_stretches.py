@@ -10,6 +10,7 @@ import pytest
 from hourly_runs import HourlyRuns
 from made_recording import MadeCluster
 from made_shape import Shape
+from short_times import shorten
 from test_hourly_runs import facts_of, told_but_states
 
 from pipelines.stages import partition_order, spilled_facts, stretches
@@ -20,16 +21,13 @@ if TYPE_CHECKING:
 
     from pipelines.stages.spilled_events import SpilledEvents
 
-TIMES = {"SPAN_US": 600_000, "MARGIN_US": 1_800_000, "RESENT_US": 1_200_000}  # seconds here stand for minutes
 FEWEST = 600
 
 
 @pytest.fixture
 def in_stretches(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The seq with which each stretch of a partition begins, of each time that one could be ordered so."""
-    for name, us in TIMES.items():
-        for module in (steady, steady_times, stretches, spilled_facts):
-            monkeypatch.setattr(module, name, us, raising=False)
+    shorten(monkeypatch, steady, steady_times, stretches, spilled_facts)
     monkeypatch.setattr(stretches, "WINDOW_FACTS", 100)
     monkeypatch.setattr(stretches, "AT_ONCE", 400)
     monkeypatch.setattr(stretches, "FEWEST", FEWEST)
