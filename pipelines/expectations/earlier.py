@@ -9,37 +9,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import duckdb
-import pyarrow as pa
 
 from pipelines.expectations.rules import PARTITION, PLACE, same_partition
 from pipelines.spark.session import VERSION
+from pipelines.warehouse.came_and_went import change_of
 from pipelines.warehouse.commit_point import last_complete_run
-from pipelines.warehouse.opened import file_of, place_of
 from pipelines.warehouse.within import text_here
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pipelines.expectations.database import Local
     from pipelines.expectations.rules import TableRule
+    from pipelines.warehouse.came_and_went import Change
     from pipelines.warehouse.delta_io import Warehouse
     from pipelines.warehouse.table_files import TableFiles
 
 COMPARED_ROWS: Final = 200_000  # of a table that came and went: so many are compared, as most may be as they were
 _CHANGED: Final = "changed"  # by table and partition, the first place at which something changed
-_LISTED: Final = pa.schema([("path", pa.string()), ("size_bytes", pa.int64())])
-
-
-class Change(NamedTuple):
-    """The files of a table that came since, and those that went."""
-
-    new: TableFiles
-    gone: TableFiles
 
 
 class Earlier(NamedTuple):
@@ -85,14 +76,14 @@ def digest_of(rules: Sequence[TableRule]) -> str:
 
 
 def find_earlier(
-    warehouse: Warehouse, recording_id: str, rules: Sequence[TableRule], files: Mapping[str, TableFiles]
+    warehouse: Warehouse, recording_id: str, rules_digest: str, files: Mapping[str, TableFiles]
 ) -> Earlier | None:
     """Return the last validation of these tables; None: there is none, or it went by other rules.
 
-    `files`: those of all tables as they are now.
+    `rules_digest`: that of the rules now (`digest_of`). `files`: those of all tables as they are now.
     """
     last = last_complete_run(warehouse, recording_id, "versions", "table_versions", stage="validate")
-    if last is None or json.loads(last["versions"]).get("rules") != digest_of(rules):
+    if last is None or json.loads(last["versions"]).get("rules") != rules_digest:
         return None
     versions = json.loads(last["table_versions"])
     changes = {name: change_of(one, versions.get(name)) for name, one in files.items()}
@@ -109,45 +100,6 @@ def _held(warehouse: Warehouse, recording_id: str, run_id: str) -> frozenset[str
         for row in rows
         if row["run_id"] == run_id and row["success"] and row["rows_failed"] == 0
     )
-
-
-def change_of(files: TableFiles, version: int | None) -> Change | None:
-    """Return how a recording's files differ from those of an earlier version; None: Delta's log does not say it."""
-    if version is None or version > files.table.version():
-        return None
-    came: set[str] = set()
-    went: dict[str, int | None] = {}
-    try:
-        for action, told in _actions(files, version):
-            path = told["path"]
-            if action == "add":
-                came.add(path)
-            elif path in came:
-                came.remove(path)
-            else:
-                went[path] = told.get("size")
-    except (OSError, ValueError):
-        return None
-    now = files.files["path"].to_pylist()
-    lost = [{"path": path, "size_bytes": size} for path, size in went.items()]
-    left = replace(files, files=pa.Table.from_pylist(lost, _LISTED))
-    if not came.issubset(now) or not went.keys().isdisjoint(now) or not all(path.exists() for path in left.paths):
-        return None
-    return Change(files.only(came), left)
-
-
-def _actions(files: TableFiles, version: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what Delta's log says of files of the recording after a version. OSError, ValueError: it is not there."""
-    log, folder = place_of(files.table) / "_delta_log", f"recording_id={files.recording_id}/"
-    for number in range(version + 1, files.table.version() + 1):
-        for line in (log / file_of(number)).read_text(encoding="utf-8").splitlines():
-            for action, told in json.loads(line).items():
-                if action not in {"add", "remove"}:
-                    continue
-                values = told.get("partitionValues")
-                is_ours = told["path"].startswith(folder) if values is None else files.recording_id in values.values()
-                if is_ours:
-                    yield action, told
 
 
 def find_changed(db: duckdb.DuckDBPyConnection, earlier: Earlier) -> bool:

@@ -77,6 +77,7 @@ def validate(
     said, when = settings or {}, datetime.now(UTC)
     ties = said.get("conformance_ties")
     rules = all_rules(CONFORMANCE_TIES if ties is None else ties, said.get("expectations"))
+    digest = digest_of(rules)
     spill = on_this_machine(spark, f"{warehouse.staging_dir(recording_id)}/validate")
 
     names = [table.name for table in EVERY]
@@ -84,7 +85,7 @@ def validate(
     checked = partial(check, spark, frame_of, recording_id, run_id, rules, spill=spill, when=when)
     try:
         if goes_on:
-            local, earlier = _since_earlier(warehouse, recording_id, rules, warehouse.table_files(names, recording_id))
+            local, earlier = _since_earlier(warehouse, recording_id, digest, warehouse.table_files(names, recording_id))
             results, suites = checked(local=local, earlier=earlier)
         else:
             results, suites = checked(local=warehouse.files_within(names, recording_id, READ_BYTES))
@@ -92,14 +93,14 @@ def validate(
         results, suites = checked(local=warehouse.files_within(names, recording_id, SMALL_BYTES))
     docs_path = publish_docs(suites, warehouse, Shown(recording_id, run_id, when))
     failed = [row["severity"] for row in results if not row["success"]]
-    return Validation(results, failed.count("error"), failed.count("warning"), docs_path, digest_of(rules))
+    return Validation(results, failed.count("error"), failed.count("warning"), docs_path, digest)
 
 
 def _since_earlier(
-    warehouse: Warehouse, recording_id: str, rules: Sequence[TableRule], every: Mapping[str, TableFiles]
+    warehouse: Warehouse, recording_id: str, rules_digest: str, every: Mapping[str, TableFiles]
 ) -> tuple[Mapping[str, TableFiles], Earlier | None]:
     """Return the tables that DuckDB reads, and from which validation it goes on; None: it counts all rows."""
-    earlier = find_earlier(warehouse, recording_id, rules, every) if len(every) == len(EVERY) else None
+    earlier = find_earlier(warehouse, recording_id, rules_digest, every) if len(every) == len(EVERY) else None
     if earlier is None or earlier.size_bytes > READ_BYTES:
         return smallest(every, READ_BYTES), None
     return every, earlier

@@ -117,10 +117,9 @@ class TableFiles:
 
     def rows(self, columns: Sequence[str] = (), where: pc.Expression | None = None) -> pa.Table:
         """Read all rows, or only these columns of those that meet a condition."""
-        schema = TABLES[self.name].arrow_schema
-        wanted = pa.schema([schema.field(name) for name in columns or schema.names])
+        wanted = self._form(columns)
         with in_one_line():
-            return self._dataset(schema).to_table(columns=wanted.names, filter=where).cast(wanted)
+            return self._dataset().to_table(columns=wanted.names, filter=where).cast(wanted)
 
     def some(self, columns: Sequence[str], where: pc.Expression, most: int) -> pa.Table | None:
         """Read these columns of the rows that meet a condition; None: there are more than so many."""
@@ -130,14 +129,12 @@ class TableFiles:
             rows += len(batch)
             if rows > most:
                 return None
-        schema = TABLES[self.name].arrow_schema
-        return pa.Table.from_batches(found, pa.schema([schema.field(name) for name in columns]))
+        return pa.Table.from_batches(found, self._form(columns))
 
     def batches(self, columns: Sequence[str], where: pc.Expression | None = None) -> Iterator[pa.RecordBatch]:
         """Read these columns of the rows that meet a condition, some at a time."""
-        schema = TABLES[self.name].arrow_schema
         with in_one_line():
-            yield from self._dataset(schema).to_batches(columns=[*columns], filter=where)
+            yield from self._dataset().to_batches(columns=[*columns], filter=where)
 
     def ids(self, column: str, spans: Sequence[Span | None] | None) -> pa.ChunkedArray:
         """Read a column of the rows whose time `ts` is around these spans; None: of all."""
@@ -145,7 +142,12 @@ class TableFiles:
             return self.rows([column])[column]
         return self.around("ts", spans).rows([column], is_spanned("ts", spans))[column]
 
-    def _dataset(self, schema: pa.Schema) -> ds.Dataset:
+    def _form(self, columns: Sequence[str]) -> pa.Schema:
+        """Return the form of these columns; of all, if it is none."""
+        schema = TABLES[self.name].arrow_schema
+        return pa.schema([schema.field(name) for name in columns]) if columns else schema
+
+    def _dataset(self) -> ds.Dataset:
         """Return these files as one dataset.
 
         deltalake's own has the largest and least value of all columns of every file of the table as a condition, which
@@ -154,7 +156,7 @@ class TableFiles:
         mine = ds.field(_RECORDING) == self.recording_id
         place = files_in(self.table)
         parts = [_PARQUET.make_fragment(unquote(path), place, mine) for path in self.files["path"].to_pylist()]
-        return ds.FileSystemDataset(parts, schema, _PARQUET, place)
+        return ds.FileSystemDataset(parts, TABLES[self.name].arrow_schema, _PARQUET, place)
 
 
 def smallest(files: Mapping[str, TableFiles], most: int) -> dict[str, TableFiles]:

@@ -15,8 +15,9 @@ from planted_faults import FAULTS, put, twice
 
 from pipelines.expectations import counting, earlier
 from pipelines.expectations.database import NAMES, closed_database
-from pipelines.expectations.earlier import Earlier, change_of, digest_of
+from pipelines.expectations.earlier import Earlier, digest_of
 from pipelines.expectations.suites import EVERY, all_rules
+from pipelines.warehouse.came_and_went import change_of
 from pipelines.warehouse.table_files import TableFiles
 from schemas.tables import TABLES
 

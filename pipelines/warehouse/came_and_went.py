@@ -1,0 +1,64 @@
+"""Which files of a table came and which went since an earlier version, by Delta's log on this machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from pipelines.warehouse.opened import file_of, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pipelines.warehouse.table_files import TableFiles
+
+_LISTED: Final = pa.schema([("path", pa.string()), ("size_bytes", pa.int64())])
+
+
+class Change(NamedTuple):
+    """The files of a table that came since, and those that went."""
+
+    new: TableFiles
+    gone: TableFiles
+
+
+def change_of(files: TableFiles, version: int | None) -> Change | None:
+    """Return how a recording's files differ from those of an earlier version; None: Delta's log does not say it."""
+    if version is None or version > files.table.version():
+        return None
+    came: set[str] = set()
+    went: dict[str, int | None] = {}
+    try:
+        for action, told in _actions(files, version):
+            path = told["path"]
+            if action == "add":
+                came.add(path)
+            elif path in came:
+                came.remove(path)
+            else:
+                went[path] = told.get("size")
+    except (OSError, ValueError):
+        return None
+    now = files.files["path"].to_pylist()
+    lost = [{"path": path, "size_bytes": size} for path, size in went.items()]
+    left = replace(files, files=pa.Table.from_pylist(lost, _LISTED))
+    if not came.issubset(now) or not went.keys().isdisjoint(now) or not all(path.exists() for path in left.paths):
+        return None
+    return Change(files.only(came), left)
+
+
+def _actions(files: TableFiles, version: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what Delta's log says of files of the recording after a version. OSError, ValueError: it is not there."""
+    log, folder = place_of(files.table) / "_delta_log", f"recording_id={files.recording_id}/"
+    for number in range(version + 1, files.table.version() + 1):
+        for line in (log / file_of(number)).read_text(encoding="utf-8").splitlines():
+            for action, told in json.loads(line).items():
+                if action not in {"add", "remove"}:
+                    continue
+                values = told.get("partitionValues")
+                is_ours = told["path"].startswith(folder) if values is None else files.recording_id in values.values()
+                if is_ours:
+                    yield action, told
