@@ -34,7 +34,7 @@ from replay.evidence.replication_quotas import QuotaChange, quota_changes, quota
 from replay.evidence.request_columns import RequestColumns
 from replay.evidence.request_times import decision_window, phases
 from replay.evidence.retries import Retries
-from replay.evidence.roles import KINDS, SIGN_KINDS, moment, roles_of
+from replay.evidence.roles import KINDS, SIGN_KINDS, is_between, moment, roles_of
 from replay.evidence.rows import Row, is_by_replica, stretches_by_kind
 from replay.evidence.served_epochs import epoch_of_answer, give_epochs, is_checked
 from replay.evidence.session_lines import LEFT_OUT
@@ -366,8 +366,9 @@ class PartitionFacts:
         """Return the replica's LEO as next stated after `row` (None: unknown), and whether in the same tenure."""
         epoch = row["current_leader_epoch"]
         if after is not None and after["current_leader_epoch"] == epoch and after["broker_id"] == row["broker_id"]:
-            loads = [load["offset"] for load, _ in self.rejoins.get((replica, epoch), ())]
-            if loads and after["connection"] != row["connection"] and after["fetch_offset"] not in loads:
+            rejoins = self.rejoins.get((replica, epoch), ()) if after["connection"] != row["connection"] else ()
+            loads = [load["offset"] for load, _ in rejoins if is_between(load, row, after)]
+            if loads and after["fetch_offset"] not in loads:
                 return None, False  # it restarted in between, and its first fetch after that is missing
             return after["fetch_offset"], True
         until = after["current_leader_epoch"] if after is not None else None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.engine.codes import LOG_CREATED
+from replay.evidence.coverage import CLOCKS_US
 from replay.evidence.request_columns import RequestColumns
 from replay.evidence.request_times import phases
 from replay.evidence.tenures import micros
@@ -58,6 +59,12 @@ class Roles:
 def moment(row: Row) -> int:
     """When a broker did what a row reports, microseconds on its clock."""
     return row["taken_us"] if row["taken_us"] is not None else micros(row["ts"])
+
+
+def is_between(load: Row, fetch: Row, after: Row) -> bool:
+    """Whether a replica may have read its log between two of its fetches, which have the clock of their leader."""
+    found: bool = phases(fetch).taken - CLOCKS_US <= moment(load) <= phases(after).taken + CLOCKS_US
+    return found
 
 
 def roles_of(rows: list[Row], signs_in: Mapping[str, Sequence[Row]]) -> Roles:

@@ -20,12 +20,14 @@ from replay.arrays.ints import NEVER
 from replay.engine.moves import new_moves
 from replay.evidence.cluster_digest import digest_of
 from replay.evidence.request_columns import RequestColumns
+from replay.evidence.request_times import phases
+from replay.evidence.roles import is_between
 from replay.evidence.steady_times import SPAN_US
 from replay.order.event_rows import AT_ONCE
 from replay.order.fetcher_lines import batch_starts
 from replay.order.merge import follow
 from replay.order.windows import BEFORE_ALL, Boundary, is_kept, starts_of, windows_of
-from replay.protocol.state import copied
+from replay.protocol.state import NONE, copied
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +78,7 @@ class Ground(NamedTuple):
     paused: list[tuple[int, int, int]]  # when leaders stood still: broker, its last line before, its first one after
     ended: list[tuple[int, str, int]]  # connections on which a produce outlasted that: broker, name, last stamp
     opened: list[tuple[int, int]]  # when produces came whose leader epoch is uncertain, and their base offsets
-    rejoined: list[tuple[int, int, list[int]]]  # brokers that came back in that epoch: see `rejoined_in`
+    rejoined: list[tuple[int, int, int]]  # brokers that came back in that epoch: see `rejoined_in`
 
     def at(self, us: int) -> str:
         """Return a digest of what can bear upon events before a moment."""
@@ -117,19 +119,20 @@ def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
     )
 
 
-def rejoined_in(facts: PartitionFacts, tenure: Tenure) -> list[tuple[int, int, list[int]]]:
-    """Return which followers came back within a leader epoch: since when that matters, who, from which offsets.
+def rejoined_in(facts: PartitionFacts, tenure: Tenure) -> list[tuple[int, int, int]]:
+    """Return which followers came back within a leader epoch: since when that matters, who, and with which log.
 
-    It decides how each change of a follower's connection in that epoch is understood, also those of before
-    (`PartitionFacts.next_known`), so it matters from the first one on.
+    It decides how a change of the follower's connection around it is understood (`PartitionFacts.next_known`).
     """
     found = []
     for (replica, epoch), rows in facts.rejoins.items():
         if epoch == tenure.epoch and rows:
-            told = RequestColumns([fetch.row for fetch in facts.fetches_of(replica, tenure)])
-            changed = np.flatnonzero(np.diff(told.connections)) + 1
-            since = int(told.at.taken[changed].min(initial=NEVER)) if len(changed) else NEVER
-            found.append((since, replica, [load["offset"] for load, _ in rows]))
+            fetches = [fetch.row for fetch in facts.fetches_of(replica, tenure)]
+            changed = (np.flatnonzero(np.diff(RequestColumns(fetches).connections)) + 1).tolist()
+            for load, _ in rows:
+                bears_on = (fetches[k] for k in changed if is_between(load, fetches[k - 1], fetches[k]))
+                since = min((phases(row).taken for row in bears_on), default=NEVER)
+                found.append((since, replica, NONE if load["offset"] is None else load["offset"]))
     return found
 
 

@@ -9,6 +9,8 @@ import pytest
 from facts_builder import History, at, of_kind
 from without_spark import tables_of
 
+from replay.evidence.tenures import micros
+from replay.order.marks import ground_of
 from schemas.events import REPLICATION_EVENTS
 
 if TYPE_CHECKING:
@@ -344,6 +346,25 @@ def test_what_a_fetch_brought_is_bounded_where_the_next_one_is_missing() -> None
     )
     assert (whole[0], holed[0]) == ("derived", "bounded")
     assert whole[5] == holed[5] == "derived"
+
+
+def test_what_came_before_a_restart_stands_whatever_other_restarts_there_are_in_the_epoch() -> None:
+    """So an order goes on between them, and a connection that changed long before did so for other reasons."""
+    history = restarted_within_the_epoch(0)
+    history.fetch(20_000, 1, 2, 7, hw=7, connection="r2-1-again")
+    history.fetch(20_300, 1, 2, 8, hw=8, connection="r2-1-third")
+    once = history.facts()
+    history.add("log_load", 40_000, offset=8, hw=8, source_file="server-2.log", broker_id=2)
+    history.role(40_005, 2, "follower", 0, offset=8, hw=8)
+    history.fetch(41_000, 1, 2, 8, hw=8, connection="r2-1-fourth")
+    twice = history.facts()
+    grounds = [ground_of(facts, 0) for facts in (once, twice)]
+    moments = [micros(at(ms)) for ms in (450, 600, 30_000, 50_000)]
+    told = [[ground.at(us) for us in moments] for ground in grounds if ground is not None]
+    assert [one == other for one, other in zip(*told, strict=True)] == [True, True, True, False]
+    assert len({*told[1]}) == 3
+    known = [fetch.after for fetch in twice.sequence_of(2)]
+    assert known == [1, 2, 2, 5, 6, 7, 8, 8, None]
 
 
 def test_epoch_starts_where_a_follower_of_older_records_waited_for_nothing() -> None:
