@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from replay.arrays.alike import alike
 from replay.arrays.columns import differing, numbers
 from replay.arrays.ints import NEVER
 from replay.evidence.missing_lines import SLACK_US
@@ -82,14 +83,13 @@ class Client:
         if not len(self.rows):
             return Lines(*np.zeros((4, 0), np.int64))
         connection = self.rows["connection"].combine_chunks()
-        pairs, inverse = np.unique(
-            np.stack([numbers(self.rows["broker_id"]), numbers(connection.indices)]), axis=1, return_inverse=True
-        )
+        pairs = np.stack([numbers(self.rows["broker_id"]), numbers(connection.indices)])
+        firsts, pair = alike(pairs)
         of_pair = [
             self.places.setdefault((broker, connection.dictionary[name].as_py()), len(self.places))
-            for broker, name in pairs.T.tolist()
+            for broker, name in pairs[:, firsts].T.tolist()
         ]
-        place = self.place = np.array(of_pair, np.int64)[inverse.ravel()]
+        place = self.place = np.array(of_pair, np.int64)[pair]
         number, taken = numbers(self.rows["correlation_id"]), numbers(self.rows["taken_us"])
         order = np.lexsort((taken, number, place))
         order = order[differing(place[order], number[order], taken[order])]

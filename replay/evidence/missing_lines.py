@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from replay.arrays.alike import alike
 from replay.arrays.columns import differing, numbers
 from replay.arrays.ints import NEVER
 from replay.evidence.client_requests import (
@@ -167,12 +168,13 @@ def collide(lines: ClientLines, one: Ints, other: Ints) -> Flags:
     starts = np.flatnonzero(np.diff(lines.of, prepend=-1))
     begun, ended = (of_all.reduceat(lines.taken, starts) for of_all in (np.minimum, np.maximum))
     numbers = np.split(lines.number, starts[1:])
-    pairs, inverse = np.unique(np.stack([one, other]), axis=1, return_inverse=True)
+    pairs = np.stack([one, other])
+    firsts, pair = alike(pairs)
     hits = [
         bool(begun[a] <= ended[b] and begun[b] <= ended[a] and len(np.intersect1d(numbers[a], numbers[b])))
-        for a, b in pairs.T.tolist()
+        for a, b in pairs[:, firsts].T.tolist()
     ]
-    out: Flags = np.array(hits)[inverse.ravel()]
+    out: Flags = np.array(hits)[pair]
     return out
 
 

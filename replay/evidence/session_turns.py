@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 
+from replay.arrays.alike import alike
 from replay.arrays.jit import compiled
 from replay.protocol.state import NONE
 
@@ -80,9 +81,9 @@ def turns_behind(lines: Lines) -> dict[str, Ints]:
     for name in RULES:
         read = listed.read(name)
         some = np.flatnonzero(read.turn != UNSURE)
-        _, place = np.unique(np.stack([read.turn[some], read.rank[some]]), axis=1, return_inverse=True)
+        _, place = alike(np.stack([read.turn[some], read.rank[some]]))
         out[name] = np.full(len(lines.numbers("bytes")), NONE)
-        out[name][listed.row[some]] = place.ravel()
+        out[name][listed.row[some]] = place
     return out
 
 

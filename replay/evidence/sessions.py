@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replay.arrays.alike import alike
 from replay.arrays.ints import NEVER
 from replay.engine.stamps import timed_out
 from replay.evidence.session_lines import CACHED, LEFT_OUT, LINE_FIELDS, NOTHING, SESSION_SCHEMA, SessionLines
@@ -305,8 +306,9 @@ def largest_gaps(taken: Ints, first: Ints, last: Ints) -> Ints:
 
     Partitions that idle together share their stretches, so each distinct stretch is computed once.
     """
-    spans, which = np.unique(np.stack([first, last]), axis=1, return_inverse=True)
+    each, which = alike(np.stack([first, last]))
+    spans = np.stack([first, last])[:, each]
     steps = np.append(np.diff(taken), 0)
     found = np.maximum.reduceat(steps, spans.T.ravel())[::2] if spans.size else spans[0]
-    out: Ints = np.where(spans[0] == spans[1], 0, found)[which.ravel()]
+    out: Ints = np.where(spans[0] == spans[1], 0, found)[which]
     return out

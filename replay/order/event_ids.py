@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replay.arrays.alike import alike
 from replay.arrays.columns import numbers
 
 if TYPE_CHECKING:
@@ -69,8 +70,9 @@ class Namer:
         nothing = np.full(len(facts), NULL)
         told = (numbers(drafts.fields[name], NULL) if name in drafts.fields else nothing for name in named)
         partition = np.searchsorted(self.begins, drafts.numbers, side="right") - 1
-        keys, which = np.unique(np.stack([partition, *told]), axis=1, return_inverse=True)
-        tails = [self.tail(drafts.kind, *key) for key in keys.T.tolist()]
+        keys = np.stack([partition, *told])
+        firsts, which = alike(keys)
+        tails = [self.tail(drafts.kind, *key) for key in keys[:, firsts].T.tolist()]
         return pa.array([hashed(fact + tails[k]) for fact, k in zip(facts, which.tolist(), strict=True)], pa.string())
 
     def tail(self, kind: str, partition: int, *actors: int) -> bytes:
