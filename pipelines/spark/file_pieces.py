@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.spark.buckets import ROWS_AT_ONCE
 from replay.arrays.columns import completed_to
 
 if TYPE_CHECKING:
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
 
     from replay.evidence.choices import Choice
 
-PIECE_ROWS: Final = 200_000  # that a task reads from a file, about
+PIECE_ROWS: Final = 200_000  # that a task reads from a file, about,
+READ_ROWS: Final = 16_384  # and that it has with all their columns at once, of which there are a hundred
 
 
 def pieces_of(spark: SparkSession, files: Sequence[Path], since_us: int | None = None) -> DataFrame:
@@ -74,7 +74,7 @@ def _are_any(choice: Choice, rows: pa.Table) -> bool:
 
 
 def _read(file: Any, groups: list[int], schema: pa.Schema) -> Iterator[pa.Table]:  # noqa: ANN401 - not typed
-    for batch in file.iter_batches(ROWS_AT_ONCE, groups, schema.names):
+    for batch in file.iter_batches(READ_ROWS, groups, schema.names):
         # Of Spark's files times have other digits; of older ones columns may be missing.
         told = [pa.Table.from_batches([batch])]
         given = pa.schema([schema.field(name) for name in batch.schema.names])
