@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from replay.evidence.choices import Choice
 
-PIECE_ROWS: Final = 200_000  # that a task reads from a file, about,
-READ_ROWS: Final = 16_384  # and that it has with all their columns at once, of which there are a hundred
+PIECE_ROWS: Final = 200_000  # that a task reads from a file, about
+READ_ROWS: Final = 16_384  # in memory at once with all their columns, of which there are a hundred
 
 
 def pieces_of(spark: SparkSession, files: Sequence[Path], since_us: int | None = None) -> DataFrame:

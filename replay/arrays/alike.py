@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def alike(keys: Ints) -> tuple[Ints, Ints]:
     """Return where each key stands first, keys ascending, and of all keys the number of theirs among those.
 
-    `keys`: one in each column. `np.unique` with an axis says the same in twenty times as long, as it sorts bytes.
+    `keys`: one in each column. `np.unique` with an axis takes twenty times as long, because it sorts bytes.
     """
     order = np.lexsort(keys[::-1])
     ascending = keys[:, order]

@@ -34,7 +34,7 @@ from replay.evidence.replication_quotas import QuotaChange, quota_changes, quota
 from replay.evidence.request_columns import RequestColumns
 from replay.evidence.request_times import decision_window, phases
 from replay.evidence.retries import Retries
-from replay.evidence.roles import KINDS, SIGN_KINDS, is_between, moment, roles_of
+from replay.evidence.roles import KINDS, SIGN_KINDS, moment, restarts_at, roles_of
 from replay.evidence.rows import Row, is_by_replica, stretches_by_kind
 from replay.evidence.served_epochs import epoch_of_answer, give_epochs, is_checked
 from replay.evidence.session_lines import LEFT_OUT
@@ -342,15 +342,27 @@ class PartitionFacts:
         return self.sequences[replica]
 
     def all_next_known(self, replica: int, rows: list[Row]) -> Iterator[tuple[int | None, bool]]:
-        """Yield `next_known` of each of a replica's fetches, in their order: mostly the next one's offset."""
+        """Yield the LEO stated next after each of a replica's fetches in order, and whether in the same tenure.
+
+        Mostly it is the next one's offset. None: it is unknown.
+        """
         told = RequestColumns(rows)
-        restarted = [epoch for broker, epoch in self.rejoins if broker == replica]
-        may_restart = np.isin(told.now("current_leader_epoch"), restarted) & ends_connection(told)
-        goes_on = follow_each_other(told) & ~may_restart
-        for row, after, offset, is_plain in zip_longest(
-            rows, rows[1:], told.stated("fetch_offset")[1:].tolist(), goes_on.tolist()
-        ):
-            yield (offset, True) if is_plain else self.next_known(replica, row, after)
+        goes_on, offsets = follow_each_other(told), told.stated("fetch_offset")[1:].tolist()
+        changes, loads = goes_on & ends_connection(told), defaultdict[int, list[Any]](list)
+        for (broker, epoch), rejoins in self.rejoins.items():
+            if broker == replica:
+                changed = np.flatnonzero(changes & (told.now("current_leader_epoch") == epoch)).tolist()
+                own = [load for load, _ in rejoins]
+                for load, places in zip(own, restarts_at(own, rows, changed), strict=True):
+                    for k in places:
+                        loads[k].append(load["offset"])
+        for k, (row, after, offset, is_same) in enumerate(zip_longest(rows, rows[1:], offsets, goes_on.tolist())):
+            if not is_same:
+                yield self.next_known(replica, row, after), False
+            elif k in loads and offset not in loads[k]:
+                yield None, False  # it restarted in between, and its first fetch after that is missing
+            else:
+                yield offset, True
 
     def fetches_of(self, replica: int, tenure: Tenure) -> list[Fetch]:
         """Return the replica's fetches from this tenure's leader, in the order it sent them."""
@@ -362,22 +374,16 @@ class PartitionFacts:
             self.fetched[key] = [fetch for fetch in sequence[first:last] if fetch.row["broker_id"] == tenure.leader]
         return self.fetched[key]
 
-    def next_known(self, replica: int, row: Row, after: Row | None) -> tuple[int | None, bool]:
-        """Return the replica's LEO as next stated after `row` (None: unknown), and whether in the same tenure."""
+    def next_known(self, replica: int, row: Row, after: Row | None) -> int | None:
+        """Return the replica's LEO as next stated after `row`, its last fetch of a tenure; None: it is unknown."""
         epoch = row["current_leader_epoch"]
-        if after is not None and after["current_leader_epoch"] == epoch and after["broker_id"] == row["broker_id"]:
-            rejoins = self.rejoins.get((replica, epoch), ()) if after["connection"] != row["connection"] else ()
-            loads = [load["offset"] for load, _ in rejoins if is_between(load, row, after)]
-            if loads and after["fetch_offset"] not in loads:
-                return None, False  # it restarted in between, and its first fetch after that is missing
-            return after["fetch_offset"], True
         until = after["current_leader_epoch"] if after is not None else None
         stated = after["fetch_offset"] if after is not None else self.turns.ends.get(replica)
         following = self.turns.leo_after(replica, epoch)
         if following is not None and (until is None or following[0] <= until):
             stated = following[1]  # None if it led in between and nothing says from which offset
         promised = self.promised_to(replica, epoch) if row["bytes"] else 0
-        return (promised, False) if promised > (stated or 0) and promised > row["fetch_offset"] else (stated, False)
+        return promised if promised > (stated or 0) and promised > row["fetch_offset"] else stated
 
     def promised_to(self, replica: int, epoch: int) -> int:
         """Return the LEO that the replica certainly had before the epoch ended, 0 if nothing tells.

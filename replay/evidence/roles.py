@@ -20,7 +20,7 @@ from replay.evidence.request_times import phases
 from replay.evidence.tenures import micros
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from replay.arrays.ints import Ints
     from replay.evidence.rows import Row
@@ -61,10 +61,15 @@ def moment(row: Row) -> int:
     return row["taken_us"] if row["taken_us"] is not None else micros(row["ts"])
 
 
-def is_between(load: Row, fetch: Row, after: Row) -> bool:
-    """Whether a replica may have read its log between two of its fetches, which have the clock of their leader."""
-    found: bool = phases(fetch).taken - CLOCKS_US <= moment(load) <= phases(after).taken + CLOCKS_US
-    return found
+def restarts_at(loads: Iterable[Row], rows: Sequence[Row], changed: Sequence[int]) -> list[list[int]]:
+    """Return behind which of a replica's fetches it may have read its log, for each of some loads.
+
+    `changed`: the places of the fetches behind which its connection is another one. A fetch has the clock of its
+    leader, and a load that of the replica. If by these a load lies behind none of them, it may lie behind each.
+    """
+    spans = [(k, phases(rows[k]).taken - CLOCKS_US, phases(rows[k + 1]).taken + CLOCKS_US) for k in changed]
+    own = ([k for k, since, until in spans if since <= moment(load) <= until] for load in loads)
+    return [places or [*changed] for places in own]
 
 
 def roles_of(rows: list[Row], signs_in: Mapping[str, Sequence[Row]]) -> Roles:

@@ -202,7 +202,8 @@ def bears_on_neighbours(facts: Facts, time: SteadyTime, since: int, until: int) 
         return False
     again = np.intersect1d(requests.during(-NEVER, since).connection, after.connection)
     fetches = facts.of_kind(FETCH)
-    replicas = fetches.replica[(fetches.epoch == time.epoch) & (fetches.replica >= 0)]
+    are_mine = fetches.broker == time.leader if time.epoch == NONE else fetches.epoch == time.epoch
+    replicas = fetches.replica[are_mine & (fetches.replica >= 0)]
     if not (
         np.isin(again, between.connection).all()
         and np.isin(after.kind, between.kind).all()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SPAN_US: Final = 10_000_000  # a request that takes longer counts as none of a steady time
 MARGIN_US: Final = 3 * SPAN_US  # so much from before the place where the order goes on is read again
 RESENT_US: Final = GIVEN_UP_US + SPAN_US  # until then clients may send again what the leader before had answered
-SERIES_US: Final = 30 * SPAN_US  # where a series is cut: of one that others' facts end, no more than that is lost
+SERIES_US: Final = 30 * SPAN_US  # of a series at most: where facts of another piece end one, no more than this is lost
 
 
 class Hole(NamedTuple):
@@ -118,10 +118,9 @@ def series_of(us: Ints, until: Ints, leader: Ints, epoch: Ints, sender: Ints) ->
 
 
 def cut(us: Ints, begins: Ints, is_none: Flags) -> tuple[Ints, Flags]:
-    """Return where series begin, and which are none, once long ones are cut at fixed times.
+    """Return where series begin, and which are none, once long ones of requests are cut at fixed times.
 
-    What follows in another part of the facts may end a series in its midst. Who came first behind that place, its
-    later series tell.
+    A fact of another part may end a series in its midst. Who came first behind that place, the later series tell.
     """
     whole = np.append(begins[1:], len(us)) - begins
     cuts = np.flatnonzero((np.diff(us // SERIES_US, prepend=us[0] // SERIES_US) != 0) & ~np.repeat(is_none, whole))
@@ -183,7 +182,7 @@ def times_in(series: Series, begin: int, until: int) -> list[SteadyTime]:
     One is over where somebody fetches or writes for the first time long after it began, and another one begins.
     """
     found: list[SteadyTime] = []
-    for first in (*sorted(series.firsts.values()), until):
+    for first in (*sorted(us for us in series.firsts.values() if us < until), until):
         one = SteadyTime(series.leader, series.epoch, begin, first)
         if first == until or one.hole() is not None:
             found += [one] if begin < first else []

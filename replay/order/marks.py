@@ -21,7 +21,7 @@ from replay.engine.moves import new_moves
 from replay.evidence.cluster_digest import digest_of
 from replay.evidence.request_columns import RequestColumns
 from replay.evidence.request_times import phases
-from replay.evidence.roles import is_between
+from replay.evidence.roles import restarts_at
 from replay.evidence.steady_times import SPAN_US
 from replay.order.event_rows import AT_ONCE
 from replay.order.fetcher_lines import batch_starts
@@ -122,16 +122,16 @@ def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
 def rejoined_in(facts: PartitionFacts, tenure: Tenure) -> list[tuple[int, int, int]]:
     """Return which followers came back within a leader epoch: since when that matters, who, and with which log.
 
-    It decides how a change of the follower's connection around it is understood (`PartitionFacts.next_known`).
+    It decides how changes of the follower's connection around it are understood (`PartitionFacts.all_next_known`).
     """
     found = []
     for (replica, epoch), rows in facts.rejoins.items():
         if epoch == tenure.epoch and rows:
             fetches = [fetch.row for fetch in facts.fetches_of(replica, tenure)]
-            changed = (np.flatnonzero(np.diff(RequestColumns(fetches).connections)) + 1).tolist()
-            for load, _ in rows:
-                bears_on = (fetches[k] for k in changed if is_between(load, fetches[k - 1], fetches[k]))
-                since = min((phases(row).taken for row in bears_on), default=NEVER)
+            changed = np.flatnonzero(np.diff(RequestColumns(fetches).connections)).tolist()
+            loads = [load for load, _ in rows]
+            for load, places in zip(loads, restarts_at(loads, fetches, changed), strict=True):
+                since = min((phases(fetches[k + 1]).taken for k in places), default=NEVER)
                 found.append((since, replica, NONE if load["offset"] is None else load["offset"]))
     return found
 

@@ -337,6 +337,17 @@ def test_restart_stands_by_the_connection_and_offset_that_it_goes_on_with_whatev
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("skew_ms", [0, 1700, 7000])
+def test_how_far_a_replica_came_before_a_restart_is_unknown_without_its_first_fetch_after_it(skew_ms: int) -> None:
+    """Whatever its clock: as restarts say that it began with less, it would seem to have cut its log."""
+    history = restarted_within_the_epoch(skew_ms)
+    history.fetch(20_000, 1, 2, 7, hw=7, connection="r2-1-again")
+    first = ("r2-1-again", 2)
+    rows = [row for row in history.rows if (row.get("connection"), row.get("fetch_offset")) != first]
+    brought = {row["fetch_offset"]: row["next_offset_evidence"] for row in of_kind(history.events(rows), "fetch_apply")}
+    assert brought[2] != "derived"
+
+
 def test_what_a_fetch_brought_is_bounded_where_the_next_one_is_missing() -> None:
     history = restarted_within_the_epoch(0)
     missing = next(row for row in history.rows if row["kind"] == "fetch" and row["fetch_offset"] == 1)

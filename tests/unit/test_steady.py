@@ -128,11 +128,12 @@ def test_lines_of_two_elections_that_are_looked_at_together_do_not_span_the_time
 def test_what_ends_a_time_in_the_midst_of_others_facts_costs_little_of_the_next() -> None:
     """Requests of hours are looked at together, and a line of which their leader says nothing apart from them."""
     requests = [row for row in steady_rows() if row["kind"] != "role_change"]
+    requests += [fetch(at + 0.5, at + 1, replica=4) for at in range(200, END)]
     parts = (steady_rows()[:1], requests, [line(20, "truncation")])
     found = steady_times(one for rows in parts if (known := told(rows)) for one in known.series())
     again = SERIES_US / SECOND
     times = [(one.leader, one.epoch, one.settled_us / SECOND, one.until_us) for one in found]
-    assert times == [(LEADER, EPOCH, 1.2, 20 * SECOND), (LEADER, EPOCH, again + 0.2, NEVER)]
+    assert times == [(LEADER, EPOCH, 1.2, 20 * SECOND), (LEADER, EPOCH, again + 0.5, NEVER)]
 
 
 def test_somebody_who_comes_late_ends_a_time_and_begins_another() -> None:
