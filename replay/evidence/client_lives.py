@@ -83,11 +83,10 @@ class Client:
         if not len(self.rows):
             return Lines(*np.zeros((4, 0), np.int64))
         connection = self.rows["connection"].combine_chunks()
-        pairs = np.stack([numbers(self.rows["broker_id"]), numbers(connection.indices)])
-        firsts, pair = alike(pairs)
+        pairs, pair = alike(np.stack([numbers(self.rows["broker_id"]), numbers(connection.indices)]))
         of_pair = [
             self.places.setdefault((broker, connection.dictionary[name].as_py()), len(self.places))
-            for broker, name in pairs[:, firsts].T.tolist()
+            for broker, name in pairs.T.tolist()
         ]
         place = self.place = np.array(of_pair, np.int64)[pair]
         number, taken = numbers(self.rows["correlation_id"]), numbers(self.rows["taken_us"])

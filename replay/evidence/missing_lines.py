@@ -168,11 +168,10 @@ def collide(lines: ClientLines, one: Ints, other: Ints) -> Flags:
     starts = np.flatnonzero(np.diff(lines.of, prepend=-1))
     begun, ended = (of_all.reduceat(lines.taken, starts) for of_all in (np.minimum, np.maximum))
     numbers = np.split(lines.number, starts[1:])
-    pairs = np.stack([one, other])
-    firsts, pair = alike(pairs)
+    pairs, pair = alike(np.stack([one, other]))
     hits = [
         bool(begun[a] <= ended[b] and begun[b] <= ended[a] and len(np.intersect1d(numbers[a], numbers[b])))
-        for a, b in pairs[:, firsts].T.tolist()
+        for a, b in pairs.T.tolist()
     ]
     out: Flags = np.array(hits)[pair]
     return out

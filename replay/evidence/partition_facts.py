@@ -352,8 +352,7 @@ class PartitionFacts:
         for (broker, epoch), rejoins in self.rejoins.items():
             if broker == replica:
                 changed = np.flatnonzero(changes & (told.now("current_leader_epoch") == epoch)).tolist()
-                own = [load for load, _ in rejoins]
-                for load, places in zip(own, restarts_at(own, rows, changed), strict=True):
+                for load, places in restarts_at(rejoins, rows, changed):
                     for k in places:
                         loads[k].append(load["offset"])
         for k, (row, after, offset, is_same) in enumerate(zip_longest(rows, rows[1:], offsets, goes_on.tolist())):

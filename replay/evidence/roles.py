@@ -20,7 +20,7 @@ from replay.evidence.request_times import phases
 from replay.evidence.tenures import micros
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from replay.arrays.ints import Ints
     from replay.evidence.rows import Row
@@ -61,15 +61,19 @@ def moment(row: Row) -> int:
     return row["taken_us"] if row["taken_us"] is not None else micros(row["ts"])
 
 
-def restarts_at(loads: Iterable[Row], rows: Sequence[Row], changed: Sequence[int]) -> list[list[int]]:
-    """Return behind which of a replica's fetches it may have read its log, for each of some loads.
+def restarts_at(
+    rejoins: Iterable[tuple[Row, Row]], rows: Sequence[Row], changed: Sequence[int]
+) -> Iterator[tuple[Row, list[int]]]:
+    """Yield each load of a replica's log with the places of the fetches behind which it may have been.
 
-    `changed`: the places of the fetches behind which its connection is another one. A fetch has the clock of its
-    leader, and a load that of the replica. If by these a load lies behind none of them, it may lie behind each.
+    `rejoins`: as of `Roles`. `rows`: the replica's fetches. `changed`: the places of those behind which its connection
+    is another one. A fetch has the clock of its leader, and a load that of the replica. If by these a load lies behind
+    none of them, it may lie behind each.
     """
     spans = [(k, phases(rows[k]).taken - CLOCKS_US, phases(rows[k + 1]).taken + CLOCKS_US) for k in changed]
-    own = ([k for k, since, until in spans if since <= moment(load) <= until] for load in loads)
-    return [places or [*changed] for places in own]
+    for load, _ in rejoins:
+        us = moment(load)
+        yield load, [k for k, since, until in spans if since <= us <= until] or [*changed]
 
 
 def roles_of(rows: list[Row], signs_in: Mapping[str, Sequence[Row]]) -> Roles:

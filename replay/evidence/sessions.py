@@ -306,8 +306,7 @@ def largest_gaps(taken: Ints, first: Ints, last: Ints) -> Ints:
 
     Partitions that idle together share their stretches, so each distinct stretch is computed once.
     """
-    each, which = alike(np.stack([first, last]))
-    spans = np.stack([first, last])[:, each]
+    spans, which = alike(np.stack([first, last]))
     steps = np.append(np.diff(taken), 0)
     found = np.maximum.reduceat(steps, spans.T.ravel())[::2] if spans.size else spans[0]
     out: Ints = np.where(spans[0] == spans[1], 0, found)[which]

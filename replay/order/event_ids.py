@@ -70,9 +70,8 @@ class Namer:
         nothing = np.full(len(facts), NULL)
         told = (numbers(drafts.fields[name], NULL) if name in drafts.fields else nothing for name in named)
         partition = np.searchsorted(self.begins, drafts.numbers, side="right") - 1
-        keys = np.stack([partition, *told])
-        firsts, which = alike(keys)
-        tails = [self.tail(drafts.kind, *key) for key in keys[:, firsts].T.tolist()]
+        keys, which = alike(np.stack([partition, *told]))
+        tails = [self.tail(drafts.kind, *key) for key in keys.T.tolist()]
         return pa.array([hashed(fact + tails[k]) for fact, k in zip(facts, which.tolist(), strict=True)], pa.string())
 
     def tail(self, kind: str, partition: int, *actors: int) -> bytes:

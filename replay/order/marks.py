@@ -129,8 +129,7 @@ def rejoined_in(facts: PartitionFacts, tenure: Tenure) -> list[tuple[int, int, i
         if epoch == tenure.epoch and rows:
             fetches = [fetch.row for fetch in facts.fetches_of(replica, tenure)]
             changed = np.flatnonzero(np.diff(RequestColumns(fetches).connections)).tolist()
-            loads = [load for load, _ in rows]
-            for load, places in zip(loads, restarts_at(loads, fetches, changed), strict=True):
+            for load, places in restarts_at(rows, fetches, changed):
                 since = min((phases(fetches[k + 1]).taken for k in places), default=NEVER)
                 found.append((since, replica, NONE if load["offset"] is None else load["offset"]))
     return found
