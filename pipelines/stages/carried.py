@@ -28,7 +28,7 @@ from replay.evidence.in_short import in_short
 from replay.evidence.session_states import rebuilt_from, rebuilt_until
 from replay.evidence.standstills import CONNECTION_COLUMNS
 from replay.evidence.steady import OF_THE_END, LeftOut, NeedsAllError, extremes, facts_of, kept
-from replay.evidence.steady_times import MARGIN_US, covers
+from replay.evidence.steady_times import MARGIN_US, both
 from replay.evidence.summary import SUMMED
 from replay.evidence.tenures import micros
 from schemas.model import TIMESTAMP
@@ -241,14 +241,15 @@ def needed_of(
     if facts is None or SET_BACK in steadied(rows).column_names:
         return is_early, before
     alone = alone_at(facts, mark, facts.times) if isinstance(mark, int) else mark
-    if alone is None or (before is not None and not covers(alone.holes, before.holes)):
+    if alone is None or (before is not None and alone.since < before.since):
         return is_early, before
+    holes = alone.holes if before is None else both(alone.holes, before.holes)
     early = facts.only(is_early)
     of_time = early._replace(us=np.where(early.us < alone.settled_us, NEVER, early.us))
-    is_needed = kept(early, alone.holes) | extremes(of_time, alone.since)
+    is_needed = kept(early, holes) | extremes(of_time, alone.since)
     needed = is_early.copy()
     needed[is_early] = is_needed
     count, sums = int((~is_needed).sum()), sum_of(early.hashes[~is_needed])
     if before is not None:
         count, sums = count + before.facts, added(sums, before.sums)
-    return needed, LeftOut(alone.since, alone.holes, count, sums) if count else None
+    return needed, LeftOut(alone.since, holes, count, sums) if count else None

@@ -13,7 +13,7 @@ from replay.arrays.digests import added
 from replay.engine.stamps import STAMP_LATE_US
 from replay.evidence.missing_lines import Gap, MissingLines
 from replay.evidence.steady import Alone, Facts, Sums, bears_on_neighbours, stands_alone
-from replay.evidence.steady_times import covers, holes_at, time_at
+from replay.evidence.steady_times import both, holes_at, time_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -145,7 +145,5 @@ def places_to_go_on(
         time, holes = time_at(times, mark.since), holes_at(times, mark.since)
         is_apart = later is not None and mark.reach + STAMP_LATE_US < later[1].since
         if later is not None and is_apart and time is not None and time.is_of(mark.epoch, mark.leader):
-            if left is not None and not covers(holes, left.holes):
-                return
-            yield Since(at, mark, time, later[0], holes)
+            yield Since(at, mark, time, later[0], holes if left is None else both(holes, left.holes))
         later = at, mark

@@ -209,9 +209,16 @@ def holes_at(times: Sequence[SteadyTime], since: int) -> tuple[Hole, ...]:
     return tuple(hole for one in before if (hole := one.hole(since)) is not None)
 
 
-def covers(holes: Sequence[Hole], others: Sequence[Hole]) -> bool:
-    """Whether all that is left out with the others is left out with these."""
-    return all(
-        any(one.leader == hole.leader and one.begin <= hole.begin and hole.end <= one.end for one in holes)
-        for hole in others
-    )
+def both(holes: Sequence[Hole], others: Sequence[Hole]) -> tuple[Hole, ...]:
+    """Return, in order, the holes of what is left out with either of these; those that overlap are one.
+
+    When a time begins depends a little on which facts are looked at together (`SERIES_US`), so two orders do not make
+    the same hole of it. Each rests on the facts before its end, so it stays right as long as none of them is new.
+    """
+    found: list[Hole] = []
+    for hole in sorted({*holes, *others}):
+        if found and found[-1].leader == hole.leader and hole.begin <= found[-1].end:
+            found[-1] = found[-1]._replace(end=max(found[-1].end, hole.end))
+        else:
+            found.append(hole)
+    return tuple(sorted(found, key=lambda hole: hole.begin))

@@ -19,6 +19,8 @@ from pipelines.stages import carried, order_marks
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pipelines.stages.carried import Carried
+
 __all__ = ["went_on"]
 
 
@@ -88,3 +90,25 @@ def test_requests_stay_where_nobody_wrote_before_the_mark(
         careless.order(some, stated)
     assert lines(careless.tables["replication_events"]) == lines(once.tables["replication_events"])
     assert len(stepwise.refused) < len(careless.refused)
+
+
+class EarlierHoles(CarryingRuns):
+    """Each run is handed what one made that found other facts together: its holes begin a little earlier."""
+
+    def before(self, facts: pa.Table) -> Carried | None:
+        found = super().before(facts)
+        if found is None:
+            return None
+        earlier = {
+            of: left._replace(holes=tuple(hole._replace(begin=hole.begin - 1) for hole in left.holes))
+            for of, left in found.left.items()
+        }
+        return found._replace(left=earlier)
+
+
+def test_an_order_goes_on_with_holes_that_begin_earlier_than_its_own(tmp_path: Path, seconds: list[bool]) -> None:
+    plain, earlier = CarryingRuns(), EarlierHoles()
+    in_steps_as_at_once(tmp_path / "plain", plain, 4, 0, 0.0)
+    in_steps_as_at_once(tmp_path / "earlier", earlier, 4, 0, 0.0)
+    assert any(seconds)
+    assert plain.lean == earlier.lean > 2

@@ -19,7 +19,7 @@ from replay.evidence.steady_times import (
     SPAN_US,
     Hole,
     SteadyTime,
-    covers,
+    both,
     holes_at,
     steady_times,
     time_at,
@@ -108,9 +108,14 @@ def test_each_leader_epoch_has_its_own_steady_times() -> None:
     first, second = holes_at(known.times, since)
     assert (first.leader, first.end) == (LEADER, (END + 1) * SECOND - MARGIN_US)
     assert second == Hole(2, round((END + 1.2) * SECOND) + SPAN_US, since - MARGIN_US)
-    assert covers((first, second), (first,))
-    assert covers((first, second), (first, second._replace(end=second.end - 1)))
-    assert not covers((first, second), (second._replace(begin=second.begin - 1),))
+
+
+def test_holes_of_two_orders_that_overlap_are_one() -> None:
+    mine = (Hole(1, 10, 50), Hole(2, 90, 200), Hole(1, 300, 400))
+    assert both(mine, ()) == both(mine, mine) == mine
+    assert both(mine, (Hole(1, 20, 40),)) == mine
+    assert both(mine, (Hole(2, 80, 150), Hole(1, 15, 60))) == (Hole(1, 10, 60), Hole(2, 80, 200), Hole(1, 300, 400))
+    assert both((Hole(1, 10, 50),), (Hole(2, 40, 90),)) == (Hole(1, 10, 50), Hole(2, 40, 90))
 
 
 def test_lines_of_two_elections_that_are_looked_at_together_do_not_span_the_time_between() -> None:
