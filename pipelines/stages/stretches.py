@@ -17,7 +17,7 @@ from replay.arrays.ints import NEVER
 from replay.arrays.memory import give_back
 from replay.engine.stamps import STAMP_LATE_US
 from replay.evidence.steady import bears_on_neighbours
-from replay.evidence.steady_times import MARGIN_US, RESENT_US, holes_at, time_at
+from replay.evidence.steady_times import MARGIN_US, RESENT_US, both, holes_at, time_at
 from replay.order.marks import MARKED, Grid, Mark
 from replay.order.order import order_of, order_on
 from replay.order.windows import Boundary, Windows, is_kept
@@ -168,9 +168,11 @@ def by_stretches(
             return None
         out.key, stop = ordered.key, NEVER
         if k < len(stretches.turns):
-            since = since_next(facts, stretches, k, ordered.marks, windows.boundaries)
-            if since is None:
+            following = since_next(facts, stretches, k, ordered.marks, windows.boundaries)
+            if following is None:
                 return None
+            left_out = () if since is None else since.holes  # also by the order before
+            since = following._replace(holes=both(following.holes, left_out))
             own, stop = Grid.at(stretches.length_us, since.at), since.at.seq
         left += [mark for mark in ordered.others if mark.seq < stop]
         grid = grid.since(us, stop)

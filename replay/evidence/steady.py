@@ -192,9 +192,10 @@ def connections(table: pa.Table) -> Ints:
 def bears_on_neighbours(facts: Facts, time: SteadyTime, since: int, until: int) -> bool:
     """Whether what came from `until` on, as much of it as may be new, cannot change events before `since`.
 
-    Everybody who fetches or writes has done so in between, so that what comes later follows that. It does not reach
-    back to offsets of before, nor do reads to records whose batches are left out. `time`: in which `since` lies. Once
-    it is over, the next leader may state how far the log had come: only a follower or a writer told of that before.
+    Everybody who fetches or writes then has done so in between, so that what comes later follows that. It does not
+    reach back to offsets of before, nor do reads to records whose batches are left out. `time`: in which `since` lies.
+    Once it is over, the next leader may state how far the log had come: only a follower or a writer told of that
+    before. Of a follower that is away, the last fetch was before `since`; see `marks.stopped_in`.
     """
     requests = facts.only(facts.kind != NONE)
     between, after = requests.during(since, until), requests.during(until)
@@ -203,7 +204,7 @@ def bears_on_neighbours(facts: Facts, time: SteadyTime, since: int, until: int) 
     again = np.intersect1d(requests.during(-NEVER, since).connection, after.connection)
     fetches = facts.of_kind(FETCH)
     are_mine = fetches.broker == time.leader if time.epoch == NONE else fetches.epoch == time.epoch
-    replicas = fetches.replica[are_mine & (fetches.replica >= 0)]
+    replicas = fetches.replica[are_mine & (fetches.replica >= 0) & (fetches.us >= until)]
     if not (
         np.isin(again, between.connection).all()
         and np.isin(after.kind, between.kind).all()

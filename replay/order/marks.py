@@ -79,12 +79,14 @@ class Ground(NamedTuple):
     ended: list[tuple[int, str, int]]  # connections on which a produce outlasted that: broker, name, last stamp
     opened: list[tuple[int, int]]  # when produces came whose leader epoch is uncertain, and their base offsets
     rejoined: list[tuple[int, int, int]]  # brokers that came back in that epoch: see `rejoined_in`
+    stopped: list[tuple[int, int, int]]  # each follower's last fetch in it: see `stopped_in`
 
     def at(self, us: int) -> str:
         """Return a digest of what can bear upon events before a moment."""
         paused, ended = (one for one in self.paused if one[1] < us), (one for one in self.ended if one[2] < us)
         opened, rejoined = (one for one in self.opened if one[0] < us), (one for one in self.rejoined if one[0] < us)
-        return digest_of([self.told, *map(sorted, (paused, ended, opened, rejoined))])
+        stopped = (one for one in self.stopped if one[0] < us)
+        return digest_of([self.told, *map(sorted, (paused, ended, opened, rejoined, stopped))])
 
     def is_awake_at(self, us: int) -> bool:
         """Whether the leader did not stand still at a moment, nor shortly before."""
@@ -116,6 +118,7 @@ def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
         [(*key, us) for key, us in facts.connection_ends.items() if key[0] in leaders],
         facts.opened,
         rejoined_in(facts, tenure),
+        stopped_in(facts, tenure),
     )
 
 
@@ -133,6 +136,17 @@ def rejoined_in(facts: PartitionFacts, tenure: Tenure) -> list[tuple[int, int, i
                 since = min((phases(fetches[k + 1]).taken for k in places), default=NEVER)
                 found.append((since, replica, NONE if load["offset"] is None else load["offset"]))
     return found
+
+
+def stopped_in(facts: PartitionFacts, tenure: Tenure) -> list[tuple[int, int, int]]:
+    """Return when each follower fetched last in a leader epoch, who it is, and its LEO where that is next stated.
+
+    What comes at any time later may state it: its next fetch, once it is back, or what was acknowledged with acks=all.
+    """
+    lasts = [fetches[-1] for one in facts.followers(tenure) if (fetches := facts.fetches_of(one, tenure))]
+    return [
+        (phases(last.row).taken, last.row["replica_id"], NONE if last.after is None else last.after) for last in lasts
+    ]
 
 
 def grounds_of(facts: PartitionFacts) -> dict[int, Ground]:

@@ -307,7 +307,7 @@ class MadeCluster(Pens):
         self.record("BROKER_REGISTRATION_CHANGE_RECORD", brokerId=broker, brokerEpoch=epoch, fenced=1)
         self.now += 100
         self.take_up(led, [b for b in self.brokers if b != broker])
-        for _ in range(20):
+        for _ in range(self.shape.away_ticks):
             self.tick(self.chosen(2))
         self.settle()
         self.broker_epochs[broker] += 100

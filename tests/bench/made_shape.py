@@ -20,6 +20,7 @@ class Shape:
     record_bytes: int = 100
     flaps: int = 1  # per partition: a follower leaves the ISR and comes back
     elections: int = 1  # per partition: the leader dies and comes back
+    away_ticks: int = 20  # for so long (recordings only)
     lost_batches: int = 3  # acknowledged with acks=1 by the leader that dies, fetched by nobody; 0: nothing is lost
     seed: int = 0
     tick_ms: int = 20  # between two times at which some partitions take a batch (recordings only)

@@ -63,6 +63,7 @@ def test_what_came_before_a_restart_stands_whatever_other_restarts_there_are_in_
     history = restarted_within_the_epoch(0)
     history.fetch(20_000, 1, 2, 7, hw=7, connection="r2-1-again")
     history.fetch(20_300, 1, 2, 8, hw=8, connection="r2-1-third")
+    history.fetch(35_000, 1, 2, 8, hw=8, connection="r2-1-third")
     once = history.facts()
     history.add("log_load", 40_000, offset=8, hw=8, source_file="server-2.log", broker_id=2)
     history.role(40_005, 2, "follower", 0, offset=8, hw=8)
@@ -74,4 +75,4 @@ def test_what_came_before_a_restart_stands_whatever_other_restarts_there_are_in_
     assert [one == other for one, other in zip(*told, strict=True)] == [True, True, True, False]
     assert len({*told[1]}) == 3
     known = [fetch.after for fetch in twice.sequence_of(2)]
-    assert known == [1, 2, 2, 5, 6, 7, 8, 8, None]
+    assert known == [1, 2, 2, 5, 6, 7, 8, 8, 8, None]
