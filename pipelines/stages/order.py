@@ -245,6 +245,7 @@ BY_PARTITION = pa.schema([pa.field("bucket", pa.int32()), pa.field("rows", pa.bi
 BY_SESSION = pa.schema([pa.field("session", pa.int32()), *BY_PARTITION])  # bucket null: fetches to be rebuilt
 STATES: Final = -1  # as bucket: what sessions go on from
 NEEDS_ALL: Final = "needs_all"  # says that not all facts were given that are needed
+LACKING: Final = pa.schema([pa.field("topic", pa.string()), pa.field("partition", pa.int64())])  # null: a session
 
 
 def with_topics(facts: pa.Table, names: Mapping[str, str]) -> pa.Table:
@@ -362,7 +363,7 @@ def ordering(
                     yield from packed(kept)
                     count = 0
         except NeedsAllError as error:
-            kept[NEEDS_ALL].append(pa.table({"partition": [repr(error.args)]}))
+            kept[NEEDS_ALL].append(pa.Table.from_pylist([dict(zip(LACKING.names, error.args, strict=False))], LACKING))
         yield from packed(kept)
         settle("order")
 

@@ -78,6 +78,7 @@ class Renewal:
     full: bool = False  # whether everything is made anew, whatever stands
     news: int | None = None  # facts that were read now; None: not known
     since_us: int | None = None  # when the first news is from; None: not known, or anything may be
+    say: Callable[[str], object] = lambda _: None  # is told in a sentence what made the run longer
 
     def read(self, table_name: str) -> DataFrame:
         """Return the recording's rows."""
@@ -197,10 +198,13 @@ class Renewal:
     ) -> tuple[Staged | Held, Carried | None]:
         """Return what the order makes, and what it hands on; arguments as of `order`."""
         if carried is not None:
-            with suppress(NeedsAllError, EntangledError):
+            try:
                 if rows is None:
                     return self.ordered_by_workers(overview, standing, carried)
                 return self.ordered_here(overview, rows, standing, carried)
+            except (NeedsAllError, EntangledError) as error:
+                lacking = "-".join(map(str, error.args)) or "a fetch session"
+                self.say(f"all facts were ordered: what the run before had handed on was not enough for {lacking}")
             rows = self.facts_here()
             overview = self.overview(rows)
         if rows is not None and len(rows) <= driver_facts(self.settings) * (1 if standing is None else GROWN):
@@ -223,7 +227,8 @@ class Renewal:
         # Rows of the facts themselves have lists, and go through the JVM if there are no files.
         staged = stage(stream, f"{self.staging}/order", ORDERED_KINDS, BATCH_BYTES if files else None)
         if order.NEEDS_ALL in staged.kinds:
-            raise NeedsAllError
+            lacking = as_arrow(staged.rows(order.NEEDS_ALL, order.LACKING), order.LACKING.names).to_pylist()
+            raise NeedsAllError(*min([value for value in row.values() if value is not None] for row in lacking))
         if later is None or standing is None or not hands_on:  # after a first run, it may be that none follows
             return staged, None
         cluster = cluster_told(overview.cluster, self.settings, overview.coverage.missing)

@@ -292,7 +292,9 @@ def renewal_of(run: Run, news: int | None = None, since_us: int | None = None) -
     """Return what writes the run's events and replayed rows; `news`: how many facts it has read, if that is known."""
     staging = run.warehouse.staging_dir(run.recording_id)
     full = bool(run.settings.get("full"))
-    return Renewal(run.spark, run.warehouse, run.recording_id, staging, run.settings, full, news, since_us)
+    return Renewal(
+        run.spark, run.warehouse, run.recording_id, staging, run.settings, full, news, since_us, run.remarks.append
+    )
 
 
 def _replay_narrowed(run: Run, looked_at: Narrowing) -> None:

@@ -1,0 +1,66 @@
+"""Where what an order was handed does not suffice: the worker says for which partition, and so does the run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from facts_builder import History
+
+from pipelines.spark.packed import stream_of, unpacked
+from pipelines.stages.order import BY_PARTITION, LACKING, NEEDS_ALL, ordering
+from pipelines.stages.renewal import Renewal
+from replay.evidence.cluster import cluster_told, collected_of
+from replay.evidence.cluster_digest import ToldOfCluster
+from replay.evidence.missing_lines import MissingLines
+from replay.evidence.session_lines import EntangledError
+from replay.evidence.steady import LeftOut, NeedsAllError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def asked_for(streams: list[bytes | None]) -> list[dict[str, Any]]:
+    """For what a worker asks that gets these streams of a bucket's rows; requests of one partition were left out."""
+    history = History()
+    cluster = cluster_told(collected_of(history.table()), {}, MissingLines())
+    left = {("orders", 0): LeftOut(0, (), 5, (0, 0))}
+    work = ordering(ToldOfCluster(cluster), {}, 1_000_000, "engine", left)
+    rows = pa.RecordBatch.from_pydict({"bucket": [0] * len(streams), "rows": streams}, schema=BY_PARTITION)
+    told = [batch for batch in work(iter([rows])) if batch.column(0)[0].as_py() == NEEDS_ALL]
+    return [row for batch in unpacked(told, LACKING) for row in batch.to_pylist()]
+
+
+def test_a_worker_names_the_partition_for_which_it_lacks_facts() -> None:
+    history = History()
+    history.decide(0, 1, [1, 2])
+    history.produce(100, 1, 0)
+    assert asked_for([stream_of(history.table())]) == [{"topic": "orders", "partition": 0}]
+    assert asked_for([None]) == [{"topic": None, "partition": None}]  # a session whose lines are out of order
+
+
+@pytest.mark.parametrize(
+    ("error", "named"), [(NeedsAllError("made", 9), "made-9"), (EntangledError(), "a fetch session")]
+)
+def test_a_run_says_for_what_it_ordered_all_facts(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, named: str
+) -> None:
+    answers: Iterator[Any] = iter([error, ("staged", None)])
+
+    def by_workers(*_: object, **__: object) -> object:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    said: list[str] = []
+    nothing: Any = None
+    renewal = Renewal(nothing, nothing, "r", "", {}, say=said.append)
+    monkeypatch.setattr(Renewal, "ordered_by_workers", by_workers)
+    monkeypatch.setattr(Renewal, "facts_here", lambda _: None)
+    monkeypatch.setattr(Renewal, "overview", lambda *_: None)
+    monkeypatch.setattr(Renewal, "arrow", lambda *_: pa.table({"horizon": pa.nulls(0)}))
+    carried: Any = "what the run before handed on"
+    assert renewal.ordered(nothing, None, None, carried) == ("staged", None)
+    assert said == [f"all facts were ordered: what the run before had handed on was not enough for {named}"]
