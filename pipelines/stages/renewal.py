@@ -66,6 +66,13 @@ GROWN: Final = 5
 EVENTS_OF_FACTS: Final = 3  # by fact, at most, as a rule
 
 
+def for_what(error: NeedsAllError | EntangledError) -> str:
+    """Return for what it was not enough, as the end of a sentence; of several partitions one is named."""
+    if isinstance(error, EntangledError):
+        return " for a fetch session"
+    return f" for {'-'.join(map(str, error.args))}" if error.args else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Renewal:
     """One recording in a warehouse, and where its run may stage."""
@@ -203,8 +210,7 @@ class Renewal:
                     return self.ordered_by_workers(overview, standing, carried)
                 return self.ordered_here(overview, rows, standing, carried)
             except (NeedsAllError, EntangledError) as error:
-                lacking = "-".join(map(str, error.args)) or "a fetch session"
-                self.say(f"all facts were ordered: what the run before had handed on was not enough for {lacking}")
+                self.say(f"all facts were ordered: what the run before had handed on was not enough{for_what(error)}")
             rows = self.facts_here()
             overview = self.overview(rows)
         if rows is not None and len(rows) <= driver_facts(self.settings) * (1 if standing is None else GROWN):
@@ -228,7 +234,8 @@ class Renewal:
         staged = stage(stream, f"{self.staging}/order", ORDERED_KINDS, BATCH_BYTES if files else None)
         if order.NEEDS_ALL in staged.kinds:
             lacking = as_arrow(staged.rows(order.NEEDS_ALL, order.LACKING), order.LACKING.names).to_pylist()
-            raise NeedsAllError(*min([value for value in row.values() if value is not None] for row in lacking))
+            least = min([value for value in row.values() if value is not None] for row in lacking)
+            raise NeedsAllError(*least) if least else EntangledError
         if later is None or standing is None or not hands_on:  # after a first run, it may be that none follows
             return staged, None
         cluster = cluster_told(overview.cluster, self.settings, overview.coverage.missing)

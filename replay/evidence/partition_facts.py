@@ -375,14 +375,18 @@ class PartitionFacts:
 
     def next_known(self, replica: int, row: Row, after: Row | None) -> int | None:
         """Return the replica's LEO as next stated after `row`, its last fetch of a tenure; None: it is unknown."""
+        stated = self.next_stated(replica, row, after)
+        promised = self.promised_to(replica, row["current_leader_epoch"]) if row["bytes"] else 0
+        return promised if promised > (stated or 0) and promised > row["fetch_offset"] else stated
+
+    def next_stated(self, replica: int, row: Row, after: Row | None) -> int | None:
+        """Return the same as far as it does not follow from what was acknowledged."""
         epoch = row["current_leader_epoch"]
         until = after["current_leader_epoch"] if after is not None else None
-        stated = after["fetch_offset"] if after is not None else self.turns.ends.get(replica)
         following = self.turns.leo_after(replica, epoch)
         if following is not None and (until is None or following[0] <= until):
-            stated = following[1]  # None if it led in between and nothing says from which offset
-        promised = self.promised_to(replica, epoch) if row["bytes"] else 0
-        return promised if promised > (stated or 0) and promised > row["fetch_offset"] else stated
+            return following[1]  # None if it led in between and nothing says from which offset
+        return after["fetch_offset"] if after is not None else self.turns.ends.get(replica)
 
     def promised_to(self, replica: int, epoch: int) -> int:
         """Return the LEO that the replica certainly had before the epoch ended, 0 if nothing tells.

@@ -192,10 +192,11 @@ def connections(table: pa.Table) -> Ints:
 def bears_on_neighbours(facts: Facts, time: SteadyTime, since: int, until: int) -> bool:
     """Whether what came from `until` on, as much of it as may be new, cannot change events before `since`.
 
-    Everybody who fetches or writes then has done so in between, so that what comes later follows that. It does not
-    reach back to offsets of before, nor do reads to records whose batches are left out. `time`: in which `since` lies.
-    Once it is over, the next leader may state how far the log had come: only a follower or a writer told of that
-    before. Of a follower that is away, the last fetch was before `since`; see `marks.stopped_in`.
+    Everybody who fetches or writes from `until` on has also done so between `since` and `until`, so that what is new
+    follows that. It does not reach back to offsets of before, nor do reads to records whose batches are left out.
+    `time`: in which `since` lies. Once it is over, the next leader may state how far the log had come: only a follower
+    or a writer told of that before. What is said later of a follower that has not fetched since then is compared when
+    the order goes on (`marks.last_fetches`).
     """
     requests = facts.only(facts.kind != NONE)
     between, after = requests.during(since, until), requests.during(until)

@@ -213,7 +213,8 @@ def both(holes: Sequence[Hole], others: Sequence[Hole]) -> tuple[Hole, ...]:
     """Return, in order, the holes of what is left out with either of these; those that overlap are one.
 
     When a time begins depends a little on which facts are looked at together (`SERIES_US`), so two orders do not make
-    the same hole of it. Each rests on the facts before its end, so it stays right as long as none of them is new.
+    the same hole of it. Each rests on the facts before its end, so it remains valid as long as none of them is new.
+    Whether later facts need what lies in it is asked of those facts (`steady.bears_on_neighbours`).
     """
     found: list[Hole] = []
     for hole in sorted({*holes, *others}):

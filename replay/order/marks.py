@@ -8,6 +8,7 @@ before. The events that come of decisions and roles are few; they are made again
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -25,6 +26,7 @@ from replay.evidence.roles import restarts_at
 from replay.evidence.steady_times import SPAN_US
 from replay.order.event_rows import AT_ONCE
 from replay.order.fetcher_lines import batch_starts
+from replay.order.isr_joins import expansions_of
 from replay.order.merge import follow
 from replay.order.windows import BEFORE_ALL, Boundary, is_kept, starts_of, windows_of
 from replay.protocol.state import NONE, copied
@@ -66,6 +68,16 @@ class Mark(NamedTuple):
     leader: int  # and who led
 
 
+class LastFetch(NamedTuple):
+    """The last fetch of a follower in a leader epoch."""
+
+    us: int
+    replica: int
+    epoch: int
+    leo: int  # the follower's, as next stated after it; NONE: nothing has stated it yet
+    joined: tuple[int, ...]  # when it joined the ISR with it, see `granted_at`
+
+
 class Ground(NamedTuple):
     """What was found out about a partition before the requests of a leader epoch are ordered.
 
@@ -79,13 +91,13 @@ class Ground(NamedTuple):
     ended: list[tuple[int, str, int]]  # connections on which a produce outlasted that: broker, name, last stamp
     opened: list[tuple[int, int]]  # when produces came whose leader epoch is uncertain, and their base offsets
     rejoined: list[tuple[int, int, int]]  # brokers that came back in that epoch: see `rejoined_in`
-    stopped: list[tuple[int, int, int]]  # each follower's last fetch in it: see `stopped_in`
+    lasts: list[LastFetch]  # of each follower, in that epoch and in older ones
 
     def at(self, us: int) -> str:
         """Return a digest of what can bear upon events before a moment."""
         paused, ended = (one for one in self.paused if one[1] < us), (one for one in self.ended if one[2] < us)
         opened, rejoined = (one for one in self.opened if one[0] < us), (one for one in self.rejoined if one[0] < us)
-        stopped = (one for one in self.stopped if one[0] < us)
+        stopped = (one for one in self.lasts if one.us < us)  # followers that have not fetched since
         return digest_of([self.told, *map(sorted, (paused, ended, opened, rejoined, stopped))])
 
     def is_awake_at(self, us: int) -> bool:
@@ -118,7 +130,7 @@ def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
         [(*key, us) for key, us in facts.connection_ends.items() if key[0] in leaders],
         facts.opened,
         rejoined_in(facts, tenure),
-        stopped_in(facts, tenure),
+        last_fetches(facts, tenure),
     )
 
 
@@ -138,15 +150,35 @@ def rejoined_in(facts: PartitionFacts, tenure: Tenure) -> list[tuple[int, int, i
     return found
 
 
-def stopped_in(facts: PartitionFacts, tenure: Tenure) -> list[tuple[int, int, int]]:
-    """Return when each follower fetched last in a leader epoch, who it is, and its LEO where that is next stated.
+def last_fetches(facts: PartitionFacts, tenure: Tenure) -> list[LastFetch]:
+    """Return each follower's last fetch in a leader epoch, and in each older one, with what later facts may say of it.
 
-    What comes at any time later may state it: its next fetch, once it is back, or what was acknowledged with acks=all.
+    That is the LEO that is next stated, by its next fetch when it is back, or by a line about its log; in the epoch
+    itself also by what was acknowledged with acks=all (in older ones, batches that tell of that may be left out). And
+    of a run of fetches that are not listed, whether the leader let it join the ISR with one of them.
     """
-    lasts = [fetches[-1] for one in facts.followers(tenure) if (fetches := facts.fetches_of(one, tenure))]
-    return [
-        (phases(last.row).taken, last.row["replica_id"], NONE if last.after is None else last.after) for last in lasts
-    ]
+    found = []
+    for one in (one for one in facts.tenures if one.epoch <= tenure.epoch):
+        for replica in sorted(facts.followers(one)):
+            fetches = facts.fetches_of(replica, one)
+            if not fetches:
+                continue
+            row, after = fetches[-1].row, fetches[-1].after
+            if one.epoch < tenure.epoch:
+                sequence = facts.sequence_of(replica)
+                place = bisect_right(sequence, one.epoch, key=lambda fetch: fetch.row["current_leader_epoch"])
+                after = facts.next_stated(replica, row, sequence[place].row if place < len(sequence) else None)
+            joined = granted_at(facts, one, replica, len(fetches) - 1)
+            found.append(LastFetch(phases(row).taken, replica, one.epoch, NONE if after is None else after, joined))
+    return found
+
+
+def granted_at(facts: PartitionFacts, tenure: Tenure, replica: int, place: int) -> tuple[int, ...]:
+    """Return when a follower joined the ISR by a run of its fetches, as far as only decisions tell."""
+    if facts.fetches_of(replica, tenure)[place].row["run_until"] is None:
+        return ()
+    changes = expansions_of(facts, tenure).get(replica, {}).get(place, ())
+    return tuple(sorted(change.us for change in changes if change.granted))
 
 
 def grounds_of(facts: PartitionFacts) -> dict[int, Ground]:

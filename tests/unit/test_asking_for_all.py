@@ -41,11 +41,10 @@ def test_a_worker_names_the_partition_for_which_it_lacks_facts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "named"), [(NeedsAllError("made", 9), "made-9"), (EntangledError(), "a fetch session")]
+    ("error", "told"),
+    [(NeedsAllError("made", 9), " for made-9"), (EntangledError(), " for a fetch session"), (NeedsAllError(), "")],
 )
-def test_a_run_says_for_what_it_ordered_all_facts(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, named: str
-) -> None:
+def test_a_run_says_for_what_it_ordered_all_facts(monkeypatch: pytest.MonkeyPatch, error: Exception, told: str) -> None:
     answers: Iterator[Any] = iter([error, ("staged", None)])
 
     def by_workers(*_: object, **__: object) -> object:
@@ -63,4 +62,4 @@ def test_a_run_says_for_what_it_ordered_all_facts(
     monkeypatch.setattr(Renewal, "arrow", lambda *_: pa.table({"horizon": pa.nulls(0)}))
     carried: Any = "what the run before handed on"
     assert renewal.ordered(nothing, None, None, carried) == ("staged", None)
-    assert said == [f"all facts were ordered: what the run before had handed on was not enough for {named}"]
+    assert said == [f"all facts were ordered: what the run before had handed on was not enough{told}"]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import hourly_runs
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from carrying_runs import CarryingRuns
 from facts_builder import History, at
@@ -41,7 +44,7 @@ def stopped() -> History:
 
 
 def leaves(history: History) -> None:
-    history.decide(1_000, 1, [1, 3], replicas=[1, 2, 3], leader_epoch=0, partition_epoch=1)
+    history.decide(1_000, None, [1, 3], partition_epoch=1)
 
 
 def others_go_on(history: History) -> None:
@@ -76,7 +79,9 @@ def test_a_mark_rests_on_how_far_a_follower_that_stopped_had_come(
     history = stopped()
     if is_out:
         leaves(history)
-    before = ground_of(history.facts(), 0)
+    facts = history.facts()
+    assert len(facts.tenures) == 1
+    before = ground_of(facts, 0)
     news(history)
     after = ground_of(history.facts(), 0)
     assert before is not None
@@ -98,3 +103,65 @@ def test_orders_go_on_while_a_broker_is_away_for_long(tmp_path: Path, seconds: l
     assert told_but_states(stepwise) == told_but_states(once)
     assert stepwise.lean >= 2
     assert sum(seconds) >= 2 * 3
+
+
+def requests(history: History, since: int, until: int, followers: tuple[int, ...], **fields: Any) -> None:
+    """Each tenth of a second a batch, which followers and a consumer fetch; offsets are tenths of seconds."""
+    for ms in range(since, until, 100):
+        offset = ms // 100 - 1
+        history.produce(ms, 1, offset, acks=1)
+        for replica in (*followers, -1):
+            history.fetch(ms + 10, 1, replica, offset, bytes=100, hw=offset, connection=f"of {replica}", **fields)
+
+
+def joins_without_a_fetch() -> History:
+    """Decisions have come already that its leader's request log has not got to."""
+    history = History()
+    history.decide(0, 1, [1, 2, 3])
+    history.role(5, 1, "leader", 0, offset=0, hw=0)
+    requests(history, 100, 3_100, (2, 3))
+    unlisted = {
+        "in_request": False,
+        "in_response": False,
+        "run_count": 5,
+        "run_until": at(3_800),
+        "run_gap_us": 200_000,
+    }
+    history.fetch(3_100, 1, 2, 30, hw=None, run_timeouts=0, hw_implied=True, connection="of 2", **unlisted)
+    requests(history, 4_000, 20_000, (3,))
+    history.decide(5_000, None, [1, 3], partition_epoch=1)
+    history.decide(19_900, None, [1, 2, 3], partition_epoch=2)
+    return history
+
+
+def comes_back_after_an_epoch_without_it() -> History:
+    """Its log is stated as it follows the next leader, whose request log has not come."""
+    history = History()
+    history.decide(0, 1, [1, 2, 3])
+    for broker in (1, 2, 3):
+        history.role(4 + broker, broker, "leader" if broker == 1 else "follower", 0, offset=0, hw=0)
+    requests(history, 100, 3_000, (2, 3))
+    history.decide(3_000, 1, [1, 3], leader_epoch=1, partition_epoch=1)
+    history.role(3_005, 1, "leader", 1, offset=29, hw=29)
+    history.role(3_006, 3, "follower", 1, offset=29, hw=29)
+    requests(history, 3_100, 21_800, (3,), current_leader_epoch=1, last_fetched_epoch=1)
+    history.decide(21_800, 3, [3, 1], leader_epoch=2, partition_epoch=2)
+    history.role(21_805, 3, "leader", 2, offset=217, hw=217)
+    history.role(21_810, 2, "follower", 2, offset=29, hw=29)
+    return history
+
+
+@pytest.mark.parametrize("made", [joins_without_a_fetch, comes_back_after_an_epoch_without_it])
+def test_what_is_said_long_after_a_follower_s_last_fetch_is_put_to_it(
+    monkeypatch: pytest.MonkeyPatch, seconds: list[bool], made: Callable[[], History]
+) -> None:
+    """Its fetches are of before any mark, and nothing but its own later fetches tells as much of them."""
+    monkeypatch.setattr(hourly_runs, "with_sessions", lambda tables, _: tables)
+    facts, stated = made().table(), {"kafka_version": "4.1.0"}
+    once, stepwise = HourlyRuns(), HourlyRuns()
+    once.order(facts, stated)
+    for ms in (15_000, 17_500, 19_500, 30_000):
+        stepwise.order(facts.filter(pc.less(facts["ts"], pa.scalar(at(ms), facts.schema.field("ts").type))), stated)
+    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
+    assert any(seconds)
+    assert not seconds[-1]
