@@ -8,12 +8,14 @@ which says in a few `Series` which requests follow each other; all parts togethe
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from replay.arrays.ints import NEVER
+from replay.evidence.missing_lines import Gap, united
 from replay.evidence.retries import GIVEN_UP_US
 from replay.protocol.state import NONE
 
@@ -216,10 +218,8 @@ def both(holes: Sequence[Hole], others: Sequence[Hole]) -> tuple[Hole, ...]:
     the same hole of it. Each rests on the facts before its end, so it remains valid as long as none of them is new.
     Whether later facts need what lies in it is asked of those facts (`steady.bears_on_neighbours`).
     """
-    found: list[Hole] = []
-    for hole in sorted({*holes, *others}):
-        if found and found[-1].leader == hole.leader and hole.begin <= found[-1].end:
-            found[-1] = found[-1]._replace(end=max(found[-1].end, hole.end))
-        else:
-            found.append(hole)
+    by_leader: defaultdict[int, list[Gap]] = defaultdict(list)
+    for hole in (*holes, *others):
+        by_leader[hole.leader].append(Gap(hole.begin, hole.end))
+    found = (Hole(leader, *gap) for leader, gaps in by_leader.items() for gap in united(gaps))
     return tuple(sorted(found, key=lambda hole: hole.begin))

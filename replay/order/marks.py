@@ -26,7 +26,8 @@ from replay.evidence.roles import restarts_at
 from replay.evidence.steady_times import SPAN_US
 from replay.order.event_rows import AT_ONCE
 from replay.order.fetcher_lines import batch_starts
-from replay.order.isr_joins import expansions_of
+from replay.order.isr_joins import granted_expansions
+from replay.order.isr_requests import changes_of
 from replay.order.merge import follow
 from replay.order.windows import BEFORE_ALL, Boundary, is_kept, starts_of, windows_of
 from replay.protocol.state import NONE, copied
@@ -177,8 +178,9 @@ def granted_at(facts: PartitionFacts, tenure: Tenure, replica: int, place: int) 
     """Return when a follower joined the ISR by a run of its fetches, as far as only decisions tell."""
     if facts.fetches_of(replica, tenure)[place].row["run_until"] is None:
         return ()
-    changes = expansions_of(facts, tenure).get(replica, {}).get(place, ())
-    return tuple(sorted(change.us for change in changes if change.granted))
+    asked = [change for change in changes_of(facts, tenure) if not change.shrinks]
+    granted = granted_expansions(facts, tenure, asked)
+    return tuple(sorted(change.us for at, change in granted if (change.replica, at) == (replica, place)))
 
 
 def grounds_of(facts: PartitionFacts) -> dict[int, Ground]:
