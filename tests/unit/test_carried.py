@@ -12,7 +12,7 @@ from hourly_runs import HourlyRuns, lines, steps_of
 from made_recording import MadeCluster
 from made_shape import Shape
 from short_times import shorten
-from test_hourly_runs import facts_of, told_but_states, went_on, with_deletions
+from test_hourly_runs import facts_of, make_what_one_run_makes, told_but_states, went_on, with_deletions
 
 from pipelines.stages import carried, order_marks
 
@@ -37,12 +37,9 @@ def in_steps_as_at_once(folder: Path, stepwise: CarryingRuns, seed: int, electio
     MadeCluster(shape, folder / "made").write()
     facts, stated = facts_of(folder / "made")
     facts = with_deletions(facts) if seed == 1 else facts
-    once = HourlyRuns()
-    once.order(with_directories(facts, 8), stated)
-    for step, some in enumerate(steps_of(facts, len(facts) // 4, Random(seed), 8, late), 1):  # noqa: S311
-        stepwise.order(with_directories(some, step), stated)
-    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
-    assert told_but_states(stepwise) == told_but_states(once)
+    steps = enumerate(steps_of(facts, len(facts) // 4, Random(seed), 8, late), 1)  # noqa: S311
+    states = (with_directories(some, step) for step, some in steps)
+    make_what_one_run_makes(stepwise, states, with_directories(facts, 8), stated)
     return len(facts)
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from hourly_runs import HourlyRuns, lines, steps_of
+from hourly_runs import steps_of
 from made_recording import MadeCluster
 from made_shape import Shape
 from short_times import shorten
 from test_carried import in_steps_as_at_once
-from test_hourly_runs import facts_of, told_but_states, went_on
+from test_hourly_runs import facts_of, make_what_one_run_makes, went_on
 from worker_runs import WorkerRuns
 
 from pipelines.stages import handing_on, spilled_facts, stretches
@@ -63,12 +63,9 @@ def test_a_partition_too_long_for_memory_goes_on_from_what_was_handed_on(
     monkeypatch.setattr(spilled_facts, "PIECE_ROWS", 150)
     MadeCluster(Shape(events=9_000, partitions=1, elections=0, flaps=0, seed=1), tmp_path / "made").write()
     facts, stated = facts_of(tmp_path / "made")
-    once, stepwise = HourlyRuns(), WorkerRuns()
-    once.order(facts, stated)
-    for some in steps_of(facts, len(facts) // 3, Random(1), 6, 0):  # noqa: S311 - nothing secret
-        stepwise.order(some, stated)
-    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
-    assert told_but_states(stepwise) == told_but_states(once)
+    stepwise = WorkerRuns()
+    steps = steps_of(facts, len(facts) // 3, Random(1), 6, 0)  # noqa: S311 - nothing secret
+    make_what_one_run_makes(stepwise, steps, facts, stated)
     assert stepwise.lean >= 2
     assert seconds.count(True) < stepwise.lean  # the others were ordered in stretches
 

@@ -22,6 +22,7 @@ from pipelines.stages import order_marks, partition_order
 from replay.evidence import steady, steady_times
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 NEVER_EQUAL = ("replay_checkpoints", "event_windows")  # their states are those that the runs left
@@ -66,6 +67,16 @@ def test_runs_step_by_step_write_the_tables_of_one_run(recordings: Path, name: s
 def told_but_states(runs: HourlyRuns, table: str = "event_windows") -> list[str]:
     """The rows, without the states that orders or replays go on from."""
     return lines(runs.tables[table].drop_columns(["engine", "state"]))
+
+
+def make_what_one_run_makes(stepwise: HourlyRuns, steps: Iterable[pa.Table], facts: pa.Table, stated: Any) -> None:
+    """Order facts step by step, and see that events and windows are those of one order of all."""
+    once = HourlyRuns()
+    once.order(facts, stated)
+    for some in steps:
+        stepwise.order(some, stated)
+    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
+    assert told_but_states(stepwise) == told_but_states(once)
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 import pytest
 from carrying_runs import CarryingRuns
 from facts_builder import History, at
-from hourly_runs import HourlyRuns, lines, steps_of
+from hourly_runs import HourlyRuns, steps_of
 from made_recording import MadeCluster
 from made_shape import Shape
 from test_carried import seconds
-from test_hourly_runs import facts_of, told_but_states, went_on
+from test_hourly_runs import facts_of, make_what_one_run_makes, went_on
 
 from replay.evidence.tenures import micros
 from replay.order.marks import ground_of
@@ -95,12 +95,9 @@ def test_orders_go_on_while_a_broker_is_away_for_long(tmp_path: Path, seconds: l
     shape = Shape(events=1_500, partitions=3, elections=1, away_ticks=600, tick_ms=40, flaps=0, seed=1)
     MadeCluster(shape, tmp_path / "made").write()
     facts, stated = facts_of(tmp_path / "made")
-    once, stepwise = HourlyRuns(), CarryingRuns()
-    once.order(facts, stated)
-    for some in steps_of(facts, len(facts) // 2, Random(1), 6, 0):  # noqa: S311 - nothing secret
-        stepwise.order(some, stated)
-    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
-    assert told_but_states(stepwise) == told_but_states(once)
+    stepwise = CarryingRuns()
+    steps = steps_of(facts, len(facts) // 2, Random(1), 6, 0)  # noqa: S311 - nothing secret
+    make_what_one_run_makes(stepwise, steps, facts, stated)
     assert stepwise.lean >= 2
     assert sum(seconds) >= 2 * 3
 
@@ -157,11 +154,9 @@ def test_what_is_said_long_after_a_follower_s_last_fetch_is_put_to_it(
 ) -> None:
     """Its fetches are of before any mark, and nothing but its own later fetches tells as much of them."""
     monkeypatch.setattr(hourly_runs, "with_sessions", lambda tables, _: tables)
-    facts, stated = made().table(), {"kafka_version": "4.1.0"}
-    once, stepwise = HourlyRuns(), HourlyRuns()
-    once.order(facts, stated)
-    for ms in (15_000, 17_500, 19_500, 30_000):
-        stepwise.order(facts.filter(pc.less(facts["ts"], pa.scalar(at(ms), facts.schema.field("ts").type))), stated)
-    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
+    facts = made().table()
+    ends = pa.array([at(ms) for ms in (15_000, 17_500, 19_500, 30_000)], facts.schema.field("ts").type)
+    steps = (facts.filter(pc.less(facts["ts"], end)) for end in ends)
+    make_what_one_run_makes(HourlyRuns(), steps, facts, {"kafka_version": "4.1.0"})
     assert any(seconds)
     assert not seconds[-1]
