@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -9,12 +10,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.spark.spark_schemas import spark_ddl
+from pipelines.spark.staging import SMALL_BYTES
+from pipelines.warehouse.came_and_went import change_of
+from pipelines.warehouse.commit_point import last_complete_run
+from pipelines.warehouse.superseded import engine_version
 from pipelines.warehouse.within import Within, time_here
 from replay.arrays.columns import codes, numbers
 from replay.evidence.tenures import micros
+from replay.tables.changed_minutes import first_changed_minute, stretches_before
 from replay.tables.cluster_metrics import PARTS, brokers_of, metrics_of, span_of
 from schemas.meters import CLUSTER_METRICS, METRICS, PARTITION_METERS
 from schemas.model import EVIDENCE
+from schemas.runs import COVERAGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,18 +45,54 @@ _TOLD: Final = (*_NUMBERS, *_CODES)  # from these the other columns follow
 _ASKED: Final = pa.schema([PARTITION_METERS.arrow_schema.field(name).with_nullable(nullable=True) for name in PARTS])
 
 
-def renew(warehouse: Warehouse, recording_id: str) -> None:
-    """Write it anew from the first minute on that differs. A minute may hear of any partition; few old ones do."""
-    coverage = stretches_of(warehouse.arrow("coverage", recording_id))
-    small = warehouse.small(PARTITION_METERS.name, recording_id)
-    parts = warehouse.read(PARTITION_METERS.name, recording_id) if small is None else small.rows
-    rows = cluster_metrics(parts, coverage, recording_id)
-    is_here = isinstance(rows, pa.Table)
-    stands = warehouse.whole(CLUSTER_METRICS.name, recording_id, MOST, _TOLD) if is_here else None
+def renew(warehouse: Warehouse, recording_id: str, *, goes_on: bool = False) -> None:
+    """Write it anew from the first minute on that differs. A minute may hear of any partition; few old ones do.
+
+    `goes_on`: what the last complete run wrote still stands, so only minutes that may differ are made.
+    """
+    coverage = warehouse.arrow(COVERAGE.name, recording_id)
+    small = warehouse.small_rows(PARTITION_METERS.name, recording_id)
+    parts = warehouse.read(PARTITION_METERS.name, recording_id) if small is None else small
+    in_doubt = None if small is None or not goes_on else _first_in_doubt(warehouse, recording_id, small, coverage)
+    rows = cluster_metrics(parts, stretches_of(coverage), recording_id, in_doubt)
+    stands = _standing(warehouse, recording_id, in_doubt) if isinstance(rows, pa.Table) else None
     if stands is None or not len(stands):
-        warehouse.replace(CLUSTER_METRICS.name, rows, recording_id)
-    elif (since := first_changed(stands, rows)) is not None:
-        warehouse.replace(CLUSTER_METRICS.name, rows, recording_id, within=_from(since))
+        _replace(warehouse, rows, recording_id, in_doubt)
+    elif (differs := first_changed(stands, rows)) is not None:
+        _replace(warehouse, rows, recording_id, differs)
+
+
+def _replace(warehouse: Warehouse, rows: Rows, recording_id: str, since: int | None) -> None:
+    """Write the rows of a minute and all later ones; None: of all minutes."""
+    within = None if since is None else _from(since)
+    warehouse.replace(CLUSTER_METRICS.name, rows, recording_id, within=within)
+
+
+def _first_in_doubt(warehouse: Warehouse, recording_id: str, parts: pa.Table, coverage: pa.Table) -> int | None:
+    """Return the first minute that may differ since the last replay of the recording; None: any may."""
+    last = last_complete_run(warehouse, recording_id, "versions", "table_versions", stage="replay")
+    if last is None or json.loads(last["versions"]).get("engine") != engine_version():
+        return None
+    versions = json.loads(last["table_versions"])
+    names = (CLUSTER_METRICS.name, PARTITION_METERS.name, COVERAGE.name)
+    files = warehouse.table_files(names, recording_id)
+    changes = [change_of(files[name], versions.get(name)) for name in names if name in files]
+    known = [change for change in changes if change is not None]
+    if len(known) < len(names):
+        return None
+    own, meters, of_coverage = known
+    if len(own.new.files) + len(own.gone.files) or max(part.size_bytes for part in meters) > SMALL_BYTES:
+        return None
+    gone, new = (part.rows(PARTS) for part in (meters.gone, meters.new))
+    before = stretches_before(coverage, of_coverage.new.rows(), of_coverage.gone.rows())
+    return first_changed_minute(parts, gone, new, stretches_of(before), stretches_of(coverage))
+
+
+def _standing(warehouse: Warehouse, recording_id: str, begin: int | None) -> pa.Table | None:
+    """Return what is compared of the rows that stand from a minute on (None: all of them); None: they are too many."""
+    if begin is None:
+        return warehouse.whole(CLUSTER_METRICS.name, recording_id, MOST, _TOLD)
+    return warehouse.since(CLUSTER_METRICS.name, recording_id, "minute", begin)
 
 
 def first_changed(stands: pa.Table, rows: pa.Table) -> int | None:
@@ -79,8 +122,11 @@ def stretches_of(coverage: pa.Table) -> list[dict[str, Any]]:
     return [{**row, **{name: micros(row[name]) for name in ("start_ts", "end_ts")}} for row in coverage.to_pylist()]
 
 
-def cluster_metrics(parts: Rows, coverage: Stretches, recording_id: str) -> Rows:
-    """Return the rows of a recording: as a frame, if its parts are one."""
+def cluster_metrics(parts: Rows, coverage: Stretches, recording_id: str, since: int | None = None) -> Rows:
+    """Return the rows of a recording; as a frame, if its parts are one.
+
+    `since`: the first minute that is asked for, of parts in memory; of a frame all minutes are returned.
+    """
     span = span_of(coverage)
     if span is None:
         return CLUSTER_METRICS.arrow_schema.empty_table()
@@ -88,7 +134,7 @@ def cluster_metrics(parts: Rows, coverage: Stretches, recording_id: str) -> Rows
         return _by_spark(parts, coverage, span, recording_id)
     read = parts.select(list(PARTS))
     found = [
-        metrics_of(broker, read.filter(_is_of(read, broker)), coverage, span)
+        metrics_of(broker, read.filter(_is_of(read, broker)), coverage, span, since)
         for broker in (*brokers_of(coverage), None)
     ]
     return _named(pa.concat_tables(found), recording_id)

@@ -94,6 +94,11 @@ class Run:
         self.watch = Watch(self.spark, self.recording_id, self.run_id)
 
     @property
+    def goes_on(self) -> bool:
+        """Whether what the last complete run left stands as it was, and need not be made again."""
+        return not self.unfinished and not self.settings.get("full")
+
+    @property
     def durations(self) -> dict[str, float]:
         """Seconds of each step."""
         return {name: cost["seconds"] for name, cost in self.watch.costs.items()}
@@ -285,7 +290,7 @@ def _replay(run: Run) -> None:
         with run.step("write"):
             renewal.write_replay(plan, staged)
     with run.step("metrics"):
-        metrics.renew(run.warehouse, run.recording_id)
+        metrics.renew(run.warehouse, run.recording_id, goes_on=run.goes_on)
 
 
 def renewal_of(run: Run, news: int | None = None, since_us: int | None = None) -> Renewal:
@@ -315,7 +320,7 @@ def _validate(run: Run) -> None:
     with run.step("validate"):
         from pipelines.stages import validate  # noqa: PLC0415 - Great Expectations is there only if it is needed
 
-        goes_on = run.recording is not None and not run.unfinished and not run.settings.get("full")
+        goes_on = run.goes_on and run.recording is not None
         run.validation = validate.validate(
             run.spark, run.warehouse, run.recording_id, run.run_id, run.settings, goes_on=goes_on
         )

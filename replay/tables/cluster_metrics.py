@@ -67,12 +67,16 @@ def brokers_of(coverage: Iterable[Stretch]) -> list[int]:
     return sorted({row["broker_id"] for row in coverage if row["source"] == REQUEST_LOG})
 
 
-def metrics_of(broker: int | None, parts: pa.Table, coverage: Sequence[Stretch], span: tuple[int, int]) -> pa.Table:
+def metrics_of(
+    broker: int | None, parts: pa.Table, coverage: Sequence[Stretch], span: tuple[int, int], since: int | None = None
+) -> pa.Table:
     """Return a broker's rows (None: the controller's), without the recording's name.
 
-    `parts`: its rows of `partition_meters`, in any order. `coverage`: of the whole recording.
+    `parts`: its rows of `partition_meters`, in any order. `coverage`: of the whole recording. `since`: the first minute
+    that is asked for (microseconds); None: all are. It is not for parts that tell of byte-rates.
     """
-    begins = np.arange(span[0], span[1], MINUTE_US)
+    # What was before the first minute counts in it, so one more is made, which is not told.
+    begins = np.arange(span[0] if since is None else max(span[0], since - MINUTE_US), span[1], MINUTE_US)
     in_turn = parts.sort_by([(name, "ascending") for name in (*_KEY, "seq")])
     names = [name for name in METRICS if (name in OF_CONTROLLER) == (broker is None)]
     told = [
@@ -80,7 +84,8 @@ def metrics_of(broker: int | None, parts: pa.Table, coverage: Sequence[Stretch],
     ]
     columns = {name: pa.concat_arrays([rows[name] for rows in told]) for name in told[0]}
     columns["broker_id"] = pa.array([broker] * len(columns["minute"]), pa.int32())
-    return pa.Table.from_arrays([columns[field.name].cast(field.type) for field in SCHEMA], schema=SCHEMA)
+    rows = pa.Table.from_arrays([columns[field.name].cast(field.type) for field in SCHEMA], schema=SCHEMA)
+    return rows if since is None else rows.filter(numbers(rows["minute"]) >= since)
 
 
 def _parts_of(metric: str, rows: pa.Table) -> Parts:
