@@ -93,12 +93,12 @@ def find_earlier(
 
 def _held(warehouse: Warehouse, recording_id: str, run_id: str) -> frozenset[str]:
     """Return the ids of the rules that no row broke in a run."""
-    columns = ("run_id", "table", "expectation", "success", "rows_failed")
-    rows = warehouse.arrow("expectation_results", recording_id, columns).to_pylist()
+    columns = ("table", "expectation", "success", "rows_failed")
+    rows = warehouse.of_run("expectation_results", recording_id, run_id, columns).to_pylist()
     return frozenset(
         f"{row['table'].split(', ')[0]}__{row['expectation']}"
         for row in rows
-        if row["run_id"] == run_id and row["success"] and row["rows_failed"] == 0
+        if row["success"] and row["rows_failed"] == 0
     )
 
 

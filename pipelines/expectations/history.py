@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+import pyarrow.compute as pc
+
+from replay.arrays.columns import numbers, texts
 from schemas.runs import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    _Ends = npt.NDArray[np.int8]  # how each rule ended
+
 RESULT_COLUMNS: Final = ("run_id", "table", "expectation", "severity", "success")
 RUN_COLUMNS: Final = ("run_id", "started", "finished", "status")
 SHOWN_RUNS: Final = 5  # in the report's text; the findings and the tables have all
 SHOWN_NAMES: Final = 3
+_NOT_EVALUATED, _BROKEN, _HOLDS = -1, 0, 1
 
 
 def quality_history(
-    results: Iterable[Mapping[str, Any]], runs: Iterable[Mapping[str, Any]], run_id: str | None = None
+    results: pa.Table, runs: Iterable[Mapping[str, Any]], run_id: str | None = None
 ) -> list[dict[str, Any]]:
     """Return a row of plain values for each run that validated the recording and came to its end, oldest first.
 
@@ -32,34 +43,49 @@ def quality_history(
     }
     if run_id is not None and run_id not in begins:
         begins[run_id] = None
-    held: dict[str, dict[str, bool]] = {}
-    failed: dict[tuple[str, str], int] = {}
-    for row in results:
-        run, rule = row["run_id"], f"{row['table'].split(',')[0]}.{row['expectation']}"
-        held.setdefault(run, {})[rule] = row["success"]
-        if not row["success"]:
-            failed[run, row["severity"]] = failed.get((run, row["severity"]), 0) + 1
+    rules, held = _held_by_run(results)
+    broken = Counter((row["run_id"], row["severity"]) for row in _broken(results))
     history: list[dict[str, Any]] = []
-    before: dict[str, bool] | None = None
+    before: _Ends | None = None
     for run, started in begins.items():
         now = held.get(run)
         if now is None:
             continue
-        both = sorted(now.keys() & (before or {}).keys())
+        newly_failed, mended = (
+            None if before is None else sorted(rules[k] for k in np.flatnonzero((before == was) & (now == is_now)))
+            for was, is_now in ((_HOLDS, _BROKEN), (_BROKEN, _HOLDS))
+        )
         history.append(
             {
                 "run_id": run,
                 "started_ts": started,
-                "checked": len(now),
-                "held": sum(now.values()),
-                "failed_errors": failed.get((run, "error"), 0),
-                "failed_warnings": failed.get((run, "warning"), 0),
-                "newly_failed": None if before is None else [name for name in both if before[name] and not now[name]],
-                "mended": None if before is None else [name for name in both if now[name] and not before[name]],
+                "checked": int((now != _NOT_EVALUATED).sum()),
+                "held": int((now == _HOLDS).sum()),
+                "failed_errors": broken[run, "error"],
+                "failed_warnings": broken[run, "warning"],
+                "newly_failed": newly_failed,
+                "mended": mended,
             }
         )
         before = now
     return history
+
+
+def _held_by_run(results: pa.Table) -> tuple[list[str], dict[str, _Ends]]:
+    """Return the names of all rules, and by run how each ended. Hundreds of runs have as many thousands of rows."""
+    (run, runs), (table, tables), (rule, rules) = (texts(results[name]) for name in ("run_id", "table", "expectation"))
+    pairs, pair = np.unique(table * len(rules) + rule, return_inverse=True)
+    names = [f"{tables[of].split(',')[0]}.{rules[k]}" for of, k in (divmod(one, len(rules)) for one in pairs.tolist())]
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    ends = np.full((len(runs), len(places)), _NOT_EVALUATED, np.int8)
+    ends[run, np.array([places[name] for name in names], np.int64)[pair]] = numbers(results["success"])
+    return [*places], dict(zip(runs, ends, strict=True))
+
+
+def _broken(results: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of rules that do not hold."""
+    rows: list[dict[str, Any]] = results.filter(pc.invert(results["success"])).to_pylist()
+    return rows
 
 
 def history_lines(history: Sequence[Mapping[str, Any]]) -> list[str]:

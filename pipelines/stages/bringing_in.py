@@ -203,6 +203,6 @@ def _validation(warehouse: Warehouse, recording_id: str, run: Mapping[str, Any])
     """Return how the validation of a run ended; None: it did not validate."""
     if "validate" not in run["stages"]:
         return None
-    rows = warehouse.arrow("expectation_results", recording_id, ("run_id", "success", "severity")).to_pylist()
-    severities = [row["severity"] for row in rows if row["run_id"] == run["run_id"] and not row["success"]]
+    rows = warehouse.of_run("expectation_results", recording_id, run["run_id"], ("success", "severity")).to_pylist()
+    severities = [row["severity"] for row in rows if not row["success"]]
     return Validation([], severities.count("error"), severities.count("warning"), "")

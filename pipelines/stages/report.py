@@ -337,7 +337,7 @@ def _quality(warehouse: Warehouse, recording_id: str, run_id: str | None) -> dic
     run = run_that_validated(results["run_id"].unique().to_pylist(), runs, run_id)
     return {
         "expectations": _expectations(results, run),
-        "quality_history": quality_history(results.select([*RESULT_COLUMNS]).to_pylist(), runs, run_id),
+        "quality_history": quality_history(results.select([*RESULT_COLUMNS]), runs, run_id),
     }
 
 

@@ -126,6 +126,13 @@ class Tables(Store):
         frame = self.read(table_name, recording_id)
         return frame.select(*columns or frame.columns).toArrow()
 
+    def of_run(self, table_name: str, recording_id: str, run_id: str, columns: Sequence[str]) -> pa.Table:
+        """Return these columns of the rows that a run appended, in the driver's memory."""
+        files = self._files(table_name, recording_id)
+        if files is not None:
+            return files.with_text("run_id", run_id).rows(columns, pc.field("run_id") == run_id)
+        return self.read(table_name, recording_id).where(F.col("run_id") == run_id).select(*columns).toArrow()
+
     def is_empty(self, table_name: str, recording_id: str) -> bool:
         """Whether the table has no rows of the recording."""
         files = self._files(table_name, recording_id)

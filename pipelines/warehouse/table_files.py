@@ -77,6 +77,18 @@ class TableFiles:
         are_some = [one in paths for one in self.files["path"].to_pylist()]
         return replace(self, files=self.files.filter(pa.array(are_some, pa.bool_())))
 
+    def with_text(self, column: str, text: str) -> TableFiles:
+        """Return the files that may have rows with a text in a column, by what Delta's log says of them.
+
+        The log has the first 32 characters of each text: those of the text must be no more, as a run's id has.
+        """
+        told = [f"{end}.{column}" for end in ("min", "max")]
+        if not len(self.files) or not {*told} <= {*self.files.column_names}:
+            return self
+        first, last = (self.files[end] for end in told)
+        apart = pc.or_(pc.greater(first, text), pc.less(last, text))
+        return replace(self, files=self.files.filter(pc.invert(pc.coalesce(apart, pa.scalar(False)))))  # noqa: FBT003
+
     def between(self, column: str, since: int, until: int, *, or_none: bool = False) -> TableFiles:
         """Return the files that may have rows with a time between two others, by what Delta's log says of them.
 

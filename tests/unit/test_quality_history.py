@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pipelines.expectations.data_docs import Shown, self_contained
@@ -20,6 +21,12 @@ START = datetime(2024, 5, 1, 3, 0, tzinfo=UTC)
 def run(number: int, status: str = "ok") -> dict[str, Any]:
     began = START + timedelta(hours=number)
     return {"run_id": f"run{number}", "started": began, "finished": began, "status": status}
+
+
+def history_of(
+    rows: list[dict[str, Any]], runs: list[dict[str, Any]], run_id: str | None = None
+) -> list[dict[str, Any]]:
+    return quality_history(pa.Table.from_pylist(rows), runs, run_id)
 
 
 def results(number: int, **held: bool) -> list[dict[str, Any]]:
@@ -42,7 +49,7 @@ def test_the_trend_tells_what_newly_failed_and_what_was_mended() -> None:
         *results(3, a=False, c=True),
         *results(4, a=True),
     ]
-    history = quality_history(rows, [run(3), run(1), run(2)], "run4")
+    history = history_of(rows, [run(3), run(1), run(2)], "run4")
     assert [row["run_id"] for row in history] == ["run1", "run2", "run3", "run4"]
     assert (history[0]["newly_failed"], history[0]["mended"]) == (None, None)
     assert (history[1]["newly_failed"], history[1]["mended"]) == (["facts.a"], ["facts.b"])
@@ -58,19 +65,19 @@ def test_the_trend_tells_what_newly_failed_and_what_was_mended() -> None:
 
 
 def test_runs_that_failed_or_did_not_validate_are_no_part_of_the_trend() -> None:
-    history = quality_history([*results(1, a=True), *results(2, a=False)], [run(1), run(2, "failed"), run(3)])
+    history = history_of([*results(1, a=True), *results(2, a=False)], [run(1), run(2, "failed"), run(3)])
     assert [row["run_id"] for row in history] == ["run1"]
     assert history_lines(history) == []
 
 
 def test_of_many_runs_the_last_are_shown() -> None:
     rows = [row for number in range(9) for row in results(number, a=True)]
-    lines = history_lines(quality_history(rows, [run(number) for number in range(9)]))
+    lines = history_lines(history_of(rows, [run(number) for number in range(9)]))
     assert (len(lines), lines[-1]) == (6, "and 4 earlier in expectation_results")
 
 
 def test_the_trend_is_drawn_newest_run_first_and_has_the_same_as_a_table() -> None:
-    history = quality_history([*results(1, a=True, b=False), *results(2, a=False, b=True)], [run(1)], "run2")
+    history = history_of([*results(1, a=True, b=False), *results(2, a=False, b=True)], [run(1)], "run2")
     picture = trend(history)
     drawn = {(bar["who"], bar["state"]): bar["count"] for bar in picture.spec["data"]["values"]}
     assert [row[0] for row in picture.rows] == ["this run", "2024-05-01 04:00:00 (run1)"]
