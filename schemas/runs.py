@@ -131,7 +131,11 @@ FILES = Table(
         required("said", STRING, "What was said of it: broker, time zone, layout, as JSON."),
         required("parser_version", STRING, "Digest of the parsers' sources."),
         required("resume", STRING, "What it takes to know it again and to read on, as JSON."),
-        required("counts", STRING, "What was counted in it, as in `runs.inputs`, settled and not, as JSON."),
+        required(
+            "counts",
+            STRING,
+            "What was counted in it, settled and not, as JSON: as in `runs.inputs`, and when it was silent.",
+        ),
     ),
     key=("path",),
     questions=(

@@ -408,7 +408,7 @@ def _record(run: Run, started: datetime, stages: Sequence[str], status: str, mes
             {"tidemark": VERSION, "engine": engine_version(), "python": platform.python_version(), **software, **by}
         ),
         "configuration": _json(run.settings),
-        "inputs": _json(run.inputs),
+        "inputs": _json([_in_short(one) for one in run.inputs]),
         "kafka_versions": _json(versions_seen(run.known)) if run.known else None,
         "counts": _json(run.counts),
         "durations": _json(run.durations),
@@ -424,6 +424,11 @@ def _record(run: Run, started: datetime, stages: Sequence[str], status: str, mes
     seconds = round((finished - started).total_seconds(), 3)
     did = {name: value for name, value in run.counters.items() if name != "steps"}  # they have lines of their own
     run.watch.log("run_ended", f"{status} after {seconds:.1f} s", status=status, seconds=seconds, counters=did)
+
+
+def _in_short(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is told of a file without what grows with its length; the ledger `files` has all of it."""
+    return {name: value for name, value in told.items() if name != "silences"}
 
 
 def _json(value: object) -> str:

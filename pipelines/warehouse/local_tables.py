@@ -46,6 +46,7 @@ _CHECK: Final = "delta.constraints."
 # Small files are an exception: to read very many of them costs a run more than to write a few again.
 PACKED: Final = 16  # bytes of rows in memory that are one in a file, about
 LEAST_BYTES: Final = 1 << 20  # of such a file
+MOST_SMALL: Final = 16  # files of less than half of that: each run adds some, and reads a table up to ten times
 _UP: Final = timedelta(microseconds=999)  # to the next whole millisecond: times in Delta's log have no more digits
 _ALIKE: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -127,8 +128,29 @@ def write(  # noqa: PLR0913, PLR0917 - what is written, and in place of what
                 write_deltalake(stands, given, mode=mode, predicate=mine, commit_properties=told, target_file_size=size)
         except (DeltaError, KeyError, ValueError):
             return False
+        if mark is not None:
+            _put_together(stands, recording_id, told)
         sum_up(stands)
     return True
+
+
+def _put_together(stands: DeltaTable, recording_id: str, told: CommitProperties) -> None:
+    """Make few files of a recording's small ones, once they are many; files that follow each other stay together.
+
+    Only a run that holds the recording may do it, whose commits are marked: deltalake does not notice that another
+    driver has put the same files together meanwhile, and then their rows would stand twice. If it fails, the table
+    stands as it was.
+    """
+    if len(stands.file_uris()) <= MOST_SMALL:
+        return
+    files = pa.table(stands.get_add_actions(flatten=True)).select(["partition.recording_id", "size_bytes"])
+    small = [
+        of == recording_id and size < LEAST_BYTES // 2 for of, size in zip(*files.to_pydict().values(), strict=True)
+    ]
+    if sum(small) > MOST_SMALL:
+        with suppress(DeltaError, OSError):
+            mine = [("recording_id", "=", recording_id)]
+            stands.optimize.compact(mine, LEAST_BYTES, max_concurrent_tasks=1, commit_properties=told)
 
 
 def _is_ours(stands: DeltaTable, table: Table, recording_id: str) -> bool:

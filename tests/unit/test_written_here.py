@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from itertools import pairwise
 from random import Random
@@ -94,6 +95,88 @@ def test_deltalake_replaces_what_meets_a_condition_in_memory(tmp_path: Path, nam
     assert keys(stands.rows()) == keys(pa.concat_tables([left, new]))
     if len(left):  # a new row that does not meet the condition is left to Spark, which leaves it out
         assert not local_tables.write(table, MOVES, left.slice(0, 1), "r", None, only=within.here)
+
+
+RESULTS = TABLES["expectation_results"]
+
+
+def result(run: int, recording_id: str = "r") -> pa.Table:
+    """What a run adds."""
+    row = {"recording_id": recording_id, "run_id": f"{run:032x}", "table": "t", "expectation": "e", "meaning": "m"}
+    return pa.Table.from_pylist([{**row, "severity": "error", "success": True}], RESULTS.arrow_schema)
+
+
+def test_a_table_to_which_each_run_adds_has_few_files_of_each_recording(tmp_path: Path) -> None:
+    place, runs = made(tmp_path / "t", RESULTS.name), 3 * local_tables.MOST_SMALL
+    table = DeltaTable(place)
+    assert local_tables.write(table, RESULTS, result(0, "other"), "other", None, "append")
+    for run in range(runs):
+        assert local_tables.write(table, RESULTS, result(run), "r", f"mark of {run}", "append")
+        stands = TableFiles.of(RESULTS.name, place, None, "r", Opened())
+        assert stands is not None
+        assert len(stands.paths) <= local_tables.MOST_SMALL
+        assert len(stands.with_text("run_id", f"{run:032x}").paths) == 1
+        assert stands.rows(["run_id"])["run_id"].sort().to_pylist() == [f"{k:032x}" for k in range(run + 1)]
+    commits = [json.loads(path.read_text().splitlines()[0])["commitInfo"] for path in sorted(place.rglob("*.json"))]
+    gathered = [one for one in commits if one["operation"] == "OPTIMIZE"]
+    assert 0 < len(gathered) <= runs // (local_tables.MOST_SMALL - 1)
+    assert all(one["userMetadata"].startswith("mark of") for one in gathered)
+    others = TableFiles.of(RESULTS.name, place, None, "other", Opened())
+    assert others is not None
+    assert [path.name for path in others.paths] == [path.name for path in (place / "recording_id=other").iterdir()]
+
+
+def test_few_files_stay_few_however_many_runs_add_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_tables, "LEAST_BYTES", 20_000)  # a file of one row has 5,000
+    place, runs, words = made(tmp_path / "t", RESULTS.name), 120, Random(5)  # noqa: S311 - a test's choice
+    table = DeltaTable(place)
+    for run in range(runs):
+        rows = pa.concat_tables([result(run)] * 40).set_column(
+            4, "meaning", pa.array([words.randbytes(40).hex() for _ in range(40)])
+        )
+        assert local_tables.write(table, RESULTS, rows, "r", "a run", "append")
+    stands = TableFiles.of(RESULTS.name, place, None, "r", Opened())
+    assert stands is not None
+    assert len(stands.rows(["run_id"])) == 40 * runs
+    full = [size for size in stands.files["size_bytes"].to_pylist() if size >= 10_000]
+    assert len(full) > local_tables.MOST_SMALL
+    commits = [path.read_text() for path in sorted(place.rglob("*.json"))]
+    late = [text for text in commits[-60:] if '"OPTIMIZE"' in text]
+    assert 0 < len(late) <= 60 // (local_tables.MOST_SMALL // 2)
+
+
+def test_a_run_that_does_not_hold_the_recording_puts_no_files_together(tmp_path: Path) -> None:
+    place, runs = made(tmp_path / "t", RESULTS.name), local_tables.MOST_SMALL + 2
+    table = DeltaTable(place)
+    for run in range(runs):
+        assert local_tables.write(table, RESULTS, result(run), "r", None, "append")
+    assert len(table.file_uris()) == runs
+
+
+def test_small_files_of_a_time_stay_together(tmp_path: Path) -> None:
+    place, hours = made(tmp_path / "t", MOVES.name), range(local_tables.MOST_SMALL + 2)
+    table = DeltaTable(place)
+    for hour in hours:
+        only = f"window >= {time_here(round(at(hour).timestamp() * 1_000_000))}"
+        assert local_tables.write(table, MOVES, moves(TOPICS, (hour,)), "r", "a run", only=only)
+    stands = TableFiles.of(MOVES.name, place, None, "r", Opened())
+    assert stands is not None
+    assert keys(stands.rows()) == keys(moves(TOPICS, tuple(hours)))
+    assert len(stands.paths) == 2  # the one that made them too many, and the next
+    last = round(at(hours[-1]).timestamp() * 1_000_000)
+    assert len(stands.between("window", last, last).paths) == 1
+
+
+def test_files_are_picked_by_a_short_text(tmp_path: Path) -> None:
+    place = made(tmp_path / "t", RESULTS.name)
+    table = DeltaTable(place)
+    for run in range(4):
+        assert local_tables.write(table, RESULTS, result(run), "r", None, "append")
+    stands = TableFiles.of(RESULTS.name, place, None, "r", Opened())
+    assert stands is not None
+    assert stands.with_text("run_id", f"{2:032x}").rows(["run_id"])["run_id"].to_pylist() == [f"{2:032x}"]
+    assert len(stands.with_text("run_id", "none").paths) == 0
+    assert len(stands.with_text("example", "none").paths) == 4  # Delta says nothing of it: it is null throughout
 
 
 def test_of_many_partitions_deltalake_gets_no_condition() -> None:
