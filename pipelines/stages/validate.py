@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pipelines.warehouse.table_files import TableFiles
 
 KEPT_BYTES: Final = SMALL_BYTES  # of a table that only Spark can read, and gives to DuckDB
+ALL_BYTES: Final = SMALL_BYTES  # of all tables: to find out what has changed in fewer takes longer than to count them
 MOST_TOLD: Final = 250_000  # rows that break a rule, which Python looks through for the first few
 VIEW_PREFIX: Final = "tidemark_validated_"
 INVARIANTS_SUITE: Final = "invariants"
@@ -100,7 +101,8 @@ def _since_earlier(
     warehouse: Warehouse, recording_id: str, rules_digest: str, every: Mapping[str, TableFiles]
 ) -> tuple[Mapping[str, TableFiles], Earlier | None]:
     """Return the tables that DuckDB reads, and from which validation it goes on; None: it counts all rows."""
-    earlier = find_earlier(warehouse, recording_id, rules_digest, every) if len(every) == len(EVERY) else None
+    is_worth_it = len(every) == len(EVERY) and sum(one.size_bytes for one in every.values()) > ALL_BYTES
+    earlier = find_earlier(warehouse, recording_id, rules_digest, every) if is_worth_it else None
     if earlier is None or earlier.size_bytes > READ_BYTES:
         return smallest(every, READ_BYTES), None
     return every, earlier

@@ -39,6 +39,7 @@ def test_what_has_not_changed_is_not_validated_again(
         return found[-1]
 
     monkeypatch.setattr(validate, "find_earlier", noted)
+    monkeypatch.setattr(validate, "ALL_BYTES", 0)
     root, warehouse = tmp_path / "r", tmp_path / "steps"
     arrive(recordings / "last-replica", root, is_over=False)
     run(spark, root, warehouse, STAGES)
@@ -72,6 +73,7 @@ def test_with_other_rules_everything_is_validated_again(
     own = {"name": "has_a_time", "table": "facts", "rule": "ts IS NOT NULL", "meaning": "Each fact has a time."}
     found: list[Earlier | None] = []
     monkeypatch.setattr(validate, "find_earlier", lambda *given: found.append(find_earlier(*given)))
+    monkeypatch.setattr(validate, "ALL_BYTES", 0)
     done = run(spark, root, warehouse, STAGES, expectations={"expectation": [own]})
     assert found == [None]
     assert done.validation is not None
