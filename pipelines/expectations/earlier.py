@@ -15,7 +15,7 @@ import duckdb
 
 from pipelines.expectations.rules import PARTITION, PLACE, same_partition
 from pipelines.spark.session import VERSION
-from pipelines.warehouse.came_and_went import change_of
+from pipelines.warehouse.came_and_went import changes_of
 from pipelines.warehouse.commit_point import last_complete_run
 from pipelines.warehouse.within import text_here
 from schemas.tables import TABLES
@@ -85,10 +85,8 @@ def find_earlier(
     last = last_complete_run(warehouse, recording_id, "versions", "table_versions", stage="validate")
     if last is None or json.loads(last["versions"]).get("rules") != rules_digest:
         return None
-    versions = json.loads(last["table_versions"])
-    changes = {name: change_of(one, versions.get(name)) for name, one in files.items()}
-    known = {name: change for name, change in changes.items() if change is not None}
-    return Earlier(_held(warehouse, recording_id, last["run_id"]), known)
+    changes = changes_of(files, json.loads(last["table_versions"]))
+    return Earlier(_held(warehouse, recording_id, last["run_id"]), changes)
 
 
 def _held(warehouse: Warehouse, recording_id: str, run_id: str) -> frozenset[str]:

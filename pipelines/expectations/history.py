@@ -44,7 +44,8 @@ def quality_history(
     if run_id is not None and run_id not in begins:
         begins[run_id] = None
     rules, held = _held_by_run(results)
-    broken = Counter((row["run_id"], row["severity"]) for row in _broken(results))
+    failed = results.filter(pc.invert(results["success"]))
+    broken = Counter(zip(failed["run_id"].to_pylist(), failed["severity"].to_pylist(), strict=True))
     history: list[dict[str, Any]] = []
     before: _Ends | None = None
     for run, started in begins.items():
@@ -80,12 +81,6 @@ def _held_by_run(results: pa.Table) -> tuple[list[str], dict[str, _Ends]]:
     ends = np.full((len(runs), len(places)), _NOT_EVALUATED, np.int8)
     ends[run, np.array([places[name] for name in names], np.int64)[pair]] = numbers(results["success"])
     return [*places], dict(zip(runs, ends, strict=True))
-
-
-def _broken(results: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows of rules that do not hold."""
-    rows: list[dict[str, Any]] = results.filter(pc.invert(results["success"])).to_pylist()
-    return rows
 
 
 def history_lines(history: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.staging import SMALL_BYTES
-from pipelines.warehouse.came_and_went import change_of
+from pipelines.warehouse.came_and_went import changes_of
 from pipelines.warehouse.commit_point import last_complete_run
 from pipelines.warehouse.superseded import engine_version
 from pipelines.warehouse.within import Within, time_here
@@ -73,14 +73,11 @@ def _first_in_doubt(warehouse: Warehouse, recording_id: str, parts: pa.Table, co
     last = last_complete_run(warehouse, recording_id, "versions", "table_versions", stage="replay")
     if last is None or json.loads(last["versions"]).get("engine") != engine_version():
         return None
-    versions = json.loads(last["table_versions"])
     names = (CLUSTER_METRICS.name, PARTITION_METERS.name, COVERAGE.name)
-    files = warehouse.table_files(names, recording_id)
-    changes = [change_of(files[name], versions.get(name)) for name in names if name in files]
-    known = [change for change in changes if change is not None]
-    if len(known) < len(names):
+    changes = changes_of(warehouse.table_files(names, recording_id), json.loads(last["table_versions"]))
+    if len(changes) < len(names):
         return None
-    own, meters, of_coverage = known
+    own, meters, of_coverage = (changes[name] for name in names)
     if len(own.new.files) + len(own.gone.files) or max(part.size_bytes for part in meters) > SMALL_BYTES:
         return None
     gone, new = (part.rows(PARTS) for part in (meters.gone, meters.new))

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pipelines.warehouse.opened import file_of, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pipelines.warehouse.table_files import TableFiles
 
@@ -23,6 +23,12 @@ class Change(NamedTuple):
 
     new: TableFiles
     gone: TableFiles
+
+
+def changes_of(files: Mapping[str, TableFiles], versions: Mapping[str, int]) -> dict[str, Change]:
+    """Return by table how a recording's files differ from those of earlier versions, where Delta's log says it."""
+    found = {name: change_of(one, versions.get(name)) for name, one in files.items()}
+    return {name: change for name, change in found.items() if change is not None}
 
 
 def change_of(files: TableFiles, version: int | None) -> Change | None:

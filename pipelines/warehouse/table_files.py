@@ -87,7 +87,7 @@ class TableFiles:
             return self
         first, last = (self.files[end] for end in told)
         apart = pc.or_(pc.greater(first, text), pc.less(last, text))
-        return replace(self, files=self.files.filter(pc.invert(pc.coalesce(apart, pa.scalar(False)))))  # noqa: FBT003
+        return self._without(apart)
 
     def between(self, column: str, since: int, until: int, *, or_none: bool = False) -> TableFiles:
         """Return the files that may have rows with a time between two others, by what Delta's log says of them.
@@ -104,6 +104,10 @@ class TableFiles:
         apart = pc.or_(pc.greater(begins, last), pc.less(pc.add(ends, _MILLISECOND_US), first))
         if or_none:
             apart = pc.and_(apart, pc.equal(self.files[told[2]].cast(pa.int64()), 0))
+        return self._without(apart)
+
+    def _without(self, apart: pa.ChunkedArray) -> TableFiles:
+        """Return the files of which this is not true; null: it is not known."""
         return replace(self, files=self.files.filter(pc.invert(pc.coalesce(apart, pa.scalar(False)))))  # noqa: FBT003
 
     @property
