@@ -133,7 +133,7 @@ class Process:
 
         Raises:
             ChildProcessError: it ended.
-            TimeoutError: see `until`.
+            TimeoutError: see `until`; it says what the process printed last.
         """
 
         def holds_yet() -> bool:
@@ -141,7 +141,10 @@ class Process:
                 raise ChildProcessError(f"it ended before there was {what}:\n{self._last_words()}")
             return holds()
 
-        until(holds_yet, what, seconds)
+        try:
+            until(holds_yet, what, seconds)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}:\n{self._last_words()}") from None
 
     def _last_words(self) -> str:
         """The ends of what it printed and of the logs beside it, for a machine that is gone once the tests are over."""
