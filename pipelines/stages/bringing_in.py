@@ -50,6 +50,7 @@ class BroughtIn:
     is_nothing_new: bool
     are_files_as_before: bool = False  # also their names and places
     since_us: int | None = None  # no fact of before that moment is new, changed or gone; None: not known
+    news: int | None = None  # facts that were read, without those that a grown file had before; None: many
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,8 @@ def bring_in(
         if any(one["rejected"] for one in parsed.inputs) or not warehouse.is_empty("rejected_lines", recording_id):
             warehouse.replace("rejected_lines", rejected, recording_id)
     write_entries(warehouse, recording_id, known, entries)
-    return BroughtIn(parsed.inputs, parsed.every, is_nothing_new=False, since_us=since_us)
+    news = len(parsed.facts) if isinstance(parsed.facts, pa.Table) else None
+    return BroughtIn(parsed.inputs, parsed.every, is_nothing_new=False, since_us=since_us, news=news)
 
 
 def _of_run(rejected: Rows, recording_id: str, run_id: str) -> Rows:

@@ -10,7 +10,7 @@ facts. Where it cannot tell, it asks for all of them (`NeedsAllError`, `Entangle
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from replay.evidence.steady import Alone
 
 TOLD: Final = sorted({*SUMMED, *CONNECTION_COLUMNS})  # columns of facts from which `in_short` is told
+MARK_COLUMNS: Final = ["topic", "incarnation", "partition", "place", "window", "seq", "digest", "engine", "state"]
 MOST_ROWS: Final = 100_000  # that are carried along, at most,
 MOST_REQUESTS: Final = 1_000_000  # and of clients of which all requests are kept, of which each takes 28 bytes
 
@@ -63,6 +64,29 @@ class Carried(NamedTuple):
     def fewer(self) -> int:
         """How many rows fewer there are to order than there would be facts."""
         return int(self.told.told.counts["facts"][0].as_py()) - len(self.rows)
+
+    def with_marks(self, windows: pa.Table, before: pa.Table | None, changes: Iterable[Mapping[str, Any]]) -> Carried:
+        """Return the same with the marks before which requests are left out, as far as they stand.
+
+        Some are thinned out at once, and the next order may have no other to go on from. `windows`: rows of
+        `event_windows` as the order leaves them, `before`: as it found them, and `changes`: what it has changed.
+        """
+        left = {of: one for of, one in self.left.items() if one.mark is None}
+        moments = pa.array({one.since for one in left.values()}, pa.int64()).cast(TIMESTAMP)
+        last = {(row["topic"], row["partition"]): row["place"] for row in changes if not row["incarnation"]}
+        none: dict[Of, int | None] = {}
+        found = dict(self.left)
+        for rows, stand in ((before, last), (windows, none)):
+            if rows is None or not left:
+                continue
+            are_marks = pc.and_(pc.is_valid(rows["state"]), pc.is_in(rows["window"], moments))
+            for row in rows.select(MARK_COLUMNS).filter(are_marks).to_pylist():
+                of = row["topic"], row["partition"]
+                until = stand.get(of, row["place"])  # None: nothing stands
+                is_there = until is not None and row["place"] <= until and not row["incarnation"]
+                if is_there and of in left and micros(row["window"]) == left[of].since:
+                    found[of] = left[of]._replace(mark=row)
+        return self._replace(left=found)
 
     def overview(self, recording_id: str, whole: pa.Table, facts: Iterable[pa.Table]) -> Overview:
         """Look at all facts. NeedsAllError: these do not suffice.
@@ -205,7 +229,7 @@ class Carrying:
         self.rows.append(rows.filter(pa.array(keeps)))
 
     def mark_of(self, of: Of, standing: StandingWindows) -> Alone | int | None:
-        """Return the mark behind which a partition's requests may be left out, or when it is; None: there is none."""
+        """Return the mark before which a partition's requests may be left out, or when it is; None: there is none."""
         if self.alone is not None:
             return self.alone.get(of)
         if not standing.places.get(of):
@@ -249,7 +273,8 @@ def needed_of(
     is_needed = kept(early, holes) | extremes(of_time, alone.since)
     needed = is_early.copy()
     needed[is_early] = is_needed
-    count, sums = int((~is_needed).sum()), sum_of(early.hashes[~is_needed])
+    left = LeftOut(alone.since, holes, int((~is_needed).sum()), sum_of(early.hashes[~is_needed]))
     if before is not None:
-        count, sums = count + before.facts, added(sums, before.sums)
-    return needed, LeftOut(alone.since, holes, count, sums) if count else None
+        same_mark = before.mark if before.since == left.since else None
+        left = left._replace(facts=left.facts + before.facts, sums=added(left.sums, before.sums), mark=same_mark)
+    return needed, left if left.facts else None

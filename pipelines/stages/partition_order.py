@@ -154,13 +154,13 @@ def order_spilled(
 
 def spilled_on(facts: SpilledFacts, of: Of, cluster: Cluster, standing: StandingWindows) -> Found | None:
     """Order a partition whose facts wait in a file as `gone_on` does it, in stretches."""
-    before = standing.boundaries(of, 0)
-    if facts.is_barred or len(before) != len(standing.places.get(of, ())):
+    if facts.is_barred:
         return None
+    before = standing.to_go_on_from(of)
     for since in places_to_go_on(facts, before, standing.engine, standing.left.get(of)):
         ordered = by_stretches(facts, cluster, standing.length_us, partial(incarnations, *of), since)
         if ordered is not None:
-            return as_it_stood(ordered, since, before, standing.length_us)
+            return as_it_stood(ordered, since, standing.boundaries(of, 0), standing.length_us)
     return None
 
 
@@ -291,9 +291,7 @@ def gone_on(facts: pa.Table, known: Facts, of: Of, cluster: Cluster, standing: S
 
     What lies between that place and the first news is ordered once more, and has to be as it stands.
     """
-    before = standing.boundaries(of, 0)
-    if len(before) != len(standing.places.get(of, ())):
-        return None
+    before = standing.to_go_on_from(of)
     since = since_when(known, before, standing.engine, standing.left.get(of))
     if since is None:
         return None
@@ -303,14 +301,14 @@ def gone_on(facts: pa.Table, known: Facts, of: Of, cluster: Cluster, standing: S
         return None
     grid = Grid.at(standing.length_us, since.at)
     ordered = order_on(next(parts), since.mark, since.at, grid)
-    return None if ordered is None else as_it_stood(ordered, since, before, standing.length_us)
+    return None if ordered is None else as_it_stood(ordered, since, standing.boundaries(of, 0), standing.length_us)
 
 
 def as_it_stood(
     ordered: OrderedEvents | SpilledEvents, since: Since, before: Mapping[Boundary, Mapping[str, Any]], length_us: int
 ) -> Found | None:
-    """Return the windows of an order that went on; None: what it has made again is not what stands there."""
-    windows = Windows.going_on(length_us, [one for one in sorted(before) if one.place <= since.at.place])
+    """Return the windows of an order that went on; None: what it has made again is not what stands there (`before`)."""
+    windows = Windows.going_on(length_us, [*(one for one in sorted(before) if one.place < since.at.place), since.at])
     for piece in ordered.pieces(since.at.seq):
         windows.take(piece)
     shared = windows.latest_shared(before)

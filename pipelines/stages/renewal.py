@@ -22,7 +22,7 @@ from pipelines.spark.hadoop import on_this_machine
 from pipelines.spark.held import Held, driver_facts
 from pipelines.spark.staging import BATCH_BYTES, Staged, as_arrow, as_frame, stage
 from pipelines.stages import order, replay
-from pipelines.stages.carried import TOLD, Carried, Carrying, as_bytes, from_bytes
+from pipelines.stages.carried import MARK_COLUMNS, TOLD, Carried, Carrying, as_bytes, from_bytes
 from pipelines.stages.compiling import compile_order
 from pipelines.stages.event_streams import EventStreams, begins_of, write_states
 from pipelines.stages.handing_on import ROWS, are_rising, handed_on
@@ -180,7 +180,7 @@ class Renewal:
         standing = None if self.is_anew or not len(known) else known
         staged, handed = self.ordered(overview, rows, standing, carried)
         windows = staged.rows(EVENT_WINDOWS.name, EVENT_WINDOWS.arrow_schema)
-        changes, shared, streams = None, [], staged.streams(REPLICATION_EVENTS.name)
+        changes, told, shared, streams = None, [], [], staged.streams(REPLICATION_EVENTS.name)
         if standing is not None:
             left = {place_of(row) for row in as_arrow(windows, [*KEY]).to_pylist()}
             gone = {place_of(row) for row in known.to_pylist()} - left
@@ -195,7 +195,7 @@ class Renewal:
                 REPLICATION_EVENTS.name, events, self.recording_id, arranged=True, within=within, streams=streams
             )
         self.warehouse.replace(EVENT_WINDOWS.name, windows, self.recording_id)
-        self.hand_on(handed)
+        self.hand_on(None if handed is None else handed.with_marks(as_arrow(windows, MARK_COLUMNS), standing, told))
         if self.warehouse.has_aside(REPLICATION_EVENTS.name, self.recording_id):
             return EventStreams(shared=shared)
         return EventStreams(streams, None if changes is None else changes.since, shared)

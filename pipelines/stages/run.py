@@ -266,8 +266,8 @@ def _ingest(run: Run) -> None:
     if run.will_validate:  # meanwhile: it takes seconds
         Thread(target=import_module, args=("pipelines.stages.validate",), daemon=True).start()
     with run.step("order"):
-        read = None if run.unfinished else sum(one["facts"] for one in found.read)
-        renewal = renewal_of(run, read, None if run.unfinished else found.since_us)
+        news = (None, None) if run.unfinished else (found.news, found.since_us)
+        renewal = renewal_of(run, *news)
         seen, rows, carried = renewal.look()
         run.ordered = renewal.order(seen, rows, carried)
         run.warehouse.replace("coverage", seen.coverage.table(run.recording_id), run.recording_id)

@@ -65,4 +65,27 @@ class StandingWindows:
     def boundaries(self, of: Of, incarnation: int) -> dict[Boundary, dict[str, Any]]:
         """Return the boundaries of one incarnation, each with its row."""
         mine = (row for row in self.rows([of]).to_pylist() if row["incarnation"] == incarnation)
-        return {Boundary(row["place"], micros(row["window"]), row["seq"], row["digest"]): row for row in mine}
+        return {boundary_of(row): row for row in mine}
+
+    def to_go_on_from(self, of: Of) -> dict[Boundary, Mapping[str, Any]]:
+        """Return the boundaries from which a partition's order may go on; none if its topic was created again.
+
+        The one before which requests are left out is among them, even if it was thinned out since: perhaps no other
+        serves.
+        """
+        known: dict[Boundary, Mapping[str, Any]] = {**self.boundaries(of, 0)}
+        if len(known) != len(self.places.get(of, ())):
+            return {}
+        mark = self.left[of].mark if of in self.left else None
+        if mark is None:
+            return known
+        at = boundary_of(mark)
+        is_other = any(one.place == at.place and one != at for one in known)
+        if not is_other and (at not in known or known[at]["state"] is None):
+            known[at] = mark
+        return known
+
+
+def boundary_of(row: Mapping[str, Any]) -> Boundary:
+    """Return the boundary of a row of `event_windows`."""
+    return Boundary(row["place"], micros(row["window"]), row["seq"], row["digest"])

@@ -24,7 +24,7 @@ from replay.evidence.steady_times import MARGIN_US, SPAN_US, Hole, Series, Stead
 from replay.protocol.state import NONE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from replay.arrays.digests import Hashes
     from replay.arrays.ints import Flags, Ints
@@ -79,6 +79,7 @@ class LeftOut(NamedTuple):
     holes: tuple[Hole, ...]  # in which they lie
     facts: int  # how many
     sums: tuple[int, int]
+    mark: Mapping[str, Any] | None = None  # what stands at `since`, as a row of `event_windows`
 
 
 class NeedsAllError(Exception):

@@ -14,6 +14,7 @@ from pipelines.stages import handing_on, replay
 from pipelines.stages.carried import from_bytes
 from pipelines.stages.renewal import Renewal
 from pipelines.warehouse import delta_io, delta_reads
+from replay.evidence.tenures import micros
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -69,7 +70,32 @@ def test_workers_go_on_from_what_was_handed_on(
     assert before
     assert last.horizon > before.horizon
     assert sum(left.facts for left in last.left.values()) > sum(left.facts for left in before.left.values()) > 0
+    for left in last.left.values():
+        assert left.mark is not None
+        assert micros(left.mark["window"]) == left.since
     one = run(spark, tmp_path / "made", tmp_path / "one", STAGES)
     for table in TABLES:
         if table not in {"runs", "expectation_results", "order_states", "files"}:
             assert rows(steps, table) == rows(one, table), table
+
+
+def test_news_are_what_is_new_of_logs_that_grow(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what these had before: by the news it is decided whether the driver works on them itself."""
+    noted, look = [], Renewal.look
+
+    def noting(self: Renewal) -> object:
+        noted.append(self.news)
+        return look(self)
+
+    monkeypatch.setattr(Renewal, "look", noting)
+    MadeCluster(Shape(events=9_000, partitions=3, elections=0, flaps=0, tick_ms=80), tmp_path / "made").write()
+    stand = []
+    for second in (40, 80):
+        arrive(tmp_path / "made", tmp_path / "arrived", START_MS + second * 1_000)
+        steps = run(spark, tmp_path / "arrived", tmp_path / "steps", STAGES)
+        stand.append(steps.warehouse.row_counts("r")["facts"])
+    again = noted[1] - (stand[1] - stand[0])
+    assert noted[0] == stand[0]
+    assert 0 <= again < 100  # the last moment of each log

@@ -14,7 +14,7 @@ from pipelines.spark.buckets import bucket_of, divided
 from pipelines.stages.carried import Carried, Carrying, as_bytes, from_bytes, is_before
 from pipelines.stages.order import in_parts
 from pipelines.stages.order_marks import is_whole
-from pipelines.stages.partition_order import order_tables
+from pipelines.stages.partition_order import CHANGES, order_tables
 from pipelines.stages.standing_windows import StandingWindows
 from pipelines.warehouse.superseded import engine_version
 from replay.evidence.cluster import WHOLE, cluster_told, collected_of
@@ -90,6 +90,8 @@ class CarryingRuns(HourlyRuns):
             for name, rows in order_tables(tables, ToldOfCluster(cluster), standing):
                 made.setdefault(name, []).append(rows)
         handed = None if carrying is None else carrying.carried()
-        self.carried = None if handed is None else as_bytes(handed)
+        changes = [row for rows in made.get(CHANGES, ()) for row in rows.to_pylist()]
+        told = pa.concat_tables(made[EVENT_WINDOWS.name]), stands, changes
+        self.carried = None if handed is None else as_bytes(handed.with_marks(*told))
         self.read.append(len(some))
         return made

@@ -89,6 +89,36 @@ def test_requests_stay_where_nobody_wrote_before_the_mark(
     assert len(stepwise.refused) < len(careless.refused)
 
 
+class WithoutMarks(CarryingRuns):
+    """Each run is handed no mark, and has to do with those that are left of `event_windows`."""
+
+    def before(self, facts: pa.Table) -> Carried | None:
+        found = super().before(facts)
+        if found is None:
+            return None
+        return found._replace(left={of: left._replace(mark=None) for of, left in found.left.items()})
+
+
+def test_an_order_goes_on_from_the_mark_that_it_was_handed_if_no_other_serves(
+    tmp_path: Path, seconds: list[bool]
+) -> None:
+    """Of the windows of a step few boundaries are kept, and nobody wrote before any of these."""
+    shape = Shape(events=9_000, partitions=3, elections=0, flaps=0, seed=5, tick_ms=400, wait_ms=400)
+    MadeCluster(shape, tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    once, stepwise, without = HourlyRuns(), CarryingRuns(), WithoutMarks()
+    once.order(facts, stated)
+    for some in steps_of(facts, len(facts) // 4, Random(5), 5, 0):  # noqa: S311 - nothing secret
+        stepwise.order(some, stated)
+        without.order(some, stated)
+    assert any(seconds)
+    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
+    assert told_but_states(stepwise) == told_but_states(once)
+    assert stepwise.lean == 3
+    assert not stepwise.refused
+    assert without.refused
+
+
 class EarlierHoles(CarryingRuns):
     """Each run is handed what one made that found other facts together: its holes begin a little earlier."""
 
