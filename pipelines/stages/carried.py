@@ -31,6 +31,7 @@ from replay.evidence.steady import OF_THE_END, LeftOut, NeedsAllError, extremes,
 from replay.evidence.steady_times import MARGIN_US, both
 from replay.evidence.summary import SUMMED
 from replay.evidence.tenures import micros
+from replay.tables.resumption import place_of
 from schemas.model import TIMESTAMP
 
 if TYPE_CHECKING:
@@ -65,28 +66,19 @@ class Carried(NamedTuple):
         """How many rows fewer there are to order than there would be facts."""
         return int(self.told.told.counts["facts"][0].as_py()) - len(self.rows)
 
-    def with_marks(self, windows: pa.Table, before: pa.Table | None, changes: Iterable[Mapping[str, Any]]) -> Carried:
+    def with_marks(self, windows: pa.Table, before: pa.Table, changes: Iterable[Mapping[str, Any]]) -> Carried:
         """Return the same with the marks before which requests are left out, as far as they stand.
 
         Some are thinned out at once, and the next order may have no other to go on from. `windows`: rows of
         `event_windows` as the order leaves them, `before`: as it found them, and `changes`: what it has changed.
         """
-        left = {of: one for of, one in self.left.items() if one.mark is None}
-        moments = pa.array({one.since for one in left.values()}, pa.int64()).cast(TIMESTAMP)
-        last = {(row["topic"], row["partition"]): row["place"] for row in changes if not row["incarnation"]}
-        none: dict[Of, int | None] = {}
-        found = dict(self.left)
-        for rows, stand in ((before, last), (windows, none)):
-            if rows is None or not left:
-                continue
-            are_marks = pc.and_(pc.is_valid(rows["state"]), pc.is_in(rows["window"], moments))
-            for row in rows.select(MARK_COLUMNS).filter(are_marks).to_pylist():
-                of = row["topic"], row["partition"]
-                until = stand.get(of, row["place"])  # None: nothing stands
-                is_there = until is not None and row["place"] <= until and not row["incarnation"]
-                if is_there and of in left and micros(row["window"]) == left[of].since:
-                    found[of] = left[of]._replace(mark=row)
-        return self._replace(left=found)
+        lacking = {of: left for of, left in self.left.items() if left.mark is None}
+        moments = {left.since for left in lacking.values()}
+        changed = {place_of(row): -1 if row["place"] is None else row["place"] for row in changes}
+        stood = (row for row in marks_at(before, moments) if row["place"] <= changed.get(place_of(row), row["place"]))
+        marks = {(place_of(row), micros(row["window"])): row for row in (*stood, *marks_at(windows, moments))}
+        found = {of: left._replace(mark=marks.get(((of[0], 0, of[1]), left.since))) for of, left in lacking.items()}
+        return self._replace(left=self.left | found)
 
     def overview(self, recording_id: str, whole: pa.Table, facts: Iterable[pa.Table]) -> Overview:
         """Look at all facts. NeedsAllError: these do not suffice.
@@ -95,6 +87,14 @@ class Carried(NamedTuple):
         """
         every = pa.concat_tables([self.whole, whole], promote_options="default")
         return overview_on(recording_id, self.told, every, facts)
+
+
+def marks_at(windows: pa.Table, moments: Iterable[int]) -> list[dict[str, Any]]:
+    """Return the marks of partitions at some moments, in microseconds, by rows of `event_windows`."""
+    at = pa.array(sorted(moments), pa.int64()).cast(TIMESTAMP)
+    are_marks = pc.and_(pc.is_valid(windows["state"]), pc.is_in(windows["window"], at))
+    rows: list[dict[str, Any]] = windows.select(MARK_COLUMNS).filter(are_marks).to_pylist()
+    return rows
 
 
 def as_bytes(carried: Carried) -> bytes:

@@ -156,11 +156,11 @@ def spilled_on(facts: SpilledFacts, of: Of, cluster: Cluster, standing: Standing
     """Order a partition whose facts wait in a file as `gone_on` does it, in stretches."""
     if facts.is_barred:
         return None
-    before = standing.to_go_on_from(of)
-    for since in places_to_go_on(facts, before, standing.engine, standing.left.get(of)):
+    before = standing.boundaries(of, 0)
+    for since in places_to_go_on(facts, standing.to_go_on_from(of, before), standing.engine, standing.left.get(of)):
         ordered = by_stretches(facts, cluster, standing.length_us, partial(incarnations, *of), since)
         if ordered is not None:
-            return as_it_stood(ordered, since, standing.boundaries(of, 0), standing.length_us)
+            return as_it_stood(ordered, since, before, standing.length_us)
     return None
 
 
@@ -291,8 +291,8 @@ def gone_on(facts: pa.Table, known: Facts, of: Of, cluster: Cluster, standing: S
 
     What lies between that place and the first news is ordered once more, and has to be as it stands.
     """
-    before = standing.to_go_on_from(of)
-    since = since_when(known, before, standing.engine, standing.left.get(of))
+    before = standing.boundaries(of, 0)
+    since = since_when(known, standing.to_go_on_from(of, before), standing.engine, standing.left.get(of))
     if since is None:
         return None
     some = facts.filter(pa.array(kept(known, since.holes)))
@@ -301,7 +301,7 @@ def gone_on(facts: pa.Table, known: Facts, of: Of, cluster: Cluster, standing: S
         return None
     grid = Grid.at(standing.length_us, since.at)
     ordered = order_on(next(parts), since.mark, since.at, grid)
-    return None if ordered is None else as_it_stood(ordered, since, standing.boundaries(of, 0), standing.length_us)
+    return None if ordered is None else as_it_stood(ordered, since, before, standing.length_us)
 
 
 def as_it_stood(

@@ -180,13 +180,15 @@ class Renewal:
         standing = None if self.is_anew or not len(known) else known
         staged, handed = self.ordered(overview, rows, standing, carried)
         windows = staged.rows(EVENT_WINDOWS.name, EVENT_WINDOWS.arrow_schema)
-        changes, told, shared, streams = None, [], [], staged.streams(REPLICATION_EVENTS.name)
+        changes, shared, streams = None, [], staged.streams(REPLICATION_EVENTS.name)
         if standing is not None:
-            left = {place_of(row) for row in as_arrow(windows, [*KEY]).to_pylist()}
+            made = as_arrow(windows, [*KEY] if handed is None else MARK_COLUMNS)
+            left = {place_of(row) for row in made.select([*KEY]).to_pylist()}
             gone = {place_of(row) for row in known.to_pylist()} - left
             told = as_arrow(staged.rows(CHANGES, CHANGE_SCHEMA), CHANGE_SCHEMA.names).to_pylist()
             changes = Changes({**dict.fromkeys(gone, ALL_US), **Changes.of(told).since})
             shared = [row for row in told if row["window"] is not None]
+            handed = None if handed is None else handed.with_marks(made, known, told)
         if changes is None or changes:
             self.forget(EVENT_WINDOWS, changes)
             within = None if changes is None else changes.within(REPLICATION_EVENTS)
@@ -195,7 +197,7 @@ class Renewal:
                 REPLICATION_EVENTS.name, events, self.recording_id, arranged=True, within=within, streams=streams
             )
         self.warehouse.replace(EVENT_WINDOWS.name, windows, self.recording_id)
-        self.hand_on(None if handed is None else handed.with_marks(as_arrow(windows, MARK_COLUMNS), standing, told))
+        self.hand_on(handed)
         if self.warehouse.has_aside(REPLICATION_EVENTS.name, self.recording_id):
             return EventStreams(shared=shared)
         return EventStreams(streams, None if changes is None else changes.since, shared)

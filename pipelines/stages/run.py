@@ -266,8 +266,7 @@ def _ingest(run: Run) -> None:
     if run.will_validate:  # meanwhile: it takes seconds
         Thread(target=import_module, args=("pipelines.stages.validate",), daemon=True).start()
     with run.step("order"):
-        news = (None, None) if run.unfinished else (found.news, found.since_us)
-        renewal = renewal_of(run, *news)
+        renewal = renewal_of(run) if run.unfinished else renewal_of(run, found.news, found.since_us)
         seen, rows, carried = renewal.look()
         run.ordered = renewal.order(seen, rows, carried)
         run.warehouse.replace("coverage", seen.coverage.table(run.recording_id), run.recording_id)

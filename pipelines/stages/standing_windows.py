@@ -67,15 +67,15 @@ class StandingWindows:
         mine = (row for row in self.rows([of]).to_pylist() if row["incarnation"] == incarnation)
         return {boundary_of(row): row for row in mine}
 
-    def to_go_on_from(self, of: Of) -> dict[Boundary, Mapping[str, Any]]:
+    def to_go_on_from(self, of: Of, stand: Mapping[Boundary, Mapping[str, Any]]) -> dict[Boundary, Mapping[str, Any]]:
         """Return the boundaries from which a partition's order may go on; none if its topic was created again.
 
         The one before which requests are left out is among them, even if it was thinned out since: perhaps no other
-        serves.
+        serves. `stand`: those of its first incarnation.
         """
-        known: dict[Boundary, Mapping[str, Any]] = {**self.boundaries(of, 0)}
-        if len(known) != len(self.places.get(of, ())):
+        if len(stand) != len(self.places.get(of, ())):
             return {}
+        known = {**stand}
         mark = self.left[of].mark if of in self.left else None
         if mark is None:
             return known

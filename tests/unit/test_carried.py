@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -67,13 +67,18 @@ def test_an_order_of_what_is_new_finds_what_one_of_everything_finds(
         assert max(stepwise.read[-2:]) < facts * 2 // 3
 
 
+def seldom_written(folder: Path, seed: int) -> tuple[pa.Table, dict[str, Any]]:
+    """The facts of a recording of partitions to which nobody may write for some steps, and what is stated of it."""
+    shape = Shape(events=9_000, partitions=3, elections=0, flaps=0, seed=seed, tick_ms=400, wait_ms=400)
+    MadeCluster(shape, folder / "made").write()
+    return facts_of(folder / "made")
+
+
 def test_requests_stay_where_nobody_wrote_before_the_mark(
     tmp_path: Path, seconds: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No order goes on from such a mark, but from an older one, before which they must not be left out."""
-    shape = Shape(events=9_000, partitions=3, elections=0, flaps=0, seed=1, tick_ms=400, wait_ms=400)
-    MadeCluster(shape, tmp_path / "made").write()
-    facts, stated = facts_of(tmp_path / "made")
+    facts, stated = seldom_written(tmp_path, seed=1)
     once, stepwise, careless = HourlyRuns(), CarryingRuns(), CarryingRuns()
     once.order(facts, stated)
     steps = steps_of(facts, len(facts) // 4, Random(1), 8, 0)  # noqa: S311 - nothing secret
@@ -103,9 +108,7 @@ def test_an_order_goes_on_from_the_mark_that_it_was_handed_if_no_other_serves(
     tmp_path: Path, seconds: list[bool]
 ) -> None:
     """Of the windows of a step few boundaries are kept, and nobody wrote before any of these."""
-    shape = Shape(events=9_000, partitions=3, elections=0, flaps=0, seed=5, tick_ms=400, wait_ms=400)
-    MadeCluster(shape, tmp_path / "made").write()
-    facts, stated = facts_of(tmp_path / "made")
+    facts, stated = seldom_written(tmp_path, seed=5)
     once, stepwise, without = HourlyRuns(), CarryingRuns(), WithoutMarks()
     once.order(facts, stated)
     for some in steps_of(facts, len(facts) // 4, Random(5), 5, 0):  # noqa: S311 - nothing secret

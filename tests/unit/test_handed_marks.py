@@ -72,9 +72,9 @@ def test_a_mark_that_was_thinned_out_is_handed_on_if_no_event_before_it_has_chan
 def test_a_mark_that_the_order_leaves_comes_first() -> None:
     found = handed(3).with_marks(windows(window(3, seq=31)), windows(window(3)), ())
     assert mark_of(found) == (3, 31)
-    assert mark_of(handed(3, window(3, seq=29)).with_marks(windows(window(3)), None, ())) == (3, 29)
+    assert mark_of(handed(3, window(3, seq=29)).with_marks(windows(window(3)), windows(), ())) == (3, 29)
     for other in (window(3, state=None), window(3, incarnation=1), window(3, topic="others"), window(2)):
-        assert mark_of(handed(3).with_marks(windows(other), None, ())) is None
+        assert mark_of(handed(3).with_marks(windows(other), windows(), ())) is None
 
 
 def test_an_order_may_go_on_from_it_unless_another_boundary_is_in_its_place() -> None:
@@ -83,7 +83,7 @@ def test_an_order_may_go_on_from_it_unless_another_boundary_is_in_its_place() ->
     def found(*rows: dict[str, Any]) -> dict[Boundary, Any]:
         standing = StandingWindows.of(windows(*rows), 1, "e")
         standing.left = handed(3, mark).left
-        return standing.to_go_on_from(OF)
+        return {**standing.to_go_on_from(OF, standing.boundaries(OF, 0))}
 
     assert boundary_of(mark) in found(window(4), window(8))
     assert found(window(3, state=None))[boundary_of(mark)]["state"] == b"mark"
@@ -144,14 +144,12 @@ def test_a_late_line_of_shortly_before_the_newest_mark_leaves_none_that_does_not
 
 def with_late_line(facts: pa.Table, ts: datetime) -> pa.Table:
     """The facts, and one of a moment that a log states later."""
-    like = facts.filter(pc.and_(pc.less(facts["ts"], pa.scalar(ts)), pc.equal(facts["kind"], "produce"))).to_pylist()[
-        -1
-    ]
+    early = pc.and_(pc.less(facts["ts"], pa.scalar(ts)), pc.equal(facts["kind"], "produce"))
+    like = facts.filter(early).to_pylist()[-1]
     kept = ("recording_id", "broker_id", "source_file", "source_line", "topic", "topic_id", "partition", "base_offset")
     line = {"fact_id": "late", "kind": "segment_change", "name": "segment_rolled", "ts": ts}
-    return pa.concat_tables(
-        [facts, pa.Table.from_pylist([{**{name: like[name] for name in kept}, **line}], facts.schema)]
-    )
+    late = {**{name: like[name] for name in kept}, **line}
+    return pa.concat_tables([facts, pa.Table.from_pylist([late], facts.schema)])
 
 
 def test_it_is_as_it_was_once_it_has_been_kept() -> None:
