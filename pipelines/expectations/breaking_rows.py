@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pyspark.sql import functions as F
 
-from pipelines.expectations.database import NAMES, for_duckdb
+from pipelines.expectations.database import NAMES
+from pipelines.warehouse.dialect import for_duckdb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

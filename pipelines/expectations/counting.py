@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pipelines.expectations.database import NAMES, for_duckdb
+from pipelines.expectations.database import NAMES
 from pipelines.expectations.described import ExpectKnownValues, ExpectNoNulls
 from pipelines.expectations.earlier import find_changed, new, onward
+from pipelines.warehouse.dialect import for_duckdb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,13 +86,13 @@ def counts_by_duckdb(
     counts = {name: found.rows for name, found in looked.items()}
     for found in looked.values():
         counts |= found.broken
-    has_places = earlier is not None and find_changed(db, earlier)
+    first = None if earlier is None else find_changed(db, earlier)
     for rule in rules:
         if rule.id in counts:
             continue
         is_told = earlier is not None and earlier.tells_of(rule)
-        if is_told and rule.onward and has_places:
-            counts[rule.id] = _count(db, rule, onward(rule))
+        if is_told and rule.onward and first is not None:
+            counts[rule.id] = _count(db, rule, onward(rule, first))
         elif is_told and rule.key and not rule.onward:
             counts[rule.id] = int(_are_alike_with_new(db, rule))
         if counts.get(rule.id) != 0:

@@ -1,20 +1,19 @@
 """Tables in DuckDB: rows in the driver's memory, and Parquet files of this machine, of which each query reads its part.
 
-Rules and questions are written once, in Spark's SQL; sqlglot says them in DuckDB's.
+Rules and questions are written once, in Spark's SQL (`warehouse.dialect`).
 """
 
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import duckdb
 import pyarrow as pa
-import sqlglot
 
+from pipelines.warehouse.dialect import duckdb_string
 from pipelines.warehouse.table_files import TableFiles
-from pipelines.warehouse.within import text_here
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def closed_database(tables: Mapping[str, Local], spill: Path | None = None) -> d
         db.execute(macro)
     files = {name: one for name, one in tables.items() if isinstance(one, TableFiles) and len(one.files)}
     paths = {path for one in files.values() for found in one.paths for path in (str(found), _as_pattern(found))}
-    db.execute(f"SET allowed_paths = [{', '.join(map(text_here, sorted(paths)))}]")
+    db.execute(f"SET allowed_paths = [{', '.join(map(duckdb_string, sorted(paths)))}]")
     for name, one in tables.items():
         if name in files:
             db.execute(f"CREATE VIEW {name} AS {_rows_of(db, files[name])}")
@@ -63,13 +62,6 @@ def closed_database(tables: Mapping[str, Local], spill: Path | None = None) -> d
     return db
 
 
-@lru_cache(2000)  # rules and most questions are the same for every recording
-def for_duckdb(query: str) -> str:
-    """Return a query of Spark's SQL in DuckDB's."""
-    (said,) = sqlglot.transpile(query, read="spark", write="duckdb")
-    return said
-
-
 def _rows_of(db: duckdb.DuckDBPyConnection, files: TableFiles) -> str:
     """Return the query for all rows of files. Columns that a file lacks, since it is from before, are null in it.
 
@@ -77,15 +69,17 @@ def _rows_of(db: duckdb.DuckDBPyConnection, files: TableFiles) -> str:
     memory. So they are read without one wherever this gives the same columns.
     """
     types = {name: kind for name, kind in _types(files.name).items() if name != _OF}
-    paths = ", ".join(text_here(_as_pattern(path)) for path in files.paths)
+    paths = ", ".join(duckdb_string(_as_pattern(path)) for path in files.paths)
     read = f"read_parquet([{paths}], hive_partitioning = false, union_by_name = true)"
     if _columns_of(db, read) != types:
         schema = ", ".join(
-            f"{text_here(name)}: {{name: {text_here(name)}, type: {text_here(kind)}, default_value: NULL}}"
+            f"{duckdb_string(name)}: {{name: {duckdb_string(name)}, type: {duckdb_string(kind)}, default_value: NULL}}"
             for name, kind in types.items()
         )
         read = f"read_parquet([{paths}], schema = MAP {{{schema}}}, hive_partitioning = false)"
-    names = (f"{text_here(files.recording_id)} AS {_OF}" if name == _OF else f'"{name}"' for name in _types(files.name))
+    names = (
+        f"{duckdb_string(files.recording_id)} AS {_OF}" if name == _OF else f'"{name}"' for name in _types(files.name)
+    )
     return f"SELECT {', '.join(names)} FROM {read}"
 
 

@@ -17,7 +17,7 @@ from pipelines.expectations.rules import PARTITION, PLACE, same_partition
 from pipelines.spark.session import VERSION
 from pipelines.warehouse.came_and_went import changes_of
 from pipelines.warehouse.commit_point import last_complete_run
-from pipelines.warehouse.within import text_here
+from pipelines.warehouse.dialect import duckdb_string
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -100,15 +100,18 @@ def _held(warehouse: Warehouse, recording_id: str, run_id: str) -> frozenset[str
     )
 
 
-def find_changed(db: duckdb.DuckDBPyConnection, earlier: Earlier) -> bool:
-    """Note from which place on something of each table and partition has changed; False: some row says no place."""
+def find_changed(db: duckdb.DuckDBPyConnection, earlier: Earlier) -> dict[str, int] | None:
+    """Note from which place on something of each table and partition has changed; None: some row says no place.
+
+    Return the first of these places by table.
+    """
     names = [name for name in earlier.changes if {*PLACE} <= {one.name for one in TABLES[name].columns}]
     places, each = ", ".join(PARTITION), " UNION ALL ".join(_differing(db, name) for name in names)
     first = "min(seq) AS since, count(*) > count(seq) AS is_unknown"
     db.execute(f"CREATE TEMP TABLE {_CHANGED} AS SELECT name, {places}, {first} FROM ({each}) GROUP BY name, {places}")
     unknown = " OR ".join(("is_unknown", *(f"{column} IS NULL" for column in PARTITION)))
-    ((is_known,),) = db.execute(f"SELECT count(*) = 0 FROM {_CHANGED} WHERE {unknown}").fetchall()
-    return bool(is_known)
+    found = db.execute(f"SELECT name, min(since), bool_or({unknown}) FROM {_CHANGED} GROUP BY name").fetchall()
+    return None if any(is_unknown for *_, is_unknown in found) else {name: since for name, since, _ in found}
 
 
 def _differing(db: duckdb.DuckDBPyConnection, name: str) -> str:
@@ -120,23 +123,29 @@ def _differing(db: duckdb.DuckDBPyConnection, name: str) -> str:
         f"SELECT {places}, hash(line) AS hashed, {sign} AS rows FROM {part} AS line" for part, sign in parts
     )
     differing = f"GROUP BY {places}, hashed HAVING sum(rows) <> 0" if rows <= COMPARED_ROWS else ""
-    return f"SELECT {text_here(name)} AS name, {places} FROM ({every}) {differing}"
+    return f"SELECT {duckdb_string(name)} AS name, {places} FROM ({every}) {differing}"
 
 
-def onward(rule: TableRule) -> dict[str, str]:
-    """Return by which queries a rule is to read its tables, to be counted from the first changes in them on."""
+def onward(rule: TableRule, first: Mapping[str, int]) -> dict[str, str]:
+    """Return by which queries a rule is to read its tables, to be counted from the first changes in them on.
+
+    `first`: what `find_changed` returns. That no row lies before all changes is said once more as a number, by which
+    DuckDB leaves out most rows of a long history before it looks for their partitions, and whole files by what they say
+    of themselves.
+    """
     names = rule.table, *rule.reads
-    places, ours = ", ".join(PARTITION), ", ".join(map(text_here, names))
+    least = min((first[name] for name in names if name in first), default=0)
+    places, ours = ", ".join(PARTITION), ", ".join(map(duckdb_string, names))
     since = f"SELECT {places}, min(since) AS since FROM {_CHANGED} WHERE name IN ({ours}) GROUP BY {places}"
-    return {name: f"({_onward(name, rule, f'({since}) AS changes')})" for name in names}
+    return {name: f"({_onward(name, rule, f'({since}) AS changes', least)})" for name in names}
 
 
-def _onward(name: str, rule: TableRule, changes: str) -> str:
+def _onward(name: str, rule: TableRule, changes: str, least: int) -> str:
     line = f"{name} AS line JOIN {changes} ON {same_partition('line', 'changes')}"
     carried, reach = rule.carried.get(name), rule.reaches.get(name)
     if carried is None:
         last = "line.seq" if reach is None else f"greatest(line.seq, line.{reach})"
-        return f"SELECT line.* FROM {line} WHERE {last} >= changes.since"
+        return f"SELECT line.* FROM {line} WHERE {last} >= {least} AND {last} >= changes.since"
     by = ", ".join(f"line.{column}" for column in (*PARTITION, *carried.by))
     values = "".join(f", line.{column}" for column in carried.values)
     lasts = "".join(f", max_by(line.{column}, line.seq) AS {column}" for column in carried.values)

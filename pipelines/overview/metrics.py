@@ -14,7 +14,7 @@ from pipelines.spark.staging import SMALL_BYTES
 from pipelines.warehouse.came_and_went import changes_of
 from pipelines.warehouse.commit_point import last_complete_run
 from pipelines.warehouse.superseded import engine_version
-from pipelines.warehouse.within import Within, time_here
+from pipelines.warehouse.within import Within
 from replay.arrays.columns import codes, numbers
 from replay.evidence.tenures import micros
 from replay.tables.changed_minutes import first_changed_minute, stretches_before
@@ -110,8 +110,8 @@ def first_changed(stands: pa.Table, rows: pa.Table) -> int | None:
 def _from(minute: int) -> Within:
     """Return the condition that a row is of this minute or a later one."""
     at = pa.scalar(minute, pa.timestamp("us", "UTC"))
-    here = f"minute >= {time_here(minute)}"
-    return Within(f"minute >= timestamp_micros({minute})", lambda rows: pc.greater_equal(rows["minute"], at), here)
+    sql = f"minute >= timestamp_micros({minute})"
+    return Within(sql, lambda rows: pc.greater_equal(rows["minute"], at), ("minute",))
 
 
 def stretches_of(coverage: pa.Table) -> list[dict[str, Any]]:

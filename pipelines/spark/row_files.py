@@ -32,6 +32,7 @@ PARTITIONED: Final = "recording_id"  # Delta keeps it out of the files
 FILE_BYTES: Final = 64 << 20  # of streams that become one file, about; with fewer, each core has some
 BUFFER_BYTES: Final = 1 << 20
 LEAST_BYTES: Final = 16 << 20
+HERE_BYTES: Final = 32 << 20  # of files that the driver looks at itself: a job of Spark's takes longer
 
 
 class RowFile:
@@ -39,7 +40,7 @@ class RowFile:
 
     def __init__(self, folder: Path) -> None:
         """Write into a folder, which is made."""
-        self._folder = folder
+        self.folder = folder
         # Spark may run a task twice, and a table may keep the file: no other may ever have its name.
         self._name = f"part-{uuid.uuid4()}.snappy.parquet"
         self._writer: pq.ParquetWriter | None = None
@@ -59,8 +60,8 @@ class RowFile:
         rows = pa.concat_tables(self._waiting)
         self._waiting, self._waiting_rows = [], 0
         if self._writer is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(self._folder / self._name, rows.schema)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(self.folder / self._name, rows.schema)
         self._writer.write_table(rows)
 
     def close(self) -> pa.Table:
@@ -143,11 +144,11 @@ def without(
 ) -> list[tuple[Path, Path | None]]:
     """Return which of some files have rows that are to go, each with a file of those that are left; None: none are.
 
-    Workers write these into a folder, with these columns. All lie on this machine. `reads`: the columns that tell which
-    rows go; none: any may.
+    These are written into a folder, with these columns: by workers, if the files are large. All lie on this machine.
+    `reads`: the columns that tell which rows go.
     """
-    given = pa.schema([field for field in schema if field.name != PARTITIONED])
-    telling = pa.schema([field for field in given if not reads or field.name in reads])
+    given = in_files(schema)
+    telling = pa.schema([field for field in given if field.name in reads])
 
     def left(file: Path) -> tuple[Path, Path | None] | None:
         if all(len(rows) == len(kept) for rows, kept in _kept(file, are_gone, telling)):
@@ -158,8 +159,11 @@ def without(
         names = written.close()["name"].to_pylist()
         return file, folder / names[0] if names else None
 
-    tasks = spark.sparkContext.parallelize(files, len(files)).map(left).collect() if files else []
-    return [one for one in tasks if one is not None]
+    if sum(file.stat().st_size for file in files) <= HERE_BYTES:
+        found = [left(file) for file in files]
+    else:
+        found = spark.sparkContext.parallelize(files, len(files)).map(left).collect()
+    return [one for one in found if one is not None]
 
 
 def _kept(file: Path, are_gone: Callable[[pa.Table], Mask], schema: pa.Schema) -> Iterator[tuple[pa.Table, pa.Table]]:
@@ -167,9 +171,18 @@ def _kept(file: Path, are_gone: Callable[[pa.Table], Mask], schema: pa.Schema) -
     read = pq.ParquetFile(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
     have = [name for name in schema.names if name in read.schema_arrow.names]
     for batch in read.iter_batches(batch_size=GROUP_ROWS, columns=have):
-        told = pa.Table.from_batches([batch]).cast(pa.schema([schema.field(name) for name in have]))
-        rows = completed_to(told, schema)
+        rows = in_form(pa.Table.from_batches([batch]), schema)
         yield rows, rows.filter(pc.invert(pc.coalesce(are_gone(rows), pa.scalar(False))))  # noqa: FBT003 - Arrow's own
+
+
+def in_files(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a table that its files have, each of which may be null."""
+    return pa.schema([field.with_nullable(True) for field in schema if field.name != PARTITIONED])  # noqa: FBT003
+
+
+def in_form(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return what a file has with these columns, as whoever wrote it may have others; those that it lacks are null."""
+    return completed_to(rows.cast(pa.schema([schema.field(name) for name in rows.column_names])), schema)
 
 
 def _shares(files: Sequence[Path], tasks: int) -> list[list[Path]]:

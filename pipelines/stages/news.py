@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from pipelines.warehouse.exchange import given_facts
 from pipelines.warehouse.spans import HOUR_US, spans_of
-from pipelines.warehouse.worker_files import given_facts
 from replay.arrays.digests import row_hashes
 from replay.arrays.ints import NEVER
 from replay.evidence.steady import OF_THE_END

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
 
-from pipelines.expectations.database import READ_BYTES, closed_database, for_duckdb
+from pipelines.expectations.database import READ_BYTES, closed_database
+from pipelines.warehouse.dialect import for_duckdb
 from pipelines.warehouse.table_files import TableFiles
 
 if TYPE_CHECKING:

@@ -38,14 +38,14 @@ def change_of(files: TableFiles, version: int | None) -> Change | None:
     came: set[str] = set()
     went: dict[str, int | None] = {}
     try:
-        for action, told in _actions(files, version):
-            path = told["path"]
-            if action == "add":
-                came.add(path)
-            elif path in came:
-                came.remove(path)
-            else:
-                went[path] = told.get("size")
+        for commit in _commits(files, version):
+            added = [told["path"] for action, told in commit if action == "add"]
+            removed = {told["path"]: told.get("size") for action, told in commit if action == "remove"}
+            if not any(told["dataChange"] for _, told in commit) and came.isdisjoint(removed):
+                continue  # files that stood were put together: they are in others now, and no row came or went
+            came.update(added)
+            went |= {path: size for path, size in removed.items() if path not in came}
+            came.difference_update(removed)
     except (OSError, ValueError):
         return None
     now = files.files["path"].to_pylist()
@@ -56,15 +56,15 @@ def change_of(files: TableFiles, version: int | None) -> Change | None:
     return Change(files.only(came), left)
 
 
-def _actions(files: TableFiles, version: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what Delta's log says of files of the recording after a version. OSError, ValueError: it is not there."""
+def _commits(files: TableFiles, version: int) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """Yield what each commit after a version says of files of the recording. OSError, ValueError: it is not there."""
     log, folder = place_of(files.table) / "_delta_log", f"recording_id={files.recording_id}/"
+
+    def is_ours(told: dict[str, Any]) -> bool:
+        values = told.get("partitionValues")
+        return bool(told["path"].startswith(folder) if values is None else files.recording_id in values.values())
+
     for number in range(version + 1, files.table.version() + 1):
-        for line in (log / file_of(number)).read_text(encoding="utf-8").splitlines():
-            for action, told in json.loads(line).items():
-                if action not in {"add", "remove"}:
-                    continue
-                values = told.get("partitionValues")
-                is_ours = told["path"].startswith(folder) if values is None else files.recording_id in values.values()
-                if is_ours:
-                    yield action, told
+        lines = (log / file_of(number)).read_text(encoding="utf-8").splitlines()
+        actions = (action for line in lines for action in json.loads(line).items())
+        yield [(name, told) for name, told in actions if name in {"add", "remove"} and is_ours(told)]

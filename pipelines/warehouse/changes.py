@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.warehouse.contract import sql_string, sql_time
-from pipelines.warehouse.within import MOST_NAMED, Within, is_one_here, text_here, time_here
+from pipelines.warehouse.within import Within
 from replay.evidence.tenures import micros
 from replay.tables.resumption import Place, place_of
 
@@ -65,20 +64,7 @@ class Changes:
         if not any(column.name == "window" for column in table.columns):
             return among(self.since)
         since = min(self.since.values(), default=None)
-        return Within(self.condition(table), self.are_replaced, self._here(), (*KEY, "window"), since)
-
-    def _here(self) -> str | None:
-        """Return the condition on a table with windows for deltalake; None: it would be too long."""
-        if len(self.since) > MOST_NAMED:
-            return None
-        places: defaultdict[int, list[Place]] = defaultdict(list)
-        for place, begin in self.since.items():
-            places[begin].append(place)
-        clauses = []
-        for begin, some in sorted(places.items()):
-            reached = "" if begin == ALL_US else f"window >= {time_here(begin)} AND "
-            clauses.append(f"({reached}{is_one_here(PLACE_KEY, map(key_of, some))})")
-        return " OR ".join(clauses) or "false"
+        return Within(self.condition(table), self.are_replaced, (*KEY, "window"), since)
 
 
 def key_of(place: Sequence[object]) -> str:
@@ -98,7 +84,7 @@ def numbers_in(rows: pa.Table, numbers: Mapping[Place, int]) -> pa.ChunkedArray:
 
 
 def key_sql(more: Sequence[str] = ()) -> str:
-    """Return the same as an SQL expression, for Spark as well as for deltalake, which joins nothing but texts."""
+    """Return the same as an SQL expression."""
     topic, *numbers = (*KEY, *more)
     texts = ", ".join([topic, *(f"CAST({name} AS STRING)" for name in numbers)])
     return f"concat_ws('{BETWEEN}', {texts})"
@@ -116,18 +102,13 @@ def among(places: Iterable[Sequence[object]], more: Sequence[str] = ()) -> Withi
     """Return the same condition for whoever writes; `more`: other columns whose values follow each partition's key."""
     known, key = sorted({*map(key_of, places)}), key_sql(more)
     values = pa.array(known, pa.string())
-    here = is_one_here(key, known)
-    return Within(is_one_of(key, known), lambda rows: pc.is_in(keys_in(rows, more), values), here, (*KEY, *more))
+    return Within(is_one_of(key, known), lambda rows: pc.is_in(keys_in(rows, more), values), (*KEY, *more))
 
 
 def behind(column: str, numbers: Mapping[Place, int]) -> Within:
     """Return the condition that a column is above the number of the row's partition."""
     sql = f"{column} > element_at({as_map(numbers)}, {PLACE_KEY})"
-    clauses = (
-        f"({PLACE_KEY} = {text_here(key_of(place))} AND {column} > {number})" for place, number in numbers.items()
-    )
-    here = (" OR ".join(clauses) or "false") if len(numbers) <= MOST_NAMED else None
-    return Within(sql, lambda rows: pc.greater(rows[column], numbers_in(rows, numbers)), here, (*KEY, column))
+    return Within(sql, lambda rows: pc.greater(rows[column], numbers_in(rows, numbers)), (*KEY, column))
 
 
 def is_one_of(value: str, known: Iterable[str]) -> str:

@@ -25,12 +25,11 @@ from pipelines.spark.staging import SMALL_BYTES, Rows, as_frame, estimated_bytes
 from pipelines.warehouse import aside, local_tables
 from pipelines.warehouse.commits import MARK
 from pipelines.warehouse.contract import all_met, checks_of, row_key, sql_string
-from pipelines.warehouse.delta_reads import PART_BYTES, Tables
-from pipelines.warehouse.fact_merge import merge, merged
-from pipelines.warehouse.spans import Near, spanned
-from pipelines.warehouse.table_files import TableFiles
+from pipelines.warehouse.delta_reads import Tables
+from pipelines.warehouse.exchange import facts_in_place_of, in_place_of
+from pipelines.warehouse.fact_merge import merge
+from pipelines.warehouse.spans import spanned
 from pipelines.warehouse.within import Within, has_one_of
-from pipelines.warehouse.worker_files import EXCHANGED_BYTES, facts_in_place_of, in_place_of
 from replay.arrays.columns import taken
 from schemas.errors import TableContractError
 from schemas.tables import TABLES
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from pipelines.intake.ledger import Change
     from pipelines.warehouse.aside import Stays
     from pipelines.warehouse.spans import Span
+    from pipelines.warehouse.table_files import TableFiles
 
 FILE_BYTES: Final = 128 * 1024 * 1024  # intended size of one file of a write, by the optimizer's estimate
 WRITES_AT_ONCE: Final = 4
@@ -60,8 +60,7 @@ class Warehouse(Tables):
         self.ensure(table_name)
         if isinstance(found, pa.Table) and len(found):
             (recording_id,) = found["recording_id"].unique().to_pylist()
-            stays = aside.all_stay
-            if self._written_here(table_name, lambda: _in_turn(table_name, found), recording_id, stays, mode="append"):
+            if self._written_here(table_name, found, recording_id, aside.all_stay, mode="append"):
                 return
         rows = self._arranged(table_name, as_frame(self.spark, found))
         self.commit(table_name, lambda: rows.write.format("delta").mode("append").save(self.table_path(table_name)))
@@ -84,33 +83,18 @@ class Warehouse(Tables):
         set aside; None: all are read now.
 
         The table takes over files of new facts, and files of earlier ones are written again where some of them change
-        (`facts_in_place_of`). Else facts are merged: few here, others by Spark. Those that stand are left out before
-        new ones are added, while no other driver may commit: two runs that bring the same facts must not both add them.
+        (`facts_in_place_of`); else Spark merges them. Those that stand are left out before new ones are added, while no
+        other driver may commit: two runs that bring the same facts must not both add them.
         """
         self.ensure("facts")
         stays = aside.none_stay if changes is None else aside.left_by_reading(changes)
-
-        def news() -> pa.Table:
-            stand = self._files("facts", recording_id)
-            if stand is None:
-                return None
-            known = stand.ids("fact_id", spans)
-            return found.filter(pc.invert(pc.is_in(found["fact_id"], known)))
-
         if isinstance(changed, pa.Table) and not len(changed):
             changed = None
-        is_few = isinstance(found, pa.Table)
-        if self._facts_exchanged(found if is_few else files, recording_id, changed, spans, stays):
-            return
-        if changed is None and is_few and self._written_here("facts", news, recording_id, stays, mode="append"):
+        given = found if isinstance(found, pa.Table) else files
+        if self._facts_exchanged(given, recording_id, changed, spans, stays):
             return
         same = f"known.recording_id = {sql_string(recording_id)} AND known.fact_id = new.fact_id"
         same += f" AND {spanned('known.ts', spans)}" if spans else ""
-        if isinstance(found, pa.Table) and isinstance(changed, pa.Table) and spans:
-            near = Near.of(found["ts"], changed["ts"])
-            here = (found, changed, recording_id, spans, near)
-            if self._written_here("facts", lambda: self._merged(*here), recording_id, stays, only=near.here("ts")):
-                return
         frame = as_frame(self.spark, found)
         others = None if changed is None else as_frame(self.spark, changed)
 
@@ -118,18 +102,6 @@ class Warehouse(Tables):
             merge(DeltaTable.forPath(self.spark, self.table_path("facts")), rows, others, same)
 
         self._write_sound("facts", self._columns("facts", frame), recording_id, stays, write)
-
-    def _merged(
-        self, found: pa.Table, changed: pa.Table, recording_id: str, spans: Sequence[Span | None], near: Near
-    ) -> pa.Table | None:
-        """Return the facts near new and changed ones with these merged in; None: they are too many for it."""
-        stand = self._files("facts", recording_id)
-        if stand is None:
-            return None
-        stands = stand if near.span is None else stand.between("ts", *near.span, or_none=near.has_none)
-        if near.span and stands.size_bytes > PART_BYTES:
-            return None
-        return merged(stands.rows((), near.filter("ts")), found, changed, stand.ids("fact_id", spans))
 
     def _facts_exchanged(
         self,
@@ -139,19 +111,15 @@ class Warehouse(Tables):
         spans: Sequence[Span | None] | None,
         stays: Stays,
     ) -> bool:
-        """Let the table take over files of facts, in place of those that change; False: few stand, or Spark is to."""
-        is_given = isinstance(given, pa.Table) or bool(given)
-        stand = self._exchangeable("facts", recording_id) if is_given and not isinstance(changed, DataFrame) else None
-        near = stand.around("ts", spans) if stand is not None and spans is not None else stand
-        if near is None or (isinstance(given, pa.Table) and near.size_bytes <= EXCHANGED_BYTES):
+        """Let the table take over files of facts, in place of those that change; False: Spark is to write them."""
+        if isinstance(changed, DataFrame) or not (isinstance(given, pa.Table) or given):
             return False
-        folder = self.folder_for("facts", recording_id)
 
         def commit(stands: Standing, mark: str | None) -> bool:
-            known = self._files("facts", recording_id)
-            if folder is None or known is None:
+            stand, folder = self._exchangeable("facts", recording_id)
+            if stand is None or folder is None:
                 return False
-            made = facts_in_place_of(self.spark, known, given, changed, spans, folder)
+            made = facts_in_place_of(self.spark, stand, given, changed, spans, folder)
             return made is not None and local_tables.take_over(stands, TABLES["facts"], *made, recording_id, mark)
 
         return self._committed_here("facts", recording_id, stays, commit)
@@ -172,17 +140,14 @@ class Warehouse(Tables):
         `arranged`: the frame already has as few tasks as there should be files, each in order. `within`: a condition;
         only rows that meet it are replaced, and only new rows that meet it are written. `are_same`: they are the rows
         that stand, so that those that were set aside stay aside. `streams`: files on this machine with streams of
-        exactly the given rows; if all are sound, workers write the table's files where rows are many, or stand in files
-        that are large.
+        exactly the given rows; if all are sound, workers write the table's files where rows are many.
         """
         self.ensure(table_name)
         stays = aside.all_stay if are_same else self._left_by(table_name, within)
-        if self._written_by_workers(table_name, found, streams, recording_id, stays, within):
+        whole = self._whole(table_name, found, recording_id, within)
+        if whole is not None and self._written_here(table_name, whole, recording_id, stays):
             return
-        whole, only_here = self._with_those_left(table_name, found, recording_id, within)
-        if isinstance(whole, pa.Table) and self._written_here(
-            table_name, lambda: _in_turn(table_name, whole), recording_id, stays, only=only_here
-        ):
+        if self._exchanged(table_name, found, streams, recording_id, stays, within):
             return
         frame = as_frame(self.spark, found)
         within = within.sql if isinstance(within, Within) else within
@@ -196,7 +161,7 @@ class Warehouse(Tables):
 
         self._write_sound(table_name, rows, recording_id, stays, write)
 
-    def _written_by_workers(
+    def _exchanged(
         self,
         table_name: str,
         found: Rows,
@@ -205,13 +170,14 @@ class Warehouse(Tables):
         stays: Stays,
         within: Within | str | None,
     ) -> bool:
-        """Let the table take over files that workers make; False: rows are few, or break a check, or Spark is to."""
-        if isinstance(within, str) or not streams or (within is None and isinstance(found, pa.Table)):
+        """Let the table take over files in place of others; False: rows break a check, or Spark is to write them."""
+        given = _in_turn(table_name, found) if isinstance(found, pa.Table) else streams
+        if isinstance(within, str) or not (isinstance(given, pa.Table) or given):
             return False
-        folder, stand = self.folder_for(table_name, recording_id), self._exchangeable(table_name, recording_id)
-        if folder is None or stand is None or (isinstance(found, pa.Table) and stand.size_bytes <= EXCHANGED_BYTES):
+        stand, folder = self._exchangeable(table_name, recording_id)
+        if stand is None or folder is None:
             return False
-        made = in_place_of(self.spark, stand, streams, within, folder)
+        made = in_place_of(self.spark, stand, given, within, folder)
         if made is None:
             return False
 
@@ -220,10 +186,12 @@ class Warehouse(Tables):
 
         return self._committed_here(table_name, recording_id, stays, commit)
 
-    def _exchangeable(self, table_name: str, recording_id: str) -> TableFiles | None:
-        """Return the table's files if it may take over others in their place."""
-        stand, table = self._files(table_name, recording_id), TABLES[table_name]
-        return stand if stand is not None and local_tables.may_take_over(stand.table, table, recording_id) else None
+    def _exchangeable(self, table_name: str, recording_id: str) -> tuple[TableFiles | None, Path | None]:
+        """Return the recording's files of a table, and where others in their place are written; None: only by Spark."""
+        stand = self._files(table_name, recording_id)
+        if stand is None or not local_tables.may_take_over(stand.table, TABLES[table_name], recording_id):
+            return None, None
+        return stand, self.folder_for(table_name, recording_id)
 
     def _left_by(self, table_name: str, within: Within | str | None) -> Stays:
         """Return which rows that were set aside stay so, as those that meet a condition are replaced."""
@@ -243,22 +211,19 @@ class Warehouse(Tables):
     def _written_here(
         self,
         table_name: str,
-        rows_of_now: Callable[[], pa.Table | None],
+        rows: pa.Table,
         recording_id: str,
         stays: Stays,
         mode: Literal["append", "overwrite"] = "overwrite",
-        only: str | None = None,
     ) -> bool:
-        """Write rows that are in the driver's memory; False: they are not, or Spark is to do it.
+        """Write rows that are in the driver's memory; False: Spark is to do it.
 
-        `only`: which rows they replace, for deltalake; None: all of the recording. Rows that break a check are
-        not written here, so that there is one way in which they are set aside.
+        Rows that break a check are not written here, so that there is one way in which they are set aside.
         """
+        given = _in_turn(table_name, rows)
 
         def write(stands: Standing, mark: str | None) -> bool:
-            rows = rows_of_now()
-            table = TABLES[table_name]
-            return rows is not None and local_tables.write(stands, table, rows, recording_id, mark, mode, only)
+            return local_tables.write(stands, TABLES[table_name], given, recording_id, mark, mode)
 
         return self._committed_here(table_name, recording_id, stays, write)
 
@@ -278,30 +243,22 @@ class Warehouse(Tables):
             self._put_aside(table_name, None, recording_id, stays)
         return written[-1]
 
-    def _with_those_left(
-        self, table_name: str, new: Rows, recording_id: str, within: Within | str | None
-    ) -> tuple[Rows, str | None]:
-        """Return what is written as new rows replace those that meet a condition, and the condition for deltalake.
+    def _whole(self, table_name: str, new: Rows, recording_id: str, within: Within | str | None) -> pa.Table | None:
+        """Return all rows of a small table once new ones have replaced those that meet a condition; None: it is large.
 
-        The rows that a small table keeps are written again with the new ones, so that it stays in one file. None: what
-        is written replaces all that stands.
+        Those that it keeps are written again with the new ones, so that it stays in one file.
         """
-        place = self.place_of(table_name)
-        if within is None or place is None or not isinstance(new, pa.Table):
-            return new, None
-        stand = TableFiles.of(table_name, place, None, recording_id, self.opened)
-        most = TINY_BYTES if isinstance(within, Within) and within.here is not None else SMALL_BYTES
-        if isinstance(within, Within) and stand is not None:
-            some, _ = within.split(new)
-            if stand.size_bytes > most:
-                return (as_frame(self.spark, new), None) if within.here is None else (some, within.here)
-            _, left = within.split(stand.rows())
-            return pa.concat_tables([left.select(some.column_names).cast(some.schema), some]), None
-        if isinstance(within, Within) or stand is None or stand.size_bytes > most:
-            return as_frame(self.spark, new), None
+        if within is None or not isinstance(new, pa.Table):
+            return new if isinstance(new, pa.Table) else None
+        stand = self._files(table_name, recording_id)
+        if stand is None or stand.size_bytes > (TINY_BYTES if isinstance(within, Within) else SMALL_BYTES):
+            return None
+        if isinstance(within, Within):
+            (some, _), (_, left) = within.split(new), within.split(stand.rows())
+            return pa.concat_tables([left.select(some.column_names).cast(some.schema), some])
         left = as_frame(self.spark, stand.rows()).where(f"NOT coalesce({within}, false)")
         rows = left.unionByName(as_frame(self.spark, new).where(within)).toArrow()
-        return rows.select(new.column_names).cast(may_be_null(new.schema)), None
+        return rows.select(new.column_names).cast(may_be_null(new.schema))
 
     def _write_sound(
         self, table_name: str, rows: DataFrame, recording_id: str, stays: Stays, write: Callable[[DataFrame], None]

@@ -16,6 +16,7 @@ import uuid
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +24,7 @@ from deltalake import CommitProperties, write_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
+from pipelines.spark.row_files import RowFile, in_files, in_form
 from pipelines.warehouse.contract import check_constraints
 from pipelines.warehouse.opened import file_of, in_one_line, place_of, sum_up
 from pipelines.warehouse.table_files import has_columns_of
@@ -41,14 +43,13 @@ _WRITING: Final = 2
 _CHECK: Final = "delta.constraints."
 # Names of recordings of which Spark and deltalake write the folders' names alike. Of others deltalake would take a file
 # of Spark's away under a name that Spark does not know, so that its rows stood twice.
-# What is written again beside new rows, because it was in a file with rows that they replace, goes to files about as
-# large as theirs. In one file with them it would be written again by every run that goes on where this one ended.
-# Small files are an exception: to read very many of them costs a run more than to write a few again.
-PACKED: Final = 16  # bytes of rows in memory that are one in a file, about
-LEAST_BYTES: Final = 1 << 20  # of such a file
-MOST_SMALL: Final = 16  # files of less than half of that: each run adds some, and reads a table up to ten times
-_UP: Final = timedelta(microseconds=999)  # to the next whole millisecond: times in Delta's log have no more digits
 _ALIKE: Final = re.compile(r"[A-Za-z0-9_.-]+")
+SMALL_FILE: Final = 512 << 10  # bytes
+MOST_SMALL: Final = 16  # of such files: each run adds some, and reads a table up to ten times
+NEWEST: Final = 4  # of them stay as they are: the next run has rows of theirs to replace
+_BY_AGE: Final = ("modification_time", "path")
+_LONGEST: Final = 249  # characters of a text in Delta's log, as many as the name of a topic may have
+_UP: Final = timedelta(microseconds=999)  # to the next whole millisecond: times in Delta's log have no more digits
 
 
 def is_there(place: Path) -> bool:
@@ -99,18 +100,16 @@ def form_of(place: Path, opened: Opened) -> tuple[str, dict[str, str], str | Non
     return stands.schema().to_json(), dict(form.configuration), form.description
 
 
-def write(  # noqa: PLR0913, PLR0917 - what is written, and in place of what
+def write(
     stands: DeltaTable,
     table: Table,
     rows: pa.Table,
     recording_id: str,
     mark: str | None,
     mode: Literal["append", "overwrite"] = "overwrite",
-    only: str | None = None,
 ) -> bool:
     """Add rows of a recording in one commit, in place of those that stand, or beside them; False: Spark is to do it.
 
-    `only`: the condition of the rows that are replaced, which new rows have to meet; None: all are.
     OSError, in one line, if the file system does not let it.
     """
     with in_one_line():
@@ -123,34 +122,41 @@ def write(  # noqa: PLR0913, PLR0917 - what is written, and in place of what
             if mode == "append":
                 write_deltalake(stands, given, mode=mode, commit_properties=told)
             else:
-                mine = f"recording_id = '{recording_id}'" + (f" AND ({only})" if only else "")
-                size = max(given.nbytes // PACKED, LEAST_BYTES) if only else None
-                write_deltalake(stands, given, mode=mode, predicate=mine, commit_properties=told, target_file_size=size)
+                mine = f"recording_id = '{recording_id}'"
+                write_deltalake(stands, given, mode=mode, predicate=mine, commit_properties=told)
         except (DeltaError, KeyError, ValueError):
             return False
-        if mark is not None:
-            _put_together(stands, recording_id, told)
+        _put_together(stands, table, recording_id, mark)
         sum_up(stands)
     return True
 
 
-def _put_together(stands: DeltaTable, recording_id: str, told: CommitProperties) -> None:
-    """Make few files of a recording's small ones, once they are many; files that follow each other stay together.
+def _put_together(stands: DeltaTable, table: Table, recording_id: str, mark: str | None) -> None:
+    """Make few files of a recording's small ones, once they are many, but for the newest.
 
+    Delta's log says of these files that no row came or went with them: who asks what is new is not shown them.
+    deltalake's own compaction takes all small files.
     Only a run that holds the recording may do it, whose commits are marked: deltalake does not notice that another
     driver has put the same files together meanwhile, and then their rows would stand twice. If it fails, the table
     stands as it was.
     """
-    if len(stands.file_uris()) <= MOST_SMALL:
+    if mark is None or len(stands.file_uris()) <= MOST_SMALL:
         return
-    files = pa.table(stands.get_add_actions(flatten=True)).select(["partition.recording_id", "size_bytes"])
+    files = pa.table(stands.get_add_actions(flatten=True)).sort_by([(name, "ascending") for name in _BY_AGE])
     small = [
-        of == recording_id and size < LEAST_BYTES // 2 for of, size in zip(*files.to_pydict().values(), strict=True)
+        file["path"]
+        for file in files.select(["path", "size_bytes", "partition.recording_id"]).to_pylist()
+        if file["partition.recording_id"] == recording_id and file["size_bytes"] < SMALL_FILE
     ]
-    if sum(small) > MOST_SMALL:
-        with suppress(DeltaError, OSError):
-            mine = [("recording_id", "=", recording_id)]
-            stands.optimize.compact(mine, LEAST_BYTES, max_concurrent_tasks=1, commit_properties=told)
+    if len(small) <= MOST_SMALL:
+        return
+    place, schema = place_of(stands), in_files(table.arrow_schema)
+    gathered = RowFile(place / f"recording_id={recording_id}")
+    with suppress(DeltaError, OSError):
+        for path in small[:-NEWEST]:
+            gathered.add(in_form(pq.ParquetFile(place / unquote(path)).read(), schema))
+        made = [gathered.folder / name for name in gathered.close()["name"].to_pylist()]
+        _exchange(stands, made, small[:-NEWEST], recording_id, mark, data_change=False)
 
 
 def _is_ours(stands: DeltaTable, table: Table, recording_id: str) -> bool:
@@ -175,31 +181,49 @@ def take_over(
     with in_one_line():
         if not may_take_over(stands, table, recording_id):
             return False
-        skipping = stands.metadata().configuration.get("delta.dataSkippingStatsColumns", "").split(",")
         folder = place_of(stands) / f"recording_id={recording_id}"
         folder.mkdir(exist_ok=True)
-        taken: list[Path] = []
+        taken = [folder / file.name for file in files]
+        for file, target in zip(files, taken, strict=True):
+            _put_also(file, target)
         try:
-            for file in files:
-                taken.append(folder / file.name)
-                _put_also(file, taken[-1])
-            actions: list[AddAction | RemoveAction] = [_added(file, recording_id, skipping) for file in taken]
-            actions += _removed(stands, gone or (), recording_id)
-            stands.create_write_transaction(
-                actions,
-                "overwrite" if gone is None else "append",
-                stands.schema(),
-                ["recording_id"],
-                partition_filters=[("recording_id", "=", recording_id)] if gone is None else None,
-                commit_properties=_told(mark),
-            )
+            _exchange(stands, taken, gone, recording_id, mark)
         except DeltaError:
-            for file in taken:
-                file.unlink(missing_ok=True)
             return False
-        stands.update_incremental()
+        _put_together(stands, table, recording_id, mark)
         sum_up(stands)
     return True
+
+
+def _exchange(
+    stands: DeltaTable,
+    files: Sequence[Path],
+    gone: Collection[str] | None,
+    recording_id: str,
+    mark: str | None,
+    *,
+    data_change: bool = True,
+) -> None:
+    """Commit that these files of the table's folder are in place of others (None: of all of the recording).
+
+    DeltaError: it was not committed, and the files are no longer there. `data_change`: whether rows come or go.
+    """
+    skipping = _skipping_columns(stands)
+    try:
+        added = [_added(file, recording_id, skipping, data_change=data_change) for file in files]
+        stands.create_write_transaction(
+            [*added, *_removed(stands, gone or (), recording_id, data_change=data_change)],
+            "overwrite" if gone is None else "append",
+            stands.schema(),
+            ["recording_id"],
+            partition_filters=[("recording_id", "=", recording_id)] if gone is None else None,
+            commit_properties=_told(mark),
+        )
+    except DeltaError:
+        for file in files:
+            file.unlink(missing_ok=True)
+        raise
+    stands.update_incremental()
 
 
 def may_take_over(stands: DeltaTable, table: Table, recording_id: str) -> bool:
@@ -207,7 +231,7 @@ def may_take_over(stands: DeltaTable, table: Table, recording_id: str) -> bool:
     return _is_ours(stands, table, recording_id) and _has_only_checks_of(stands, table)
 
 
-def _removed(stands: DeltaTable, gone: Collection[str], recording_id: str) -> list[RemoveAction]:
+def _removed(stands: DeltaTable, gone: Collection[str], recording_id: str, *, data_change: bool) -> list[RemoveAction]:
     """Return what Delta's log says of files that go. DeltaError: one of them is no longer there."""
     files = pa.table(stands.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
     every = {file["path"]: file["size_bytes"] for file in files}
@@ -217,7 +241,7 @@ def _removed(stands: DeltaTable, gone: Collection[str], recording_id: str) -> li
     now_ms = time.time_ns() // 1_000_000
     of: dict[str, str | None] = {"recording_id": recording_id}
     return [
-        RemoveAction(path, data_change=True, deletion_timestamp=now_ms, size=every[path], partition_values=of)
+        RemoveAction(path, data_change=data_change, deletion_timestamp=now_ms, size=every[path], partition_values=of)
         for path in gone
     ]
 
@@ -241,7 +265,13 @@ def _put_also(file: Path, target: Path) -> None:
         shutil.copyfile(file, target)
 
 
-def _added(file: Path, recording_id: str, skipping: Sequence[str]) -> AddAction:
+def _skipping_columns(stands: DeltaTable) -> Sequence[str]:
+    """Return the columns by which readers skip files: those that the table names, or else the first 32, as in Delta."""
+    named = stands.metadata().configuration.get("delta.dataSkippingStatsColumns")
+    return [field.name for field in stands.schema().fields][:32] if named is None else named.split(",")
+
+
+def _added(file: Path, recording_id: str, skipping: Sequence[str], *, data_change: bool) -> AddAction:
     """Return what Delta's log says of a file, with the least and the largest value of some columns."""
     told, stat = pq.read_metadata(file), file.stat()
     least: dict[str, Any] = {}
@@ -255,15 +285,16 @@ def _added(file: Path, recording_id: str, skipping: Sequence[str]) -> AddAction:
         nulls[column.path] = sum(one.null_count for one in found)
         some = [one for one in found if one.has_min_max]
         if some and len(some) == sum(one.num_values > 0 for one in found):
-            least[column.path] = _in_log(min(one.min for one in some))
-            largest[column.path] = _in_log(max(one.max for one in some), _UP)
+            ends = min(one.min for one in some), max(one.max for one in some)
+            if not any(isinstance(end, str | bytes) and len(end) > _LONGEST for end in ends):
+                least[column.path], largest[column.path] = _in_log(ends[0]), _in_log(ends[1], _UP)
     stats = {"numRecords": told.num_rows, "minValues": least, "maxValues": largest, "nullCount": nulls}
     return AddAction(
         f"recording_id={recording_id}/{file.name}",
         stat.st_size,
         {"recording_id": recording_id},
         stat.st_mtime_ns // 1_000_000,
-        data_change=True,
+        data_change=data_change,
         stats=json.dumps(stats),
     )
 

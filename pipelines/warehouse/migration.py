@@ -60,7 +60,7 @@ def bring_up(
         _make(spark, table, path)
     elif not local_tables.is_there(place):
         mark = spark.conf.get(MARK, None)
-        local_tables.make(place, spark_schema(table).json(), table.comment, _first_properties(table), mark)
+        local_tables.make(place, spark_schema(table).json(), table.comment, first_properties(table), mark)
     stands = StandingTable.of(spark, path, place, opened)
     _refuse_what_cannot_be(spark, table, stands)
     if not stands.is_later:
@@ -70,12 +70,13 @@ def bring_up(
 def _make(spark: SparkSession, table: Table, path: str) -> None:
     builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(spark_schema(table))
     builder = builder.partitionedBy("recording_id").comment(table.comment)
-    for name, text in _first_properties(table).items():
+    for name, text in first_properties(table).items():
         builder = builder.property(name, text)
     builder.execute()
 
 
-def _first_properties(table: Table) -> dict[str, str]:
+def first_properties(table: Table) -> dict[str, str]:
+    """Return the properties of a new table."""
     checks = {f"{_CONSTRAINT}{name}": condition for name, condition in check_constraints(table).items()}
     return {**checks, **_properties(table), MADE_BY: VERSION}
 

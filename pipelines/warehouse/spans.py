@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from pipelines.lines.rows import EARLIEST, LATEST
 from pipelines.warehouse.contract import sql_time
-from pipelines.warehouse.within import time_here
 from schemas.model import TIMESTAMP
 
 if TYPE_CHECKING:
@@ -68,16 +67,8 @@ class Near(NamedTuple):
         # Whole seconds, since times in Delta's log have fewer digits than those in the files.
         return cls((first // _SECOND_US * _SECOND_US, (last // _SECOND_US + 1) * _SECOND_US), has_none)
 
-    def here(self, column: str) -> str:
-        """Return the condition for deltalake."""
-        said = [f"{column} IS NULL"] * self.has_none
-        if self.span is not None:
-            since, until = map(time_here, self.span)
-            said.append(f"({column} IS NOT NULL AND {column} >= {since} AND {column} <= {until})")
-        return f"({' OR '.join(said) or 'false'})"
-
     def filter(self, column: str) -> pc.Expression:
-        """Return the same condition as a filter."""
+        """Return the condition that a time is one of these, as a filter."""
         time = pc.field(column)
         said = [time.is_null()] * self.has_none
         if self.span is not None:

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pipelines.intake.ledger import MOMENTS
 from pipelines.spark.staging import as_frame
 from pipelines.warehouse.aside import told_in
-from pipelines.warehouse.within import MOST_NAMED, has_one_of
+from pipelines.warehouse.within import has_one_of
 from replay.arrays.columns import completed_to
 from replay.evidence.steady import OF_THE_END
 
@@ -55,6 +55,7 @@ _OFF_US: Final = 2_000_000  # a time from a stamp in whole seconds may be read d
 _FILE: Final = "path STRING, is_moment BOOLEAN, first_ts BIGINT, last_ts BIGINT"
 _CHANGE: Final = "path STRING, to STRING, since BIGINT"
 _NOT: Final = pa.scalar(False)  # noqa: FBT003 - Arrow's own
+_MOST_ENDS: Final = 500  # of one condition
 
 
 @cache
@@ -104,7 +105,7 @@ def changed_facts(warehouse: Warehouse, recording_id: str, changes: Sequence[Cha
 
 def _those_that_go(changes: Sequence[Change]) -> pc.Expression | None:
     """Return which facts change where no file gets another name; None: facts of whole files may."""
-    if len(changes) > MOST_NAMED or any(change.path != change.to for change in changes):
+    if len(changes) > _MOST_ENDS or any(change.path != change.to for change in changes):
         return None
     file, line = pc.field("source_file"), pc.field("source_line")
     ends = [(file == one.path) & (line >= one.since) for one in changes if one.since is not None]

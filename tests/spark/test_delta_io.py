@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from pipelines.intake.ledger import Change
+from pipelines.spark import row_files
 from pipelines.spark.row_files import frame_of
-from pipelines.warehouse import delta_io
+from pipelines.warehouse import delta_io, exchange
 from pipelines.warehouse.changes import among
 from pipelines.warehouse.delta_io import Warehouse
 from pipelines.warehouse.narrowing import Narrowing
@@ -56,7 +57,9 @@ def warehouse(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Warehouse:
     if request.param is OfLargeTables:
-        monkeypatch.setattr(delta_io, "EXCHANGED_BYTES", -1)
+        monkeypatch.setattr(delta_io, "TINY_BYTES", -1)
+        for module in (exchange, row_files):
+            monkeypatch.setattr(module, "HERE_BYTES", 0)
     made: Warehouse = request.param(spark, str(tmp_path / "ware house's"))
     return made
 
@@ -238,7 +241,8 @@ def test_of_files_that_go_on_and_state_the_same_the_first_counts(spark: SparkSes
 def test_facts_of_a_large_table_change_in_their_own_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_files: bool
 ) -> None:
-    monkeypatch.setattr(delta_io, "EXCHANGED_BYTES", -1)
+    for module in (exchange, row_files) if in_files else ():
+        monkeypatch.setattr(module, "HERE_BYTES", 0)
     warehouse = Warehouse(spark, str(tmp_path / "w"))
 
     def at(hour: int, *lines: tuple[str, str, int]) -> pa.Table:

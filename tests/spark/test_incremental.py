@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from delta import DeltaTable
 from pyspark.sql import functions as F
@@ -18,11 +19,11 @@ from pyspark.sql import functions as F
 import tidemark
 from pipelines.overview import metrics
 from pipelines.recording.recording import discover
-from pipelines.spark import buckets, staging
+from pipelines.spark import buckets, row_files, staging
 from pipelines.stages import report
 from pipelines.stages.run import execute
-from pipelines.warehouse import delta_io, delta_reads
-from pipelines.warehouse.worker_files import in_place_of
+from pipelines.warehouse import delta_io, delta_reads, exchange
+from pipelines.warehouse.exchange import in_place_of
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 LIMITS = [(module, "SMALL_BYTES") for module in (staging, delta_io, delta_reads)]
+LIMITS += [(module, "HERE_BYTES") for module in (row_files, exchange)]
 LIMITS += [
     (staging, "STREAM_BYTES"),
     (delta_reads, "FRAME_BYTES"),
@@ -96,13 +98,13 @@ def rows(done: Run, table: str) -> list[str]:
 
 @pytest.fixture
 def replaced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many of the events that stood each write by workers replaces."""
+    """How many of the events that stood each write replaces."""
     found: list[int] = []
 
-    def noted(spark: SparkSession, stand: TableFiles, streams: Sequence[Path], within: Within | None, at: Path) -> Any:
+    def noted(spark: SparkSession, stand: TableFiles, given: Any, within: Within | None, at: Path) -> Any:
         if stand.name == "replication_events" and within is not None:
             found.append(pc.sum(within.are_met(stand.rows())).as_py())
-        return in_place_of(spark, stand, streams, within, at)
+        return in_place_of(spark, stand, given, within, at)
 
     monkeypatch.setattr(delta_io, "in_place_of", noted)
     return found
@@ -194,6 +196,7 @@ def test_metrics_are_written_anew_from_the_first_minute_that_differs(
         assert isinstance(made, pa.Table)
         shown = warehouse.arrow("cluster_metrics", "r")
         assert sorted(map(str, shown.to_pylist())) == sorted(map(str, made.to_pylist()))
-    writes = [path.read_text() for path in sorted((tmp_path / "cluster_metrics" / "_delta_log").glob("*.json"))]
-    since = [re.findall(r"minute >= \D*'([^']*)'", text) for text in writes if "predicate" in text]
-    assert since == [[], ["2026-01-01T00:59:00.000000"]]
+    files = [pq.read_table(path)["minute"].to_pylist() for path in warehouse.paths("cluster_metrics", "r")]
+    spans = sorted((min(found), max(found)) for found in files)
+    first, until, since, last = (began + timedelta(minutes=minutes) for minutes in (0, 58, 59, 89))
+    assert spans == [(first, until), (since, last)]

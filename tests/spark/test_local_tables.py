@@ -163,7 +163,7 @@ def test_workers_write_the_rows_of_streams(
 
 def replaced_from(warehouse: Warehouse, told: Staged, begin: int) -> None:
     """Replace the rows from a seq on by those of streams."""
-    within = Within(f"seq >= {begin}", lambda rows: pc.greater_equal(rows["seq"], begin), f"seq >= {begin}")
+    within = Within(f"seq >= {begin}", lambda rows: pc.greater_equal(rows["seq"], begin), ("seq",))
     frame = rows_of(told.frame, TABLE.name, TABLE.arrow_schema)
     warehouse.replace(TABLE.name, frame, "r", within=within, streams=told.streams(TABLE.name))
 

@@ -202,7 +202,7 @@ def test_rows_that_say_no_place_are_looked_at_with_all_others(standing: Standing
         ) as db:
             change = change_of(now["hw_timeline"], now["hw_timeline"].table.version())
             assert change is not None
-            assert not earlier.find_changed(db, Earlier(HELD, {"hw_timeline": change}))
+            assert earlier.find_changed(db, Earlier(HELD, {"hw_timeline": change})) is None
 
 
 def rows_of(rows: list[dict[str, Any]]) -> pa.Table:

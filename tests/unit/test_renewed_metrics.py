@@ -99,11 +99,10 @@ class Stored(Tables):
 
     def replace(self, table_name: str, rows: pa.Table, _recording_id: str, *, within: Within | None = None) -> None:
         self.replaced.append(within)
-        some = rows if within is None else within.split(rows)[0]
-        self.write(table_name, some, None if within is None else within.here)
+        self.write(table_name, rows, within)
 
-    def write(self, table_name: str, rows: pa.Table, only: str | None = None) -> None:
-        assert local_tables.write(DeltaTable(self.tables[table_name]), TABLES[table_name], rows, "r", None, only=only)
+    def write(self, table_name: str, rows: pa.Table, within: Within | None = None) -> None:
+        assert test_written_here.exchanged(self.tables[table_name], TABLES[table_name], rows, within)
 
     def tell(self, parts: list[dict[str, Any]], end: int) -> None:
         """Write what metrics are made of: a request log up to a second, and parts."""

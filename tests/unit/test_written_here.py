@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from datetime import UTC, datetime
 from itertools import pairwise
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,19 +16,28 @@ from deltalake import DeltaTable
 
 from pipelines.spark.spark_schemas import spark_schema
 from pipelines.warehouse import local_tables
+from pipelines.warehouse.came_and_went import change_of
 from pipelines.warehouse.changes import ALL_US, Changes, among, behind
-from pipelines.warehouse.contract import check_constraints
+from pipelines.warehouse.exchange import facts_in_place_of, in_place_of
 from pipelines.warehouse.fact_merge import merged
+from pipelines.warehouse.migration import first_properties
 from pipelines.warehouse.opened import CHECKPOINT, Opened
-from pipelines.warehouse.spans import Near, is_spanned
+from pipelines.warehouse.spans import Near
 from pipelines.warehouse.table_files import TableFiles
-from pipelines.warehouse.within import MOST_NAMED, either, has_one_of, time_here
+from pipelines.warehouse.within import either, has_one_of
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
+    from pipelines.warehouse.exchange import Exchange
     from pipelines.warehouse.within import Within
+    from schemas.model import Table
+
+NO_SPARK = cast("SparkSession", None)  # the driver writes what it has in memory without it
 
 HOUR_US = 3_600_000_000
 MOVES = TABLES["leo_timeline"]
@@ -35,10 +45,27 @@ TOPICS = ("a", "o'clock", "b\\n")
 
 
 def made(place: Path, name: str) -> Path:
-    """Make an empty table, with its checks."""
-    checks = {f"delta.constraints.{key}": check for key, check in check_constraints(TABLES[name]).items()}
-    local_tables.make(place, spark_schema(TABLES[name]).json(), "", checks, None)
+    """Make an empty table, as a warehouse has it."""
+    local_tables.make(place, spark_schema(TABLES[name]).json(), "", first_properties(TABLES[name]), None)
     return place
+
+
+def stands_of(place: Path, name: str, recording_id: str = "r") -> TableFiles:
+    """The files of a recording."""
+    found = TableFiles.of(name, place, None, recording_id, Opened())
+    assert found is not None
+    return found
+
+
+def taken_over(place: Path, table: Table, made: Exchange | None, mark: str | None = None) -> bool:
+    """Let a table take over what was written; whether it did."""
+    return made is not None and local_tables.take_over(DeltaTable(place), table, *made, "r", mark)
+
+
+def exchanged(place: Path, table: Table, rows: pa.Table, within: Within | None, mark: str | None = None) -> bool:
+    """Write rows in place of those that meet a condition; whether they were written."""
+    stands = stands_of(place, table.name)
+    return taken_over(place, table, in_place_of(NO_SPARK, stands, rows, within, place.parent / "files"), mark)
 
 
 def moves(topics: tuple[str, ...], hours: tuple[int | None, ...]) -> pa.Table:
@@ -65,6 +92,12 @@ def keys(rows: pa.Table) -> list[tuple[Any, ...]]:
     return sorted(zip(*found, strict=True), key=repr)
 
 
+def from_hour(hour: int, topics: tuple[str, ...]) -> Within:
+    """The condition that a row is of this hour or a later one."""
+    begin = round(at(hour).timestamp()) * 1_000_000
+    return Changes({(topic, 0, partition): begin for topic in topics for partition in (0, 1)}).within(MOVES)
+
+
 SINCE = {("o'clock", 0, 0): round(at(2).timestamp() * 1_000_000), ("b\\n", 0, 1): ALL_US}
 CONDITIONS: dict[str, tuple[Within, int]] = {  # and how many rows meet it
     "from a window on": (Changes(SINCE).within(MOVES), 1 + 4),
@@ -79,7 +112,7 @@ CONDITIONS: dict[str, tuple[Within, int]] = {  # and how many rows meet it
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
-def test_deltalake_replaces_what_meets_a_condition_in_memory(tmp_path: Path, name: str) -> None:
+def test_what_meets_a_condition_is_replaced(tmp_path: Path, name: str) -> None:
     within, count = CONDITIONS[name]
     place, hours = made(tmp_path / "t", MOVES.name), (None, 0, 1, 2)
     table = DeltaTable(place)
@@ -88,13 +121,38 @@ def test_deltalake_replaces_what_meets_a_condition_in_memory(tmp_path: Path, nam
     every = moves(TOPICS, hours)
     met, left = within.split(every)
     assert len(met) == count
-    new = met.slice(0, 1)
-    assert local_tables.write(table, MOVES, new, "r", None, only=within.here)
-    stands = TableFiles.of(MOVES.name, place, None, "r")
-    assert stands is not None
+    new, before = met.slice(0, 1), {*stands_of(place, MOVES.name).paths}
+    given = pa.concat_tables([left.slice(0, 1), new])  # a new row that does not meet the condition is not written
+    assert exchanged(place, MOVES, given, within)
+    stands = stands_of(place, MOVES.name)
     assert keys(stands.rows()) == keys(pa.concat_tables([left, new]))
-    if len(left):  # a new row that does not meet the condition is left to Spark, which leaves it out
-        assert not local_tables.write(table, MOVES, left.slice(0, 1), "r", None, only=within.here)
+    untouched = {hour for hour in hours if not len(within.split(moves(TOPICS, (hour,)))[0])}
+    assert len({*stands.paths} & before) == len(untouched)
+
+
+def test_rows_that_break_a_check_are_left_to_spark(tmp_path: Path) -> None:
+    place, every, within = made(tmp_path / "t", MOVES.name), moves(TOPICS, (1, 2)), among([("a", 0, 0)])
+
+    def with_some(column: str, value: object) -> pa.Table:
+        rows = every.to_pylist()
+        rows[0][column] = value
+        return pa.Table.from_pylist(rows, pa.schema([one.with_nullable(True) for one in every.schema]))  # noqa: FBT003
+
+    assert exchanged(place, MOVES, every, None)
+    before = DeltaTable(place).version()
+    for column, value in (("leo", None), ("evidence", "rumoured"), ("recording_id", "another")):
+        assert not exchanged(place, MOVES, with_some(column, value), within), column
+    assert not exchanged(place, MOVES, every.drop_columns(["leo"]), within)
+    assert DeltaTable(place).version() == before
+    assert exchanged(place, MOVES, with_some("leo", 7), within)
+    assert sorted(stands_of(place, MOVES.name).rows()["leo"].to_pylist()) == [1] * 11 + [7]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_checks_of_every_table_find_a_row_that_has_nothing(tmp_path: Path, name: str) -> None:
+    place, schema = made(tmp_path / "t", name), TABLES[name].arrow_schema
+    columns = [pa.array(["r" if field.name == "recording_id" else None], field.type) for field in schema]
+    assert not exchanged(place, TABLES[name], pa.table(columns, schema), None)
 
 
 RESULTS = TABLES["expectation_results"]
@@ -106,43 +164,76 @@ def result(run: int, recording_id: str = "r") -> pa.Table:
     return pa.Table.from_pylist([{**row, "severity": "error", "success": True}], RESULTS.arrow_schema)
 
 
+def commits_of(place: Path) -> list[dict[str, list[dict[str, Any]]]]:
+    """What Delta's log says in each commit, by action."""
+    found = []
+    for path in sorted((place / "_delta_log").glob("*.json")):
+        commit = defaultdict(list)
+        for line in path.read_text().splitlines():
+            for action, told in json.loads(line).items():
+                commit[action].append(told)
+        found.append(dict(commit))
+    return found
+
+
+def has_put_together(commit: Mapping[str, list[dict[str, Any]]]) -> bool:
+    """Whether files of a table were put together, and it shows no other change."""
+    return "remove" in commit and not any(one["dataChange"] for what in ("add", "remove") for one in commit[what])
+
+
 def test_a_table_to_which_each_run_adds_has_few_files_of_each_recording(tmp_path: Path) -> None:
     place, runs = made(tmp_path / "t", RESULTS.name), 3 * local_tables.MOST_SMALL
     table = DeltaTable(place)
     assert local_tables.write(table, RESULTS, result(0, "other"), "other", None, "append")
     for run in range(runs):
         assert local_tables.write(table, RESULTS, result(run), "r", f"mark of {run}", "append")
-        stands = TableFiles.of(RESULTS.name, place, None, "r", Opened())
-        assert stands is not None
+        stands = stands_of(place, RESULTS.name)
         assert len(stands.paths) <= local_tables.MOST_SMALL
         assert len(stands.with_text("run_id", f"{run:032x}").paths) == 1
         assert stands.rows(["run_id"])["run_id"].sort().to_pylist() == [f"{k:032x}" for k in range(run + 1)]
-    commits = [json.loads(path.read_text().splitlines()[0])["commitInfo"] for path in sorted(place.rglob("*.json"))]
-    gathered = [one for one in commits if one["operation"] == "OPTIMIZE"]
-    assert 0 < len(gathered) <= runs // (local_tables.MOST_SMALL - 1)
-    assert all(one["userMetadata"].startswith("mark of") for one in gathered)
-    others = TableFiles.of(RESULTS.name, place, None, "other", Opened())
-    assert others is not None
+    gathered = [commit for commit in commits_of(place) if has_put_together(commit)]
+    assert 0 < len(gathered) <= runs // (local_tables.MOST_SMALL - local_tables.NEWEST)
+    assert all(commit["commitInfo"][0]["userMetadata"].startswith("mark of") for commit in gathered)
+    others = stands_of(place, RESULTS.name, "other")
     assert [path.name for path in others.paths] == [path.name for path in (place / "recording_id=other").iterdir()]
 
 
+def test_files_that_were_put_together_are_not_new(tmp_path: Path) -> None:
+    place, runs = made(tmp_path / "t", RESULTS.name), local_tables.MOST_SMALL + 1
+    versions = []
+    for run in range(runs):
+        assert local_tables.write(DeltaTable(place), RESULTS, result(run), "r", "a run", "append")
+        versions.append(DeltaTable(place).version())
+    assert has_put_together(commits_of(place)[-1])
+
+    def since(version: int) -> tuple[list[str], list[str]]:
+        change = change_of(stands_of(place, RESULTS.name), version)
+        assert change is not None
+        came, went = (part.rows(["run_id"])["run_id"].sort().to_pylist() for part in (change.new, change.gone))
+        return came, went
+
+    ids = [f"{run:032x}" for run in range(runs)]
+    assert since(versions[-2]) == (ids[-1:], [])
+    assert since(versions[3]) == (ids, ids[:4])  # some are new of those in the file that has them now
+    assert since(versions[-1]) == ([], [])
+
+
 def test_few_files_stay_few_however_many_runs_add_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_tables, "LEAST_BYTES", 20_000)  # a file of one row has 5,000
-    place, runs, words = made(tmp_path / "t", RESULTS.name), 120, Random(5)  # noqa: S311 - a test's choice
+    monkeypatch.setattr(local_tables, "SMALL_FILE", 10_000)  # a file of one row has 5,000
+    most = local_tables.MOST_SMALL
+    place, runs, words = made(tmp_path / "t", RESULTS.name), most**2, Random(5)  # noqa: S311 - a test's choice
     table = DeltaTable(place)
     for run in range(runs):
         rows = pa.concat_tables([result(run)] * 40).set_column(
             4, "meaning", pa.array([words.randbytes(40).hex() for _ in range(40)])
         )
         assert local_tables.write(table, RESULTS, rows, "r", "a run", "append")
-    stands = TableFiles.of(RESULTS.name, place, None, "r", Opened())
-    assert stands is not None
+    stands = stands_of(place, RESULTS.name)
     assert len(stands.rows(["run_id"])) == 40 * runs
     full = [size for size in stands.files["size_bytes"].to_pylist() if size >= 10_000]
-    assert len(full) > local_tables.MOST_SMALL
-    commits = [path.read_text() for path in sorted(place.rglob("*.json"))]
-    late = [text for text in commits[-60:] if '"OPTIMIZE"' in text]
-    assert 0 < len(late) <= 60 // (local_tables.MOST_SMALL // 2)
+    assert len(full) > most
+    late = [commit for commit in commits_of(place)[-60:] if has_put_together(commit)]
+    assert 0 < len(late) <= 60 // (most - local_tables.NEWEST)
 
 
 def test_a_run_that_does_not_hold_the_recording_puts_no_files_together(tmp_path: Path) -> None:
@@ -155,14 +246,11 @@ def test_a_run_that_does_not_hold_the_recording_puts_no_files_together(tmp_path:
 
 def test_small_files_of_a_time_stay_together(tmp_path: Path) -> None:
     place, hours = made(tmp_path / "t", MOVES.name), range(local_tables.MOST_SMALL + 2)
-    table = DeltaTable(place)
     for hour in hours:
-        only = f"window >= {time_here(round(at(hour).timestamp() * 1_000_000))}"
-        assert local_tables.write(table, MOVES, moves(TOPICS, (hour,)), "r", "a run", only=only)
-    stands = TableFiles.of(MOVES.name, place, None, "r", Opened())
-    assert stands is not None
+        assert exchanged(place, MOVES, moves(TOPICS, (hour,)), from_hour(hour, TOPICS), "a run")
+    stands = stands_of(place, MOVES.name)
     assert keys(stands.rows()) == keys(moves(TOPICS, tuple(hours)))
-    assert len(stands.paths) == 2  # the one that made them too many, and the next
+    assert len(stands.paths) == 1 + local_tables.NEWEST + 1  # those that were put together, the newest, and the next
     last = round(at(hours[-1]).timestamp() * 1_000_000)
     assert len(stands.between("window", last, last).paths) == 1
 
@@ -172,20 +260,10 @@ def test_files_are_picked_by_a_short_text(tmp_path: Path) -> None:
     table = DeltaTable(place)
     for run in range(4):
         assert local_tables.write(table, RESULTS, result(run), "r", None, "append")
-    stands = TableFiles.of(RESULTS.name, place, None, "r", Opened())
-    assert stands is not None
+    stands = stands_of(place, RESULTS.name)
     assert stands.with_text("run_id", f"{2:032x}").rows(["run_id"])["run_id"].to_pylist() == [f"{2:032x}"]
     assert len(stands.with_text("run_id", "none").paths) == 0
     assert len(stands.with_text("example", "none").paths) == 4  # Delta says nothing of it: it is null throughout
-
-
-def test_of_many_partitions_deltalake_gets_no_condition() -> None:
-    many = [("t", 0, number) for number in range(MOST_NAMED + 1)]
-    assert among(many).here is None
-    assert among(many[1:]).here is not None
-    assert Changes(dict.fromkeys(many, 0)).within(MOVES).here is None
-    assert behind("seq", dict.fromkeys(many, 0)).here is None
-    assert either(among(many), among([])).here is None
 
 
 def fact(number: int, file: str, line: int, hour: int | None = 1, **said: object) -> dict[str, object]:
@@ -195,10 +273,12 @@ def fact(number: int, file: str, line: int, hour: int | None = 1, **said: object
     return {**found, "ts": stamp, **said}
 
 
-def changed(*rows: tuple[int, str, int, bool]) -> pa.Table:
-    """What `changed_facts` returns."""
+def changed(*rows: tuple[int, str, int, bool], hours: Mapping[int, int | None] | None = None) -> pa.Table:
+    """What `changed_facts` returns; `hours`: of facts that are not of the first."""
     names = ("fact_id", "to", "source_line", "is_gone")
-    return pa.Table.from_pylist([dict(zip(names, (str(row[0]), *row[1:]), strict=True)) for row in rows])
+    found = pa.Table.from_pylist([dict(zip(names, (str(row[0]), *row[1:]), strict=True)) for row in rows])
+    told = [None if hour is None else at(hour) for hour in ((hours or {}).get(row[0], 1) for row in rows)]
+    return found.append_column("ts", pa.array(told, TABLES["facts"].arrow_schema.field("ts").type))
 
 
 def facts_of(*rows: dict[str, object]) -> pa.Table:
@@ -225,7 +305,9 @@ def test_facts_are_merged_with_what_earlier_readings_stated(tmp_path: Path) -> N
     assert local_tables.write(table, TABLES["facts"], other, "s", None, "append")
     # 2 and 3 stood in lines that are read again: 2 is stated again, 3 is not. b.log is renamed, and 4 with it; 6 would
     # be, but another file states it now. 5 is stated by another file as well, and stays. 7 is new.
-    told = changed((2, "a.log", 2, True), (3, "a.log", 3, True), (4, "b.log.1", 1, False), (6, "z.log", 6, False))
+    told = changed(
+        (2, "a.log", 2, True), (3, "a.log", 3, True), (4, "b.log.1", 1, False), (6, "z.log", 6, False), hours={2: None}
+    )
     new = facts_of(
         fact(2, "a.log", 2, None, client_id="anew"),
         fact(5, "d.log", 1),
@@ -233,14 +315,10 @@ def test_facts_are_merged_with_what_earlier_readings_stated(tmp_path: Path) -> N
         fact(7, "a.log", 4),
     )
     spans = [(HOUR_US * 24 * 365 * 56, HOUR_US * 24 * 365 * 57)]  # in which 2026 begins
-    stand = TableFiles.of("facts", place, None, "r")
-    assert stand is not None
-    known = stand.rows(["fact_id"], is_spanned("ts", spans))["fact_id"]
-    near = Near.of(new["ts"], stood["ts"])
-    rows = merged(stand.rows((), near.filter("ts")), new, told, known)
-    assert local_tables.write(table, TABLES["facts"], rows, "r", None, only=near.here("ts"))
-    stands = TableFiles.of("facts", place, None, "r")
-    assert stands is not None
+    stand = stands_of(place, "facts")
+    brought = facts_in_place_of(NO_SPARK, stand, new, told, spans, tmp_path / "files")
+    assert taken_over(place, TABLES["facts"], brought)
+    stands = stands_of(place, "facts")
     assert len({*stands.paths} & {*stand.paths}) == 1  # the file of another time is as it was
     columns = ("fact_id", "source_file", "source_line", "client_id")
     assert sorted(tuple(row.values()) for row in stands.rows(columns).to_pylist()) == [
@@ -251,8 +329,7 @@ def test_facts_are_merged_with_what_earlier_readings_stated(tmp_path: Path) -> N
         ("6", "e.log", 9, "anew"),
         ("7", "a.log", 4, None),
     ]
-    others = TableFiles.of("facts", place, None, "s")
-    assert others is not None
+    others = stands_of(place, "facts", "s")
     assert others.rows().equals(other.cast(others.rows().schema))
 
 
@@ -285,14 +362,14 @@ def test_facts_are_merged_in_memory_by_the_clauses_of_spark_s_merge(seed: int) -
 
 
 def test_facts_that_break_a_check_are_left_to_spark(tmp_path: Path) -> None:
-    place = made(tmp_path / "t", "facts")
-    table = DeltaTable(place)
-    only = "ts IS NULL"
+    place, folder = made(tmp_path / "t", "facts"), tmp_path / "files"
     odd, sound = facts_of(fact(1, "a.log", 1, None, kind="odd")), facts_of(fact(1, "a.log", 1, None))
-    assert not local_tables.write(table, TABLES["facts"], odd, "r", None, only=only)
+    assert facts_in_place_of(NO_SPARK, stands_of(place, "facts"), odd, None, None, folder) is None
+    made_of = facts_in_place_of(NO_SPARK, stands_of(place, "facts"), sound, None, None, folder)
+    assert made_of is not None
+    assert not local_tables.take_over(DeltaTable(place), TABLES["facts"], *made_of, "it's", None)
     assert DeltaTable(place).version() == 0
-    assert not local_tables.write(table, TABLES["facts"], sound, "it's", None, only=only)
-    assert local_tables.write(table, TABLES["facts"], sound, "r", None, only=only)
+    assert taken_over(place, TABLES["facts"], made_of)
 
 
 def test_files_of_a_time_are_found_by_delta_s_log(tmp_path: Path) -> None:
@@ -300,8 +377,7 @@ def test_files_of_a_time_are_found_by_delta_s_log(tmp_path: Path) -> None:
     table = DeltaTable(place)
     for hour in range(0, 20, 4):
         assert local_tables.write(table, TABLES["facts"], facts_of(fact(hour, "a", 1, hour)), "r", None, "append")
-    stands = TableFiles.of("facts", place, None, "r")
-    assert stands is not None
+    stands = stands_of(place, "facts")
     time = round(at(8).timestamp() * 1_000_000)
     assert len(stands.around("ts", [(time, time)]).files) == 1  # an hour around it has no other
     assert len(stands.around("ts", [(time, time), (time - 3 * HOUR_US, time)]).files) == 2
@@ -325,27 +401,22 @@ def test_readers_of_a_long_log_begin_at_its_last_checkpoint(tmp_path: Path) -> N
         assert local_tables.write(DeltaTable(place), MOVES, moves(TOPICS, (hour,)), "r", None, "append")
     for version in range(CHECKPOINT):
         (place / "_delta_log" / f"{version:020d}.json").unlink()
-    stands = TableFiles.of(MOVES.name, place, None, "r")
-    assert stands is not None
+    stands = stands_of(place, MOVES.name)
     assert keys(stands.rows()) == keys(moves(TOPICS, (*hours,)))
     since = round(at(3).timestamp()) * 1_000_000
     assert len(stands.between("window", since, since).files) == 1  # what is known of the files is known as before
 
 
-def test_rows_that_a_run_replaces_are_not_in_one_file_with_all_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local_tables, "LEAST_BYTES", 1)
-    table, topics = DeltaTable(made(tmp_path / "t", MOVES.name)), tuple(f"topic-{k}" for k in range(400))
+def test_rows_that_a_run_replaces_are_not_in_one_file_with_all_others(tmp_path: Path) -> None:
+    place, topics = made(tmp_path / "t", MOVES.name), tuple(f"topic-{k}" for k in range(40))
     written: list[set[str]] = []
     for hour in range(6):  # each run replaces the newest hour and adds one
-        only = f"window >= {time_here(round(at(max(hour - 1, 0)).timestamp()) * 1_000_000)}"
         new = moves(topics, (*range(max(hour - 1, 0), hour + 1),))
-        assert local_tables.write(table, MOVES, new, "r", None, only=only)
-        written.append({*table.file_uris()})
+        assert exchanged(place, MOVES, new, from_hour(max(hour - 1, 0), topics))
+        written.append({*DeltaTable(place).file_uris()})
     assert all(len(now & before) >= len(before) - 2 for before, now in pairwise(written[2:]))
     assert len(written[-1]) > 3
-    assert keys(table.to_pyarrow_table()) == keys(moves(topics, (*range(6),)))
+    assert keys(stands_of(place, MOVES.name).rows()) == keys(moves(topics, (*range(6),)))
 
 
 def test_columns_in_another_order_are_written_and_one_that_is_missing_is_left_to_spark(tmp_path: Path) -> None:
@@ -354,6 +425,5 @@ def test_columns_in_another_order_are_written_and_one_that_is_missing_is_left_to
     table, turned = DeltaTable(place), rows.select(rows.column_names[::-1])
     assert not local_tables.write(table, MOVES, rows.drop_columns(["leo"]), "r", None)
     assert local_tables.write(table, MOVES, turned, "r", None)
-    stands = TableFiles.of(MOVES.name, place, None, "r")
-    assert stands is not None
+    stands = stands_of(place, MOVES.name)
     assert stands.rows().select(rows.column_names).to_pylist() == rows.to_pylist()

@@ -1,23 +1,36 @@
-"""Files that workers write for a table on this machine: of new rows, and of what is left of files that stand.
+"""Files in place of others of a table on this machine: of new rows, and of what is left of files that stand.
 
 What an hour brings takes the place of some rows, in files with others that stay. Each of these files is written again
 by itself, so that a file has the rows of one run: were they written together, every file would soon have rows of all
-times, and each run would write all of them again.
+times, and each run would write all of them again. The driver writes what it has in memory, and workers the rest.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from pipelines.lines.rows import LATEST
-from pipelines.spark.row_files import GROUP_ROWS, RowFile, arrow_of, frame_of, rewritten, without
-from pipelines.spark.staging import may_be_null
+from pipelines.spark.row_files import (
+    GROUP_ROWS,
+    HERE_BYTES,
+    PARTITIONED,
+    RowFile,
+    arrow_of,
+    frame_of,
+    in_files,
+    rewritten,
+    without,
+)
+from pipelines.spark.staging import may_be_null, size_of
 from pipelines.warehouse.contract import all_met
+from pipelines.warehouse.dialect import duckdb_string, for_duckdb
 from pipelines.warehouse.fact_merge import is_before, merged
 from pipelines.warehouse.spans import Near, spans_of
 from replay.arrays.columns import completed_to
@@ -34,7 +47,6 @@ if TYPE_CHECKING:
     from pipelines.warehouse.table_files import TableFiles
     from pipelines.warehouse.within import Within
 
-EXCHANGED_BYTES: Final = 4 << 20  # of files that stand: smaller ones are written again as a whole by the driver itself
 MOST_CHANGED: Final = 300_000  # facts that stand and change: they are in the driver's memory, with some 500 bytes each
 _FACTS: Final = TABLES["facts"]
 _NOT: Final = pa.scalar(False)  # noqa: FBT003 - Arrow's own
@@ -49,15 +61,18 @@ class Exchange(NamedTuple):
 
 
 def in_place_of(
-    spark: SparkSession, stand: TableFiles, streams: Sequence[Path], within: Within | None, folder: Path
+    spark: SparkSession, stand: TableFiles, given: pa.Table | Sequence[Path], within: Within | None, folder: Path
 ) -> Exchange | None:
-    """Let workers write the rows of streams, and what is left of files with rows in whose place they are.
+    """Write rows, and what is left of files with rows in whose place they are.
 
-    `within`: which rows are replaced, and which new ones are written; None: all. None: some rows are another
-    recording's, or break a check.
+    `given`: the rows, or files with streams of them. `within`: which rows are replaced, and which new ones are written;
+    None: all. None: some rows are another recording's, lack a column, or break a check.
     """
     schema = may_be_null(TABLES[stand.name].arrow_schema)
-    made = rewritten(spark, streams, folder, stand.recording_id, schema, None if within is None else within.are_met)
+    if isinstance(given, pa.Table):
+        made = _of_rows(stand, given if within is None else within.split(given)[0], folder)
+    else:
+        made = rewritten(spark, given, folder, stand.recording_id, schema, None if within is None else within.are_met)
     if made is None or not _are_sound(spark, stand, made):
         return None
     if within is None:
@@ -81,9 +96,10 @@ def facts_in_place_of(
     where nothing changes, facts are only added. None: some rows break a check, or too many change.
     """
     near = stand if spans is None else stand.around("ts", spans)
-    known = near.rows(_PLACED, pc.field("fact_id").isin(_ids_of(given, near)))
+    placed = ("fact_id",) if changed is None else _PLACED
+    known = near.rows(placed, pc.field("fact_id").isin(_ids_of(given, near)))
     known_ids = known["fact_id"].combine_chunks()
-    news = _news(spark, given, known_ids, folder)
+    news = _news(spark, stand, given, known_ids, folder)
     left = Exchange([], [])
     if changed is not None:
         again = given_facts(given, stand.recording_id, known_ids, _PLACED)
@@ -98,7 +114,7 @@ def facts_in_place_of(
         stood = some.rows((), where.filter("ts") & pc.field("fact_id").isin(touched))
         left = _parted(spark, some, partial(_are_among, touched), ("fact_id",), folder)
         stated = given_facts(given, stand.recording_id, touched, _FACTS.arrow_schema.names)
-        news += _written(merged(stood, stated, changed, known["fact_id"]), folder)
+        news += _written(stand, merged(stood, stated, changed, known["fact_id"]), folder)
     return Exchange([*news, *left.files], left.gone) if _are_sound(spark, stand, news) else None
 
 
@@ -106,9 +122,20 @@ def _are_sound(spark: SparkSession, stand: TableFiles, files: Sequence[Path]) ->
     """Whether no row in files breaks a check of their table."""
     if not files:
         return True
-    table = TABLES[stand.name]
-    rows = frame_of(spark, files, stand.recording_id, table.arrow_schema)
-    return not rows.where(f"NOT ({all_met(table)})").head(1)
+    table, schema = TABLES[stand.name], may_be_null(TABLES[stand.name].arrow_schema)
+    broken = f"NOT ({all_met(table)})"
+    if size_of(files) > HERE_BYTES:
+        return not frame_of(spark, files, stand.recording_id, schema).where(broken).head(1)
+    with _database().cursor() as db:
+        db.register("given", ds.dataset([*map(str, files)], in_files(schema)))
+        rows = f"(SELECT *, {duckdb_string(stand.recording_id)} AS {PARTITIONED} FROM given)"
+        return not db.execute(f"SELECT 1 FROM {rows} WHERE {for_duckdb(broken)} LIMIT 1").fetchall()
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """Return an empty database, which takes longer to make than to ask."""
+    return duckdb.connect()
 
 
 def _parted(
@@ -152,10 +179,12 @@ def given_facts(given: pa.Table | Sequence[Path], recording_id: str, ids: pa.Arr
     return pa.Table.from_batches(rows, schema)
 
 
-def _news(spark: SparkSession, given: pa.Table | Sequence[Path], known: pa.Array, folder: Path) -> list[Path]:
+def _news(
+    spark: SparkSession, stand: TableFiles, given: pa.Table | Sequence[Path], known: pa.Array, folder: Path
+) -> list[Path]:
     """Return files of the given facts that do not stand."""
     if isinstance(given, pa.Table):
-        return _written(given.filter(pc.invert(_are_among(known, given))), folder)
+        return _written(stand, given.filter(pc.invert(_are_among(known, given))), folder)
     if not len(known):
         return [*given]
     schema = may_be_null(_FACTS.arrow_schema)
@@ -163,9 +192,17 @@ def _news(spark: SparkSession, given: pa.Table | Sequence[Path], known: pa.Array
     return [left for file in given if (left := found.get(file, file)) is not None]
 
 
-def _written(rows: pa.Table, folder: Path) -> list[Path]:
-    """Write facts into a file, if there are any."""
-    file, whole = RowFile(folder), completed_to(rows, may_be_null(_FACTS.arrow_schema))
+def _of_rows(stand: TableFiles, rows: pa.Table, folder: Path) -> list[Path] | None:
+    """Write rows into a file; None: some are another recording's, or lack a column."""
+    whose = rows[PARTITIONED].unique().to_pylist() if PARTITIONED in rows.column_names else [None]
+    if not {*TABLES[stand.name].arrow_schema.names} <= {*rows.column_names} or whose not in ([], [stand.recording_id]):
+        return None
+    return _written(stand, rows, folder)
+
+
+def _written(stand: TableFiles, rows: pa.Table, folder: Path) -> list[Path]:
+    """Write rows into a file, if there are any."""
+    file, whole = RowFile(folder), completed_to(rows, may_be_null(TABLES[stand.name].arrow_schema))
     for begin in range(0, len(whole), GROUP_ROWS):
         file.add(whole.slice(begin, GROUP_ROWS))
     return [folder / name for name in file.close()["name"].to_pylist()]
